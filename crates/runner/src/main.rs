@@ -1,0 +1,2 @@
+//! The `omnidraft` command.
+fn main() {}

@@ -1,0 +1,5 @@
+//! Vocabulary alignment.
+
+mod ids;
+
+pub use ids::{DraftId, TargetId, TokenId};
