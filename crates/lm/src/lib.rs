@@ -1,1 +1,33 @@
-//! To be written.
+//! Llama and Qwen2 decoders: training in Burn on any device, decoding through a seam that a CPU
+//! engine of our own fills, Hugging Face checkpoints in and out.
+//!
+//! - [`LmConfig`] is `config.json` without optional fields.
+//! - [`Checkpoint`] is a model on the host under Hugging Face tensor names; everything else
+//!   converts from and to it.
+//! - [`Transformer`] is the Burn module: grouped-query attention, rotary embeddings (Llama-3
+//!   scaling included), biases and tied embeddings where the architecture has them.
+//! - [`DecodeEngine`] is the seam the speculative loop sees: logits of *all* given positions and a
+//!   KV cache that truncates, both needed to verify drafts (Algorithm 1). [`BurnEngine`] is the
+//!   oracle.
+//!
+//! Invariant: a forward after any truncation gives what a fresh forward over the same tokens
+//! gives.
+
+mod checkpoint;
+mod config;
+mod engine;
+mod error;
+mod init;
+mod model;
+mod names;
+mod oracle;
+mod rope;
+
+pub use checkpoint::{Checkpoint, HostTensor, StoredType, read_safetensors, write_safetensors};
+pub use config::{Architecture, LmConfig, RopeScaling};
+pub use engine::DecodeEngine;
+pub use error::LmError;
+pub use init::random_checkpoint;
+pub use model::{Block, KvCache, Transformer};
+pub use names::{expected_tensors, in_layer};
+pub use oracle::BurnEngine;

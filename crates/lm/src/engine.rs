@@ -1,0 +1,48 @@
+//! The seam between the speculative loop and whatever computes logits.
+
+use crate::LmError;
+
+/// A decoder with a KV cache that can be cut back.
+///
+/// The loop drives drafter and target through this trait alone; the CPU engine and the Burn
+/// oracle both implement it.
+pub trait DecodeEngine: Send {
+    /// Columns of the logits: the model's vocabulary, padding rows included.
+    fn vocab_size(&self) -> usize;
+
+    /// Tokens in the KV cache.
+    fn len(&self) -> usize;
+
+    /// Whether the KV cache is empty.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Most tokens the KV cache holds.
+    fn max_len(&self) -> usize;
+
+    /// Forgets every token from position `len` on; longer than the cache is a no-op.
+    fn truncate(&mut self, len: usize);
+
+    /// Appends `ids` and writes the logits of *all* of them, row-major `[ids.len(), vocab_size]`.
+    ///
+    /// # Errors
+    /// [`LmError::TokenOutOfRange`] or [`LmError::ContextFull`]; the cache is then unchanged.
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError>;
+}
+
+/// Checks shared by every engine before it touches its cache.
+pub(crate) fn check_call(
+    ids: &[u32],
+    len: usize,
+    max_len: usize,
+    vocab_size: usize,
+) -> Result<(), LmError> {
+    if let Some(&id) = ids.iter().find(|id| **id as usize >= vocab_size) {
+        return Err(LmError::TokenOutOfRange { id, vocab_size });
+    }
+    if len + ids.len() > max_len {
+        return Err(LmError::ContextFull { needed: len + ids.len(), max_len });
+    }
+    Ok(())
+}

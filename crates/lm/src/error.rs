@@ -1,0 +1,115 @@
+//! What can go wrong while loading, saving or running a model.
+
+use std::path::PathBuf;
+
+/// Errors of this crate; every variant carries what a reader needs to find the cause.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LmError {
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// `config.json` is not valid JSON or misses a key.
+    #[error("{path}: key `{key}`: {message}")]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// Dotted key.
+        key: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A model architecture this crate does not implement.
+    #[error("{path}: model_type `{model_type}` is not supported (llama and qwen2 are)")]
+    Architecture {
+        /// The file.
+        path: PathBuf,
+        /// The name found there.
+        model_type: String,
+    },
+    /// A safetensors file is malformed or truncated.
+    #[error("{path}: not a readable safetensors file: {message}")]
+    Safetensors {
+        /// The file.
+        path: PathBuf,
+        /// The parser's reason.
+        message: String,
+    },
+    /// A tensor the architecture needs is absent.
+    #[error("{path}: tensor `{tensor}` is missing")]
+    MissingTensor {
+        /// Model folder.
+        path: PathBuf,
+        /// Hugging Face name.
+        tensor: String,
+    },
+    /// Tensors that belong to no part of the architecture.
+    #[error("{path}: {count} tensors are not part of the architecture, the first is `{first}`")]
+    LeftoverTensors {
+        /// Model folder.
+        path: PathBuf,
+        /// How many.
+        count: usize,
+        /// The first in name order.
+        first: String,
+    },
+    /// A tensor has another shape than `config.json` implies.
+    #[error("{path}: tensor `{tensor}` has shape {found:?}, config.json implies {expected:?}")]
+    Shape {
+        /// Model folder.
+        path: PathBuf,
+        /// Hugging Face name.
+        tensor: String,
+        /// Shape in the file.
+        found: Vec<usize>,
+        /// Shape the configuration implies.
+        expected: Vec<usize>,
+    },
+    /// A tensor is stored in a type that cannot be read.
+    #[error("{path}: tensor `{tensor}` has type {dtype}; f32, bf16 and f16 can be read")]
+    Dtype {
+        /// Model folder.
+        path: PathBuf,
+        /// Hugging Face name.
+        tensor: String,
+        /// Type in the file.
+        dtype: String,
+    },
+    /// A token id outside the model's vocabulary.
+    #[error("token id {id} is outside the model's vocabulary of {vocab_size}")]
+    TokenOutOfRange {
+        /// The id.
+        id: u32,
+        /// Rows of the embedding.
+        vocab_size: usize,
+    },
+    /// More positions than the KV cache holds.
+    #[error("a context of {needed} tokens exceeds the maximum of {max_len}")]
+    ContextFull {
+        /// Tokens after the call.
+        needed: usize,
+        /// Capacity in tokens.
+        max_len: usize,
+    },
+    /// A requested kernel set does not run on this processor.
+    #[error("kernel set {kernels} needs processor features that are missing here")]
+    Kernels {
+        /// Name of the kernel set.
+        kernels: String,
+    },
+    /// The device returned no data.
+    #[error("device error: {0}")]
+    Device(String),
+}
+
+impl LmError {
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}

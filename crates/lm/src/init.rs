@@ -1,0 +1,50 @@
+//! Fresh weights for pretraining and for benchmarks.
+
+use std::collections::BTreeMap;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::checkpoint::HostTensor;
+use crate::names::expected_tensors;
+use crate::{Checkpoint, LmConfig};
+
+/// Standard deviation of freshly drawn projection weights.
+const INIT_STD: f32 = 0.02;
+
+/// A randomly initialised model: normal weights with deviation 0.02 (residual output projections
+/// scaled down by `sqrt(2 * layers)`), unit norms, zero biases. The same seed gives the same
+/// weights on every machine.
+pub fn random_checkpoint(config: &LmConfig, seed: u64) -> Checkpoint {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let residual = INIT_STD / (2.0 * config.num_layers as f32).sqrt();
+    let tensors: BTreeMap<_, _> = expected_tensors(config)
+        .into_iter()
+        .map(|(name, shape)| {
+            let count = shape.iter().product();
+            let data = if name.ends_with("norm.weight") {
+                vec![1.0; count]
+            } else if name.ends_with("bias") {
+                vec![0.0; count]
+            } else {
+                let ends_branch = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
+                normal(&mut rng, if ends_branch { residual } else { INIT_STD }, count)
+            };
+            (name, HostTensor { shape, data })
+        })
+        .collect();
+    Checkpoint { config: config.clone(), tensors }
+}
+
+/// Box-Muller on the portable generator; `rand`'s own float path is not pinned across versions.
+fn normal(rng: &mut ChaCha8Rng, std: f32, count: usize) -> Vec<f32> {
+    use rand::Rng;
+    let mut uniform = || (f64::from(rng.next_u32()) + 0.5) / 4_294_967_296.0;
+    (0..count)
+        .map(|_| {
+            let radius = (-2.0 * uniform().ln()).sqrt();
+            let angle = 2.0 * std::f64::consts::PI * uniform();
+            (radius * angle.cos()) as f32 * std
+        })
+        .collect()
+}
