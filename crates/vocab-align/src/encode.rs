@@ -34,7 +34,10 @@ impl Segmentation {
 
     fn end_piece(&mut self, bytes: usize) {
         let before = self.pieces.last().map_or(0, |end| end.byte);
-        self.pieces.push(PieceEnd { byte: before + bytes, token: self.ids.len() });
+        self.pieces.push(PieceEnd {
+            byte: before + bytes,
+            token: self.ids.len(),
+        });
     }
 }
 
@@ -61,7 +64,12 @@ impl Encoder {
         Ok(())
     }
 
-    fn encode_text(&self, tables: &Tables, text: &str, out: &mut Segmentation) -> Result<(), AlignError> {
+    fn encode_text(
+        &self,
+        tables: &Tables,
+        text: &str,
+        out: &mut Segmentation,
+    ) -> Result<(), AlignError> {
         if self.spelling != Spelling::SpaceSign {
             return self.encode_signed(tables, text, text, out);
         }
@@ -133,7 +141,12 @@ impl Encoder {
 
     /// Bytes that are not UTF-8, most often the start of a character whose end is still to come.
     /// A byte-level model merges them as it would inside the whole character.
-    fn encode_fragment(&self, tables: &Tables, bytes: &[u8], out: &mut Segmentation) -> Result<(), AlignError> {
+    fn encode_fragment(
+        &self,
+        tables: &Tables,
+        bytes: &[u8],
+        out: &mut Segmentation,
+    ) -> Result<(), AlignError> {
         let exact =
             self.spelling == Spelling::ByteLevel && self.encode_byte_level(tables, bytes, out);
         if !exact {
@@ -145,7 +158,8 @@ impl Encoder {
 
     fn encode_byte_level(&self, tables: &Tables, bytes: &[u8], out: &mut Segmentation) -> bool {
         out.mapped.clear();
-        out.mapped.extend(bytes.iter().map(|byte| char_of_byte(*byte)));
+        out.mapped
+            .extend(bytes.iter().map(|byte| char_of_byte(*byte)));
         self.run_model(tables, &out.mapped, bytes, &mut out.ids)
     }
 
@@ -157,7 +171,9 @@ impl Encoder {
         let mut rest = expected;
         let spelled = self.model.tokenize(input).is_ok_and(|tokens| {
             tokens.iter().all(|token| {
-                let after = tables.bytes(token.id).and_then(|bytes| rest.strip_prefix(bytes));
+                let after = tables
+                    .bytes(token.id)
+                    .and_then(|bytes| rest.strip_prefix(bytes));
                 ids.push(token.id);
                 after.map(|after| rest = after).is_some()
             })

@@ -27,7 +27,11 @@ impl BytePool {
     pub(crate) fn get(&self, id: u32) -> Option<&[u8]> {
         let id = id as usize;
         let end = *self.ends.get(id)? as usize;
-        let start = if id == 0 { 0 } else { self.ends[id - 1] as usize };
+        let start = if id == 0 {
+            0
+        } else {
+            self.ends[id - 1] as usize
+        };
         self.blob.get(start..end)
     }
 }
@@ -39,13 +43,17 @@ pub(crate) struct PoolIndex {
 
 impl PoolIndex {
     pub(crate) fn empty() -> Self {
-        Self { slots: vec![NONE; 2] }
+        Self {
+            slots: vec![NONE; 2],
+        }
     }
 
     /// Indexes `ids`; of equal strings the first one given wins.
     pub(crate) fn build(pool: &BytePool, ids: impl Iterator<Item = u32>) -> Self {
         let capacity = (pool.len() * 2).next_power_of_two().max(2);
-        let mut index = Self { slots: vec![NONE; capacity] };
+        let mut index = Self {
+            slots: vec![NONE; capacity],
+        };
         for id in ids {
             if let Some(key) = pool.get(id) {
                 let slot = index.slot_of(pool, key);
@@ -89,7 +97,11 @@ mod tests {
         let index = PoolIndex::build(&pool, 0..words.len() as u32);
         assert_eq!(pool.get(2), Some(&b"ab"[..]));
         assert_eq!(pool.get(6), None);
-        assert_eq!(index.find(&pool, b"a"), Some(1), "the first of equal strings");
+        assert_eq!(
+            index.find(&pool, b"a"),
+            Some(1),
+            "the first of equal strings"
+        );
         assert_eq!(index.find(&pool, b"\n"), Some(5));
         assert_eq!(index.find(&pool, b"c"), None);
     }
