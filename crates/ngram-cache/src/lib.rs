@@ -32,6 +32,8 @@ mod cache;
 mod error;
 mod memory;
 mod mine;
+#[cfg(test)]
+mod model_tests;
 mod order;
 mod persist;
 mod pool;
