@@ -6,7 +6,7 @@ use vocab_align::{DraftId, TargetId, TokenId};
 
 use crate::error::{LawError, Role};
 use crate::fault::Fault;
-use crate::lexicon::Lexicon;
+use crate::lexicon::{DirectMap, Lexicon};
 use crate::mask::Walk;
 use crate::sampling::{Sampling, masked_argmax};
 use crate::{Chance, DraftPolicy, DraftStep, LanguageModel};
@@ -79,7 +79,7 @@ pub(crate) enum Mask<'a> {
 /// Everything a draft depends on besides the drafter.
 pub(crate) struct DraftRules<'a> {
     pub(crate) mask: Mask<'a>,
-    pub(crate) direct: Lexicon<'a>,
+    pub(crate) direct: &'a DirectMap,
     pub(crate) sampling: Sampling,
     pub(crate) stop: &'a BTreeSet<TargetId>,
     /// Most tokens both models have room for.
@@ -194,7 +194,7 @@ impl<'a> Stepper<'a> {
 
     /// Nothing sensible follows the end of a turn.
     fn ends(&self, token: DraftId) -> bool {
-        let target = self.rules.direct.direct().target_of(token);
+        let target = self.rules.direct.target_of(token);
         target.is_some_and(|target| self.rules.stop.contains(&target))
     }
 }

@@ -27,8 +27,8 @@ impl Running {
     ) -> usize {
         let draft: &[DraftId] = &context.ids()[self.prompt_draft + self.mined.draft..];
         let target: &[TargetId] = &self.response[self.mined.target..];
-        let draft_bytes: Vec<usize> = lengths(draft, |id| pair.draft.bytes(id));
-        let target_bytes: Vec<usize> = lengths(target, |id| pair.target.bytes(id));
+        let draft_bytes = pair.draft.byte_lengths(draft);
+        let target_bytes = pair.target.byte_lengths(target);
         let open = if self.finish.is_some() { 0 } else { context.window().len() };
         let final_bytes = draft_bytes.iter().sum::<usize>().saturating_sub(open);
 
@@ -49,10 +49,6 @@ impl Running {
     }
 }
 
-fn lengths<'a, I: Copy>(ids: &[I], bytes: impl Fn(I) -> Option<&'a [u8]>) -> Vec<usize> {
-    ids.iter().map(|&id| bytes(id).map_or(0, <[u8]>::len)).collect()
-}
-
 fn is_new(insertion: Insertion) -> bool {
-    matches!(insertion, Insertion::New { .. })
+    matches!(insertion, Insertion::New | Insertion::Evicted(_))
 }

@@ -219,6 +219,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         verify_dice: Box<dyn Chance + Send>,
     ) -> Result<Prefill, SpecError> {
         self.running = None;
+        self.groups = CachedGroups::default();
         let clock = Instant::now();
         read_prompt(&mut self.drafter, Role::Drafter, prompt.draft)?;
         let draft = clock.elapsed().as_secs_f64();

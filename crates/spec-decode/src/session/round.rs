@@ -20,7 +20,8 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// Drafts, translates, verifies and commits once: one target forward, at least one token.
     ///
     /// `cache` is read in the modes that merge n-grams and written where the session learns them;
-    /// `None` is an empty cache that stays empty.
+    /// `None` is an empty cache that stays empty. It must be the same cache in all rounds of a
+    /// response.
     ///
     /// # Errors
     /// [`SpecError::NotRunning`] before [`start`](Self::start), after the end of the response and
