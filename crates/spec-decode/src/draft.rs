@@ -1,5 +1,6 @@
 //! The drafter's half of a round: k masked steps and the law of each.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use vocab_align::{DraftId, TargetId, TokenId};
@@ -7,15 +8,15 @@ use vocab_align::{DraftId, TargetId, TokenId};
 use crate::error::{LawError, Role};
 use crate::fault::Fault;
 use crate::lexicon::{DirectMap, Lexicon};
-use crate::mask::Walk;
+use crate::mask::{Mask, Walk};
 use crate::sampling::{Sampling, masked_argmax};
 use crate::{Chance, DraftPolicy, DraftStep, LanguageModel};
 
 /// Steps a draft may go on beyond its length to complete an n-gram it has begun.
 ///
 /// Cached n-grams are mostly two or three tokens long, so two more steps complete nearly all of
-/// them. What is still incomplete then is dropped: the drafted tokens stay in the drafter's cache
-/// only as far as the accepted text confirms them.
+/// them. What is still incomplete then is not proposed; mode `exact` still puts its first token to
+/// the test, mode `paper` draws the free token instead.
 pub const MAX_COMPLETION_STEPS: usize = 2;
 
 /// The law one draft token was sampled from: masked and renormalised, dense over V_q.
@@ -69,7 +70,7 @@ impl Draft {
 }
 
 /// Which tokens a drafter may sample.
-pub(crate) enum Mask<'a> {
+pub(crate) enum Masking<'a> {
     /// Those that keep the draft translatable through the lexicon.
     Translatable(Lexicon<'a>),
     /// A fixed set of raw ids, whatever came before.
@@ -78,7 +79,7 @@ pub(crate) enum Mask<'a> {
 
 /// Everything a draft depends on besides the drafter.
 pub(crate) struct DraftRules<'a> {
-    pub(crate) mask: Mask<'a>,
+    pub(crate) masking: Masking<'a>,
     pub(crate) direct: &'a DirectMap,
     pub(crate) sampling: Sampling,
     pub(crate) stop: &'a BTreeSet<TargetId>,
@@ -100,6 +101,9 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
     let wanted = policy.next_len().min(rules.room);
     let most = wanted.saturating_add(MAX_COMPLETION_STEPS).min(rules.room);
     let mut step = Stepper::new(rules);
+    if step.roots.is_empty() {
+        return Ok(Draft::default());
+    }
     let mut drafted = Draft::default();
     let mut input = pending.to_vec();
     let mut logits = Vec::new();
@@ -144,15 +148,15 @@ fn last_row(logits: &[f32], positions: usize, vocab: usize) -> Result<&[f32], Fa
 /// The state between two drafted tokens.
 struct Stepper<'a> {
     rules: &'a DraftRules<'a>,
-    roots: Vec<u32>,
+    roots: Cow<'a, [u32]>,
     walk: Walk,
 }
 
 impl<'a> Stepper<'a> {
     fn new(rules: &'a DraftRules<'a>) -> Self {
-        let roots = match &rules.mask {
-            Mask::Translatable(lexicon) => lexicon.root_children(),
-            Mask::Fixed(ids) => ids.to_vec(),
+        let roots = match &rules.masking {
+            Masking::Translatable(lexicon) => Cow::Owned(lexicon.root_children()),
+            Masking::Fixed(ids) => Cow::Borrowed(*ids),
         };
         Self {
             rules,
@@ -167,18 +171,14 @@ impl<'a> Stepper<'a> {
         row: &[f32],
         dice: &mut dyn Chance,
     ) -> Result<(DraftId, Option<DraftLaw>), Fault> {
-        let masked;
-        let support = match &self.rules.mask {
-            Mask::Translatable(lexicon) => {
-                masked = self.walk.mask(lexicon, &self.roots);
-                &masked
-            }
-            Mask::Fixed(_) => &self.roots,
+        let mask = match &self.rules.masking {
+            Masking::Translatable(lexicon) => self.walk.mask(lexicon, &self.roots),
+            Masking::Fixed(ids) => Mask::fixed(ids),
         };
-        let (column, law) = choose(self.rules.sampling, row, support, dice)
+        let (column, law) = choose(self.rules.sampling, row, mask.ids(), dice)
             .map_err(|source| Fault::Law(Role::Drafter, source))?;
         let token = DraftId::new(column as u32);
-        if let Mask::Translatable(lexicon) = &self.rules.mask {
+        if let Masking::Translatable(lexicon) = &self.rules.masking {
             // The mask admits only tokens the walk can read.
             self.walk = self.walk.advance(lexicon, token).unwrap_or_default();
         }
@@ -186,9 +186,9 @@ impl<'a> Stepper<'a> {
     }
 
     fn complete(&self) -> bool {
-        match &self.rules.mask {
-            Mask::Translatable(lexicon) => self.walk.dangling(lexicon) == 0,
-            Mask::Fixed(_) => true,
+        match &self.rules.masking {
+            Masking::Translatable(lexicon) => self.walk.dangling(lexicon) == 0,
+            Masking::Fixed(_) => true,
         }
     }
 
@@ -202,7 +202,7 @@ impl<'a> Stepper<'a> {
 fn choose(
     sampling: Sampling,
     row: &[f32],
-    support: &[u32],
+    support: impl Iterator<Item = u32> + Clone,
     dice: &mut dyn Chance,
 ) -> Result<(usize, Option<DraftLaw>), LawError> {
     if sampling.is_greedy() {

@@ -183,3 +183,69 @@ impl Totals {
 fn ratio(sum: f64, count: usize) -> f64 {
     if count == 0 { 0.0 } else { sum / count as f64 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(kinds: &[Kind], accepted: usize, emitted: u32) -> RoundOutcome {
+        let proposal = |(position, &kind): (usize, &Kind)| Proposal {
+            target: TargetId(position as u32),
+            span: position..position + 1,
+            kind,
+        };
+        RoundOutcome {
+            round: 0,
+            draft: kinds.iter().map(|_| DraftId(0)).collect(),
+            proposals: kinds.iter().enumerate().map(proposal).collect(),
+            accepted,
+            emitted: (0..emitted).map(TargetId).collect(),
+            origin: Origin::Residual,
+            scores: vec![
+                Score {
+                    target: 0.9,
+                    proposal: 0.3,
+                },
+                Score {
+                    target: 0.1,
+                    proposal: 0.4,
+                },
+            ],
+            inserted: 1,
+            timings: Timings {
+                draft: 1.0,
+                ..Timings::default()
+            },
+        }
+    }
+
+    #[test]
+    fn figures_by_hand() {
+        use Kind::{Direct, Ngram};
+        let mut totals = Totals::default();
+        totals.add(&round(&[Direct, Ngram, Ngram, Direct], 2, 3));
+        totals.add(&round(&[Direct], 0, 1));
+        totals.add(&round(&[], 0, 1));
+        // Means over proposing rounds: (2/4 + 0/1) / 2; pooled: 2/5.
+        assert_eq!(totals.acceptance_rate(), 0.25);
+        assert_eq!(totals.pooled_acceptance_rate(), 0.4);
+        assert_eq!(totals.block_efficiency(), 5.0 / 3.0);
+        assert_eq!(totals.ngram_hits(), 1.0 / 3.0);
+        assert_eq!(
+            (totals.ngrams_proposed, totals.inserted, totals.drafted),
+            (2, 3, 5)
+        );
+        assert_eq!(totals.timings.total(), 3.0);
+        let mut twice = totals.clone();
+        twice.merge(&totals);
+        assert_eq!(twice.acceptance_rate(), totals.acceptance_rate());
+        assert_eq!((twice.rounds, twice.emitted), (6, 10));
+        assert_eq!(Totals::default().acceptance_rate(), 0.0);
+    }
+
+    #[test]
+    fn expected_acceptance_is_the_mean_of_the_clipped_ratios() {
+        let expected = round(&[Kind::Direct; 2], 1, 2).expected_acceptance();
+        assert!((expected.unwrap_or(0.0) - 0.625).abs() < 1e-15);
+    }
+}

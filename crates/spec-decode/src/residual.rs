@@ -59,7 +59,12 @@ impl<'a> Pushforward<'a> {
             first: direct.target_of(first),
             mass,
         });
-        if let Some(Merged { first: Some(token), mass, .. }) = merged {
+        if let Some(Merged {
+            first: Some(token),
+            mass,
+            ..
+        }) = merged
+        {
             let left = law.probability(first) - mass;
             if left.is_nan() || left < 0.0 {
                 return Err(LawError::NegativeProposal { token, mass: left });
@@ -90,7 +95,9 @@ impl<'a> Pushforward<'a> {
     /// Turns the target's law p into the unnormalised residual max(0, p - q').
     pub fn subtract_from(&self, law: &mut [f64]) {
         for &(draft, target) in self.direct.pairs() {
-            let adjusted = self.merged.is_some_and(|m| m.target == target || m.first == Some(target));
+            let adjusted = self
+                .merged
+                .is_some_and(|m| m.target == target || m.first == Some(target));
             if !adjusted {
                 lower(law, target, self.law.probability(draft));
             }
@@ -112,10 +119,10 @@ fn lower(law: &mut [f64], target: TargetId, mass: f64) {
 
 /// Eq. 1: the probability of drafting the tokens a proposal stands for; 1 at temperature 0.
 pub(crate) fn path_probability(draft: &Draft, proposal: &Proposal) -> Result<f64, LawError> {
-    proposal
-        .span
-        .clone()
-        .try_fold(1.0, |mass, position| Ok(mass * draft.probability(position)?))
+    proposal.span.clone().try_fold(
+        1.0,
+        |mass, position| Ok(mass * draft.probability(position)?),
+    )
 }
 
 /// Decides what an empty residual means: `Ok` where rejection was a matter of rounding (p and q'
@@ -134,4 +141,102 @@ pub(crate) fn check_empty_residual(
         target,
         proposal,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vocab_align::DraftId;
+
+    /// Draft tokens 0, 1, 2 are direct to 0, 1, 2; target token 3 is the n-gram 0 1.
+    fn draft() -> (DirectMap, Draft) {
+        let pairs: Vec<_> = (0..3).map(|i| (DraftId(i), TargetId(i))).collect();
+        let draft = Draft {
+            ids: vec![DraftId(0), DraftId(1)],
+            laws: vec![
+                DraftLaw::new(vec![0.5, 0.3, 0.2]),
+                DraftLaw::new(vec![0.1, 0.8, 0.1]),
+            ],
+        };
+        (DirectMap::from_pairs(&pairs, 3, 5), draft)
+    }
+
+    fn merged(target: u32) -> Proposal {
+        Proposal {
+            target: TargetId(target),
+            span: 0..2,
+            kind: Kind::Ngram,
+        }
+    }
+
+    fn close(found: &[f64], expected: &[f64]) {
+        assert_eq!(found.len(), expected.len());
+        let near = found
+            .iter()
+            .zip(expected)
+            .all(|(a, b)| (a - b).abs() < 1e-15);
+        assert!(near, "{found:?} instead of {expected:?}");
+    }
+
+    #[test]
+    fn eq_2_by_hand() {
+        let (direct, draft) = draft();
+        let proposed = Pushforward::new(&draft, &merged(3), &direct).unwrap();
+        let law: Vec<f64> = (0..5).map(|t| proposed.probability(TargetId(t))).collect();
+        // 0.5 * 0.8 goes from the first sub-token to the n-gram.
+        close(&law, &[0.1, 0.3, 0.2, 0.4, 0.0]);
+        let mut residual = vec![0.3, 0.1, 0.1, 0.2, 0.3];
+        proposed.subtract_from(&mut residual);
+        close(&residual, &[0.2, 0.0, 0.0, 0.0, 0.3]);
+    }
+
+    #[test]
+    fn a_merged_token_that_is_direct_as_well_keeps_both_masses() {
+        let (direct, draft) = draft();
+        let proposed = Pushforward::new(&draft, &merged(2), &direct).unwrap();
+        assert!((proposed.probability(TargetId(2)) - 0.6).abs() < 1e-15);
+        let mut residual = vec![0.2; 5];
+        proposed.subtract_from(&mut residual);
+        close(&residual, &[0.1, 0.0, 0.0, 0.2, 0.2]);
+        // The n-gram of a token that starts with that token's own direct one changes nothing.
+        let same = Pushforward::new(&draft, &merged(0), &direct).unwrap();
+        assert!((same.probability(TargetId(0)) - 0.5).abs() < 1e-15);
+        let mut residual = vec![0.6; 5];
+        same.subtract_from(&mut residual);
+        close(&residual, &[0.1, 0.3, 0.4, 0.6, 0.6]);
+    }
+
+    #[test]
+    fn impossible_draft_probabilities_are_errors() {
+        let (direct, mut draft) = draft();
+        for impossible in [0.0, -0.1, 1.5, f64::NAN] {
+            draft.laws[1] = DraftLaw::new(vec![0.0, impossible, 0.0]);
+            let error = Pushforward::new(&draft, &merged(3), &direct).unwrap_err();
+            assert!(
+                matches!(
+                    error,
+                    LawError::DraftProbability {
+                        token: DraftId(1),
+                        ..
+                    }
+                ),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_empty_residual_passes_only_as_rounding() {
+        let tolerance = rounding_tolerance(1000);
+        assert!(tolerance < 1e-11);
+        let check = |gap| check_empty_residual(TargetId(1), 0.5, 0.5 + gap, 1000);
+        assert_eq!(check(tolerance / 2.0), Ok(()));
+        assert!(matches!(
+            check(1e-6),
+            Err(LawError::EmptyResidual {
+                token: TargetId(1),
+                ..
+            })
+        ));
+    }
 }

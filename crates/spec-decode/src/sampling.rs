@@ -77,10 +77,10 @@ impl Sampling {
     pub fn masked_law(
         self,
         logits: &[f32],
-        support: &[u32],
+        support: impl IntoIterator<Item = u32> + Clone,
         law: &mut Vec<f64>,
     ) -> Result<(), LawError> {
-        let best = masked_argmax(logits, support)?;
+        let best = masked_argmax(logits, support.clone())?;
         law.clear();
         law.resize(logits.len(), 0.0);
         if self.is_greedy() {
@@ -89,12 +89,12 @@ impl Sampling {
         }
         let scale = Scale::new(logits[best], self.temperature);
         let mut total = 0.0;
-        for &column in support {
+        for column in support.clone() {
             let weight = scale.weight(logits[column as usize]);
             law[column as usize] = weight;
             total += weight;
         }
-        for &column in support {
+        for column in support {
             law[column as usize] /= total;
         }
         Ok(())
@@ -125,36 +125,40 @@ impl Scale {
 /// # Errors
 /// [`LawError::Logit`] for NaN or `+inf` anywhere, [`LawError::NoMass`] where all are `-inf`.
 pub fn argmax(logits: &[f32]) -> Result<usize, LawError> {
-    best_of(logits.iter().copied().enumerate(), logits.len())
+    best_of(logits.iter().copied().enumerate().map(Ok))
 }
 
 /// Column of the largest logit among `support`, the lowest one of several.
 ///
 /// # Errors
 /// As [`argmax`], and [`LawError::OutOfVocabulary`] where a column does not exist.
-pub fn masked_argmax(logits: &[f32], support: &[u32]) -> Result<usize, LawError> {
-    if let Some(&token) = support.iter().find(|&&c| c as usize >= logits.len()) {
-        return Err(LawError::OutOfVocabulary {
+pub fn masked_argmax(
+    logits: &[f32],
+    support: impl IntoIterator<Item = u32>,
+) -> Result<usize, LawError> {
+    let look_up = |token: u32| match logits.get(token as usize) {
+        Some(&value) => Ok((token as usize, value)),
+        None => Err(LawError::OutOfVocabulary {
             token,
             vocab: logits.len(),
-        });
-    }
-    let values = support.iter().map(|&c| (c as usize, logits[c as usize]));
-    best_of(values, support.len())
+        }),
+    };
+    best_of(support.into_iter().map(look_up))
 }
 
 fn best_of(
-    values: impl Iterator<Item = (usize, f32)>,
-    candidates: usize,
+    values: impl Iterator<Item = Result<(usize, f32), LawError>>,
 ) -> Result<usize, LawError> {
     let mut best: Option<(usize, f32)> = None;
-    for (token, value) in values {
+    let mut candidates = 0;
+    for entry in values {
+        let (token, value) = entry?;
+        candidates += 1;
         if value.is_nan() || value == f32::INFINITY {
             return Err(LawError::Logit { token, value });
         }
-        let better = best.is_none_or(|(held, largest)| {
-            value > largest || (value == largest && token < held)
-        });
+        let better = best
+            .is_none_or(|(held, largest)| value > largest || (value == largest && token < held));
         if better {
             best = Some((token, value));
         }
@@ -171,7 +175,7 @@ mod tests {
     #[test]
     fn ties_go_to_the_lowest_id() {
         assert_eq!(argmax(&[1.0, 3.0, 3.0]), Ok(1));
-        assert_eq!(masked_argmax(&[1.0, 3.0, 3.0, 0.0], &[3, 2, 1]), Ok(1));
+        assert_eq!(masked_argmax(&[1.0, 3.0, 3.0, 0.0], [3, 2, 1]), Ok(1));
     }
 
     #[test]
@@ -200,10 +204,14 @@ mod tests {
         let sampling = Sampling::new(0.8).unwrap();
         let (mut full, mut masked) = (Vec::new(), Vec::new());
         sampling.law(&logits, &mut full).unwrap();
-        sampling.masked_law(&logits, &[3, 0], &mut masked).unwrap();
+        sampling.masked_law(&logits, [3, 0], &mut masked).unwrap();
         let kept = full[0] + full[3];
         for column in 0..4 {
-            let expected = if column % 3 == 0 { full[column] / kept } else { 0.0 };
+            let expected = if column % 3 == 0 {
+                full[column] / kept
+            } else {
+                0.0
+            };
             assert!((masked[column] - expected).abs() < 1e-15);
         }
     }
@@ -225,7 +233,7 @@ mod tests {
             Err(LawError::NoMass { candidates: 3 })
         );
         assert_eq!(argmax(&[]), Err(LawError::NoMass { candidates: 0 }));
-        assert!(masked_argmax(&[0.0], &[1]).is_err());
+        assert!(masked_argmax(&[0.0], [1]).is_err());
         assert!(Sampling::new(-1.0).is_err() && Sampling::new(f64::NAN).is_err());
     }
 }

@@ -75,3 +75,52 @@ impl Groups {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lexicon::DirectMap;
+    use ngram_cache::{CacheConfig, NgramCache};
+
+    #[test]
+    fn every_token_has_one_spelling() {
+        let pairs: Vec<_> = (0..3).map(|i| (DraftId(i), TargetId(i))).collect();
+        let direct = DirectMap::from_pairs(&pairs, 8, 16);
+        let mut cache = NgramCache::new(CacheConfig::default());
+        for (spelling, target) in [
+            (&[2, 0][..], 9),
+            (&[0, 1], 9),
+            (&[0, 1, 2], 10),
+            (&[5, 1], 11),
+            (&[0, 2], 1),
+        ] {
+            let spelling: Vec<DraftId> = spelling.iter().map(|&raw| DraftId(raw)).collect();
+            cache.insert(&spelling, TargetId(target));
+        }
+        let lexicon = Lexicon::new(&direct, Some(&cache));
+        let groups = Groups::new(&lexicon, 16);
+        let group = |token| groups.of(TargetId(token)).map(|draft| draft.0);
+        // 9 is spelled 0 1 (before 2 0), 1 is direct before all n-grams.
+        assert_eq!([group(0), group(1), group(2)], [Some(0), Some(1), Some(2)]);
+        assert_eq!(
+            [group(9), group(10), group(11), group(12)],
+            [Some(0), Some(0), Some(5), None]
+        );
+        let below = |draft| {
+            let place = lexicon.enter(DraftId(draft)).expect("in the lexicon");
+            let mut tokens: Vec<u32> = groups
+                .below(&lexicon, place)
+                .into_iter()
+                .map(|token| token.0)
+                .collect();
+            tokens.sort_unstable();
+            tokens
+        };
+        assert_eq!(
+            [below(0), below(1), below(2)],
+            [vec![0, 9, 10], vec![1], vec![2]]
+        );
+        assert_eq!(below(5), [11]);
+        assert!(lexicon.enter(DraftId(4)).is_none());
+    }
+}

@@ -1,0 +1,118 @@
+//! The loop over real tokenizers, with models that know one text by heart.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ngram_cache::{CacheConfig, NgramCache};
+use spec_decode::testkit::{FakeModel, RowFn};
+use spec_decode::{
+    ConstantLength, NoSink, Pair, Prompt, Session, SessionConfig, StreamName, Totals, VerifyMode,
+};
+use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
+
+const TEXT: &str = "The naïve café owner wrote 12345 unbelievable words — “très bien” 😀:\n\n\
+    \tdef tokenise(text):\n        return text.split()  # nothing else\n\n\
+    Internationalisation, counterrevolutionaries and antidisestablishmentarianism \
+    were discussed; internationalisation, counterrevolutionaries and \
+    antidisestablishmentarianism were discussed again. 漢字かな\n";
+
+fn vocabulary<I: TokenId>(name: &str) -> Option<Vocabulary<I>> {
+    let shared = PathBuf::from(std::env::var_os("OMNIDRAFT_SHARED")?);
+    let file = shared.join("tokenizers").join(name).join("tokenizer.json");
+    Some(Vocabulary::from_file(&file).expect("a tokenizer"))
+}
+
+/// Prefers the token that goes on with the text where one tokenisation of all of it has it.
+fn reciting<I: TokenId>(vocabulary: &Vocabulary<I>) -> FakeModel<I> {
+    let tokens = vocabulary.encode(TEXT).expect("spells any text");
+    let lengths = vocabulary.byte_lengths(&tokens);
+    let starts: Vec<usize> = lengths
+        .iter()
+        .scan(0, |end, length| {
+            *end += length;
+            Some(*end - length)
+        })
+        .collect();
+    let (vocab, known) = (vocabulary.len(), vocabulary.clone());
+    let row: RowFn<I> = Arc::new(move |ids: &[I]| {
+        let mut row = vec![0.0; vocab];
+        // The prompt is the first token.
+        let at = known.decode_bytes(ids).len();
+        if let Ok(index) = starts.binary_search(&at) {
+            row[tokens[index].index()] = 1.0;
+        }
+        row
+    });
+    FakeModel::new(vocab, row)
+}
+
+/// Two real tokenizers, where there are any.
+fn pair(draft: &str, target: &str) -> Option<Pair> {
+    let draft = vocabulary::<DraftId>(draft)?;
+    let target = match target {
+        "same" => draft.retag(),
+        other => vocabulary::<TargetId>(other)?,
+    };
+    let alignment = Arc::new(Alignment::build(&draft, &target, MappingMode::Bytes));
+    Some(Pair {
+        draft,
+        target,
+        alignment,
+    })
+}
+
+fn recite(pair: &Pair, mode: VerifyMode, cache: &mut NgramCache) -> Totals {
+    let models = (reciting(&pair.draft), reciting(&pair.target));
+    let text = pair.target.encode(TEXT).expect("spells any text");
+    let first = pair.target.decode_bytes(&text[..1]);
+    let first = pair.draft.encode_bytes(&first).expect("spells any text");
+    let config = SessionConfig::new(mode, text.len() - 1);
+    let mut session = Session::new(models.0, models.1, pair.clone(), config).expect("a session");
+    let prompt = Prompt {
+        draft: &first,
+        target: &text[..1],
+    };
+    let k = &mut ConstantLength(4);
+    let done = session
+        .generate(prompt, StreamName::new(0, 0), Some(cache), k, &mut NoSink)
+        .expect("recites");
+    assert_eq!(done.tokens, text[1..]);
+    done.totals
+}
+
+#[test]
+fn ngrams_learnt_from_a_text_are_proposed_the_next_time() {
+    for (draft, target) in [("llama-2", "qwen2"), ("llama-2", "llama-3")] {
+        let Some(pair) = pair(draft, target) else {
+            println!("skipped: OMNIDRAFT_SHARED is not set");
+            return;
+        };
+        for mode in [VerifyMode::Paper, VerifyMode::Exact] {
+            let mut cache = NgramCache::new(CacheConfig::default());
+            let first = recite(&pair, mode, &mut cache);
+            let learnt = cache.len();
+            let again = recite(&pair, mode, &mut cache);
+            assert_eq!(cache.len(), learnt, "a known text has no new n-grams");
+            assert_eq!(first.inserted, learnt);
+            assert!(
+                again.ngrams_accepted > first.ngrams_accepted,
+                "{first:?} {again:?}"
+            );
+            assert!(again.block_efficiency() > first.block_efficiency());
+        }
+    }
+}
+
+#[test]
+fn one_shared_vocabulary_accepts_everything() {
+    let Some(pair) = pair("qwen2.5", "same") else {
+        println!("skipped: OMNIDRAFT_SHARED is not set");
+        return;
+    };
+    for mode in [VerifyMode::Tli, VerifyMode::Exact, VerifyMode::Slem] {
+        let mut cache = NgramCache::new(CacheConfig::default());
+        let totals = recite(&pair, mode, &mut cache);
+        assert_eq!(cache.len(), 0, "{mode}");
+        assert!(totals.pooled_acceptance_rate() > 0.9, "{mode} {totals:?}");
+    }
+}
