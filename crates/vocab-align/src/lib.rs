@@ -1,5 +1,75 @@
-//! Vocabulary alignment.
+//! Vocabulary alignment: one drafter's tokens against any target's.
+//!
+//! A token is a byte string. This crate reads two `tokenizer.json` files into token <-> byte
+//! tables and computes from them, without any tensor:
+//!
+//! * [`Alignment`]: the direct mapping t <-> d of the paper's section 3.1, by bytes or by the
+//!   paper's string rule (whose size is the "intersection" of Table 8);
+//! * [`DraftContext`]: the "translate back" step of Algorithm 1, accepted target tokens as the
+//!   drafter's canonical tokens, re-tokenising only a bounded tail;
+//! * [`align_offsets`]: two tokenisations of one text as chunks with common ends, from which
+//!   n-grams (t, [d_1..d_n]) are mined.
+//!
+//! Symbols: V_q and d, the drafter's vocabulary and tokens ([`DraftId`]); V_p and t, the target's
+//! ([`TargetId`]).
+//!
+//! Invariants, for every vocabulary and text: `decode_bytes(encode(x)) == x`; in mode
+//! [`MappingMode::Bytes`] no token is mapped to different bytes; the bytes of a [`DraftContext`]
+//! are those of the target's tokens.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use vocab_align::{Alignment, DraftContext, DraftId, MappingMode, TargetId, Vocabulary};
+//!
+//! // Two toy tokenizers: byte by byte, and with the merges "a"+"b" and "ab"+"a".
+//! # fn json(extra: &[&str], merges: &[[&str; 2]]) -> String {
+//! #     let byte = |b: u8| match b {
+//! #         0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => b as char,
+//! #         0x00..=0x20 => char::from_u32(0x100 + b as u32).unwrap(),
+//! #         0x7F..=0xA0 => char::from_u32(0x121 + b as u32 - 0x7F).unwrap(),
+//! #         _ => '\u{143}',
+//! #     };
+//! #     let tokens = (0..=255).map(|b| byte(b).to_string()).chain(extra.iter().map(|t| t.to_string()));
+//! #     let vocab: serde_json::Map<_, _> = tokens.enumerate().map(|(i, t)| (t, i.into())).collect();
+//! #     serde_json::json!({
+//! #         "pre_tokenizer": {"type": "ByteLevel"},
+//! #         "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+//! #     }).to_string()
+//! # }
+//! let draft: Vocabulary<DraftId> = Vocabulary::from_json(json(&[], &[]), "draft")?;
+//! let target: Vocabulary<TargetId> =
+//!     Vocabulary::from_json(json(&["ab", "aba"], &[["a", "b"], ["ab", "a"]]), "target")?;
+//!
+//! let alignment = Arc::new(Alignment::build(&draft, &target, MappingMode::Bytes));
+//! assert_eq!(alignment.pairs().len(), 256);
+//!
+//! let mut context = DraftContext::new(draft.clone(), target.clone(), alignment)?;
+//! context.start(&draft.encode("say ")?);
+//! let accepted = target.encode("aba")?;
+//! assert_eq!(accepted.len(), 1);
+//! assert_eq!(context.push(&accepted)?, 4, "the prompt's tokens stay");
+//! assert_eq!(draft.decode_lossy(context.ids()), "say aba");
+//! # Ok::<(), vocab_align::AlignError>(())
+//! ```
 
+mod alignment;
+mod context;
+mod encode;
+mod error;
+mod file;
 mod ids;
+mod offsets;
+mod pieces;
+mod pool;
+mod roles;
+mod spelling;
+mod tables;
+mod vocabulary;
 
+pub use alignment::{Alignment, AlignmentStats, MappingMode};
+pub use context::DraftContext;
+pub use error::AlignError;
 pub use ids::{DraftId, TargetId, TokenId};
+pub use offsets::{AlignedSpan, align_offsets};
+pub use roles::SpecialRole;
+pub use vocabulary::Vocabulary;

@@ -1,0 +1,86 @@
+//! What can go wrong, with the data a caller needs to say it.
+
+use std::path::PathBuf;
+
+/// Errors of loading, aligning and re-tokenising vocabularies.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AlignError {
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The file is not JSON, ends too early, or a value has the wrong type.
+    #[error("{file}, line {line}, column {column}{}: {message}", at_key(key))]
+    Json {
+        /// The file, or the name given to [`Vocabulary::from_json`](crate::Vocabulary::from_json).
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1 (0 when the line is empty).
+        column: usize,
+        /// Path of the offending key, `.` at the root.
+        key: String,
+        /// What was found and what was expected.
+        message: String,
+    },
+    /// A key is missing or its value contradicts the rest of the file.
+    #[error("{file}, key `{key}`: {message}")]
+    Key {
+        /// The file.
+        file: String,
+        /// Path of the key.
+        key: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The file is valid but uses a feature whose tokens have no byte spelling here.
+    #[error("{file}, key `{key}`: {what} is not supported ({hint})")]
+    Unsupported {
+        /// The file.
+        file: String,
+        /// Path of the key.
+        key: String,
+        /// The feature.
+        what: String,
+        /// What to use instead.
+        hint: &'static str,
+    },
+    /// An id at or beyond the vocabulary's length, such as a padding row of a model's embedding.
+    #[error("token id {id} is outside {file}, which has {len} ids; is the model's vocabulary padded?")]
+    UnknownId {
+        /// The tokenizer file.
+        file: String,
+        /// The id.
+        id: u32,
+        /// [`Vocabulary::len`](crate::Vocabulary::len).
+        len: usize,
+    },
+    /// Text that no token of the vocabulary spells.
+    #[error("{file} has no token for byte 0x{byte:02X} (no byte fallback, incomplete alphabet)")]
+    Unspellable {
+        /// The tokenizer file.
+        file: String,
+        /// The first byte without a token.
+        byte: u8,
+    },
+    /// An alignment used with a vocabulary it was not built from.
+    #[error("the alignment was built from another revision of {side} tokenizer {file}")]
+    StaleAlignment {
+        /// `drafter` or `target`.
+        side: &'static str,
+        /// The tokenizer file.
+        file: String,
+    },
+}
+
+fn at_key(key: &str) -> String {
+    match key {
+        "." | "" => String::new(),
+        key => format!(", key `{key}`"),
+    }
+}

@@ -1,0 +1,245 @@
+//! Reading `tokenizer.json` and checking it, before anything is built from it.
+
+use rustc_hash::FxHashMap;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::error::AlignError;
+use crate::spelling::Spelling;
+
+/// Ids beyond this are taken for damage: tables are as long as the largest id.
+const MAX_ID: u64 = 1 << 24;
+
+/// The parts of a `tokenizer.json` that alignment needs, checked.
+pub(crate) struct TokenizerFile {
+    pub(crate) name: String,
+    pub(crate) spelling: Spelling,
+    pub(crate) byte_fallback: bool,
+    /// Model tokens in no particular order; ids are distinct.
+    pub(crate) tokens: Vec<(String, u32)>,
+    pub(crate) added: Vec<AddedToken>,
+    pub(crate) unk: Option<String>,
+    pub(crate) pre_tokenizer: Value,
+    /// The `model` section without dropout, safe to hand to the `tokenizers` crate.
+    pub(crate) model: Value,
+}
+
+/// An entry of `added_tokens`.
+#[derive(Deserialize)]
+pub(crate) struct AddedToken {
+    pub(crate) id: u32,
+    pub(crate) content: String,
+    #[serde(default)]
+    pub(crate) special: bool,
+}
+
+#[derive(Deserialize)]
+struct RawFile {
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+    #[serde(default)]
+    normalizer: Value,
+    #[serde(default)]
+    pre_tokenizer: Value,
+    #[serde(default)]
+    decoder: Value,
+    model: Value,
+}
+
+/// Parses JSON into `T`; errors carry line, column and key.
+pub(crate) fn parse_json<T: for<'de> Deserialize<'de>>(
+    json: &[u8],
+    name: &str,
+) -> Result<T, AlignError> {
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    let to_error = |key: String, error: serde_json::Error| AlignError::Json {
+        file: name.to_owned(),
+        line: error.line(),
+        column: error.column(),
+        key,
+        message: if error.is_eof() {
+            "the file ends in the middle of a value; is it truncated?".to_owned()
+        } else {
+            error.to_string()
+        },
+    };
+    let value = serde_path_to_error::deserialize(&mut reader)
+        .map_err(|error| to_error(error.path().to_string(), error.into_inner()))?;
+    reader.end().map_err(|error| to_error(".".to_owned(), error))?;
+    Ok(value)
+}
+
+impl TokenizerFile {
+    pub(crate) fn parse(json: &[u8], name: &str) -> Result<Self, AlignError> {
+        let raw: RawFile = parse_json(json, name)?;
+        let check = Check { name };
+        if mentions(&raw.normalizer, "ByteLevel") {
+            return Err(check.unsupported("normalizer", "a ByteLevel normalizer"));
+        }
+        let byte_fallback = raw.model["byte_fallback"].as_bool().unwrap_or(false)
+            || mentions(&raw.decoder, "ByteFallback");
+        let spelling = if mentions(&raw.pre_tokenizer, "ByteLevel") || mentions(&raw.decoder, "ByteLevel") {
+            Spelling::ByteLevel
+        } else if writes_space_sign(&raw) {
+            Spelling::SpaceSign
+        } else {
+            Spelling::Plain
+        };
+        let (tokens, unk) = check.model(&raw.model)?;
+        check.added(&raw.added_tokens)?;
+        let mut model = raw.model;
+        if let Some(fields) = model.as_object_mut() {
+            // Dropout makes encoding random; the canonical tokens are those without it.
+            fields.remove("dropout");
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            spelling,
+            byte_fallback,
+            tokens,
+            added: raw.added_tokens,
+            unk,
+            pre_tokenizer: raw.pre_tokenizer,
+            model,
+        })
+    }
+}
+
+/// Whether a component, or one inside a `Sequence`, has this type.
+fn mentions(component: &Value, kind: &str) -> bool {
+    component["type"] == kind
+        || ["normalizers", "pretokenizers", "decoders"]
+            .iter()
+            .filter_map(|key| component[*key].as_array())
+            .flatten()
+            .any(|part| mentions(part, kind))
+}
+
+fn writes_space_sign(raw: &RawFile) -> bool {
+    let replaces = |component: &Value| {
+        mentions(component, "Replace") && component.to_string().contains(crate::spelling::SPACE_SIGN)
+    };
+    mentions(&raw.pre_tokenizer, "Metaspace")
+        || mentions(&raw.decoder, "Metaspace")
+        || replaces(&raw.normalizer)
+        || replaces(&raw.decoder)
+}
+
+/// Builds errors that name the file.
+struct Check<'a> {
+    name: &'a str,
+}
+
+impl Check<'_> {
+    fn key(&self, key: impl Into<String>, message: impl Into<String>) -> AlignError {
+        AlignError::Key { file: self.name.to_owned(), key: key.into(), message: message.into() }
+    }
+
+    fn unsupported(&self, key: &str, what: impl Into<String>) -> AlignError {
+        AlignError::Unsupported {
+            file: self.name.to_owned(),
+            key: key.to_owned(),
+            what: what.into(),
+            hint: "byte-level and SentencePiece-style BPE or Unigram tokenizers are",
+        }
+    }
+
+    fn model(&self, model: &Value) -> Result<(Vec<(String, u32)>, Option<String>), AlignError> {
+        // Old files leave the type out; only BPE has merges.
+        let kind = match (&model["type"], &model["merges"]) {
+            (Value::String(kind), _) => kind.as_str(),
+            (_, Value::Array(_)) => "BPE",
+            _ => return Err(self.key("model.type", "is missing")),
+        };
+        match kind {
+            "BPE" => self.bpe(model),
+            "Unigram" => self.unigram(model),
+            other => Err(self.unsupported("model.type", format!("a {other} model"))),
+        }
+    }
+
+    fn bpe(&self, model: &Value) -> Result<(Vec<(String, u32)>, Option<String>), AlignError> {
+        for key in ["continuing_subword_prefix", "end_of_word_suffix"] {
+            if model[key].as_str().is_some_and(|affix| !affix.is_empty()) {
+                return Err(self.unsupported(&format!("model.{key}"), "a subword affix"));
+            }
+        }
+        let vocab = model["vocab"]
+            .as_object()
+            .ok_or_else(|| self.key("model.vocab", "must be an object of token strings and ids"))?;
+        let mut tokens = Vec::with_capacity(vocab.len());
+        let mut owner: FxHashMap<u32, &str> = FxHashMap::default();
+        for (content, id) in vocab {
+            let key = || format!("model.vocab[{content:?}]");
+            let id = id
+                .as_u64()
+                .filter(|id| *id < MAX_ID)
+                .ok_or_else(|| self.key(key(), format!("{id} is not a token id below {MAX_ID}")))?;
+            if let Some(other) = owner.insert(id as u32, content) {
+                return Err(self.key(key(), format!("id {id} is already taken by {other:?}")));
+            }
+            tokens.push((content.clone(), id as u32));
+        }
+        self.merges(model, vocab)?;
+        Ok((tokens, model["unk_token"].as_str().map(str::to_owned)))
+    }
+
+    /// Every merge must join two tokens into a third.
+    fn merges(&self, model: &Value, vocab: &serde_json::Map<String, Value>) -> Result<(), AlignError> {
+        let merges = model["merges"]
+            .as_array()
+            .ok_or_else(|| self.key("model.merges", "must be a list of pairs"))?;
+        let mut joined = String::new();
+        for (rank, merge) in merges.iter().enumerate() {
+            let key = || format!("model.merges[{rank}]");
+            let pair = match merge {
+                Value::String(line) => line.split_once(' '),
+                Value::Array(pair) if pair.len() == 2 => pair[0].as_str().zip(pair[1].as_str()),
+                _ => None,
+            };
+            let (left, right) =
+                pair.ok_or_else(|| self.key(key(), format!("{merge} is not a pair of tokens")))?;
+            joined.clear();
+            joined.push_str(left);
+            joined.push_str(right);
+            for token in [left, right, &joined] {
+                if !vocab.contains_key(token) {
+                    return Err(self.key(key(), format!("token {token:?} is not in model.vocab")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unigram(&self, model: &Value) -> Result<(Vec<(String, u32)>, Option<String>), AlignError> {
+        let vocab = model["vocab"]
+            .as_array()
+            .ok_or_else(|| self.key("model.vocab", "must be a list of token strings and scores"))?;
+        let mut tokens = Vec::with_capacity(vocab.len());
+        for (id, entry) in vocab.iter().enumerate() {
+            let content = entry[0].as_str().filter(|_| entry[1].is_number()).ok_or_else(|| {
+                self.key(format!("model.vocab[{id}]"), format!("{entry} is not a token and its score"))
+            })?;
+            tokens.push((content.to_owned(), id as u32));
+        }
+        let unk = match &model["unk_id"] {
+            Value::Null => None,
+            id => {
+                let token = id.as_u64().and_then(|id| tokens.get(id as usize));
+                let token = token.ok_or_else(|| self.key("model.unk_id", format!("{id} is not a token id")))?;
+                Some(token.0.clone())
+            }
+        };
+        Ok((tokens, unk))
+    }
+
+    fn added(&self, added: &[AddedToken]) -> Result<(), AlignError> {
+        match added.iter().position(|token| u64::from(token.id) >= MAX_ID) {
+            Some(i) => Err(self.key(
+                format!("added_tokens[{i}].id"),
+                format!("{} is not a token id below {MAX_ID}", added[i].id),
+            )),
+            None => Ok(()),
+        }
+    }
+}

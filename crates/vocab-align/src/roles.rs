@@ -1,0 +1,82 @@
+//! What special tokens are for.
+
+use serde::{Deserialize, Serialize};
+
+/// The purpose of a special token. Specials of different tokenizers correspond by role, since
+/// their strings differ (`</s>`, `<|end_of_text|>`, `<|endoftext|>`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpecialRole {
+    /// Begins a text.
+    Bos,
+    /// Ends a text.
+    Eos,
+    /// Ends a turn of a conversation.
+    EndOfTurn,
+    /// Fills a batch.
+    Pad,
+    /// Stands for what the vocabulary cannot spell.
+    Unk,
+    /// Anything else: chat markers, tools, reserved ids.
+    Other,
+}
+
+impl SpecialRole {
+    /// The role of a special token by its usual names.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "<s>" | "<bos>" | "[BOS]" | "<|bos|>" | "<|begin_of_text|>" | "<|startoftext|>"
+            | "<｜begin▁of▁sentence｜>" => Self::Bos,
+            "</s>" | "<eos>" | "[EOS]" | "<|eos|>" | "<|end_of_text|>" | "<|endoftext|>"
+            | "<｜end▁of▁sentence｜>" => Self::Eos,
+            "<|eot_id|>" | "<|im_end|>" | "<end_of_turn>" | "<|eot|>" | "<|end|>"
+            | "<|endofturn|>" => Self::EndOfTurn,
+            "<pad>" | "[PAD]" | "<|pad|>" | "<|finetune_right_pad_id|>" => Self::Pad,
+            "<unk>" | "[UNK]" | "<|unk|>" => Self::Unk,
+            _ => return None,
+        })
+    }
+
+    /// The role that takes over where a vocabulary lacks this one: a text ends where its last
+    /// turn does.
+    pub(crate) fn substitute(self) -> Option<Self> {
+        match self {
+            Self::Eos => Some(Self::EndOfTurn),
+            Self::EndOfTurn => Some(Self::Eos),
+            _ => None,
+        }
+    }
+
+    /// Whether tokens of this role correspond across vocabularies whatever their names. Padding
+    /// and unknown tokens carry no text and must never reach a context.
+    pub(crate) fn crosses(self) -> bool {
+        matches!(self, Self::Bos | Self::Eos | Self::EndOfTurn)
+    }
+}
+
+/// Names of special tokens from `tokenizer_config.json` beside the tokenizer.
+pub(crate) type RoleHints = Vec<(String, SpecialRole)>;
+
+/// Reads `bos_token`, `eos_token`, `pad_token` and `unk_token`, each a string or `{"content": ..}`.
+pub(crate) fn hints_from_config(config: &serde_json::Value) -> RoleHints {
+    let keys = [
+        ("bos_token", SpecialRole::Bos),
+        ("eos_token", SpecialRole::Eos),
+        ("unk_token", SpecialRole::Unk),
+        ("pad_token", SpecialRole::Pad),
+    ];
+    keys.iter()
+        .filter_map(|(key, role)| {
+            let value = config.get(key)?;
+            let name = value.as_str().or_else(|| value.get("content")?.as_str())?;
+            Some((name.to_owned(), *role))
+        })
+        .collect()
+}
+
+/// The role of a special token: its usual name first, because configs reuse one token for several
+/// roles (Qwen2 pads with its end-of-text token).
+pub(crate) fn role_of(name: &str, hints: &RoleHints) -> Option<SpecialRole> {
+    SpecialRole::of_name(name)
+        .or_else(|| hints.iter().find(|(hint, _)| hint == name).map(|(_, role)| *role))
+}

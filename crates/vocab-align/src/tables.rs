@@ -1,0 +1,217 @@
+//! Token <-> byte tables of one vocabulary.
+
+use rustc_hash::FxHasher;
+use std::hash::Hasher;
+
+use crate::error::AlignError;
+use crate::file::TokenizerFile;
+use crate::pool::{BytePool, NONE, PoolIndex};
+use crate::roles::{RoleHints, SpecialRole, role_of};
+use crate::spelling::fallback_byte;
+
+/// How a token came to be; decides which of several tokens with equal bytes is the canonical one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    /// A token of the model.
+    Model,
+    /// An added token that stands for its own text.
+    Added,
+    /// A byte-fallback token `<0xNN>`.
+    Byte,
+    /// A token without text.
+    Special,
+    /// An id without a token.
+    Unused,
+}
+
+pub(crate) struct Tables {
+    pub(crate) file: String,
+    pub(crate) kinds: Vec<Kind>,
+    /// Whether the id is in `model.vocab`, which special tokens may or may not be.
+    in_model: Vec<bool>,
+    contents: BytePool,
+    bytes: BytePool,
+    by_content: PoolIndex,
+    by_bytes: PoolIndex,
+    /// The token for each single byte.
+    byte_tokens: [u32; 256],
+    /// Special tokens by ascending id.
+    pub(crate) specials: Vec<(u32, SpecialRole)>,
+    /// A hash of ids, strings and kinds: the identity of this revision of the tokenizer.
+    pub(crate) fingerprint: u64,
+}
+
+impl Tables {
+    pub(crate) fn new(file: &TokenizerFile, hints: &RoleHints) -> Result<Self, AlignError> {
+        let entries = entries(file, hints)?;
+        let mut tables = Self {
+            file: file.name.clone(),
+            kinds: Vec::with_capacity(entries.len()),
+            in_model: vec![false; entries.len()],
+            contents: BytePool::default(),
+            bytes: BytePool::default(),
+            by_content: PoolIndex::empty(),
+            by_bytes: PoolIndex::empty(),
+            byte_tokens: [NONE; 256],
+            specials: Vec::new(),
+            fingerprint: 0,
+        };
+        let mut hasher = FxHasher::default();
+        let mut spelled = Vec::new();
+        for (id, entry) in entries.iter().enumerate() {
+            spelled.clear();
+            match entry.kind {
+                Kind::Model => file.spelling.bytes_of(entry.content, &mut spelled),
+                Kind::Added => spelled.extend_from_slice(entry.content.as_bytes()),
+                Kind::Byte => spelled.extend(fallback_byte(entry.content)),
+                Kind::Special => tables.specials.push((id as u32, entry.role)),
+                Kind::Unused => {}
+            }
+            hasher.write(entry.content.as_bytes());
+            hasher.write_u8(entry.kind as u8);
+            tables.contents.push(entry.content.as_bytes());
+            tables.bytes.push(&spelled);
+            // A token without bytes could be produced without end.
+            let empty = spelled.is_empty() && entry.kind != Kind::Special;
+            tables.kinds.push(if empty { Kind::Unused } else { entry.kind });
+        }
+        for (_, id) in &file.tokens {
+            tables.in_model[*id as usize] = true;
+        }
+        tables.fingerprint = hasher.finish();
+        tables.index();
+        Ok(tables)
+    }
+
+    fn index(&mut self) {
+        let of_kind = |kinds: &[Kind], kind: Kind| -> Vec<u32> {
+            (0..kinds.len() as u32).filter(|id| kinds[*id as usize] == kind).collect()
+        };
+        let ids = [Kind::Model, Kind::Added, Kind::Byte].map(|kind| of_kind(&self.kinds, kind));
+        self.by_bytes = PoolIndex::build(&self.bytes, ids.iter().flatten().copied());
+        // Byte-fallback tokens are made for this: where there is one, it is the canonical spelling
+        // of a byte on its own. Later ids are overwritten by better ones.
+        for id in ids[1].iter().rev().chain(ids[0].iter().rev()).chain(ids[2].iter().rev()) {
+            if let Some(&[byte]) = self.bytes.get(*id) {
+                self.byte_tokens[usize::from(byte)] = *id;
+            }
+        }
+        let used = (0..self.kinds.len() as u32).filter(|id| self.kinds[*id as usize] != Kind::Unused);
+        self.by_content = PoolIndex::build(&self.contents, used);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.kinds.len()
+    }
+
+    pub(crate) fn in_model(&self, id: u32) -> bool {
+        self.in_model.get(id as usize) == Some(&true)
+    }
+
+    pub(crate) fn kind(&self, id: u32) -> Kind {
+        self.kinds.get(id as usize).copied().unwrap_or(Kind::Unused)
+    }
+
+    pub(crate) fn bytes(&self, id: u32) -> Option<&[u8]> {
+        self.bytes.get(id).filter(|bytes| !bytes.is_empty())
+    }
+
+    pub(crate) fn content(&self, id: u32) -> Option<&str> {
+        match self.kind(id) {
+            Kind::Unused => None,
+            _ => std::str::from_utf8(self.contents.get(id)?).ok(),
+        }
+    }
+
+    pub(crate) fn role(&self, id: u32) -> Option<SpecialRole> {
+        let at = self.specials.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.specials[at].1)
+    }
+
+    /// The canonical token with these bytes: a model token, else an added one, else a byte token.
+    pub(crate) fn find_bytes(&self, bytes: &[u8]) -> Option<u32> {
+        self.by_bytes.find(&self.bytes, bytes)
+    }
+
+    pub(crate) fn find_content(&self, content: &str) -> Option<u32> {
+        self.by_content.find(&self.contents, content.as_bytes())
+    }
+
+    /// The first byte that no token spells on its own.
+    pub(crate) fn missing_byte(&self) -> Option<u8> {
+        (0..=255).find(|byte| self.byte_tokens[usize::from(*byte)] == NONE)
+    }
+
+    /// Spells text character by character, a character without a token byte by byte.
+    pub(crate) fn spell(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), AlignError> {
+        let mut utf8 = [0; 4];
+        for c in text.chars() {
+            let c = c.encode_utf8(&mut utf8).as_bytes();
+            match self.find_bytes(c) {
+                Some(id) => ids.push(id),
+                None => self.spell_bytes(c, ids)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn spell_bytes(&self, bytes: &[u8], ids: &mut Vec<u32>) -> Result<(), AlignError> {
+        for byte in bytes {
+            match self.byte_tokens[usize::from(*byte)] {
+                NONE => {
+                    return Err(AlignError::Unspellable { file: self.file.clone(), byte: *byte });
+                }
+                id => ids.push(id),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    content: &'a str,
+    kind: Kind,
+    role: SpecialRole,
+}
+
+/// One entry per id, holes included.
+fn entries<'a>(file: &'a TokenizerFile, hints: &RoleHints) -> Result<Vec<Entry<'a>>, AlignError> {
+    let ids = file.tokens.iter().map(|(_, id)| *id).chain(file.added.iter().map(|token| token.id));
+    let len = ids.max().map_or(0, |id| id as usize + 1);
+    let unused = Entry { content: "", kind: Kind::Unused, role: SpecialRole::Other };
+    let mut entries = vec![unused; len];
+    for (content, id) in &file.tokens {
+        let kind = if file.byte_fallback && fallback_byte(content).is_some() {
+            Kind::Byte
+        } else if file.unk.as_deref() == Some(content) {
+            Kind::Special
+        } else {
+            Kind::Model
+        };
+        entries[*id as usize] = Entry { content, kind, role: SpecialRole::Unk };
+    }
+    for (i, token) in file.added.iter().enumerate() {
+        let entry = &mut entries[token.id as usize];
+        if entry.kind != Kind::Unused && entry.content != token.content {
+            return Err(AlignError::Key {
+                file: file.name.clone(),
+                key: format!("added_tokens[{i}].id"),
+                message: format!("id {} is already taken by {:?}", token.id, entry.content),
+            });
+        }
+        let role = if file.unk.as_deref() == Some(&token.content) {
+            Some(SpecialRole::Unk)
+        } else {
+            role_of(&token.content, hints)
+        };
+        let kind = match (token.special || role.is_some(), entry.kind) {
+            (true, _) => Kind::Special,
+            (false, Kind::Unused) => Kind::Added,
+            // Text runs that the model knows as well (Gemma's line breaks) stay the model's.
+            (false, kind) => kind,
+        };
+        *entry = Entry { content: &token.content, kind, role: role.unwrap_or(SpecialRole::Other) };
+    }
+    Ok(entries)
+}
