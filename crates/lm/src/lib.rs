@@ -20,6 +20,7 @@ mod error;
 mod init;
 mod model;
 mod names;
+mod optim;
 mod oracle;
 mod rope;
 
@@ -30,4 +31,5 @@ pub use error::LmError;
 pub use init::random_checkpoint;
 pub use model::{Block, KvCache, Transformer};
 pub use names::{expected_tensors, in_layer};
+pub use optim::{AdamW, AdamWConfig, Moments};
 pub use oracle::BurnEngine;
