@@ -1,0 +1,100 @@
+//! The CPU decode engine: token generation near the memory limit, verification of several drafted
+//! tokens at nearly the price of one.
+//!
+//! A speculative step scores `k + 1` tokens with the target (Algorithm 1). That pays only if the
+//! weights are read once for all of them, which is what the kernels here do: weights are packed
+//! into panels of sixteen output columns, inputs are broadcast, and up to six rows are multiplied
+//! while a panel row is in registers.
+//!
+//! # Invariants
+//! - **Batch invariance**: the logits of a position are bit-identical whatever number of tokens it
+//!   was computed with, wherever the KV cache was truncated before, and whatever the number of
+//!   threads. Every output element is one chain of multiply-adds in a fixed order; tiles and
+//!   threads only decide which chains run side by side. Greedy speculative output therefore equals
+//!   plain decoding token for token. Instruction sets and weight types do differ from each other.
+//! - A forward allocates nothing after the first one with its number of logits.
+//! - Every kernel is checked against a scalar reference, and `unsafe` stays in the kernel files
+//!   and the pool.
+//!
+//! ```
+//! use lm::{CpuEngine, DecodeEngine, EngineOptions, LmConfig, random_checkpoint};
+//! # let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 48,
+//! #   "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 40}"#;
+//! let config = LmConfig::from_json(json, "config.json".as_ref())?;
+//! let mut engine = CpuEngine::new(&random_checkpoint(&config, 1), EngineOptions::default())?;
+//!
+//! let (mut together, mut alone) = (Vec::new(), Vec::new());
+//! engine.forward(&[3, 1, 4], &mut together)?;
+//! engine.truncate(2);
+//! engine.forward(&[4], &mut alone)?;
+//! assert_eq!(together[2 * 40..], alone);
+//! # Ok::<(), lm::LmError>(())
+//! ```
+
+mod cache;
+mod engine;
+mod forward;
+mod kernels;
+mod pool;
+mod rope;
+mod weights;
+
+pub use engine::{CpuEngine, MemoryUse};
+
+/// How the engine stores weights. Activations, the KV cache and every sum are f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum WeightType {
+    /// Exactly the checkpoint's values.
+    #[default]
+    F32,
+    /// Projections and embedding rounded to nearest even bf16; half the memory traffic.
+    Bf16,
+}
+
+/// Which kernels run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum KernelChoice {
+    /// The widest set this processor has.
+    #[default]
+    Auto,
+    /// No explicit vector instructions.
+    Portable,
+    /// AVX2 and FMA.
+    Avx2,
+}
+
+impl std::fmt::Display for KernelChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+        })
+    }
+}
+
+/// How to build a [`CpuEngine`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Storage of the weights.
+    pub weights: WeightType,
+    /// Threads of a forward; 1 (or 0) runs on the calling thread alone.
+    pub threads: usize,
+    /// Most tokens the KV cache holds; the model's `max_position_embeddings` if that is less.
+    pub max_len: usize,
+    /// Instruction set.
+    pub kernels: KernelChoice,
+}
+
+impl Default for EngineOptions {
+    /// f32 weights, every core, 2048 tokens, the widest instruction set.
+    fn default() -> Self {
+        Self {
+            weights: WeightType::F32,
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            max_len: 2048,
+            kernels: KernelChoice::Auto,
+        }
+    }
+}

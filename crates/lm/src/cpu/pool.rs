@@ -1,0 +1,348 @@
+//! A small thread pool for parallel regions of microseconds.
+//!
+//! A forward of a small model enters some twenty regions of a few microseconds each, so a region
+//! must cost far less than that: helpers spin on one word between regions and go to sleep only
+//! when a forward has been over for a while. Work is claimed chunk by chunk, the caller from the
+//! front and helpers from the back, so that a helper the operating system has descheduled delays
+//! nobody before it claims, and a chunk tends to meet the same core (and its cache) every time.
+#![expect(unsafe_code, reason = "helpers run a closure borrowed from the caller's stack")]
+
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+use std::thread::{JoinHandle, Thread};
+
+/// Turns of the helpers' waiting loop before they sleep: about 50 microseconds.
+const SPINS_BEFORE_SLEEP: u32 = 3_000;
+/// Turns of a waiting loop before each yield to the operating system, which matters when more
+/// threads than cores want to run.
+const SPINS_BEFORE_YIELD: u32 = 2_000;
+
+/// Most chunks a region may have.
+pub(crate) const MAX_CHUNKS: usize = (1 << 16) - 1;
+
+/// A closure called with a chunk and the number of the thread that runs it.
+type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
+
+/// The progress of a region in one word: a serial number and the half-open range of chunks nobody
+/// has claimed yet. Claiming is a compare-and-swap, so a late helper cannot claim from a region
+/// that is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Progress {
+    serial: u32,
+    front: u16,
+    back: u16,
+}
+
+impl Progress {
+    fn unpack(word: u64) -> Self {
+        Self { serial: (word >> 32) as u32, front: (word >> 16) as u16, back: word as u16 }
+    }
+
+    fn pack(self) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(self.front) << 16 | u64::from(self.back)
+    }
+}
+
+/// A word on a cache line of its own.
+#[repr(align(128))]
+struct Line<T>(T);
+
+struct Shared {
+    progress: Line<AtomicU64>,
+    finished: Line<AtomicUsize>,
+    panicked: AtomicBool,
+    stop: AtomicBool,
+    sleeping: Vec<AtomicBool>,
+    task: UnsafeCell<Option<*const Task<'static>>>,
+}
+
+// SAFETY: `task` is written by the caller only while no chunk is claimable or running, and read
+// only between a successful claim and the matching increment of `finished`, which the caller
+// awaits; every other field is atomic.
+unsafe impl Sync for Shared {}
+// SAFETY: the pointer in `task` is dereferenced only while the closure behind it, which is `Sync`,
+// is borrowed by the waiting caller.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    /// Claims the first (`front`) or last unclaimed chunk.
+    fn claim(&self, front: bool) -> Option<usize> {
+        let mut word = self.progress.0.load(Acquire);
+        loop {
+            let mut progress = Progress::unpack(word);
+            if progress.front >= progress.back {
+                return None;
+            }
+            let chunk = if front {
+                progress.front += 1;
+                progress.front - 1
+            } else {
+                progress.back -= 1;
+                progress.back
+            };
+            match self.progress.0.compare_exchange_weak(word, progress.pack(), AcqRel, Acquire) {
+                Ok(_) => return Some(usize::from(chunk)),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Runs chunks from the back until none is left.
+    fn help(&self, thread: usize) {
+        while let Some(chunk) = self.claim(false) {
+            // SAFETY: the claim succeeded, so the caller is inside `run`, keeps the closure alive
+            // and leaves `task` alone until `finished` counts this chunk.
+            let task = unsafe { (*self.task.get()).map(|task| &*task) };
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                if let Some(task) = task {
+                    task(chunk, thread);
+                }
+            }));
+            if outcome.is_err() {
+                self.panicked.store(true, Relaxed);
+            }
+            self.finished.0.fetch_add(1, Release);
+        }
+    }
+
+    fn helper_loop(&self, thread: usize) {
+        let mut seen = 0;
+        loop {
+            let mut spins = 0;
+            let mut word = self.progress.0.load(Acquire);
+            while Progress::unpack(word).serial == seen {
+                if self.stop.load(Relaxed) {
+                    return;
+                }
+                spins += 1;
+                if spins < SPINS_BEFORE_SLEEP {
+                    std::hint::spin_loop();
+                } else {
+                    self.sleep(thread, seen);
+                }
+                word = self.progress.0.load(Acquire);
+            }
+            seen = Progress::unpack(word).serial;
+            self.help(thread);
+        }
+    }
+
+    /// Parks until a region after `seen` has started. The flag is raised before the last look and
+    /// the caller looks at the flag after starting a region, so one of the two sees the other.
+    fn sleep(&self, thread: usize, seen: u32) {
+        let flag = &self.sleeping[thread - 1];
+        flag.store(true, SeqCst);
+        while Progress::unpack(self.progress.0.load(SeqCst)).serial == seen && !self.stop.load(SeqCst)
+        {
+            std::thread::park();
+        }
+        flag.store(false, Relaxed);
+    }
+}
+
+/// Helpers waiting for regions.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    threads: usize,
+    helpers: Vec<JoinHandle<()>>,
+    handles: Vec<Thread>,
+    /// One region at a time; whoever finds it taken works alone.
+    entry: Mutex<()>,
+}
+
+impl Pool {
+    /// A pool of `threads` threads, the caller counted; 1 starts none. Engines asking for the same
+    /// number share one pool, so that a drafter and a target do not spin against each other.
+    ///
+    /// # Errors
+    /// The operating system's, where it refuses a thread.
+    pub(crate) fn shared(threads: usize) -> std::io::Result<Arc<Self>> {
+        static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|pool| pool.strong_count() > 0);
+        let existing = pools.iter().filter_map(Weak::upgrade).find(|pool| pool.threads == threads);
+        if let Some(pool) = existing {
+            return Ok(pool);
+        }
+        let pool = Arc::new(Self::start(threads)?);
+        pools.push(Arc::downgrade(&pool));
+        Ok(pool)
+    }
+
+    fn start(threads: usize) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            progress: Line(AtomicU64::new(0)),
+            finished: Line(AtomicUsize::new(0)),
+            panicked: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            sleeping: (1..threads).map(|_| AtomicBool::new(false)).collect(),
+            task: UnsafeCell::new(None),
+        });
+        let mut pool = Self {
+            shared,
+            threads: threads.max(1),
+            helpers: Vec::new(),
+            handles: Vec::new(),
+            entry: Mutex::new(()),
+        };
+        for thread in 1..threads {
+            let shared = Arc::clone(&pool.shared);
+            let helper = std::thread::Builder::new()
+                .name(format!("decode-{thread}"))
+                .spawn(move || shared.helper_loop(thread))?;
+            pool.handles.push(helper.thread().clone());
+            pool.helpers.push(helper);
+        }
+        Ok(pool)
+    }
+
+    /// Threads of a region, the caller counted.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Calls `task(chunk, thread)` once for every chunk in `0..chunks`, on this thread (number 0)
+    /// and the helpers, and returns when all calls have. A panic of the task is passed on.
+    pub(crate) fn run(&self, chunks: usize, task: &Task<'_>) {
+        let alone = || (0..chunks).for_each(|chunk| task(chunk, 0));
+        if self.helpers.is_empty() || !(2..=MAX_CHUNKS).contains(&chunks) {
+            return alone();
+        }
+        let _entered = match self.entry.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return alone(),
+        };
+        self.run_with_helpers(chunks as u16, task);
+    }
+
+    fn run_with_helpers(&self, chunks: u16, task: &Task<'_>) {
+        let shared = &*self.shared;
+        // SAFETY: only the lifetime changes. This function returns (or unwinds) only after every
+        // claimed chunk has finished and none is left to claim, so no helper holds the pointer.
+        let task: *const Task<'static> = unsafe { std::mem::transmute(std::ptr::from_ref(task)) };
+        // SAFETY: between regions nothing can be claimed, so no helper reads `task`; `entry` keeps
+        // other callers out.
+        unsafe { *shared.task.get() = Some(task) };
+        shared.finished.0.store(0, Relaxed);
+        let serial = Progress::unpack(shared.progress.0.load(Relaxed)).serial.wrapping_add(1);
+        shared.progress.0.store(Progress { serial, front: 0, back: chunks }.pack(), SeqCst);
+        for (flag, helper) in shared.sleeping.iter().zip(&self.handles) {
+            if flag.load(SeqCst) {
+                helper.unpark();
+            }
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            while let Some(chunk) = shared.claim(true) {
+                // SAFETY: the closure is borrowed by this very call.
+                unsafe { (*task)(chunk, 0) };
+                shared.finished.0.fetch_add(1, Relaxed);
+            }
+        }));
+        self.finish(chunks, outcome);
+    }
+
+    /// Waits until every claimed chunk has run, then passes panics on.
+    fn finish(&self, chunks: u16, outcome: std::thread::Result<()>) {
+        let shared = &*self.shared;
+        let mut expected = usize::from(chunks);
+        if outcome.is_err() {
+            // The panicking chunk is never counted, and the unclaimed ones are withdrawn.
+            expected -= 1;
+            while shared.claim(true).is_some() {
+                expected -= 1;
+            }
+        }
+        let mut spins = 0;
+        while shared.finished.0.load(Acquire) != expected {
+            spins += 1;
+            if spins % SPINS_BEFORE_YIELD == 0 {
+                std::thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+        let helper_panicked = shared.panicked.swap(false, Relaxed);
+        if let Err(payload) = outcome {
+            resume_unwind(payload);
+        }
+        assert!(!helper_panicked, "a chunk panicked on a helper thread");
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, SeqCst);
+        for helper in self.helpers.drain(..) {
+            helper.thread().unpark();
+            // A helper catches the panics of its chunks, so it has none to report here.
+            let _ = helper.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chunk_runs_once_in_every_region() {
+        let pool = Pool::start(3).unwrap();
+        for chunks in [0, 1, 2, 3, 7, 100] {
+            for _ in 0..200 {
+                let counts: Vec<AtomicUsize> = (0..chunks).map(|_| AtomicUsize::new(0)).collect();
+                pool.run(chunks, &|chunk, thread| {
+                    assert!(thread < 3);
+                    counts[chunk].fetch_add(1, Relaxed);
+                });
+                assert!(counts.iter().all(|count| count.load(Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn helpers_wake_after_they_have_slept() {
+        let pool = Pool::start(2).unwrap();
+        for _ in 0..20 {
+            std::thread::sleep(std::time::Duration::from_millis(3));
+            let helped = AtomicBool::new(false);
+            // The caller's chunk waits for the helper's, so this hangs unless the helper wakes.
+            pool.run(2, &|_, thread| match thread {
+                0 => while !helped.load(Acquire) { std::thread::yield_now() },
+                _ => helped.store(true, Release),
+            });
+        }
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_leaves_the_pool_usable() {
+        let pool = Pool::start(2).unwrap();
+        for bad in 0..8 {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(8, &|chunk, _| assert_ne!(chunk, bad, "deliberate"));
+            }));
+            assert!(outcome.is_err());
+            let sum = AtomicUsize::new(0);
+            pool.run(10, &|chunk, _| _ = sum.fetch_add(chunk, Relaxed));
+            assert_eq!(sum.into_inner(), 45);
+        }
+    }
+
+    #[test]
+    fn concurrent_callers_share_one_pool() {
+        let pool = Pool::shared(2).unwrap();
+        assert!(Arc::ptr_eq(&pool, &Pool::shared(2).unwrap()));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..300 {
+                        let sum = AtomicUsize::new(0);
+                        pool.run(16, &|chunk, _| _ = sum.fetch_add(chunk, Relaxed));
+                        assert_eq!(sum.into_inner(), 120);
+                    }
+                });
+            }
+        });
+    }
+}
