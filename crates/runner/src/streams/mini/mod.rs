@@ -9,6 +9,7 @@
 mod chat;
 mod chat_data;
 mod code;
+mod code_lists;
 mod code_numbers;
 mod code_text;
 mod math;
