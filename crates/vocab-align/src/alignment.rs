@@ -83,7 +83,14 @@ impl Alignment {
             .collect();
         let stats = stats(draft, target, mode, &direct, pairs.len());
         let fingerprints = (draft.fingerprint(), target.fingerprint());
-        Self { direct, draft_of, pairs, specials, stats, fingerprints }
+        Self {
+            direct,
+            draft_of,
+            pairs,
+            specials,
+            stats,
+            fingerprints,
+        }
     }
 
     /// The target token of a draft token. Several draft tokens may share one, as `a` and `<0x61>`
@@ -106,7 +113,10 @@ impl Alignment {
     /// The draft token that takes the place of a special target token in the drafter's context,
     /// in either mode.
     pub fn special_of(&self, id: TargetId) -> Option<DraftId> {
-        let at = self.specials.binary_search_by_key(&id, |(target, _)| *target).ok()?;
+        let at = self
+            .specials
+            .binary_search_by_key(&id, |(target, _)| *target)
+            .ok()?;
         Some(self.specials[at].1)
     }
 
@@ -124,7 +134,10 @@ impl Alignment {
         draft: &Vocabulary<DraftId>,
         target: &Vocabulary<TargetId>,
     ) -> Result<(), AlignError> {
-        let stale = |side, file: &str| AlignError::StaleAlignment { side, file: file.to_owned() };
+        let stale = |side, file: &str| AlignError::StaleAlignment {
+            side,
+            file: file.to_owned(),
+        };
         if draft.fingerprint() != self.fingerprints.0 {
             return Err(stale("drafter", draft.file()));
         }
@@ -162,7 +175,10 @@ fn best_text<A: TokenId, B: TokenId>(
     bytes: &[u8],
     to: &Vocabulary<B>,
 ) -> Option<u32> {
-    let namesake = from.tables().content(id).and_then(|content| to.tables().find_content(content));
+    let namesake = from
+        .tables()
+        .content(id)
+        .and_then(|content| to.tables().find_content(content));
     namesake
         .filter(|other| {
             to.tables().bytes(*other) == Some(bytes)
@@ -173,7 +189,11 @@ fn best_text<A: TokenId, B: TokenId>(
 
 /// Special tokens of the same role and name correspond, then those of the same role, then those
 /// of the role that substitutes a missing one.
-fn best_special<A: TokenId, B: TokenId>(from: &Vocabulary<A>, id: u32, to: &Vocabulary<B>) -> Option<u32> {
+fn best_special<A: TokenId, B: TokenId>(
+    from: &Vocabulary<A>,
+    id: u32,
+    to: &Vocabulary<B>,
+) -> Option<u32> {
     let role = from.tables().role(id)?;
     let namesake = to.tables().find_content(from.tables().content(id)?);
     if namesake.is_some_and(|other| to.tables().role(other) == Some(role)) {
@@ -192,7 +212,9 @@ fn by_string(draft: &Vocabulary<DraftId>, target: &Vocabulary<TargetId>) -> (Vec
     let mut direct = vec![NONE; draft.len()];
     let mut draft_of = vec![NONE; target.len()];
     for id in raw_ids(draft.len()).filter(|id| draft.tables().in_model(*id)) {
-        let Some(content) = draft.tables().content(id) else { continue };
+        let Some(content) = draft.tables().content(id) else {
+            continue;
+        };
         let rewritten = match content.strip_prefix(draft_sign) {
             Some(rest) if draft_sign != target_sign => Cow::Owned(format!("{target_sign}{rest}")),
             _ => Cow::Borrowed(content),
@@ -214,9 +236,7 @@ fn stats(
     direct: &[u32],
     pairs: usize,
 ) -> AlignmentStats {
-    let by_role = |id: u32| {
-        mode == MappingMode::Bytes && draft.tables().kind(id) == Kind::Special
-    };
+    let by_role = |id: u32| mode == MappingMode::Bytes && draft.tables().kind(id) == Kind::Special;
     let (mut direct_tokens, mut special_tokens, mut byte_mismatches) = (0, 0, 0);
     let mut reached = vec![false; target.len()];
     for id in raw_ids(direct.len()) {

@@ -62,7 +62,10 @@ impl DraftContext {
     ) -> Result<Self, AlignError> {
         alignment.check(&draft, &target)?;
         if let Some(byte) = draft.missing_byte() {
-            return Err(AlignError::Unspellable { file: draft.file().to_owned(), byte });
+            return Err(AlignError::Unspellable {
+                file: draft.file().to_owned(),
+                byte,
+            });
         }
         Ok(Self {
             draft,
@@ -126,10 +129,14 @@ impl DraftContext {
     fn retokenise(&mut self) -> Result<usize, AlignError> {
         self.draft.segment(&self.window, &mut self.scratch)?;
         let old = self.ids[self.settled..].iter();
-        let common = old.zip(&self.scratch.ids).take_while(|(old, new)| old.get() == **new).count();
+        let common = old
+            .zip(&self.scratch.ids)
+            .take_while(|(old, new)| old.get() == **new)
+            .count();
         let unchanged = self.settled + common;
         self.ids.truncate(unchanged);
-        self.ids.extend(self.scratch.ids[common..].iter().map(|id| DraftId(*id)));
+        self.ids
+            .extend(self.scratch.ids[common..].iter().map(|id| DraftId(*id)));
         Ok(unchanged)
     }
 
@@ -167,7 +174,10 @@ impl DraftContext {
         let mut byte = 0;
         for (i, id) in self.ids[self.settled..].iter().enumerate() {
             byte += self.draft.bytes(*id).map_or(0, <[u8]>::len);
-            let in_character = self.window.get(byte).is_some_and(|next| next & 0xC0 == 0x80);
+            let in_character = self
+                .window
+                .get(byte)
+                .is_some_and(|next| next & 0xC0 == 0x80);
             if byte >= enough && !in_character {
                 return Some(PieceEnd { byte, token: i + 1 });
             }

@@ -51,7 +51,9 @@ pub enum AlignError {
         hint: &'static str,
     },
     /// An id at or beyond the vocabulary's length, such as a padding row of a model's embedding.
-    #[error("token id {id} is outside {file}, which has {len} ids; is the model's vocabulary padded?")]
+    #[error(
+        "token id {id} is outside {file}, which has {len} ids; is the model's vocabulary padded?"
+    )]
     UnknownId {
         /// The tokenizer file.
         file: String,

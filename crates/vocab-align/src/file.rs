@@ -56,7 +56,8 @@ pub(crate) fn parse_json<T: for<'de> Deserialize<'de>>(
         file: name.to_owned(),
         line: error.line(),
         column: error.column(),
-        key,
+        // A key that breaks off is shown as `?`.
+        key: key.trim_end_matches(".?").to_owned(),
         message: if error.is_eof() {
             "the file ends in the middle of a value; is it truncated?".to_owned()
         } else {
@@ -65,7 +66,9 @@ pub(crate) fn parse_json<T: for<'de> Deserialize<'de>>(
     };
     let value = serde_path_to_error::deserialize(&mut reader)
         .map_err(|error| to_error(error.path().to_string(), error.into_inner()))?;
-    reader.end().map_err(|error| to_error(".".to_owned(), error))?;
+    reader
+        .end()
+        .map_err(|error| to_error(".".to_owned(), error))?;
     Ok(value)
 }
 
@@ -78,13 +81,14 @@ impl TokenizerFile {
         }
         let byte_fallback = raw.model["byte_fallback"].as_bool().unwrap_or(false)
             || mentions(&raw.decoder, "ByteFallback");
-        let spelling = if mentions(&raw.pre_tokenizer, "ByteLevel") || mentions(&raw.decoder, "ByteLevel") {
-            Spelling::ByteLevel
-        } else if writes_space_sign(&raw) {
-            Spelling::SpaceSign
-        } else {
-            Spelling::Plain
-        };
+        let spelling =
+            if mentions(&raw.pre_tokenizer, "ByteLevel") || mentions(&raw.decoder, "ByteLevel") {
+                Spelling::ByteLevel
+            } else if writes_space_sign(&raw) {
+                Spelling::SpaceSign
+            } else {
+                Spelling::Plain
+            };
         let (tokens, unk) = check.model(&raw.model)?;
         check.added(&raw.added_tokens)?;
         let mut model = raw.model;
@@ -117,7 +121,8 @@ fn mentions(component: &Value, kind: &str) -> bool {
 
 fn writes_space_sign(raw: &RawFile) -> bool {
     let replaces = |component: &Value| {
-        mentions(component, "Replace") && component.to_string().contains(crate::spelling::SPACE_SIGN)
+        mentions(component, "Replace")
+            && component.to_string().contains(crate::spelling::SPACE_SIGN)
     };
     mentions(&raw.pre_tokenizer, "Metaspace")
         || mentions(&raw.decoder, "Metaspace")
@@ -132,7 +137,11 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn key(&self, key: impl Into<String>, message: impl Into<String>) -> AlignError {
-        AlignError::Key { file: self.name.to_owned(), key: key.into(), message: message.into() }
+        AlignError::Key {
+            file: self.name.to_owned(),
+            key: key.into(),
+            message: message.into(),
+        }
     }
 
     fn unsupported(&self, key: &str, what: impl Into<String>) -> AlignError {
@@ -185,7 +194,11 @@ impl Check<'_> {
     }
 
     /// Every merge must join two tokens into a third.
-    fn merges(&self, model: &Value, vocab: &serde_json::Map<String, Value>) -> Result<(), AlignError> {
+    fn merges(
+        &self,
+        model: &Value,
+        vocab: &serde_json::Map<String, Value>,
+    ) -> Result<(), AlignError> {
         let merges = model["merges"]
             .as_array()
             .ok_or_else(|| self.key("model.merges", "must be a list of pairs"))?;
@@ -217,16 +230,23 @@ impl Check<'_> {
             .ok_or_else(|| self.key("model.vocab", "must be a list of token strings and scores"))?;
         let mut tokens = Vec::with_capacity(vocab.len());
         for (id, entry) in vocab.iter().enumerate() {
-            let content = entry[0].as_str().filter(|_| entry[1].is_number()).ok_or_else(|| {
-                self.key(format!("model.vocab[{id}]"), format!("{entry} is not a token and its score"))
-            })?;
+            let content = entry[0]
+                .as_str()
+                .filter(|_| entry[1].is_number())
+                .ok_or_else(|| {
+                    self.key(
+                        format!("model.vocab[{id}]"),
+                        format!("{entry} is not a token and its score"),
+                    )
+                })?;
             tokens.push((content.to_owned(), id as u32));
         }
         let unk = match &model["unk_id"] {
             Value::Null => None,
             id => {
                 let token = id.as_u64().and_then(|id| tokens.get(id as usize));
-                let token = token.ok_or_else(|| self.key("model.unk_id", format!("{id} is not a token id")))?;
+                let token = token
+                    .ok_or_else(|| self.key("model.unk_id", format!("{id} is not a token id")))?;
                 Some(token.0.clone())
             }
         };

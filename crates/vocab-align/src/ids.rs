@@ -27,7 +27,9 @@ pub trait TokenId:
 macro_rules! token_id {
     ($name:ident, $doc:literal) => {
         #[doc = $doc]
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+        #[derive(
+            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,
+        )]
         #[serde(transparent)]
         #[repr(transparent)]
         pub struct $name(pub u32);
@@ -50,5 +52,11 @@ macro_rules! token_id {
     };
 }
 
-token_id!(DraftId, "A token of the drafter's vocabulary (the paper's V_q).");
-token_id!(TargetId, "A token of the target's vocabulary (the paper's V_p).");
+token_id!(
+    DraftId,
+    "A token of the drafter's vocabulary (the paper's V_q)."
+);
+token_id!(
+    TargetId,
+    "A token of the target's vocabulary (the paper's V_p)."
+);

@@ -36,7 +36,10 @@ pub fn align_offsets(draft: &[usize], target: &[usize]) -> Vec<AlignedSpan> {
     loop {
         if draft_end == target_end {
             if di > i || tj > j {
-                spans.push(AlignedSpan { draft: i..di, target: j..tj });
+                spans.push(AlignedSpan {
+                    draft: i..di,
+                    target: j..tj,
+                });
                 (i, j) = (di, tj);
             }
             if draft.get(di) == Some(&0) {
@@ -51,11 +54,15 @@ pub fn align_offsets(draft: &[usize], target: &[usize]) -> Vec<AlignedSpan> {
                 (di, tj) = (di + 1, tj + 1);
             }
         } else if draft_end < target_end {
-            let Some(len) = draft.get(di) else { return spans };
+            let Some(len) = draft.get(di) else {
+                return spans;
+            };
             draft_end += len;
             di += 1;
         } else {
-            let Some(len) = target.get(tj) else { return spans };
+            let Some(len) = target.get(tj) else {
+                return spans;
+            };
             target_end += len;
             tj += 1;
         }
@@ -68,7 +75,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn spans(draft: &[usize], target: &[usize]) -> Vec<(Range<usize>, Range<usize>)> {
-        align_offsets(draft, target).into_iter().map(|s| (s.draft, s.target)).collect()
+        align_offsets(draft, target)
+            .into_iter()
+            .map(|s| (s.draft, s.target))
+            .collect()
     }
 
     #[test]
@@ -82,9 +92,19 @@ mod tests {
     fn specials_stand_alone_at_common_offsets() {
         assert_eq!(
             spans(&[0, 2, 0, 1], &[1, 1, 0, 1]),
-            [(0..1, 0..0), (1..2, 0..2), (2..3, 2..2), (3..3, 2..3), (3..4, 3..4)]
+            [
+                (0..1, 0..0),
+                (1..2, 0..2),
+                (2..3, 2..2),
+                (3..3, 2..3),
+                (3..4, 3..4)
+            ]
         );
-        assert_eq!(spans(&[1, 0, 1], &[2]), [(0..3, 0..1)], "inside a chunk they stay inside");
+        assert_eq!(
+            spans(&[1, 0, 1], &[2]),
+            [(0..3, 0..1)],
+            "inside a chunk they stay inside"
+        );
         assert_eq!(spans(&[1], &[1, 0]), [(0..1, 0..1), (1..1, 1..2)]);
     }
 

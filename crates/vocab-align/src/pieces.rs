@@ -54,7 +54,10 @@ impl Splitter {
     }
 }
 
-fn refine(pieces: &mut Vec<Range<usize>>, mut cut: impl FnMut(Range<usize>, &mut Vec<Range<usize>>)) {
+fn refine(
+    pieces: &mut Vec<Range<usize>>,
+    mut cut: impl FnMut(Range<usize>, &mut Vec<Range<usize>>),
+) {
     let coarse = std::mem::take(pieces);
     pieces.reserve(coarse.len());
     for piece in coarse {
@@ -62,14 +65,20 @@ fn refine(pieces: &mut Vec<Range<usize>>, mut cut: impl FnMut(Range<usize>, &mut
     }
 }
 
-fn add_stages(component: &Value, file: &TokenizerFile, stages: &mut Vec<Stage>) -> Result<(), AlignError> {
+fn add_stages(
+    component: &Value,
+    file: &TokenizerFile,
+    stages: &mut Vec<Stage>,
+) -> Result<(), AlignError> {
     let invalid = |message: String| AlignError::Key {
         file: file.name.clone(),
         key: "pre_tokenizer".to_owned(),
         message,
     };
     let regex = |pattern: &str| {
-        SysRegex::new(pattern).map(Stage::Regex).map_err(|error| invalid(error.to_string()))
+        SysRegex::new(pattern)
+            .map(Stage::Regex)
+            .map_err(|error| invalid(error.to_string()))
     };
     match component["type"].as_str() {
         None if component.is_null() => {}
@@ -88,10 +97,14 @@ fn add_stages(component: &Value, file: &TokenizerFile, stages: &mut Vec<Stage>) 
                 stages.push(regex(BYTE_LEVEL_SPLIT)?);
             }
         }
-        Some("Split") if component["behavior"] == "Isolated" && component["invert"] == false
-            && component["pattern"]["Regex"].is_string() =>
+        Some("Split")
+            if component["behavior"] == "Isolated"
+                && component["invert"] == false
+                && component["pattern"]["Regex"].is_string() =>
         {
-            stages.push(regex(component["pattern"]["Regex"].as_str().unwrap_or_default())?);
+            stages.push(regex(
+                component["pattern"]["Regex"].as_str().unwrap_or_default(),
+            )?);
         }
         Some(kind) => {
             let mut component = component.clone();
@@ -121,7 +134,9 @@ impl Stage {
             cursor = cursor.max(end);
         };
         match self {
-            Self::Regex(regex) => regex.find_iter(inside).for_each(|(start, end)| cut_at(start, end)),
+            Self::Regex(regex) => regex
+                .find_iter(inside)
+                .for_each(|(start, end)| cut_at(start, end)),
             Self::Any(pre_tokenizer) => {
                 let mut splits = PreTokenizedString::from(inside);
                 // A failed split leaves one long piece, which is slower and still exact.
@@ -149,13 +164,19 @@ struct Joints {
 
 impl Joints {
     fn new(file: &TokenizerFile) -> Self {
-        let mut joints = Self { ascii: Box::new([0; 128]), other: FxHashSet::default() };
+        let mut joints = Self {
+            ascii: Box::new([0; 128]),
+            other: FxHashSet::default(),
+        };
         for (content, _) in &file.tokens {
             if file.byte_fallback && fallback_byte(content).is_some() {
                 continue;
             }
             let content = content.chars();
-            content.clone().zip(content.skip(1)).for_each(|(left, right)| joints.insert(left, right));
+            content
+                .clone()
+                .zip(content.skip(1))
+                .for_each(|(left, right)| joints.insert(left, right));
         }
         joints
     }

@@ -25,9 +25,19 @@ impl SpecialRole {
     /// The role of a special token by its usual names.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         Some(match name {
-            "<s>" | "<bos>" | "[BOS]" | "<|bos|>" | "<|begin_of_text|>" | "<|startoftext|>"
+            "<s>"
+            | "<bos>"
+            | "[BOS]"
+            | "<|bos|>"
+            | "<|begin_of_text|>"
+            | "<|startoftext|>"
             | "<｜begin▁of▁sentence｜>" => Self::Bos,
-            "</s>" | "<eos>" | "[EOS]" | "<|eos|>" | "<|end_of_text|>" | "<|endoftext|>"
+            "</s>"
+            | "<eos>"
+            | "[EOS]"
+            | "<|eos|>"
+            | "<|end_of_text|>"
+            | "<|endoftext|>"
             | "<｜end▁of▁sentence｜>" => Self::Eos,
             "<|eot_id|>" | "<|im_end|>" | "<end_of_turn>" | "<|eot|>" | "<|end|>"
             | "<|endofturn|>" => Self::EndOfTurn,
@@ -77,6 +87,10 @@ pub(crate) fn hints_from_config(config: &serde_json::Value) -> RoleHints {
 /// The role of a special token: its usual name first, because configs reuse one token for several
 /// roles (Qwen2 pads with its end-of-text token).
 pub(crate) fn role_of(name: &str, hints: &RoleHints) -> Option<SpecialRole> {
-    SpecialRole::of_name(name)
-        .or_else(|| hints.iter().find(|(hint, _)| hint == name).map(|(_, role)| *role))
+    SpecialRole::of_name(name).or_else(|| {
+        hints
+            .iter()
+            .find(|(hint, _)| hint == name)
+            .map(|(_, role)| *role)
+    })
 }

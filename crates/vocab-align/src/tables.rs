@@ -73,7 +73,9 @@ impl Tables {
             tables.bytes.push(&spelled);
             // A token without bytes could be produced without end.
             let empty = spelled.is_empty() && entry.kind != Kind::Special;
-            tables.kinds.push(if empty { Kind::Unused } else { entry.kind });
+            tables
+                .kinds
+                .push(if empty { Kind::Unused } else { entry.kind });
         }
         for (_, id) in &file.tokens {
             tables.in_model[*id as usize] = true;
@@ -85,18 +87,26 @@ impl Tables {
 
     fn index(&mut self) {
         let of_kind = |kinds: &[Kind], kind: Kind| -> Vec<u32> {
-            (0..kinds.len() as u32).filter(|id| kinds[*id as usize] == kind).collect()
+            (0..kinds.len() as u32)
+                .filter(|id| kinds[*id as usize] == kind)
+                .collect()
         };
         let ids = [Kind::Model, Kind::Added, Kind::Byte].map(|kind| of_kind(&self.kinds, kind));
         self.by_bytes = PoolIndex::build(&self.bytes, ids.iter().flatten().copied());
         // Byte-fallback tokens are made for this: where there is one, it is the canonical spelling
         // of a byte on its own. Later ids are overwritten by better ones.
-        for id in ids[1].iter().rev().chain(ids[0].iter().rev()).chain(ids[2].iter().rev()) {
+        for id in ids[1]
+            .iter()
+            .rev()
+            .chain(ids[0].iter().rev())
+            .chain(ids[2].iter().rev())
+        {
             if let Some(&[byte]) = self.bytes.get(*id) {
                 self.byte_tokens[usize::from(byte)] = *id;
             }
         }
-        let used = (0..self.kinds.len() as u32).filter(|id| self.kinds[*id as usize] != Kind::Unused);
+        let used =
+            (0..self.kinds.len() as u32).filter(|id| self.kinds[*id as usize] != Kind::Unused);
         self.by_content = PoolIndex::build(&self.contents, used);
     }
 
@@ -124,7 +134,10 @@ impl Tables {
     }
 
     pub(crate) fn role(&self, id: u32) -> Option<SpecialRole> {
-        let at = self.specials.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        let at = self
+            .specials
+            .binary_search_by_key(&id, |(id, _)| *id)
+            .ok()?;
         Some(self.specials[at].1)
     }
 
@@ -159,7 +172,10 @@ impl Tables {
         for byte in bytes {
             match self.byte_tokens[usize::from(*byte)] {
                 NONE => {
-                    return Err(AlignError::Unspellable { file: self.file.clone(), byte: *byte });
+                    return Err(AlignError::Unspellable {
+                        file: self.file.clone(),
+                        byte: *byte,
+                    });
                 }
                 id => ids.push(id),
             }
@@ -177,9 +193,17 @@ struct Entry<'a> {
 
 /// One entry per id, holes included.
 fn entries<'a>(file: &'a TokenizerFile, hints: &RoleHints) -> Result<Vec<Entry<'a>>, AlignError> {
-    let ids = file.tokens.iter().map(|(_, id)| *id).chain(file.added.iter().map(|token| token.id));
+    let ids = file
+        .tokens
+        .iter()
+        .map(|(_, id)| *id)
+        .chain(file.added.iter().map(|token| token.id));
     let len = ids.max().map_or(0, |id| id as usize + 1);
-    let unused = Entry { content: "", kind: Kind::Unused, role: SpecialRole::Other };
+    let unused = Entry {
+        content: "",
+        kind: Kind::Unused,
+        role: SpecialRole::Other,
+    };
     let mut entries = vec![unused; len];
     for (content, id) in &file.tokens {
         let kind = if file.byte_fallback && fallback_byte(content).is_some() {
@@ -189,7 +213,11 @@ fn entries<'a>(file: &'a TokenizerFile, hints: &RoleHints) -> Result<Vec<Entry<'
         } else {
             Kind::Model
         };
-        entries[*id as usize] = Entry { content, kind, role: SpecialRole::Unk };
+        entries[*id as usize] = Entry {
+            content,
+            kind,
+            role: SpecialRole::Unk,
+        };
     }
     for (i, token) in file.added.iter().enumerate() {
         let entry = &mut entries[token.id as usize];
@@ -211,7 +239,11 @@ fn entries<'a>(file: &'a TokenizerFile, hints: &RoleHints) -> Result<Vec<Entry<'
             // Text runs that the model knows as well (Gemma's line breaks) stay the model's.
             (false, kind) => kind,
         };
-        *entry = Entry { content: &token.content, kind, role: role.unwrap_or(SpecialRole::Other) };
+        *entry = Entry {
+            content: &token.content,
+            kind,
+            role: role.unwrap_or(SpecialRole::Other),
+        };
     }
     Ok(entries)
 }

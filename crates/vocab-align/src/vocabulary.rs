@@ -42,13 +42,19 @@ struct Inner {
 
 impl<I: TokenId> Clone for Vocabulary<I> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), ids: PhantomData }
+        Self {
+            inner: Arc::clone(&self.inner),
+            ids: PhantomData,
+        }
     }
 }
 
 impl<I: TokenId> fmt::Debug for Vocabulary<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Vocabulary").field("file", &self.file()).field("len", &self.len()).finish()
+        f.debug_struct("Vocabulary")
+            .field("file", &self.file())
+            .field("len", &self.len())
+            .finish()
     }
 }
 
@@ -60,8 +66,10 @@ impl<I: TokenId> Vocabulary<I> {
     /// A file that cannot be read, is truncated or malformed, or needs an unsupported feature.
     pub fn from_file(path: &Path) -> Result<Self, AlignError> {
         let read = |path: &Path| {
-            std::fs::read(path)
-                .map_err(|source| AlignError::Read { path: path.to_owned(), source })
+            std::fs::read(path).map_err(|source| AlignError::Read {
+                path: path.to_owned(),
+                source,
+            })
         };
         let config = path.with_file_name("tokenizer_config.json");
         let hints = if config != path && config.is_file() {
@@ -91,16 +99,30 @@ impl<I: TokenId> Vocabulary<I> {
             .collect();
         literals.sort_by_key(|(content, id)| (std::cmp::Reverse(content.len()), *id));
         let literals = literals.into_iter().map(|(_, id)| id).collect();
-        let encoder =
-            Encoder { spelling: file.spelling, splitter: Splitter::new(&file)?, model: model(&file)? };
-        let inner = Arc::new(Inner { tables, encoder, literals });
-        Ok(Self { inner, ids: PhantomData })
+        let encoder = Encoder::new(
+            file.spelling,
+            Splitter::new(&file)?,
+            model(&file)?,
+            tables.len(),
+        );
+        let inner = Arc::new(Inner {
+            tables,
+            encoder,
+            literals,
+        });
+        Ok(Self {
+            inner,
+            ids: PhantomData,
+        })
     }
 
     /// The same tokenizer in the other role, sharing the tables: for a drafter and a target with
     /// one vocabulary.
     pub fn retag<J: TokenId>(&self) -> Vocabulary<J> {
-        Vocabulary { inner: Arc::clone(&self.inner), ids: PhantomData }
+        Vocabulary {
+            inner: Arc::clone(&self.inner),
+            ids: PhantomData,
+        }
     }
 
     /// Largest id plus one, added tokens included. A model's vocabulary may be larger (padding
@@ -141,12 +163,17 @@ impl<I: TokenId> Vocabulary<I> {
 
     /// The special token with this role, the lowest id if there are several.
     pub fn special(&self, role: SpecialRole) -> Option<I> {
-        self.specials().find(|(_, other)| *other == role).map(|(id, _)| id)
+        self.specials()
+            .find(|(_, other)| *other == role)
+            .map(|(id, _)| id)
     }
 
     /// All special tokens by ascending id.
     pub fn specials(&self) -> impl Iterator<Item = (I, SpecialRole)> + '_ {
-        self.tables().specials.iter().map(|(id, role)| (I::new(*id), *role))
+        self.tables()
+            .specials
+            .iter()
+            .map(|(id, role)| (I::new(*id), *role))
     }
 
     /// The canonical token with exactly these bytes: a model token before an added or a
@@ -216,7 +243,11 @@ impl<I: TokenId> Vocabulary<I> {
     /// The bytes of the tokens, exactly: no clean-up of spaces; special tokens and ids without a
     /// token contribute nothing.
     pub fn decode_bytes(&self, ids: &[I]) -> Vec<u8> {
-        ids.iter().filter_map(|id| self.bytes(*id)).flatten().copied().collect()
+        ids.iter()
+            .filter_map(|id| self.bytes(*id))
+            .flatten()
+            .copied()
+            .collect()
     }
 
     /// [`Vocabulary::decode_bytes`] as text, with U+FFFD for bytes that are not UTF-8.
@@ -227,7 +258,9 @@ impl<I: TokenId> Vocabulary<I> {
     /// The length in bytes of each token, 0 for special tokens: the input of
     /// [`align_offsets`](crate::align_offsets).
     pub fn byte_lengths(&self, ids: &[I]) -> Vec<usize> {
-        ids.iter().map(|id| self.bytes(*id).map_or(0, <[u8]>::len)).collect()
+        ids.iter()
+            .map(|id| self.bytes(*id).map_or(0, <[u8]>::len))
+            .collect()
     }
 
     /// The first byte that the vocabulary cannot spell on its own; `None` if it spells any text.
@@ -260,7 +293,11 @@ impl<I: TokenId> Vocabulary<I> {
         if id.index() < self.len() {
             return Ok(());
         }
-        Err(AlignError::UnknownId { file: self.file().to_owned(), id: id.get(), len: self.len() })
+        Err(AlignError::UnknownId {
+            file: self.file().to_owned(),
+            id: id.get(),
+            len: self.len(),
+        })
     }
 }
 

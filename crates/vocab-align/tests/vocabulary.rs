@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Prefix, TEXTS, byte_level_json, load, raw, reference, reference_ids, sentence_piece_json, small};
+use common::{
+    Prefix, TEXTS, byte_level_json, load, raw, reference, reference_ids, sentence_piece_json, small,
+};
 use proptest::prelude::*;
 use serde_json::json;
 use vocab_align::{DraftId, SpecialRole, TokenId, Vocabulary};
@@ -13,7 +15,10 @@ fn encoding_is_byte_exact() {
         for text in TEXTS {
             let ids = vocabulary.encode(text).unwrap();
             assert_eq!(vocabulary.decode_lossy(&ids), *text, "{name}");
-            assert!(ids.iter().all(|id| vocabulary.role(*id).is_none()), "{name}: {text:?}");
+            assert!(
+                ids.iter().all(|id| vocabulary.role(*id).is_none()),
+                "{name}: {text:?}"
+            );
         }
     }
 }
@@ -21,7 +26,13 @@ fn encoding_is_byte_exact() {
 #[test]
 fn broken_utf8_takes_byte_tokens() {
     let emoji = "x😀".as_bytes();
-    let broken: [&[u8]; 5] = [&emoji[..2], &emoji[..4], &emoji[3..], &[0xFF, b'a', 0xC3], b"\xE2\x96 \x81"];
+    let broken: [&[u8]; 5] = [
+        &emoji[..2],
+        &emoji[..4],
+        &emoji[3..],
+        &[0xFF, b'a', 0xC3],
+        b"\xE2\x96 \x81",
+    ];
     for (name, vocabulary) in small::<DraftId>() {
         for bytes in broken {
             let ids = vocabulary.encode_bytes(bytes).unwrap();
@@ -71,7 +82,11 @@ fn the_dummy_prefix_is_not_text() {
     let first = vocabulary.encode("The").unwrap()[0];
     assert!(!vocabulary.content(first).unwrap().starts_with('▁'));
     let sign = vocabulary.encode("▁").unwrap();
-    assert_eq!(sign.len(), 3, "the sign itself is spelled in bytes, a space is not");
+    assert_eq!(
+        sign.len(),
+        3,
+        "the sign itself is spelled in bytes, a space is not"
+    );
     assert!(sign.iter().all(|id| vocabulary.is_byte_fallback(*id)));
     assert_eq!(vocabulary.encode(" ").unwrap().len(), 1);
 }
@@ -96,19 +111,33 @@ fn special_tokens_have_roles_and_no_bytes() {
     let turn = bl.special(SpecialRole::EndOfTurn).unwrap();
     assert_eq!(bl.content(eos), Some("<|endoftext|>"));
     assert_eq!(bl.content(turn), Some("<|im_end|>"));
-    assert_eq!(bl.role(bl.find_content("<|im_start|>").unwrap()), Some(SpecialRole::Other));
+    assert_eq!(
+        bl.role(bl.find_content("<|im_start|>").unwrap()),
+        Some(SpecialRole::Other)
+    );
     assert_eq!(bl.special(SpecialRole::Bos), None);
     assert_eq!(bl.bytes(eos), None);
 
     let sp: Vocabulary<DraftId> = load(&sentence_piece_json(80, Prefix::Normalizer), "sp");
     let roles = [SpecialRole::Unk, SpecialRole::Bos, SpecialRole::Eos];
-    assert_eq!(roles.map(|role| sp.special(role)), [0, 1, 2].map(|id| Some(DraftId(id))));
+    assert_eq!(
+        roles.map(|role| sp.special(role)),
+        [0, 1, 2].map(|id| Some(DraftId(id)))
+    );
 
     let text = "a<|im_start|>b <|im_end|>";
     let ids = bl.encode_with_specials(text).unwrap();
     assert_eq!(ids.iter().filter(|id| bl.role(**id).is_some()).count(), 2);
-    assert_eq!(bl.decode_lossy(&ids), "ab ", "specials decode to nothing, the space stays");
-    assert_eq!(bl.decode_lossy(&bl.encode(text).unwrap()), text, "elsewhere they are text");
+    assert_eq!(
+        bl.decode_lossy(&ids),
+        "ab ",
+        "specials decode to nothing, the space stays"
+    );
+    assert_eq!(
+        bl.decode_lossy(&bl.encode(text).unwrap()),
+        text,
+        "elsewhere they are text"
+    );
 }
 
 #[test]
@@ -122,7 +151,10 @@ fn added_tokens_that_are_not_special_are_text() {
     let token = DraftId(id as u32);
     assert_eq!(vocabulary.bytes(token), Some("<tool é>".as_bytes()));
     assert_eq!(vocabulary.role(token), None);
-    assert_eq!(vocabulary.encode_with_specials("a<tool é>").unwrap().last(), Some(&token));
+    assert_eq!(
+        vocabulary.encode_with_specials("a<tool é>").unwrap().last(),
+        Some(&token)
+    );
     assert!(!vocabulary.encode("<tool é>").unwrap().contains(&token));
 }
 
@@ -138,19 +170,31 @@ fn a_config_beside_the_file_names_unusual_specials() {
     let vocabulary: Vocabulary<DraftId> = Vocabulary::from_file(&path).unwrap();
     assert_eq!(vocabulary.special(SpecialRole::Eos), None);
     let config = folder.join("tokenizer_config.json");
-    std::fs::write(&config, r#"{"eos_token": {"content": "<fin>"}, "bos_token": null}"#).unwrap();
+    std::fs::write(
+        &config,
+        r#"{"eos_token": {"content": "<fin>"}, "bos_token": null}"#,
+    )
+    .unwrap();
     let vocabulary: Vocabulary<DraftId> = Vocabulary::from_file(&path).unwrap();
     let eos = vocabulary.special(SpecialRole::Eos).unwrap();
     assert_eq!(vocabulary.content(eos), Some("<fin>"));
     std::fs::write(&config, "{").unwrap();
-    let error = Vocabulary::<DraftId>::from_file(&path).unwrap_err().to_string();
+    let error = Vocabulary::<DraftId>::from_file(&path)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("tokenizer_config.json, line 1"), "{error}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
 fn unigram_models_and_holes_in_the_ids() {
-    let vocab = json!([["<unk>", 0.0], ["▁", -2.0], ["a", -2.5], ["▁ab", -1.0], ["b", -2.5]]);
+    let vocab = json!([
+        ["<unk>", 0.0],
+        ["▁", -2.0],
+        ["a", -2.5],
+        ["▁ab", -1.0],
+        ["b", -2.5]
+    ]);
     let json = json!({
         "added_tokens": [{"id": 9, "content": "<pad>", "special": true}],
         "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
@@ -164,7 +208,10 @@ fn unigram_models_and_holes_in_the_ids() {
     assert_eq!(vocabulary.role(DraftId(9)), Some(SpecialRole::Pad));
     // No byte tokens, so some text cannot be spelled; the answer is an error, never <unk>.
     let error = vocabulary.encode("aéb").unwrap_err().to_string();
-    assert!(error.contains("unigram") && error.contains("0xC3"), "{error}");
+    assert!(
+        error.contains("unigram") && error.contains("0xC3"),
+        "{error}"
+    );
     assert_eq!(vocabulary.missing_byte(), Some(0));
 }
 
@@ -173,7 +220,10 @@ fn a_small_tail_in_the_middle_of_nowhere() {
     let vocabulary: Vocabulary<DraftId> = load(&byte_level_json(0), "bytes only");
     assert_eq!(vocabulary.encode("abc").unwrap().len(), 3);
     assert!(!vocabulary.is_empty());
-    assert_eq!(vocabulary.byte_lengths(&[DraftId(0), DraftId(3), DraftId(9999)]), [0, 1, 0]);
+    assert_eq!(
+        vocabulary.byte_lengths(&[DraftId(0), DraftId(3), DraftId(9999)]),
+        [0, 1, 0]
+    );
     assert_eq!(vocabulary.decode_bytes(&[DraftId(9999)]), b"");
 }
 
@@ -193,6 +243,7 @@ proptest! {
 }
 
 fn tokenizers() -> &'static [(&'static str, Vocabulary<DraftId>)] {
-    static ONCE: std::sync::OnceLock<Vec<(&'static str, Vocabulary<DraftId>)>> = std::sync::OnceLock::new();
+    static ONCE: std::sync::OnceLock<Vec<(&'static str, Vocabulary<DraftId>)>> =
+        std::sync::OnceLock::new();
     ONCE.get_or_init(small)
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
-use tokenizers::{AddedToken, PreTokenizerWrapper, Tokenizer, TokenizerBuilder, TrainerWrapper};
+use tokenizers::{AddedToken, PreTokenizerWrapper, Tokenizer, TokenizerBuilder};
 use tokenizers::{DecoderWrapper, NormalizerWrapper, PostProcessorWrapper};
 use vocab_align::{Alignment, DraftContext, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
 
@@ -41,8 +41,13 @@ pub const TEXTS: &[&str] = &[
     "don't DON'T we'll 12345678 3.14",
 ];
 
-type Untrained =
-    TokenizerBuilder<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+type Untrained = TokenizerBuilder<
+    BPE,
+    NormalizerWrapper,
+    PreTokenizerWrapper,
+    PostProcessorWrapper,
+    DecoderWrapper,
+>;
 
 fn train(pre_tokenizer: PreTokenizerWrapper, mut trainer: BpeTrainer) -> Value {
     let mut tokenizer = Untrained::new()
@@ -50,7 +55,9 @@ fn train(pre_tokenizer: PreTokenizerWrapper, mut trainer: BpeTrainer) -> Value {
         .with_pre_tokenizer(Some(pre_tokenizer))
         .build()
         .expect("a valid pipeline");
-    tokenizer.train(&mut trainer, SENTENCES.iter().map(|s| s.to_string())).expect("training");
+    tokenizer
+        .train(&mut trainer, SENTENCES.iter().map(|s| s.to_string()))
+        .expect("training");
     serde_json::from_str(&tokenizer.to_string(false).expect("serialises")).expect("valid JSON")
 }
 
@@ -65,7 +72,7 @@ pub fn byte_level_json(merges: usize) -> Value {
         .show_progress(false)
         .min_frequency(1)
         .vocab_size(256 + specials.len() + merges)
-        .initial_alphabet(ByteLevel::alphabet())
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
         .special_tokens(specials.map(special).to_vec())
         .build();
     let mut json = train(ByteLevel::new(false, true, true).into(), trainer);
@@ -87,7 +94,10 @@ pub enum Prefix {
 /// A SentencePiece-style BPE with byte fallback as of Llama-2.
 pub fn sentence_piece_json(merges: usize, prefix: Prefix) -> Value {
     let bytes = (0..=255u8).map(|b| format!("<0x{b:02X}>"));
-    let specials = ["<unk>", "<s>", "</s>"].map(str::to_owned).into_iter().chain(bytes);
+    let specials = ["<unk>", "<s>", "</s>"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(bytes);
     let trainer = BpeTrainer::builder()
         .show_progress(false)
         .min_frequency(1)
@@ -95,8 +105,14 @@ pub fn sentence_piece_json(merges: usize, prefix: Prefix) -> Value {
         .limit_alphabet(90)
         .special_tokens(specials.map(|s| special(&s)).collect())
         .build();
-    let mut json = train(Metaspace::new('▁', PrependScheme::Never, true).into(), trainer);
-    json["added_tokens"].as_array_mut().expect("a list").truncate(3);
+    let mut json = train(
+        Metaspace::new('▁', PrependScheme::Never, true).into(),
+        trainer,
+    );
+    json["added_tokens"]
+        .as_array_mut()
+        .expect("a list")
+        .truncate(3);
     json["model"]["byte_fallback"] = json!(true);
     json["model"]["unk_token"] = json!("<unk>");
     json["model"]["fuse_unk"] = json!(true);
@@ -126,7 +142,11 @@ pub fn reference(json: &Value) -> Tokenizer {
 }
 
 pub fn reference_ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
-    tokenizer.encode(text, false).expect("encodes").get_ids().to_vec()
+    tokenizer
+        .encode(text, false)
+        .expect("encodes")
+        .get_ids()
+        .to_vec()
 }
 
 /// Every small tokenizer by name.

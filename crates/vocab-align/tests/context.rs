@@ -1,0 +1,234 @@
+//! Incremental re-tokenisation against re-tokenising everything.
+
+mod common;
+
+use std::sync::OnceLock;
+
+use common::{TEXTS, context, small};
+use proptest::prelude::*;
+use vocab_align::{DraftContext, DraftId, SpecialRole, TargetId, Vocabulary};
+
+struct Pair {
+    name: String,
+    draft: Vocabulary<DraftId>,
+    target: Vocabulary<TargetId>,
+    context: DraftContext,
+}
+
+fn pairs() -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for (draft_name, draft) in small() {
+        for (target_name, target) in small() {
+            let context = context(&draft, &target);
+            let name = format!("{draft_name} for {target_name}");
+            pairs.push(Pair {
+                name,
+                draft: draft.clone(),
+                target,
+                context,
+            });
+        }
+    }
+    pairs
+}
+
+fn common_prefix(a: &[DraftId], b: &[DraftId]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// Pushes `tokens` in groups of the given sizes, checking every intermediate state.
+fn follow(pair: &mut Pair, prompt: &str, tokens: &[TargetId], sizes: &[usize]) {
+    let prompt = pair.draft.encode(prompt).unwrap();
+    pair.context.start(&prompt);
+    let mut expected = pair.draft.decode_bytes(&prompt);
+    let mut response = Vec::new();
+    let mut rest = tokens;
+    let mut sizes = sizes.iter().cycle();
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at((*sizes.next().unwrap()).min(rest.len()));
+        rest = later;
+        let before = pair.context.ids().to_vec();
+        let unchanged = pair.context.push(now).unwrap();
+        let after = pair.context.ids();
+        let bytes = pair.target.decode_bytes(now);
+        expected.extend_from_slice(&bytes);
+        response.extend_from_slice(&bytes);
+        assert_eq!(pair.draft.decode_bytes(after), expected, "{}", pair.name);
+        assert_eq!(unchanged, common_prefix(&before, after), "{}", pair.name);
+        assert!(unchanged >= prompt.len());
+        let whole = pair.draft.encode_bytes(&response).unwrap();
+        assert_eq!(after[prompt.len()..], whole, "{}", pair.name);
+        assert!(expected.ends_with(pair.context.window()));
+        assert!(pair.context.window().len() <= 512);
+    }
+}
+
+#[test]
+fn every_step_equals_tokenising_the_whole_response() {
+    for mut pair in pairs() {
+        for text in TEXTS {
+            let tokens = pair.target.encode(text).unwrap();
+            follow(&mut pair, "A prompt. ", &tokens, &[1]);
+            follow(&mut pair, "", &tokens, &[3, 1, 5]);
+        }
+    }
+}
+
+#[test]
+fn characters_arrive_byte_by_byte() {
+    for mut pair in pairs() {
+        let bytes = "é😀\n▁漢".as_bytes();
+        let tokens: Vec<TargetId> = bytes
+            .iter()
+            .map(|byte| pair.target.encode_bytes(&[*byte]).unwrap()[0])
+            .collect();
+        assert_eq!(pair.target.decode_bytes(&tokens), bytes);
+        follow(&mut pair, "x", &tokens, &[1]);
+    }
+}
+
+#[test]
+fn a_run_without_cuts_keeps_the_window_bounded_and_the_bytes_exact() {
+    for mut pair in pairs() {
+        for run in ["ab", "é", "😀", "\n", "漢"] {
+            let text = run.repeat(1500 / run.len());
+            let tokens = pair.target.encode(&text).unwrap();
+            pair.context.start(&[]);
+            let mut pushed = Vec::new();
+            for group in tokens.chunks(7) {
+                pair.context.push(group).unwrap();
+                pushed.extend_from_slice(&pair.target.decode_bytes(group));
+                assert!(pair.context.window().len() <= 512, "{} {run:?}", pair.name);
+                assert_eq!(
+                    pair.draft.decode_bytes(pair.context.ids()),
+                    pushed,
+                    "{}",
+                    pair.name
+                );
+            }
+            // All at once.
+            pair.context.start(&[]);
+            pair.context.push(&tokens).unwrap();
+            assert!(pair.context.window().len() <= 512);
+            assert_eq!(pair.draft.decode_bytes(pair.context.ids()), text.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn the_window_stays_short_on_ordinary_text() {
+    for mut pair in pairs() {
+        let text = "The visitor said that it doesn't matter.\n".repeat(40);
+        let tokens = pair.target.encode(&text).unwrap();
+        pair.context.start(&[]);
+        for id in &tokens {
+            pair.context.push(&[*id]).unwrap();
+            assert!(
+                pair.context.window().len() < 64,
+                "{}: {}",
+                pair.name,
+                pair.context.window().len()
+            );
+        }
+    }
+}
+
+#[test]
+fn specials_become_their_role_or_nothing() {
+    for mut pair in pairs() {
+        let text = pair.target.encode("The end").unwrap();
+        let eos = pair.target.special(SpecialRole::Eos).unwrap();
+        let draft_eos = pair.draft.special(SpecialRole::Eos).unwrap();
+        pair.context.start(&[]);
+        let tokens: Vec<_> = text
+            .iter()
+            .copied()
+            .chain([eos])
+            .chain(text.iter().copied())
+            .collect();
+        let unchanged = pair.context.push(&tokens).unwrap();
+        assert_eq!(unchanged, 0);
+        let one = pair.draft.encode("The end").unwrap();
+        let expected = [&one[..], &[draft_eos], &one[..]].concat();
+        assert_eq!(pair.context.ids(), expected, "{}", pair.name);
+        assert_eq!(
+            pair.draft.decode_bytes(pair.context.ids()),
+            b"The endThe end"
+        );
+
+        // A chat marker or <unk> has no counterpart in a foreign vocabulary and is skipped.
+        let marker = pair
+            .target
+            .find_content("<|im_start|>")
+            .or(pair.target.special(SpecialRole::Unk))
+            .unwrap();
+        let same = pair
+            .draft
+            .find_content(pair.target.content(marker).unwrap());
+        let same = same.filter(|id| pair.draft.role(*id).is_some());
+        pair.context.start(&one);
+        assert_eq!(pair.context.push(&[marker]).unwrap(), one.len());
+        assert_eq!(
+            pair.context.ids()[one.len()..],
+            Vec::from_iter(same),
+            "{}",
+            pair.name
+        );
+    }
+}
+
+#[test]
+fn a_special_token_ends_an_unfinished_character() {
+    for mut pair in pairs() {
+        let start = pair.target.encode_bytes(&[0xF0]).unwrap();
+        let rest = pair.target.encode_bytes(&[0x9F, 0x98, 0x80]).unwrap();
+        let eos = [pair.target.special(SpecialRole::Eos).unwrap()];
+        pair.context.start(&[]);
+        for tokens in [&start[..], &eos, &rest] {
+            pair.context.push(tokens).unwrap();
+        }
+        assert_eq!(
+            pair.draft.decode_bytes(pair.context.ids()),
+            "😀".as_bytes(),
+            "{}",
+            pair.name
+        );
+    }
+}
+
+#[test]
+fn the_prompt_is_never_touched() {
+    for mut pair in pairs() {
+        // As one text, "The qu" + "ick" would be tokenised differently.
+        let prompt = pair.draft.encode("The qu").unwrap();
+        pair.context.start(&prompt);
+        let tokens = pair.target.encode("ick").unwrap();
+        assert_eq!(pair.context.push(&tokens).unwrap(), prompt.len());
+        assert_eq!(pair.context.ids()[..prompt.len()], prompt);
+        assert_eq!(pair.context.push(&[]).unwrap(), pair.context.ids().len());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn any_text_in_any_groups(
+        text in "([ \\n\\t'a-eé0-9.!▁😀]|the| quick| it's|  \\n){0,40}",
+        bytes in prop::collection::vec(any::<u8>(), 0..30),
+        sizes in prop::collection::vec(1usize..6, 1..5),
+    ) {
+        let mut pairs = shared_pairs().lock().unwrap();
+        for pair in pairs.iter_mut() {
+            let tokens = pair.target.encode(&text).unwrap();
+            follow(pair, "p", &tokens, &sizes);
+            let tokens = pair.target.encode_bytes(&bytes).unwrap();
+            follow(pair, "", &tokens, &sizes);
+        }
+    }
+}
+
+fn shared_pairs() -> &'static std::sync::Mutex<Vec<Pair>> {
+    static ONCE: OnceLock<std::sync::Mutex<Vec<Pair>>> = OnceLock::new();
+    ONCE.get_or_init(|| std::sync::Mutex::new(pairs()))
+}
