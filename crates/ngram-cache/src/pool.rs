@@ -2,7 +2,7 @@
 //!
 //! A list of `len` edges occupies a block of `len.next_power_of_two()` slots, so a block's capacity
 //! follows from its length and needs no field of its own. Blocks that a list has outgrown (or shrunk
-//! out of) are chained per capacity and handed to the next list of that size.
+//! out of) are chained per capacity and handed to the next list of that size, or split for smaller ones.
 
 use crate::memory::{heap_bytes, reserve_slack};
 
@@ -152,9 +152,7 @@ impl EdgePool {
 
     fn allocate(&mut self, len: u32) -> Block {
         let class = class(len);
-        let start = self.free[class];
-        if start != NONE {
-            self.free[class] = self.slots[start as usize].label;
+        if let Some(start) = self.take_free(class) {
             return Block { start, len };
         }
         let start = self.slots.len();
@@ -171,13 +169,26 @@ impl EdgePool {
         }
     }
 
-    fn release(&mut self, block: Block) {
-        if block.len == 0 {
-            return;
+    /// A free block of the class, split off a larger one if need be.
+    fn take_free(&mut self, class: usize) -> Option<u32> {
+        let found = (class..CLASSES).find(|&c| self.free[c] != NONE)?;
+        let start = self.free[found];
+        self.free[found] = self.slots[start as usize].label;
+        for half in class..found {
+            self.chain(start + (1 << half), half);
         }
-        let class = class(block.len);
-        self.slots[block.start as usize].label = self.free[class];
-        self.free[class] = block.start;
+        Some(start)
+    }
+
+    fn release(&mut self, block: Block) {
+        if block.len > 0 {
+            self.chain(block.start, class(block.len));
+        }
+    }
+
+    fn chain(&mut self, start: u32, class: usize) {
+        self.slots[start as usize].label = self.free[class];
+        self.free[class] = start;
     }
 
     /// Slots in free chains, for the accounting check.

@@ -15,9 +15,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use vocab_align::{
-    AlignError, AlignedSpan, DraftId, TargetId, TokenId, Vocabulary, align_offsets,
-};
+use vocab_align::{AlignError, DraftId, TargetId, Vocabulary, align_offsets};
 
 use crate::cache::{CacheConfig, Insertion, NgramCache};
 use crate::error::CacheError;
@@ -126,7 +124,10 @@ pub fn replay<T: AsRef<str>>(
         report.texts += 1;
         report.draft_tokens += draft_ids.len();
         report.target_tokens += target_ids.len();
-        let spans = aligned(draft, &draft_ids, target, &target_ids);
+        let spans = align_offsets(
+            &draft.byte_lengths(&draft_ids),
+            &target.byte_lengths(&target_ids),
+        );
         for (ngram, token) in mine(&spans, &draft_ids, &target_ids) {
             report.occurrences += 1;
             if let Insertion::Conflict { .. } = cache.insert(ngram, token) {
@@ -169,19 +170,4 @@ fn thinned(points: Vec<(usize, usize)>, most: usize) -> Vec<(usize, usize)> {
             keep
         })
         .collect()
-}
-
-fn aligned(
-    draft: &Vocabulary<DraftId>,
-    draft_ids: &[DraftId],
-    target: &Vocabulary<TargetId>,
-    target_ids: &[TargetId],
-) -> Vec<AlignedSpan> {
-    align_offsets(&byte_lengths(draft, draft_ids), &byte_lengths(target, target_ids))
-}
-
-/// Bytes each token stands for; 0 for a special one.
-fn byte_lengths<I: TokenId>(vocabulary: &Vocabulary<I>, ids: &[I]) -> Vec<usize> {
-    let length = |&id| vocabulary.bytes(id).map_or(0, <[u8]>::len);
-    ids.iter().map(length).collect()
 }
