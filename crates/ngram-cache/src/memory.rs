@@ -1,0 +1,17 @@
+//! Growth policy and accounting of the arenas.
+
+/// An arena that is full grows by this fraction of its length (1/16), not by doubling: a cache is long
+/// lived and grows ever more slowly, so spare capacity is what would dominate its size.
+const GROWTH_DIVISOR: usize = 16;
+
+/// Makes room for `extra` more items.
+pub(crate) fn reserve_slack<T>(arena: &mut Vec<T>, extra: usize) {
+    if arena.capacity() - arena.len() < extra {
+        arena.reserve_exact(extra + arena.len() / GROWTH_DIVISOR);
+    }
+}
+
+/// Bytes an arena holds on the heap, spare capacity included.
+pub(crate) fn heap_bytes<T>(arena: &Vec<T>) -> usize {
+    arena.capacity() * size_of::<T>()
+}

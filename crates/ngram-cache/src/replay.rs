@@ -1,0 +1,173 @@
+//! Filling a cache from texts alone, without any model: Table 4 and Figures 7 and 9 of the paper.
+//!
+//! # What is counted
+//! Each text is tokenised as it stands by both tokenizers, the two tokenisations are aligned by byte
+//! offset, and every span of one target token and n >= 2 draft tokens is an n-gram ([`mine`]).
+//! Distinct draft-token sequences are counted.
+//!
+//! One choice is open: what a text starts with. A SentencePiece tokenizer reads `The` at the very start
+//! of its input as `▁The`, a token that elsewhere spells a space and `The`. Recording ` The` as a spelling of
+//! `The` would put n-grams with wrong bytes into the cache; reading `The` without the space records the
+//! rare spelling of a word glued to its predecessor. [`TextStart::AfterSpace`], the default, gives both tokenizers the space
+//! that a response usually follows, so that the first word is spelled as it is elsewhere and every
+//! n-gram is exact to the byte.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use vocab_align::{AlignError, DraftId, TargetId, Vocabulary, align_offsets};
+
+use crate::cache::{CacheConfig, Insertion, NgramCache};
+use crate::error::CacheError;
+use crate::mine::mine;
+
+/// What comes before each replayed text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TextStart {
+    /// One space, given to both tokenizers: the text continues a prompt.
+    #[default]
+    AfterSpace,
+    /// Nothing.
+    Bare,
+}
+
+/// How to replay.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReplayOptions {
+    /// Limit and policy of the cache that is filled.
+    pub cache: CacheConfig,
+    /// What comes before each text.
+    pub start: TextStart,
+    /// Most points kept of the growth curve (at least the last one is kept).
+    pub growth_points: usize,
+}
+
+impl Default for ReplayOptions {
+    fn default() -> Self {
+        Self {
+            cache: CacheConfig::default(),
+            start: TextStart::default(),
+            growth_points: 200,
+        }
+    }
+}
+
+/// The numbers of a replay.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct ReplayReport {
+    /// Texts read.
+    pub texts: usize,
+    /// Target tokens of all texts.
+    pub target_tokens: usize,
+    /// Draft tokens of all texts.
+    pub draft_tokens: usize,
+    /// N-grams met, repetitions included.
+    pub occurrences: usize,
+    /// N-grams in the cache at the end (all distinct ones, unless there is a size limit).
+    pub unique_ngrams: usize,
+    /// Sightings dropped because the same draft tokens already stand for another target token.
+    pub conflicts: usize,
+    /// N-grams evicted to make room.
+    pub evictions: u64,
+    /// Memory of the cache in bytes, all included.
+    pub bytes: usize,
+    /// `bytes / unique_ngrams`.
+    pub bytes_per_ngram: f64,
+    /// What came before each text.
+    pub start: TextStart,
+    /// Length n -> n-grams of that length.
+    pub lengths: BTreeMap<usize, usize>,
+    /// Times seen -> n-grams seen that often (Figure 7).
+    pub frequencies: BTreeMap<u32, usize>,
+    /// Cache size as the stream goes on: (target tokens read, n-grams held). Figure 9 plots the quotient.
+    pub growth: Vec<(usize, usize)>,
+}
+
+/// A replay's numbers and the cache it filled.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The numbers.
+    pub report: ReplayReport,
+    /// The cache, ready to be saved.
+    pub cache: NgramCache,
+}
+
+/// Tokenises each text with both vocabularies and feeds the n-grams they disagree on to a cache.
+///
+/// # Errors
+/// [`CacheError::Tokenise`] with the number of the text that a tokenizer refused.
+pub fn replay<T: AsRef<str>>(
+    texts: impl IntoIterator<Item = T>,
+    draft: &Vocabulary<DraftId>,
+    target: &Vocabulary<TargetId>,
+    options: &ReplayOptions,
+) -> Result<Replay, CacheError> {
+    let mut cache = NgramCache::new(options.cache);
+    let mut report = ReplayReport {
+        start: options.start,
+        ..ReplayReport::default()
+    };
+    for text in texts {
+        let text = text.as_ref();
+        let refused = |source: AlignError| CacheError::Tokenise {
+            text: report.texts,
+            source,
+        };
+        let text = match options.start {
+            TextStart::AfterSpace if !text.is_empty() => &format!(" {text}"),
+            _ => text,
+        };
+        let draft_ids = draft.encode(text).map_err(refused)?;
+        let target_ids = target.encode(text).map_err(refused)?;
+        report.texts += 1;
+        report.draft_tokens += draft_ids.len();
+        report.target_tokens += target_ids.len();
+        let spans = align_offsets(
+            &draft.byte_lengths(&draft_ids),
+            &target.byte_lengths(&target_ids),
+        );
+        for (ngram, token) in mine(&spans, &draft_ids, &target_ids) {
+            report.occurrences += 1;
+            if let Insertion::Conflict { .. } = cache.insert(ngram, token) {
+                report.conflicts += 1;
+            }
+        }
+        report.growth.push((report.target_tokens, cache.len()));
+    }
+    report.growth = thinned(report.growth, options.growth_points);
+    report.read_cache(&cache);
+    Ok(Replay { report, cache })
+}
+
+impl ReplayReport {
+    fn read_cache(&mut self, cache: &NgramCache) {
+        let stats = cache.stats();
+        self.unique_ngrams = stats.ngrams;
+        self.evictions = stats.evictions;
+        self.bytes = stats.bytes;
+        self.bytes_per_ngram = stats.bytes_per_ngram;
+        self.lengths = stats.lengths;
+        self.frequencies = stats.frequencies;
+    }
+}
+
+/// Keeps about `most` points at equal steps of target tokens, the last one always among them.
+fn thinned(points: Vec<(usize, usize)>, most: usize) -> Vec<(usize, usize)> {
+    let Some(&last) = points.last() else {
+        return points;
+    };
+    let step = last.0.div_ceil(most.max(1)).max(1);
+    let mut next = step;
+    points
+        .into_iter()
+        .filter(|&point| {
+            let keep = point.0 >= next || point == last;
+            if keep {
+                next = (point.0 / step + 1) * step;
+            }
+            keep
+        })
+        .collect()
+}

@@ -1,0 +1,49 @@
+//! What a cache holds, in numbers: Table 4 and Figure 7 of the paper.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::cache::NgramCache;
+
+/// Size, memory and distributions of a cache.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct CacheStats {
+    /// Number of n-grams.
+    pub ngrams: usize,
+    /// Inner trie nodes, the root included (n-grams themselves are leaves).
+    pub inner_nodes: usize,
+    /// [`NgramCache::memory_bytes`].
+    pub bytes: usize,
+    /// Memory per n-gram; 0 for an empty cache.
+    pub bytes_per_ngram: f64,
+    /// N-grams that have left to make room.
+    pub evictions: u64,
+    /// Length n -> number of n-grams of that length.
+    pub lengths: BTreeMap<usize, usize>,
+    /// Count -> number of n-grams with that count (Figure 7).
+    pub frequencies: BTreeMap<u32, usize>,
+}
+
+impl NgramCache {
+    /// Counts everything once; O(size).
+    pub fn stats(&self) -> CacheStats {
+        let bytes = self.memory_bytes();
+        let mut stats = CacheStats {
+            ngrams: self.len(),
+            inner_nodes: self.trie.inner_nodes(),
+            bytes,
+            bytes_per_ngram: bytes as f64 / self.len().max(1) as f64,
+            evictions: self.evictions,
+            ..CacheStats::default()
+        };
+        if self.is_empty() {
+            stats.bytes_per_ngram = 0.0;
+        }
+        for ngram in self.entries() {
+            *stats.lengths.entry(ngram.draft.len()).or_default() += 1;
+            *stats.frequencies.entry(ngram.count).or_default() += 1;
+        }
+        stats
+    }
+}

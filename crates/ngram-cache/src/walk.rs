@@ -1,0 +1,76 @@
+//! Walking the trie: for masked drafting and exact verification.
+//!
+//! The nodes form the trie of n-grams over draft tokens. Direct tokens are not in it: a caller that
+//! needs the joint trie (the group of a draft token d is its direct token and every n-gram that starts
+//! with d) adds `Alignment::direct(d)` at the first level.
+
+use vocab_align::{DraftId, TargetId};
+
+use crate::cache::{Ngram, NgramCache};
+use crate::pool::{Link, Place};
+use crate::trie::ROOT;
+
+/// A position in the trie: the draft tokens read so far.
+///
+/// Valid until the cache next changes its set of n-grams (see [`NgramCache::generation`]). An outdated
+/// id never panics, but it may stand for another position.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(pub(crate) Link);
+
+impl NgramCache {
+    /// The position before any draft token.
+    pub fn root(&self) -> NodeId {
+        NodeId(Link::node(ROOT))
+    }
+
+    /// The position after reading one more draft token, if some n-gram goes on that way.
+    /// One binary search among the node's children.
+    pub fn child(&self, node: NodeId, token: DraftId) -> Option<NodeId> {
+        self.trie.child(node.0, token.0).map(NodeId)
+    }
+
+    /// The position after reading several draft tokens.
+    pub fn descend(&self, node: NodeId, tokens: &[DraftId]) -> Option<NodeId> {
+        tokens.iter().try_fold(node, |node, &d| self.child(node, d))
+    }
+
+    /// The target token of the n-gram that ends here, if one does. O(1).
+    pub fn token(&self, node: NodeId) -> Option<TargetId> {
+        let entry = self.trie.entry_at(node.0)?;
+        self.trie.target(entry).map(TargetId)
+    }
+
+    /// Whether no n-gram goes on from here.
+    pub fn is_leaf(&self, node: NodeId) -> bool {
+        matches!(node.0.place(), Place::Entry(_))
+    }
+
+    /// The draft tokens that some n-gram has next, ascending, with the positions they lead to: one
+    /// contiguous array, no search.
+    pub fn children(&self, node: NodeId) -> impl ExactSizeIterator<Item = (DraftId, NodeId)> + Clone {
+        let edges = self.trie.children(node.0).iter();
+        edges.map(|edge| (DraftId(edge.label), NodeId(edge.link)))
+    }
+
+    /// Every n-gram that ends at or below a position, depth first, shorter before longer and siblings
+    /// by draft id: the order does not depend on how the cache was filled.
+    pub fn subtree(&self, node: NodeId) -> impl Iterator<Item = (NodeId, TargetId)> {
+        let mut pending = vec![node];
+        std::iter::from_fn(move || {
+            while let Some(node) = pending.pop() {
+                let edges = self.trie.children(node.0).iter().rev();
+                pending.extend(edges.map(|edge| NodeId(edge.link)));
+                if let Some(token) = self.token(node) {
+                    return Some((node, token));
+                }
+            }
+            None
+        })
+    }
+
+    /// All n-grams, in lexicographic order of their draft ids.
+    pub fn entries(&self) -> impl Iterator<Item = Ngram> {
+        let entries = self.subtree(self.root());
+        entries.filter_map(|(node, _)| Some(self.ngram(self.trie.entry_at(node.0)?)))
+    }
+}

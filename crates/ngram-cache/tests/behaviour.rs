@@ -1,0 +1,212 @@
+//! Hand-worked cases: spellings, prefixes, eviction, walking, mining.
+
+use ngram_cache::{
+    CacheConfig, Eviction, Insertion, Kind, NgramCache, NgramMatch, mine, translate_with,
+};
+use vocab_align::{AlignedSpan, DraftId, TargetId};
+
+fn draft(ids: &[u32]) -> Vec<DraftId> {
+    ids.iter().copied().map(DraftId).collect()
+}
+
+fn cache_of(config: CacheConfig, ngrams: &[(&[u32], u32)]) -> NgramCache {
+    let mut cache = NgramCache::new(config);
+    for (ids, target) in ngrams {
+        cache.insert(&draft(ids), TargetId(*target));
+    }
+    cache
+}
+
+fn limited(eviction: Eviction, max: usize) -> CacheConfig {
+    CacheConfig {
+        eviction,
+        max_entries: Some(max),
+    }
+}
+
+fn stored(cache: &NgramCache) -> Vec<Vec<u32>> {
+    let ids = |n: ngram_cache::Ngram| n.draft.iter().map(|d| d.0).collect();
+    cache.entries().map(ids).collect()
+}
+
+#[test]
+fn an_ngram_keeps_its_first_target() {
+    let mut cache = cache_of(CacheConfig::default(), &[(&[1, 2], 10)]);
+    let second = cache.insert(&draft(&[1, 2]), TargetId(11));
+    assert_eq!(second, Insertion::Conflict { kept: TargetId(10) });
+    assert_eq!(cache.get(&draft(&[1, 2])), Some((TargetId(10), 1)));
+}
+
+#[test]
+fn a_target_may_have_several_spellings() {
+    let cache = cache_of(CacheConfig::default(), &[(&[1, 2], 10), (&[3, 4, 5], 10)]);
+    assert_eq!(cache.len(), 2);
+    let target = |ids: &[u32]| cache.longest_match(&draft(ids)).map(|m| m.target.0);
+    assert_eq!(target(&[1, 2]), Some(10));
+    assert_eq!(target(&[3, 4, 5]), Some(10));
+}
+
+#[test]
+fn the_longest_prefix_ngram_wins_whatever_the_insertion_order() {
+    let short_first = cache_of(CacheConfig::default(), &[(&[1, 2], 10), (&[1, 2, 3, 4], 11)]);
+    let long_first = cache_of(CacheConfig::default(), &[(&[1, 2, 3, 4], 11), (&[1, 2], 10)]);
+    for cache in [short_first, long_first] {
+        let found = |ids: &[u32]| cache.longest_match(&draft(ids)).map(|m| (m.target.0, m.len));
+        assert_eq!(found(&[1, 2, 3, 4, 5]), Some((11, 4)));
+        // One token short of the longer n-gram, the shorter one still counts.
+        assert_eq!(found(&[1, 2, 3, 9]), Some((10, 2)));
+        assert_eq!(found(&[1]), None);
+    }
+}
+
+#[test]
+fn what_is_no_ngram_is_refused() {
+    let mut cache = NgramCache::new(CacheConfig::default());
+    for ids in [&[][..], &[1], &[1, u32::MAX]] {
+        assert_eq!(cache.insert(&draft(ids), TargetId(1)), Insertion::Invalid);
+    }
+    assert!(cache.is_empty());
+    assert_eq!(cache.longest_match(&draft(&[1, u32::MAX])), None);
+}
+
+#[test]
+fn without_eviction_a_full_cache_turns_newcomers_away() {
+    let mut cache = cache_of(limited(Eviction::None, 1), &[(&[1, 2], 10)]);
+    assert_eq!(cache.insert(&draft(&[3, 4]), TargetId(11)), Insertion::Full);
+    assert_eq!(cache.insert(&draft(&[1, 2]), TargetId(10)), Insertion::Known { count: 2 });
+    assert_eq!(stored(&cache), [[1, 2]]);
+}
+
+#[test]
+fn lru_evicts_the_one_not_used_for_longest() {
+    let mut cache = cache_of(limited(Eviction::Lru, 2), &[(&[1, 2], 10), (&[3, 4], 11)]);
+    cache.record_use(&draft(&[1, 2]));
+    let Insertion::Evicted(victim) = cache.insert(&draft(&[5, 6]), TargetId(12)) else {
+        panic!("nothing was evicted");
+    };
+    assert_eq!((victim.draft, victim.target), (draft(&[3, 4]), TargetId(11)));
+    assert_eq!(stored(&cache), [[1, 2], [5, 6]]);
+}
+
+#[test]
+fn lfu_evicts_the_rarest_and_among_those_the_oldest() {
+    let three: &[(&[u32], u32)] = &[(&[1, 2], 10), (&[3, 4], 11), (&[5, 6], 12)];
+    let mut cache = cache_of(limited(Eviction::Lfu, 3), three);
+    cache.record_use(&draft(&[1, 2]));
+    cache.insert(&draft(&[7, 8]), TargetId(13));
+    assert_eq!(stored(&cache), [[1, 2], [5, 6], [7, 8]]);
+    // The newcomer replaced the older of the two n-grams with count 1; now 5 6 is the oldest.
+    cache.insert(&draft(&[9, 9]), TargetId(14));
+    assert_eq!(stored(&cache), [[1, 2], [7, 8], [9, 9]]);
+}
+
+#[test]
+fn a_limit_of_zero_stores_nothing() {
+    for eviction in [Eviction::None, Eviction::Lru, Eviction::Lfu] {
+        let cache = cache_of(limited(eviction, 0), &[(&[1, 2], 10)]);
+        assert!(cache.is_empty());
+    }
+}
+
+#[test]
+fn evicting_one_of_two_nested_ngrams_leaves_the_other() {
+    let nested: &[(&[u32], u32)] = &[(&[1, 2], 10), (&[1, 2, 3], 11)];
+    let mut shorter_gone = cache_of(limited(Eviction::Lru, 2), nested);
+    shorter_gone.insert(&draft(&[8, 9]), TargetId(12));
+    assert_eq!(shorter_gone.longest_match(&draft(&[1, 2, 9])), None);
+    let longer = Some(NgramMatch { target: TargetId(11), len: 3 });
+    assert_eq!(shorter_gone.longest_match(&draft(&[1, 2, 3])), longer);
+
+    let mut longer_gone = cache_of(limited(Eviction::Lru, 2), nested);
+    longer_gone.record_use(&draft(&[1, 2]));
+    longer_gone.insert(&draft(&[8, 9]), TargetId(12));
+    let shorter = Some(NgramMatch { target: TargetId(10), len: 2 });
+    assert_eq!(longer_gone.longest_match(&draft(&[1, 2, 3])), shorter);
+    let node = longer_gone.descend(longer_gone.root(), &draft(&[1, 2]));
+    assert!(longer_gone.is_leaf(node.unwrap()));
+}
+
+#[test]
+fn walking_shows_children_in_order_and_whole_subtrees() {
+    let ngrams: &[(&[u32], u32)] = &[(&[5, 2], 12), (&[1, 9], 11), (&[1, 3, 4], 13), (&[1, 3], 10)];
+    let cache = cache_of(CacheConfig::default(), ngrams);
+    let labels = |node| cache.children(node).map(|(d, _)| d.0).collect::<Vec<_>>();
+    assert_eq!(labels(cache.root()), [1, 5]);
+    assert_eq!(cache.children(cache.root()).len(), 2);
+    let one = cache.child(cache.root(), DraftId(1)).unwrap();
+    assert_eq!(cache.token(one), None);
+    assert_eq!(labels(one), [3, 9]);
+    let three = cache.child(one, DraftId(3)).unwrap();
+    assert_eq!(cache.token(three), Some(TargetId(10)));
+    assert_eq!(labels(three), [4]);
+    assert_eq!(cache.child(three, DraftId(9)), None);
+    let group: Vec<u32> = cache.subtree(one).map(|(_, t)| t.0).collect();
+    assert_eq!(group, [10, 13, 11]);
+}
+
+#[test]
+fn translation_merges_maps_and_stops() {
+    let cache = cache_of(CacheConfig::default(), &[(&[1, 2], 10), (&[1, 2, 3], 11)]);
+    let direct = |d: DraftId| (d.0 >= 5).then_some(TargetId(d.0));
+    let translated = |ids: &[u32], cache| {
+        let tokens = translate_with(&draft(ids), direct, cache).into_iter();
+        tokens.map(|t| (t.target.0, t.span, t.kind)).collect::<Vec<_>>()
+    };
+    let merged = translated(&[5, 1, 2, 3, 1, 2, 6, 1], Some(&cache));
+    let expected = [
+        (5, 0..1, Kind::Direct),
+        (11, 1..4, Kind::Ngram),
+        (10, 4..6, Kind::Ngram),
+        (6, 6..7, Kind::Direct),
+    ];
+    assert_eq!(merged, expected);
+    // Direct mapping only: the draft ends at its first token outside the shared vocabulary.
+    assert_eq!(translated(&[5, 6, 1, 2], None), [(5, 0..1, Kind::Direct), (6, 1..2, Kind::Direct)]);
+    assert!(translated(&[], Some(&cache)).is_empty());
+}
+
+#[test]
+fn only_spans_of_one_target_token_are_mined() {
+    let span = |draft, target| AlignedSpan { draft, target };
+    // 1:1, 3:1 (an n-gram), 2:2 (no common boundary inside), 1:2, and a special token of the target.
+    let spans = [
+        span(0..1, 0..1),
+        span(1..4, 1..2),
+        span(4..6, 2..4),
+        span(6..7, 4..6),
+        span(7..7, 6..7),
+    ];
+    let (ids, targets) = (draft(&[1, 2, 3, 4, 5, 6, 7]), [10, 11, 12, 13, 14, 15, 16].map(TargetId));
+    let mined: Vec<_> = mine(&spans, &ids, &targets).collect();
+    assert_eq!(mined, [(&draft(&[2, 3, 4])[..], TargetId(11))]);
+    // Spans that do not belong to the slices are no reason to panic.
+    assert_eq!(mine(&spans, &ids[..2], &targets[..1]).count(), 0);
+}
+
+#[test]
+fn statistics_count_lengths_and_frequencies() {
+    let mut cache = cache_of(CacheConfig::default(), &[(&[1, 2], 10), (&[3, 4], 11), (&[1, 2, 3], 12)]);
+    cache.insert(&draft(&[1, 2]), TargetId(10));
+    let stats = cache.stats();
+    assert_eq!((stats.ngrams, stats.evictions), (3, 0));
+    assert_eq!(stats.lengths, [(2, 2), (3, 1)].into());
+    assert_eq!(stats.frequencies, [(1, 2), (2, 1)].into());
+    assert_eq!(stats.bytes, cache.memory_bytes());
+    assert_eq!(NgramCache::new(CacheConfig::default()).stats().bytes_per_ngram, 0.0);
+}
+
+#[test]
+fn cutting_a_full_cache_keeps_the_most_used() {
+    let mut cache = cache_of(CacheConfig::default(), &[(&[1, 2], 10), (&[3, 4], 11), (&[5, 6], 12)]);
+    cache.record_use(&draft(&[3, 4]));
+    assert_eq!(cache.reconfigure(limited(Eviction::Lfu, 1)), 2);
+    assert_eq!(stored(&cache), [[3, 4]]);
+}
+
+#[test]
+fn configurations_read_from_toml_like_data() {
+    let parsed: CacheConfig = serde_json::from_str(r#"{"eviction":"lfu","max_entries":5}"#).unwrap();
+    assert_eq!(parsed, limited(Eviction::Lfu, 5));
+    assert_eq!(serde_json::from_str::<CacheConfig>("{}").unwrap(), CacheConfig::default());
+    assert!(serde_json::from_str::<CacheConfig>(r#"{"evict":"lfu"}"#).is_err());
+}

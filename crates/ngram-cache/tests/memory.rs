@@ -1,0 +1,68 @@
+//! `memory_bytes` against an allocator that counts, and the cost of an n-gram under eviction.
+//!
+//! One test only: the allocator counts the whole process.
+
+#![expect(unsafe_code, reason = "a global allocator can be written no other way")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use ngram_cache::{CacheConfig, Eviction, NgramCache};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use vocab_align::{DraftId, TargetId};
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+// SAFETY: every call is passed on to the system allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// N-grams with about the shape of real ones: few first tokens, mostly length 2.
+fn random_ngram(rng: &mut ChaCha8Rng) -> Vec<DraftId> {
+    let mut ngram = vec![DraftId(rng.random_range(0..4000u32))];
+    while ngram.len() < 2 || rng.random_range(0..6) == 0 {
+        ngram.push(DraftId(rng.random_range(0..400)));
+    }
+    ngram
+}
+
+#[test]
+fn the_accounting_equals_what_the_allocator_handed_out() {
+    for eviction in [Eviction::None, Eviction::Lru, Eviction::Lfu] {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let before = LIVE.load(Relaxed);
+        let max_entries = Some(10_000);
+        let mut cache = NgramCache::new(CacheConfig { eviction, max_entries });
+        for round in 0..100_000u32 {
+            let ngram = random_ngram(&mut rng);
+            cache.insert(&ngram, TargetId(round));
+            drop(ngram);
+            if round % 9973 == 0 {
+                let heap = LIVE.load(Relaxed) - before;
+                assert_eq!(cache.memory_bytes(), heap + size_of::<NgramCache>());
+            }
+        }
+        assert_eq!(cache.len(), 10_000);
+        // Ten times the limit has passed through: neither freed slots nor spare capacity may pile up.
+        let per_ngram = cache.stats().bytes_per_ngram;
+        eprintln!("{eviction:?}: {per_ngram:.1} bytes per n-gram after churn");
+        assert!(per_ngram <= 48.0, "{eviction:?}: {per_ngram}");
+    }
+}
