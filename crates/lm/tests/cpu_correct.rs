@@ -33,7 +33,10 @@ fn bf16_equals_f32_on_weights_that_bf16_can_hold() {
         let mut checkpoint = shape.checkpoint(5);
         for (name, tensor) in &mut checkpoint.tensors {
             if !name.ends_with("bias") && !name.ends_with("norm.weight") {
-                tensor.data.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32());
+                tensor
+                    .data
+                    .iter_mut()
+                    .for_each(|x| *x = half::bf16::from_f32(*x).to_f32());
             }
         }
         let ids = tokens(shape.vocab, 60, 5);
@@ -55,13 +58,17 @@ fn bf16_rounds_weights_to_nearest() {
     let mut rounded = checkpoint.clone();
     for (name, tensor) in &mut rounded.tensors {
         if !name.ends_with("bias") && !name.ends_with("norm.weight") {
-            tensor.data.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32());
+            tensor
+                .data
+                .iter_mut()
+                .for_each(|x| *x = half::bf16::from_f32(*x).to_f32());
         }
     }
     let ids = tokens(WIDE.vocab, 30, 6);
     let expected = reference_logits(&rounded, &ids);
     for kernels in kernel_sets() {
-        let mut engine = CpuEngine::new(&checkpoint, options(WeightType::Bf16, kernels, 2)).unwrap();
+        let mut engine =
+            CpuEngine::new(&checkpoint, options(WeightType::Bf16, kernels, 2)).unwrap();
         let mut logits = Vec::new();
         engine.forward(&ids, &mut logits).unwrap();
         assert!(max_difference(&logits, &expected) < 2e-4);
@@ -81,7 +88,10 @@ fn new_weights_take_effect_and_empty_the_cache() {
         assert_eq!(engine.len(), 0);
         engine.forward(&ids, &mut logits).unwrap();
         let mut fresh = Vec::new();
-        CpuEngine::new(&second, options).unwrap().forward(&ids, &mut fresh).unwrap();
+        CpuEngine::new(&second, options)
+            .unwrap()
+            .forward(&ids, &mut fresh)
+            .unwrap();
         assert_eq!(bits(&logits), bits(&fresh));
         let other = engine.load_weights(&EVEN.checkpoint(0));
         assert!(matches!(other, Err(LmError::OtherModel)));
@@ -90,14 +100,29 @@ fn new_weights_take_effect_and_empty_the_cache() {
 
 #[test]
 fn bad_calls_are_refused_and_leave_the_cache_alone() {
-    let options = EngineOptions { max_len: 8, ..EngineOptions::default() };
+    let options = EngineOptions {
+        max_len: 8,
+        ..EngineOptions::default()
+    };
     let mut engine = CpuEngine::new(&EVEN.checkpoint(0), options).unwrap();
     let mut logits = Vec::new();
     engine.forward(&[1, 2, 3], &mut logits).unwrap();
     let outside = engine.forward(&[1, 256], &mut logits);
-    assert!(matches!(outside, Err(LmError::TokenOutOfRange { id: 256, vocab_size: 256 })));
+    assert!(matches!(
+        outside,
+        Err(LmError::TokenOutOfRange {
+            id: 256,
+            vocab_size: 256
+        })
+    ));
     let long = engine.forward(&[0; 6], &mut logits);
-    assert!(matches!(long, Err(LmError::ContextFull { needed: 9, max_len: 8 })));
+    assert!(matches!(
+        long,
+        Err(LmError::ContextFull {
+            needed: 9,
+            max_len: 8
+        })
+    ));
     assert_eq!(engine.len(), 3);
     engine.forward(&[0; 5], &mut logits).unwrap();
     assert_eq!((engine.len(), logits.len()), (8, 5 * 256));
@@ -129,14 +154,19 @@ fn ids_of(golden: &serde_json::Value, key: &str) -> Vec<u32> {
 #[test]
 fn logits_and_greedy_continuations_match_hugging_face() {
     for name in ["tiny-llama2", "tiny-llama3", "tiny-qwen2"] {
-        let Some(folder) = golden_folder(name) else { return };
+        let Some(folder) = golden_folder(name) else {
+            return;
+        };
         let checkpoint = Checkpoint::load(&folder).unwrap();
         let text = std::fs::read_to_string(folder.join("golden.json")).unwrap();
         let golden: serde_json::Value = serde_json::from_str(&text).unwrap();
         let bytes = std::fs::read(folder.join("logits.npy")).unwrap();
         let expected: Vec<f32> = npyz::NpyFile::new(&bytes[..]).unwrap().into_vec().unwrap();
         let ids = ids_of(&golden, "token_ids");
-        let (prompt, greedy) = (ids_of(&golden, "greedy_prompt"), ids_of(&golden, "greedy_out"));
+        let (prompt, greedy) = (
+            ids_of(&golden, "greedy_prompt"),
+            ids_of(&golden, "greedy_out"),
+        );
         for kernels in kernel_sets() {
             let options = options(WeightType::F32, kernels, 2);
             let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
@@ -149,7 +179,9 @@ fn logits_and_greedy_continuations_match_hugging_face() {
             engine.append(&prompt[..prompt.len() - 1]).unwrap();
             let mut context = prompt.clone();
             while context.len() < greedy.len() {
-                engine.forward(&context[engine.len()..], &mut logits).unwrap();
+                engine
+                    .forward(&context[engine.len()..], &mut logits)
+                    .unwrap();
                 let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
                 context.push(best.unwrap() as u32);
             }

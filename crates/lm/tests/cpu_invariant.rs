@@ -80,8 +80,13 @@ fn a_position_never_reads_its_future() {
     // Weights of one token that overflow everything computed from it, keys and values included.
     let mut poisoned = checkpoint.clone();
     let width = ODD.hidden;
-    let poison = (0..ODD.vocab as u32).find(|id| !ids[..32].contains(id)).unwrap();
-    let embedding = poisoned.tensors.get_mut("model.embed_tokens.weight").unwrap();
+    let poison = (0..ODD.vocab as u32)
+        .find(|id| !ids[..32].contains(id))
+        .unwrap();
+    let embedding = poisoned
+        .tensors
+        .get_mut("model.embed_tokens.weight")
+        .unwrap();
     embedding.data[poison as usize * width..][..width].fill(f32::NAN);
     engine.load_weights(&poisoned).unwrap();
     let mut with_poison = ids[..32].to_vec();
@@ -90,7 +95,12 @@ fn a_position_never_reads_its_future() {
     engine.forward(&with_poison, &mut logits).unwrap();
     assert!(logits[32 * ODD.vocab..].iter().all(|x| x.is_nan()));
     // The head is tied, so the poisoned token's own logit is the only one that may differ.
-    for (i, (found, expected)) in logits.iter().zip(&expected).take(32 * ODD.vocab).enumerate() {
+    for (i, (found, expected)) in logits
+        .iter()
+        .zip(&expected)
+        .take(32 * ODD.vocab)
+        .enumerate()
+    {
         if i % ODD.vocab != poison as usize {
             assert_eq!(found.to_bits(), *expected);
         }

@@ -33,7 +33,11 @@ impl Cache {
             keys: vec![F32Row::default(); keys],
             values: vec![F32Row::default(); values],
         };
-        Self { head_dim, max_len, blocks: vec![block; config.num_layers] }
+        Self {
+            head_dim,
+            max_len,
+            blocks: vec![block; config.num_layers],
+        }
     }
 
     /// Stores one head's key (already rotated) and value at `position` of `block`.
@@ -62,7 +66,11 @@ impl Cache {
 
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
-        let rows: usize = self.blocks.iter().map(|b| b.keys.len() + b.values.len()).sum();
+        let rows: usize = self
+            .blocks
+            .iter()
+            .map(|b| b.keys.len() + b.values.len())
+            .sum();
         rows * size_of::<F32Row>()
     }
 }

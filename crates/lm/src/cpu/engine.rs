@@ -164,7 +164,10 @@ impl DecodeEngine for CpuEngine {
         check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
         let vocab = self.config.vocab_size;
         logits.resize(ids.len() * vocab, 0.0);
-        for (ids, logits) in ids.chunks(PASS_TOKENS).zip(logits.chunks_mut(PASS_TOKENS * vocab)) {
+        for (ids, logits) in ids
+            .chunks(PASS_TOKENS)
+            .zip(logits.chunks_mut(PASS_TOKENS * vocab))
+        {
             self.pass(ids, Some(logits));
         }
         Ok(())

@@ -71,8 +71,11 @@ impl Scratch {
             &self.key,
         ];
         let floats: usize = buffers.into_iter().map(|buffer| buffer.len()).sum();
-        let attention: usize =
-            self.attention.iter().filter_map(|s| s.lock().ok().map(|s| s.bytes())).sum();
+        let attention: usize = self
+            .attention
+            .iter()
+            .filter_map(|s| s.lock().ok().map(|s| s.bytes()))
+            .sum();
         floats * size_of::<f32>() + attention
     }
 }
@@ -113,7 +116,12 @@ impl Pass<'_> {
             self.norm(&weights.norm);
             let vocab = self.config.vocab_size;
             let x = rows(&self.scratch.normed, width, self.count);
-            self.executor.project(x, &weights.head, Epilogue::None, Out::new(logits, vocab, vocab));
+            self.executor.project(
+                x,
+                &weights.head,
+                Epilogue::None,
+                Out::new(logits, vocab, vocab),
+            );
         }
     }
 
@@ -124,7 +132,12 @@ impl Pass<'_> {
         let hidden = self.scratch.hidden.chunks_exact(width);
         let normed = self.scratch.normed.chunks_exact_mut(width);
         for (x, out) in hidden.zip(normed).take(self.count) {
-            self.executor.inline(RmsNorm { x, weight, eps, out });
+            self.executor.inline(RmsNorm {
+                x,
+                weight,
+                eps,
+                out,
+            });
         }
     }
 
@@ -138,7 +151,12 @@ impl Pass<'_> {
         };
         let scratch = &mut *self.scratch;
         let x = rows(&scratch.normed, hidden, self.count);
-        self.executor.project(x, &block.qkv, bias, Out::new(&mut scratch.qkv, stride, stride));
+        self.executor.project(
+            x,
+            &block.qkv,
+            bias,
+            Out::new(&mut scratch.qkv, stride, stride),
+        );
         self.rotate(layer);
         let scratch = &mut *self.scratch;
         let call = AttentionCall {
@@ -156,7 +174,8 @@ impl Pass<'_> {
         self.executor.attend(call, &scratch.attention, out);
         let x = rows(&scratch.mixed, q_width, self.count);
         let out = Out::new(&mut scratch.hidden, hidden, hidden);
-        self.executor.project(x, &block.out, Epilogue::Residual, out);
+        self.executor
+            .project(x, &block.out, Epilogue::Residual, out);
     }
 
     /// Rotates queries and keys; keys and values go to the cache.
@@ -165,16 +184,27 @@ impl Pass<'_> {
         let group = self.config.num_heads / self.config.num_kv_heads;
         let key_at = panels(self.config.q_width()) * PANEL;
         let value_at = key_at + panels(self.config.kv_width()) * PANEL;
-        let Scratch { qkv, queries, key, .. } = &mut *self.scratch;
-        for (i, row) in qkv.chunks_exact(qkv_stride(self.config)).take(self.count).enumerate() {
+        let Scratch {
+            qkv, queries, key, ..
+        } = &mut *self.scratch;
+        for (i, row) in qkv
+            .chunks_exact(qkv_stride(self.config))
+            .take(self.count)
+            .enumerate()
+        {
             let position = self.start + i;
             for kv_head in 0..self.config.num_kv_heads {
                 for j in 0..group {
                     let head = &row[(kv_head * group + j) * head_dim..][..head_dim];
                     let slot = ((kv_head * self.count + i) * group + j) * head_dim;
-                    self.rope.rotate(position, head, &mut queries[slot..slot + head_dim]);
+                    self.rope
+                        .rotate(position, head, &mut queries[slot..slot + head_dim]);
                 }
-                self.rope.rotate(position, &row[key_at + kv_head * head_dim..][..head_dim], key);
+                self.rope.rotate(
+                    position,
+                    &row[key_at + kv_head * head_dim..][..head_dim],
+                    key,
+                );
                 let value = &row[value_at + kv_head * head_dim..][..head_dim];
                 self.cache.put(layer, kv_head, position, key, value);
             }
@@ -189,14 +219,20 @@ impl Pass<'_> {
         let x = rows(&scratch.normed, hidden, self.count);
         let gate_up = Out::new(&mut scratch.gate_up, stride, stride);
         let gated = Out::new(&mut scratch.gated, inner, inner);
-        self.executor.project_gated(x, &block.gate_up, gate_up, gated);
+        self.executor
+            .project_gated(x, &block.gate_up, gate_up, gated);
         let x = rows(&scratch.gated, inner, self.count);
         let out = Out::new(&mut scratch.hidden, hidden, hidden);
-        self.executor.project(x, &block.down, Epilogue::Residual, out);
+        self.executor
+            .project(x, &block.down, Epilogue::Residual, out);
     }
 }
 
 /// The first `count` rows of a dense buffer.
 fn rows(data: &[f32], stride: usize, count: usize) -> Rows<'_> {
-    Rows { data, stride, count }
+    Rows {
+        data,
+        stride,
+        count,
+    }
 }

@@ -5,7 +5,10 @@
 //! when a forward has been over for a while. Work is claimed chunk by chunk, the caller from the
 //! front and helpers from the back, so that a helper the operating system has descheduled delays
 //! nobody before it claims, and a chunk tends to meet the same core (and its cache) every time.
-#![expect(unsafe_code, reason = "helpers run a closure borrowed from the caller's stack")]
+#![expect(
+    unsafe_code,
+    reason = "helpers run a closure borrowed from the caller's stack"
+)]
 
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -37,7 +40,11 @@ struct Progress {
 
 impl Progress {
     fn unpack(word: u64) -> Self {
-        Self { serial: (word >> 32) as u32, front: (word >> 16) as u16, back: word as u16 }
+        Self {
+            serial: (word >> 32) as u32,
+            front: (word >> 16) as u16,
+            back: word as u16,
+        }
     }
 
     fn pack(self) -> u64 {
@@ -82,7 +89,11 @@ impl Shared {
                 progress.back -= 1;
                 progress.back
             };
-            match self.progress.0.compare_exchange_weak(word, progress.pack(), AcqRel, Acquire) {
+            match self
+                .progress
+                .0
+                .compare_exchange_weak(word, progress.pack(), AcqRel, Acquire)
+            {
                 Ok(_) => return Some(usize::from(chunk)),
                 Err(now) => word = now,
             }
@@ -134,7 +145,8 @@ impl Shared {
     fn sleep(&self, thread: usize, seen: u32) {
         let flag = &self.sleeping[thread - 1];
         flag.store(true, SeqCst);
-        while Progress::unpack(self.progress.0.load(SeqCst)).serial == seen && !self.stop.load(SeqCst)
+        while Progress::unpack(self.progress.0.load(SeqCst)).serial == seen
+            && !self.stop.load(SeqCst)
         {
             std::thread::park();
         }
@@ -162,7 +174,10 @@ impl Pool {
         static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
         pools.retain(|pool| pool.strong_count() > 0);
-        let existing = pools.iter().filter_map(Weak::upgrade).find(|pool| pool.threads == threads);
+        let existing = pools
+            .iter()
+            .filter_map(Weak::upgrade)
+            .find(|pool| pool.threads == threads);
         if let Some(pool) = existing {
             return Ok(pool);
         }
@@ -227,8 +242,18 @@ impl Pool {
         // other callers out.
         unsafe { *shared.task.get() = Some(task) };
         shared.finished.0.store(0, Relaxed);
-        let serial = Progress::unpack(shared.progress.0.load(Relaxed)).serial.wrapping_add(1);
-        shared.progress.0.store(Progress { serial, front: 0, back: chunks }.pack(), SeqCst);
+        let serial = Progress::unpack(shared.progress.0.load(Relaxed))
+            .serial
+            .wrapping_add(1);
+        shared.progress.0.store(
+            Progress {
+                serial,
+                front: 0,
+                back: chunks,
+            }
+            .pack(),
+            SeqCst,
+        );
         for (flag, helper) in shared.sleeping.iter().zip(&self.handles) {
             if flag.load(SeqCst) {
                 helper.unpark();
@@ -309,7 +334,11 @@ mod tests {
             let helped = AtomicBool::new(false);
             // The caller's chunk waits for the helper's, so this hangs unless the helper wakes.
             pool.run(2, &|_, thread| match thread {
-                0 => while !helped.load(Acquire) { std::thread::yield_now() },
+                0 => {
+                    while !helped.load(Acquire) {
+                        std::thread::yield_now()
+                    }
+                }
                 _ => helped.store(true, Release),
             });
         }

@@ -17,7 +17,11 @@ impl RotaryTable {
         let frequencies = config.rope_frequencies();
         let angles = (0..max_len).flat_map(|p| frequencies.iter().map(move |f| p as f64 * f));
         let (cos, sin) = angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();
-        Self { half: config.head_dim / 2, cos, sin }
+        Self {
+            half: config.head_dim / 2,
+            cos,
+            sin,
+        }
     }
 
     /// Writes `head`, rotated for `position`, to `to`.

@@ -52,7 +52,14 @@ impl Weights {
         let block = BlockWeights {
             attn_norm: vec![0.0; d],
             qkv: matrix(d, q + 2 * kv),
-            qkv_bias: vec![0.0; if config.qkv_bias { (q + 2 * kv) * PANEL } else { 0 }],
+            qkv_bias: vec![
+                0.0;
+                if config.qkv_bias {
+                    (q + 2 * kv) * PANEL
+                } else {
+                    0
+                }
+            ],
             out: matrix(config.q_width(), panels(d)),
             mlp_norm: vec![0.0; d],
             gate_up: matrix(d, 2 * panels(f)),
@@ -76,14 +83,21 @@ impl Weights {
         for (layer, block) in self.blocks.iter_mut().enumerate() {
             block.load(checkpoint, layer)?;
         }
-        self.norm.copy_from_slice(&checkpoint.tensor(FINAL_NORM)?.data);
+        self.norm
+            .copy_from_slice(&checkpoint.tensor(FINAL_NORM)?.data);
         self.head.pack(&checkpoint.head()?.data, 0, 1);
         Ok(())
     }
 
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
-        self.embedding.bytes() + self.bytes_per_token() + self.blocks.iter().map(BlockWeights::vector_bytes).sum::<usize>()
+        self.embedding.bytes()
+            + self.bytes_per_token()
+            + self
+                .blocks
+                .iter()
+                .map(BlockWeights::vector_bytes)
+                .sum::<usize>()
     }
 
     /// Bytes of the matrices, all of which a forward reads.
@@ -98,10 +112,13 @@ impl BlockWeights {
         let tensor = |part: &str| Ok(checkpoint.tensor(&in_layer(layer, part))?.data.as_slice());
         let config = &checkpoint.config;
         let (q, kv) = (panels(config.q_width()), panels(config.kv_width()));
-        self.attn_norm.copy_from_slice(tensor("input_layernorm.weight")?);
-        self.mlp_norm.copy_from_slice(tensor("post_attention_layernorm.weight")?);
+        self.attn_norm
+            .copy_from_slice(tensor("input_layernorm.weight")?);
+        self.mlp_norm
+            .copy_from_slice(tensor("post_attention_layernorm.weight")?);
         for (name, first) in [("q_proj", 0), ("k_proj", q), ("v_proj", q + kv)] {
-            self.qkv.pack(tensor(&format!("self_attn.{name}.weight"))?, first, 1);
+            self.qkv
+                .pack(tensor(&format!("self_attn.{name}.weight"))?, first, 1);
             if config.qkv_bias {
                 let bias = tensor(&format!("self_attn.{name}.bias"))?;
                 self.qkv_bias[first * PANEL..][..bias.len()].copy_from_slice(bias);
@@ -115,7 +132,10 @@ impl BlockWeights {
     }
 
     fn matrix_bytes(&self) -> usize {
-        [&self.qkv, &self.out, &self.gate_up, &self.down].into_iter().map(PackedMatrix::bytes).sum()
+        [&self.qkv, &self.out, &self.gate_up, &self.down]
+            .into_iter()
+            .map(PackedMatrix::bytes)
+            .sum()
     }
 
     fn vector_bytes(&self) -> usize {

@@ -81,7 +81,9 @@ impl Shape {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for (name, tensor) in &mut checkpoint.tensors {
             for x in &mut tensor.data {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 let noise = (state >> 40) as f32 / (1 << 24) as f32 - 0.5;
                 *x = if name.ends_with("bias") || name.ends_with("norm.weight") {
                     *x + 0.5 * noise
@@ -96,7 +98,12 @@ impl Shape {
 
 /// Options of a small engine.
 pub fn options(weights: WeightType, kernels: KernelChoice, threads: usize) -> EngineOptions {
-    EngineOptions { weights, threads, max_len: 512, kernels }
+    EngineOptions {
+        weights,
+        threads,
+        max_len: 512,
+        kernels,
+    }
 }
 
 /// The kernel sets this machine can run.
@@ -112,7 +119,9 @@ pub fn kernel_sets() -> Vec<KernelChoice> {
 pub fn tokens(vocab: usize, count: usize, seed: u64) -> Vec<u32> {
     let mut state = seed.wrapping_add(0x1234_5678_9abc_def1);
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         ((state >> 33) % vocab as u64) as u32
     };
     (0..count).map(|_| next()).collect()
@@ -121,7 +130,10 @@ pub fn tokens(vocab: usize, count: usize, seed: u64) -> Vec<u32> {
 /// Largest absolute difference; panics on unequal lengths.
 pub fn max_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max)
 }
 
 /// Bit patterns, for equality that tells -0 from 0 and compares NaN.
@@ -135,14 +147,20 @@ pub fn reference_logits(checkpoint: &Checkpoint, ids: &[u32]) -> Vec<f32> {
     let tensor = |name: &str| -> &[f32] { &checkpoint.tensors[name].data };
     let embedding = tensor("model.embed_tokens.weight");
     let row = |id: &u32| &embedding[*id as usize * c.hidden_size..][..c.hidden_size];
-    let mut hidden: Vec<Vec<f64>> =
-        ids.iter().map(|id| row(id).iter().map(|x| f64::from(*x)).collect()).collect();
+    let mut hidden: Vec<Vec<f64>> = ids
+        .iter()
+        .map(|id| row(id).iter().map(|x| f64::from(*x)).collect())
+        .collect();
     for layer in 0..c.num_layers {
         let part = |name: &str| tensor(&in_layer(layer, name));
-        let normed: Vec<_> =
-            hidden.iter().map(|h| norm(h, part("input_layernorm.weight"), c.rms_norm_eps)).collect();
+        let normed: Vec<_> = hidden
+            .iter()
+            .map(|h| norm(h, part("input_layernorm.weight"), c.rms_norm_eps))
+            .collect();
         let projected = |name: &str| -> Vec<Vec<f64>> {
-            let bias = checkpoint.tensors.get(&in_layer(layer, &format!("self_attn.{name}.bias")));
+            let bias = checkpoint
+                .tensors
+                .get(&in_layer(layer, &format!("self_attn.{name}.bias")));
             normed
                 .iter()
                 .map(|x| {
@@ -154,19 +172,30 @@ pub fn reference_logits(checkpoint: &Checkpoint, ids: &[u32]) -> Vec<f32> {
                 })
                 .collect()
         };
-        let (q, k, v) = (projected("q_proj"), projected("k_proj"), projected("v_proj"));
+        let (q, k, v) = (
+            projected("q_proj"),
+            projected("k_proj"),
+            projected("v_proj"),
+        );
         let mixed = attention(c, &rotated(c, q), &rotated(c, k), &v);
         for (h, x) in hidden.iter_mut().zip(&mixed) {
             add(h, &matvec(part("self_attn.o_proj.weight"), x));
             let x = norm(h, part("post_attention_layernorm.weight"), c.rms_norm_eps);
             let gate = matvec(part("mlp.gate_proj.weight"), &x);
             let up = matvec(part("mlp.up_proj.weight"), &x);
-            let gated: Vec<f64> =
-                gate.iter().zip(&up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
+            let gated: Vec<f64> = gate
+                .iter()
+                .zip(&up)
+                .map(|(g, u)| g / (1.0 + (-g).exp()) * u)
+                .collect();
             add(h, &matvec(part("mlp.down_proj.weight"), &gated));
         }
     }
-    let head = if c.tie_word_embeddings { embedding } else { tensor("lm_head.weight") };
+    let head = if c.tie_word_embeddings {
+        embedding
+    } else {
+        tensor("lm_head.weight")
+    };
     hidden
         .iter()
         .flat_map(|h| matvec(head, &norm(h, tensor("model.norm.weight"), c.rms_norm_eps)))
@@ -185,7 +214,10 @@ fn matvec(weights: &[f32], x: &[f64]) -> Vec<f64> {
 
 fn norm(x: &[f64], weight: &[f32], eps: f64) -> Vec<f64> {
     let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
-    x.iter().zip(weight).map(|(x, w)| x / (mean + eps).sqrt() * f64::from(*w)).collect()
+    x.iter()
+        .zip(weight)
+        .map(|(x, w)| x / (mean + eps).sqrt() * f64::from(*w))
+        .collect()
 }
 
 fn rotated(c: &LmConfig, mut rows: Vec<Vec<f64>>) -> Vec<Vec<f64>> {

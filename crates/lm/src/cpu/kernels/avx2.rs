@@ -1,5 +1,8 @@
 //! AVX2 and FMA behind [`Simd`].
-#![expect(unsafe_code, reason = "vector intrinsics; reachable only through a detected Avx2 token")]
+#![expect(
+    unsafe_code,
+    reason = "vector intrinsics; reachable only through a detected Avx2 token"
+)]
 
 use std::arch::x86_64::*;
 

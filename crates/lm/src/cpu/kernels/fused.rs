@@ -33,13 +33,27 @@ impl<R: PanelRow> Kernel for Projection<'_, '_, R> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { x, w, panels, epilogue, out } = self;
+        let Self {
+            x,
+            w,
+            panels,
+            epilogue,
+            out,
+        } = self;
         let store = match epilogue {
             Epilogue::Residual => Store::Add,
             Epilogue::None | Epilogue::Bias(_) => Store::Set,
         };
         let inner = 0..w.stride;
-        Gemm { x, w, inner, panels: panels.clone(), out, store }.run(simd);
+        Gemm {
+            x,
+            w,
+            inner,
+            panels: panels.clone(),
+            out,
+            store,
+        }
+        .run(simd);
         if let Epilogue::Bias(bias) = epilogue {
             for row in 0..x.count {
                 for panel in panels.clone() {
@@ -70,15 +84,36 @@ impl<R: PanelRow> Kernel for GatedProjection<'_, '_, R> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { x, w, pairs, gate_up, out } = self;
+        let Self {
+            x,
+            w,
+            pairs,
+            gate_up,
+            out,
+        } = self;
         let panels = 2 * pairs.start..2 * pairs.end;
-        Gemm { x, w, inner: 0..w.stride, panels, out: gate_up, store: Store::Set }.run(simd);
+        Gemm {
+            x,
+            w,
+            inner: 0..w.stride,
+            panels,
+            out: gate_up,
+            store: Store::Set,
+        }
+        .run(simd);
         for row in 0..x.count {
             for pair in pairs.clone() {
-                let (gate, up) = gate_up.range(row, 2 * pair * PANEL, 2 * PANEL).split_at(PANEL);
+                let (gate, up) = gate_up
+                    .range(row, 2 * pair * PANEL, 2 * PANEL)
+                    .split_at(PANEL);
                 let out = out.panel(row, pair);
                 let width = out.len();
-                SiluMul { gate: &gate[..width], up: &up[..width], out }.run(simd);
+                SiluMul {
+                    gate: &gate[..width],
+                    up: &up[..width],
+                    out,
+                }
+                .run(simd);
             }
         }
     }
@@ -158,7 +193,9 @@ impl Kernel for Attention<'_, '_> {
             let row = self.rows.start + i;
             let head = self.kv_head * self.group + row % self.group;
             let mixed = &self.scratch.mixed[i * self.scratch.head_stride..][..self.head_dim];
-            let out = self.out.range(row / self.group, head * self.head_dim, self.head_dim);
+            let out = self
+                .out
+                .range(row / self.group, head * self.head_dim, self.head_dim);
             let inverse = 1.0 / sum;
             for (out, mixed) in out.iter_mut().zip(mixed) {
                 *out = mixed * inverse;
@@ -200,20 +237,49 @@ impl Attention<'_, '_> {
     fn mix<S: Simd>(&mut self, simd: S) {
         let common = self.context(0);
         let panels = 0..self.head_dim.div_ceil(PANEL);
-        let AttentionScratch { scores, mixed, score_stride, head_stride } = &mut *self.scratch;
-        let x = Rows { data: scores.as_slice(), stride: *score_stride, count: self.rows.len() };
+        let AttentionScratch {
+            scores,
+            mixed,
+            score_stride,
+            head_stride,
+        } = &mut *self.scratch;
+        let x = Rows {
+            data: scores.as_slice(),
+            stride: *score_stride,
+            count: self.rows.len(),
+        };
         let out = &mut Out::new(mixed, *head_stride, *head_stride);
         let w = self.values;
-        Gemm { x, w, inner: 0..common, panels: panels.clone(), out, store: Store::Set }.run(simd);
+        Gemm {
+            x,
+            w,
+            inner: 0..common,
+            panels: panels.clone(),
+            out,
+            store: Store::Set,
+        }
+        .run(simd);
         for i in 0..self.rows.len() {
             let context = self.start + (self.rows.start + i) / self.group + 1;
             if context == common {
                 continue;
             }
-            let x = Rows { data: &scores[i * *score_stride + common..], stride: 0, count: 1 };
+            let x = Rows {
+                data: &scores[i * *score_stride + common..],
+                stride: 0,
+                count: 1,
+            };
             let out = &mut Out::new(&mut mixed[i * *head_stride..], *head_stride, *head_stride);
             let inner = common..context;
-            Gemm { x, w, inner, panels: panels.clone(), out, store: Store::Extend }.run(simd);
+            Gemm {
+                x,
+                w,
+                inner,
+                panels: panels.clone(),
+                out,
+                store: Store::Extend,
+            }
+            .run(simd);
         }
     }
 }

@@ -11,6 +11,8 @@ pub(crate) mod out;
 pub(crate) mod panel;
 pub(crate) mod parallel;
 pub(crate) mod simd;
+#[cfg(test)]
+mod tests;
 pub(crate) mod vector;
 
 use crate::LmError;
@@ -32,9 +34,9 @@ impl Kernels {
         match choice {
             KernelChoice::Auto => Ok(Self::avx2().unwrap_or(Self::Portable)),
             KernelChoice::Portable => Ok(Self::Portable),
-            KernelChoice::Avx2 => {
-                Self::avx2().ok_or_else(|| LmError::Kernels { kernels: choice.to_string() })
-            }
+            KernelChoice::Avx2 => Self::avx2().ok_or_else(|| LmError::Kernels {
+                kernels: choice.to_string(),
+            }),
         }
     }
 

@@ -1,5 +1,8 @@
 //! Output matrices written by several threads, each its own columns.
-#![expect(unsafe_code, reason = "threads write interleaved column ranges of one row-major matrix")]
+#![expect(
+    unsafe_code,
+    reason = "threads write interleaved column ranges of one row-major matrix"
+)]
 
 use std::marker::PhantomData;
 
@@ -18,7 +21,13 @@ impl<'a> Out<'a> {
     /// Rows of `columns` values, `stride` apart.
     pub(crate) fn new(data: &'a mut [f32], stride: usize, columns: usize) -> Self {
         debug_assert!(columns <= stride);
-        Self { start: data.as_mut_ptr(), len: data.len(), stride, columns, borrow: PhantomData }
+        Self {
+            start: data.as_mut_ptr(),
+            len: data.len(),
+            stride,
+            columns,
+            borrow: PhantomData,
+        }
     }
 
     /// The columns of `panel` in `row`: sixteen, or fewer in the last panel.
@@ -32,7 +41,10 @@ impl<'a> Out<'a> {
     #[inline(always)]
     pub(crate) fn range(&mut self, row: usize, first: usize, width: usize) -> &mut [f32] {
         let start = row * self.stride + first;
-        assert!(first + width <= self.columns && start + width <= self.len, "output out of bounds");
+        assert!(
+            first + width <= self.columns && start + width <= self.len,
+            "output out of bounds"
+        );
         // SAFETY: the range lies inside the borrowed slice (checked above), and nobody else
         // touches it: `new` borrows the slice exclusively and `SharedOut::claim` passes on its
         // caller's promise of disjoint columns.
@@ -56,7 +68,19 @@ impl<'a> SharedOut<'a> {
     /// # Safety
     /// Ranges obtained through handles that are alive at the same time must not overlap.
     pub(crate) unsafe fn claim(&self) -> Out<'_> {
-        let Out { start, len, stride, columns, borrow: _ } = self.0;
-        Out { start, len, stride, columns, borrow: PhantomData }
+        let Out {
+            start,
+            len,
+            stride,
+            columns,
+            borrow: _,
+        } = self.0;
+        Out {
+            start,
+            len,
+            stride,
+            columns,
+            borrow: PhantomData,
+        }
     }
 }

@@ -83,7 +83,11 @@ impl PackedMatrix {
             WeightType::F32 => PanelData::F32(vec![F32Row::default(); rows]),
             WeightType::Bf16 => PanelData::Bf16(vec![Bf16Row::default(); rows]),
         };
-        Self { inputs, panels, data }
+        Self {
+            inputs,
+            panels,
+            data,
+        }
     }
 
     /// Input dimensions.
@@ -118,7 +122,13 @@ impl PackedMatrix {
     }
 }
 
-fn pack_into<R: PanelRow>(rows: &mut [R], inputs: usize, weights: &[f32], first: usize, step: usize) {
+fn pack_into<R: PanelRow>(
+    rows: &mut [R],
+    inputs: usize,
+    weights: &[f32],
+    first: usize,
+    step: usize,
+) {
     let panels = rows.chunks_exact_mut(inputs).skip(first).step_by(step);
     for (panel, columns) in panels.zip(weights.chunks(PANEL * inputs)) {
         for (k, row) in panel.iter_mut().enumerate() {

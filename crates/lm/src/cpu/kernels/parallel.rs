@@ -1,6 +1,9 @@
 //! Kernels spread over the pool. Threads own disjoint output columns (or attention rows), so
 //! results do not depend on their number.
-#![expect(unsafe_code, reason = "hands each chunk its own columns of a shared output")]
+#![expect(
+    unsafe_code,
+    reason = "hands each chunk its own columns of a shared output"
+)]
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,7 +64,11 @@ impl Executor {
         } else {
             (units / min_units).clamp(1, threads * CHUNKS_PER_THREAD)
         };
-        Chunks { units, count, granule: min_units }
+        Chunks {
+            units,
+            count,
+            granule: min_units,
+        }
     }
 
     /// `out = epilogue(x * w)`.
@@ -83,11 +90,23 @@ impl Executor {
             match w.data() {
                 PanelData::F32(rows) => {
                     let w = Panels { rows, stride };
-                    self.kernels.run(Projection { x, w, panels, epilogue, out });
+                    self.kernels.run(Projection {
+                        x,
+                        w,
+                        panels,
+                        epilogue,
+                        out,
+                    });
                 }
                 PanelData::Bf16(rows) => {
                     let w = Panels { rows, stride };
-                    self.kernels.run(Projection { x, w, panels, epilogue, out });
+                    self.kernels.run(Projection {
+                        x,
+                        w,
+                        panels,
+                        epilogue,
+                        out,
+                    });
                 }
             }
         });
@@ -112,11 +131,23 @@ impl Executor {
             match w.data() {
                 PanelData::F32(rows) => {
                     let w = Panels { rows, stride };
-                    self.kernels.run(GatedProjection { x, w, pairs, gate_up, out });
+                    self.kernels.run(GatedProjection {
+                        x,
+                        w,
+                        pairs,
+                        gate_up,
+                        out,
+                    });
                 }
                 PanelData::Bf16(rows) => {
                     let w = Panels { rows, stride };
-                    self.kernels.run(GatedProjection { x, w, pairs, gate_up, out });
+                    self.kernels.run(GatedProjection {
+                        x,
+                        w,
+                        pairs,
+                        gate_up,
+                        out,
+                    });
                 }
             }
         });
@@ -137,13 +168,16 @@ impl Executor {
         let out = SharedOut::new(out);
         self.pool.run(chunks.count, &|chunk, thread| {
             // Never contended: a thread number is in use once at a time.
-            let mut scratch = scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            let mut scratch = scratch[thread]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             for task in chunks.range(chunk) {
                 let (kv_head, tile) = (task / tiles, task % tiles);
                 // SAFETY: a task is one head group's columns of its own rows; tasks are disjoint.
                 let mut out = unsafe { out.claim() };
                 let rows = tile * rows / tiles..(tile + 1) * rows / tiles;
-                self.kernels.run(call.task(kv_head, rows, &mut scratch, &mut out));
+                self.kernels
+                    .run(call.task(kv_head, rows, &mut scratch, &mut out));
             }
         });
     }
@@ -216,7 +250,11 @@ mod tests {
         for units in 0..70 {
             for granule in 1..5 {
                 for count in 1..=(units / granule).clamp(1, 8) {
-                    let chunks = Chunks { units, count, granule };
+                    let chunks = Chunks {
+                        units,
+                        count,
+                        granule,
+                    };
                     let all: Vec<usize> = (0..count).flat_map(|i| chunks.range(i)).collect();
                     assert_eq!(all, (0..units).collect::<Vec<_>>());
                 }

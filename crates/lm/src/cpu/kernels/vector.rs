@@ -10,8 +10,14 @@ const EXP_MAX: f32 = 88.0;
 const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;
 /// Minimax coefficients of `(e^r - 1 - r) / r^2` on `|r| <= ln 2 / 2`, highest power first.
-const EXP_POLY: [f32; 6] =
-    [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1];
+const EXP_POLY: [f32; 6] = [
+    1.987_569_1e-4,
+    1.398_199_9e-3,
+    8.333_452e-3,
+    4.166_579_6e-2,
+    1.666_666_5e-1,
+    5.000_000_1e-1,
+];
 
 /// `e^x` within 2 units in the last place for `x` in `-87.3..88`; 0 below, constant above, NaN for
 /// NaN. The same operations for every lane, so equal inputs give equal bits.
@@ -53,7 +59,10 @@ impl Kernel for SoftmaxNumerators<'_> {
         for chunk in chunks.iter() {
             max = simd.max(max, simd.load(chunk));
         }
-        let max = simd.to_array(max).into_iter().fold(f32::NEG_INFINITY, f32::max);
+        let max = simd
+            .to_array(max)
+            .into_iter()
+            .fold(f32::NEG_INFINITY, f32::max);
         let (max, scale) = (simd.splat(max), simd.splat(self.scale));
         let mut sum = simd.splat(0.0);
         for chunk in chunks {
