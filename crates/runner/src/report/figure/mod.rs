@@ -10,6 +10,5 @@ mod scene;
 mod style;
 
 pub use grid::{Figure, Legend, Line, Mark, Panel, PanelRow, Shade};
-pub use render::{FigureFiles, write_figure};
-pub use scene::{Color, Scene};
+pub use render::write_figure;
 pub use style::{ArmStyle, arm_style};

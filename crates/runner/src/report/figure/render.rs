@@ -6,8 +6,8 @@ use crate::report::ReportError;
 use plotters::coord::Shift;
 use plotters::prelude::{
     BitMapBackend, Circle, DrawingArea, DrawingBackend, FontDesc, FontFamily, FontStyle,
-    FontTransform, IntoDrawingArea, PathElement, Polygon, RGBAColor, RGBColor, Rectangle,
-    SVGBackend, ShapeStyle, Text as PlotText,
+    FontTransform, IntoDrawingArea, PathElement, Polygon, RGBAColor, RGBColor, SVGBackend,
+    ShapeStyle, Text as PlotText,
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color as _, TextStyle, register_font};
@@ -281,8 +281,9 @@ impl<B: DrawingBackend> Painter<'_, B> {
             Anchor::Middle => HPos::Center,
             Anchor::End => HPos::Right,
         };
+        let color = rgb(text.color);
         let style = TextStyle::from(font)
-            .color(&rgb(text.color))
+            .color(&color)
             .pos(Pos::new(anchor, VPos::Top));
         let position = (position.0.round() as i32, position.1.round() as i32);
         self.area
