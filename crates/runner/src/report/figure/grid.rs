@@ -59,8 +59,8 @@ pub struct PanelRow {
     pub y_label: String,
     /// Whether the axis starts at zero.
     pub from_zero: bool,
-    /// A reference value with its name.
-    pub reference: Option<(f64, String)>,
+    /// A reference value, drawn as a line in [`reference_style`].
+    pub reference: Option<f64>,
     /// The panels.
     pub panels: Vec<Panel>,
 }
@@ -91,8 +91,9 @@ pub struct Figure {
 
 const MARGIN: f64 = 24.0;
 const Y_AXIS: f64 = 66.0;
-const COLUMN_GAP: f64 = 22.0;
+const COLUMN_GAP: f64 = 28.0;
 const PANEL_TITLE: f64 = 24.0;
+const NO_TITLE: f64 = 4.0;
 const X_TICKS: f64 = 20.0;
 const ROW_GAP: f64 = 14.0;
 const LINE: f64 = 1.45;
@@ -119,9 +120,20 @@ impl Figure {
         scene.bold((MARGIN, y), &self.title, TITLE, INK, Anchor::Start);
         y = self.draw_legend(&mut scene, y + 28.0, width - 2.0 * MARGIN);
         for row in &self.rows {
-            y += ROW_GAP;
-            draw_row(&mut scene, row, (MARGIN + Y_AXIS, y + PANEL_TITLE), panel);
-            y += PANEL_TITLE + panel.1 + X_TICKS;
+            y += ROW_GAP
+                + if row.is_titled() {
+                    PANEL_TITLE
+                } else {
+                    NO_TITLE
+                };
+            draw_row(
+                &mut scene,
+                row,
+                &self.y_axis(row),
+                (MARGIN + Y_AXIS, y),
+                panel,
+            );
+            y += panel.1 + X_TICKS;
         }
         y += 16.0;
         let middle = MARGIN + Y_AXIS + body / 2.0;
@@ -136,6 +148,24 @@ impl Figure {
         }
         scene.height = y + MARGIN * 0.75;
         scene
+    }
+
+    /// The vertical axis of a row. Rows of one quantity share it, so that all its panels can be compared.
+    fn y_axis(&self, row: &PanelRow) -> Axis {
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        let alike = self
+            .rows
+            .iter()
+            .filter(|other| other.y_label == row.y_label);
+        for (least, most) in alike.map(PanelRow::extent) {
+            low = low.min(least);
+            high = high.max(most);
+        }
+        if row.from_zero {
+            return Axis::widened(0.0, high, 5);
+        }
+        let pad = 0.06 * (high - low);
+        Axis::exact(low - pad, high + pad, 5)
     }
 
     /// Draws the legend in lines of at most `width` and returns its last baseline.
@@ -162,8 +192,16 @@ impl Figure {
     }
 }
 
-fn draw_row(scene: &mut Scene, row: &PanelRow, origin: (f64, f64), size: (f64, f64)) {
-    let axis = y_axis(row);
+/// How [`PanelRow::reference`] is drawn.
+pub fn reference_style() -> ArmStyle {
+    ArmStyle {
+        color: MUTED,
+        width: 1.2,
+        dash: Some((5.0, 4.0)),
+    }
+}
+
+fn draw_row(scene: &mut Scene, row: &PanelRow, axis: &Axis, origin: (f64, f64), size: (f64, f64)) {
     let label_x = origin.0 - Y_AXIS + SMALL;
     scene.vertical((label_x, origin.1 + size.1 / 2.0), &row.y_label, BODY, INK);
     for (column, panel) in row.panels.iter().enumerate() {
@@ -180,30 +218,26 @@ fn draw_row(scene: &mut Scene, row: &PanelRow, origin: (f64, f64), size: (f64, f
     }
 }
 
-/// The axis over all lines, bands and the reference of a row.
-fn y_axis(row: &PanelRow) -> Axis {
-    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-    let mut cover = |value: f64| {
-        low = low.min(value);
-        high = high.max(value);
-    };
-    for line in row.panels.iter().flat_map(|panel| &panel.lines) {
-        line.pieces
-            .iter()
-            .flatten()
-            .for_each(|point| cover(point.1));
-        line.bands.iter().flatten().for_each(|band| {
-            cover(band.1);
-            cover(band.2);
-        });
+impl PanelRow {
+    fn is_titled(&self) -> bool {
+        self.panels.iter().any(|panel| {
+            panel.title.is_some() || panel.shades.iter().any(|shade| !shade.label.is_empty())
+        })
     }
-    if let Some((value, _)) = row.reference {
-        cover(value);
+
+    /// Smallest and largest value of its lines, bands and reference.
+    fn extent(&self) -> (f64, f64) {
+        let lines = || self.panels.iter().flat_map(|panel| &panel.lines);
+        let points = lines().flat_map(|line| line.pieces.iter().flatten().map(|point| point.1));
+        let bands = lines().flat_map(|line| line.bands.iter().flatten());
+        let ends = bands.flat_map(|band| [band.1, band.2]);
+        points
+            .chain(ends)
+            .chain(self.reference)
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+                (low.min(value), high.max(value))
+            })
     }
-    if row.from_zero {
-        low = 0.0;
-    }
-    Axis::widened(low, high, 5)
 }
 
 /// A panel's place and axes.
@@ -243,8 +277,14 @@ impl Frame {
             scene.text(middle, "not measured", SMALL, MUTED, Anchor::Middle);
             return;
         }
-        if let Some((value, name)) = &row.reference {
-            self.draw_reference(scene, panel, *value, name);
+        if let Some(value) = row.reference {
+            let (style, y) = (reference_style(), self.py(value));
+            scene.push(Item::Line {
+                points: vec![(self.left, y), (self.left + self.width, y)],
+                color: style.color,
+                width: style.width,
+                dash: style.dash,
+            });
         }
         for line in &panel.lines {
             self.draw_bands(scene, line);
@@ -271,8 +311,9 @@ impl Frame {
         }
         for shade in panel.shades.iter().skip(1) {
             let x = self.px(shade.from);
+            let above = if shade.label.is_empty() { 0.0 } else { 20.0 };
             scene.push(Item::Line {
-                points: vec![(x, self.top - 20.0), (x, self.top + self.height)],
+                points: vec![(x, self.top - above), (x, self.top + self.height)],
                 color: AXIS,
                 width: 1.0,
                 dash: Some((3.0, 3.0)),
@@ -302,20 +343,6 @@ impl Frame {
             AXIS,
             1.0,
         ));
-    }
-
-    /// A dashed line with its name at whichever end keeps farther from the data.
-    fn draw_reference(&self, scene: &mut Scene, panel: &Panel, value: f64, name: &str) {
-        let y = self.py(value);
-        scene.push(Item::Line {
-            points: vec![(self.left, y), (self.left + self.width, y)],
-            color: MUTED,
-            width: 1.2,
-            dash: Some((5.0, 4.0)),
-        });
-        let _ = panel;
-        let at = (self.left + self.width - 4.0, y + SMALL * 1.2);
-        scene.text(at, name, SMALL, MUTED, Anchor::End);
     }
 
     fn draw_bands(&self, scene: &mut Scene, line: &Line) {

@@ -9,6 +9,6 @@ mod render;
 mod scene;
 mod style;
 
-pub use grid::{Figure, Legend, Line, Mark, Panel, PanelRow, Shade};
+pub use grid::{Figure, Legend, Line, Mark, Panel, PanelRow, Shade, reference_style};
 pub use render::write_figure;
 pub use style::{ArmStyle, arm_style};

@@ -137,10 +137,15 @@ impl Scene {
             } else {
                 (size, 0.0)
             };
-            if !piece.trim().is_empty() {
-                self.text((x, at.1 + drop), &piece, size, color, Anchor::Start);
+            // SVG viewers drop leading spaces, so they become part of the position.
+            let visible = piece.trim_start();
+            let wide = text_width(&piece, size, false);
+            if !visible.is_empty() {
+                let indent = wide - text_width(visible, size, false);
+                let at = (x + indent, at.1 + drop);
+                self.text(at, visible.trim_end(), size, color, Anchor::Start);
             }
-            x += text_width(&piece, size, false);
+            x += wide;
         }
         x - at.0
     }
@@ -157,25 +162,32 @@ pub fn label_width(text: &str, size: f64) -> f64 {
         .sum()
 }
 
-/// Splits a text into (piece, is subscript): what follows `_` up to the end of its word is lowered.
+/// Symbols of the paper that carry a subscript; an underscore anywhere else is an underscore.
+const SYMBOLS: [&str; 3] = ["L_", "SpD_", "N-gram_"];
+
+/// Splits a text into (piece, is subscript): what follows the underscore of a symbol is lowered up to the end of the
+/// name.
 fn pieces(text: &str) -> Vec<(String, bool)> {
     let mut pieces: Vec<(String, bool)> = Vec::new();
-    let mut lowered = false;
-    let mut current = String::new();
-    for c in text.chars() {
-        let switch = (c == '_' && !lowered) || (c.is_whitespace() && lowered);
-        if switch {
-            if !current.is_empty() {
-                pieces.push((std::mem::take(&mut current), lowered));
-            }
-            lowered = !lowered;
-        }
-        if !(switch && c == '_') {
-            current.push(c);
-        }
+    let mut plain = String::new();
+    for word in text.split_inclusive(' ') {
+        let start = word.len() - word.trim_start_matches('(').len();
+        let symbol = SYMBOLS.iter().find(|s| word[start..].starts_with(**s));
+        let Some(symbol) = symbol else {
+            plain.push_str(word);
+            continue;
+        };
+        let name = start + symbol.len();
+        let tail = word[name..]
+            .find(|c: char| !c.is_alphanumeric() && c != '-')
+            .unwrap_or(word.len() - name);
+        plain.push_str(&word[..name - 1]);
+        pieces.push((std::mem::take(&mut plain), false));
+        pieces.push((word[name..name + tail].to_owned(), true));
+        plain.push_str(&word[name + tail..]);
     }
-    if !current.is_empty() {
-        pieces.push((current, lowered));
+    if !plain.is_empty() {
+        pieces.push((plain, false));
     }
     pieces
 }
@@ -228,7 +240,10 @@ mod tests {
             ("N-gram", true),
         ];
         assert_eq!(split, expected.map(|(p, l)| (p.to_owned(), l)));
-        assert_eq!(pieces("plain"), [("plain".to_owned(), false)]);
+        assert_eq!(pieces("x86_64"), [("x86_64".to_owned(), false)]);
+        let split = pieces("(L_DM).");
+        let expected = [("(L", false), ("DM", true), (").", false)];
+        assert_eq!(split, expected.map(|(p, l)| (p.to_owned(), l)));
     }
 
     #[test]
