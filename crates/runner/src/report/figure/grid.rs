@@ -386,3 +386,102 @@ fn stroke(points: Vec<(f64, f64)>, color: Color, width: f64) -> Item {
         dash: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::render::text_width;
+    use super::super::style::arm_style;
+    use super::*;
+
+    /// (left, top, right, bottom) of a text.
+    fn bounds(text: &super::super::scene::Text) -> (f64, f64, f64, f64) {
+        let width = text_width(&text.text, text.size, text.bold);
+        let shift = match text.anchor {
+            Anchor::Start => 0.0,
+            Anchor::Middle => width / 2.0,
+            Anchor::End => width,
+        };
+        let (ascent, descent) = (0.74 * text.size, 0.22 * text.size);
+        if text.vertical {
+            let bottom = text.y + shift;
+            return (text.x - ascent, bottom - width, text.x + descent, bottom);
+        }
+        let left = text.x - shift;
+        (left, text.y - ascent, left + width, text.y + descent)
+    }
+
+    fn figure(columns: usize, rows: usize) -> Figure {
+        let style = arm_style("L_DM", 0);
+        let panel = Panel {
+            title: Some("a task with a very long name, a target with another".to_owned()),
+            x: (0.0, 8000.0),
+            lines: vec![Line {
+                style,
+                pieces: vec![vec![(1.0, 0.1), (8000.0, 12_345.0)]],
+                bands: Vec::new(),
+            }],
+            ..Panel::default()
+        };
+        let row = PanelRow {
+            y_label: "acceptance rate".to_owned(),
+            from_zero: true,
+            reference: Some(1.0),
+            panels: vec![panel; columns],
+        };
+        let legend = |label: &str| Legend {
+            label: label.to_owned(),
+            style,
+        };
+        Figure {
+            title: "a figure".to_owned(),
+            legend: ["SpD_DM", "+ N-gram_pp", "L_DM + λ L_N-gram"]
+                .repeat(4)
+                .into_iter()
+                .map(legend)
+                .collect(),
+            rows: vec![row; rows],
+            x_label: "prompts seen".to_owned(),
+            caption: vec!["L_DM and (L_N-gram) of words that wrap ".repeat(12)],
+        }
+    }
+
+    #[test]
+    fn no_text_touches_another_or_the_edge() {
+        for (columns, rows) in [(1, 2), (2, 2), (3, 1), (4, 4)] {
+            let scene = figure(columns, rows).scene();
+            let texts: Vec<_> = scene
+                .items
+                .iter()
+                .filter_map(|item| match item {
+                    Item::Text(text) => Some((text, bounds(text))),
+                    _ => None,
+                })
+                .collect();
+            assert!(texts.len() > 20);
+            for (index, (text, a)) in texts.iter().enumerate() {
+                let inside = a.0 >= 0.0 && a.1 >= 0.0 && a.2 <= scene.width && a.3 <= scene.height;
+                assert!(inside, "{text:?} leaves the page");
+                for (other, b) in &texts[index + 1..] {
+                    let apart = a.2 <= b.0 + 0.5 || b.2 <= a.0 + 0.5 || a.3 <= b.1 || b.3 <= a.1;
+                    // A subscript sits beside its symbol, lowered.
+                    assert!(apart, "{text:?} and {other:?} overlap");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_one_quantity_share_their_axis() {
+        let mut figure = figure(1, 2);
+        figure.rows[1].panels[0].lines.clear();
+        assert_eq!(
+            figure.y_axis(&figure.rows[0]),
+            figure.y_axis(&figure.rows[1])
+        );
+        figure.rows[1].y_label = "speedup (x)".to_owned();
+        assert_ne!(
+            figure.y_axis(&figure.rows[0]),
+            figure.y_axis(&figure.rows[1])
+        );
+    }
+}
