@@ -126,6 +126,14 @@ pub enum StreamError {
         /// The data file.
         data: String,
     },
+    /// A split lists an id twice.
+    #[error("id `{id}` is listed twice in {split}")]
+    RepeatedId {
+        /// The id.
+        id: String,
+        /// The split file and list.
+        split: String,
+    },
     /// A training record belongs to a test split.
     #[error("{data}: id `{id}` belongs to the test ids of {split} and must not be trained on")]
     TestLeak {

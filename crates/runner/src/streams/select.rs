@@ -98,19 +98,25 @@ impl PaperSplit {
         data: &str,
     ) -> Result<Vec<T>, StreamError> {
         let ids = self.ids(list)?;
-        let mut by_id: HashMap<String, T> = records
-            .into_iter()
-            .map(|r| (key(&r).to_owned(), r))
-            .collect();
-        ids.iter()
-            .map(|id| {
-                by_id.remove(id).ok_or_else(|| StreamError::UnknownId {
-                    id: id.clone(),
-                    split: format!("{}:{list}", self.path.display()),
-                    data: data.to_owned(),
-                })
+        let mut seen = HashSet::with_capacity(ids.len());
+        if let Some(id) = ids.iter().find(|id| !seen.insert(id.as_str())) {
+            return Err(StreamError::RepeatedId { id: id.clone(), split: self.name(list) });
+        }
+        let mut by_id: HashMap<String, T> =
+            records.into_iter().map(|r| (key(&r).to_owned(), r)).collect();
+        let take = |id: &String| {
+            by_id.remove(id).ok_or_else(|| StreamError::UnknownId {
+                id: id.clone(),
+                split: self.name(list),
+                data: data.to_owned(),
             })
-            .collect()
+        };
+        ids.iter().map(take).collect()
+    }
+
+    /// `FILE:LIST`, for messages.
+    fn name(&self, list: &str) -> String {
+        format!("{}:{list}", self.path.display())
     }
 
     /// Where it was read from.
