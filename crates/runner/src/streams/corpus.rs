@@ -53,7 +53,13 @@ pub struct Document {
 impl Document {
     /// The document in order; an empty piece is left out.
     pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
-        let prompt = self.prompt.iter().flat_map(|p| [Piece::Markup(&p.prefix), Piece::Text(&p.body), Piece::Markup(&p.suffix)]);
+        let prompt = self.prompt.iter().flat_map(|p| {
+            [
+                Piece::Markup(&p.prefix),
+                Piece::Text(&p.body),
+                Piece::Markup(&p.suffix),
+            ]
+        });
         prompt
             .chain([Piece::Text(&self.content), Piece::Markup(&self.end_of_turn)])
             .filter(|piece| !matches!(piece, Piece::Markup("") | Piece::Text("")))
@@ -61,12 +67,16 @@ impl Document {
 
     /// The whole text.
     pub fn text(&self) -> String {
-        self.pieces().map(|Piece::Markup(text) | Piece::Text(text)| text).collect()
+        self.pieces()
+            .map(|(Piece::Markup(text) | Piece::Text(text))| text)
+            .collect()
     }
 
     /// Byte of [`Document::text`] at which the answer begins; 0 for plain text. What a loss on answers only masks by.
     pub fn response_start(&self) -> usize {
-        self.prompt.as_ref().map_or(0, |p| p.prefix.len() + p.body.len() + p.suffix.len())
+        self.prompt
+            .as_ref()
+            .map_or(0, |p| p.prefix.len() + p.body.len() + p.suffix.len())
     }
 }
 
@@ -108,7 +118,9 @@ impl Corpus {
             let (name, loaded) = match source {
                 CorpusSource::Task(task) => (task.clone(), task_documents(task, data, template)?),
                 CorpusSource::Text(path) => {
-                    let path = data.data_dir().map_or_else(|| path.clone(), |folder| folder.join(path));
+                    let path = data
+                        .data_dir()
+                        .map_or_else(|| path.clone(), |folder| folder.join(path));
                     (path.display().to_string(), text_documents(&path)?)
                 }
             };
@@ -116,7 +128,9 @@ impl Corpus {
             documents.extend(loaded);
         }
         if documents.is_empty() {
-            return Err(StreamError::EmptyStream { stream: "training corpus".to_owned() });
+            return Err(StreamError::EmptyStream {
+                stream: "training corpus".to_owned(),
+            });
         }
         for document in &mut documents {
             document.held_out = is_held_out(&document.id, held_out);
@@ -162,7 +176,11 @@ impl Corpus {
     }
 }
 
-fn task_documents(task: &str, data: &DataSource, template: &PromptTemplate) -> Result<Vec<Document>, StreamError> {
+fn task_documents(
+    task: &str,
+    data: &DataSource,
+    template: &PromptTemplate,
+) -> Result<Vec<Document>, StreamError> {
     let prompts = data.load_training_pool(task)?;
     let document = |p: super::Prompt| Document {
         id: p.id,
@@ -176,7 +194,10 @@ fn task_documents(task: &str, data: &DataSource, template: &PromptTemplate) -> R
 }
 
 fn text_documents(path: &std::path::Path) -> Result<Vec<Document>, StreamError> {
-    let source = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let source = path
+        .file_stem()
+        .map(|s| s.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let document = |(id, content)| Document {
         id,
         source: source.clone(),
@@ -185,7 +206,10 @@ fn text_documents(path: &std::path::Path) -> Result<Vec<Document>, StreamError> 
         end_of_turn: String::new(),
         held_out: false,
     };
-    Ok(load_texts(path, "text")?.into_iter().map(document).collect())
+    Ok(load_texts(path, "text")?
+        .into_iter()
+        .map(document)
+        .collect())
 }
 
 fn refuse_test_ids(
@@ -193,16 +217,25 @@ fn refuse_test_ids(
     reserved: &HashMap<String, String>,
     data: &str,
 ) -> Result<(), StreamError> {
-    let leak = documents.iter().find_map(|d| reserved.get(&d.id).map(|split| (d, split)));
+    let leak = documents
+        .iter()
+        .find_map(|d| reserved.get(&d.id).map(|split| (d, split)));
     leak.map_or(Ok(()), |(document, split)| {
-        Err(StreamError::TestLeak { id: document.id.clone(), data: data.to_owned(), split: split.clone() })
+        Err(StreamError::TestLeak {
+            id: document.id.clone(),
+            data: data.to_owned(),
+            split: split.clone(),
+        })
     })
 }
 
 /// Whether a document is held out at a share of `share`: SHA-256 of its id, read as a number in `0..1`, is below it.
 /// Raising the share only ever adds documents.
 pub fn is_held_out(id: &str, share: f64) -> bool {
-    let digest = Sha256::new().chain_update(b"held out\0").chain_update(id.as_bytes()).finalize();
+    let digest = Sha256::new()
+        .chain_update(b"held out\0")
+        .chain_update(id.as_bytes())
+        .finalize();
     let mut word = [0u8; 4];
     word.copy_from_slice(&digest[..4]);
     f64::from(u32::from_be_bytes(word)) / 4_294_967_296.0 < share

@@ -126,6 +126,14 @@ pub enum StreamError {
         /// The data file.
         data: String,
     },
+    /// A split lists an id twice.
+    #[error("id `{id}` is listed twice in {split}")]
+    RepeatedId {
+        /// The id.
+        id: String,
+        /// The split file and list.
+        split: String,
+    },
     /// A training record belongs to a test split.
     #[error("{data}: id `{id}` belongs to the test ids of {split} and must not be trained on")]
     TestLeak {
@@ -163,7 +171,9 @@ pub enum StreamError {
         segment: usize,
     },
     /// A schedule asks for more prompts of a task than its stream holds.
-    #[error("segment {segment} of the drift schedule needs {wanted} prompts of `{task}` in all, its stream has {available}")]
+    #[error(
+        "segment {segment} of the drift schedule needs {wanted} prompts of `{task}` in all, its stream has {available}"
+    )]
     ScheduleExhausted {
         /// Segment index, from 0.
         segment: usize,
@@ -189,7 +199,9 @@ pub enum StreamError {
         reason: String,
     },
     /// The template alone is longer than a prompt may be.
-    #[error("the prompt template alone takes {needed} tokens, max_prompt_tokens is {max_prompt_tokens}")]
+    #[error(
+        "the prompt template alone takes {needed} tokens, max_prompt_tokens is {max_prompt_tokens}"
+    )]
     PromptBudget {
         /// Tokens of the template around an empty prompt.
         needed: usize,
@@ -203,7 +215,9 @@ pub enum StreamError {
         share: f64,
     },
     /// A mini generator found no further prompt that differs enough from the others.
-    #[error("{stream}: seed {seed} gives only {found} sufficiently different prompts, {wanted} are needed")]
+    #[error(
+        "{stream}: seed {seed} gives only {found} sufficiently different prompts, {wanted} are needed"
+    )]
     MiniExhausted {
         /// The mini stream.
         stream: &'static str,
@@ -224,13 +238,17 @@ impl StreamError {
             Self::MalformedLine { source, .. } if source.is_eof() => {
                 "the line ends in the middle of the object: is the file truncated?"
             }
-            Self::MalformedLine { .. } => "each line is one JSON object with the fields id, prompt and reference",
+            Self::MalformedLine { .. } => {
+                "each line is one JSON object with the fields id, prompt and reference"
+            }
             Self::MissingField { .. } | Self::NotAString { .. } | Self::EmptyField { .. } => {
                 "each record needs the string fields id, prompt and reference; other fields are ignored"
             }
             Self::DuplicateId { .. } => "give every record of a file its own id",
             Self::BadSelector { .. } => "write FILE:LIST, for example paper_split.json:train",
-            Self::MalformedSplit { .. } => "a split file holds an object whose train and test are lists of ids",
+            Self::MalformedSplit { .. } => {
+                "a split file holds an object whose train and test are lists of ids"
+            }
             Self::UnknownId { .. } => "the split file belongs to another version of the data",
             Self::TestLeak { .. } => "train on the task's train split, or remove the record",
             Self::NoDataDir { .. } => {
@@ -243,8 +261,12 @@ impl StreamError {
             }
             Self::BadTaskName { .. } => "a task is the name of a folder in the data directory",
             Self::EmptySegment { .. } => "every segment needs prompts = 1 or more",
-            Self::ScheduleExhausted { .. } => "lower the segment's prompts: a stream is never repeated",
-            Self::MalformedTemplate { .. } => "known keys: prompt_template, end_of_turn, max_prompt_tokens",
+            Self::ScheduleExhausted { .. } => {
+                "lower the segment's prompts: a stream is never repeated"
+            }
+            Self::MalformedTemplate { .. } => {
+                "known keys: prompt_template, end_of_turn, max_prompt_tokens"
+            }
             Self::PromptBudget { .. } => "raise max_prompt_tokens in the model's omnidraft.json",
             Self::MiniExhausted { .. } => "choose another seed",
             _ => return None,

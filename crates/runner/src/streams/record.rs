@@ -52,11 +52,16 @@ pub fn parse_prompts(bytes: &[u8], path: &Path, task: &str) -> Result<Vec<Prompt
 /// # Errors
 /// As [`load_prompts`]; an empty text is an error.
 pub fn load_texts(path: &Path, field: &str) -> Result<Vec<(String, String)>, StreamError> {
-    records(&read(path)?, path, |record| Ok((record.required("id")?, record.required(field)?)))
+    records(&read(path)?, path, |record| {
+        Ok((record.required("id")?, record.required(field)?))
+    })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
-    std::fs::read(path).map_err(|source| StreamError::Read { path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| StreamError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// One parsed line with what its errors must name.
@@ -69,13 +74,19 @@ struct Record<'a> {
 impl Record<'_> {
     fn required(&self, field: &str) -> Result<String, StreamError> {
         let (path, line) = (self.path, self.line);
-        let text = self.optional(field)?.ok_or_else(|| StreamError::MissingField {
-            path: path.to_owned(),
-            line,
-            field: field.to_owned(),
-        })?;
+        let text = self
+            .optional(field)?
+            .ok_or_else(|| StreamError::MissingField {
+                path: path.to_owned(),
+                line,
+                field: field.to_owned(),
+            })?;
         if text.trim().is_empty() {
-            return Err(StreamError::EmptyField { path: path.to_owned(), line, field: field.to_owned() });
+            return Err(StreamError::EmptyField {
+                path: path.to_owned(),
+                line,
+                field: field.to_owned(),
+            });
         }
         Ok(text)
     }
@@ -120,12 +131,19 @@ fn records<T>(
         let record = Record { path, line, fields };
         let id = record.required("id")?;
         if let Some(first_line) = first_lines.insert(id.clone(), line) {
-            return Err(StreamError::DuplicateId { path: path.to_owned(), line, first_line, id });
+            return Err(StreamError::DuplicateId {
+                path: path.to_owned(),
+                line,
+                first_line,
+                id,
+            });
         }
         out.push(build(&record)?);
     }
     if out.is_empty() {
-        return Err(StreamError::EmptyStream { stream: path.display().to_string() });
+        return Err(StreamError::EmptyStream {
+            stream: path.display().to_string(),
+        });
     }
     Ok(out)
 }

@@ -77,7 +77,10 @@ mod tests {
         let mut other: Vec<usize> = (0..8).collect();
         StreamRng::new(42, "xsum").shuffle(&mut other);
         assert_ne!(order, other, "streams must be ordered independently");
-        assert_eq!(order, PINNED, "a changed generator would reorder every published run");
+        assert_eq!(
+            order, PINNED,
+            "a changed generator would reorder every published run"
+        );
     }
 
     const PINNED: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];

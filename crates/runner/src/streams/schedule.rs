@@ -109,7 +109,10 @@ impl DriftSchedule {
         for task in self.demand().into_keys() {
             let mut spec = StreamSpec::new(task, split);
             spec.shuffle = shuffle_seed.is_some();
-            streams.insert(task.to_owned(), spec.load(source, shuffle_seed.unwrap_or_default())?);
+            streams.insert(
+                task.to_owned(),
+                spec.load(source, shuffle_seed.unwrap_or_default())?,
+            );
         }
         self.lay_out(&streams)
     }
@@ -118,7 +121,10 @@ impl DriftSchedule {
     ///
     /// # Errors
     /// No segment, a segment without prompts, or a task whose stream is too short or absent.
-    pub fn lay_out(&self, streams: &HashMap<String, Vec<Prompt>>) -> Result<Vec<ScheduledPrompt>, StreamError> {
+    pub fn lay_out(
+        &self,
+        streams: &HashMap<String, Vec<Prompt>>,
+    ) -> Result<Vec<ScheduledPrompt>, StreamError> {
         if self.segments.is_empty() {
             return Err(StreamError::EmptySegment { segment: 0 });
         }
@@ -128,19 +134,31 @@ impl DriftSchedule {
             if segment.prompts == 0 {
                 return Err(StreamError::EmptySegment { segment: index });
             }
-            let stream = streams.get(&segment.task).map(Vec::as_slice).unwrap_or_default();
+            let stream = streams
+                .get(&segment.task)
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             let begin = used.entry(&segment.task).or_default();
             let end = begin.saturating_add(segment.prompts);
-            let prompts = stream.get(*begin..end).ok_or_else(|| StreamError::ScheduleExhausted {
-                segment: index,
-                task: segment.task.clone(),
-                wanted: end,
-                available: stream.len(),
-            })?;
+            let prompts =
+                stream
+                    .get(*begin..end)
+                    .ok_or_else(|| StreamError::ScheduleExhausted {
+                        segment: index,
+                        task: segment.task.clone(),
+                        wanted: end,
+                        available: stream.len(),
+                    })?;
             *begin = end;
             for (offset, prompt) in prompts.iter().enumerate() {
                 let target = segment.target.clone();
-                out.push(ScheduledPrompt { position: out.len(), segment: index, offset, target, prompt: prompt.clone() });
+                out.push(ScheduledPrompt {
+                    position: out.len(),
+                    segment: index,
+                    offset,
+                    target,
+                    prompt: prompt.clone(),
+                });
             }
         }
         Ok(out)

@@ -27,18 +27,31 @@ impl PaperSplit {
     /// # Errors
     /// Unreadable file, not a JSON object, or `train` and `test` share an id.
     pub fn load(path: &Path) -> Result<Self, StreamError> {
-        let bytes = std::fs::read(path).map_err(|source| StreamError::Read { path: path.to_owned(), source })?;
-        let entries: BTreeMap<String, Value> = serde_json::from_slice(&bytes)
-            .map_err(|source| StreamError::MalformedSplit { path: path.to_owned(), source })?;
+        let bytes = std::fs::read(path).map_err(|source| StreamError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let entries: BTreeMap<String, Value> =
+            serde_json::from_slice(&bytes).map_err(|source| StreamError::MalformedSplit {
+                path: path.to_owned(),
+                source,
+            })?;
         let mut lists = BTreeMap::new();
         for (name, value) in entries {
             if value.is_array() {
-                let ids: Vec<String> = serde_json::from_value(value)
-                    .map_err(|source| StreamError::MalformedSplit { path: path.to_owned(), source })?;
+                let ids: Vec<String> = serde_json::from_value(value).map_err(|source| {
+                    StreamError::MalformedSplit {
+                        path: path.to_owned(),
+                        source,
+                    }
+                })?;
                 lists.insert(name, ids);
             }
         }
-        let split = Self { path: path.to_owned(), lists };
+        let split = Self {
+            path: path.to_owned(),
+            lists,
+        };
         split.refuse_overlap()?;
         Ok(split)
     }
@@ -63,11 +76,14 @@ impl PaperSplit {
     /// # Errors
     /// There is no list of that name.
     pub fn ids(&self, list: &str) -> Result<&[String], StreamError> {
-        self.lists.get(list).map(Vec::as_slice).ok_or_else(|| StreamError::UnknownList {
-            path: self.path.clone(),
-            list: list.to_owned(),
-            known: self.lists.keys().cloned().collect(),
-        })
+        self.lists
+            .get(list)
+            .map(Vec::as_slice)
+            .ok_or_else(|| StreamError::UnknownList {
+                path: self.path.clone(),
+                list: list.to_owned(),
+                known: self.lists.keys().cloned().collect(),
+            })
     }
 
     /// The records of one list, in the list's order; `key` gives a record's id and `data` names their origin in errors.
@@ -82,16 +98,25 @@ impl PaperSplit {
         data: &str,
     ) -> Result<Vec<T>, StreamError> {
         let ids = self.ids(list)?;
-        let mut by_id: HashMap<String, T> = records.into_iter().map(|r| (key(&r).to_owned(), r)).collect();
-        ids.iter()
-            .map(|id| {
-                by_id.remove(id).ok_or_else(|| StreamError::UnknownId {
-                    id: id.clone(),
-                    split: format!("{}:{list}", self.path.display()),
-                    data: data.to_owned(),
-                })
+        let mut seen = HashSet::with_capacity(ids.len());
+        if let Some(id) = ids.iter().find(|id| !seen.insert(id.as_str())) {
+            return Err(StreamError::RepeatedId { id: id.clone(), split: self.name(list) });
+        }
+        let mut by_id: HashMap<String, T> =
+            records.into_iter().map(|r| (key(&r).to_owned(), r)).collect();
+        let take = |id: &String| {
+            by_id.remove(id).ok_or_else(|| StreamError::UnknownId {
+                id: id.clone(),
+                split: self.name(list),
+                data: data.to_owned(),
             })
-            .collect()
+        };
+        ids.iter().map(take).collect()
+    }
+
+    /// `FILE:LIST`, for messages.
+    fn name(&self, list: &str) -> String {
+        format!("{}:{list}", self.path.display())
     }
 
     /// Where it was read from.
@@ -123,10 +148,13 @@ impl FromStr for IdSelector {
 
     fn from_str(text: &str) -> Result<Self, StreamError> {
         match text.rsplit_once(':') {
-            Some((file, list)) if !file.is_empty() && !list.is_empty() => {
-                Ok(Self { file: PathBuf::from(file), list: list.to_owned() })
-            }
-            _ => Err(StreamError::BadSelector { selector: text.to_owned() }),
+            Some((file, list)) if !file.is_empty() && !list.is_empty() => Ok(Self {
+                file: PathBuf::from(file),
+                list: list.to_owned(),
+            }),
+            _ => Err(StreamError::BadSelector {
+                selector: text.to_owned(),
+            }),
         }
     }
 }
@@ -137,7 +165,10 @@ impl IdSelector {
     /// # Errors
     /// As [`PaperSplit::load`].
     pub fn load_split(&self, data: &Path) -> Result<PaperSplit, StreamError> {
-        let beside = data.parent().map(|folder| folder.join(&self.file)).filter(|path| path.is_file());
+        let beside = data
+            .parent()
+            .map(|folder| folder.join(&self.file))
+            .filter(|path| path.is_file());
         PaperSplit::load(&beside.unwrap_or_else(|| self.file.clone()))
     }
 
@@ -146,7 +177,8 @@ impl IdSelector {
     /// # Errors
     /// As [`PaperSplit::load`] and [`PaperSplit::pick`].
     pub fn select(&self, prompts: Vec<Prompt>, data: &Path) -> Result<Vec<Prompt>, StreamError> {
-        self.load_split(data)?.pick(&self.list, prompts, |p| &p.id, &data.display().to_string())
+        self.load_split(data)?
+            .pick(&self.list, prompts, |p| &p.id, &data.display().to_string())
     }
 
     /// The same for the pairs of [`super::load_texts`].
@@ -158,6 +190,7 @@ impl IdSelector {
         texts: Vec<(String, String)>,
         data: &Path,
     ) -> Result<Vec<(String, String)>, StreamError> {
-        self.load_split(data)?.pick(&self.list, texts, |(id, _)| id, &data.display().to_string())
+        self.load_split(data)?
+            .pick(&self.list, texts, |(id, _)| id, &data.display().to_string())
     }
 }

@@ -48,13 +48,21 @@ impl DataSource {
 
     /// Tasks from `directory`, the embedded streams for names it has no folder for.
     pub fn directory(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: Some(directory.into()) }
+        Self {
+            directory: Some(directory.into()),
+        }
     }
 
     /// `--data-dir` where given, else `datasets/` under the folder named by [`DATA_ENV`], else only what is embedded.
     pub fn resolve(data_dir: Option<PathBuf>) -> Self {
-        let from_env = || std::env::var_os(DATA_ENV).filter(|v| !v.is_empty()).map(|v| Path::new(&v).join("datasets"));
-        Self { directory: data_dir.or_else(from_env) }
+        let from_env = || {
+            std::env::var_os(DATA_ENV)
+                .filter(|v| !v.is_empty())
+                .map(|v| Path::new(&v).join("datasets"))
+        };
+        Self {
+            directory: data_dir.or_else(from_env),
+        }
     }
 
     /// The data directory, where there is one.
@@ -72,14 +80,22 @@ impl DataSource {
             Place::Folder(folder) => {
                 let data = folder.join(format!("{}.jsonl", split.name()));
                 if !data.is_file() {
-                    return Err(StreamError::MissingTask { task: task.to_owned(), path: data });
+                    return Err(StreamError::MissingTask {
+                        task: task.to_owned(),
+                        path: data,
+                    });
                 }
                 let prompts = load_prompts(&data, task)?;
                 let split_file = folder.join(PaperSplit::FILE);
                 if !split_file.is_file() {
                     return Ok(prompts);
                 }
-                PaperSplit::load(&split_file)?.pick(split.name(), prompts, |p| &p.id, &data.display().to_string())
+                PaperSplit::load(&split_file)?.pick(
+                    split.name(),
+                    prompts,
+                    |p| &p.id,
+                    &data.display().to_string(),
+                )
             }
         }
     }
@@ -91,7 +107,10 @@ impl DataSource {
             Place::Folder(folder) => {
                 let data = folder.join("train.jsonl");
                 if !data.is_file() {
-                    return Err(StreamError::MissingTask { task: task.to_owned(), path: data });
+                    return Err(StreamError::MissingTask {
+                        task: task.to_owned(),
+                        path: data,
+                    });
                 }
                 load_prompts(&data, task)
             }
@@ -104,20 +123,34 @@ impl DataSource {
         let mut reserved = HashMap::new();
         for mini in MiniTask::ALL {
             let name = format!("{} test", mini.name());
-            reserved.extend(mini.prompts(Split::Test)?.into_iter().map(|p| (p.id, name.clone())));
+            reserved.extend(
+                mini.prompts(Split::Test)?
+                    .into_iter()
+                    .map(|p| (p.id, name.clone())),
+            );
         }
         let Some(directory) = &self.directory else {
             return Ok(reserved);
         };
-        let folders =
-            std::fs::read_dir(directory).map_err(|source| StreamError::Read { path: directory.clone(), source })?;
+        let folders = std::fs::read_dir(directory).map_err(|source| StreamError::Read {
+            path: directory.clone(),
+            source,
+        })?;
         for folder in folders {
-            let folder = folder.map_err(|source| StreamError::Read { path: directory.clone(), source })?;
+            let folder = folder.map_err(|source| StreamError::Read {
+                path: directory.clone(),
+                source,
+            })?;
             let path = folder.path().join(PaperSplit::FILE);
             if path.is_file() {
                 let name = path.display().to_string();
                 let split = PaperSplit::load(&path)?;
-                reserved.extend(split.ids(Split::Test.name())?.iter().map(|id| (id.clone(), name.clone())));
+                reserved.extend(
+                    split
+                        .ids(Split::Test.name())?
+                        .iter()
+                        .map(|id| (id.clone(), name.clone())),
+                );
             }
         }
         Ok(reserved)
@@ -125,9 +158,14 @@ impl DataSource {
 
     fn locate(&self, task: &str) -> Result<Place, StreamError> {
         // A task is one folder name: nothing a config says may read outside the data directory.
-        let plain = !task.is_empty() && task.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        let plain = !task.is_empty()
+            && task
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         if !plain || task.starts_with('.') {
-            return Err(StreamError::BadTaskName { task: task.to_owned() });
+            return Err(StreamError::BadTaskName {
+                task: task.to_owned(),
+            });
         }
         let folder = self.directory.as_ref().map(|d| d.join(task));
         if let Some(folder) = folder.as_ref().filter(|f| f.is_dir()) {
@@ -135,8 +173,13 @@ impl DataSource {
         }
         match (MiniTask::from_name(task), folder) {
             (Some(mini), _) => Ok(Place::Embedded(mini)),
-            (None, Some(path)) => Err(StreamError::MissingTask { task: task.to_owned(), path }),
-            (None, None) => Err(StreamError::NoDataDir { task: task.to_owned() }),
+            (None, Some(path)) => Err(StreamError::MissingTask {
+                task: task.to_owned(),
+                path,
+            }),
+            (None, None) => Err(StreamError::NoDataDir {
+                task: task.to_owned(),
+            }),
         }
     }
 }
@@ -168,7 +211,12 @@ pub struct StreamSpec {
 impl StreamSpec {
     /// All prompts of a split in file order.
     pub fn new(task: impl Into<String>, split: Split) -> Self {
-        Self { task: task.into(), split, limit: None, shuffle: false }
+        Self {
+            task: task.into(),
+            split,
+            limit: None,
+            shuffle: false,
+        }
     }
 
     /// At most `limit` prompts.
@@ -199,7 +247,9 @@ impl StreamSpec {
         }
         prompts.truncate(self.limit.unwrap_or(usize::MAX));
         if prompts.is_empty() {
-            return Err(StreamError::EmptyStream { stream: self.stream_name() });
+            return Err(StreamError::EmptyStream {
+                stream: self.stream_name(),
+            });
         }
         Ok(prompts)
     }

@@ -84,9 +84,12 @@ impl PromptTemplate {
         if !path.is_file() {
             return Ok(Self::default());
         }
-        let bytes = std::fs::read(&path).map_err(|source| StreamError::Read { path: path.clone(), source })?;
-        let template: Self =
-            serde_json::from_slice(&bytes).map_err(|source| StreamError::MalformedTemplate { path, source })?;
+        let bytes = std::fs::read(&path).map_err(|source| StreamError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        let template: Self = serde_json::from_slice(&bytes)
+            .map_err(|source| StreamError::MalformedTemplate { path, source })?;
         template.validate()?;
         Ok(template)
     }
@@ -112,8 +115,15 @@ impl PromptTemplate {
     /// The whole prompt in its template. (Of a template that [`PromptTemplate::validate`] refuses for lack of a slot,
     /// everything is prefix.)
     pub fn render(&self, prompt: &str) -> Rendered {
-        let (prefix, suffix) = self.prompt_template.split_once(SLOT).unwrap_or((&self.prompt_template, ""));
-        Rendered { prefix: prefix.to_owned(), body: prompt.to_owned(), suffix: suffix.to_owned() }
+        let (prefix, suffix) = self
+            .prompt_template
+            .split_once(SLOT)
+            .unwrap_or((&self.prompt_template, ""));
+        Rendered {
+            prefix: prefix.to_owned(),
+            body: prompt.to_owned(),
+            suffix: suffix.to_owned(),
+        }
     }
 
     /// The prompt in its template, shortened until `count` says at most `max_prompt_tokens`.
@@ -143,11 +153,18 @@ impl PromptTemplate {
         let budget = self.max_prompt_tokens;
         let whole = self.render(prompt);
         if count(&whole)? <= budget {
-            return Ok(Fitted { rendered: whole, dropped_bytes: 0 });
+            return Ok(Fitted {
+                rendered: whole,
+                dropped_bytes: 0,
+            });
         }
         let needed = count(&self.render(""))?;
         if needed > budget {
-            return Err(StreamError::PromptBudget { needed, max_prompt_tokens: budget }.into());
+            return Err(StreamError::PromptBudget {
+                needed,
+                max_prompt_tokens: budget,
+            }
+            .into());
         }
         let tail = self.choose_tail(prompt, needed, &mut count)?;
         let head = &prompt[..prompt.len() - tail.len()];
@@ -167,7 +184,10 @@ impl PromptTemplate {
             }
         }
         let dropped_bytes = prompt.len() - best.body.len();
-        Ok(Fitted { rendered: best, dropped_bytes })
+        Ok(Fitted {
+            rendered: best,
+            dropped_bytes,
+        })
     }
 
     /// The end worth keeping: the last paragraph, line or sentence, the first of these that takes at most half of the
@@ -181,7 +201,9 @@ impl PromptTemplate {
         let trimmed = prompt.trim_end();
         let room = (self.max_prompt_tokens - template_tokens) / 2;
         for separator in ["\n\n", "\n", ". "] {
-            let Some(at) = trimmed.rfind(separator) else { continue };
+            let Some(at) = trimmed.rfind(separator) else {
+                continue;
+            };
             // The full stop belongs to the sentence before, but marks where the head's words stop: keep the space.
             let start = if separator == ". " { at + 1 } else { at };
             let tail = &prompt[start..];

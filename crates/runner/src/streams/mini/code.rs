@@ -33,18 +33,37 @@ pub(super) fn draw(r: &mut StreamRng) -> Draft {
         8 => code_text::characters(r),
         _ => code_text::whole(r),
     };
-    let opener = r.pick(&["Write a function to", "Write a python function to", "Write a function to"]);
-    let asserts: Vec<String> =
-        task.cases.iter().map(|(args, expected)| format!("assert {}({args}) == {expected}", task.name)).collect();
-    let prompt = format!("{opener} {}.\n{TESTS_LINE}\n{}", task.goal, asserts.join("\n"));
+    let opener = r.pick(&[
+        "Write a function to",
+        "Write a python function to",
+        "Write a function to",
+    ]);
+    let asserts: Vec<String> = task
+        .cases
+        .iter()
+        .map(|(args, expected)| format!("assert {}({args}) == {expected}", task.name))
+        .collect();
+    let prompt = format!(
+        "{opener} {}.\n{TESTS_LINE}\n{}",
+        task.goal,
+        asserts.join("\n")
+    );
     let first = task.params.first().map_or("", String::as_str);
-    let reference = format!("def {}({}):\n{}", task.name, task.params.join(", "), task.body.replace('@', first));
+    let reference = format!(
+        "def {}({}):\n{}",
+        task.name,
+        task.params.join(", "),
+        task.body.replace('@', first)
+    );
     (prompt, reference)
 }
 
 /// A parameter name for a list.
 pub(super) fn list_name(r: &mut StreamRng) -> String {
-    r.pick(&["nums", "numbers", "values", "items", "arr", "lst", "data", "seq"]).to_owned()
+    r.pick(&[
+        "nums", "numbers", "values", "items", "arr", "lst", "data", "seq",
+    ])
+    .to_owned()
 }
 
 /// A task over one list of integers; `expect` gives the expected value as Python.
@@ -61,17 +80,35 @@ pub(super) fn over_list(
             (ints(&list), expect(&list))
         })
         .collect();
-    Task { goal, name: name.to_owned(), params: vec![list_name(r)], body: body.to_owned(), cases }
+    Task {
+        goal,
+        name: name.to_owned(),
+        params: vec![list_name(r)],
+        body: body.to_owned(),
+        cases,
+    }
 }
 
 /// A Python list of integers.
 pub(super) fn ints(list: &[i64]) -> String {
-    format!("[{}]", list.iter().map(i64::to_string).collect::<Vec<_>>().join(", "))
+    format!(
+        "[{}]",
+        list.iter()
+            .map(i64::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
+    )
 }
 
 /// A Python list of strings.
 pub(super) fn strings<T: AsRef<str>>(list: &[T]) -> String {
-    format!("[{}]", list.iter().map(|s| quoted(s.as_ref())).collect::<Vec<_>>().join(", "))
+    format!(
+        "[{}]",
+        list.iter()
+            .map(|s| quoted(s.as_ref()))
+            .collect::<Vec<_>>()
+            .join(", ")
+    )
 }
 
 /// A Python string; the generators' texts hold no quote and no backslash.

@@ -5,10 +5,11 @@ use super::code::{Task, boolean, quoted, strings};
 use super::words::Choose;
 
 const WORDS: [&str; 44] = [
-    "river", "level", "orange", "stone", "apple", "window", "noon", "garden", "echo", "planet", "ink", "yellow", "radar",
-    "umbrella", "night", "island", "kayak", "bottle", "engine", "thunder", "oak", "silver", "civic", "pepper", "autumn",
-    "moss", "eagle", "lantern", "refer", "harbor", "ice", "puzzle", "meadow", "otter", "copper", "madam", "violin", "elm",
-    "anchor", "breeze", "tunnel", "uncle", "frost", "mill",
+    "river", "level", "orange", "stone", "apple", "window", "noon", "garden", "echo", "planet",
+    "ink", "yellow", "radar", "umbrella", "night", "island", "kayak", "bottle", "engine",
+    "thunder", "oak", "silver", "civic", "pepper", "autumn", "moss", "eagle", "lantern", "refer",
+    "harbor", "ice", "puzzle", "meadow", "otter", "copper", "madam", "violin", "elm", "anchor",
+    "breeze", "tunnel", "uncle", "frost", "mill",
 ];
 
 /// A condition on a word: in words, name, Python on `w`, Rust.
@@ -18,15 +19,60 @@ fn condition(r: &mut StreamRng) -> Condition {
     let k = r.within(4, 6) as usize;
     let c = r.pick(&['a', 'e', 'o', 'n', 'r', 'l']);
     match r.below(9) {
-        0 => ("start with a vowel".into(), "vowel_start", "w[0] in 'aeiou'".into(), Box::new(|w| w.starts_with(vowel))),
-        1 => ("end with a vowel".into(), "vowel_end", "w[-1] in 'aeiou'".into(), Box::new(|w| w.ends_with(vowel))),
-        2 => (format!("have more than {k} letters"), "long", format!("len(w) > {k}"), Box::new(move |w| w.len() > k)),
-        3 => (format!("have at most {k} letters"), "short", format!("len(w) <= {k}"), Box::new(move |w| w.len() <= k)),
-        4 => (format!("contain the letter {c}"), "with_letter", format!("'{c}' in w"), Box::new(move |w| w.contains(c))),
-        5 => (format!("do not contain the letter {c}"), "without_letter", format!("'{c}' not in w"), Box::new(move |w| !w.contains(c))),
-        6 => ("are palindromes".into(), "palindrome", "w == w[::-1]".into(), Box::new(|w| w.chars().eq(w.chars().rev()))),
-        7 => ("have an even length".into(), "even_length", "len(w) % 2 == 0".into(), Box::new(|w| w.len() % 2 == 0)),
-        _ => ("contain a doubled letter".into(), "doubled", "any(a == b for a, b in zip(w, w[1:]))".into(), Box::new(|w| w.as_bytes().windows(2).any(|p| p[0] == p[1]))),
+        0 => (
+            "start with a vowel".into(),
+            "vowel_start",
+            "w[0] in 'aeiou'".into(),
+            Box::new(|w| w.starts_with(vowel)),
+        ),
+        1 => (
+            "end with a vowel".into(),
+            "vowel_end",
+            "w[-1] in 'aeiou'".into(),
+            Box::new(|w| w.ends_with(vowel)),
+        ),
+        2 => (
+            format!("have more than {k} letters"),
+            "long",
+            format!("len(w) > {k}"),
+            Box::new(move |w| w.len() > k),
+        ),
+        3 => (
+            format!("have at most {k} letters"),
+            "short",
+            format!("len(w) <= {k}"),
+            Box::new(move |w| w.len() <= k),
+        ),
+        4 => (
+            format!("contain the letter {c}"),
+            "with_letter",
+            format!("'{c}' in w"),
+            Box::new(move |w| w.contains(c)),
+        ),
+        5 => (
+            format!("do not contain the letter {c}"),
+            "without_letter",
+            format!("'{c}' not in w"),
+            Box::new(move |w| !w.contains(c)),
+        ),
+        6 => (
+            "are palindromes".into(),
+            "palindrome",
+            "w == w[::-1]".into(),
+            Box::new(|w| w.chars().eq(w.chars().rev())),
+        ),
+        7 => (
+            "have an even length".into(),
+            "even_length",
+            "len(w) % 2 == 0".into(),
+            Box::new(|w| w.len() % 2 == 0),
+        ),
+        _ => (
+            "contain a doubled letter".into(),
+            "doubled",
+            "any(a == b for a, b in zip(w, w[1:]))".into(),
+            Box::new(|w| w.as_bytes().windows(2).any(|p| p[0] == p[1])),
+        ),
     }
 }
 
@@ -34,17 +80,80 @@ fn condition(r: &mut StreamRng) -> Condition {
 pub(super) fn words(r: &mut StreamRng) -> Task {
     let (text, label, p, holds) = condition(r);
     let source = r.pick(&["a list", "a list of strings", "a given list of words"]);
-    let keep = |ws: &[&str]| -> Vec<String> { ws.iter().filter(|w| holds(w)).map(|w| (*w).to_owned()).collect() };
+    let keep = |ws: &[&str]| -> Vec<String> {
+        ws.iter()
+            .filter(|w| holds(w))
+            .map(|w| (*w).to_owned())
+            .collect()
+    };
     type Expect<'a> = Box<dyn Fn(&[&str]) -> String + 'a>;
     let (goal, verb, body, expect): (String, &str, String, Expect) = match r.below(8) {
-        0 => (format!("count the words of {source} that {text}"), "count", format!("    return sum(1 for w in @ if {p})"), Box::new(|ws| keep(ws).len().to_string())),
-        1 => (format!("select the words of {source} that {text}"), "select", format!("    return [w for w in @ if {p}]"), Box::new(|ws| strings(&keep(ws)))),
-        2 => (format!("delete from {source} all words that {text}"), "drop", format!("    return [w for w in @ if not ({p})]"), Box::new(|ws| strings(&ws.iter().filter(|w| !holds(w)).collect::<Vec<_>>()))),
-        3 => (format!("convert to upper case the words of {source} that {text}"), "upper", format!("    return [w.upper() if {p} else w for w in @]"), Box::new(|ws| strings(&ws.iter().map(|w| if holds(w) { w.to_uppercase() } else { (*w).to_owned() }).collect::<Vec<_>>()))),
-        4 => (format!("join with hyphens the words of {source} that {text}"), "join", format!("    return '-'.join(w for w in @ if {p})"), Box::new(|ws| quoted(&keep(ws).join("-")))),
-        5 => (format!("find the total length of the words in {source} that {text}"), "length_of", format!("    total = 0\n    for w in @:\n        if {p}:\n            total += len(w)\n    return total"), Box::new(|ws| keep(ws).iter().map(String::len).sum::<usize>().to_string())),
-        6 => (format!("check whether any word of {source} is among those that {text}"), "any", format!("    return any({p} for w in @)"), Box::new(|ws| boolean(!keep(ws).is_empty()))),
-        _ => (format!("sort alphabetically the words of {source} that {text}"), "sort", format!("    return sorted(w for w in @ if {p})"), Box::new(|ws| { let mut kept = keep(ws); kept.sort(); strings(&kept) })),
+        0 => (
+            format!("count the words of {source} that {text}"),
+            "count",
+            format!("    return sum(1 for w in @ if {p})"),
+            Box::new(|ws| keep(ws).len().to_string()),
+        ),
+        1 => (
+            format!("select the words of {source} that {text}"),
+            "select",
+            format!("    return [w for w in @ if {p}]"),
+            Box::new(|ws| strings(&keep(ws))),
+        ),
+        2 => (
+            format!("delete from {source} all words that {text}"),
+            "drop",
+            format!("    return [w for w in @ if not ({p})]"),
+            Box::new(|ws| strings(&ws.iter().filter(|w| !holds(w)).collect::<Vec<_>>())),
+        ),
+        3 => (
+            format!("convert to upper case the words of {source} that {text}"),
+            "upper",
+            format!("    return [w.upper() if {p} else w for w in @]"),
+            Box::new(|ws| {
+                strings(
+                    &ws.iter()
+                        .map(|w| {
+                            if holds(w) {
+                                w.to_uppercase()
+                            } else {
+                                (*w).to_owned()
+                            }
+                        })
+                        .collect::<Vec<_>>(),
+                )
+            }),
+        ),
+        4 => (
+            format!("join with hyphens the words of {source} that {text}"),
+            "join",
+            format!("    return '-'.join(w for w in @ if {p})"),
+            Box::new(|ws| quoted(&keep(ws).join("-"))),
+        ),
+        5 => (
+            format!("find the total length of the words in {source} that {text}"),
+            "length_of",
+            format!(
+                "    total = 0\n    for w in @:\n        if {p}:\n            total += len(w)\n    return total"
+            ),
+            Box::new(|ws| keep(ws).iter().map(String::len).sum::<usize>().to_string()),
+        ),
+        6 => (
+            format!("check whether any word of {source} is among those that {text}"),
+            "any",
+            format!("    return any({p} for w in @)"),
+            Box::new(|ws| boolean(!keep(ws).is_empty())),
+        ),
+        _ => (
+            format!("sort alphabetically the words of {source} that {text}"),
+            "sort",
+            format!("    return sorted(w for w in @ if {p})"),
+            Box::new(|ws| {
+                let mut kept = keep(ws);
+                kept.sort();
+                strings(&kept)
+            }),
+        ),
     };
     let cases = (0..3)
         .map(|_| {
@@ -54,32 +163,129 @@ pub(super) fn words(r: &mut StreamRng) -> Task {
         })
         .collect();
     let parameter = r.pick(&["words", "strings", "items", "names"]);
-    Task { goal, name: format!("{verb}_{label}"), params: vec![parameter.to_owned()], body, cases }
+    Task {
+        goal,
+        name: format!("{verb}_{label}"),
+        params: vec![parameter.to_owned()],
+        body,
+        cases,
+    }
 }
 
 /// What to do with the characters of a string that meet a condition.
 pub(super) fn characters(r: &mut StreamRng) -> Task {
     let k = r.pick(&['e', 'o', 'n', 'r', 't']);
-    let (what, label, p, holds): (String, &str, String, Box<dyn Fn(char) -> bool>) = match r.below(7) {
-        0 => ("vowels".into(), "vowels", "c in 'aeiouAEIOU'".into(), Box::new(|c| vowel(c.to_ascii_lowercase()))),
-        1 => ("consonants".into(), "consonants", "c.isalpha() and c not in 'aeiouAEIOU'".into(), Box::new(|c| c.is_ascii_alphabetic() && !vowel(c.to_ascii_lowercase()))),
-        2 => ("digits".into(), "digits", "c.isdigit()".into(), Box::new(|c| c.is_ascii_digit())),
-        3 => ("upper case letters".into(), "capitals", "c.isupper()".into(), Box::new(|c| c.is_ascii_uppercase())),
-        4 => ("lower case letters".into(), "small_letters", "c.islower()".into(), Box::new(|c| c.is_ascii_lowercase())),
-        5 => ("characters other than letters and digits".into(), "symbols", "not c.isalnum()".into(), Box::new(|c| !c.is_ascii_alphanumeric())),
-        _ => (format!("occurrences of the letter {k}"), "letter", format!("c == '{k}'"), Box::new(move |c| c == k)),
-    };
+    let (what, label, p, holds): (String, &str, String, Box<dyn Fn(char) -> bool>) =
+        match r.below(7) {
+            0 => (
+                "vowels".into(),
+                "vowels",
+                "c in 'aeiouAEIOU'".into(),
+                Box::new(|c| vowel(c.to_ascii_lowercase())),
+            ),
+            1 => (
+                "consonants".into(),
+                "consonants",
+                "c.isalpha() and c not in 'aeiouAEIOU'".into(),
+                Box::new(|c| c.is_ascii_alphabetic() && !vowel(c.to_ascii_lowercase())),
+            ),
+            2 => (
+                "digits".into(),
+                "digits",
+                "c.isdigit()".into(),
+                Box::new(|c| c.is_ascii_digit()),
+            ),
+            3 => (
+                "upper case letters".into(),
+                "capitals",
+                "c.isupper()".into(),
+                Box::new(|c| c.is_ascii_uppercase()),
+            ),
+            4 => (
+                "lower case letters".into(),
+                "small_letters",
+                "c.islower()".into(),
+                Box::new(|c| c.is_ascii_lowercase()),
+            ),
+            5 => (
+                "characters other than letters and digits".into(),
+                "symbols",
+                "not c.isalnum()".into(),
+                Box::new(|c| !c.is_ascii_alphanumeric()),
+            ),
+            _ => (
+                format!("occurrences of the letter {k}"),
+                "letter",
+                format!("c == '{k}'"),
+                Box::new(move |c| c == k),
+            ),
+        };
     let mark = r.pick(&['*', '_', '#']);
     let keep = |s: &str| -> String { s.chars().filter(|&c| holds(c)).collect() };
     type Expect<'a> = Box<dyn Fn(&str) -> String + 'a>;
     let (goal, verb, body, expect): (String, &str, String, Expect) = match r.below(7) {
-        0 => (format!("count the {what} in a string"), "count", format!("    return sum(1 for c in @ if {p})"), Box::new(|s| keep(s).len().to_string())),
-        1 => (format!("remove all {what} from a string"), "remove", format!("    return ''.join(c for c in @ if not ({p}))"), Box::new(|s| quoted(&s.chars().filter(|&c| !holds(c)).collect::<String>()))),
-        2 => (format!("extract the {what} of a string as a string"), "keep", format!("    return ''.join(c for c in @ if {p})"), Box::new(|s| quoted(&keep(s)))),
-        3 => (format!("replace the {what} of a string by {mark}"), "mask", format!("    result = ''\n    for c in @:\n        result += '{mark}' if {p} else c\n    return result"), Box::new(|s| quoted(&s.chars().map(|c| if holds(c) { mark } else { c }).collect::<String>()))),
-        4 => (format!("find the position of the first of the {what} in a string, or -1"), "first", format!("    for i, c in enumerate(@):\n        if {p}:\n            return i\n    return -1"), Box::new(|s| s.chars().position(&holds).map_or("-1".to_owned(), |i| i.to_string()))),
-        5 => (format!("move the {what} of a string to its end"), "move", format!("    moved = ''.join(c for c in @ if {p})\n    rest = ''.join(c for c in @ if not ({p}))\n    return rest + moved"), Box::new(|s| quoted(&(s.chars().filter(|&c| !holds(c)).collect::<String>() + &keep(s))))),
-        _ => (format!("check whether a string has more than two {what}"), "many", format!("    count = 0\n    for c in @:\n        if {p}:\n            count += 1\n    return count > 2"), Box::new(|s| boolean(keep(s).len() > 2))),
+        0 => (
+            format!("count the {what} in a string"),
+            "count",
+            format!("    return sum(1 for c in @ if {p})"),
+            Box::new(|s| keep(s).len().to_string()),
+        ),
+        1 => (
+            format!("remove all {what} from a string"),
+            "remove",
+            format!("    return ''.join(c for c in @ if not ({p}))"),
+            Box::new(|s| quoted(&s.chars().filter(|&c| !holds(c)).collect::<String>())),
+        ),
+        2 => (
+            format!("extract the {what} of a string as a string"),
+            "keep",
+            format!("    return ''.join(c for c in @ if {p})"),
+            Box::new(|s| quoted(&keep(s))),
+        ),
+        3 => (
+            format!("replace the {what} of a string by {mark}"),
+            "mask",
+            format!(
+                "    result = ''\n    for c in @:\n        result += '{mark}' if {p} else c\n    return result"
+            ),
+            Box::new(|s| {
+                quoted(
+                    &s.chars()
+                        .map(|c| if holds(c) { mark } else { c })
+                        .collect::<String>(),
+                )
+            }),
+        ),
+        4 => (
+            format!("find the position of the first of the {what} in a string, or -1"),
+            "first",
+            format!(
+                "    for i, c in enumerate(@):\n        if {p}:\n            return i\n    return -1"
+            ),
+            Box::new(|s| {
+                s.chars()
+                    .position(&holds)
+                    .map_or("-1".to_owned(), |i| i.to_string())
+            }),
+        ),
+        5 => (
+            format!("move the {what} of a string to its end"),
+            "move",
+            format!(
+                "    moved = ''.join(c for c in @ if {p})\n    rest = ''.join(c for c in @ if not ({p}))\n    return rest + moved"
+            ),
+            Box::new(|s| {
+                quoted(&(s.chars().filter(|&c| !holds(c)).collect::<String>() + &keep(s)))
+            }),
+        ),
+        _ => (
+            format!("check whether a string has more than two {what}"),
+            "many",
+            format!(
+                "    count = 0\n    for c in @:\n        if {p}:\n            count += 1\n    return count > 2"
+            ),
+            Box::new(|s| boolean(keep(s).len() > 2)),
+        ),
     };
     let cases = (0..3)
         .map(|_| {
@@ -87,7 +293,13 @@ pub(super) fn characters(r: &mut StreamRng) -> Task {
             (quoted(&text), expect(&text))
         })
         .collect();
-    Task { goal, name: format!("{verb}_{label}"), params: vec![text_name(r)], body, cases }
+    Task {
+        goal,
+        name: format!("{verb}_{label}"),
+        params: vec![text_name(r)],
+        body,
+        cases,
+    }
 }
 
 /// Functions of a whole string.
@@ -123,11 +335,18 @@ pub(super) fn whole(r: &mut StreamRng) -> Task {
             (quoted(&text), expect(&text))
         })
         .collect();
-    Task { goal, name: name.to_owned(), params: vec![text_name(r)], body, cases }
+    Task {
+        goal,
+        name: name.to_owned(),
+        params: vec![text_name(r)],
+        body,
+        cases,
+    }
 }
 
 fn text_name(r: &mut StreamRng) -> String {
-    r.pick(&["text", "s", "string", "sentence", "line"]).to_owned()
+    r.pick(&["text", "s", "string", "sentence", "line"])
+        .to_owned()
 }
 
 /// Two or three words with capitals, a digit or a sign here and there.
@@ -155,5 +374,9 @@ fn backwards(word: &str) -> String {
 
 /// Moves a small letter `k` places on.
 fn shift(c: char, k: usize) -> char {
-    if c.is_ascii_lowercase() { char::from(b'a' + ((c as usize - 97 + k) % 26) as u8) } else { c }
+    if c.is_ascii_lowercase() {
+        char::from(b'a' + ((c as usize - 97 + k) % 26) as u8)
+    } else {
+        c
+    }
 }

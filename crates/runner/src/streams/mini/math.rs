@@ -31,7 +31,13 @@ pub(super) fn calc(op: char, terms: &[i64]) -> Step {
         _ => a / b.max(1),
     };
     let value = terms.iter().copied().reduce(apply).unwrap_or_default();
-    let join = |between: &str| terms.iter().map(i64::to_string).collect::<Vec<_>>().join(between);
+    let join = |between: &str| {
+        terms
+            .iter()
+            .map(i64::to_string)
+            .collect::<Vec<_>>()
+            .join(between)
+    };
     let (spaced, tight) = (join(&format!(" {op} ")), join(&op.to_string()));
     Step {
         text: format!("{spaced} = <<{tight}={value}>>{value}"),
@@ -59,23 +65,63 @@ pub(super) fn draw(rng: &mut StreamRng) -> Draft {
         return math_chain::draw(rng);
     }
     let templates: [fn(&mut StreamRng) -> Draft; 26] = [
-        shopping, collection, wages, reading, baking, travel, orchard, saving, ages, discount, tank, legs, buses, recipe,
-        math_more::tickets, math_more::sharing, math_more::laps, math_more::shelves, math_more::machines,
-        math_more::phone, math_more::fence, math_more::paint, math_more::stall, math_more::scores,
-        math_more::parking, math_more::feeding,
+        shopping,
+        collection,
+        wages,
+        reading,
+        baking,
+        travel,
+        orchard,
+        saving,
+        ages,
+        discount,
+        tank,
+        legs,
+        buses,
+        recipe,
+        math_more::tickets,
+        math_more::sharing,
+        math_more::laps,
+        math_more::shelves,
+        math_more::machines,
+        math_more::phone,
+        math_more::fence,
+        math_more::paint,
+        math_more::stall,
+        math_more::scores,
+        math_more::parking,
+        math_more::feeding,
     ];
     rng.pick(&templates)(rng)
 }
 
 fn shopping(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let goods = r.sample(&["notebooks", "mugs", "candles", "scarves", "lanterns", "paint sets", "kites", "baskets"], 2);
+    let goods = r.sample(
+        &[
+            "notebooks",
+            "mugs",
+            "candles",
+            "scarves",
+            "lanterns",
+            "paint sets",
+            "kites",
+            "baskets",
+        ],
+        2,
+    );
     let (a, b) = (goods[0], goods[1]);
     let (n, m) = (r.within(2, 9), r.within(2, 7));
     let (x, y) = (r.within(3, 14), r.within(2, 12));
     let spent = n * x + m * y;
     let bill = (spent / 50 + 1) * 50;
-    let place = r.pick(&["the market", "a craft shop", "the corner store", "a flea market", "the museum shop"]);
+    let place = r.pick(&[
+        "the market",
+        "a craft shop",
+        "the corner store",
+        "a flea market",
+        "the museum shop",
+    ]);
     let question = r.one([
         format!("{} buys {n} {a} for ${x} each and {m} {b} for ${y} each at {place}. If {} pays with ${bill}, how much change does {} get back?", p.name, p.they(), p.they()),
         format!("At {place}, {a} cost ${x} and {b} cost ${y}. {} takes {n} {a} and {m} {b} and hands the cashier ${bill}. How many dollars of change should {} receive?", p.name, p.they()),
@@ -94,9 +140,23 @@ fn shopping(r: &mut StreamRng) -> Draft {
 
 fn collection(r: &mut StreamRng) -> Draft {
     let [p, q, s] = r.people();
-    let thing = r.pick(&["stamps", "seashells", "marbles", "postcards", "model trains", "comic books", "coins", "pressed flowers", "bottle caps"]);
+    let thing = r.pick(&[
+        "stamps",
+        "seashells",
+        "marbles",
+        "postcards",
+        "model trains",
+        "comic books",
+        "coins",
+        "pressed flowers",
+        "bottle caps",
+    ]);
     let (k, x, d) = (r.within(2, 5), r.within(6, 40), r.within(3, 25));
-    let times = if k == 2 { "twice".to_owned() } else { format!("{k} times") };
+    let times = if k == 2 {
+        "twice".to_owned()
+    } else {
+        format!("{k} times")
+    };
     let question = r.one([
         format!("{} owns {x} {thing}. {} owns {times} as many {thing} as {}, and {} owns {d} more than {}. How many {thing} do the three of them own altogether?", p.name, q.name, p.name, s.name, q.name),
         format!("Three friends collect {thing}. {} has {times} as many as {}, who has {x}. {} has {d} more than {}. What is the size of their combined collection?", q.name, p.name, s.name, q.name),
@@ -113,10 +173,25 @@ fn collection(r: &mut StreamRng) -> Draft {
 
 fn wages(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let job = r.pick(&["tutoring", "walking dogs", "mowing lawns", "repairing bicycles", "washing windows", "teaching piano", "sorting mail"]);
+    let job = r.pick(&[
+        "tutoring",
+        "walking dogs",
+        "mowing lawns",
+        "repairing bicycles",
+        "washing windows",
+        "teaching piano",
+        "sorting mail",
+    ]);
     let (rate, hours, days) = (r.within(8, 22), r.within(2, 7), r.within(3, 6));
     let cost = r.within(10, rate * hours * days / 2);
-    let thing = r.pick(&["a pair of boots", "a train ticket", "a birthday present", "a tent", "a set of books", "a helmet"]);
+    let thing = r.pick(&[
+        "a pair of boots",
+        "a train ticket",
+        "a birthday present",
+        "a tent",
+        "a set of books",
+        "a helmet",
+    ]);
     let question = r.one([
         format!("{} earns ${rate} an hour {job} and works {hours} hours a day, {days} days a week. After one week {} spends ${cost} on {thing}. How much of the week's earnings is left?", p.name, p.they()),
         format!("Last week {} spent {days} days {job}, {hours} hours each day, for ${rate} per hour. With the money {} bought {thing} for ${cost}. How many dollars did {} keep?", p.name, p.they(), p.they()),
@@ -127,38 +202,76 @@ fn wages(r: &mut StreamRng) -> Draft {
     let earned = calc('*', &[total_hours.value, rate]);
     w.say(format!("{} earned {}.", p.they_cap(), earned.money));
     let left = calc('-', &[earned.value, cost]);
-    w.say(format!("After buying {thing}, {} has {}.", p.they(), left.money));
+    w.say(format!(
+        "After buying {thing}, {} has {}.",
+        p.they(),
+        left.money
+    ));
     (question, w.answer(left.value))
 }
 
 fn reading(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let (a, d, b, e) = (r.within(12, 35), r.within(2, 6), r.within(10, 30), r.within(2, 6));
+    let (a, d, b, e) = (
+        r.within(12, 35),
+        r.within(2, 6),
+        r.within(10, 30),
+        r.within(2, 6),
+    );
     let pages = a * d + b * e;
-    let book = r.pick(&["novel", "history book", "travel guide", "biography", "collection of fairy tales", "mystery"]);
+    let book = r.pick(&[
+        "novel",
+        "history book",
+        "travel guide",
+        "biography",
+        "collection of fairy tales",
+        "mystery",
+    ]);
     let question = r.one([
         format!("{} is reading a {book} of {pages} pages. For the first {d} days {} reads {a} pages a day. {} wants to finish in {e} more days. How many pages must {} read on each of those days?", p.name, p.they(), p.they_cap(), p.they()),
         format!("A {book} has {pages} pages. {} managed {a} pages on each of {d} days and will divide what remains evenly over the next {e} days. How many pages a day will that be?", p.name),
     ]);
     let mut w = Work::default();
     let done = calc('*', &[a, d]);
-    w.say(format!("In the first {d} days {} reads {} pages.", p.name, done.text));
+    w.say(format!(
+        "In the first {d} days {} reads {} pages.",
+        p.name, done.text
+    ));
     let rest = calc('-', &[pages, done.value]);
     w.say(format!("That leaves {} pages.", rest.text));
     let daily = calc('/', &[rest.value, e]);
-    w.say(format!("{} has to read {} pages a day.", p.they_cap(), daily.text));
+    w.say(format!(
+        "{} has to read {} pages a day.",
+        p.they_cap(),
+        daily.text
+    ));
     (question, w.answer(daily.value))
 }
 
 fn baking(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let thing = r.pick(&["cookies", "muffins", "scones", "pretzels", "dumplings", "almond biscuits"]);
+    let thing = r.pick(&[
+        "cookies",
+        "muffins",
+        "scones",
+        "pretzels",
+        "dumplings",
+        "almond biscuits",
+    ]);
     let eater = r.pick(&["family", "neighbours", "brothers", "classmates"]);
-    let (batches, size, box_size) = (r.within(3, 8), r.within(2, 5) * 6, r.pick(&[4, 5, 6, 8, 10]));
+    let (batches, size, box_size) = (
+        r.within(3, 8),
+        r.within(2, 5) * 6,
+        r.pick(&[4, 5, 6, 8, 10]),
+    );
     let total = batches * size;
     let boxes = (total - 4) / box_size;
     let eaten = total - boxes * box_size;
-    let (eaten, boxes) = if eaten < 3 { (eaten + box_size, boxes - 1) } else { (eaten, boxes) };
+    let (eaten, boxes) = if eaten < 3 {
+        (eaten + box_size, boxes - 1)
+    } else {
+        (eaten, boxes)
+    };
     let question = r.one([
         format!("{} bakes {batches} trays of {size} {thing}. {} {eater} eat {eaten} of them, and the rest are packed in boxes of {box_size}. How many boxes does {} fill?", p.name, super::words::capitalized(p.their()), p.they()),
         format!("For a school fair {} made {batches} batches of {thing} with {size} in each batch. After {} {eater} had eaten {eaten}, {} put {box_size} {thing} into every box. How many boxes were there?", p.name, p.their(), p.they()),
@@ -167,7 +280,10 @@ fn baking(r: &mut StreamRng) -> Draft {
     let all = calc('*', &[batches, size]);
     w.say(format!("{} makes {} {thing}.", p.name, all.text));
     let rest = calc('-', &[all.value, eaten]);
-    w.say(format!("After the {eater} have eaten, {} {thing} are left.", rest.text));
+    w.say(format!(
+        "After the {eater} have eaten, {} {thing} are left.",
+        rest.text
+    ));
     let filled = calc('/', &[rest.value, box_size]);
     w.say(format!("They fill {} boxes.", filled.text));
     debug_assert_eq!(filled.value, boxes);
@@ -176,7 +292,13 @@ fn baking(r: &mut StreamRng) -> Draft {
 
 fn travel(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let (vehicle, fast, slow) = r.pick(&[("drives", 90, 50), ("cycles", 24, 14), ("sails", 18, 9), ("rides a scooter", 40, 22), ("hikes", 6, 3)]);
+    let (vehicle, fast, slow) = r.pick(&[
+        ("drives", 90, 50),
+        ("cycles", 24, 14),
+        ("sails", 18, 9),
+        ("rides a scooter", 40, 22),
+        ("hikes", 6, 3),
+    ]);
     let (v, u) = (r.within(slow, fast), r.within(slow, fast));
     let (h, g, rest) = (r.within(2, 5), r.within(2, 4), r.within(5, 40));
     let total = v * h + u * g + rest;
@@ -187,7 +309,10 @@ fn travel(r: &mut StreamRng) -> Draft {
     let mut w = Work::default();
     let (first, second) = (calc('*', &[v, h]), calc('*', &[u, g]));
     w.say(format!("The first part covers {} kilometres.", first.text));
-    w.say(format!("The second part covers {} kilometres.", second.text));
+    w.say(format!(
+        "The second part covers {} kilometres.",
+        second.text
+    ));
     let done = calc('+', &[first.value, second.value]);
     w.say(format!("So far that makes {} kilometres.", done.text));
     let left = calc('-', &[total, done.value]);
@@ -197,7 +322,14 @@ fn travel(r: &mut StreamRng) -> Draft {
 
 fn orchard(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let (plant, fruit) = r.pick(&[("apple trees", "apples"), ("tomato plants", "tomatoes"), ("pepper plants", "peppers"), ("plum trees", "plums"), ("pumpkin vines", "pumpkins"), ("lemon trees", "lemons")]);
+    let (plant, fruit) = r.pick(&[
+        ("apple trees", "apples"),
+        ("tomato plants", "tomatoes"),
+        ("pepper plants", "peppers"),
+        ("plum trees", "plums"),
+        ("pumpkin vines", "pumpkins"),
+        ("lemon trees", "lemons"),
+    ]);
     let (k, each) = (r.within(3, 6), r.within(4, 20));
     let (rows, per) = (r.within(2, 6) * k, r.within(4, 9));
     let cause = r.pick(&["a frost", "a hailstorm", "a dry summer", "hungry deer"]);
@@ -219,7 +351,14 @@ fn orchard(r: &mut StreamRng) -> Draft {
 
 fn saving(r: &mut StreamRng) -> Draft {
     let [p, q] = r.people();
-    let goal_name = r.pick(&["a guitar", "a telescope", "a skateboard", "a camera", "a sewing machine", "a drum kit"]);
+    let goal_name = r.pick(&[
+        "a guitar",
+        "a telescope",
+        "a skateboard",
+        "a camera",
+        "a sewing machine",
+        "a drum kit",
+    ]);
     let (s, w_, gift) = (r.within(5, 20), r.within(4, 12), r.within(10, 40));
     let goal = s * w_ + gift + r.within(5, 60);
     let relative = r.pick(&["aunt", "uncle", "grandfather", "godmother", "cousin"]);
@@ -239,8 +378,17 @@ fn saving(r: &mut StreamRng) -> Draft {
 
 fn ages(r: &mut StreamRng) -> Draft {
     let [p, q, s] = r.people();
-    let (k, x, d, n) = (r.within(2, 4), r.within(4, 15), r.within(2, 7), r.within(3, 12));
-    let times = if k == 2 { "twice".to_owned() } else { format!("{k} times") };
+    let (k, x, d, n) = (
+        r.within(2, 4),
+        r.within(4, 15),
+        r.within(2, 7),
+        r.within(3, 12),
+    );
+    let times = if k == 2 {
+        "twice".to_owned()
+    } else {
+        format!("{k} times")
+    };
     let question = r.one([
         format!("{} is {x} years old. {} is {times} as old as {}, and {} is {d} years younger than {}. What will the sum of their three ages be in {n} years?", p.name, q.name, p.name, s.name, q.name),
         format!("{} is {d} years younger than {}, who is {times} as old as {}. If {} is {x} now, how old will all three be together {n} years from now?", s.name, q.name, p.name, p.name),
@@ -261,7 +409,15 @@ fn ages(r: &mut StreamRng) -> Draft {
 
 fn discount(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let thing = r.pick(&["jackets", "lamps", "rucksacks", "tea pots", "blankets", "headphones", "chairs"]);
+    let thing = r.pick(&[
+        "jackets",
+        "lamps",
+        "rucksacks",
+        "tea pots",
+        "blankets",
+        "headphones",
+        "chairs",
+    ]);
     let (price, n) = (r.within(2, 12) * 20, r.within(2, 6));
     let percent = r.pick(&[5, 10, 15, 20, 25, 30, 40]);
     let question = r.one([
@@ -270,7 +426,9 @@ fn discount(r: &mut StreamRng) -> Draft {
     ]);
     let mut w = Work::default();
     let off = price * percent / 100;
-    w.say(format!("The discount on one is {price} * {percent} / 100 = $<<{price}*{percent}/100={off}>>{off}."));
+    w.say(format!(
+        "The discount on one is {price} * {percent} / 100 = $<<{price}*{percent}/100={off}>>{off}."
+    ));
     let new = calc('-', &[price, off]);
     w.say(format!("So one costs {}.", new.money));
     let total = calc('*', &[n, new.value]);
@@ -282,7 +440,13 @@ fn tank(r: &mut StreamRng) -> Draft {
     let (fill, leak) = (r.within(9, 24), r.within(2, 7));
     let (minutes, start) = (r.within(8, 40), r.within(10, 90));
     let capacity = start + (fill - leak) * minutes;
-    let vessel = r.pick(&["water tank", "fish pond", "swimming pool", "rain barrel", "fountain"]);
+    let vessel = r.pick(&[
+        "water tank",
+        "fish pond",
+        "swimming pool",
+        "rain barrel",
+        "fountain",
+    ]);
     let question = r.one([
         format!("A {vessel} that holds {capacity} litres already contains {start} litres. A hose adds {fill} litres a minute while a crack lets {leak} litres a minute escape. After how many minutes is it full?"),
         format!("There are {start} litres in a {vessel} with room for {capacity} litres. Every minute {fill} litres flow in and {leak} litres leak out. How many minutes does it take until nothing more fits in?"),
@@ -291,7 +455,10 @@ fn tank(r: &mut StreamRng) -> Draft {
     let room = calc('-', &[capacity, start]);
     w.say(format!("There is room for {} more litres.", room.text));
     let net = calc('-', &[fill, leak]);
-    w.say(format!("Each minute the level rises by {} litres.", net.text));
+    w.say(format!(
+        "Each minute the level rises by {} litres.",
+        net.text
+    ));
     let time = calc('/', &[room.value, net.value]);
     w.say(format!("It takes {} minutes.", time.text));
     (question, w.answer(time.value))
@@ -299,7 +466,14 @@ fn tank(r: &mut StreamRng) -> Draft {
 
 fn legs(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let (a, la, b, lb) = r.pick(&[("cows", 4, "geese", 2), ("goats", 4, "hens", 2), ("spiders", 8, "beetles", 6), ("stools", 3, "tables", 4), ("tricycles", 3, "bicycles", 2), ("dogs", 4, "parrots", 2)]);
+    let (a, la, b, lb) = r.pick(&[
+        ("cows", 4, "geese", 2),
+        ("goats", 4, "hens", 2),
+        ("spiders", 8, "beetles", 6),
+        ("stools", 3, "tables", 4),
+        ("tricycles", 3, "bicycles", 2),
+        ("dogs", 4, "parrots", 2),
+    ]);
     let part = if a == "tricycles" { "wheels" } else { "legs" };
     let (n, m) = (r.within(3, 18), r.within(3, 24));
     let total = n * la + m * lb;
@@ -324,7 +498,16 @@ fn buses(r: &mut StreamRng) -> Draft {
     let adults = people % classes + classes * r.within(1, 3);
     let per = (people - adults) / classes;
     let cost = r.within(40, 180);
-    let (vehicle, place) = (r.pick(&["bus", "van", "boat", "tram"]), r.pick(&["the zoo", "a castle", "the planetarium", "an island", "the theatre"]));
+    let (vehicle, place) = (
+        r.pick(&["bus", "van", "boat", "tram"]),
+        r.pick(&[
+            "the zoo",
+            "a castle",
+            "the planetarium",
+            "an island",
+            "the theatre",
+        ]),
+    );
     let question = r.one([
         format!("{classes} classes of {per} pupils and {adults} adults travel to {place}. One {vehicle} has {seats} places and costs ${cost} to hire. What do all the vehicles cost together if each is full?"),
         format!("A school takes {classes} groups with {per} children each and {adults} teachers to {place}. They fill every {vehicle} to the last of its {seats} seats. If renting one {vehicle} costs ${cost}, how much is paid for transport?"),
@@ -343,7 +526,13 @@ fn buses(r: &mut StreamRng) -> Draft {
 
 fn recipe(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let (dish, thing, unit) = r.pick(&[("pancakes", "flour", "grams"), ("lentil soup", "lentils", "grams"), ("lemonade", "sugar", "spoons"), ("rice pudding", "milk", "millilitres"), ("salad dressing", "oil", "millilitres")]);
+    let (dish, thing, unit) = r.pick(&[
+        ("pancakes", "flour", "grams"),
+        ("lentil soup", "lentils", "grams"),
+        ("lemonade", "sugar", "spoons"),
+        ("rice pudding", "milk", "millilitres"),
+        ("salad dressing", "oil", "millilitres"),
+    ]);
     let (serves, factor, each) = (r.within(2, 6), r.within(2, 6), r.within(3, 45) * 2);
     let guests = serves * factor;
     let (need, have) = (serves * each, r.within(5, guests * each - 5));

@@ -15,10 +15,28 @@ struct Scene {
 pub(super) fn draw(r: &mut StreamRng) -> Draft {
     let [person, friend] = r.people();
     let thing = r.pick(&[
-        "stickers", "acorns", "beads", "trading cards", "pencils", "balloons", "pebbles", "ribbons", "tokens", "buttons",
-        "paper cranes", "badges", "toy cars", "tulip bulbs", "jigsaw pieces", "chestnuts",
+        "stickers",
+        "acorns",
+        "beads",
+        "trading cards",
+        "pencils",
+        "balloons",
+        "pebbles",
+        "ribbons",
+        "tokens",
+        "buttons",
+        "paper cranes",
+        "badges",
+        "toy cars",
+        "tulip bulbs",
+        "jigsaw pieces",
+        "chestnuts",
     ]);
-    let scene = Scene { person, friend, thing };
+    let scene = Scene {
+        person,
+        friend,
+        thing,
+    };
     let mut have = r.within(12, 60);
     let time = r.pick(&["week", "school year", "holidays", "morning"]);
     let mut sentences = vec![r.one([
@@ -43,14 +61,21 @@ pub(super) fn draw(r: &mut StreamRng) -> Draft {
     sentences.push(r.one([
         format!("How many {thing} does {} have now?", person.name),
         format!("How many {thing} are left for {} in the end?", person.name),
-        format!("What is the number of {thing} {} owns after all this?", person.name),
+        format!(
+            "What is the number of {thing} {} owns after all this?",
+            person.name
+        ),
     ]));
     (sentences.join(" "), work.answer(have))
 }
 
 /// One event on `have` things: sentence, solution line, new number (always positive).
 fn event(r: &mut StreamRng, scene: &Scene, kind: usize, have: i64) -> (String, String, i64) {
-    let Scene { person, friend, thing } = scene;
+    let Scene {
+        person,
+        friend,
+        thing,
+    } = scene;
     let (name, they, other) = (person.name, person.they_cap(), friend.name);
     match kind {
         0 | 1 if have > 12 => {
@@ -62,7 +87,11 @@ fn event(r: &mut StreamRng, scene: &Scene, kind: usize, have: i64) -> (String, S
                 format!("{they} swaps {n} of the {thing} for a whistle."),
                 format!("A puppy ruins {n} of them."),
             ]);
-            (sentence, format!("After that {name} has {} {thing}.", step.text), step.value)
+            (
+                sentence,
+                format!("After that {name} has {} {thing}.", step.text),
+                step.value,
+            )
         }
         2 if have <= 150 => {
             let k = r.within(2, 3);
@@ -72,7 +101,11 @@ fn event(r: &mut StreamRng, scene: &Scene, kind: usize, have: i64) -> (String, S
                 format!("Over the next month {} {times} that number.", name),
                 format!("With the help of {other}, {name} {times} the collection."),
             ]);
-            (sentence, format!("The collection grows to {} {thing}.", step.text), step.value)
+            (
+                sentence,
+                format!("The collection grows to {} {thing}.", step.text),
+                step.value,
+            )
         }
         3 if have % 2 == 0 && have > 20 => {
             let step = calc('/', &[have, 2]);
@@ -80,7 +113,11 @@ fn event(r: &mut StreamRng, scene: &Scene, kind: usize, have: i64) -> (String, S
                 format!("{they} puts half of the {thing} in a raffle and loses them."),
                 format!("Half of them go to {other} as a present."),
             ]);
-            (sentence, format!("{name} keeps {} {thing}.", step.text), step.value)
+            (
+                sentence,
+                format!("{name} keeps {} {thing}.", step.text),
+                step.value,
+            )
         }
         4 | 5 => {
             let (packs, size) = (r.within(2, 6), r.within(4, 12));
@@ -88,10 +125,17 @@ fn event(r: &mut StreamRng, scene: &Scene, kind: usize, have: i64) -> (String, S
             let total = calc('+', &[have, bought.value]);
             let sentence = r.one([
                 format!("{they} buys {packs} packs with {size} {thing} in each."),
-                format!("{other} brings {packs} bags of {size} {thing} and leaves them all with {name}."),
-                format!("For a good report {name} receives {packs} boxes holding {size} {thing} apiece."),
+                format!(
+                    "{other} brings {packs} bags of {size} {thing} and leaves them all with {name}."
+                ),
+                format!(
+                    "For a good report {name} receives {packs} boxes holding {size} {thing} apiece."
+                ),
             ]);
-            let line = format!("The new ones number {}, which makes {} {thing}.", bought.text, total.text);
+            let line = format!(
+                "The new ones number {}, which makes {} {thing}.",
+                bought.text, total.text
+            );
             (sentence, line, total.value)
         }
         _ => {
@@ -103,7 +147,11 @@ fn event(r: &mut StreamRng, scene: &Scene, kind: usize, have: i64) -> (String, S
                 format!("{they} wins another {n} at a fair."),
                 format!("An older cousin passes on {n} {thing}."),
             ]);
-            (sentence, format!("That brings {name} to {} {thing}.", step.text), step.value)
+            (
+                sentence,
+                format!("That brings {name} to {} {thing}.", step.text),
+                step.value,
+            )
         }
     }
 }

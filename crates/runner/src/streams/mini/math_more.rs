@@ -5,10 +5,28 @@ use super::words::Choose;
 use super::{Draft, StreamRng};
 
 pub(super) fn tickets(r: &mut StreamRng) -> Draft {
-    let event = r.pick(&["puppet show", "choir concert", "chess tournament", "magic evening", "village dance", "film night"]);
-    let (a, x, c, y) = (r.within(20, 90), r.within(6, 15), r.within(15, 80), r.within(2, 5));
+    let event = r.pick(&[
+        "puppet show",
+        "choir concert",
+        "chess tournament",
+        "magic evening",
+        "village dance",
+        "film night",
+    ]);
+    let (a, x, c, y) = (
+        r.within(20, 90),
+        r.within(6, 15),
+        r.within(15, 80),
+        r.within(2, 5),
+    );
     let cost = r.within(50, a * x / 2);
-    let purpose = r.pick(&["the hall", "the costumes", "the musicians", "the lights", "the food"]);
+    let purpose = r.pick(&[
+        "the hall",
+        "the costumes",
+        "the musicians",
+        "the lights",
+        "the food",
+    ]);
     let question = r.one([
         format!("For a {event}, {a} adult tickets at ${x} and {c} child tickets at ${y} are sold. The organisers pay ${cost} for {purpose}. How much money do they make?"),
         format!("A club holds a {event}. Adults pay ${x}, children pay ${y}. There are {a} adults and {c} children in the audience, and {purpose} cost the club ${cost}. What is its profit in dollars?"),
@@ -26,7 +44,9 @@ pub(super) fn tickets(r: &mut StreamRng) -> Draft {
 
 pub(super) fn sharing(r: &mut StreamRng) -> Draft {
     let [p, q] = r.people();
-    let thing = r.pick(&["apricots", "walnuts", "toffees", "cherries", "grapes", "crackers", "figs"]);
+    let thing = r.pick(&[
+        "apricots", "walnuts", "toffees", "cherries", "grapes", "crackers", "figs",
+    ]);
     let (friends, share) = (r.within(3, 9), r.within(5, 16));
     let a = r.within(6, friends * share - 6);
     let b = friends * share - a;
@@ -47,7 +67,13 @@ pub(super) fn sharing(r: &mut StreamRng) -> Draft {
 
 pub(super) fn laps(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let (sport, place, length) = r.pick(&[("swims", "pool", 25), ("swims", "pool", 50), ("runs", "track", 400), ("skates", "rink", 200), ("jogs", "park path", 800)]);
+    let (sport, place, length) = r.pick(&[
+        ("swims", "pool", 25),
+        ("swims", "pool", 50),
+        ("runs", "track", 400),
+        ("skates", "rink", 200),
+        ("jogs", "park path", 800),
+    ]);
     let (n, days, weeks) = (r.within(4, 20), r.within(2, 5), r.within(2, 8));
     let question = r.one([
         format!("{} {sport} {n} laps of a {length}-metre {place} on {days} days of every week. How many metres does that make in {weeks} weeks?", p.name),
@@ -66,8 +92,20 @@ pub(super) fn laps(r: &mut StreamRng) -> Draft {
 pub(super) fn shelves(r: &mut StreamRng) -> Draft {
     let (shelves, per) = (r.within(4, 12), r.within(15, 40));
     let (out, back) = (r.within(20, 50), r.within(5, 19));
-    let (place, thing) = r.pick(&[("library", "books"), ("record shop", "records"), ("pottery", "bowls"), ("pharmacy", "jars"), ("wine cellar", "bottles"), ("toy store", "puzzles")]);
-    let day = r.pick(&["On Monday", "Before noon", "During the sale", "In one afternoon"]);
+    let (place, thing) = r.pick(&[
+        ("library", "books"),
+        ("record shop", "records"),
+        ("pottery", "bowls"),
+        ("pharmacy", "jars"),
+        ("wine cellar", "bottles"),
+        ("toy store", "puzzles"),
+    ]);
+    let day = r.pick(&[
+        "On Monday",
+        "Before noon",
+        "During the sale",
+        "In one afternoon",
+    ]);
     let question = r.one([
         format!("A {place} has {shelves} shelves with {per} {thing} on each. {day} customers take {out} {thing} away and bring {back} back. How many {thing} are on the shelves afterwards?"),
         format!("Each of the {shelves} shelves in a {place} carries {per} {thing}. {day}, {out} {thing} leave the {place} and {back} return. Find the number of {thing} that are there at the end."),
@@ -78,25 +116,42 @@ pub(super) fn shelves(r: &mut StreamRng) -> Draft {
     let fewer = calc('-', &[all.value, out]);
     w.say(format!("After {out} leave there are {}.", fewer.text));
     let end = calc('+', &[fewer.value, back]);
-    w.say(format!("With those that return there are {} {thing}.", end.text));
+    w.say(format!(
+        "With those that return there are {} {thing}.",
+        end.text
+    ));
     (question, w.answer(end.value))
 }
 
 pub(super) fn machines(r: &mut StreamRng) -> Draft {
     let (m, rate, hours) = (r.within(3, 9), r.within(2, 12) * 10, r.within(4, 10));
     let percent = r.pick(&[5, 10, 20]);
-    let thing = r.pick(&["bolts", "bulbs", "toothbrushes", "tiles", "springs", "envelopes", "crayons"]);
+    let thing = r.pick(&[
+        "bolts",
+        "bulbs",
+        "toothbrushes",
+        "tiles",
+        "springs",
+        "envelopes",
+        "crayons",
+    ]);
     let question = r.one([
         format!("A factory runs {m} machines that each make {rate} {thing} an hour. They run {hours} hours a day, and {percent}% of the {thing} are faulty. How many good {thing} are made in a day?"),
         format!("{m} machines work {hours} hours without a break, each turning out {rate} {thing} per hour. An inspector throws {percent} percent of them away. How many {thing} pass the inspection?"),
     ]);
     let mut w = Work::default();
     let hourly = calc('*', &[m, rate]);
-    w.say(format!("All machines together make {} {thing} an hour.", hourly.text));
+    w.say(format!(
+        "All machines together make {} {thing} an hour.",
+        hourly.text
+    ));
     let all = calc('*', &[hourly.value, hours]);
     w.say(format!("In {hours} hours they make {} {thing}.", all.text));
     let bad = all.value * percent / 100;
-    w.say(format!("Of these {0} * {percent} / 100 = <<{0}*{percent}/100={bad}>>{bad} are faulty.", all.value));
+    w.say(format!(
+        "Of these {0} * {percent} / 100 = <<{0}*{percent}/100={bad}>>{bad} are faulty.",
+        all.value
+    ));
     let good = calc('-', &[all.value, bad]);
     w.say(format!("So {} are good.", good.text));
     (question, w.answer(good.value))
@@ -104,9 +159,20 @@ pub(super) fn machines(r: &mut StreamRng) -> Draft {
 
 pub(super) fn phone(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let (base, included, extra, over) = (r.within(12, 40), r.within(2, 10) * 10, r.within(2, 5), r.within(4, 30));
+    let (base, included, extra, over) = (
+        r.within(12, 40),
+        r.within(2, 10) * 10,
+        r.within(2, 5),
+        r.within(4, 30),
+    );
     let used = included + over;
-    let (service, unit) = r.pick(&[("phone plan", "calls"), ("gym membership", "visits"), ("music lesson contract", "lessons"), ("car-sharing card", "trips"), ("printing account", "posters")]);
+    let (service, unit) = r.pick(&[
+        ("phone plan", "calls"),
+        ("gym membership", "visits"),
+        ("music lesson contract", "lessons"),
+        ("car-sharing card", "trips"),
+        ("printing account", "posters"),
+    ]);
     let months = r.within(2, 4);
     let question = r.one([
         format!("A {service} costs ${base} a month and includes {included} {unit}. Every further one costs ${extra}. {} makes use of {used} {unit} in each of {months} months. What does {} pay altogether?", p.name, p.they()),
@@ -114,7 +180,10 @@ pub(super) fn phone(r: &mut StreamRng) -> Draft {
     ]);
     let mut w = Work::default();
     let beyond = calc('-', &[used, included]);
-    w.say(format!("Each month {} goes over the limit by {} {unit}.", p.name, beyond.text));
+    w.say(format!(
+        "Each month {} goes over the limit by {} {unit}.",
+        p.name, beyond.text
+    ));
     let fee = calc('*', &[beyond.value, extra]);
     w.say(format!("They cost {}.", fee.money));
     let month = calc('+', &[base, fee.value]);
@@ -126,8 +195,19 @@ pub(super) fn phone(r: &mut StreamRng) -> Draft {
 
 pub(super) fn fence(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let (a, b, gate, price) = (r.within(8, 40), r.within(6, 30), r.within(2, 4), r.within(3, 18));
-    let area = r.pick(&["vegetable patch", "meadow", "playground", "courtyard", "sheep pasture"]);
+    let (a, b, gate, price) = (
+        r.within(8, 40),
+        r.within(6, 30),
+        r.within(2, 4),
+        r.within(3, 18),
+    );
+    let area = r.pick(&[
+        "vegetable patch",
+        "meadow",
+        "playground",
+        "courtyard",
+        "sheep pasture",
+    ]);
     let question = r.one([
         format!("A rectangular {area} is {a} metres long and {b} metres wide. {} fences it in but leaves a gap of {gate} metres for a gate. One metre of fence costs ${price}. How much does the fence cost?", p.name),
         format!("{} wants a fence around a {area} measuring {a} by {b} metres. No fence is needed along the {gate}-metre gate. What will it cost at ${price} a metre?", p.name),
@@ -138,7 +218,10 @@ pub(super) fn fence(r: &mut StreamRng) -> Draft {
     let around = calc('*', &[2, half.value]);
     w.say(format!("All the way round it is {} metres.", around.text));
     let fenced = calc('-', &[around.value, gate]);
-    w.say(format!("Without the gate {} metres are fenced.", fenced.text));
+    w.say(format!(
+        "Without the gate {} metres are fenced.",
+        fenced.text
+    ));
     let cost = calc('*', &[fenced.value, price]);
     w.say(format!("The fence costs {}.", cost.money));
     (question, w.answer(cost.value))
@@ -149,7 +232,10 @@ pub(super) fn paint(r: &mut StreamRng) -> Draft {
     let (walls, long, high) = (r.within(2, 6), r.within(4, 10), r.within(2, 4));
     let coats = r.within(2, 3);
     let area = walls * long * high * coats;
-    let per_tin = [6, 8, 12, 4, 2].into_iter().find(|n| area % n == 0).unwrap_or(1);
+    let per_tin = [6, 8, 12, 4, 2]
+        .into_iter()
+        .find(|n| area % n == 0)
+        .unwrap_or(1);
     let price = r.within(9, 30);
     let what = r.pick(&["walls", "panels", "boards", "screens"]);
     let question = r.one([
@@ -160,7 +246,10 @@ pub(super) fn paint(r: &mut StreamRng) -> Draft {
     let one = calc('*', &[long, high]);
     w.say(format!("One measures {} square metres.", one.text));
     let all = calc('*', &[one.value, walls, coats]);
-    w.say(format!("With all coats {} square metres are painted.", all.text));
+    w.say(format!(
+        "With all coats {} square metres are painted.",
+        all.text
+    ));
     let tins = calc('/', &[all.value, per_tin]);
     w.say(format!("That takes {} tins.", tins.text));
     let cost = calc('*', &[tins.value, price]);
@@ -170,7 +259,13 @@ pub(super) fn paint(r: &mut StreamRng) -> Draft {
 
 pub(super) fn stall(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let (thing, crate_name) = r.pick(&[("melons", "crate"), ("bunches of flowers", "bucket"), ("loaves", "basket"), ("jars of honey", "case"), ("pots of basil", "tray")]);
+    let (thing, crate_name) = r.pick(&[
+        ("melons", "crate"),
+        ("bunches of flowers", "bucket"),
+        ("loaves", "basket"),
+        ("jars of honey", "case"),
+        ("pots of basil", "tray"),
+    ]);
     let (n, per, sell) = (r.within(3, 10), r.within(6, 20), r.within(3, 9));
     let cost = r.within(2, per * (sell - 1).max(1) / 2 + 2);
     let spoiled = r.within(2, per - 2);
@@ -194,7 +289,14 @@ pub(super) fn stall(r: &mut StreamRng) -> Draft {
 
 pub(super) fn scores(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let subject = r.pick(&["spelling", "geography", "biology", "French", "swimming", "archery"]);
+    let subject = r.pick(&[
+        "spelling",
+        "geography",
+        "biology",
+        "French",
+        "swimming",
+        "archery",
+    ]);
     let marks: Vec<i64> = (0..3).map(|_| r.within(60, 90)).collect();
     let sum: i64 = marks.iter().sum();
     let goal = (sum + r.within(68, 98)) / 4;
@@ -205,7 +307,10 @@ pub(super) fn scores(r: &mut StreamRng) -> Draft {
     ]);
     let mut w = Work::default();
     let needed = calc('*', &[4, goal]);
-    w.say(format!("Four tests with that average give {} points.", needed.text));
+    w.say(format!(
+        "Four tests with that average give {} points.",
+        needed.text
+    ));
     let have = calc('+', &marks);
     w.say(format!("{} already has {} points.", p.name, have.text));
     let last = calc('-', &[needed.value, have.value]);
@@ -215,15 +320,29 @@ pub(super) fn scores(r: &mut StreamRng) -> Draft {
 
 pub(super) fn parking(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let (first, more, hours, days) = (r.within(3, 9), r.within(1, 4), r.within(3, 10), r.within(2, 6));
-    let (thing, verb) = r.pick(&[("A garage", "parks a van"), ("A boat rental", "takes a canoe"), ("A bicycle stand", "borrows a bike"), ("A studio", "uses a piano"), ("A workshop", "hires a drill")]);
+    let (first, more, hours, days) = (
+        r.within(3, 9),
+        r.within(1, 4),
+        r.within(3, 10),
+        r.within(2, 6),
+    );
+    let (thing, verb) = r.pick(&[
+        ("A garage", "parks a van"),
+        ("A boat rental", "takes a canoe"),
+        ("A bicycle stand", "borrows a bike"),
+        ("A studio", "uses a piano"),
+        ("A workshop", "hires a drill"),
+    ]);
     let question = r.one([
         format!("{thing} charges ${first} for the first hour and ${more} for every hour after it. {} {verb} for {hours} hours on each of {days} days. What is the total charge?", p.name),
         format!("On {days} days {} {verb} for {hours} hours. The price is ${first} for one hour, then ${more} for each additional hour. How many dollars does {} pay in all?", p.name, p.they()),
     ]);
     let mut w = Work::default();
     let rest = calc('-', &[hours, 1]);
-    w.say(format!("After the first hour there are {} hours.", rest.text));
+    w.say(format!(
+        "After the first hour there are {} hours.",
+        rest.text
+    ));
     let fee = calc('*', &[rest.value, more]);
     w.say(format!("They cost {}.", fee.money));
     let day = calc('+', &[first, fee.value]);
@@ -235,7 +354,14 @@ pub(super) fn parking(r: &mut StreamRng) -> Draft {
 
 pub(super) fn feeding(r: &mut StreamRng) -> Draft {
     let p = r.person();
-    let (animal, food) = r.pick(&[("rabbits", "hay"), ("donkeys", "oats"), ("hamsters", "seeds"), ("ducks", "grain"), ("alpacas", "pellets"), ("tortoises", "greens")]);
+    let (animal, food) = r.pick(&[
+        ("rabbits", "hay"),
+        ("donkeys", "oats"),
+        ("hamsters", "seeds"),
+        ("ducks", "grain"),
+        ("alpacas", "pellets"),
+        ("tortoises", "greens"),
+    ]);
     let (n, meals, grams) = (r.within(2, 9), r.within(2, 3), r.within(2, 12) * 10);
     let daily = n * meals * grams;
     let days = r.within(4, 15);

@@ -87,7 +87,12 @@ impl MiniTask {
     pub fn embedded(self, split: Split) -> &'static str {
         macro_rules! file {
             ($name:literal) => {
-                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../datasets/", $name, ".jsonl"))
+                include_str!(concat!(
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/../../datasets/",
+                    $name,
+                    ".jsonl"
+                ))
             };
         }
         match (self, split) {
@@ -110,23 +115,32 @@ impl MiniTask {
         let mut rng = StreamRng::new(seed, self.name());
         let wanted = MINI_TRAIN + MINI_TEST;
         let mut distinct = Distinct::default();
+        let mut skeletons = HashMap::new();
         let mut drafts: Vec<Draft> = Vec::with_capacity(wanted);
         for _ in 0..wanted * DRAWS_PER_PROMPT {
             if drafts.len() == wanted {
                 break;
             }
             let draft = self.draw(&mut rng);
-            if distinct.admit(&draft.0) {
+            if self.has_room(&draft, &mut skeletons) && distinct.admit(&draft.0) {
                 drafts.push(draft);
             }
         }
         if drafts.len() < wanted {
-            return Err(StreamError::MiniExhausted { stream: self.name(), seed, found: drafts.len(), wanted });
+            return Err(StreamError::MiniExhausted {
+                stream: self.name(),
+                seed,
+                found: drafts.len(),
+                wanted,
+            });
         }
         // What is accepted late is biased towards the roomier templates: mix before cutting off the test prompts.
         rng.shuffle(&mut drafts);
         let test = drafts.split_off(MINI_TRAIN);
-        Ok((self.number(drafts, Split::Train), self.number(test, Split::Test)))
+        Ok((
+            self.number(drafts, Split::Train),
+            self.number(test, Split::Test),
+        ))
     }
 
     fn draw(self, rng: &mut StreamRng) -> Draft {
@@ -136,6 +150,19 @@ impl MiniTask {
             Self::Chat => chat::draw(rng),
             Self::News => news::draw(rng),
         }
+    }
+
+    /// Whether the draft's request was seen less than twice, numbers aside. Only code needs this: there most word pairs
+    /// of a prompt are random test values, under which one and the same request would look new again and again.
+    fn has_room(self, draft: &Draft, seen: &mut HashMap<String, usize>) -> bool {
+        if self != Self::Code {
+            return true;
+        }
+        let request = draft.0.lines().next().unwrap_or_default();
+        let skeleton: String = request.chars().filter(|c| !c.is_ascii_digit()).collect();
+        let count = seen.entry(skeleton).or_default();
+        *count += 1;
+        *count <= 2
     }
 
     fn number(self, drafts: Vec<Draft>, split: Split) -> Vec<Prompt> {
@@ -160,15 +187,27 @@ impl Distinct {
     /// Admits a prompt unless it is too similar to an admitted one.
     fn admit(&mut self, prompt: &str) -> bool {
         let lower = prompt.to_lowercase();
-        let words: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).collect();
+        let words: Vec<&str> = lower
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|w| !w.is_empty())
+            .collect();
         let mut set = Vec::with_capacity(words.len());
         for pair in words.windows(2) {
             let next = self.ids.len() as u32;
-            set.push(*self.ids.entry((pair[0].to_owned(), pair[1].to_owned())).or_insert(next));
+            set.push(
+                *self
+                    .ids
+                    .entry((pair[0].to_owned(), pair[1].to_owned()))
+                    .or_insert(next),
+            );
         }
         set.sort_unstable();
         set.dedup();
-        if self.admitted.iter().any(|other| jaccard(&set, other) > MAX_SIMILARITY) {
+        if self
+            .admitted
+            .iter()
+            .any(|other| jaccard(&set, other) > MAX_SIMILARITY)
+        {
             return false;
         }
         self.admitted.push(set);
@@ -191,7 +230,11 @@ fn jaccard(a: &[u32], b: &[u32]) -> f64 {
         }
     }
     let union = a.len() + b.len() - shared;
-    if union == 0 { 1.0 } else { shared as f64 / union as f64 }
+    if union == 0 {
+        1.0
+    } else {
+        shared as f64 / union as f64
+    }
 }
 
 /// The JSON lines of a split, as they are committed: `id`, `prompt`, `reference`.
@@ -207,7 +250,11 @@ pub fn to_jsonl(prompts: &[Prompt]) -> Result<String, serde_json::Error> {
     }
     let mut out = String::new();
     for p in prompts {
-        out.push_str(&serde_json::to_string(&Line { id: &p.id, prompt: &p.prompt, reference: &p.reference })?);
+        out.push_str(&serde_json::to_string(&Line {
+            id: &p.id,
+            prompt: &p.prompt,
+            reference: &p.reference,
+        })?);
         out.push('\n');
     }
     Ok(out)
@@ -221,7 +268,10 @@ pub fn write_mini(dir: &Path, seed: u64) -> Result<Vec<PathBuf>, StreamError> {
     let mut written = Vec::new();
     for task in MiniTask::ALL {
         let folder = dir.join(task.name());
-        let write_error = |path: &Path, source| StreamError::Write { path: path.to_owned(), source };
+        let write_error = |path: &Path, source| StreamError::Write {
+            path: path.to_owned(),
+            source,
+        };
         let (train, test) = task.generate(seed)?;
         std::fs::create_dir_all(&folder).map_err(|e| write_error(&folder, e))?;
         for (split, prompts) in [(Split::Train, train), (Split::Test, test)] {
