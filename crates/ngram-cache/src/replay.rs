@@ -6,11 +6,11 @@
 //! Distinct draft-token sequences are counted.
 //!
 //! One choice is open: what a text starts with. A SentencePiece tokenizer reads `The` at the very start
-//! of its input as `▁The`, a token that elsewhere spells a space and `The`. Recording ` The` as a spelling of
-//! `The` would put n-grams with wrong bytes into the cache; reading `The` without the space records the
-//! rare spelling of a word glued to its predecessor. [`TextStart::AfterSpace`], the default, gives both tokenizers the space
-//! that a response usually follows, so that the first word is spelled as it is elsewhere and every
-//! n-gram is exact to the byte.
+//! of its input as `▁The`, which elsewhere spells a space and `The`. Recording that as a spelling of `The`
+//! would put n-grams with wrong bytes into the cache; leaving the space out records the rare spelling of a
+//! word glued to its predecessor, once per text (on XSum, with its short summaries, 5% more n-grams).
+//! [`TextStart::AfterSpace`], the default, gives both tokenizers the space that a response usually
+//! follows: the first word is spelled as it is elsewhere, and every n-gram is exact to the byte.
 
 use std::collections::BTreeMap;
 
