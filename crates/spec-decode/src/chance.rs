@@ -1,0 +1,154 @@
+//! Randomness as the loop uses it, and the named streams it comes from.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use crate::LawError;
+
+/// The only two random events of speculative decoding.
+///
+/// Behind a trait so that tests can enumerate every outcome instead of drawing one.
+pub trait Chance {
+    /// True with probability `min(1, p / q)`; `p >= 0`, `q > 0`. Never true for `p = 0`.
+    fn accept(&mut self, p: f64, q: f64) -> bool;
+
+    /// An index, drawn in proportion to `weights` (non-negative, need not sum to 1).
+    ///
+    /// # Errors
+    /// [`LawError::NoMass`] where the weights do not add up to a positive finite number.
+    fn pick(&mut self, weights: &[f64]) -> Result<usize, LawError>;
+}
+
+/// What a random stream is for; every purpose has its own stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Purpose {
+    /// The drafter's samples.
+    Draft = 1,
+    /// Accept tests, residual and free tokens.
+    Verify = 2,
+    /// Plain decoding without a drafter.
+    Plain = 3,
+}
+
+/// Names the random streams of one response: root seed, prompt, sample.
+///
+/// A stream depends on its name alone, so resuming a run at prompt 500 or leaving prompts out does
+/// not shift any other prompt's tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamName {
+    /// Root seed of the run.
+    pub seed: u64,
+    /// Index of the prompt in the stream.
+    pub prompt: u64,
+    /// Which of several responses to the same prompt.
+    pub sample: u32,
+}
+
+impl StreamName {
+    /// The first response to prompt `prompt` under `seed`.
+    pub fn new(seed: u64, prompt: u64) -> Self {
+        Self {
+            seed,
+            prompt,
+            sample: 0,
+        }
+    }
+
+    /// The stream for one purpose: ChaCha8 keyed by the name itself, portable across platforms.
+    pub fn dice(self, purpose: Purpose) -> Dice {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&self.seed.to_le_bytes());
+        key[8..16].copy_from_slice(&self.prompt.to_le_bytes());
+        key[16..20].copy_from_slice(&self.sample.to_le_bytes());
+        key[20] = purpose as u8;
+        Dice(ChaCha8Rng::from_seed(key))
+    }
+}
+
+/// One ChaCha8 stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dice(ChaCha8Rng);
+
+impl Dice {
+    /// Uniform in `[0, 1)` with 53 random bits.
+    pub fn uniform(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+}
+
+impl Chance for Dice {
+    fn accept(&mut self, p: f64, q: f64) -> bool {
+        self.uniform() * q < p
+    }
+
+    fn pick(&mut self, weights: &[f64]) -> Result<usize, LawError> {
+        let total: f64 = weights.iter().sum();
+        if !(total > 0.0 && total.is_finite()) {
+            return Err(LawError::NoMass {
+                candidates: weights.len(),
+            });
+        }
+        let mut left = self.uniform() * total;
+        let mut last = 0;
+        for (index, &weight) in weights.iter().enumerate() {
+            if weight > 0.0 {
+                last = index;
+                left -= weight;
+                if left < 0.0 {
+                    return Ok(index);
+                }
+            }
+        }
+        // Rounding can leave a remainder of a few ulps behind the last positive weight.
+        Ok(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_pinned_and_independent() {
+        let first = |name: StreamName, purpose| name.dice(purpose).0.next_u64();
+        let name = StreamName::new(7, 3);
+        let values = [
+            first(name, Purpose::Draft),
+            first(name, Purpose::Verify),
+            first(StreamName::new(7, 4), Purpose::Draft),
+            first(StreamName::new(8, 3), Purpose::Draft),
+            first(StreamName { sample: 1, ..name }, Purpose::Draft),
+        ];
+        let distinct: std::collections::BTreeSet<_> = values.iter().collect();
+        assert_eq!(distinct.len(), values.len());
+        assert_eq!(values[0], first(name, Purpose::Draft));
+    }
+
+    #[test]
+    fn picks_follow_the_weights() {
+        let mut dice = StreamName::new(1, 0).dice(Purpose::Plain);
+        let mut counts = [0u32; 4];
+        for _ in 0..20_000 {
+            counts[dice.pick(&[1.0, 0.0, 3.0, 0.0]).unwrap()] += 1;
+        }
+        assert_eq!((counts[1], counts[3]), (0, 0));
+        assert!((f64::from(counts[0]) - 5000.0).abs() < 300.0, "{counts:?}");
+    }
+
+    #[test]
+    fn acceptance_follows_the_ratio() {
+        let mut dice = StreamName::new(2, 0).dice(Purpose::Verify);
+        let accepted = (0..20_000).filter(|_| dice.accept(0.1, 0.4)).count();
+        assert!((accepted as f64 - 5000.0).abs() < 300.0, "{accepted}");
+        assert!((0..1000).all(|_| dice.accept(0.4, 0.4) && !dice.accept(0.0, 0.4)));
+    }
+
+    #[test]
+    fn no_mass_is_an_error() {
+        let mut dice = StreamName::new(1, 0).dice(Purpose::Plain);
+        assert!(dice.pick(&[0.0, 0.0]).is_err());
+        assert!(dice.pick(&[f64::NAN]).is_err());
+        assert!(dice.pick(&[]).is_err());
+    }
+}

@@ -1,0 +1,214 @@
+//! The drafter's half of a round: k masked steps and the law of each.
+
+use std::collections::BTreeSet;
+
+use vocab_align::{DraftId, TargetId, TokenId};
+
+use crate::error::{LawError, Role};
+use crate::fault::Fault;
+use crate::lexicon::{DirectMap, Lexicon};
+use crate::mask::Walk;
+use crate::sampling::{Sampling, masked_argmax};
+use crate::{Chance, DraftPolicy, DraftStep, LanguageModel};
+
+/// Steps a draft may go on beyond its length to complete an n-gram it has begun.
+///
+/// Cached n-grams are mostly two or three tokens long, so two more steps complete nearly all of
+/// them. What is still incomplete then is dropped: the drafted tokens stay in the drafter's cache
+/// only as far as the accepted text confirms them.
+pub const MAX_COMPLETION_STEPS: usize = 2;
+
+/// The law one draft token was sampled from: masked and renormalised, dense over V_q.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DraftLaw(Vec<f64>);
+
+impl DraftLaw {
+    /// From probabilities by raw draft id.
+    pub fn new(probabilities: Vec<f64>) -> Self {
+        Self(probabilities)
+    }
+
+    /// Probability of a token; 0 for one outside the vocabulary.
+    pub fn probability(&self, draft: DraftId) -> f64 {
+        self.0.get(draft.index()).copied().unwrap_or(0.0)
+    }
+
+    /// Probabilities by raw draft id.
+    pub fn probabilities(&self) -> &[f64] {
+        &self.0
+    }
+}
+
+/// The drafted tokens of one round.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Draft {
+    /// Tokens in order.
+    pub ids: Vec<DraftId>,
+    /// Law of every token, given those before it; empty at temperature 0.
+    pub laws: Vec<DraftLaw>,
+}
+
+impl Draft {
+    /// The probability with which token `position` was drafted; 1 at temperature 0.
+    ///
+    /// # Errors
+    /// [`LawError::DraftProbability`] where the law rules the token out.
+    pub fn probability(&self, position: usize) -> Result<f64, LawError> {
+        let token = self.ids[position];
+        let Some(law) = self.laws.get(position) else {
+            return Ok(1.0);
+        };
+        let probability = law.probability(token);
+        // Written so that NaN fails as well.
+        if probability > 0.0 && probability <= 1.0 {
+            Ok(probability)
+        } else {
+            Err(LawError::DraftProbability { token, probability })
+        }
+    }
+}
+
+/// Which tokens a drafter may sample.
+pub(crate) enum Mask<'a> {
+    /// Those that keep the draft translatable through the lexicon.
+    Translatable(Lexicon<'a>),
+    /// A fixed set of raw ids, whatever came before.
+    Fixed(&'a [u32]),
+}
+
+/// Everything a draft depends on besides the drafter.
+pub(crate) struct DraftRules<'a> {
+    pub(crate) mask: Mask<'a>,
+    pub(crate) direct: &'a DirectMap,
+    pub(crate) sampling: Sampling,
+    pub(crate) stop: &'a BTreeSet<TargetId>,
+    /// Most tokens both models have room for.
+    pub(crate) room: usize,
+}
+
+/// Drafts tokens behind `pending`, the context tokens the drafter's cache does not hold yet.
+///
+/// Takes one forward per drafted token; the first also reads `pending`. The last drafted token is
+/// not fed back.
+pub(crate) fn draft<D: LanguageModel<DraftId>>(
+    drafter: &mut D,
+    pending: &[DraftId],
+    rules: &DraftRules<'_>,
+    policy: &mut dyn DraftPolicy,
+    dice: &mut dyn Chance,
+) -> Result<Draft, Fault> {
+    let wanted = policy.next_len().min(rules.room);
+    let most = wanted.saturating_add(MAX_COMPLETION_STEPS).min(rules.room);
+    let mut step = Stepper::new(rules);
+    let mut drafted = Draft::default();
+    let mut input = pending.to_vec();
+    let mut logits = Vec::new();
+    let mut enough = wanted == 0;
+    while drafted.ids.len() < most && !(enough && step.complete()) {
+        drafter
+            .forward(&input, &mut logits)
+            .map_err(|source| Fault::Model(Role::Drafter, source))?;
+        let row = last_row(&logits, input.len(), drafter.vocab_size())?;
+        let (token, law) = step.sample(row, dice)?;
+        let probability = law.as_ref().map_or(1.0, |law| law.probability(token));
+        drafted.ids.push(token);
+        drafted.laws.extend(law);
+        if step.ends(token) {
+            break;
+        }
+        enough |= drafted.ids.len() >= wanted;
+        enough |= policy.stop_after(&DraftStep {
+            position: drafted.ids.len() - 1,
+            token,
+            probability,
+            logits: row,
+        });
+        input.clear();
+        input.push(token);
+    }
+    Ok(drafted)
+}
+
+fn last_row(logits: &[f32], positions: usize, vocab: usize) -> Result<&[f32], Fault> {
+    if positions == 0 || logits.len() != positions.saturating_mul(vocab) {
+        let fault = LawError::RowShape {
+            found: logits.len(),
+            positions,
+            vocab,
+        };
+        return Err(Fault::Law(Role::Drafter, fault));
+    }
+    Ok(&logits[(positions - 1) * vocab..])
+}
+
+/// The state between two drafted tokens.
+struct Stepper<'a> {
+    rules: &'a DraftRules<'a>,
+    roots: Vec<u32>,
+    walk: Walk,
+}
+
+impl<'a> Stepper<'a> {
+    fn new(rules: &'a DraftRules<'a>) -> Self {
+        let roots = match &rules.mask {
+            Mask::Translatable(lexicon) => lexicon.root_children(),
+            Mask::Fixed(ids) => ids.to_vec(),
+        };
+        Self {
+            rules,
+            roots,
+            walk: Walk::default(),
+        }
+    }
+
+    /// Samples the next token from the masked row and moves on behind it.
+    fn sample(
+        &mut self,
+        row: &[f32],
+        dice: &mut dyn Chance,
+    ) -> Result<(DraftId, Option<DraftLaw>), Fault> {
+        let masked;
+        let support = match &self.rules.mask {
+            Mask::Translatable(lexicon) => {
+                masked = self.walk.mask(lexicon, &self.roots);
+                &masked
+            }
+            Mask::Fixed(_) => &self.roots,
+        };
+        let (column, law) = choose(self.rules.sampling, row, support, dice)
+            .map_err(|source| Fault::Law(Role::Drafter, source))?;
+        let token = DraftId::new(column as u32);
+        if let Mask::Translatable(lexicon) = &self.rules.mask {
+            // The mask admits only tokens the walk can read.
+            self.walk = self.walk.advance(lexicon, token).unwrap_or_default();
+        }
+        Ok((token, law))
+    }
+
+    fn complete(&self) -> bool {
+        match &self.rules.mask {
+            Mask::Translatable(lexicon) => self.walk.dangling(lexicon) == 0,
+            Mask::Fixed(_) => true,
+        }
+    }
+
+    /// Nothing sensible follows the end of a turn.
+    fn ends(&self, token: DraftId) -> bool {
+        let target = self.rules.direct.target_of(token);
+        target.is_some_and(|target| self.rules.stop.contains(&target))
+    }
+}
+
+fn choose(
+    sampling: Sampling,
+    row: &[f32],
+    support: &[u32],
+    dice: &mut dyn Chance,
+) -> Result<(usize, Option<DraftLaw>), LawError> {
+    if sampling.is_greedy() {
+        return Ok((masked_argmax(row, support)?, None));
+    }
+    let mut law = Vec::new();
+    sampling.masked_law(row, support, &mut law)?;
+    Ok((dice.pick(&law)?, Some(DraftLaw(law))))
+}

@@ -1,0 +1,53 @@
+//! Errors inside a round, before they know which round it is.
+
+use vocab_align::AlignError;
+
+use crate::error::{LawError, Role, SpecError};
+use crate::ModelError;
+
+#[derive(Debug)]
+pub(crate) enum Fault {
+    Model(Role, ModelError),
+    Law(Role, LawError),
+    Align(AlignError),
+    CacheDrift {
+        role: Role,
+        found: usize,
+        expected: usize,
+    },
+}
+
+impl Fault {
+    /// Names the round.
+    pub(crate) fn at(self, round: usize) -> SpecError {
+        match self {
+            Self::Model(role, source) => SpecError::Model {
+                round,
+                role,
+                source,
+            },
+            Self::Law(role, source) => SpecError::Law {
+                round,
+                role,
+                source,
+            },
+            Self::Align(source) => SpecError::Align { round, source },
+            Self::CacheDrift {
+                role,
+                found,
+                expected,
+            } => SpecError::CacheDrift {
+                round,
+                role,
+                found,
+                expected,
+            },
+        }
+    }
+}
+
+impl From<AlignError> for Fault {
+    fn from(source: AlignError) -> Self {
+        Self::Align(source)
+    }
+}

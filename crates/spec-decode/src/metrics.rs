@@ -1,0 +1,185 @@
+//! What is counted, each figure defined once.
+
+use vocab_align::{DraftId, TargetId};
+
+use ngram_cache::Kind;
+
+use crate::translate::Proposal;
+use crate::verify::{Origin, Score};
+
+/// Wall-clock seconds of the parts of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Timings {
+    /// Drafter forwards, masking and sampling.
+    pub draft: f64,
+    /// Draft to target tokens.
+    pub translate: f64,
+    /// The one target forward.
+    pub target: f64,
+    /// Accept tests and sampling on the host.
+    pub verify: f64,
+    /// Cache rollback, re-tokenisation, n-gram insertion, teacher recording.
+    pub commit: f64,
+}
+
+impl Timings {
+    /// Sum of the parts.
+    pub fn total(&self) -> f64 {
+        self.draft + self.translate + self.target + self.verify + self.commit
+    }
+
+    /// Adds another round's parts.
+    pub fn add(&mut self, other: &Self) {
+        self.draft += other.draft;
+        self.translate += other.translate;
+        self.target += other.target;
+        self.verify += other.verify;
+        self.commit += other.commit;
+    }
+}
+
+/// Everything observable about one round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoundOutcome {
+    /// Round of the response, from 0.
+    pub round: usize,
+    /// The drafted tokens, k of them (plus up to two that complete an n-gram).
+    pub draft: Vec<DraftId>,
+    /// Their translation, the m proposed target tokens.
+    pub proposals: Vec<Proposal>,
+    /// How many leading proposals the target accepted. Counted before a stop token or the token
+    /// limit cuts the round short.
+    pub accepted: usize,
+    /// Target tokens appended to the response: the accepted ones and one more (free, residual or
+    /// group token), cut behind a stop token (which is kept) and at the token limit.
+    pub emitted: Vec<TargetId>,
+    /// Where the token behind the accepted ones came from.
+    pub origin: Origin,
+    /// p and q' of the judged proposals: the accepted and the rejected one; all m where the
+    /// session is asked for unjudged scores too.
+    pub scores: Vec<Score>,
+    /// N-grams new to the cache.
+    pub inserted: usize,
+    /// Seconds.
+    pub timings: Timings,
+}
+
+impl RoundOutcome {
+    /// m, the proposed target tokens.
+    pub fn proposed(&self) -> usize {
+        self.proposals.len()
+    }
+
+    /// Proposals that were merged n-grams.
+    pub fn ngrams_proposed(&self) -> usize {
+        count_ngrams(&self.proposals)
+    }
+
+    /// N-gram hits: accepted proposals that were merged n-grams.
+    pub fn ngrams_accepted(&self) -> usize {
+        count_ngrams(&self.proposals[..self.accepted.min(self.proposals.len())])
+    }
+
+    /// Accepted over proposed; `None` in a round that proposed nothing.
+    pub fn acceptance(&self) -> Option<f64> {
+        let proposed = self.proposed();
+        (proposed > 0).then(|| self.accepted as f64 / proposed as f64)
+    }
+
+    /// Mean of min(1, p / q') over the scored proposals; `None` without any.
+    pub fn expected_acceptance(&self) -> Option<f64> {
+        let sum: f64 = self.scores.iter().map(|score| score.acceptance()).sum();
+        (!self.scores.is_empty()).then(|| sum / self.scores.len() as f64)
+    }
+}
+
+fn count_ngrams(proposals: &[Proposal]) -> usize {
+    proposals.iter().filter(|p| p.kind == Kind::Ngram).count()
+}
+
+/// Sums over rounds and the figures of the tables.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Rounds, each with exactly one target forward.
+    pub rounds: usize,
+    /// Rounds that proposed something.
+    pub proposing_rounds: usize,
+    /// Drafted tokens.
+    pub drafted: usize,
+    /// Proposed target tokens.
+    pub proposed: usize,
+    /// Accepted proposals.
+    pub accepted: usize,
+    /// Target tokens appended to responses.
+    pub emitted: usize,
+    /// Merged n-grams among the proposals.
+    pub ngrams_proposed: usize,
+    /// Merged n-grams among the accepted proposals.
+    pub ngrams_accepted: usize,
+    /// N-grams new to the cache.
+    pub inserted: usize,
+    /// Seconds.
+    pub timings: Timings,
+    acceptance_sum: f64,
+}
+
+impl Totals {
+    /// Adds one round.
+    pub fn add(&mut self, outcome: &RoundOutcome) {
+        self.rounds += 1;
+        if let Some(rate) = outcome.acceptance() {
+            self.proposing_rounds += 1;
+            self.acceptance_sum += rate;
+        }
+        self.drafted += outcome.draft.len();
+        self.proposed += outcome.proposed();
+        self.accepted += outcome.accepted;
+        self.emitted += outcome.emitted.len();
+        self.ngrams_proposed += outcome.ngrams_proposed();
+        self.ngrams_accepted += outcome.ngrams_accepted();
+        self.inserted += outcome.inserted;
+        self.timings.add(&outcome.timings);
+    }
+
+    /// Adds the rounds of another response.
+    pub fn merge(&mut self, other: &Self) {
+        self.rounds += other.rounds;
+        self.proposing_rounds += other.proposing_rounds;
+        self.acceptance_sum += other.acceptance_sum;
+        self.drafted += other.drafted;
+        self.proposed += other.proposed;
+        self.accepted += other.accepted;
+        self.emitted += other.emitted;
+        self.ngrams_proposed += other.ngrams_proposed;
+        self.ngrams_accepted += other.ngrams_accepted;
+        self.inserted += other.inserted;
+        self.timings.add(&other.timings);
+    }
+
+    /// The paper's acceptance rate: accepted / proposed, averaged over the rounds that proposed
+    /// something. The free or residual token counts on neither side. 0 without such rounds.
+    pub fn acceptance_rate(&self) -> f64 {
+        ratio(self.acceptance_sum, self.proposing_rounds)
+    }
+
+    /// All accepted over all proposed tokens: long drafts weigh more than in
+    /// [`acceptance_rate`](Self::acceptance_rate).
+    pub fn pooled_acceptance_rate(&self) -> f64 {
+        ratio(self.accepted as f64, self.proposed)
+    }
+
+    /// Emitted target tokens per target forward, the free or residual token included; prefill
+    /// counts on neither side. Plain decoding has 1.
+    pub fn block_efficiency(&self) -> f64 {
+        ratio(self.emitted as f64, self.rounds)
+    }
+
+    /// Accepted merged n-grams per round ("n-gram hits", Table 5).
+    pub fn ngram_hits(&self) -> f64 {
+        ratio(self.ngrams_accepted as f64, self.rounds)
+    }
+}
+
+fn ratio(sum: f64, count: usize) -> f64 {
+    if count == 0 { 0.0 } else { sum / count as f64 }
+}

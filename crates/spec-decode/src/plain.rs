@@ -1,0 +1,120 @@
+//! Plain autoregressive decoding: what speculation is measured against and must equal.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use vocab_align::{TargetId, TokenId};
+
+use crate::error::{LawError, Role, SpecError};
+use crate::sampling::Sampling;
+use crate::session::{Finish, read_prompt};
+use crate::{Chance, LanguageModel, Purpose, StreamName, TeacherSink};
+
+/// Settings of plain decoding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlainConfig {
+    /// Temperature.
+    pub sampling: Sampling,
+    /// Most tokens of a response.
+    pub max_new_tokens: usize,
+    /// Tokens that end a response; the one that does is kept in it.
+    pub stop: BTreeSet<TargetId>,
+}
+
+/// A response decoded token by token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlainGeneration {
+    /// Its tokens, a final stop token included.
+    pub tokens: Vec<TargetId>,
+    /// Why it ended.
+    pub finish: Finish,
+    /// Seconds of reading the prompt but its last token.
+    pub prefill_seconds: f64,
+    /// Seconds of all following forwards and samples, one per token.
+    pub decode_seconds: f64,
+}
+
+/// Decodes one response with one target forward per token.
+///
+/// Greedy at temperature 0; otherwise every token is drawn from stream ([`Purpose::Plain`]) of
+/// `name`.
+///
+/// # Errors
+/// An empty or too long prompt, a failing model, impossible logits (the "round" is the token's
+/// index).
+pub fn decode_plain<T: LanguageModel<TargetId>>(
+    target: &mut T,
+    prompt: &[TargetId],
+    config: &PlainConfig,
+    name: StreamName,
+    sink: &mut dyn TeacherSink,
+) -> Result<PlainGeneration, SpecError> {
+    decode_plain_with(target, prompt, config, &mut name.dice(Purpose::Plain), sink)
+}
+
+/// As [`decode_plain`] with the randomness given.
+///
+/// # Errors
+/// As [`decode_plain`].
+pub fn decode_plain_with<T: LanguageModel<TargetId>>(
+    target: &mut T,
+    prompt: &[TargetId],
+    config: &PlainConfig,
+    dice: &mut dyn Chance,
+    sink: &mut dyn TeacherSink,
+) -> Result<PlainGeneration, SpecError> {
+    let clock = Instant::now();
+    let mut pending = read_prompt(target, Role::Target, prompt)?;
+    let prefill_seconds = clock.elapsed().as_secs_f64();
+    let clock = Instant::now();
+    let mut tokens = Vec::new();
+    let mut logits = Vec::new();
+    let finish = loop {
+        if tokens.len() >= config.max_new_tokens {
+            break Finish::MaxNewTokens;
+        }
+        if target.len() >= target.max_len() {
+            break Finish::ContextFull;
+        }
+        let round = tokens.len();
+        step(target, pending, &mut logits, round)?;
+        let column = config.sampling.draw(&logits, dice).map_err(|source| SpecError::Law {
+            round,
+            role: Role::Target,
+            source,
+        })?;
+        pending = TargetId::new(column as u32);
+        sink.record(round, pending, &logits);
+        tokens.push(pending);
+        if config.stop.contains(&pending) {
+            break Finish::Stop(pending);
+        }
+    };
+    Ok(PlainGeneration {
+        tokens,
+        finish,
+        prefill_seconds,
+        decode_seconds: clock.elapsed().as_secs_f64(),
+    })
+}
+
+fn step<T: LanguageModel<TargetId>>(
+    target: &mut T,
+    pending: TargetId,
+    logits: &mut Vec<f32>,
+    round: usize,
+) -> Result<(), SpecError> {
+    let role = Role::Target;
+    target
+        .forward(&[pending], logits)
+        .map_err(|source| SpecError::Model { round, role, source })?;
+    if logits.len() == target.vocab_size() {
+        return Ok(());
+    }
+    let source = LawError::RowShape {
+        found: logits.len(),
+        positions: 1,
+        vocab: target.vocab_size(),
+    };
+    Err(SpecError::Law { round, role, source })
+}

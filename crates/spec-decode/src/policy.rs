@@ -1,0 +1,62 @@
+//! How long to draft.
+
+use vocab_align::DraftId;
+
+use crate::RoundOutcome;
+
+/// What a policy sees after each drafted token.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftStep<'a> {
+    /// Position in the draft, from 0.
+    pub position: usize,
+    /// The drafted token.
+    pub token: DraftId,
+    /// Its probability under the masked drafter law; 1 at temperature 0.
+    pub probability: f64,
+    /// The drafter's raw logits it was drawn from, `[V_q]`, unmasked.
+    pub logits: &'a [f32],
+}
+
+/// Decides the draft length, before and during drafting.
+///
+/// Decisions may depend on the tokens drafted so far (verification stays exact), never on those
+/// still to come.
+pub trait DraftPolicy {
+    /// Most tokens to draft in the coming round (the paper's k); 0 drafts nothing.
+    fn next_len(&mut self) -> usize;
+
+    /// True to stop drafting behind this token.
+    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        let _ = step;
+        false
+    }
+
+    /// Told about every finished round.
+    fn observe(&mut self, outcome: &RoundOutcome) {
+        let _ = outcome;
+    }
+}
+
+/// The same draft length k in every round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConstantLength(pub usize);
+
+impl DraftPolicy for ConstantLength {
+    fn next_len(&mut self) -> usize {
+        self.0
+    }
+}
+
+impl<P: DraftPolicy + ?Sized> DraftPolicy for &mut P {
+    fn next_len(&mut self) -> usize {
+        (**self).next_len()
+    }
+
+    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        (**self).stop_after(step)
+    }
+
+    fn observe(&mut self, outcome: &RoundOutcome) {
+        (**self).observe(outcome);
+    }
+}

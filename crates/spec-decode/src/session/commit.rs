@@ -1,0 +1,106 @@
+//! Taking over a round's tokens: cut, record, roll both KV caches back, learn n-grams.
+
+use ngram_cache::{Kind, NgramCache};
+use vocab_align::{DraftId, TargetId};
+
+use super::round::finish_of;
+use super::{Running, Session};
+use crate::draft::Draft;
+use crate::error::Role;
+use crate::fault::Fault;
+use crate::model::Rows;
+use crate::translate::Proposal;
+use crate::{LanguageModel, TeacherSink};
+
+/// What verification leaves to commit.
+pub(super) struct Commitment<'a> {
+    pub(super) draft: &'a Draft,
+    pub(super) proposals: &'a [Proposal],
+    pub(super) accepted: usize,
+    pub(super) last: TargetId,
+    pub(super) rows: Rows<'a>,
+}
+
+impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
+    /// Appends the accepted tokens and the one behind them; returns what was emitted and how many
+    /// n-grams were new.
+    pub(super) fn commit(
+        &mut self,
+        running: &mut Running,
+        result: Commitment<'_>,
+        mut cache: Option<&mut NgramCache>,
+        sink: &mut dyn TeacherSink,
+    ) -> Result<(Vec<TargetId>, usize), Fault> {
+        let emitted = self.cut(running, &result);
+        for (offset, &token) in emitted.iter().enumerate() {
+            sink.record(running.response.len() + offset, token, result.rows.row(offset));
+        }
+        running.response.extend_from_slice(&emitted);
+        self.roll_back_target(running, result.proposals.len())?;
+        self.context.push(&emitted)?;
+        self.roll_back_drafter(running)?;
+
+        let room = self.target.max_len().saturating_sub(self.target.len());
+        let (stop, limit) = (&self.config.stop, self.config.max_new_tokens);
+        running.finish = finish_of(running, stop, limit, room);
+        let mut inserted = 0;
+        if let Some(cache) = cache.as_deref_mut() {
+            for hit in result.proposals[..result.accepted].iter().filter(|p| p.kind == Kind::Ngram) {
+                cache.record_use(&result.draft.ids[hit.span.clone()]);
+            }
+            if self.config.learn_ngrams {
+                inserted = running.mine(&self.context, &self.pair, cache);
+            }
+        }
+        Ok((emitted, inserted))
+    }
+
+    /// The tokens that become part of the response: nothing behind a stop token or the limit.
+    fn cut(&self, running: &Running, result: &Commitment<'_>) -> Vec<TargetId> {
+        let accepted = result.proposals[..result.accepted].iter().map(|p| p.target);
+        let mut emitted: Vec<TargetId> = accepted.chain([result.last]).collect();
+        emitted.truncate(self.config.max_new_tokens - running.response.len());
+        if let Some(end) = emitted.iter().position(|token| self.config.stop.contains(token)) {
+            emitted.truncate(end + 1);
+        }
+        emitted
+    }
+
+    /// Keeps prompt and response but the last token, which becomes the pending one.
+    fn roll_back_target(&mut self, running: &mut Running, proposed: usize) -> Result<(), Fault> {
+        let kept = running.prompt_target + running.response.len() - 1;
+        // At most the forward's own positions are taken back.
+        let longest = kept.max(self.target.len());
+        debug_assert!(longest <= kept + proposed + 1);
+        self.target.truncate(kept);
+        check_len(Role::Target, self.target.len(), kept)?;
+        if let Some(&last) = running.response.last() {
+            running.pending = last;
+        }
+        Ok(())
+    }
+
+    /// Keeps the longest common prefix of what the drafter was fed and the re-tokenised context,
+    /// always leaving at least one token to feed: its logits start the next draft.
+    fn roll_back_drafter(&mut self, running: &mut Running) -> Result<(), Fault> {
+        check_len(Role::Drafter, self.drafter.len(), running.fed.len())?;
+        let ids = self.context.ids();
+        let most = ids.len().saturating_sub(1);
+        let common = running.fed.iter().zip(&ids[..most]).take_while(|(a, b)| a == b).count();
+        running.fed.truncate(common);
+        self.drafter.truncate(common);
+        check_len(Role::Drafter, self.drafter.len(), common)
+    }
+}
+
+fn check_len(role: Role, found: usize, expected: usize) -> Result<(), Fault> {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(Fault::CacheDrift {
+            role,
+            found,
+            expected,
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! N-grams out of verified text (the last step of Algorithm 1).
+
+use ngram_cache::{Insertion, NgramCache, mine};
+use vocab_align::{DraftContext, DraftId, TargetId, align_offsets};
+
+use super::{Pair, Running};
+
+/// How far the response has been mined: a byte offset common to both tokenisations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mined {
+    /// Draft tokens behind the prompt.
+    draft: usize,
+    /// Target tokens of the response.
+    target: usize,
+}
+
+impl Running {
+    /// Inserts the n-grams of text that became final; all that is left once the response has ended.
+    ///
+    /// Draft tokens inside the context's re-tokenisation window are not final yet: an n-gram taken
+    /// from there could be one that no complete text has.
+    pub(super) fn mine(
+        &mut self,
+        context: &DraftContext,
+        pair: &Pair,
+        cache: &mut NgramCache,
+    ) -> usize {
+        let draft: &[DraftId] = &context.ids()[self.prompt_draft + self.mined.draft..];
+        let target: &[TargetId] = &self.response[self.mined.target..];
+        let draft_bytes = pair.draft.byte_lengths(draft);
+        let target_bytes = pair.target.byte_lengths(target);
+        let open = if self.finish.is_some() { 0 } else { context.window().len() };
+        let final_bytes = draft_bytes.iter().sum::<usize>().saturating_sub(open);
+
+        let mut spans = align_offsets(&draft_bytes, &target_bytes);
+        let mut end = 0;
+        spans.retain(|span| {
+            end += draft_bytes[span.draft.clone()].iter().sum::<usize>();
+            end <= final_bytes
+        });
+        let inserted = mine(&spans, draft, target)
+            .filter(|&(spelling, token)| is_new(cache.insert(spelling, token)))
+            .count();
+        if let Some(last) = spans.last() {
+            self.mined.draft += last.draft.end;
+            self.mined.target += last.target.end;
+        }
+        inserted
+    }
+}
+
+fn is_new(insertion: Insertion) -> bool {
+    matches!(insertion, Insertion::New | Insertion::Evicted(_))
+}

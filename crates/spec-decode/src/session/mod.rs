@@ -1,0 +1,347 @@
+//! The loop over rounds: draft, translate, verify, commit.
+
+mod commit;
+mod mining;
+mod round;
+mod slem;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ngram_cache::NgramCache;
+use vocab_align::{Alignment, DraftContext, DraftId, TargetId, Vocabulary};
+
+use crate::error::{Role, SpecError};
+use crate::lexicon::DirectMap;
+use crate::sampling::Sampling;
+use crate::verify::{Groups, VerifyMode};
+use crate::{
+    Chance, DraftPolicy, LanguageModel, Purpose, RoundOutcome, StreamName, TeacherSink, Totals,
+};
+
+use mining::Mined;
+
+/// The two vocabularies and what connects them. The same vocabulary twice, with its identity
+/// alignment, is ordinary speculative decoding.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// V_q.
+    pub draft: Vocabulary<DraftId>,
+    /// V_p.
+    pub target: Vocabulary<TargetId>,
+    /// t <-> d.
+    pub alignment: Arc<Alignment>,
+}
+
+/// Settings of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionConfig {
+    /// How drafts are masked, translated and judged.
+    pub mode: VerifyMode,
+    /// Temperature of both models.
+    pub sampling: Sampling,
+    /// Most tokens of a response; surplus of the last round is cut.
+    pub max_new_tokens: usize,
+    /// Tokens that end a response (end of text, end of turn); the one that does is kept in it.
+    pub stop: BTreeSet<TargetId>,
+    /// Whether n-grams of verified text enter the cache: in each round those of text whose draft
+    /// tokens are final, the rest when the response ends.
+    pub learn_ngrams: bool,
+    /// Whether proposals behind the first rejected one are scored as well (a softmax each), as
+    /// training an acceptance head wants.
+    pub score_unjudged: bool,
+}
+
+impl SessionConfig {
+    /// Greedy decoding in a mode, without stop tokens, learning n-grams.
+    pub fn new(mode: VerifyMode, max_new_tokens: usize) -> Self {
+        Self {
+            mode,
+            sampling: Sampling::GREEDY,
+            max_new_tokens,
+            stop: BTreeSet::new(),
+            learn_ngrams: true,
+            score_unjudged: false,
+        }
+    }
+}
+
+/// Why a response ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Finish {
+    /// The target emitted this stop token.
+    Stop(TargetId),
+    /// The token limit is reached.
+    MaxNewTokens,
+    /// The target's KV cache is full.
+    ContextFull,
+}
+
+/// One prompt in both vocabularies, special tokens included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prompt<'a> {
+    /// For the drafter.
+    pub draft: &'a [DraftId],
+    /// For the target.
+    pub target: &'a [TargetId],
+}
+
+/// Seconds of reading a prompt, apart from all rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prefill {
+    /// Drafter.
+    pub draft: f64,
+    /// Target.
+    pub target: f64,
+}
+
+/// A finished response.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generation {
+    /// Its tokens, a final stop token included.
+    pub tokens: Vec<TargetId>,
+    /// Why it ended.
+    pub finish: Finish,
+    /// Seconds before the first round.
+    pub prefill: Prefill,
+    /// All rounds.
+    pub rounds: Vec<RoundOutcome>,
+    /// Their sums.
+    pub totals: Totals,
+}
+
+/// A drafter and a target at work on one response after the other.
+///
+/// # Invariants, between rounds
+/// - The target's cache holds prompt and response but the last token, which the next round feeds
+///   together with the proposals: one forward of m + 1 positions a round.
+/// - The drafter's cache holds a prefix of the draft context (prompt and response in draft
+///   tokens), at least one token short of it: k forwards draft k tokens, the first reads
+///   everything pending.
+#[derive(Debug)]
+pub struct Session<D, T> {
+    drafter: D,
+    target: T,
+    pair: Pair,
+    config: SessionConfig,
+    direct: DirectMap,
+    /// What mode `slem` may draft: every token with bytes, and the stop tokens.
+    spellable: Vec<u32>,
+    context: DraftContext,
+    groups: CachedGroups,
+    running: Option<Running>,
+}
+
+/// Group ownership, rebuilt when the cache has changed.
+#[derive(Debug, Default)]
+struct CachedGroups {
+    generation: Option<(usize, u64)>,
+    groups: Groups,
+}
+
+/// The response in progress.
+struct Running {
+    prompt_draft: usize,
+    prompt_target: usize,
+    response: Vec<TargetId>,
+    /// The last token, not yet in the target's cache.
+    pending: TargetId,
+    /// The tokens in the drafter's cache.
+    fed: Vec<DraftId>,
+    round: usize,
+    finish: Option<Finish>,
+    mined: Mined,
+    draft_dice: Box<dyn Chance + Send>,
+    verify_dice: Box<dyn Chance + Send>,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running")
+            .field("round", &self.round)
+            .field("response", &self.response)
+            .field("finish", &self.finish)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
+    /// Brings models, vocabularies and settings together.
+    ///
+    /// # Errors
+    /// [`SpecError::Align`] where the vocabularies and the alignment do not belong together or the
+    /// drafter cannot spell every byte.
+    pub fn new(drafter: D, target: T, pair: Pair, config: SessionConfig) -> Result<Self, SpecError> {
+        let context = DraftContext::new(
+            pair.draft.clone(),
+            pair.target.clone(),
+            Arc::clone(&pair.alignment),
+        )
+        .map_err(|source| SpecError::Align { round: 0, source })?;
+        let direct = DirectMap::new(&pair.alignment, drafter.vocab_size(), target.vocab_size());
+        let spellable = slem::spellable(&pair, &direct, &config.stop, drafter.vocab_size());
+        Ok(Self {
+            drafter,
+            target,
+            pair,
+            config,
+            direct,
+            spellable,
+            context,
+            groups: CachedGroups::default(),
+            running: None,
+        })
+    }
+
+    /// Begins a response: both models read the prompt but its last token. Random streams are named
+    /// by `name`; at temperature 0 they are not touched.
+    ///
+    /// # Errors
+    /// [`SpecError::EmptyPrompt`], [`SpecError::PromptTooLong`] or a failing model.
+    pub fn start(&mut self, prompt: Prompt<'_>, name: StreamName) -> Result<Prefill, SpecError> {
+        self.start_with(
+            prompt,
+            Box::new(name.dice(Purpose::Draft)),
+            Box::new(name.dice(Purpose::Verify)),
+        )
+    }
+
+    /// As [`start`](Self::start) with the randomness of drafting and verification given.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(
+        &mut self,
+        prompt: Prompt<'_>,
+        draft_dice: Box<dyn Chance + Send>,
+        verify_dice: Box<dyn Chance + Send>,
+    ) -> Result<Prefill, SpecError> {
+        self.running = None;
+        self.groups = CachedGroups::default();
+        let clock = Instant::now();
+        read_prompt(&mut self.drafter, Role::Drafter, prompt.draft)?;
+        let draft = clock.elapsed().as_secs_f64();
+        let clock = Instant::now();
+        let pending = read_prompt(&mut self.target, Role::Target, prompt.target)?;
+        let target = clock.elapsed().as_secs_f64();
+        self.context.start(prompt.draft);
+        self.running = Some(Running {
+            prompt_draft: prompt.draft.len(),
+            prompt_target: prompt.target.len(),
+            response: Vec::new(),
+            pending,
+            fed: prompt.draft[..prompt.draft.len() - 1].to_vec(),
+            round: 0,
+            finish: (self.config.max_new_tokens == 0).then_some(Finish::MaxNewTokens),
+            mined: Mined::default(),
+            draft_dice,
+            verify_dice,
+        });
+        Ok(Prefill { draft, target })
+    }
+
+    /// Runs rounds until the response ends.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start) and [`round`](Self::round).
+    pub fn generate(
+        &mut self,
+        prompt: Prompt<'_>,
+        name: StreamName,
+        mut cache: Option<&mut NgramCache>,
+        policy: &mut dyn DraftPolicy,
+        sink: &mut dyn TeacherSink,
+    ) -> Result<Generation, SpecError> {
+        let prefill = self.start(prompt, name)?;
+        let (mut rounds, mut totals) = (Vec::new(), Totals::default());
+        let finish = loop {
+            if let Some(finish) = self.finished() {
+                break finish;
+            }
+            let outcome = self.round(cache.as_deref_mut(), policy, sink)?;
+            totals.add(&outcome);
+            rounds.push(outcome);
+        };
+        Ok(Generation {
+            tokens: self.response().to_vec(),
+            finish,
+            prefill,
+            rounds,
+            totals,
+        })
+    }
+
+    /// Why the response ended; `None` while it has not.
+    pub fn finished(&self) -> Option<Finish> {
+        self.running.as_ref()?.finish
+    }
+
+    /// The tokens of the response so far.
+    pub fn response(&self) -> &[TargetId] {
+        self.running.as_ref().map_or(&[], |running| &running.response)
+    }
+
+    /// Prompt and response in draft tokens.
+    pub fn draft_context(&self) -> &[DraftId] {
+        self.context.ids()
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &SessionConfig {
+        &self.config
+    }
+
+    /// The canonical direct mapping in use.
+    pub fn direct(&self) -> &DirectMap {
+        &self.direct
+    }
+
+    /// The drafter.
+    pub fn drafter(&self) -> &D {
+        &self.drafter
+    }
+
+    /// The target.
+    pub fn target(&self) -> &T {
+        &self.target
+    }
+
+    /// The drafter, to update its weights. Ends the response in progress, since its KV cache would
+    /// no longer match.
+    pub fn drafter_mut(&mut self) -> &mut D {
+        self.running = None;
+        &mut self.drafter
+    }
+
+    /// Gives the models back.
+    pub fn into_models(self) -> (D, T) {
+        (self.drafter, self.target)
+    }
+}
+
+/// Feeds all tokens but the last one to an emptied model and returns that last one.
+pub(crate) fn read_prompt<I: vocab_align::TokenId, M: LanguageModel<I>>(
+    model: &mut M,
+    role: Role,
+    prompt: &[I],
+) -> Result<I, SpecError> {
+    let Some((&last, rest)) = prompt.split_last() else {
+        return Err(SpecError::EmptyPrompt(role));
+    };
+    if prompt.len() > model.max_len() {
+        return Err(SpecError::PromptTooLong {
+            role,
+            tokens: prompt.len(),
+            max_len: model.max_len(),
+        });
+    }
+    model.truncate(0);
+    if !rest.is_empty() {
+        model
+            .prefill(rest)
+            .map_err(|source| SpecError::Prefill { role, source })?;
+    }
+    Ok(last)
+}

@@ -1,0 +1,101 @@
+//! Byte-level tokenizers small enough to reason about.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use vocab_align::{AlignError, Alignment, MappingMode, TokenId, Vocabulary};
+
+use crate::Pair;
+
+/// A byte-level BPE: ids 0..=255 are the bytes, then the merged tokens in order, then one special
+/// token that ends a turn.
+#[derive(Clone, Copy, Debug)]
+pub struct ToyVocab<'a> {
+    /// Merges as (left, right); each adds the token `left + right`, ASCII letters only.
+    pub merges: &'a [(&'a str, &'a str)],
+}
+
+impl ToyVocab<'_> {
+    /// Id of the special token.
+    pub fn end_of_turn(&self) -> u32 {
+        256 + self.merges.len() as u32
+    }
+
+    /// Id of the token that spells `text`.
+    pub fn id(&self, text: &str) -> Option<u32> {
+        if let [byte] = text.as_bytes() {
+            return Some(u32::from(*byte));
+        }
+        let merged = self.merges.iter().position(|(left, right)| {
+            text.strip_prefix(left).is_some_and(|rest| rest == *right)
+        });
+        merged.map(|index| 256 + index as u32)
+    }
+
+    /// Number of ids.
+    pub fn len(&self) -> usize {
+        257 + self.merges.len()
+    }
+
+    /// Never: bytes are always there.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The vocabulary, loaded from its `tokenizer.json`.
+    ///
+    /// # Errors
+    /// Merges that are no valid BPE.
+    pub fn load<I: TokenId>(&self) -> Result<Vocabulary<I>, AlignError> {
+        Vocabulary::from_json(self.json(), "toy tokenizer")
+    }
+
+    fn json(&self) -> String {
+        let mut vocab = String::new();
+        for byte in 0..=255u8 {
+            let separator = if byte == 0 { "" } else { "," };
+            let token = byte_char(byte);
+            let escape = if matches!(token, '"' | '\\') { "\\" } else { "" };
+            let _ = write!(vocab, "{separator}\"{escape}{token}\":{byte}");
+        }
+        let mut merges = Vec::new();
+        for (index, (left, right)) in self.merges.iter().enumerate() {
+            let _ = write!(vocab, ",\"{left}{right}\":{}", 256 + index);
+            merges.push(format!("[\"{left}\",\"{right}\"]"));
+        }
+        format!(
+            "{{\"added_tokens\":[{{\"id\":{},\"content\":\"<|im_end|>\",\"special\":true,\
+             \"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false}}],\
+             \"pre_tokenizer\":{{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\
+             \"trim_offsets\":true,\"use_regex\":true}},\
+             \"model\":{{\"type\":\"BPE\",\"vocab\":{{{vocab}}},\"merges\":[{}]}}}}",
+            self.end_of_turn(),
+            merges.join(","),
+        )
+    }
+}
+
+/// The printable character that stands for a byte in byte-level vocabularies.
+fn byte_char(byte: u8) -> char {
+    let code = match byte {
+        0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => u32::from(byte),
+        0x00..=0x20 => 0x100 + u32::from(byte),
+        0x7F..=0xA0 => 0x121 + u32::from(byte) - 0x7F,
+        0xAD => 0x143,
+    };
+    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+/// Both vocabularies and their byte alignment.
+///
+/// # Errors
+/// As [`ToyVocab::load`].
+pub fn toy_pair(draft: &ToyVocab<'_>, target: &ToyVocab<'_>) -> Result<Pair, AlignError> {
+    let (draft, target) = (draft.load()?, target.load()?);
+    let alignment = Arc::new(Alignment::build(&draft, &target, MappingMode::Bytes));
+    Ok(Pair {
+        draft,
+        target,
+        alignment,
+    })
+}

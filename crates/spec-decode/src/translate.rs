@@ -1,0 +1,17 @@
+//! From drafted tokens to proposed target tokens: Algorithm 1's translation, Eq. 1.
+
+use ngram_cache::{Translated, translate_with};
+use vocab_align::DraftId;
+
+use crate::lexicon::Lexicon;
+
+/// A target token put to the target, and the drafted tokens it stands for.
+pub type Proposal = Translated;
+
+/// Greedy longest match from left to right; ends at the first token that starts nothing.
+///
+/// Spans are adjacent and start at 0. A trailing path without a token of its own is left out.
+pub fn translate(draft: &[DraftId], lexicon: &Lexicon<'_>) -> Vec<Proposal> {
+    let direct = lexicon.direct();
+    translate_with(draft, |token| direct.target_of(token), lexicon.cache())
+}

@@ -1,0 +1,33 @@
+//! String-level exact matching: the target samples as it would anyway, and a proposal stands while
+//! it happens to be that sample. Needs no proposal law, so any proposal whatsoever is admissible.
+
+use vocab_align::{TargetId, TokenId};
+
+use super::{Evidence, Origin, Score, Verdict};
+use crate::Chance;
+use crate::error::LawError;
+
+pub(super) fn verify(
+    evidence: &Evidence<'_>,
+    dice: &mut dyn Chance,
+) -> Result<Verdict, LawError> {
+    let mut law = Vec::new();
+    let mut scores = Vec::with_capacity(evidence.proposals.len());
+    for (index, proposal) in evidence.proposals.iter().enumerate() {
+        evidence.sampling.law(evidence.rows.row(index), &mut law)?;
+        scores.push(Score {
+            target: law[proposal.target.index()],
+            proposal: 1.0,
+        });
+        let sampled = TargetId::new(dice.pick(&law)? as u32);
+        if sampled != proposal.target {
+            return Ok(Verdict {
+                accepted: index,
+                last: sampled,
+                origin: Origin::Residual,
+                scores,
+            });
+        }
+    }
+    evidence.all_accepted(scores, dice)
+}

@@ -1,0 +1,231 @@
+//! The target's half of a round: which proposals stand, and the one token that follows them.
+//!
+//! Every mode fills the same [`Verdict`]. Temperature 0 has its own path shared by all modes: a
+//! proposal stands while it is the target's argmax.
+
+mod exact;
+mod greedy;
+mod groups;
+mod matching;
+mod tokenwise;
+
+use std::fmt;
+use std::str::FromStr;
+
+use vocab_align::{TargetId, TokenId};
+
+use crate::Chance;
+use crate::draft::Draft;
+use crate::error::LawError;
+use crate::lexicon::Lexicon;
+use crate::model::Rows;
+use crate::residual::path_probability;
+use crate::sampling::{Sampling, argmax};
+use crate::translate::Proposal;
+
+pub use groups::Groups;
+
+/// The rule by which proposals are drafted and judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum VerifyMode {
+    /// Eq. 1-2 of the paper. Reproduces its tables; at temperatures well above 0 the output only
+    /// approximates the target's law once n-grams are merged.
+    Paper,
+    /// Direct mapping only (the paper's SpD_DM): the target's law exactly.
+    Tli,
+    /// Direct tokens and n-grams by the group rule with branch coupling: the target's law exactly.
+    #[default]
+    Exact,
+    /// Unmasked drafts, re-tokenised as text; the target samples and compares: exact as well.
+    Slem,
+}
+
+impl VerifyMode {
+    /// All modes.
+    pub const ALL: [Self; 4] = [Self::Paper, Self::Tli, Self::Exact, Self::Slem];
+
+    /// Name in configurations and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Tli => "tli",
+            Self::Exact => "exact",
+            Self::Slem => "slem",
+        }
+    }
+
+    /// Whether drafting and translation consult the n-gram cache.
+    pub fn uses_cache(self) -> bool {
+        matches!(self, Self::Paper | Self::Exact)
+    }
+}
+
+impl fmt::Display for VerifyMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no verification mode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown verification mode `{0}` (one of paper, tli, exact, slem)")]
+pub struct UnknownMode(pub String);
+
+impl FromStr for VerifyMode {
+    type Err = UnknownMode;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL.into_iter().find(|mode| mode.name() == name);
+        known.ok_or_else(|| UnknownMode(name.to_owned()))
+    }
+}
+
+/// What verification looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// The drafted tokens and their laws.
+    pub draft: &'a Draft,
+    /// Their translation, m proposals.
+    pub proposals: &'a [Proposal],
+    /// The target's logits: row i decides proposal i, row m the free token.
+    pub rows: Rows<'a>,
+    /// What the draft was masked and translated by.
+    pub lexicon: Lexicon<'a>,
+    /// Group ownership of the lexicon; only [`VerifyMode::Exact`] above temperature 0 reads it.
+    pub groups: &'a Groups,
+    /// Temperature of both models.
+    pub sampling: Sampling,
+}
+
+/// How the last token of a round came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Origin {
+    /// Every proposal stood; this token is free, drawn from p.
+    Bonus,
+    /// A proposal was rejected; drawn from the residual distribution (argmax at temperature 0).
+    Residual,
+    /// The proposal's group stood, but another token of it was drawn (group rule only).
+    Group,
+}
+
+/// Target and proposal probability of one proposed token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// p: the target's probability, given the proposals before it (0 or 1 at temperature 0).
+    pub target: f64,
+    /// q': the probability with which it was proposed (Eq. 1-2). 1 at temperature 0 and in mode
+    /// `slem`, where the chance of acceptance is p itself.
+    pub proposal: f64,
+}
+
+impl Score {
+    /// min(1, p / q'): the chance of acceptance by the token-wise rule.
+    pub fn acceptance(self) -> f64 {
+        (self.target / self.proposal).min(1.0)
+    }
+}
+
+/// The outcome of verification.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// How many leading proposals stand.
+    pub accepted: usize,
+    /// The token behind them.
+    pub last: TargetId,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Scores of the judged proposals: the accepted ones and the one that failed, if any.
+    pub scores: Vec<Score>,
+}
+
+/// Judges the proposals of one round.
+///
+/// # Errors
+/// [`LawError`] for impossible logits or probabilities; nothing is patched.
+pub fn verify(
+    mode: VerifyMode,
+    evidence: &Evidence<'_>,
+    dice: &mut dyn Chance,
+) -> Result<Verdict, LawError> {
+    evidence.check()?;
+    if evidence.sampling.is_greedy() {
+        return greedy::verify(evidence);
+    }
+    match mode {
+        VerifyMode::Paper | VerifyMode::Tli => tokenwise::verify(evidence, dice),
+        VerifyMode::Exact => exact::verify(evidence, dice),
+        VerifyMode::Slem => matching::verify(evidence, dice),
+    }
+}
+
+impl Evidence<'_> {
+    fn check(&self) -> Result<(), LawError> {
+        let (vocab, positions) = (self.rows.vocab(), self.proposals.len() + 1);
+        if self.rows.positions() != positions {
+            return Err(LawError::RowShape {
+                found: self.rows.positions() * vocab,
+                positions,
+                vocab,
+            });
+        }
+        let outside = self.proposals.iter().find(|p| p.target.index() >= vocab);
+        outside.map_or(Ok(()), |proposal| {
+            Err(LawError::OutOfVocabulary {
+                token: proposal.target.get(),
+                vocab,
+            })
+        })
+    }
+
+    /// The free token behind all proposals, all of which stood.
+    fn all_accepted(
+        &self,
+        scores: Vec<Score>,
+        dice: &mut dyn Chance,
+    ) -> Result<Verdict, LawError> {
+        let accepted = self.proposals.len();
+        let free = self.sampling.draw(self.rows.row(accepted), dice)?;
+        Ok(Verdict {
+            accepted,
+            last: TargetId::new(free as u32),
+            origin: Origin::Bonus,
+            scores,
+        })
+    }
+}
+
+/// Scores of the proposals behind the judged ones, each given all proposals before it.
+///
+/// Costs a softmax per proposal; labels for an acceptance predictor need it, decoding does not.
+///
+/// # Errors
+/// [`LawError`] for impossible logits or probabilities.
+pub fn unjudged_scores(
+    mode: VerifyMode,
+    evidence: &Evidence<'_>,
+    judged: usize,
+) -> Result<Vec<Score>, LawError> {
+    let score = |index: usize| {
+        let proposal = &evidence.proposals[index];
+        let row = evidence.rows.row(index);
+        if evidence.sampling.is_greedy() {
+            let stands = argmax(row)? == proposal.target.index();
+            return Ok(Score {
+                target: f64::from(u8::from(stands)),
+                proposal: 1.0,
+            });
+        }
+        let mut law = Vec::new();
+        evidence.sampling.law(row, &mut law)?;
+        Ok(Score {
+            target: law[proposal.target.index()],
+            proposal: match mode {
+                VerifyMode::Slem => 1.0,
+                _ => path_probability(evidence.draft, proposal)?,
+            },
+        })
+    };
+    (judged..evidence.proposals.len()).map(score).collect()
+}

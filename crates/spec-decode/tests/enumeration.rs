@@ -1,0 +1,178 @@
+//! The exact output law of each mode: every draft, every accept test, every sample, in f64.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::*;
+use ngram_cache::{CacheConfig, NgramCache};
+use proptest::prelude::*;
+use spec_decode::testkit::{FakeModel, hashed_rows, law_of};
+use spec_decode::{ConstantLength, NoSink, Pair, Sampling, SessionConfig, VerifyMode};
+use vocab_align::{DraftId, TargetId};
+
+type Law = BTreeMap<Vec<TargetId>, f64>;
+
+/// The law of the next `len` tokens when the target decodes alone, behind `prefix`.
+fn extend(
+    target: &FakeModel<TargetId>,
+    sampling: Sampling,
+    prefix: &[TargetId],
+    mass: f64,
+    len: usize,
+    law: &mut Law,
+) {
+    if prefix.len() >= len {
+        *law.entry(prefix[..len].to_vec()).or_default() += mass;
+        return;
+    }
+    let context = [PROMPT.target, prefix].concat();
+    let mut next = Vec::new();
+    sampling.law(&target.row(&context), &mut next).expect("a law");
+    for (token, p) in next.iter().enumerate().filter(|&(_, &p)| p > 0.0) {
+        let longer = [prefix, &[TargetId(token as u32)]].concat();
+        extend(target, sampling, &longer, mass * p, len, law);
+    }
+}
+
+/// Largest deviation between the law of `len` tokens after `rounds` rounds (plain decoding where
+/// they fall short) and the target's own.
+fn deviation(
+    models: (FakeModel<DraftId>, FakeModel<TargetId>),
+    pair: Pair,
+    cache: &NgramCache,
+    config: SessionConfig,
+    k: usize,
+    rounds: usize,
+) -> f64 {
+    let (target, sampling) = (models.1.clone(), config.sampling);
+    let len = config.max_new_tokens;
+    let mut session = session(models, pair, config);
+    let mut cache = cache.clone();
+    let outcomes = law_of(|oracle| {
+        let dice = || Box::new(oracle.clone());
+        session.start_with(PROMPT, dice(), dice()).expect("a prompt");
+        for _ in 0..rounds {
+            if session.finished().is_none() {
+                session
+                    .round(Some(&mut cache), &mut ConstantLength(k), &mut NoSink)
+                    .expect("a round");
+            }
+        }
+        session.response().to_vec()
+    });
+    let (mut found, mut expected) = (Law::new(), Law::new());
+    for (response, mass) in &outcomes {
+        extend(&target, sampling, response, *mass, len, &mut found);
+    }
+    extend(&target, sampling, &[], 1.0, len, &mut expected);
+    let total: f64 = found.values().sum();
+    assert!((total - 1.0).abs() < 1e-12, "the law sums to {total}");
+    let at = |law: &Law, key: &Vec<TargetId>| law.get(key).copied().unwrap_or(0.0);
+    found
+        .keys()
+        .chain(expected.keys())
+        .map(|key| (at(&found, key) - at(&expected, key)).abs())
+        .fold(0.0, f64::max)
+}
+
+fn one_round(mode: VerifyMode, seed: u64, temperature: f64, cache: &NgramCache) -> f64 {
+    let config = config(mode, temperature, 2);
+    deviation(hashed_models(seed, 2.0), pair(), cache, config, 3, 1)
+}
+
+#[test]
+fn exact_modes_give_the_target_law_and_the_papers_does_not() {
+    let cache = true_cache();
+    let mut worst_paper = 0.0_f64;
+    for seed in 0..4 {
+        for temperature in [0.3, 1.0] {
+            for mode in [VerifyMode::Tli, VerifyMode::Exact] {
+                let off = one_round(mode, seed, temperature, &cache);
+                assert!(off < 1e-12, "{mode}, seed {seed}, T {temperature}: {off:e}");
+            }
+        }
+        worst_paper = worst_paper.max(one_round(VerifyMode::Paper, seed, 1.0, &cache));
+    }
+    assert!(worst_paper > 0.02, "the test has no power: {worst_paper:e}");
+}
+
+#[test]
+fn the_papers_rule_approaches_the_target_law_at_low_temperature() {
+    let cache = true_cache();
+    for seed in 0..4 {
+        let warm = one_round(VerifyMode::Paper, seed, 1.0, &cache);
+        let cold = one_round(VerifyMode::Paper, seed, 0.01, &cache);
+        assert!(cold < 1e-6 && cold < warm, "seed {seed}: {warm:e} at T = 1, {cold:e} at 0.01");
+    }
+}
+
+#[test]
+fn without_ngrams_the_papers_rule_is_exact() {
+    let empty = NgramCache::new(CacheConfig::default());
+    for seed in 0..3 {
+        let off = one_round(VerifyMode::Paper, seed, 1.0, &empty);
+        assert!(off < 1e-12, "seed {seed}: {off:e}");
+    }
+}
+
+#[test]
+fn matching_retokenised_text_gives_the_target_law() {
+    let empty = NgramCache::new(CacheConfig::default());
+    for seed in 0..3 {
+        let off = one_round(VerifyMode::Slem, seed, 1.0, &empty);
+        assert!(off < 1e-12, "seed {seed}: {off:e}");
+    }
+}
+
+#[test]
+fn one_shared_vocabulary_is_ordinary_speculative_sampling() {
+    let empty = NgramCache::new(CacheConfig::default());
+    for mode in [VerifyMode::Tli, VerifyMode::Paper, VerifyMode::Exact] {
+        for seed in 0..2 {
+            let (drafter, _) = hashed_models(seed, 2.0);
+            let rows = hashed_rows::<TargetId>(seed + 100, DRAFT.len(), draft_active(), 2.0);
+            let target = FakeModel::new(DRAFT.len(), rows);
+            let config = config(mode, 0.7, 3);
+            let off = deviation((drafter, target), same_pair(), &empty, config, 3, 1);
+            assert!(off < 1e-12, "{mode}, seed {seed}: {off:e}");
+        }
+    }
+}
+
+#[test]
+fn the_law_survives_the_seam_between_rounds() {
+    // The second round starts from rolled back caches and a re-tokenised context.
+    for mode in [VerifyMode::Tli, VerifyMode::Exact] {
+        let off = deviation(hashed_models(5, 2.0), pair(), &true_cache(), config(mode, 0.8, 3), 2, 2);
+        assert!(off < 1e-12, "{mode}: {off:e}");
+    }
+}
+
+/// Any cache at all: junk spellings, several for one token, tokens with a direct mapping.
+fn arbitrary_cache() -> impl Strategy<Value = NgramCache> {
+    let spelling = prop::collection::vec(prop::sample::select(draft_active()), 2..5);
+    let entry = (spelling, prop::sample::select(target_active()));
+    prop::collection::vec(entry, 0..10).prop_map(|entries| {
+        let mut cache = NgramCache::new(CacheConfig::default());
+        for (spelling, target) in entries {
+            let spelling: Vec<DraftId> = spelling.into_iter().map(DraftId).collect();
+            cache.insert(&spelling, TargetId(target));
+        }
+        cache
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn the_group_rule_is_exact_whatever_the_cache_holds(
+        seed in any::<u64>(),
+        cache in arbitrary_cache(),
+        temperature in prop::sample::select(vec![0.2, 0.5, 1.0, 2.0]),
+    ) {
+        let off = one_round(VerifyMode::Exact, seed, temperature, &cache);
+        prop_assert!(off < 1e-12, "{off:e}");
+    }
+}

@@ -1,0 +1,108 @@
+//! At temperature 0 speculation must give plain greedy decoding, token for token.
+
+mod common;
+
+use common::*;
+use ngram_cache::{CacheConfig, Eviction, NgramCache};
+use proptest::prelude::*;
+use spec_decode::{
+    ConstantLength, DraftPolicy, DraftStep, NoSink, PlainConfig, Sampling, SessionConfig,
+    StreamName, Totals, VerifyMode, decode_plain,
+};
+
+/// Changes its mind in every round and stops in the middle of drafts.
+struct Erratic {
+    lengths: Vec<usize>,
+    rounds: usize,
+}
+
+impl DraftPolicy for Erratic {
+    fn next_len(&mut self) -> usize {
+        self.rounds += 1;
+        self.lengths[self.rounds % self.lengths.len()]
+    }
+
+    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        step.token.0 % 5 == 3
+    }
+}
+
+fn plain(seed: u64, max_new_tokens: usize) -> Vec<vocab_align::TargetId> {
+    let (_, mut target) = text_models(seed, &pair(), 0.0);
+    let config = PlainConfig {
+        sampling: Sampling::GREEDY,
+        max_new_tokens,
+        stop: stop(),
+    };
+    let name = StreamName::new(0, 0);
+    decode_plain(&mut target, PROMPT.target, &config, name, &mut NoSink).expect("decodes").tokens
+}
+
+fn cache(kind: u8) -> Option<NgramCache> {
+    match kind {
+        0 => None,
+        1 => Some(true_cache()),
+        2 => Some(NgramCache::new(CacheConfig::default())),
+        _ => Some(NgramCache::new(CacheConfig {
+            eviction: Eviction::Lru,
+            max_entries: Some(3),
+        })),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn speculation_equals_plain_decoding(
+        seed in any::<u64>(),
+        disagreement in prop::sample::select(vec![0.0_f32, 0.5, 2.0, 10.0]),
+        kind in 0u8..4,
+        lengths in prop::collection::vec(0usize..7, 1..4),
+        mode in prop::sample::select(VerifyMode::ALL.to_vec()),
+        learn_ngrams in any::<bool>(),
+        max_new_tokens in 0usize..40,
+    ) {
+        let config = SessionConfig {
+            stop: stop(),
+            learn_ngrams,
+            ..SessionConfig::new(mode, max_new_tokens)
+        };
+        let pair = pair();
+        let mut session = session(text_models(seed, &pair, disagreement), pair, config);
+        let mut cache = cache(kind);
+        let mut policy = Erratic { lengths, rounds: 0 };
+        let expected = plain(seed, max_new_tokens);
+        // Twice: the second response meets whatever the first one taught the cache.
+        for prompt in 0..2 {
+            let name = StreamName::new(seed, prompt);
+            let found = session
+                .generate(PROMPT, name, cache.as_mut(), &mut policy, &mut NoSink)
+                .expect("generates");
+            prop_assert_eq!(&found.tokens, &expected);
+        }
+    }
+}
+
+#[test]
+fn a_drafter_that_agrees_is_mostly_accepted_and_ngrams_help() {
+    let totals = |mode: VerifyMode| {
+        let mut totals = Totals::default();
+        for seed in 0..60 {
+            let config = SessionConfig::new(mode, 40);
+            let pair = pair();
+            let mut session = session(text_models(seed, &pair, 0.3), pair, config);
+            let mut cache = true_cache();
+            let name = StreamName::new(seed, 0);
+            let mut k = ConstantLength(4);
+            let found = session.generate(PROMPT, name, Some(&mut cache), &mut k, &mut NoSink);
+            totals.merge(&found.expect("generates").totals);
+        }
+        totals
+    };
+    let (tli, paper) = (totals(VerifyMode::Tli), totals(VerifyMode::Paper));
+    assert_eq!(tli.ngrams_proposed, 0);
+    assert!(paper.ngram_hits() > 0.1, "{paper:?}");
+    assert!(paper.acceptance_rate() > tli.acceptance_rate(), "{paper:?}\n{tli:?}");
+    assert!(paper.block_efficiency() > 1.2 && paper.block_efficiency() <= 5.0, "{paper:?}");
+}

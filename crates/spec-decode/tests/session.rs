@@ -1,0 +1,358 @@
+//! Bookkeeping: KV caches, limits, teacher signal, n-gram learning, determinism, errors.
+
+mod common;
+
+use common::*;
+use ngram_cache::{CacheConfig, NgramCache};
+use proptest::prelude::*;
+use spec_decode::testkit::{FakeModel, RowFn};
+use spec_decode::{
+    ConstantLength, DraftPolicy, Finish, Generation, LanguageModel, LawError, NoSink, PlainConfig,
+    Prompt, Role, RoundOutcome, Sampling, SessionConfig, SpecError, StreamName, TeacherSink,
+    VerifyMode, argmax, decode_plain,
+};
+use std::sync::Arc;
+use vocab_align::{DraftId, TargetId};
+
+fn generate(seed: u64, config: SessionConfig, k: usize, cache: &mut NgramCache) -> Generation {
+    let pair = pair();
+    let mut session = session(text_models(seed, &pair, 0.5), pair, config);
+    let name = StreamName::new(seed, 0);
+    let policy = &mut ConstantLength(k);
+    session.generate(PROMPT, name, Some(cache), policy, &mut NoSink).expect("generates")
+}
+
+fn without_clocks(mut rounds: Vec<RoundOutcome>) -> Vec<RoundOutcome> {
+    rounds.iter_mut().for_each(|round| round.timings = Default::default());
+    rounds
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn caches_never_drift(
+        seed in any::<u64>(),
+        mode in prop::sample::select(VerifyMode::ALL.to_vec()),
+        temperature in prop::sample::select(vec![0.0, 0.5, 1.5]),
+        k in 0usize..6,
+    ) {
+        let pair = pair();
+        let config = SessionConfig {
+            learn_ngrams: true,
+            score_unjudged: true,
+            stop: stop(),
+            ..config(mode, temperature, 30)
+        };
+        let mut session = session(text_models(seed, &pair, 0.5), pair.clone(), config);
+        let mut cache = true_cache();
+        session.start(PROMPT, StreamName::new(seed, 1)).expect("starts");
+        while session.finished().is_none() {
+            let (drafts, targets) =
+                (session.drafter().forwards.len(), session.target().forwards.len());
+            let outcome = session
+                .round(Some(&mut cache), &mut ConstantLength(k), &mut NoSink)
+                .expect("a round");
+
+            // One target forward of m + 1 positions, one drafter forward per drafted token.
+            let m = outcome.proposed();
+            prop_assert_eq!(&session.target().forwards[targets..], &[m + 1]);
+            prop_assert_eq!(session.drafter().forwards.len() - drafts, outcome.draft.len());
+            prop_assert!(outcome.draft.len() <= k + 2);
+            prop_assert!((1..=m + 1).contains(&outcome.emitted.len()));
+            prop_assert!(outcome.accepted <= m);
+            prop_assert_eq!(outcome.scores.len(), m);
+            prop_assert!(outcome.scores.iter().all(|s| s.proposal > 0.0 && s.target <= 1.0));
+
+            // The target holds everything but the last token, the drafter a true prefix.
+            let text = [PROMPT.target, session.response()].concat();
+            prop_assert_eq!(session.target().ids(), &text[..text.len() - 1]);
+            let context = session.draft_context();
+            let fed = session.drafter().ids();
+            prop_assert!(fed.len() < context.len());
+            prop_assert_eq!(fed, &context[..fed.len()]);
+            prop_assert_eq!(pair.draft.decode_bytes(context), pair.target.decode_bytes(&text));
+        }
+    }
+
+    #[test]
+    fn a_lower_limit_gives_a_prefix(
+        seed in any::<u64>(),
+        temperature in prop::sample::select(vec![0.0, 1.0]),
+        short in 0usize..20,
+    ) {
+        for mode in VerifyMode::ALL {
+            let long = generate(seed, config(mode, temperature, 20), 3, &mut true_cache());
+            let cut = generate(seed, config(mode, temperature, short), 3, &mut true_cache());
+            prop_assert_eq!(&cut.tokens[..], &long.tokens[..short.min(long.tokens.len())]);
+            prop_assert_eq!(cut.totals.emitted, cut.tokens.len());
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_everything(
+        seed in any::<u64>(),
+        mode in prop::sample::select(VerifyMode::ALL.to_vec()),
+    ) {
+        let settings = || SessionConfig { learn_ngrams: true, ..config(mode, 1.0, 20) };
+        let (mut first, mut second) = (true_cache(), true_cache());
+        let one = generate(seed, settings(), 4, &mut first);
+        let two = generate(seed, settings(), 4, &mut second);
+        prop_assert_eq!(one.tokens, two.tokens);
+        prop_assert_eq!(without_clocks(one.rounds), without_clocks(two.rounds));
+        let entries = |cache: &NgramCache| cache.entries().collect::<Vec<_>>();
+        prop_assert_eq!(entries(&first), entries(&second));
+    }
+}
+
+/// Keeps everything.
+#[derive(Default)]
+struct Recorder(Vec<(usize, TargetId, Vec<f32>)>);
+
+impl TeacherSink for Recorder {
+    fn record(&mut self, index: usize, token: TargetId, logits: &[f32]) {
+        self.0.push((index, token, logits.to_vec()));
+    }
+}
+
+#[test]
+fn the_teacher_rows_are_those_of_plain_decoding() {
+    for mode in VerifyMode::ALL {
+        for (seed, temperature) in [(1, 0.0), (2, 0.0), (3, 1.0), (4, 1.0)] {
+            let pair = pair();
+            let models = text_models(seed, &pair, 0.3);
+            let target = models.1.clone();
+            let mut session = session(models, pair, config(mode, temperature, 25));
+            let mut recorder = Recorder::default();
+            let mut cache = true_cache();
+            let k = &mut ConstantLength(4);
+            let name = StreamName::new(seed, 0);
+            let found = session.generate(PROMPT, name, Some(&mut cache), k, &mut recorder);
+            let tokens = found.expect("generates").tokens;
+            assert_eq!(recorder.0.len(), tokens.len());
+            for (index, (position, token, row)) in recorder.0.into_iter().enumerate() {
+                let context = [PROMPT.target, &tokens[..index]].concat();
+                assert_eq!((position, token), (index, tokens[index]));
+                assert_eq!(row, target.row(&context), "{mode}, token {index}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stop_token_ends_the_response_and_is_kept() {
+    let mut stopped = 0;
+    for seed in 0..200 {
+        let settings = SessionConfig { stop: stop(), ..config(VerifyMode::Exact, 1.0, 60) };
+        let found = generate(seed, settings, 4, &mut true_cache());
+        let end = *stop().first().expect("one stop token");
+        match found.finish {
+            Finish::Stop(token) => {
+                stopped += 1;
+                assert_eq!(token, end);
+                assert_eq!(found.tokens.iter().position(|t| *t == end), Some(found.tokens.len() - 1));
+            }
+            Finish::MaxNewTokens => assert_eq!(found.tokens.len(), 60),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(stopped > 20, "{stopped}");
+}
+
+#[test]
+fn verified_text_teaches_the_cache_true_ngrams() {
+    let mut cache = NgramCache::new(CacheConfig::default());
+    let mut inserted = 0;
+    for seed in 0..30 {
+        let settings = SessionConfig { learn_ngrams: true, ..config(VerifyMode::Paper, 1.0, 40) };
+        inserted += generate(seed, settings, 4, &mut cache).totals.inserted;
+    }
+    assert_eq!(cache.len(), inserted);
+    assert!(cache.len() >= 5, "{:?}", cache.entries().collect::<Vec<_>>());
+    let pair = pair();
+    for ngram in cache.entries() {
+        let bytes = pair.draft.decode_bytes(&ngram.draft);
+        assert_eq!(bytes, pair.target.decode_bytes(&[ngram.target]), "{ngram:?}");
+    }
+}
+
+#[test]
+fn ngrams_are_learnt_from_final_text_only() {
+    // Learning round by round and learning from the finished response find the same n-grams.
+    for seed in 0..20 {
+        let mut by_round = NgramCache::new(CacheConfig::default());
+        let settings = SessionConfig { learn_ngrams: true, ..config(VerifyMode::Tli, 1.0, 60) };
+        let tokens = generate(seed, settings, 3, &mut by_round).tokens;
+        let pair = pair();
+        let draft = pair.draft.encode_bytes(&pair.target.decode_bytes(&tokens)).expect("encodes");
+        let spans = vocab_align::align_offsets(
+            &pair.draft.byte_lengths(&draft),
+            &pair.target.byte_lengths(&tokens),
+        );
+        let mut whole = NgramCache::new(CacheConfig::default());
+        for (spelling, target) in ngram_cache::mine(&spans, &draft, &tokens) {
+            whole.insert(spelling, target);
+        }
+        let entries = |cache: &NgramCache| cache.entries().collect::<Vec<_>>();
+        assert_eq!(entries(&by_round), entries(&whole), "seed {seed}");
+    }
+}
+
+#[test]
+fn full_contexts_end_cleanly() {
+    for mode in VerifyMode::ALL {
+        let pair = pair();
+        let (drafter, target) = text_models(9, &pair, 0.2);
+        let settings = config(mode, 0.0, 100);
+        let expected = {
+            let config = PlainConfig {
+                sampling: Sampling::GREEDY,
+                max_new_tokens: 100,
+                stop: Default::default(),
+            };
+            let mut target = target.clone().with_max_len(12);
+            let name = StreamName::new(0, 0);
+            decode_plain(&mut target, PROMPT.target, &config, name, &mut NoSink).expect("decodes")
+        };
+        assert_eq!(expected.finish, Finish::ContextFull);
+        for drafter_len in [2, 5, 9, 100] {
+            let models = (drafter.clone().with_max_len(drafter_len), target.clone().with_max_len(12));
+            let mut session = session(models, pair.clone(), settings.clone());
+            let name = StreamName::new(0, 0);
+            let mut cache = true_cache();
+            let k = &mut ConstantLength(4);
+            let found = session.generate(PROMPT, name, Some(&mut cache), k, &mut NoSink);
+            let found = found.expect("generates");
+            assert_eq!((found.tokens, found.finish), (expected.tokens.clone(), expected.finish));
+        }
+    }
+}
+
+/// Rows that are the same everywhere.
+fn constant<I: 'static>(row: Vec<f32>) -> RowFn<I> {
+    Arc::new(move |_: &[I]| row.clone())
+}
+
+fn broken(mode: VerifyMode, temperature: f64, draft: f32, target: f32) -> SpecError {
+    let models = (
+        FakeModel::new(DRAFT.len(), constant::<DraftId>(vec![draft; DRAFT.len()])),
+        FakeModel::new(TARGET.len(), constant::<TargetId>(vec![target; TARGET.len()])),
+    );
+    let mut session = session(models, pair(), config(mode, temperature, 5));
+    session.start(PROMPT, StreamName::new(0, 0)).expect("starts");
+    let error = session
+        .round(None, &mut ConstantLength(2), &mut NoSink)
+        .expect_err("impossible logits");
+    let again = session.round(None, &mut ConstantLength(2), &mut NoSink);
+    assert!(matches!(again, Err(SpecError::NotRunning)), "an error ends the response");
+    error
+}
+
+#[test]
+fn impossible_logits_name_the_round_and_the_model() {
+    for mode in VerifyMode::ALL {
+        for temperature in [0.0, 1.0] {
+            let drafter = broken(mode, temperature, f32::NAN, 0.0);
+            assert!(
+                matches!(
+                    drafter,
+                    SpecError::Law { round: 0, role: Role::Drafter, source: LawError::Logit { .. } }
+                ),
+                "{drafter:?}"
+            );
+            let target = broken(mode, temperature, 0.0, f32::NAN);
+            assert!(
+                matches!(
+                    target,
+                    SpecError::Law { round: 0, role: Role::Target, source: LawError::Logit { .. } }
+                ),
+                "{target:?}"
+            );
+            let empty = broken(mode, temperature, 0.0, f32::NEG_INFINITY);
+            assert!(
+                matches!(empty, SpecError::Law { source: LawError::NoMass { .. }, .. }),
+                "{empty:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn failing_models_are_named_with_their_round() {
+    let pair = pair();
+    let run = |drafter_after, target_after| {
+        let (mut drafter, mut target) = text_models(3, &pair, 0.5);
+        (drafter.fail_after, target.fail_after) = (drafter_after, target_after);
+        let mut session = session((drafter, target), pair.clone(), config(VerifyMode::Tli, 0.0, 30));
+        let k = &mut ConstantLength(2);
+        session
+            .generate(PROMPT, StreamName::new(0, 0), None, k, &mut NoSink)
+            .expect_err("a model fails")
+    };
+    let error = run(None, Some(3));
+    assert!(matches!(error, SpecError::Model { round: 2, role: Role::Target, .. }), "{error:?}");
+    let error = run(Some(3), None);
+    assert!(matches!(error, SpecError::Model { round: 1, role: Role::Drafter, .. }), "{error:?}");
+    let error = run(Some(0), None);
+    assert!(matches!(error, SpecError::Prefill { role: Role::Drafter, .. }), "{error:?}");
+}
+
+#[test]
+fn bad_prompts_are_errors() {
+    let pair = pair();
+    let (drafter, target) = text_models(3, &pair, 0.5);
+    let models = (drafter, target.with_max_len(1));
+    let mut session = session(models, pair, config(VerifyMode::Tli, 0.0, 3));
+    let name = StreamName::new(0, 0);
+    let empty = Prompt { draft: &[], ..PROMPT };
+    assert!(matches!(session.start(empty, name), Err(SpecError::EmptyPrompt(Role::Drafter))));
+    assert!(matches!(
+        session.start(PROMPT, name),
+        Err(SpecError::PromptTooLong { role: Role::Target, tokens: 2, max_len: 1 })
+    ));
+    let round = session.round(None, &mut ConstantLength(1), &mut NoSink);
+    assert!(matches!(round, Err(SpecError::NotRunning)));
+}
+
+/// Counts what it is told.
+struct Watcher(usize);
+
+impl DraftPolicy for Watcher {
+    fn next_len(&mut self) -> usize {
+        3
+    }
+
+    fn observe(&mut self, outcome: &RoundOutcome) {
+        assert_eq!(outcome.round, self.0);
+        self.0 += 1;
+    }
+}
+
+#[test]
+fn policies_see_every_round() {
+    let pair = pair();
+    let mut session = session(text_models(8, &pair, 0.5), pair, config(VerifyMode::Exact, 1.0, 30));
+    let mut watcher = Watcher(0);
+    let name = StreamName::new(0, 0);
+    let found = session.generate(PROMPT, name, Some(&mut true_cache()), &mut watcher, &mut NoSink);
+    assert_eq!(watcher.0, found.expect("generates").totals.rounds);
+}
+
+#[test]
+fn plain_sampling_follows_its_own_stream() {
+    let pair = pair();
+    let (_, mut target) = text_models(8, &pair, 0.0);
+    let config = PlainConfig {
+        sampling: Sampling::new(1.0).expect("valid"),
+        max_new_tokens: 30,
+        stop: stop(),
+    };
+    let mut run = |seed| {
+        let name = StreamName::new(seed, 0);
+        decode_plain(&mut target, PROMPT.target, &config, name, &mut NoSink).expect("decodes").tokens
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+    let first = argmax(&target.row(PROMPT.target)).expect("logits");
+    assert!(first < target.vocab_size());
+}
