@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         for ((weights, threads, engine), samples) in setups.iter().zip(&mut samples) {
-            let [one, five, nine] = samples.each_mut().map(median);
+            let [one, five, nine] = samples.each_mut().map(|samples| median(samples));
             let gb = engine.weight_bytes_per_forward() as f64 / one / 1e6;
             println!(
                 "{name:<12}{weights:<8?}{threads:>7} | {one:8.4}{five:8.4}{nine:8.4} | {:8.0} {gb:5.1} | {:6.2} {:6.2}",
@@ -96,7 +96,7 @@ fn time(
     Ok(())
 }
 
-fn median(samples: &mut Vec<f64>) -> f64 {
+fn median(samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples[samples.len() / 2]
 }

@@ -30,7 +30,31 @@ impl MemoryUse {
     }
 }
 
-/// A decoder on the CPU; see the [module documentation](self) for what it guarantees.
+/// A decoder on the CPU: token generation near the memory limit, verification of several drafted
+/// tokens at little more than the price of one.
+///
+/// # Invariants
+/// - **Batch invariance**: the logits of a position are bit-identical whatever number of tokens it
+///   was computed with, wherever the KV cache was truncated before, and whatever the number of
+///   threads. Every output element is one chain of multiply-adds in a fixed order; tiles and
+///   threads only decide which chains run side by side. Greedy speculative output therefore equals
+///   plain decoding token for token. Instruction sets and weight types do differ from each other.
+/// - A forward allocates nothing after the first one with its number of logits.
+///
+/// ```
+/// use lm::{CpuEngine, DecodeEngine, EngineOptions, LmConfig, random_checkpoint};
+/// # let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 48,
+/// #   "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 40}"#;
+/// let config = LmConfig::from_json(json, "config.json".as_ref())?;
+/// let mut engine = CpuEngine::new(&random_checkpoint(&config, 1), EngineOptions::default())?;
+///
+/// let (mut together, mut alone) = (Vec::new(), Vec::new());
+/// engine.forward(&[3, 1, 4], &mut together)?;
+/// engine.truncate(2);
+/// engine.forward(&[4], &mut alone)?;
+/// assert_eq!(together[2 * 40..], alone);
+/// # Ok::<(), lm::LmError>(())
+/// ```
 pub struct CpuEngine {
     config: LmConfig,
     weights: Weights,

@@ -181,12 +181,12 @@ impl Kernel for Attention<'_, '_> {
         let mut sums = [0.0; QUERY_ROWS];
         self.score(simd);
         let scale = 1.0 / (self.head_dim as f32).sqrt();
-        for i in 0..self.rows.len() {
+        for (i, sum) in sums.iter_mut().enumerate().take(self.rows.len()) {
             let context = self.context(i);
             let padded = context.next_multiple_of(LANES);
             let scores = &mut self.scratch.scores[i * self.scratch.score_stride..][..padded];
             scores[context..].fill(f32::NEG_INFINITY);
-            sums[i] = SoftmaxNumerators { scores, scale }.run(simd);
+            *sum = SoftmaxNumerators { scores, scale }.run(simd);
         }
         self.mix(simd);
         for (i, sum) in sums.iter().enumerate().take(self.rows.len()) {

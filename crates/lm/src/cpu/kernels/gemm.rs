@@ -109,6 +109,10 @@ impl<R: PanelRow> Gemm<'_, '_, R> {
     }
 
     /// Rows `row..row + M` of panels `panel..panel + P`.
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "constant bounds unroll into registers"
+    )]
     #[inline(always)]
     fn tile<S: Simd, const M: usize, const P: usize>(&mut self, simd: S, row: usize, panel: usize) {
         let depth = self.inner.len();

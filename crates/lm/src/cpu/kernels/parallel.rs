@@ -23,9 +23,9 @@ use super::simd::{Kernel, PANEL};
 const CHUNKS_PER_THREAD: usize = 4;
 /// Panels a chunk has at least: what the matrix kernel interleaves for a single row.
 const MIN_PANELS: usize = 4;
-/// Multiply-adds (a weight read from memory counts as a few) below which splitting costs more than
-/// it saves.
-const SPLIT_WORK: usize = 24_000;
+/// Work of a chunk at least, in multiply-adds: about a microsecond, several times what claiming a
+/// chunk and meeting at the end of a region cost.
+const MIN_CHUNK_WORK: usize = 100_000;
 /// What reading a weight costs in multiply-adds.
 const READ_COST: usize = 3;
 
@@ -59,11 +59,14 @@ impl Executor {
     /// How to cut `units` (each of `cost` multiply-adds) into chunks of equal size.
     fn chunks(&self, units: usize, min_units: usize, cost: usize) -> Chunks {
         let threads = self.pool.threads();
-        let count = if threads == 1 || units * cost < SPLIT_WORK {
+        let most = if threads == 1 {
             1
         } else {
-            (units / min_units).clamp(1, threads * CHUNKS_PER_THREAD)
+            threads * CHUNKS_PER_THREAD
         };
+        let count = (units / min_units)
+            .min(units * cost / MIN_CHUNK_WORK)
+            .clamp(1, most);
         Chunks {
             units,
             count,

@@ -12,11 +12,11 @@ const LN2_LOW: f32 = -2.121_944_4e-4;
 /// Minimax coefficients of `(e^r - 1 - r) / r^2` on `|r| <= ln 2 / 2`, highest power first.
 const EXP_POLY: [f32; 6] = [
     1.987_569_1e-4,
-    1.398_199_9e-3,
+    1.398_2e-3,
     8.333_452e-3,
     4.166_579_6e-2,
-    1.666_666_5e-1,
-    5.000_000_1e-1,
+    1.666_666_6e-1,
+    0.5,
 ];
 
 /// `e^x` within 2 units in the last place for `x` in `-87.3..88`; 0 below, constant above, NaN for
