@@ -111,7 +111,7 @@ pub fn recovery_csv(recoveries: &[Recovery]) -> String {
     csv.into_text()
 }
 
-/// Lines for the caption: one per switch, `a -> b: SpD_DM 8 · L_DM 40`.
+/// Lines for the caption: one per switch, `a → b: SpD_DM ≤ 8 · L_DM 40`.
 pub fn recovery_lines(recoveries: &[Recovery]) -> Vec<String> {
     let mut lines: Vec<(u32, String)> = Vec::new();
     for row in recoveries {
@@ -123,9 +123,9 @@ pub fn recovery_lines(recoveries: &[Recovery]) -> Vec<String> {
         let entry = format!("{} {prompts}", row.method);
         match lines.last_mut() {
             Some((segment, line)) if *segment == row.segment => {
-                line.push_str(&format!("  ·  {entry}"));
+                line.push_str(&format!(" · {entry}"));
             }
-            _ => lines.push((row.segment, format!("{}:  {entry}", row.switch))),
+            _ => lines.push((row.segment, format!("{}: {entry}", row.switch))),
         }
     }
     lines.into_iter().map(|(_, line)| line).collect()

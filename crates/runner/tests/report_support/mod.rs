@@ -1,5 +1,7 @@
 //! Synthetic runs with the shape of real ones: learning curves, switches, timing noise, plain decoding beside them.
 
+#![allow(dead_code, reason = "every test file uses its part")]
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use runner::results::{

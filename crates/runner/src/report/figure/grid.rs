@@ -44,7 +44,7 @@ pub struct Panel {
     pub title: Option<String>,
     /// Horizontal range in data units.
     pub x: (f64, f64),
-    /// Lines, back to front.
+    /// Lines, front to back.
     pub lines: Vec<Line>,
     /// Shaded stretches; their labels replace the title.
     pub shades: Vec<Shade>,
@@ -289,7 +289,8 @@ impl Frame {
         for line in &panel.lines {
             self.draw_bands(scene, line);
         }
-        for line in &panel.lines {
+        // The first arms last: the later, thicker line stays visible under one that coincides with it.
+        for line in panel.lines.iter().rev() {
             self.draw_line(scene, line);
         }
         for mark in &panel.marks {

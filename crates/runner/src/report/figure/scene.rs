@@ -194,20 +194,21 @@ fn pieces(text: &str) -> Vec<(String, bool)> {
 
 /// Breaks a text into lines no wider than `width`, at spaces.
 pub fn wrap(text: &str, size: f64, width: f64) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("there is always a line");
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
         let longer = if line.is_empty() {
             word.to_owned()
         } else {
             format!("{line} {word}")
         };
         if line.is_empty() || label_width(&longer, size) <= width {
-            *line = longer;
+            line = longer;
         } else {
-            lines.push(word.to_owned());
+            lines.push(std::mem::replace(&mut line, word.to_owned()));
         }
     }
+    lines.push(line);
     lines
 }
 

@@ -56,7 +56,7 @@ pub fn arm_style(name: &str, index: usize) -> ArmStyle {
         "SpD_DM" => solid(Color(0x6B, 0x6F, 0x76), 1.8),
         "+ N-gram_pp" => solid(Color(0x00, 0x9E, 0x73), 1.8),
         "L_DM" => solid(Color(0x00, 0x72, 0xB2), 1.8),
-        "L_DM + λ L_N-gram" | "L_DM + lambda L_N-gram" => solid(Color(0xD5, 0x5E, 0x00), 2.3),
+        "L_DM + λ L_N-gram" | "L_DM + lambda L_N-gram" => solid(Color(0xD5, 0x5E, 0x00), 2.8),
         _ => solid(OTHERS[index % OTHERS.len()], 1.8),
     }
 }
