@@ -33,7 +33,10 @@ fn records_are_read_in_file_order_and_extra_fields_ignored() -> Result {
     let second = "{\"id\":\"a\",\"prompt\":\" q\"}\n";
     let prompts = parse([first, second].concat().as_bytes())?;
     assert_eq!(ids(&prompts), ["b", "a"]);
-    assert_eq!((prompts[0].reference.as_str(), prompts[1].reference.as_str()), ("r", ""));
+    assert_eq!(
+        (prompts[0].reference.as_str(), prompts[1].reference.as_str()),
+        ("r", "")
+    );
     assert_eq!(prompts[1].prompt, " q", "white space belongs to the prompt");
     assert_eq!(prompts[0].task, "task");
     Ok(())
@@ -48,8 +51,14 @@ fn every_fault_names_file_and_line() {
         (b"[1]", "some.jsonl:2: not a JSON object"),
         (b"{\"id\":\"b\"}", "some.jsonl:2: field `prompt` is missing"),
         (b"{\"prompt\":\"b\"}", "some.jsonl:2: field `id` is missing"),
-        (b"{\"id\":\"b\",\"prompt\":\" \\n\"}", "some.jsonl:2: field `prompt` is empty"),
-        (b"{\"id\":7,\"prompt\":\"p\"}", "some.jsonl:2: field `id` is not a string"),
+        (
+            b"{\"id\":\"b\",\"prompt\":\" \\n\"}",
+            "some.jsonl:2: field `prompt` is empty",
+        ),
+        (
+            b"{\"id\":7,\"prompt\":\"p\"}",
+            "some.jsonl:2: field `id` is not a string",
+        ),
         (
             b"{\"id\":\"b\",\"prompt\":\"p\",\"reference\":1}",
             "some.jsonl:2: field `reference` is not a string",
@@ -58,7 +67,10 @@ fn every_fault_names_file_and_line() {
             b"\n{\"id\":\"a\",\"prompt\":\"p\"}",
             "some.jsonl:3: id `a` was already used on line 1",
         ),
-        (b"{\"id\":\"\xff\"}", "some.jsonl:2: invalid UTF-8 at byte 7 of the line"),
+        (
+            b"{\"id\":\"\xff\"}",
+            "some.jsonl:2: invalid UTF-8 at byte 7 of the line",
+        ),
     ];
     for (line, expected) in cases {
         let message = with(line);
@@ -83,7 +95,10 @@ fn small_task() -> Result<tempfile::TempDir> {
     let line = |id: &str| {
         format!("{{\"id\":\"{id}\",\"prompt\":\"ask {id}\",\"reference\":\"answer {id}\"}}\n")
     };
-    std::fs::write(task.join("train.jsonl"), ["t1", "t2", "t3", "t4"].map(line).concat())?;
+    std::fs::write(
+        task.join("train.jsonl"),
+        ["t1", "t2", "t3", "t4"].map(line).concat(),
+    )?;
     std::fs::write(task.join("test.jsonl"), ["e1", "e2"].map(line).concat())?;
     let split = r#"{"rule":"by hand","train":["t3","t1","t4"],"test":["e2"]}"#;
     std::fs::write(task.join(PaperSplit::FILE), split)?;
@@ -137,14 +152,23 @@ fn unknown_ids_lists_and_overlaps_are_refused() -> Result {
 fn missing_tasks_come_with_a_hint() {
     let error = DataSource::embedded().load("gsm8k", Split::Train).err();
     let hint = error.and_then(|e| e.hint()).unwrap_or_default();
-    assert!(hint.contains("--data-dir") && hint.contains(DATA_ENV), "{hint}");
+    assert!(
+        hint.contains("--data-dir") && hint.contains(DATA_ENV),
+        "{hint}"
+    );
     let nowhere = DataSource::directory("/nonexistent");
     let error = nowhere.load("gsm8k", Split::Train);
     assert!(matches!(error, Err(StreamError::MissingTask { .. })));
-    assert!(nowhere.load("mini-math", Split::Train).is_ok(), "embedded streams need no folder");
+    assert!(
+        nowhere.load("mini-math", Split::Train).is_ok(),
+        "embedded streams need no folder"
+    );
     for name in ["", "..", "a/b", "../toy", ".hidden"] {
         let error = nowhere.load(name, Split::Train);
-        assert!(matches!(error, Err(StreamError::BadTaskName { .. })), "{name}");
+        assert!(
+            matches!(error, Err(StreamError::BadTaskName { .. })),
+            "{name}"
+        );
     }
 }
 
@@ -185,29 +209,55 @@ fn a_returning_task_continues_its_stream() -> Result {
     )?;
     let source = DataSource::embedded();
     let stream = schedule.load(&source, Split::Train, None)?;
-    let places: Vec<_> = stream.iter().map(|s| (s.position, s.segment, s.offset)).collect();
-    let expected = [(0, 0, 0), (1, 0, 1), (2, 0, 2), (3, 1, 0), (4, 1, 1), (5, 2, 0), (6, 2, 1)];
+    let places: Vec<_> = stream
+        .iter()
+        .map(|s| (s.position, s.segment, s.offset))
+        .collect();
+    let expected = [
+        (0, 0, 0),
+        (1, 0, 1),
+        (2, 0, 2),
+        (3, 1, 0),
+        (4, 1, 1),
+        (5, 2, 0),
+        (6, 2, 1),
+    ];
     assert_eq!(places, expected);
     assert_eq!(schedule.switches(), [0, 3, 5]);
     let math = source.load("mini-math", Split::Train)?;
     assert_eq!((&stream[2].prompt, &stream[5].prompt), (&math[2], &math[3]));
     assert_eq!(stream[0].target, Some(TargetRef::Name("big".into())));
-    assert_eq!((&stream[3].target, &stream[6].target), (&Some(TargetRef::Index(1)), &None));
+    assert_eq!(
+        (&stream[3].target, &stream[6].target),
+        (&Some(TargetRef::Index(1)), &None)
+    );
     Ok(())
 }
 
 #[test]
 fn impossible_schedules_are_refused() -> Result {
     let source = DataSource::embedded();
-    let load = |text: &str| -> Result<_> { Ok(schedule(text)?.load(&source, Split::Test, Some(1))) };
+    let load =
+        |text: &str| -> Result<_> { Ok(schedule(text)?.load(&source, Split::Test, Some(1))) };
     let error = load("{ task = 'mini-math', prompts = 50 }, { task = 'mini-math', prompts = 11 }")?;
     assert!(matches!(
         error,
-        Err(StreamError::ScheduleExhausted { segment: 1, wanted: 61, available: 60, .. })
+        Err(StreamError::ScheduleExhausted {
+            segment: 1,
+            wanted: 61,
+            available: 60,
+            ..
+        })
     ));
-    assert!(matches!(load("")?, Err(StreamError::EmptySegment { segment: 0 })));
+    assert!(matches!(
+        load("")?,
+        Err(StreamError::EmptySegment { segment: 0 })
+    ));
     let error = load("{ task = 'mini-math', prompts = 1 }, { task = 'mini-code', prompts = 0 }")?;
-    assert!(matches!(error, Err(StreamError::EmptySegment { segment: 1 })));
+    assert!(matches!(
+        error,
+        Err(StreamError::EmptySegment { segment: 1 })
+    ));
     let huge = format!("{{ task = 'mini-math', prompts = {} }}", i64::MAX);
     let error = load(&[huge.as_str(), &huge, &huge].join(", "))?;
     assert!(matches!(error, Err(StreamError::ScheduleExhausted { .. })));
@@ -219,7 +269,10 @@ fn words(rendered: &Rendered) -> Result<usize, StreamError> {
 }
 
 fn budget(max_prompt_tokens: usize) -> PromptTemplate {
-    PromptTemplate { max_prompt_tokens, ..PromptTemplate::default() }
+    PromptTemplate {
+        max_prompt_tokens,
+        ..PromptTemplate::default()
+    }
 }
 
 #[test]
@@ -233,22 +286,33 @@ fn long_prompts_keep_head_and_instruction_and_fit() -> Result {
             assert_eq!(fitted.dropped_bytes, prompt.prompt.len() - body.len());
             if max >= 16 {
                 let instruction = "\n\nSummarize the above article in 1 sentence.";
-                let head = body.strip_suffix(instruction).ok_or("the instruction was cut")?;
+                let head = body
+                    .strip_suffix(instruction)
+                    .ok_or("the instruction was cut")?;
                 assert!(prompt.prompt.starts_with(head) && !head.is_empty());
                 assert_eq!(words(&fitted.rendered)?, max, "no room is wasted");
             }
         }
     }
     let error = budget(1).fit("a b c", words);
-    assert!(matches!(error, Err(StreamError::PromptBudget { needed: 2, .. })));
+    assert!(matches!(
+        error,
+        Err(StreamError::PromptBudget { needed: 2, .. })
+    ));
     Ok(())
 }
 
 #[test]
 fn without_paragraphs_the_last_sentence_or_nothing_is_kept() -> Result {
     let fit = |text: &str| -> Result<String> { Ok(budget(8).fit(text, words)?.rendered.body) };
-    assert_eq!(fit("One two three four five six. How many now?")?, "One two three How many now?");
-    assert_eq!(fit("one two three four five six seven")?, "one two three four five six");
+    assert_eq!(
+        fit("One two three four five six. How many now?")?,
+        "One two three How many now?"
+    );
+    assert_eq!(
+        fit("one two three four five six seven")?,
+        "one two three four five six"
+    );
     let bytes = |r: &Rendered| Ok::<_, StreamError>(r.body.len());
     let body = budget(7).fit("ééééééé", bytes)?.rendered.body;
     assert_eq!(body, "ééé", "cut between characters, never inside one");
@@ -258,7 +322,10 @@ fn without_paragraphs_the_last_sentence_or_nothing_is_kept() -> Result {
 #[test]
 fn template_files_are_checked() -> Result {
     let folder = tempfile::tempdir()?;
-    assert_eq!(PromptTemplate::from_model_dir(folder.path())?, PromptTemplate::default());
+    assert_eq!(
+        PromptTemplate::from_model_dir(folder.path())?,
+        PromptTemplate::default()
+    );
     let load = |text: &str| -> Result<_> {
         std::fs::write(folder.path().join(TEMPLATE_FILE), text)?;
         Ok(PromptTemplate::from_model_dir(folder.path()))
@@ -272,10 +339,20 @@ fn template_files_are_checked() -> Result {
         r#"{ "end_of_turn": "" }"#,
         r#"{ "max_prompt_tokens": 0 }"#,
     ] {
-        assert!(matches!(load(bad)?, Err(StreamError::BadTemplate { .. })), "{bad}");
+        assert!(
+            matches!(load(bad)?, Err(StreamError::BadTemplate { .. })),
+            "{bad}"
+        );
     }
-    for bad in [r#"{ "prompt_tempalte": "{prompt}" }"#, "{", r#"{ "max_prompt_tokens": -1 }"#] {
-        assert!(matches!(load(bad)?, Err(StreamError::MalformedTemplate { .. })), "{bad}");
+    for bad in [
+        r#"{ "prompt_tempalte": "{prompt}" }"#,
+        "{",
+        r#"{ "max_prompt_tokens": -1 }"#,
+    ] {
+        assert!(
+            matches!(load(bad)?, Err(StreamError::MalformedTemplate { .. })),
+            "{bad}"
+        );
     }
     Ok(())
 }
@@ -284,20 +361,35 @@ fn template_files_are_checked() -> Result {
 fn corpus_documents_mark_templates_and_never_hold_test_ids() -> Result {
     let folder = small_task()?;
     let plain = folder.path().join("plain.jsonl");
-    std::fs::write(&plain, "{\"id\":\"p1\",\"text\":\"Some prose with <|end|> in it.\"}\n")?;
+    std::fs::write(
+        &plain,
+        "{\"id\":\"p1\",\"text\":\"Some prose with <|end|> in it.\"}\n",
+    )?;
     let source = DataSource::directory(folder.path());
     let template = PromptTemplate::default();
-    let sources = [CorpusSource::Task("toy".into()), CorpusSource::Text("plain.jsonl".into())];
+    let sources = [
+        CorpusSource::Task("toy".into()),
+        CorpusSource::Text("plain.jsonl".into()),
+    ];
     let corpus = Corpus::load(&sources, &source, &template, 0.0)?;
     let documents = corpus.documents();
-    assert_eq!(documents.len(), 5, "the whole training file, not only the listed ids");
+    assert_eq!(
+        documents.len(),
+        5,
+        "the whole training file, not only the listed ids"
+    );
     let text = documents[0].text();
     assert_eq!(text, "<|user|>\nask t1\n<|assistant|>\nanswer t1<|end|>");
     assert_eq!(&text[documents[0].response_start()..], "answer t1<|end|>");
     assert_eq!(documents[0].pieces().last(), Some(Piece::Markup("<|end|>")));
     let pieces: Vec<_> = documents[4].pieces().collect();
     assert_eq!(pieces, [Piece::Text("Some prose with <|end|> in it.")]);
-    let order = |epoch| corpus.epoch(3, epoch).map(|d| d.id.clone()).collect::<Vec<_>>();
+    let order = |epoch| {
+        corpus
+            .epoch(3, epoch)
+            .map(|d| d.id.clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(order(0), order(0));
     assert!((1..9).any(|epoch| order(epoch) != order(0)));
 
@@ -314,7 +406,11 @@ fn corpus_documents_mark_templates_and_never_hold_test_ids() -> Result {
 #[test]
 fn the_held_out_share_is_about_what_was_asked_and_only_grows() {
     let ids: Vec<String> = (0..4000).map(|i| format!("doc-{i}")).collect();
-    let held = |share| ids.iter().filter(|id| is_held_out(id, share)).collect::<Vec<_>>();
+    let held = |share| {
+        ids.iter()
+            .filter(|id| is_held_out(id, share))
+            .collect::<Vec<_>>()
+    };
     assert!((330..470).contains(&held(0.1).len()), "{}", held(0.1).len());
     assert!(held(0.1).iter().all(|id| is_held_out(id, 0.2)));
     assert!(held(0.0).is_empty());
@@ -334,18 +430,28 @@ fn the_real_tasks_have_the_papers_counts() -> Result {
         ("xsum", 4000, 100),
     ];
     for (task, train, test) in counts {
-        let (trained, tested) = (source.load(task, Split::Train)?, source.load(task, Split::Test)?);
+        let (trained, tested) = (
+            source.load(task, Split::Train)?,
+            source.load(task, Split::Test)?,
+        );
         assert_eq!((trained.len(), tested.len()), (train, test), "{task}");
         let trained: HashSet<&str> = ids(&trained).into_iter().collect();
         assert!(tested.iter().all(|p| !trained.contains(p.id.as_str())));
     }
-    let mut sources = counts.map(|(task, ..)| CorpusSource::Task(task.into())).to_vec();
+    let mut sources = counts
+        .map(|(task, ..)| CorpusSource::Task(task.into()))
+        .to_vec();
     sources.push(CorpusSource::Text(PathBuf::from("generic/books.jsonl")));
     let template = PromptTemplate::default();
     let corpus = Corpus::load(&sources, &source, &template, 0.02)?;
     assert_eq!(corpus.documents().len(), 7473 + 910 + 16978 + 4000 + 1651);
     // MBPP's own train file holds problems that the mixed split reserves for testing.
-    let mbpp = Corpus::load(&[CorpusSource::Task("mbpp".into())], &source, &template, 0.0);
+    let mbpp = Corpus::load(
+        &[CorpusSource::Task("mbpp".into())],
+        &source,
+        &template,
+        0.0,
+    );
     assert!(matches!(mbpp, Err(StreamError::TestLeak { .. })));
     Ok(())
 }

@@ -37,9 +37,17 @@ fn the_written_files_are_the_committed_and_the_embedded_ones() -> Result {
     }
     for task in MiniTask::ALL {
         for split in [Split::Train, Split::Test] {
-            let written = folder.path().join(task.name()).join(format!("{}.jsonl", split.name()));
+            let written = folder
+                .path()
+                .join(task.name())
+                .join(format!("{}.jsonl", split.name()));
             let same = std::fs::read_to_string(written)? == task.embedded(split);
-            assert!(same, "{} {} differs from the embedded file", task.name(), split.name());
+            assert!(
+                same,
+                "{} {} differs from the embedded file",
+                task.name(),
+                split.name()
+            );
         }
     }
     Ok(())
@@ -67,7 +75,11 @@ fn ids_and_prompts_are_unique_and_splits_disjoint() -> Result {
         for p in all(task)? {
             assert!(!p.reference.trim().is_empty(), "{}", p.id);
             let unfilled = format!("{}{}", p.prompt, p.reference).contains(['{', '}']);
-            assert!(!unfilled || task == MiniTask::Code, "{} holds a placeholder", p.id);
+            assert!(
+                !unfilled || task == MiniTask::Code,
+                "{} holds a placeholder",
+                p.id
+            );
             assert!(ids.insert(p.id.clone()), "{} twice", p.id);
             assert!(texts.insert(p.prompt), "{} repeats a prompt", p.id);
         }
@@ -78,8 +90,10 @@ fn ids_and_prompts_are_unique_and_splits_disjoint() -> Result {
 #[test]
 fn no_two_prompts_of_a_stream_are_near_duplicates() -> Result {
     for task in MiniTask::ALL {
-        let sets: Vec<(String, BTreeSet<String>)> =
-            all(task)?.into_iter().map(|p| (p.id, bigrams(&p.prompt))).collect();
+        let sets: Vec<(String, BTreeSet<String>)> = all(task)?
+            .into_iter()
+            .map(|p| (p.id, bigrams(&p.prompt)))
+            .collect();
         for (i, (a, first)) in sets.iter().enumerate() {
             for (b, second) in &sets[i + 1..] {
                 let shared = first.intersection(second).count() as f64;
@@ -93,8 +107,10 @@ fn no_two_prompts_of_a_stream_are_near_duplicates() -> Result {
 
 fn bigrams(text: &str) -> BTreeSet<String> {
     let text = text.to_lowercase();
-    let words: Vec<&str> =
-        text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).collect();
+    let words: Vec<&str> = text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|w| !w.is_empty())
+        .collect();
     words.windows(2).map(|w| w.join(" ")).collect()
 }
 
@@ -107,17 +123,29 @@ fn arithmetic_is_right_and_ends_in_the_answer() -> Result {
             let (annotation, shown) = part.split_once(">>").ok_or("unclosed annotation")?;
             let (expression, result) = annotation.split_once('=').ok_or("no result")?;
             let result: f64 = result.parse()?;
-            assert!(result > 0.0 && result.fract() == 0.0, "{}: {annotation}", p.id);
+            assert!(
+                result > 0.0 && result.fract() == 0.0,
+                "{}: {annotation}",
+                p.id
+            );
             assert_eq!(evaluate(expression)?, result, "{}: {annotation}", p.id);
             let digits: String = shown.chars().take_while(char::is_ascii_digit).collect();
-            assert_eq!(digits.parse::<f64>()?, result, "{}: shown as {digits}", p.id);
+            assert_eq!(
+                digits.parse::<f64>()?,
+                result,
+                "{}: shown as {digits}",
+                p.id
+            );
             last = Some(result);
             annotations += 1;
         }
         let (_, answer) = p.reference.rsplit_once("\n#### ").ok_or("no answer line")?;
         assert_eq!(Some(answer.parse::<f64>()?), last, "{}", p.id);
     }
-    assert!(annotations > 2 * MINI_TRAIN, "only {annotations} annotations");
+    assert!(
+        annotations > 2 * MINI_TRAIN,
+        "only {annotations} annotations"
+    );
     Ok(())
 }
 
@@ -172,7 +200,10 @@ fn forms_are_those_of_the_four_tasks() -> Result {
         assert_eq!(lines.len(), 5, "{}", p.id);
         assert_eq!(lines[1], "Your code should pass these tests:");
         let after_def = p.reference.strip_prefix("def ").ok_or("no function")?;
-        let call = format!("assert {}(", after_def.split('(').next().unwrap_or_default());
+        let call = format!(
+            "assert {}(",
+            after_def.split('(').next().unwrap_or_default()
+        );
         assert!(lines[2..].iter().all(|l| l.starts_with(&call)), "{}", p.id);
         assert!(!p.reference.contains('@'), "{}", p.id);
     }
@@ -180,9 +211,16 @@ fn forms_are_those_of_the_four_tasks() -> Result {
         let instruction = "\n\nSummarize the above article in 1 sentence.";
         let article = p.prompt.strip_suffix(instruction).ok_or("no instruction")?;
         assert!((6..=10).contains(&article.lines().count()), "{}", p.id);
-        assert!(p.reference.ends_with('.') && !p.reference.contains('\n'), "{}", p.id);
+        assert!(
+            p.reference.ends_with('.') && !p.reference.contains('\n'),
+            "{}",
+            p.id
+        );
     }
-    let with_input = all(MiniTask::Chat)?.iter().filter(|p| p.prompt.contains("\n\n")).count();
+    let with_input = all(MiniTask::Chat)?
+        .iter()
+        .filter(|p| p.prompt.contains("\n\n"))
+        .count();
     assert!((100..350).contains(&with_input), "{with_input}");
     Ok(())
 }

@@ -100,10 +100,15 @@ impl PaperSplit {
         let ids = self.ids(list)?;
         let mut seen = HashSet::with_capacity(ids.len());
         if let Some(id) = ids.iter().find(|id| !seen.insert(id.as_str())) {
-            return Err(StreamError::RepeatedId { id: id.clone(), split: self.name(list) });
+            return Err(StreamError::RepeatedId {
+                id: id.clone(),
+                split: self.name(list),
+            });
         }
-        let mut by_id: HashMap<String, T> =
-            records.into_iter().map(|r| (key(&r).to_owned(), r)).collect();
+        let mut by_id: HashMap<String, T> = records
+            .into_iter()
+            .map(|r| (key(&r).to_owned(), r))
+            .collect();
         let take = |id: &String| {
             by_id.remove(id).ok_or_else(|| StreamError::UnknownId {
                 id: id.clone(),

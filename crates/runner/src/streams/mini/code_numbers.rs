@@ -324,227 +324,36 @@ fn reversed(x: i64) -> i64 {
 }
 
 /// Functions of one or two integers.
+#[rustfmt::skip] // a table: one function per line
 pub(super) fn scalar(r: &mut StreamRng) -> Task {
     let (a, b) = (r.within(2, 9), r.within(1, 12));
     match r.below(26) {
-        0 => one(
-            r,
-            format!("find the nth term of the sequence that starts at {b} and grows by {a}"),
-            "nth_term",
-            &format!("    return {b} + (@ - 1) * {a}"),
-            (1, 30),
-            |n| (b + (n - 1) * a).to_string(),
-        ),
-        1 => one(
-            r,
-            "find the sum of the squares of the first n natural numbers".into(),
-            "sum_of_squares",
-            "    return sum(i * i for i in range(1, @ + 1))",
-            (3, 25),
-            |n| (1..=n).map(|i| i * i).sum::<i64>().to_string(),
-        ),
-        2 => one(
-            r,
-            "find the sum of the cubes of the first n odd numbers".into(),
-            "odd_cubes",
-            "    total = 0\n    for i in range(@):\n        total += (2 * i + 1) ** 3\n    return total",
-            (2, 12),
-            |n| (0..n).map(|i| (2 * i + 1).pow(3)).sum::<i64>().to_string(),
-        ),
-        3 => one(
-            r,
-            "reverse the digits of a positive integer".into(),
-            "reverse_digits",
-            "    return int(str(@)[::-1])",
-            (12, 9876),
-            |n| reversed(n).to_string(),
-        ),
-        4 => one(
-            r,
-            "multiply the digits of a number".into(),
-            "digit_product",
-            "    product = 1\n    for c in str(@):\n        product *= int(c)\n    return product",
-            (11, 9999),
-            |n| {
-                n.to_string()
-                    .bytes()
-                    .map(|b| i64::from(b - b'0'))
-                    .product::<i64>()
-                    .to_string()
-            },
-        ),
-        5 => one(
-            r,
-            "add the digits of a number until one digit is left".into(),
-            "digital_root",
-            "    while @ > 9:\n        @ = sum(int(c) for c in str(@))\n    return @",
-            (10, 99999),
-            |n| (1 + (n - 1) % 9).to_string(),
-        ),
-        6 => one(
-            r,
-            "count the divisors of a positive integer".into(),
-            "count_divisors",
-            "    return sum(1 for d in range(1, @ + 1) if @ % d == 0)",
-            (2, 120),
-            |n| (1..=n).filter(|d| n % d == 0).count().to_string(),
-        ),
-        7 => one(
-            r,
-            "check whether a number is prime".into(),
-            "is_prime",
-            "    if @ < 2:\n        return False\n    for d in range(2, int(@ ** 0.5) + 1):\n        if @ % d == 0:\n            return False\n    return True",
-            (2, 199),
-            |n| boolean((2..n).all(|d| n % d != 0)),
-        ),
-        8 => one(
-            r,
-            "find the number of ones in the binary form of an integer".into(),
-            "count_ones",
-            "    return bin(@).count('1')",
-            (3, 1000),
-            |n| n.count_ones().to_string(),
-        ),
-        9 => one(
-            r,
-            format!("convert a number to a string in base {}", a.max(3)),
-            "to_base",
-            &format!(
-                "    digits = ''\n    while @ > 0:\n        digits = str(@ % {0}) + digits\n        @ //= {0}\n    return digits",
-                a.max(3)
-            ),
-            (10, 900),
-            |n| format!("'{}'", in_base(n, a.max(3))),
-        ),
-        10 => one(
-            r,
-            "find the smallest power of two that is not below n".into(),
-            "next_power",
-            "    power = 1\n    while power < @:\n        power *= 2\n    return power",
-            (3, 3000),
-            |n| (n as u64).next_power_of_two().to_string(),
-        ),
-        11 => one(
-            r,
-            "list the first n even numbers starting from two".into(),
-            "first_evens",
-            "    return [2 * i for i in range(1, @ + 1)]",
-            (2, 9),
-            |n| ints(&(1..=n).map(|i| 2 * i).collect::<Vec<_>>()),
-        ),
-        12 => one(
-            r,
-            "find the number of steps of the Collatz rule until one is reached".into(),
-            "collatz_steps",
-            "    steps = 0\n    while @ != 1:\n        @ = @ // 2 if @ % 2 == 0 else 3 * @ + 1\n        steps += 1\n    return steps",
-            (2, 40),
-            |n| collatz(n).to_string(),
-        ),
-        13 => one(
-            r,
-            "find the nth number of the Fibonacci sequence starting with 0 and 1".into(),
-            "fibonacci",
-            "    a, b = 0, 1\n    for _ in range(@):\n        a, b = b, a + b\n    return a",
-            (3, 30),
-            |n| sequence(n, (0, 1)).to_string(),
-        ),
-        14 => one(
-            r,
-            "find the nth number of the Lucas sequence starting with 2 and 1".into(),
-            "lucas",
-            "    if @ == 0:\n        return 2\n    a, b = 2, 1\n    for _ in range(@ - 1):\n        a, b = b, a + b\n    return b",
-            (2, 25),
-            |n| sequence(n, (2, 1)).to_string(),
-        ),
-        15 => two(
-            r,
-            "find the greatest common divisor of two numbers",
-            "common_divisor",
-            "    while b:\n        a, b = b, a % b\n    return a",
-            |a, b| gcd(a, b).to_string(),
-        ),
-        16 => two(
-            r,
-            "find the least common multiple of two numbers",
-            "common_multiple",
-            "    multiple = a\n    while multiple % b:\n        multiple += a\n    return multiple",
-            |a, b| (a / gcd(a, b) * b).to_string(),
-        ),
-        17 => two(
-            r,
-            "find the perimeter of a rectangle from its two sides",
-            "rectangle_perimeter",
-            "    return 2 * (a + b)",
-            |a, b| (2 * (a + b)).to_string(),
-        ),
-        18 => two(
-            r,
-            "find the surface area of a box with a square base",
-            "box_surface",
-            "    return 2 * a * a + 4 * a * b",
-            |a, b| (2 * a * a + 4 * a * b).to_string(),
-        ),
-        19 => two(
-            r,
-            "check whether two numbers have the same last digit",
-            "same_last_digit",
-            "    return a % 10 == b % 10",
-            |a, b| boolean(a % 10 == b % 10),
-        ),
-        20 => two(
-            r,
-            "check whether one of two numbers divides the other",
-            "one_divides",
-            "    return a % b == 0 or b % a == 0",
-            |a, b| boolean(a % b == 0 || b % a == 0),
-        ),
-        21 => two(
-            r,
-            "add all integers from the smaller to the larger of two numbers",
-            "sum_between",
-            "    low, high = min(a, b), max(a, b)\n    return sum(range(low, high + 1))",
-            |a, b| (a.min(b)..=a.max(b)).sum::<i64>().to_string(),
-        ),
-        22 => two(
-            r,
-            "find the volume of a box with height a and a square base of side b",
-            "box_volume",
-            "    return a * b * b",
-            |a, b| (a * b * b).to_string(),
-        ),
-        23 => one(
-            r,
-            "convert a number of minutes to hours and minutes".into(),
-            "split_minutes",
-            "    return @ // 60, @ % 60",
-            (61, 900),
-            |n| format!("({}, {})", n / 60, n % 60),
-        ),
-        24 => one(
-            r,
-            "find the sum of all multiples of 3 or 5 below n".into(),
-            "sum_multiples",
-            "    return sum(i for i in range(@) if i % 3 == 0 or i % 5 == 0)",
-            (10, 200),
-            |n| {
-                (0..n)
-                    .filter(|i| i % 3 == 0 || i % 5 == 0)
-                    .sum::<i64>()
-                    .to_string()
-            },
-        ),
-        _ => one(
-            r,
-            format!(
-                "find the remainder when n to the power of {} is divided by {}",
-                a.min(5),
-                b + 5
-            ),
-            "power_rest",
-            &format!("    return @ ** {} % {}", a.min(5), b + 5),
-            (2, 40),
-            |n| (n.pow(a.min(5) as u32) % (b + 5)).to_string(),
-        ),
+        0 => one(r, format!("find the nth term of the sequence that starts at {b} and grows by {a}"), "nth_term", &format!("    return {b} + (@ - 1) * {a}"), (1, 30), |n| (b + (n - 1) * a).to_string()),
+        1 => one(r, "find the sum of the squares of the first n natural numbers".into(), "sum_of_squares", "    return sum(i * i for i in range(1, @ + 1))", (3, 25), |n| (1..=n).map(|i| i * i).sum::<i64>().to_string()),
+        2 => one(r, "find the sum of the cubes of the first n odd numbers".into(), "odd_cubes", "    total = 0\n    for i in range(@):\n        total += (2 * i + 1) ** 3\n    return total", (2, 12), |n| (0..n).map(|i| (2 * i + 1).pow(3)).sum::<i64>().to_string()),
+        3 => one(r, "reverse the digits of a positive integer".into(), "reverse_digits", "    return int(str(@)[::-1])", (12, 9876), |n| reversed(n).to_string()),
+        4 => one(r, "multiply the digits of a number".into(), "digit_product", "    product = 1\n    for c in str(@):\n        product *= int(c)\n    return product", (11, 9999), |n| n.to_string().bytes().map(|b| i64::from(b - b'0')).product::<i64>().to_string()),
+        5 => one(r, "add the digits of a number until one digit is left".into(), "digital_root", "    while @ > 9:\n        @ = sum(int(c) for c in str(@))\n    return @", (10, 99999), |n| (1 + (n - 1) % 9).to_string()),
+        6 => one(r, "count the divisors of a positive integer".into(), "count_divisors", "    return sum(1 for d in range(1, @ + 1) if @ % d == 0)", (2, 120), |n| (1..=n).filter(|d| n % d == 0).count().to_string()),
+        7 => one(r, "check whether a number is prime".into(), "is_prime", "    if @ < 2:\n        return False\n    for d in range(2, int(@ ** 0.5) + 1):\n        if @ % d == 0:\n            return False\n    return True", (2, 199), |n| boolean((2..n).all(|d| n % d != 0))),
+        8 => one(r, "find the number of ones in the binary form of an integer".into(), "count_ones", "    return bin(@).count('1')", (3, 1000), |n| n.count_ones().to_string()),
+        9 => one(r, format!("convert a number to a string in base {}", a.max(3)), "to_base", &format!("    digits = ''\n    while @ > 0:\n        digits = str(@ % {0}) + digits\n        @ //= {0}\n    return digits", a.max(3)), (10, 900), |n| format!("'{}'", in_base(n, a.max(3)))),
+        10 => one(r, "find the smallest power of two that is not below n".into(), "next_power", "    power = 1\n    while power < @:\n        power *= 2\n    return power", (3, 3000), |n| (n as u64).next_power_of_two().to_string()),
+        11 => one(r, "list the first n even numbers starting from two".into(), "first_evens", "    return [2 * i for i in range(1, @ + 1)]", (2, 9), |n| ints(&(1..=n).map(|i| 2 * i).collect::<Vec<_>>())),
+        12 => one(r, "find the number of steps of the Collatz rule until one is reached".into(), "collatz_steps", "    steps = 0\n    while @ != 1:\n        @ = @ // 2 if @ % 2 == 0 else 3 * @ + 1\n        steps += 1\n    return steps", (2, 40), |n| collatz(n).to_string()),
+        13 => one(r, "find the nth number of the Fibonacci sequence starting with 0 and 1".into(), "fibonacci", "    a, b = 0, 1\n    for _ in range(@):\n        a, b = b, a + b\n    return a", (3, 30), |n| sequence(n, (0, 1)).to_string()),
+        14 => one(r, "find the nth number of the Lucas sequence starting with 2 and 1".into(), "lucas", "    if @ == 0:\n        return 2\n    a, b = 2, 1\n    for _ in range(@ - 1):\n        a, b = b, a + b\n    return b", (2, 25), |n| sequence(n, (2, 1)).to_string()),
+        15 => two(r, "find the greatest common divisor of two numbers", "common_divisor", "    while b:\n        a, b = b, a % b\n    return a", |a, b| gcd(a, b).to_string()),
+        16 => two(r, "find the least common multiple of two numbers", "common_multiple", "    multiple = a\n    while multiple % b:\n        multiple += a\n    return multiple", |a, b| (a / gcd(a, b) * b).to_string()),
+        17 => two(r, "find the perimeter of a rectangle from its two sides", "rectangle_perimeter", "    return 2 * (a + b)", |a, b| (2 * (a + b)).to_string()),
+        18 => two(r, "find the surface area of a box with a square base", "box_surface", "    return 2 * a * a + 4 * a * b", |a, b| (2 * a * a + 4 * a * b).to_string()),
+        19 => two(r, "check whether two numbers have the same last digit", "same_last_digit", "    return a % 10 == b % 10", |a, b| boolean(a % 10 == b % 10)),
+        20 => two(r, "check whether one of two numbers divides the other", "one_divides", "    return a % b == 0 or b % a == 0", |a, b| boolean(a % b == 0 || b % a == 0)),
+        21 => two(r, "add all integers from the smaller to the larger of two numbers", "sum_between", "    low, high = min(a, b), max(a, b)\n    return sum(range(low, high + 1))", |a, b| (a.min(b)..=a.max(b)).sum::<i64>().to_string()),
+        22 => two(r, "find the volume of a box with height a and a square base of side b", "box_volume", "    return a * b * b", |a, b| (a * b * b).to_string()),
+        23 => one(r, "convert a number of minutes to hours and minutes".into(), "split_minutes", "    return @ // 60, @ % 60", (61, 900), |n| format!("({}, {})", n / 60, n % 60)),
+        24 => one(r, "find the sum of all multiples of 3 or 5 below n".into(), "sum_multiples", "    return sum(i for i in range(@) if i % 3 == 0 or i % 5 == 0)", (10, 200), |n| (0..n).filter(|i| i % 3 == 0 || i % 5 == 0).sum::<i64>().to_string()),
+        _ => one(r, format!("find the remainder when n to the power of {} is divided by {}", a.min(5), b + 5), "power_rest", &format!("    return @ ** {} % {}", a.min(5), b + 5), (2, 40), |n| (n.pow(a.min(5) as u32) % (b + 5)).to_string()),
     }
 }
 

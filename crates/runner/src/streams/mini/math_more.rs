@@ -125,7 +125,8 @@ pub(super) fn shelves(r: &mut StreamRng) -> Draft {
 
 pub(super) fn machines(r: &mut StreamRng) -> Draft {
     let (m, rate, hours) = (r.within(3, 9), r.within(2, 12) * 10, r.within(4, 10));
-    let percent = r.pick(&[5, 10, 20]);
+    // Rates are multiples of ten: the share of faulty ones comes out whole.
+    let percent = r.pick(&[10, 20, 30]);
     let thing = r.pick(&[
         "bolts",
         "bulbs",
@@ -381,4 +382,63 @@ pub(super) fn feeding(r: &mut StreamRng) -> Draft {
     let cost = calc('/', &[price, lasts.value]);
     w.say(format!("A day costs {}.", cost.money));
     (question, w.answer(cost.value))
+}
+
+pub(super) fn buses(r: &mut StreamRng) -> Draft {
+    let (seats, count) = (r.pick(&[12, 15, 20, 24, 30]), r.within(3, 7));
+    let people = seats * count;
+    let classes = r.pick(&[2, 3, 4, 5]);
+    let adults = people % classes + classes * r.within(1, 3);
+    let per = (people - adults) / classes;
+    let cost = r.within(40, 180);
+    let (vehicle, place) = (
+        r.pick(&["bus", "van", "boat", "tram"]),
+        r.pick(&[
+            "the zoo",
+            "a castle",
+            "the planetarium",
+            "an island",
+            "the theatre",
+        ]),
+    );
+    let question = r.one([
+        format!("{classes} classes of {per} pupils and {adults} adults travel to {place}. One {vehicle} has {seats} places and costs ${cost} to hire. What do all the vehicles cost together if each is full?"),
+        format!("A school takes {classes} groups with {per} children each and {adults} teachers to {place}. They fill every {vehicle} to the last of its {seats} seats. If renting one {vehicle} costs ${cost}, how much is paid for transport?"),
+    ]);
+    let mut w = Work::default();
+    let pupils = calc('*', &[classes, per]);
+    w.say(format!("There are {} pupils.", pupils.text));
+    let all = calc('+', &[pupils.value, adults]);
+    w.say(format!("With the adults {} people travel.", all.text));
+    let number = calc('/', &[all.value, seats]);
+    w.say(format!("They need {} vehicles.", number.text));
+    let total = calc('*', &[number.value, cost]);
+    w.say(format!("Hiring them costs {}.", total.money));
+    (question, w.answer(total.value))
+}
+
+pub(super) fn recipe(r: &mut StreamRng) -> Draft {
+    let p = r.person();
+    let (dish, thing, unit) = r.pick(&[
+        ("pancakes", "flour", "grams"),
+        ("lentil soup", "lentils", "grams"),
+        ("lemonade", "sugar", "spoons"),
+        ("rice pudding", "milk", "millilitres"),
+        ("salad dressing", "oil", "millilitres"),
+    ]);
+    let (serves, factor, each) = (r.within(2, 6), r.within(2, 6), r.within(3, 45) * 2);
+    let guests = serves * factor;
+    let (need, have) = (serves * each, r.within(5, guests * each - 5));
+    let question = r.one([
+        format!("A recipe for {dish} that serves {serves} uses {need} {unit} of {thing}. {} cooks for {guests} people and already has {have} {unit} of {thing} in the cupboard. How many more {unit} must {} buy?", p.name, p.they()),
+        format!("{} needs {need} {unit} of {thing} to make {dish} for {serves} people. How many {unit} are missing for {guests} people when {have} {unit} are at hand?", p.name),
+    ]);
+    let mut w = Work::default();
+    let one = calc('/', &[need, serves]);
+    w.say(format!("One person needs {} {unit} of {thing}.", one.text));
+    let all = calc('*', &[guests, one.value]);
+    w.say(format!("{guests} people need {} {unit}.", all.text));
+    let buy = calc('-', &[all.value, have]);
+    w.say(format!("{} has to buy {} {unit}.", p.name, buy.text));
+    (question, w.answer(buy.value))
 }

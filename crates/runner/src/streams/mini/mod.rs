@@ -8,6 +8,7 @@
 
 mod chat;
 mod chat_data;
+mod chat_tasks;
 mod code;
 mod code_lists;
 mod code_numbers;

@@ -1,6 +1,6 @@
 //! News in XSum's format: an article of 6 to 10 sentences, one per line, and a one-sentence summary.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::news_events::{CLOSINGS, EVENTS, Event};
 use super::words::{Choose, SURNAMES, TOWNS};
@@ -9,25 +9,58 @@ use super::{Draft, StreamRng};
 /// What follows the article in the prompt, as in the staged XSum prompts.
 pub(super) const INSTRUCTION: &str = "\n\nSummarize the above article in 1 sentence.";
 
+/// Draws until a summary tells nothing that the article does not; the first draw usually does.
 pub(super) fn draw(r: &mut StreamRng) -> Draft {
+    let mut draft = report(r);
+    for _ in 0..50 {
+        if draft.1.is_some() {
+            break;
+        }
+        draft = report(r);
+    }
+    let (article, summary) = draft;
+    (
+        format!("{article}{INSTRUCTION}"),
+        summary.unwrap_or_default(),
+    )
+}
+
+/// An article and, where one of the event's summaries fits what was told, that summary.
+fn report(r: &mut StreamRng) -> (String, Option<String>) {
     let event = &EVENTS[r.below(EVENTS.len())];
     let cast = cast(r, event);
-    let fill = |text: &str| fill(text, &cast);
-    let mut sentences = vec![fill(r.pick(event.lead))];
+    let mut told = vec![r.pick(event.lead)];
     // Lead, 4 to 7 of the slots in their order, 1 or 2 closing sentences: 6 to 10 in all.
     let wanted = r.within(4, 7) as usize;
     let slots: Vec<usize> = (0..event.body.len()).collect();
     let mut chosen = r.sample(&slots, wanted);
     chosen.sort_unstable();
     for slot in chosen {
-        sentences.push(fill(r.pick(event.body[slot])));
+        told.push(r.pick(event.body[slot]));
     }
     let closings = r.within(1, 2) as usize;
-    for closing in r.sample(CLOSINGS, closings) {
-        sentences.push(fill(closing));
-    }
-    let summary = fill(r.pick(event.summary));
-    (format!("{}{INSTRUCTION}", sentences.join("\n")), summary)
+    told.extend(r.sample(CLOSINGS, closings));
+    let known: BTreeSet<&str> = told.iter().flat_map(|text| keys(text)).collect();
+    let fitting: Vec<&str> = event
+        .summary
+        .iter()
+        .copied()
+        .filter(|s| keys(s).all(|key| known.contains(key)))
+        .collect();
+    let article: Vec<String> = told.iter().map(|text| fill(text, &cast)).collect();
+    let summary = if fitting.is_empty() {
+        None
+    } else {
+        Some(fill(r.pick(&fitting), &cast))
+    };
+    (article.join("\n"), summary)
+}
+
+/// The placeholders of a text.
+fn keys(text: &str) -> impl Iterator<Item = &str> {
+    text.split('{')
+        .skip(1)
+        .filter_map(|part| part.split_once('}').map(|(key, _)| key))
 }
 
 /// Values for the placeholders of an event.
@@ -37,12 +70,13 @@ fn cast(r: &mut StreamRng, event: &Event) -> BTreeMap<&'static str, String> {
     for (key, town) in ["town", "town2", "town3"].into_iter().zip(towns) {
         cast.insert(key, town.to_owned());
     }
-    let people = r.people::<3>();
-    let surnames = r.sample(&SURNAMES, 3);
+    let people = r.people::<4>();
+    let surnames = r.sample(&SURNAMES, 4);
     let keys = [
         ("name", "last", "they"),
         ("name2", "last2", "they2"),
         ("name3", "last3", "they3"),
+        ("name4", "last4", "they4"),
     ];
     for ((person, surname), (full, last, they)) in people.into_iter().zip(surnames).zip(keys) {
         cast.insert(full, format!("{} {surname}", person.name));
@@ -80,6 +114,7 @@ fn cast(r: &mut StreamRng, event: &Event) -> BTreeMap<&'static str, String> {
     cast.insert("m", (r.within(11, 98) * 10).to_string());
     cast.insert("year", r.within(1890, 1985).to_string());
     cast.insert("money", format!("£{},000", r.within(12, 940)));
+    cast.insert("prize", format!("£{},500", r.within(1, 20)));
     for (key, values) in event.choices {
         cast.insert(key, r.pick(values).to_owned());
     }
@@ -119,8 +154,7 @@ mod tests {
                 .chain(event.summary)
                 .chain(CLOSINGS);
             for text in texts {
-                for part in text.split('{').skip(1) {
-                    let key = part.split('}').next().unwrap_or_default();
+                for key in keys(text) {
                     assert!(cast.contains_key(key), "{{{key}}} in: {text}");
                 }
             }
