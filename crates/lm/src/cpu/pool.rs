@@ -17,12 +17,16 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// Turns of the helpers' waiting loop before they sleep: about 50 microseconds.
-const SPINS_BEFORE_SLEEP: u32 = 3_000;
-/// Turns of a waiting loop before each yield to the operating system, which matters when more
-/// threads than cores want to run.
-const SPINS_BEFORE_YIELD: u32 = 2_000;
-
+/// Turns of a helper's waiting loop before it starts to offer its core to other threads after every
+/// few: longer than the gaps inside a forward, so that only then a helper that was woken on its
+/// caller's core gets out of the way.
+const SPINS_BEFORE_YIELD: u32 = 128;
+/// Turns between two such offers.
+const SPINS_PER_YIELD: u32 = 32;
+/// Turns of a helper's waiting loop before it sleeps: some 50 microseconds.
+const SPINS_BEFORE_SLEEP: u32 = 2_500;
+/// Turns of the caller's waiting loop between two offers of its core, should a helper need it.
+const CALLER_SPINS_PER_YIELD: u32 = 1_000;
 /// Waiting longer than this (and than a few chunks take) means that a helper has lost its core.
 const STALL: Duration = Duration::from_micros(50);
 
@@ -132,10 +136,12 @@ impl Shared {
                     return;
                 }
                 spins += 1;
-                if spins < SPINS_BEFORE_SLEEP {
-                    std::hint::spin_loop();
-                } else {
+                if spins > SPINS_BEFORE_SLEEP {
                     self.sleep(thread, seen);
+                } else if spins > SPINS_BEFORE_YIELD && spins % SPINS_PER_YIELD == 0 {
+                    std::thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
                 }
                 word = self.progress.0.load(Acquire);
             }
@@ -184,7 +190,12 @@ impl Patience {
 
     /// Learns how long a region's caller worked, on how many chunks, and how long it then waited.
     fn note(&mut self, worked: Duration, chunks: u32, waited: Duration) {
-        if waited > STALL + 4 * worked / chunks.max(1) {
+        // A caller that ran no chunk was itself held up, usually by the helper it woke.
+        let (usual, delay) = match chunks {
+            0 => (Duration::ZERO, worked + waited),
+            _ => (worked / chunks, waited),
+        };
+        if delay > STALL + 4 * usual {
             self.period = (2 * self.period).clamp(Self::SHORTEST, Self::LONGEST);
             self.alone = self.period;
         } else {
@@ -330,7 +341,7 @@ impl Pool {
         let mut spins = 0;
         while shared.finished.0.load(Acquire) != expected {
             spins += 1;
-            if spins % SPINS_BEFORE_YIELD == 0 {
+            if spins % CALLER_SPINS_PER_YIELD == 0 {
                 std::thread::yield_now();
             }
             std::hint::spin_loop();
@@ -391,6 +402,10 @@ mod tests {
         }
         patience.note(work, 4, stall);
         assert_eq!(patience.alone, Patience::SHORTEST);
+        // A caller without a chunk was held up before it could claim one.
+        let mut patience = Patience::default();
+        patience.note(stall, 0, Duration::ZERO);
+        assert!(patience.skip());
         // Chunks of a large matrix take long: waiting for one is no stall.
         let mut patience = Patience::default();
         patience.note(4 * stall, 4, stall);
