@@ -30,8 +30,7 @@ impl MemoryUse {
     }
 }
 
-/// A decoder on the CPU: token generation near the memory limit, verification of several drafted
-/// tokens at little more than the price of one.
+/// A decoder on the CPU that reads its packed weights once for all tokens of a call.
 ///
 /// # Invariants
 /// - **Batch invariance**: the logits of a position are bit-identical whatever number of tokens it

@@ -1,11 +1,10 @@
-//! The CPU decode engine: token generation near the memory limit, verification of several drafted
-//! tokens at nearly the price of one.
+//! The CPU decode engine: generates near the memory limit and reads the weights once for all
+//! tokens of a call.
 //!
-//! A speculative step scores `k + 1` tokens with the target (Algorithm 1). That pays only if the
-//! weights are read once for all of them, which is what the kernels here do: weights are packed
-//! into panels of sixteen output columns, inputs are broadcast, and up to six rows are multiplied
-//! while a panel row is in registers.
-//!
+//! A speculative step scores `k + 1` tokens with the target (Algorithm 1), which pays only if that
+//! costs little more than scoring one. Weights are packed into panels of sixteen output columns,
+//! inputs are broadcast, and up to six rows are multiplied while a panel row is in registers: while
+//! weights come from memory, more rows are nearly free; once they fit in cache, arithmetic counts.
 //!
 //! [`CpuEngine`] states what is guaranteed. `unsafe` stays in the kernel files and the pool, and
 //! every kernel is checked against plain scalar code.

@@ -15,12 +15,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
 
-/// Turns of the helpers' waiting loop before they sleep: about 50 microseconds.
-const SPINS_BEFORE_SLEEP: u32 = 3_000;
-/// Turns of a waiting loop before each yield to the operating system, which matters when more
-/// threads than cores want to run.
-const SPINS_BEFORE_YIELD: u32 = 2_000;
+/// Turns of a helper's waiting loop before it starts to offer its core to other threads after every
+/// few: longer than the gaps inside a forward, so that only then a helper that was woken on its
+/// caller's core gets out of the way.
+const SPINS_BEFORE_YIELD: u32 = 128;
+/// Turns between two such offers.
+const SPINS_PER_YIELD: u32 = 32;
+/// Turns of a helper's waiting loop before it sleeps: some 50 microseconds.
+const SPINS_BEFORE_SLEEP: u32 = 2_500;
+/// Turns of the caller's waiting loop between two offers of its core, should a helper need it.
+const CALLER_SPINS_PER_YIELD: u32 = 1_000;
+/// Waiting longer than this (and than a few chunks take) means that a helper has lost its core.
+const STALL: Duration = Duration::from_micros(50);
 
 /// Most chunks a region may have.
 pub(crate) const MAX_CHUNKS: usize = (1 << 16) - 1;
@@ -128,10 +136,12 @@ impl Shared {
                     return;
                 }
                 spins += 1;
-                if spins < SPINS_BEFORE_SLEEP {
-                    std::hint::spin_loop();
-                } else {
+                if spins > SPINS_BEFORE_SLEEP {
                     self.sleep(thread, seen);
+                } else if spins > SPINS_BEFORE_YIELD && spins % SPINS_PER_YIELD == 0 {
+                    std::thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
                 }
                 word = self.progress.0.load(Acquire);
             }
@@ -154,6 +164,46 @@ impl Shared {
     }
 }
 
+/// Whether helpers are worth waiting for.
+///
+/// When other programs keep the cores busy, a helper can lose its core in the middle of a chunk and
+/// the caller waits for milliseconds. After such a stall the caller works alone for a while, twice
+/// as long with every further stall.
+#[derive(Debug, Default)]
+struct Patience {
+    /// Regions the caller still runs alone.
+    alone: u32,
+    /// Length of the next such period; shrinks with every region that went well.
+    period: u32,
+}
+
+impl Patience {
+    const SHORTEST: u32 = 64;
+    const LONGEST: u32 = 1 << 13;
+
+    /// Whether the caller runs the next region alone.
+    fn skip(&mut self) -> bool {
+        let skip = self.alone > 0;
+        self.alone = self.alone.saturating_sub(1);
+        skip
+    }
+
+    /// Learns how long a region's caller worked, on how many chunks, and how long it then waited.
+    fn note(&mut self, worked: Duration, chunks: u32, waited: Duration) {
+        // A caller that ran no chunk was itself held up, usually by the helper it woke.
+        let (usual, delay) = match chunks {
+            0 => (Duration::ZERO, worked + waited),
+            _ => (worked / chunks, waited),
+        };
+        if delay > STALL + 4 * usual {
+            self.period = (2 * self.period).clamp(Self::SHORTEST, Self::LONGEST);
+            self.alone = self.period;
+        } else {
+            self.period = self.period.saturating_sub(1);
+        }
+    }
+}
+
 /// Helpers waiting for regions.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
@@ -161,7 +211,7 @@ pub(crate) struct Pool {
     helpers: Vec<JoinHandle<()>>,
     handles: Vec<Thread>,
     /// One region at a time; whoever finds it taken works alone.
-    entry: Mutex<()>,
+    entry: Mutex<Patience>,
 }
 
 impl Pool {
@@ -200,7 +250,7 @@ impl Pool {
             threads: threads.max(1),
             helpers: Vec::new(),
             handles: Vec::new(),
-            entry: Mutex::new(()),
+            entry: Mutex::new(Patience::default()),
         };
         for thread in 1..threads {
             let shared = Arc::clone(&pool.shared);
@@ -225,15 +275,20 @@ impl Pool {
         if self.helpers.is_empty() || !(2..=MAX_CHUNKS).contains(&chunks) {
             return alone();
         }
-        let _entered = match self.entry.try_lock() {
+        let mut patience = match self.entry.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return alone(),
         };
-        self.run_with_helpers(chunks as u16, task);
+        if patience.skip() {
+            return alone();
+        }
+        self.run_with_helpers(chunks as u16, task, &mut patience);
     }
 
-    fn run_with_helpers(&self, chunks: u16, task: &Task<'_>) {
+    fn run_with_helpers(&self, chunks: u16, task: &Task<'_>, patience: &mut Patience) {
+        let start = Instant::now();
+        let mut own = 0;
         let shared = &*self.shared;
         // SAFETY: only the lifetime changes. This function returns (or unwinds) only after every
         // claimed chunk has finished and none is left to claim, so no helper holds the pointer.
@@ -264,9 +319,12 @@ impl Pool {
                 // SAFETY: the closure is borrowed by this very call.
                 unsafe { (*task)(chunk, 0) };
                 shared.finished.0.fetch_add(1, Relaxed);
+                own += 1;
             }
         }));
+        let done = Instant::now();
         self.finish(chunks, outcome);
+        patience.note(done - start, own, done.elapsed());
     }
 
     /// Waits until every claimed chunk has run, then passes panics on.
@@ -283,7 +341,7 @@ impl Pool {
         let mut spins = 0;
         while shared.finished.0.load(Acquire) != expected {
             spins += 1;
-            if spins % SPINS_BEFORE_YIELD == 0 {
+            if spins % CALLER_SPINS_PER_YIELD == 0 {
                 std::thread::yield_now();
             }
             std::hint::spin_loop();
@@ -327,10 +385,38 @@ mod tests {
     }
 
     #[test]
+    fn a_stall_sends_the_caller_off_alone_for_a_while() {
+        let (work, stall) = (Duration::from_micros(8), Duration::from_millis(1));
+        let mut patience = Patience::default();
+        patience.note(work, 4, Duration::from_micros(20));
+        assert!(!patience.skip());
+        for expected in [64, 128, 256] {
+            patience.note(work, 4, stall);
+            let skipped = std::iter::repeat_with(|| patience.skip())
+                .take_while(|skip| *skip)
+                .count();
+            assert_eq!(skipped, expected);
+        }
+        for _ in 0..256 {
+            patience.note(work, 4, Duration::ZERO);
+        }
+        patience.note(work, 4, stall);
+        assert_eq!(patience.alone, Patience::SHORTEST);
+        // A caller without a chunk was held up before it could claim one.
+        let mut patience = Patience::default();
+        patience.note(stall, 0, Duration::ZERO);
+        assert!(patience.skip());
+        // Chunks of a large matrix take long: waiting for one is no stall.
+        let mut patience = Patience::default();
+        patience.note(4 * stall, 4, stall);
+        assert!(!patience.skip());
+    }
+
+    #[test]
     fn helpers_wake_after_they_have_slept() {
-        let pool = Pool::start(2).unwrap();
         for _ in 0..20 {
-            std::thread::sleep(std::time::Duration::from_millis(3));
+            let pool = Pool::start(2).unwrap();
+            std::thread::sleep(Duration::from_millis(3));
             let helped = AtomicBool::new(false);
             // The caller's chunk waits for the helper's, so this hangs unless the helper wakes.
             pool.run(2, &|_, thread| match thread {
