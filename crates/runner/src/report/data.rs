@@ -189,37 +189,40 @@ fn arms(manifest: &Manifest, prompts: &[PromptRow]) -> Vec<Arm> {
         .collect()
 }
 
-/// Segments of the train stream (of everything when nothing was streamed), titled by what tells them apart.
+/// What the rows say about a segment.
+#[derive(Default)]
+struct SegmentFacts<'a> {
+    tasks: Vec<&'a str>,
+    targets: Vec<&'a str>,
+    prompts: BTreeSet<u32>,
+}
+
+/// Segments of the train stream, titled by what tells them apart: the task, the target, or both.
 fn segments(prompts: &[PromptRow]) -> Vec<Segment> {
-    let mut facts: BTreeMap<u32, (Vec<&str>, Vec<&str>, BTreeSet<u32>)> = BTreeMap::new();
+    let mut facts: BTreeMap<u32, SegmentFacts> = BTreeMap::new();
     for row in prompts.iter().filter(|row| row.phase == Phase::Train) {
-        let (tasks, targets, indices) = facts.entry(row.segment).or_default();
-        if !tasks.contains(&row.task.as_str()) {
-            tasks.push(&row.task);
+        let segment = facts.entry(row.segment).or_default();
+        if !segment.tasks.contains(&row.task.as_str()) {
+            segment.tasks.push(&row.task);
         }
-        if !targets.contains(&row.target.as_str()) {
-            targets.push(&row.target);
+        if !segment.targets.contains(&row.target.as_str()) {
+            segment.targets.push(&row.target);
         }
-        indices.insert(row.prompt_index);
+        segment.prompts.insert(row.prompt_index);
     }
-    let distinct = |names: Vec<String>| names.into_iter().collect::<BTreeSet<_>>().len();
-    let tasks = distinct(facts.values().map(|(tasks, ..)| tasks.join("+")).collect());
-    let targets = distinct(
-        facts
-            .values()
-            .map(|(_, targets, _)| targets.join("+"))
-            .collect(),
-    );
+    let tasks: BTreeSet<_> = facts.values().map(|f| f.tasks.clone()).collect();
+    let targets: BTreeSet<_> = facts.values().map(|f| f.targets.clone()).collect();
+    let title = |facts: &SegmentFacts| match (tasks.len() > 1, targets.len() > 1) {
+        (_, false) => facts.tasks.join("+"),
+        (false, true) => facts.targets.join("+"),
+        (true, true) => format!("{}, {}", facts.tasks.join("+"), facts.targets.join("+")),
+    };
     facts
-        .into_iter()
-        .map(|(index, (task, target, indices))| Segment {
+        .iter()
+        .map(|(&index, facts)| Segment {
             index,
-            title: match (tasks > 1, targets > 1) {
-                (_, false) => task.join("+"),
-                (false, true) => target.join("+"),
-                (true, true) => format!("{}, {}", task.join("+"), target.join("+")),
-            },
-            prompts: indices.len(),
+            title: title(facts),
+            prompts: facts.prompts.len(),
         })
         .collect()
 }

@@ -112,7 +112,7 @@ fn thin<T: Copy>(points: &[T]) -> Vec<T> {
     let stride = points.len().div_ceil(MAX_POINTS).max(1);
     let mut thinned: Vec<T> = points.iter().step_by(stride).copied().collect();
     if let Some(&last) = points.last()
-        && (points.len() - 1) % stride != 0
+        && !(points.len() - 1).is_multiple_of(stride)
     {
         thinned.push(last);
     }
