@@ -172,54 +172,56 @@ pub(super) fn words(r: &mut StreamRng) -> Task {
     }
 }
 
+/// A kind of character: in words, name, Python on `c`, Rust.
+type CharCondition = (String, &'static str, String, Box<dyn Fn(char) -> bool>);
+
 /// What to do with the characters of a string that meet a condition.
 pub(super) fn characters(r: &mut StreamRng) -> Task {
     let k = r.pick(&['e', 'o', 'n', 'r', 't']);
-    let (what, label, p, holds): (String, &str, String, Box<dyn Fn(char) -> bool>) =
-        match r.below(7) {
-            0 => (
-                "vowels".into(),
-                "vowels",
-                "c in 'aeiouAEIOU'".into(),
-                Box::new(|c| vowel(c.to_ascii_lowercase())),
-            ),
-            1 => (
-                "consonants".into(),
-                "consonants",
-                "c.isalpha() and c not in 'aeiouAEIOU'".into(),
-                Box::new(|c| c.is_ascii_alphabetic() && !vowel(c.to_ascii_lowercase())),
-            ),
-            2 => (
-                "digits".into(),
-                "digits",
-                "c.isdigit()".into(),
-                Box::new(|c| c.is_ascii_digit()),
-            ),
-            3 => (
-                "upper case letters".into(),
-                "capitals",
-                "c.isupper()".into(),
-                Box::new(|c| c.is_ascii_uppercase()),
-            ),
-            4 => (
-                "lower case letters".into(),
-                "small_letters",
-                "c.islower()".into(),
-                Box::new(|c| c.is_ascii_lowercase()),
-            ),
-            5 => (
-                "characters other than letters and digits".into(),
-                "symbols",
-                "not c.isalnum()".into(),
-                Box::new(|c| !c.is_ascii_alphanumeric()),
-            ),
-            _ => (
-                format!("occurrences of the letter {k}"),
-                "letter",
-                format!("c == '{k}'"),
-                Box::new(move |c| c == k),
-            ),
-        };
+    let (what, label, p, holds): CharCondition = match r.below(7) {
+        0 => (
+            "vowels".into(),
+            "vowels",
+            "c in 'aeiouAEIOU'".into(),
+            Box::new(|c| vowel(c.to_ascii_lowercase())),
+        ),
+        1 => (
+            "consonants".into(),
+            "consonants",
+            "c.isalpha() and c not in 'aeiouAEIOU'".into(),
+            Box::new(|c| c.is_ascii_alphabetic() && !vowel(c.to_ascii_lowercase())),
+        ),
+        2 => (
+            "digits".into(),
+            "digits",
+            "c.isdigit()".into(),
+            Box::new(|c| c.is_ascii_digit()),
+        ),
+        3 => (
+            "upper case letters".into(),
+            "capitals",
+            "c.isupper()".into(),
+            Box::new(|c| c.is_ascii_uppercase()),
+        ),
+        4 => (
+            "lower case letters".into(),
+            "small_letters",
+            "c.islower()".into(),
+            Box::new(|c| c.is_ascii_lowercase()),
+        ),
+        5 => (
+            "characters other than letters and digits".into(),
+            "symbols",
+            "not c.isalnum()".into(),
+            Box::new(|c| !c.is_ascii_alphanumeric()),
+        ),
+        _ => (
+            format!("occurrences of the letter {k}"),
+            "letter",
+            format!("c == '{k}'"),
+            Box::new(move |c| c == k),
+        ),
+    };
     let mark = r.pick(&['*', '_', '#']);
     let keep = |s: &str| -> String { s.chars().filter(|&c| holds(c)).collect() };
     type Expect<'a> = Box<dyn Fn(&str) -> String + 'a>;
