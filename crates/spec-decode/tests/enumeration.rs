@@ -76,33 +76,31 @@ fn deviation(
         .fold(0.0, f64::max)
 }
 
-fn one_round(mode: VerifyMode, seed: u64, temperature: f64, cache: &NgramCache) -> f64 {
+fn one_round(mode: VerifyMode, seed: u64, temperature: f64, cache: &NgramCache, k: usize) -> f64 {
     let config = config(mode, temperature, 2);
-    deviation(hashed_models(seed, 2.0), pair(), cache, config, 3, 1)
+    deviation(hashed_models(seed, 3.0), pair(), cache, config, k, 1)
 }
 
 #[test]
 fn exact_modes_give_the_target_law_and_the_papers_does_not() {
     let cache = true_cache();
     let mut worst_paper = 0.0_f64;
-    for seed in 0..4 {
-        for temperature in [0.3, 1.0] {
-            for mode in [VerifyMode::Tli, VerifyMode::Exact] {
-                let off = one_round(mode, seed, temperature, &cache);
-                assert!(off < 1e-12, "{mode}, seed {seed}, T {temperature}: {off:e}");
-            }
+    for (seed, temperature) in [(0, 0.4), (1, 1.0)] {
+        for mode in [VerifyMode::Tli, VerifyMode::Exact] {
+            let off = one_round(mode, seed, temperature, &cache, 3);
+            assert!(off < 1e-12, "{mode}, seed {seed}, T {temperature}: {off:e}");
         }
-        worst_paper = worst_paper.max(one_round(VerifyMode::Paper, seed, 1.0, &cache));
+        worst_paper = worst_paper.max(one_round(VerifyMode::Paper, seed, 1.0, &cache, 2));
     }
-    assert!(worst_paper > 0.02, "the test has no power: {worst_paper:e}");
+    assert!(worst_paper > 0.01, "the test has no power: {worst_paper:e}");
 }
 
 #[test]
 fn the_papers_rule_approaches_the_target_law_at_low_temperature() {
     let cache = true_cache();
     for seed in 0..4 {
-        let warm = one_round(VerifyMode::Paper, seed, 1.0, &cache);
-        let cold = one_round(VerifyMode::Paper, seed, 0.01, &cache);
+        let warm = one_round(VerifyMode::Paper, seed, 1.0, &cache, 2);
+        let cold = one_round(VerifyMode::Paper, seed, 0.01, &cache, 2);
         assert!(cold < 1e-6 && cold < warm, "seed {seed}: {warm:e} at T = 1, {cold:e} at 0.01");
     }
 }
@@ -111,7 +109,7 @@ fn the_papers_rule_approaches_the_target_law_at_low_temperature() {
 fn without_ngrams_the_papers_rule_is_exact() {
     let empty = NgramCache::new(CacheConfig::default());
     for seed in 0..3 {
-        let off = one_round(VerifyMode::Paper, seed, 1.0, &empty);
+        let off = one_round(VerifyMode::Paper, seed, 1.0, &empty, 2);
         assert!(off < 1e-12, "seed {seed}: {off:e}");
     }
 }
@@ -120,7 +118,7 @@ fn without_ngrams_the_papers_rule_is_exact() {
 fn matching_retokenised_text_gives_the_target_law() {
     let empty = NgramCache::new(CacheConfig::default());
     for seed in 0..3 {
-        let off = one_round(VerifyMode::Slem, seed, 1.0, &empty);
+        let off = one_round(VerifyMode::Slem, seed, 1.0, &empty, 2);
         assert!(off < 1e-12, "seed {seed}: {off:e}");
     }
 }
@@ -164,15 +162,16 @@ fn arbitrary_cache() -> impl Strategy<Value = NgramCache> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
     fn the_group_rule_is_exact_whatever_the_cache_holds(
         seed in any::<u64>(),
         cache in arbitrary_cache(),
+        k in 1usize..3,
         temperature in prop::sample::select(vec![0.2, 0.5, 1.0, 2.0]),
     ) {
-        let off = one_round(VerifyMode::Exact, seed, temperature, &cache);
+        let off = one_round(VerifyMode::Exact, seed, temperature, &cache, k);
         prop_assert!(off < 1e-12, "{off:e}");
     }
 }

@@ -41,13 +41,7 @@ pub(super) fn verify(
             law: &law,
             start: proposal.span.start,
         };
-        let settled = match open.known_law(evidence, position.start) {
-            Some(excluded) => position.settle(&excluded, dice)?,
-            None => Settled {
-                token: TargetId::new(dice.pick(&law)? as u32),
-                origin: Origin::Group,
-            },
-        };
+        let settled = position.decide(&mut open, dice)?;
         if settled.token != proposal.target {
             return Ok(Verdict {
                 accepted: index,
@@ -57,7 +51,26 @@ pub(super) fn verify(
             });
         }
     }
-    evidence.all_accepted(scores, dice)
+    let start = evidence.proposals.last().map_or(0, |proposal| proposal.span.end);
+    if start >= evidence.draft.ids.len() {
+        return evidence.all_accepted(scores, dice);
+    }
+    // The draft ends in a path that no n-gram completed. Its first token is put to the test like
+    // any other: to draw from p just because of that token would spoil its law for the others.
+    let accepted = evidence.proposals.len();
+    evidence.sampling.law(evidence.rows.row(accepted), &mut law)?;
+    let position = Position {
+        evidence,
+        law: &law,
+        start,
+    };
+    let settled = position.decide(&mut open, dice)?;
+    Ok(Verdict {
+        accepted,
+        last: settled.token,
+        origin: settled.origin,
+        scores,
+    })
 }
 
 /// Where earlier matches started that a longer n-gram could still have replaced.
@@ -108,7 +121,18 @@ struct Fork {
 }
 
 impl Position<'_> {
-    /// Decides the position. `excluded`: draft tokens ruled out by how the previous one ended.
+    /// Decides the position, by the draft where its law is known here, else by p alone.
+    fn decide(&self, open: &mut OpenPaths, dice: &mut dyn Chance) -> Result<Settled, LawError> {
+        match open.known_law(self.evidence, self.start) {
+            Some(excluded) => self.settle(&excluded, dice),
+            None => Ok(Settled {
+                token: TargetId::new(dice.pick(self.law)? as u32),
+                origin: Origin::Group,
+            }),
+        }
+    }
+
+    /// Decides the position by the draft. `excluded`: draft tokens ruled out by how the previous one ended.
     fn settle(
         &self,
         excluded: &BTreeSet<DraftId>,
