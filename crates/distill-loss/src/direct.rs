@@ -21,5 +21,7 @@ use crate::LossError;
 pub fn reverse_kl(student: Tensor<2>, teacher: Tensor<2>) -> Result<Tensor<1>, LossError> {
     LossError::same_shape("reverse_kl", student.dims(), teacher.dims())?;
     let log_q = log_softmax(student, 1);
-    Ok((log_q.clone().exp() * (log_q - teacher)).sum_dim(1).squeeze_dim::<1>(1))
+    Ok((log_q.clone().exp() * (log_q - teacher))
+        .sum_dim(1)
+        .squeeze_dim::<1>(1))
 }

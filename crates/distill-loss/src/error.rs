@@ -25,6 +25,10 @@ impl LossError {
         if left == right {
             return Ok(());
         }
-        Err(Self::Shape { loss, left: left.to_vec(), right: right.to_vec() })
+        Err(Self::Shape {
+            loss,
+            left: left.to_vec(),
+            right: right.to_vec(),
+        })
     }
 }

@@ -18,7 +18,10 @@ impl HybridLoss {
     /// Averages per-position terms.
     pub fn new(direct: Option<Tensor<1>>, ngram: Option<Tensor<1>>) -> Self {
         let mean = |term: Tensor<1>| (term.dims()[0] > 0).then(|| term.mean());
-        Self { direct: direct.and_then(mean), ngram: ngram.and_then(mean) }
+        Self {
+            direct: direct.and_then(mean),
+            ngram: ngram.and_then(mean),
+        }
     }
 
     /// `L_DM + lambda * L_N-gram`; `None` if neither term has a position.

@@ -30,14 +30,21 @@ fn likelihood_of_labels_is_that_of_the_softmax() {
     let labels = Tensor::<1, Int>::from_ints([2, 0], &device);
     let loss = numbers(negative_log_likelihood(logits, labels).unwrap());
     let first = -(3f32.exp() / (1f32.exp() + 2f32.exp() + 3f32.exp())).ln();
-    assert!((loss[0] - first).abs() < 1e-6 && (loss[1] - 3f32.ln()).abs() < 1e-6, "{loss:?}");
+    assert!(
+        (loss[0] - first).abs() < 1e-6 && (loss[1] - 3f32.ln()).abs() < 1e-6,
+        "{loss:?}"
+    );
 }
 
 #[test]
 fn the_total_weighs_the_terms_and_skips_absent_ones() {
     let device = Device::flex();
     let term = |values: &[f32]| Some(Tensor::<1>::from_floats(values, &device));
-    let total = |direct, ngram| HybridLoss::new(direct, ngram).total(0.2).map(|t| numbers(t)[0]);
+    let total = |direct, ngram| {
+        HybridLoss::new(direct, ngram)
+            .total(0.2)
+            .map(|t| numbers(t)[0])
+    };
     assert_eq!(total(term(&[1.0, 3.0]), term(&[5.0])), Some(3.0));
     assert_eq!(total(term(&[1.0, 3.0]), None), Some(2.0));
     assert_eq!(total(None, term(&[5.0])), Some(1.0));
@@ -49,7 +56,12 @@ fn mismatched_shapes_are_refused() {
     let device = Device::flex();
     let two = rows([[0.0; 3]; 2], &device);
     let one = rows([[0.0; 3]], &device);
-    assert!(reverse_kl(two.clone(), one).unwrap_err().to_string().contains("[2, 3]"));
+    assert!(
+        reverse_kl(two.clone(), one)
+            .unwrap_err()
+            .to_string()
+            .contains("[2, 3]")
+    );
     let labels = Tensor::<1, Int>::from_ints([0], &device);
     assert!(negative_log_likelihood(two, labels).is_err());
 }
@@ -62,15 +74,28 @@ fn gradients_agree_with_finite_differences() {
     let teacher = [[-0.5, -1.5, -2.5], [-3.0, -0.2, -2.0]];
     let loss = |logits: [[f32; 3]; 2], device: &Device| {
         let student = rows(logits, device);
-        let student = if device.is_autodiff() { student.require_grad() } else { student };
+        let student = if device.is_autodiff() {
+            student.require_grad()
+        } else {
+            student
+        };
         let labels = Tensor::<1, Int>::from_ints([1, 2], device);
         let direct = reverse_kl(student.clone(), rows(teacher, device)).unwrap();
         let ngram = negative_log_likelihood(student.clone(), labels).unwrap();
-        (student, HybridLoss::new(Some(direct), Some(ngram)).total(0.2).unwrap())
+        (
+            student,
+            HybridLoss::new(Some(direct), Some(ngram))
+                .total(0.2)
+                .unwrap(),
+        )
     };
     let (student, total) = loss(logits, &plain.clone().autodiff());
     let grads = total.backward();
-    let analytic = student.grad(&grads).unwrap().try_into_vec_as::<f32>().unwrap();
+    let analytic = student
+        .grad(&grads)
+        .unwrap()
+        .try_into_vec_as::<f32>()
+        .unwrap();
     for (i, gradient) in analytic.iter().enumerate() {
         let moved = |by: f32| {
             let mut changed = logits;
@@ -78,6 +103,9 @@ fn gradients_agree_with_finite_differences() {
             numbers(loss(changed, &plain).1)[0]
         };
         let numeric = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
-        assert!((gradient - numeric).abs() < 1e-3, "entry {i}: {gradient} against {numeric}");
+        assert!(
+            (gradient - numeric).abs() < 1e-3,
+            "entry {i}: {gradient} against {numeric}"
+        );
     }
 }

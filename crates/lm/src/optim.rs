@@ -27,7 +27,13 @@ pub struct AdamWConfig {
 
 impl Default for AdamWConfig {
     fn default() -> Self {
-        Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01, max_grad_norm: None }
+        Self {
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.01,
+            max_grad_norm: None,
+        }
     }
 }
 
@@ -51,12 +57,20 @@ pub struct AdamW {
 impl AdamW {
     /// An optimiser without history.
     pub fn new(config: AdamWConfig) -> Self {
-        Self { config, steps: 0, moments: Vec::new() }
+        Self {
+            config,
+            steps: 0,
+            moments: Vec::new(),
+        }
     }
 
     /// An optimiser that goes on from a saved state.
     pub fn resume(config: AdamWConfig, steps: u64, moments: Vec<Moments>) -> Self {
-        Self { config, steps, moments }
+        Self {
+            config,
+            steps,
+            moments,
+        }
     }
 
     /// Steps taken and the moments, in visiting order, for saving.
@@ -70,8 +84,17 @@ impl AdamW {
     /// # Errors
     /// [`LmError::Device`] if gradients cannot be read back or are not finite; the module is then
     /// lost to the caller, who keeps the last good weights.
-    pub fn step<M: Module>(&mut self, module: M, grads: &Gradients, lr: f64) -> Result<(M, f64), LmError> {
-        let mut collector = Collector { grads, values: Vec::new(), failure: None };
+    pub fn step<M: Module>(
+        &mut self,
+        module: M,
+        grads: &Gradients,
+        lr: f64,
+    ) -> Result<(M, f64), LmError> {
+        let mut collector = Collector {
+            grads,
+            values: Vec::new(),
+            failure: None,
+        };
         module.visit(&mut collector);
         if let Some(failure) = collector.failure {
             return Err(LmError::Device(failure));
@@ -80,7 +103,13 @@ impl AdamW {
         let norm = gradients
             .iter()
             .flatten()
-            .map(|g| g.par_iter().map(|x| f64::from(*x) * f64::from(*x)).collect::<Vec<_>>().iter().sum::<f64>())
+            .map(|g| {
+                g.par_iter()
+                    .map(|x| f64::from(*x) * f64::from(*x))
+                    .collect::<Vec<_>>()
+                    .iter()
+                    .sum::<f64>()
+            })
             .sum::<f64>()
             .sqrt();
         if !norm.is_finite() {
@@ -93,8 +122,12 @@ impl AdamW {
         self.steps += 1;
         self.moments.resize_with(gradients.len(), Moments::default);
         let rule = Rule::new(&self.config, self.steps, lr, scale);
-        let mut updater =
-            Updater { rule, gradients: gradients.into_iter(), moments: self.moments.iter_mut(), failure: None };
+        let mut updater = Updater {
+            rule,
+            gradients: gradients.into_iter(),
+            moments: self.moments.iter_mut(),
+            failure: None,
+        };
         let module = module.map(&mut updater);
         match updater.failure {
             Some(failure) => Err(LmError::Device(failure)),
@@ -111,7 +144,10 @@ struct Collector<'a> {
 
 impl ModuleVisitor for Collector<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let value = param.val().grad(self.grads).map(|g| g.try_into_vec_as::<f32>());
+        let value = param
+            .val()
+            .grad(self.grads)
+            .map(|g| g.try_into_vec_as::<f32>());
         match value.transpose() {
             Ok(values) => self.values.push(values),
             Err(e) => self.failure = Some(e.to_string()),
@@ -154,7 +190,12 @@ impl Rule {
         weights
             .par_chunks_mut(CHUNK)
             .zip(grads.par_chunks(CHUNK))
-            .zip(moments.first.par_chunks_mut(CHUNK).zip(moments.second.par_chunks_mut(CHUNK)))
+            .zip(
+                moments
+                    .first
+                    .par_chunks_mut(CHUNK)
+                    .zip(moments.second.par_chunks_mut(CHUNK)),
+            )
             .for_each(|((weights, grads), (first, second))| {
                 for (((w, g), m), v) in weights.iter_mut().zip(grads).zip(first).zip(second) {
                     let g = g * self.grad_scale;

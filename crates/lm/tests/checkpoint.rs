@@ -68,7 +68,10 @@ fn missing_leftover_and_misshapen_tensors_are_named() {
     let message = write(&|c| {
         c.tensors.remove("model.layers.1.mlp.up_proj.weight");
     });
-    assert!(message.contains("model.layers.1.mlp.up_proj.weight` is missing"), "{message}");
+    assert!(
+        message.contains("model.layers.1.mlp.up_proj.weight` is missing"),
+        "{message}"
+    );
     let message = write(&|c| {
         let copy = c.tensors["model.norm.weight"].clone();
         c.tensors.insert("model.extra".into(), copy);
@@ -77,7 +80,10 @@ fn missing_leftover_and_misshapen_tensors_are_named() {
     let message = write(&|c| {
         c.tensors.get_mut("model.norm.weight").unwrap().shape = vec![4, 4];
     });
-    assert!(message.contains("[4, 4]") && message.contains("[16]"), "{message}");
+    assert!(
+        message.contains("[4, 4]") && message.contains("[16]"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -87,13 +93,19 @@ fn a_truncated_file_is_refused_with_its_name() {
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() - 100]).unwrap();
     let error = Checkpoint::load(folder.path()).unwrap_err();
-    assert!(matches!(&error, LmError::Safetensors { path, .. } if *path == file), "{error}");
+    assert!(
+        matches!(&error, LmError::Safetensors { path, .. } if *path == file),
+        "{error}"
+    );
 }
 
 #[test]
 fn configurations_are_read_and_their_faults_named() {
     let read = config(CONFIG).unwrap();
-    assert_eq!((read.head_dim, read.kv_width(), read.qkv_bias), (4, 8, true));
+    assert_eq!(
+        (read.head_dim, read.kv_width(), read.qkv_bias),
+        (4, 8, true)
+    );
     assert_eq!(read.eos_token_ids, [3, 4]);
     assert_eq!(config(&read.to_json().to_string()).unwrap(), read);
 

@@ -19,23 +19,37 @@ fn goldens() -> Vec<PathBuf> {
         return Vec::new();
     };
     let root = Path::new(&shared).join("golden");
-    ["tiny-llama2", "tiny-llama3", "tiny-qwen2"].iter().map(|name| root.join(name)).collect()
+    ["tiny-llama2", "tiny-llama3", "tiny-qwen2"]
+        .iter()
+        .map(|name| root.join(name))
+        .collect()
 }
 
 fn numbers(folder: &Path, key: &str) -> Vec<u32> {
     let text = std::fs::read_to_string(folder.join("golden.json")).unwrap();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    json[key].as_array().unwrap().iter().map(|x| x.as_u64().unwrap() as u32).collect()
+    json[key]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|x| x.as_u64().unwrap() as u32)
+        .collect()
 }
 
 fn npy(path: PathBuf) -> Vec<f32> {
     let bytes = std::fs::read(path).unwrap();
-    npyz::NpyFile::new(&bytes[..]).unwrap().into_vec::<f32>().unwrap()
+    npyz::NpyFile::new(&bytes[..])
+        .unwrap()
+        .into_vec::<f32>()
+        .unwrap()
 }
 
 fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max)
 }
 
 #[test]
@@ -56,7 +70,10 @@ fn logits_match_transformers_and_survive_truncation() {
             let mut tail = Vec::new();
             engine.forward(&ids[keep..], &mut tail).unwrap();
             let error = largest_difference(&tail, &expected[keep * vocab..]);
-            assert!(error < LOGIT_TOLERANCE, "{folder:?} after truncation to {keep}: {error}");
+            assert!(
+                error < LOGIT_TOLERANCE,
+                "{folder:?} after truncation to {keep}: {error}"
+            );
             assert_eq!(engine.len(), ids.len());
         }
     }
@@ -75,7 +92,9 @@ fn greedy_continuations_match_transformers() {
             let mut logits = Vec::new();
             engine.forward(&pending, &mut logits).unwrap();
             let row = &logits[logits.len() - vocab..];
-            let best = (0..vocab).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap() as u32;
+            let best = (0..vocab)
+                .max_by(|a, b| row[*a].total_cmp(&row[*b]))
+                .unwrap() as u32;
             ids.push(best);
             pending = vec![best];
         }
@@ -94,7 +113,9 @@ fn cross_entropy(model: &Transformer, ids: &[u32], device: &Device) -> Tensor<1>
     let count = ids.len();
     let as_ints = |ids: &[u32]| ids.iter().map(|id| i64::from(*id)).collect::<Vec<_>>();
     let input = Tensor::<2, Int>::from_data(TensorData::new(as_ints(ids), [1, count]), device);
-    let hidden = model.hidden(input).reshape([count, model.config().hidden_size]);
+    let hidden = model
+        .hidden(input)
+        .reshape([count, model.config().hidden_size]);
     let logits = model.logits(hidden).narrow(0, 0, count - 1);
     let labels =
         Tensor::<2, Int>::from_data(TensorData::new(as_ints(&ids[1..]), [count - 1, 1]), device);
@@ -134,9 +155,16 @@ fn gradients_and_adamw_match_pytorch() {
         let mut model = Transformer::from_checkpoint(&checkpoint, &device).unwrap();
 
         let grads = cross_entropy(&model, ids, &device).backward();
-        let gradients = model.clone().map(&mut ReplaceByGradient(&grads)).to_checkpoint().unwrap();
+        let gradients = model
+            .clone()
+            .map(&mut ReplaceByGradient(&grads))
+            .to_checkpoint()
+            .unwrap();
         let error = relative_error(&gradients, &reference(&folder, "grad_ce64.safetensors"));
-        assert!(error < GOLDEN_TOLERANCE, "{folder:?}: gradients differ by {error}");
+        assert!(
+            error < GOLDEN_TOLERANCE,
+            "{folder:?}: gradients differ by {error}"
+        );
 
         let mut optimizer = AdamW::new(AdamWConfig::default());
         for _ in 0..2 {
@@ -146,7 +174,13 @@ fn gradients_and_adamw_match_pytorch() {
         let updated = model.to_checkpoint().unwrap();
         let expected = reference(&folder, "params_after_adamw2.safetensors");
         let error = relative_error(&updated, &expected);
-        assert!(error < GOLDEN_TOLERANCE, "{folder:?}: updated weights differ by {error}");
-        assert!(relative_error(&checkpoint, &expected) > 10.0 * GOLDEN_TOLERANCE, "the steps must matter");
+        assert!(
+            error < GOLDEN_TOLERANCE,
+            "{folder:?}: updated weights differ by {error}"
+        );
+        assert!(
+            relative_error(&checkpoint, &expected) > 10.0 * GOLDEN_TOLERANCE,
+            "the steps must matter"
+        );
     }
 }

@@ -67,14 +67,22 @@ pub struct Arm {
 
 /// Presets: the name in configurations, then the arm.
 fn presets() -> [(&'static str, Arm); 5] {
-    let arm = |name: &str, verify, cache, learn| Arm { name: name.to_owned(), verify, cache, learn };
+    let arm = |name: &str, verify, cache, learn| Arm {
+        name: name.to_owned(),
+        verify,
+        cache,
+        learn,
+    };
     let (tli, paper) = (Some(VerifyMode::Tli), Some(VerifyMode::Paper));
     [
         ("autoregressive", arm("autoregressive", None, false, None)),
         ("SpD_DM", arm("SpD_DM", tli, false, None)),
         ("N-gram_pp", arm("+ N-gram_pp", paper, true, None)),
         ("L_DM", arm("L_DM", tli, false, Some(Loss::Direct))),
-        ("L_DM+L_N-gram", arm("L_DM + λ L_N-gram", paper, true, Some(Loss::Hybrid))),
+        (
+            "L_DM+L_N-gram",
+            arm("L_DM + λ L_N-gram", paper, true, Some(Loss::Hybrid)),
+        ),
     ]
 }
 
@@ -99,14 +107,22 @@ impl ArmSpec {
                     .parse()
                     .map_err(|e| anyhow::anyhow!("arms: `{}`: verify: {e}", parts.name))?;
                 if parts.cache && matches!(verify, VerifyMode::Tli | VerifyMode::Slem) {
-                    bail!("arms: `{}`: verify = \"{verify}\" does not merge n-grams; cache must be false", parts.name);
+                    bail!(
+                        "arms: `{}`: verify = \"{verify}\" does not merge n-grams; cache must be false",
+                        parts.name
+                    );
                 }
                 let learn = match parts.learn {
                     LearnName::None => None,
                     LearnName::Direct => Some(Loss::Direct),
                     LearnName::Hybrid => Some(Loss::Hybrid),
                 };
-                Ok(Arm { name: parts.name.clone(), verify: Some(verify), cache: parts.cache, learn })
+                Ok(Arm {
+                    name: parts.name.clone(),
+                    verify: Some(verify),
+                    cache: parts.cache,
+                    learn,
+                })
             }
         }
     }

@@ -100,7 +100,13 @@ pub struct DecodeConfig {
 
 impl Default for DecodeConfig {
     fn default() -> Self {
-        Self { k: 4, temperature: 0.01, max_new_tokens: 64, weights: WeightFormat::F32, threads: 1 }
+        Self {
+            k: 4,
+            temperature: 0.01,
+            max_new_tokens: 64,
+            weights: WeightFormat::F32,
+            threads: 1,
+        }
     }
 }
 
@@ -181,7 +187,10 @@ impl From<CacheOptions> for CacheConfig {
             EvictionName::Lru => Eviction::Lru,
             EvictionName::Lfu => Eviction::Lfu,
         };
-        Self { eviction, max_entries: options.max_entries }
+        Self {
+            eviction,
+            max_entries: options.max_entries,
+        }
     }
 }
 
@@ -192,10 +201,17 @@ impl RunConfig {
     /// # Errors
     /// Names the file with the line, or the dotted key.
     pub fn load(path: &Path, overrides: &[String]) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("{}: cannot be read", path.display()))?;
         let parsed: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
-        let config = if overrides.is_empty() { parsed } else { apply(&text, overrides)? };
-        config.validate().with_context(|| path.display().to_string())?;
+        let config = if overrides.is_empty() {
+            parsed
+        } else {
+            apply(&text, overrides)?
+        };
+        config
+            .validate()
+            .with_context(|| path.display().to_string())?;
         Ok(config)
     }
 
@@ -209,11 +225,17 @@ impl RunConfig {
             Some(name) if targets.contains_key(name) => Ok(name),
             Some(name) => {
                 let known: Vec<&str> = targets.keys().map(String::as_str).collect();
-                bail!("segments: target `{name}` is not in models.targets ({})", known.join(", "))
+                bail!(
+                    "segments: target `{name}` is not in models.targets ({})",
+                    known.join(", ")
+                )
             }
             None => match targets.keys().next() {
                 Some(only) if targets.len() == 1 => Ok(only),
-                _ => bail!("segments: task `{}` must name its target: there are several", segment.task),
+                _ => bail!(
+                    "segments: task `{}` must name its target: there are several",
+                    segment.task
+                ),
             },
         }
     }
@@ -230,22 +252,46 @@ impl RunConfig {
                 faults.push(message);
             }
         };
-        check(!self.seeds.is_empty(), "seeds: at least one is needed".into());
-        check(!self.segments.is_empty(), "segments: at least one is needed".into());
-        check(!self.models.targets.is_empty(), "models.targets: at least one is needed".into());
+        check(
+            !self.seeds.is_empty(),
+            "seeds: at least one is needed".into(),
+        );
+        check(
+            !self.segments.is_empty(),
+            "segments: at least one is needed".into(),
+        );
+        check(
+            !self.models.targets.is_empty(),
+            "models.targets: at least one is needed".into(),
+        );
         let d = &self.decode;
-        check((1..=64).contains(&d.k), format!("decode.k = {} is outside 1..=64", d.k));
+        check(
+            (1..=64).contains(&d.k),
+            format!("decode.k = {} is outside 1..=64", d.k),
+        );
         check(
             d.temperature.is_finite() && d.temperature >= 0.0,
             format!("decode.temperature = {} must be 0 or more", d.temperature),
         );
-        check(d.max_new_tokens > 0, "decode.max_new_tokens must be at least 1".into());
+        check(
+            d.max_new_tokens > 0,
+            "decode.max_new_tokens must be at least 1".into(),
+        );
         check(d.threads > 0, "decode.threads must be at least 1".into());
         let l = &self.learn;
         check(l.every > 0, "learn.every must be at least 1".into());
-        check(l.lr.is_finite() && l.lr >= 0.0, format!("learn.lr = {} must be 0 or more", l.lr));
-        check(l.lambda.is_finite() && l.lambda >= 0.0, format!("learn.lambda = {} must be 0 or more", l.lambda));
-        check(l.max_grad_norm > 0.0, format!("learn.max_grad_norm = {} must be positive", l.max_grad_norm));
+        check(
+            l.lr.is_finite() && l.lr >= 0.0,
+            format!("learn.lr = {} must be 0 or more", l.lr),
+        );
+        check(
+            l.lambda.is_finite() && l.lambda >= 0.0,
+            format!("learn.lambda = {} must be 0 or more", l.lambda),
+        );
+        check(
+            l.max_grad_norm > 0.0,
+            format!("learn.max_grad_norm = {} must be positive", l.max_grad_norm),
+        );
         for segment in &self.segments {
             if let Err(e) = self.target_of(segment) {
                 faults.push(e.to_string());
@@ -259,7 +305,10 @@ impl RunConfig {
                         faults.push(format!("arms: `{}` appears twice", arm.name));
                     }
                     if arm.learn.is_some() && arm.verify == Some(VerifyMode::Slem) {
-                        faults.push(format!("arms: `{}`: slem has no direct positions to learn from", arm.name));
+                        faults.push(format!(
+                            "arms: `{}`: slem has no direct positions to learn from",
+                            arm.name
+                        ));
                     }
                 }
                 if arms.is_empty() {
@@ -268,7 +317,11 @@ impl RunConfig {
             }
             Err(e) => faults.push(e.to_string()),
         }
-        if faults.is_empty() { Ok(()) } else { Err(anyhow!(faults.join("\n  "))) }
+        if faults.is_empty() {
+            Ok(())
+        } else {
+            Err(anyhow!(faults.join("\n  ")))
+        }
     }
 }
 

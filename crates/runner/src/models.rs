@@ -44,7 +44,12 @@ impl<I: TokenId> ModelFolder<I> {
             );
         }
         let template = PromptTemplate::from_model_dir(path)?;
-        Ok(Self { path: path.to_owned(), checkpoint, vocabulary, template })
+        Ok(Self {
+            path: path.to_owned(),
+            checkpoint,
+            vocabulary,
+            template,
+        })
     }
 
     /// A prompt as this model reads it: beginning of text, template, text.
@@ -52,21 +57,36 @@ impl<I: TokenId> ModelFolder<I> {
     /// # Errors
     /// Text the tokenizer cannot spell.
     pub fn encode(&self, prompt: &Rendered) -> Result<Vec<I>> {
-        let bos = self.checkpoint.config.bos_token_id.map(I::new).or(self.vocabulary.special(SpecialRole::Bos));
+        let bos = self
+            .checkpoint
+            .config
+            .bos_token_id
+            .map(I::new)
+            .or(self.vocabulary.special(SpecialRole::Bos));
         let mut ids: Vec<I> = bos.into_iter().collect();
         ids.extend(self.vocabulary.encode_with_specials(&prompt.prefix)?);
         ids.extend(self.vocabulary.encode(&prompt.body)?);
         ids.extend(self.vocabulary.encode_with_specials(&prompt.suffix)?);
         if ids.is_empty() {
-            bail!("the prompt is empty, and {} has no beginning-of-text token", self.path.display());
+            bail!(
+                "the prompt is empty, and {} has no beginning-of-text token",
+                self.path.display()
+            );
         }
         Ok(ids)
     }
 
     /// Tokens that end a response.
     pub fn stop_tokens(&self) -> BTreeSet<I> {
-        let listed = self.checkpoint.config.eos_token_ids.iter().map(|id| I::new(*id));
-        let by_role = [SpecialRole::Eos, SpecialRole::EndOfTurn].into_iter().filter_map(|r| self.vocabulary.special(r));
+        let listed = self
+            .checkpoint
+            .config
+            .eos_token_ids
+            .iter()
+            .map(|id| I::new(*id));
+        let by_role = [SpecialRole::Eos, SpecialRole::EndOfTurn]
+            .into_iter()
+            .filter_map(|r| self.vocabulary.special(r));
         listed.chain(by_role).collect()
     }
 
@@ -81,9 +101,13 @@ impl<I: TokenId> ModelFolder<I> {
             max_len: self.checkpoint.config.max_position_embeddings,
             kernels: KernelChoice::Auto,
         };
-        let engine = CpuEngine::new(&self.checkpoint, options)
-            .with_context(|| format!("{}: the decode engine cannot be built", self.path.display()))?;
-        Ok(Engine { inner: engine, ids: Vec::new() })
+        let engine = CpuEngine::new(&self.checkpoint, options).with_context(|| {
+            format!("{}: the decode engine cannot be built", self.path.display())
+        })?;
+        Ok(Engine {
+            inner: engine,
+            ids: Vec::new(),
+        })
     }
 }
 
@@ -133,6 +157,8 @@ impl<I: TokenId> LanguageModel<I> for Engine {
     fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         self.ids.clear();
         self.ids.extend(ids.iter().map(|id| id.get()));
-        self.inner.forward(&self.ids, logits).map_err(ModelError::new)
+        self.inner
+            .forward(&self.ids, logits)
+            .map_err(ModelError::new)
     }
 }

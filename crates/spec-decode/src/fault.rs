@@ -2,8 +2,8 @@
 
 use vocab_align::AlignError;
 
-use crate::error::{LawError, Role, SpecError};
 use crate::ModelError;
+use crate::error::{LawError, Role, SpecError};
 
 #[derive(Debug)]
 pub(crate) enum Fault {

@@ -120,7 +120,11 @@ impl<'a> Lexicon<'a> {
         if let Some(cache) = self.cache {
             let direct = ids.len();
             let roots = cache.children(cache.root()).map(|(d, _)| d);
-            ids.extend(roots.filter(|&d| self.direct.target_of(d).is_none()).map(DraftId::get));
+            ids.extend(
+                roots
+                    .filter(|&d| self.direct.target_of(d).is_none())
+                    .map(DraftId::get),
+            );
             if ids.len() > direct {
                 ids.sort_unstable();
             }
@@ -130,7 +134,9 @@ impl<'a> Lexicon<'a> {
 
     /// The path of one token.
     pub fn enter(&self, draft: DraftId) -> Option<Place> {
-        let node = self.cache.and_then(|cache| cache.child(cache.root(), draft));
+        let node = self
+            .cache
+            .and_then(|cache| cache.child(cache.root(), draft));
         (node.is_some() || self.direct.target_of(draft).is_some()).then_some(Place {
             first: draft,
             depth: 1,
@@ -147,7 +153,8 @@ impl<'a> Lexicon<'a> {
     /// The path of several tokens; `None` for none and where no entry starts like this.
     pub fn read(&self, drafts: &[DraftId]) -> Option<Place> {
         let (&first, rest) = drafts.split_first()?;
-        rest.iter().try_fold(self.enter(first)?, |place, &draft| self.step(place, draft))
+        rest.iter()
+            .try_fold(self.enter(first)?, |place, &draft| self.step(place, draft))
     }
 
     /// The target token a path stands for.

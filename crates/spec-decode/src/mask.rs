@@ -40,7 +40,9 @@ impl Walk {
         let cut = self.longest_token(lexicon)?;
         self.path[cut..]
             .iter()
-            .try_fold(Self::default(), |walk, &(draft, _)| walk.advance(lexicon, draft))
+            .try_fold(Self::default(), |walk, &(draft, _)| {
+                walk.advance(lexicon, draft)
+            })
     }
 
     fn longest_token(&self, lexicon: &Lexicon<'_>) -> Option<usize> {

@@ -78,11 +78,14 @@ pub fn decode_plain_with<T: LanguageModel<TargetId>>(
         }
         let round = tokens.len();
         step(target, pending, &mut logits, round)?;
-        let column = config.sampling.draw(&logits, dice).map_err(|source| SpecError::Law {
-            round,
-            role: Role::Target,
-            source,
-        })?;
+        let column = config
+            .sampling
+            .draw(&logits, dice)
+            .map_err(|source| SpecError::Law {
+                round,
+                role: Role::Target,
+                source,
+            })?;
         pending = TargetId::new(column as u32);
         sink.record(round, pending, &logits);
         tokens.push(pending);
@@ -107,7 +110,11 @@ fn step<T: LanguageModel<TargetId>>(
     let role = Role::Target;
     target
         .forward(&[pending], logits)
-        .map_err(|source| SpecError::Model { round, role, source })?;
+        .map_err(|source| SpecError::Model {
+            round,
+            role,
+            source,
+        })?;
     if logits.len() == target.vocab_size() {
         return Ok(());
     }
@@ -116,5 +123,9 @@ fn step<T: LanguageModel<TargetId>>(
         positions: 1,
         vocab: target.vocab_size(),
     };
-    Err(SpecError::Law { round, role, source })
+    Err(SpecError::Law {
+        round,
+        role,
+        source,
+    })
 }

@@ -59,7 +59,12 @@ impl<'a> Pushforward<'a> {
             first: direct.target_of(first),
             mass,
         });
-        if let Some(Merged { first: Some(token), mass, .. }) = merged {
+        if let Some(Merged {
+            first: Some(token),
+            mass,
+            ..
+        }) = merged
+        {
             let left = law.probability(first) - mass;
             if left.is_nan() || left < 0.0 {
                 return Err(LawError::NegativeProposal { token, mass: left });
@@ -90,7 +95,9 @@ impl<'a> Pushforward<'a> {
     /// Turns the target's law p into the unnormalised residual max(0, p - q').
     pub fn subtract_from(&self, law: &mut [f64]) {
         for &(draft, target) in self.direct.pairs() {
-            let adjusted = self.merged.is_some_and(|m| m.target == target || m.first == Some(target));
+            let adjusted = self
+                .merged
+                .is_some_and(|m| m.target == target || m.first == Some(target));
             if !adjusted {
                 lower(law, target, self.law.probability(draft));
             }
@@ -112,10 +119,10 @@ fn lower(law: &mut [f64], target: TargetId, mass: f64) {
 
 /// Eq. 1: the probability of drafting the tokens a proposal stands for; 1 at temperature 0.
 pub(crate) fn path_probability(draft: &Draft, proposal: &Proposal) -> Result<f64, LawError> {
-    proposal
-        .span
-        .clone()
-        .try_fold(1.0, |mass, position| Ok(mass * draft.probability(position)?))
+    proposal.span.clone().try_fold(
+        1.0,
+        |mass, position| Ok(mass * draft.probability(position)?),
+    )
 }
 
 /// Decides what an empty residual means: `Ok` where rejection was a matter of rounding (p and q'

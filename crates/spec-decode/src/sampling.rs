@@ -152,9 +152,8 @@ fn best_of(
         if value.is_nan() || value == f32::INFINITY {
             return Err(LawError::Logit { token, value });
         }
-        let better = best.is_none_or(|(held, largest)| {
-            value > largest || (value == largest && token < held)
-        });
+        let better = best
+            .is_none_or(|(held, largest)| value > largest || (value == largest && token < held));
         if better {
             best = Some((token, value));
         }
@@ -203,7 +202,11 @@ mod tests {
         sampling.masked_law(&logits, &[3, 0], &mut masked).unwrap();
         let kept = full[0] + full[3];
         for column in 0..4 {
-            let expected = if column % 3 == 0 { full[column] / kept } else { 0.0 };
+            let expected = if column % 3 == 0 {
+                full[column] / kept
+            } else {
+                0.0
+            };
             assert!((masked[column] - expected).abs() < 1e-15);
         }
     }

@@ -28,7 +28,9 @@ fn extend(
     }
     let context = [PROMPT.target, prefix].concat();
     let mut next = Vec::new();
-    sampling.law(&target.row(&context), &mut next).expect("a law");
+    sampling
+        .law(&target.row(&context), &mut next)
+        .expect("a law");
     for (token, p) in next.iter().enumerate().filter(|&(_, &p)| p > 0.0) {
         let longer = [prefix, &[TargetId(token as u32)]].concat();
         extend(target, sampling, &longer, mass * p, len, law);
@@ -51,7 +53,9 @@ fn deviation(
     let mut cache = cache.clone();
     let outcomes = law_of(|oracle| {
         let dice = || Box::new(oracle.clone());
-        session.start_with(PROMPT, dice(), dice()).expect("a prompt");
+        session
+            .start_with(PROMPT, dice(), dice())
+            .expect("a prompt");
         for _ in 0..rounds {
             if session.finished().is_none() {
                 session
@@ -101,7 +105,10 @@ fn the_papers_rule_approaches_the_target_law_at_low_temperature() {
     for seed in 0..4 {
         let warm = one_round(VerifyMode::Paper, seed, 1.0, &cache, 2);
         let cold = one_round(VerifyMode::Paper, seed, 0.01, &cache, 2);
-        assert!(cold < 1e-6 && cold < warm, "seed {seed}: {warm:e} at T = 1, {cold:e} at 0.01");
+        assert!(
+            cold < 1e-6 && cold < warm,
+            "seed {seed}: {warm:e} at T = 1, {cold:e} at 0.01"
+        );
     }
 }
 
@@ -142,7 +149,14 @@ fn one_shared_vocabulary_is_ordinary_speculative_sampling() {
 fn the_law_survives_the_seam_between_rounds() {
     // The second round starts from rolled back caches and a re-tokenised context.
     for mode in [VerifyMode::Tli, VerifyMode::Exact] {
-        let off = deviation(hashed_models(5, 2.0), pair(), &true_cache(), config(mode, 0.8, 3), 2, 2);
+        let off = deviation(
+            hashed_models(5, 2.0),
+            pair(),
+            &true_cache(),
+            config(mode, 0.8, 3),
+            2,
+            2,
+        );
         assert!(off < 1e-12, "{mode}: {off:e}");
     }
 }

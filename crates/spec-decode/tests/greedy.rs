@@ -35,7 +35,9 @@ fn plain(seed: u64, max_new_tokens: usize) -> Vec<vocab_align::TargetId> {
         stop: stop(),
     };
     let name = StreamName::new(0, 0);
-    decode_plain(&mut target, PROMPT.target, &config, name, &mut NoSink).expect("decodes").tokens
+    decode_plain(&mut target, PROMPT.target, &config, name, &mut NoSink)
+        .expect("decodes")
+        .tokens
 }
 
 fn cache(kind: u8) -> Option<NgramCache> {
@@ -103,6 +105,12 @@ fn a_drafter_that_agrees_is_mostly_accepted_and_ngrams_help() {
     let (tli, paper) = (totals(VerifyMode::Tli), totals(VerifyMode::Paper));
     assert_eq!(tli.ngrams_proposed, 0);
     assert!(paper.ngram_hits() > 0.1, "{paper:?}");
-    assert!(paper.acceptance_rate() > tli.acceptance_rate(), "{paper:?}\n{tli:?}");
-    assert!(paper.block_efficiency() > 1.2 && paper.block_efficiency() <= 5.0, "{paper:?}");
+    assert!(
+        paper.acceptance_rate() > tli.acceptance_rate(),
+        "{paper:?}\n{tli:?}"
+    );
+    assert!(
+        paper.block_efficiency() > 1.2 && paper.block_efficiency() <= 5.0,
+        "{paper:?}"
+    );
 }

@@ -19,11 +19,15 @@ fn generate(seed: u64, config: SessionConfig, k: usize, cache: &mut NgramCache) 
     let mut session = session(text_models(seed, &pair, 0.5), pair, config);
     let name = StreamName::new(seed, 0);
     let policy = &mut ConstantLength(k);
-    session.generate(PROMPT, name, Some(cache), policy, &mut NoSink).expect("generates")
+    session
+        .generate(PROMPT, name, Some(cache), policy, &mut NoSink)
+        .expect("generates")
 }
 
 fn without_clocks(mut rounds: Vec<RoundOutcome>) -> Vec<RoundOutcome> {
-    rounds.iter_mut().for_each(|round| round.timings = Default::default());
+    rounds
+        .iter_mut()
+        .for_each(|round| round.timings = Default::default());
     rounds
 }
 
@@ -143,14 +147,20 @@ fn the_teacher_rows_are_those_of_plain_decoding() {
 fn a_stop_token_ends_the_response_and_is_kept() {
     let mut stopped = 0;
     for seed in 0..200 {
-        let settings = SessionConfig { stop: stop(), ..config(VerifyMode::Exact, 1.0, 60) };
+        let settings = SessionConfig {
+            stop: stop(),
+            ..config(VerifyMode::Exact, 1.0, 60)
+        };
         let found = generate(seed, settings, 4, &mut true_cache());
         let end = *stop().first().expect("one stop token");
         match found.finish {
             Finish::Stop(token) => {
                 stopped += 1;
                 assert_eq!(token, end);
-                assert_eq!(found.tokens.iter().position(|t| *t == end), Some(found.tokens.len() - 1));
+                assert_eq!(
+                    found.tokens.iter().position(|t| *t == end),
+                    Some(found.tokens.len() - 1)
+                );
             }
             Finish::MaxNewTokens => assert_eq!(found.tokens.len(), 60),
             other => panic!("{other:?}"),
@@ -164,15 +174,26 @@ fn verified_text_teaches_the_cache_true_ngrams() {
     let mut cache = NgramCache::new(CacheConfig::default());
     let mut inserted = 0;
     for seed in 0..30 {
-        let settings = SessionConfig { learn_ngrams: true, ..config(VerifyMode::Paper, 1.0, 40) };
+        let settings = SessionConfig {
+            learn_ngrams: true,
+            ..config(VerifyMode::Paper, 1.0, 40)
+        };
         inserted += generate(seed, settings, 4, &mut cache).totals.inserted;
     }
     assert_eq!(cache.len(), inserted);
-    assert!(cache.len() >= 5, "{:?}", cache.entries().collect::<Vec<_>>());
+    assert!(
+        cache.len() >= 5,
+        "{:?}",
+        cache.entries().collect::<Vec<_>>()
+    );
     let pair = pair();
     for ngram in cache.entries() {
         let bytes = pair.draft.decode_bytes(&ngram.draft);
-        assert_eq!(bytes, pair.target.decode_bytes(&[ngram.target]), "{ngram:?}");
+        assert_eq!(
+            bytes,
+            pair.target.decode_bytes(&[ngram.target]),
+            "{ngram:?}"
+        );
     }
 }
 
@@ -181,10 +202,16 @@ fn ngrams_are_learnt_from_final_text_only() {
     // Learning round by round and learning from the finished response find the same n-grams.
     for seed in 0..20 {
         let mut by_round = NgramCache::new(CacheConfig::default());
-        let settings = SessionConfig { learn_ngrams: true, ..config(VerifyMode::Tli, 1.0, 60) };
+        let settings = SessionConfig {
+            learn_ngrams: true,
+            ..config(VerifyMode::Tli, 1.0, 60)
+        };
         let tokens = generate(seed, settings, 3, &mut by_round).tokens;
         let pair = pair();
-        let draft = pair.draft.encode_bytes(&pair.target.decode_bytes(&tokens)).expect("encodes");
+        let draft = pair
+            .draft
+            .encode_bytes(&pair.target.decode_bytes(&tokens))
+            .expect("encodes");
         let spans = vocab_align::align_offsets(
             &pair.draft.byte_lengths(&draft),
             &pair.target.byte_lengths(&tokens),
@@ -216,14 +243,20 @@ fn full_contexts_end_cleanly() {
         };
         assert_eq!(expected.finish, Finish::ContextFull);
         for drafter_len in [2, 5, 9, 100] {
-            let models = (drafter.clone().with_max_len(drafter_len), target.clone().with_max_len(12));
+            let models = (
+                drafter.clone().with_max_len(drafter_len),
+                target.clone().with_max_len(12),
+            );
             let mut session = session(models, pair.clone(), settings.clone());
             let name = StreamName::new(0, 0);
             let mut cache = true_cache();
             let k = &mut ConstantLength(4);
             let found = session.generate(PROMPT, name, Some(&mut cache), k, &mut NoSink);
             let found = found.expect("generates");
-            assert_eq!((found.tokens, found.finish), (expected.tokens.clone(), expected.finish));
+            assert_eq!(
+                (found.tokens, found.finish),
+                (expected.tokens.clone(), expected.finish)
+            );
         }
     }
 }
@@ -236,15 +269,23 @@ fn constant<I: 'static>(row: Vec<f32>) -> RowFn<I> {
 fn broken(mode: VerifyMode, temperature: f64, draft: f32, target: f32) -> SpecError {
     let models = (
         FakeModel::new(DRAFT.len(), constant::<DraftId>(vec![draft; DRAFT.len()])),
-        FakeModel::new(TARGET.len(), constant::<TargetId>(vec![target; TARGET.len()])),
+        FakeModel::new(
+            TARGET.len(),
+            constant::<TargetId>(vec![target; TARGET.len()]),
+        ),
     );
     let mut session = session(models, pair(), config(mode, temperature, 5));
-    session.start(PROMPT, StreamName::new(0, 0)).expect("starts");
+    session
+        .start(PROMPT, StreamName::new(0, 0))
+        .expect("starts");
     let error = session
         .round(None, &mut ConstantLength(2), &mut NoSink)
         .expect_err("impossible logits");
     let again = session.round(None, &mut ConstantLength(2), &mut NoSink);
-    assert!(matches!(again, Err(SpecError::NotRunning)), "an error ends the response");
+    assert!(
+        matches!(again, Err(SpecError::NotRunning)),
+        "an error ends the response"
+    );
     error
 }
 
@@ -256,7 +297,11 @@ fn impossible_logits_name_the_round_and_the_model() {
             assert!(
                 matches!(
                     drafter,
-                    SpecError::Law { round: 0, role: Role::Drafter, source: LawError::Logit { .. } }
+                    SpecError::Law {
+                        round: 0,
+                        role: Role::Drafter,
+                        source: LawError::Logit { .. }
+                    }
                 ),
                 "{drafter:?}"
             );
@@ -264,13 +309,23 @@ fn impossible_logits_name_the_round_and_the_model() {
             assert!(
                 matches!(
                     target,
-                    SpecError::Law { round: 0, role: Role::Target, source: LawError::Logit { .. } }
+                    SpecError::Law {
+                        round: 0,
+                        role: Role::Target,
+                        source: LawError::Logit { .. }
+                    }
                 ),
                 "{target:?}"
             );
             let empty = broken(mode, temperature, 0.0, f32::NEG_INFINITY);
             assert!(
-                matches!(empty, SpecError::Law { source: LawError::NoMass { .. }, .. }),
+                matches!(
+                    empty,
+                    SpecError::Law {
+                        source: LawError::NoMass { .. },
+                        ..
+                    }
+                ),
                 "{empty:?}"
             );
         }
@@ -283,18 +338,51 @@ fn failing_models_are_named_with_their_round() {
     let run = |drafter_after, target_after| {
         let (mut drafter, mut target) = text_models(3, &pair, 0.5);
         (drafter.fail_after, target.fail_after) = (drafter_after, target_after);
-        let mut session = session((drafter, target), pair.clone(), config(VerifyMode::Tli, 0.0, 30));
+        let mut session = session(
+            (drafter, target),
+            pair.clone(),
+            config(VerifyMode::Tli, 0.0, 30),
+        );
         let k = &mut ConstantLength(2);
         session
             .generate(PROMPT, StreamName::new(0, 0), None, k, &mut NoSink)
             .expect_err("a model fails")
     };
     let error = run(None, Some(3));
-    assert!(matches!(error, SpecError::Model { round: 2, role: Role::Target, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            SpecError::Model {
+                round: 2,
+                role: Role::Target,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
     let error = run(Some(3), None);
-    assert!(matches!(error, SpecError::Model { round: 1, role: Role::Drafter, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            SpecError::Model {
+                round: 1,
+                role: Role::Drafter,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
     let error = run(Some(0), None);
-    assert!(matches!(error, SpecError::Prefill { role: Role::Drafter, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            SpecError::Prefill {
+                role: Role::Drafter,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -304,11 +392,21 @@ fn bad_prompts_are_errors() {
     let models = (drafter, target.with_max_len(1));
     let mut session = session(models, pair, config(VerifyMode::Tli, 0.0, 3));
     let name = StreamName::new(0, 0);
-    let empty = Prompt { draft: &[], ..PROMPT };
-    assert!(matches!(session.start(empty, name), Err(SpecError::EmptyPrompt(Role::Drafter))));
+    let empty = Prompt {
+        draft: &[],
+        ..PROMPT
+    };
+    assert!(matches!(
+        session.start(empty, name),
+        Err(SpecError::EmptyPrompt(Role::Drafter))
+    ));
     assert!(matches!(
         session.start(PROMPT, name),
-        Err(SpecError::PromptTooLong { role: Role::Target, tokens: 2, max_len: 1 })
+        Err(SpecError::PromptTooLong {
+            role: Role::Target,
+            tokens: 2,
+            max_len: 1
+        })
     ));
     let round = session.round(None, &mut ConstantLength(1), &mut NoSink);
     assert!(matches!(round, Err(SpecError::NotRunning)));
@@ -331,10 +429,20 @@ impl DraftPolicy for Watcher {
 #[test]
 fn policies_see_every_round() {
     let pair = pair();
-    let mut session = session(text_models(8, &pair, 0.5), pair, config(VerifyMode::Exact, 1.0, 30));
+    let mut session = session(
+        text_models(8, &pair, 0.5),
+        pair,
+        config(VerifyMode::Exact, 1.0, 30),
+    );
     let mut watcher = Watcher(0);
     let name = StreamName::new(0, 0);
-    let found = session.generate(PROMPT, name, Some(&mut true_cache()), &mut watcher, &mut NoSink);
+    let found = session.generate(
+        PROMPT,
+        name,
+        Some(&mut true_cache()),
+        &mut watcher,
+        &mut NoSink,
+    );
     assert_eq!(watcher.0, found.expect("generates").totals.rounds);
 }
 
@@ -349,7 +457,9 @@ fn plain_sampling_follows_its_own_stream() {
     };
     let mut run = |seed| {
         let name = StreamName::new(seed, 0);
-        decode_plain(&mut target, PROMPT.target, &config, name, &mut NoSink).expect("decodes").tokens
+        decode_plain(&mut target, PROMPT.target, &config, name, &mut NoSink)
+            .expect("decodes")
+            .tokens
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));

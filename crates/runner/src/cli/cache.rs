@@ -64,7 +64,12 @@ impl ReplayArgs {
         if let Some(ids) = &self.ids {
             texts = ids.select_texts(texts, &self.data)?;
         }
-        let done = replay(texts.iter().map(|(_, text)| text), &draft, &target, &ReplayOptions::default())?;
+        let done = replay(
+            texts.iter().map(|(_, text)| text),
+            &draft,
+            &target,
+            &ReplayOptions::default(),
+        )?;
         if let Some(path) = &self.save {
             done.cache.save(path)?;
         }
@@ -86,15 +91,32 @@ impl ReplayArgs {
             text += &format!("{length:>6}  {count:>7}\n");
         }
         text += "\ntimes seen  n-grams\n";
-        for (low, high) in [(1, 1), (2, 3), (4, 7), (8, 15), (16, 63), (64, 255), (256, u32::MAX)] {
+        for (low, high) in [
+            (1, 1),
+            (2, 3),
+            (4, 7),
+            (8, 15),
+            (16, 63),
+            (64, 255),
+            (256, u32::MAX),
+        ] {
             let count: usize = report.frequencies.range(low..=high).map(|(_, n)| n).sum();
-            let label = if low == high { low.to_string() } else if high == u32::MAX { format!("{low}+") } else { format!("{low}-{high}") };
+            let label = if low == high {
+                low.to_string()
+            } else if high == u32::MAX {
+                format!("{low}+")
+            } else {
+                format!("{low}-{high}")
+            };
             text += &format!("{label:>10}  {count:>7}\n");
         }
         text += "\ntarget tokens  n-grams  growth rate\n";
         let step = report.growth.len().div_ceil(8).max(1);
         for (tokens, ngrams) in report.growth.iter().skip(step - 1).step_by(step) {
-            text += &format!("{tokens:>13}  {ngrams:>7}  {:>11.4}\n", *ngrams as f64 / (*tokens).max(1) as f64);
+            text += &format!(
+                "{tokens:>13}  {ngrams:>7}  {:>11.4}\n",
+                *ngrams as f64 / (*tokens).max(1) as f64
+            );
         }
         print(&text)
     }

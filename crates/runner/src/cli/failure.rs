@@ -20,16 +20,30 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(e) = cause.downcast_ref::<StreamError>() {
         return e.hint();
     }
-    let text = match (cause.downcast_ref::<LmError>(), cause.downcast_ref::<ResultsError>()) {
+    let text = match (
+        cause.downcast_ref::<LmError>(),
+        cause.downcast_ref::<ResultsError>(),
+    ) {
         (Some(LmError::Io { .. }), _) => {
             "a model folder needs config.json, model.safetensors (or its shards and index) and tokenizer.json; paths are relative to the working directory"
         }
-        (Some(LmError::Safetensors { .. }), _) => "the file is damaged or was not copied whole; fetch it again",
-        (Some(LmError::MissingTensor { .. } | LmError::LeftoverTensors { .. } | LmError::Shape { .. }), _) => {
-            "config.json and the weights belong to different models"
+        (Some(LmError::Safetensors { .. }), _) => {
+            "the file is damaged or was not copied whole; fetch it again"
         }
-        (Some(LmError::ContextFull { .. }), _) => "shorten the prompt or lower the number of new tokens",
-        (_, Some(ResultsError::FolderExists { .. })) => "choose another --out, or remove the folder",
+        (
+            Some(
+                LmError::MissingTensor { .. }
+                | LmError::LeftoverTensors { .. }
+                | LmError::Shape { .. },
+            ),
+            _,
+        ) => "config.json and the weights belong to different models",
+        (Some(LmError::ContextFull { .. }), _) => {
+            "shorten the prompt or lower the number of new tokens"
+        }
+        (_, Some(ResultsError::FolderExists { .. })) => {
+            "choose another --out, or remove the folder"
+        }
         _ if cause.downcast_ref::<AlignError>().is_some() => {
             "a tokenizer is a tokenizer.json of the Hugging Face tokenizers library (BPE), or a folder that holds one"
         }

@@ -8,8 +8,8 @@ use clap::Args;
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
-    ConstantLength, PlainConfig, Prompt, Sampling, Session, SessionConfig, StreamName, TeacherSink, VerifyMode,
-    decode_plain,
+    ConstantLength, PlainConfig, Prompt, Sampling, Session, SessionConfig, StreamName, TeacherSink,
+    VerifyMode, decode_plain,
 };
 use vocab_align::{DraftId, TargetId, Vocabulary};
 
@@ -81,7 +81,11 @@ impl GenerateArgs {
         }
         let mode: VerifyMode = self.verify.parse().map_err(|e| anyhow!("--verify: {e}"))?;
         let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
-        let drafter = self.drafter.as_deref().map(ModelFolder::<DraftId>::load).transpose()?;
+        let drafter = self
+            .drafter
+            .as_deref()
+            .map(ModelFolder::<DraftId>::load)
+            .transpose()?;
         let answers = match &drafter {
             Some(drafter) => self.speculate(mode, &target, drafter)?,
             None => self.plain(&target)?,
@@ -103,19 +107,31 @@ impl GenerateArgs {
     }
 
     fn name(&self, sample: u32) -> StreamName {
-        StreamName { sample, ..StreamName::new(self.seed, 0) }
+        StreamName {
+            sample,
+            ..StreamName::new(self.seed, 0)
+        }
     }
 
     fn plain(&self, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
         let prompt = target.encode(&target.template.render(&self.prompt))?;
         let mut engine = target.engine(&self.decode())?;
         let stop = target.stop_tokens();
-        let config =
-            PlainConfig { sampling: Sampling::new(self.temperature)?, max_new_tokens: self.max_tokens, stop };
+        let config = PlainConfig {
+            sampling: Sampling::new(self.temperature)?,
+            max_new_tokens: self.max_tokens,
+            stop,
+        };
         (0..self.n)
             .map(|sample| {
                 let mut stream = TextStream::new(&target.vocabulary, !self.json);
-                let done = decode_plain(&mut engine, &prompt, &config, self.name(sample), &mut stream)?;
+                let done = decode_plain(
+                    &mut engine,
+                    &prompt,
+                    &config,
+                    self.name(sample),
+                    &mut stream,
+                )?;
                 stream.finish()?;
                 Ok(Answer {
                     text: target.vocabulary.decode_lossy(&done.tokens),
@@ -147,13 +163,21 @@ impl GenerateArgs {
         let engines = (drafter.engine(&decode)?, target.engine(&decode)?);
         let mut session = Session::new(engines.0, engines.1, align(drafter, target), settings)?;
         let mut cache = NgramCache::new(CacheConfig::default());
-        let prompt = Prompt { draft: &draft_ids, target: &target_ids };
+        let prompt = Prompt {
+            draft: &draft_ids,
+            target: &target_ids,
+        };
         (0..self.n)
             .map(|sample| {
                 let mut stream = TextStream::new(&target.vocabulary, !self.json);
                 let mut policy = ConstantLength(self.k);
-                let done =
-                    session.generate(prompt, self.name(sample), Some(&mut cache), &mut policy, &mut stream)?;
+                let done = session.generate(
+                    prompt,
+                    self.name(sample),
+                    Some(&mut cache),
+                    &mut policy,
+                    &mut stream,
+                )?;
                 stream.finish()?;
                 Ok(Answer {
                     text: target.vocabulary.decode_lossy(&done.tokens),
@@ -177,7 +201,11 @@ struct TextStream<'a> {
 
 impl<'a> TextStream<'a> {
     fn new(vocabulary: &'a Vocabulary<TargetId>, visible: bool) -> Self {
-        Self { vocabulary, pending: Vec::new(), visible }
+        Self {
+            vocabulary,
+            pending: Vec::new(),
+            visible,
+        }
     }
 
     fn finish(self) -> Result<()> {
@@ -193,7 +221,8 @@ impl TeacherSink for TextStream<'_> {
         if !self.visible {
             return;
         }
-        self.pending.extend_from_slice(self.vocabulary.bytes(token).unwrap_or_default());
+        self.pending
+            .extend_from_slice(self.vocabulary.bytes(token).unwrap_or_default());
         let whole = match std::str::from_utf8(&self.pending) {
             Ok(_) => self.pending.len(),
             // Bytes that can never become a character are shown as such right away.
@@ -204,6 +233,9 @@ impl TeacherSink for TextStream<'_> {
         self.pending.drain(..whole);
         // A closed pipe only ends the display, not the answer.
         let mut out = std::io::stdout().lock();
-        self.visible = out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok();
+        self.visible = out
+            .write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .is_ok();
     }
 }

@@ -87,7 +87,11 @@ impl Cli {
 
 /// Accepts a `tokenizer.json` or a folder that holds one.
 fn tokenizer_file(path: &std::path::Path) -> PathBuf {
-    if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() }
+    if path.is_dir() {
+        path.join("tokenizer.json")
+    } else {
+        path.to_owned()
+    }
 }
 
 /// Writes to stdout; a closed pipe is no failure.

@@ -43,8 +43,14 @@ pub struct PretrainArgs {
 impl PretrainArgs {
     /// Trains.
     pub fn execute(self, progress: bool) -> Result<()> {
-        let name = self.recipe.file_stem().map(PathBuf::from).unwrap_or_default();
-        let out = self.out.unwrap_or_else(|| PathBuf::from("runs/pretrain").join(name));
+        let name = self
+            .recipe
+            .file_stem()
+            .map(PathBuf::from)
+            .unwrap_or_default();
+        let out = self
+            .out
+            .unwrap_or_else(|| PathBuf::from("runs/pretrain").join(name));
         let device = match self.device {
             DeviceName::Cpu => Device::flex(),
             #[cfg(feature = "wgpu")]
@@ -58,7 +64,11 @@ impl PretrainArgs {
             stop_after: self.stop_after,
             progress,
         };
-        let state = if pretrain::run(&request)? { "finished" } else { "stopped; call again to go on" };
+        let state = if pretrain::run(&request)? {
+            "finished"
+        } else {
+            "stopped; call again to go on"
+        };
         eprintln!("{}: {state}", out.display());
         Ok(())
     }

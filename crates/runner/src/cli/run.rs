@@ -32,7 +32,9 @@ impl RunArgs {
     /// Runs the experiment and writes its report.
     pub fn execute(self, progress: bool) -> Result<()> {
         let config = RunConfig::load(&self.config, &self.overrides)?;
-        let out = self.out.unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
+        let out = self
+            .out
+            .unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
         let argv = std::env::args().skip(1).collect();
         online::run(&config, &self.data.source(), &out, argv, progress)?;
         let summary = report::write_report(&out)?;

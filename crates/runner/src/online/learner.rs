@@ -57,16 +57,33 @@ impl Learner {
             max_grad_norm: Some(config.max_grad_norm),
             ..AdamWConfig::default()
         });
-        Ok(Self { model: Some(model), optimizer, config, lambda, buffer: Vec::new(), updates: 0, prompts: 0, device })
+        Ok(Self {
+            model: Some(model),
+            optimizer,
+            config,
+            lambda,
+            buffer: Vec::new(),
+            updates: 0,
+            prompts: 0,
+            device,
+        })
     }
 
     /// Adds a lesson; with the `every`-th one, takes a step and returns the new weights.
     ///
     /// # Errors
     /// Losses or gradients that are not finite.
-    pub fn push(&mut self, lesson: Lesson, alignment: &Alignment) -> Result<Option<(Update, Checkpoint)>> {
+    pub fn push(
+        &mut self,
+        lesson: Lesson,
+        alignment: &Alignment,
+    ) -> Result<Option<(Update, Checkpoint)>> {
         self.buffer.push(lesson);
-        if self.buffer.len() < self.config.every { Ok(None) } else { self.flush(alignment) }
+        if self.buffer.len() < self.config.every {
+            Ok(None)
+        } else {
+            self.flush(alignment)
+        }
     }
 
     /// Takes a step on whatever is buffered, if anything.
@@ -92,7 +109,8 @@ impl Learner {
         let (model, grad_norm) = self.optimizer.step(model, &grads, self.config.lr)?;
         let weights = model.to_checkpoint()?;
         self.model = Some(model);
-        let scalar = |x: Option<Tensor<1>>| x.map_or(f64::NAN, |x| f64::from(x.into_scalar::<f32>()));
+        let scalar =
+            |x: Option<Tensor<1>>| x.map_or(f64::NAN, |x| f64::from(x.into_scalar::<f32>()));
         let update = Update {
             number: self.updates,
             prompts_seen: self.prompts,
@@ -105,25 +123,43 @@ impl Learner {
             seconds: began.elapsed().as_secs_f64(),
         };
         self.updates += 1;
-        anyhow::ensure!(update.loss.is_finite(), "the distillation loss is {}; lower learn.lr", update.loss);
+        anyhow::ensure!(
+            update.loss.is_finite(),
+            "the distillation loss is {}; lower learn.lr",
+            update.loss
+        );
         Ok(Some((update, weights)))
     }
 
-    fn loss(&self, model: &Transformer, lessons: &[Lesson], alignment: &Alignment) -> Result<(HybridLoss, Batch)> {
+    fn loss(
+        &self,
+        model: &Transformer,
+        lessons: &[Lesson],
+        alignment: &Alignment,
+    ) -> Result<(HybridLoss, Batch)> {
         let batch = Batch::new(lessons, self.lambda.is_some());
         let device = &self.device;
         let shape = [lessons.len(), batch.width];
         let input = Tensor::<2, Int>::from_data(TensorData::new(batch.ids.clone(), shape), device);
-        let hidden = model.hidden(input).reshape([lessons.len() * batch.width, model.config().hidden_size]);
-        let ints = |values: &[i64]| Tensor::<1, Int>::from_data(TensorData::new(values.to_vec(), [values.len()]), device);
+        let hidden = model
+            .hidden(input)
+            .reshape([lessons.len() * batch.width, model.config().hidden_size]);
+        let ints = |values: &[i64]| {
+            Tensor::<1, Int>::from_data(TensorData::new(values.to_vec(), [values.len()]), device)
+        };
         let direct = if batch.direct_rows.is_empty() {
             None
         } else {
-            let columns: Vec<i64> = alignment.pairs().iter().map(|(draft, _)| i64::from(draft.get())).collect();
+            let columns: Vec<i64> = alignment
+                .pairs()
+                .iter()
+                .map(|(draft, _)| i64::from(draft.get()))
+                .collect();
             let rows = hidden.clone().select(0, ints(&batch.direct_rows));
             let student = model.logits_of(rows, ints(&columns));
             let shape = [batch.direct_rows.len(), columns.len()];
-            let teacher = Tensor::<2>::from_data(TensorData::new(batch.teacher.clone(), shape), device);
+            let teacher =
+                Tensor::<2>::from_data(TensorData::new(batch.teacher.clone(), shape), device);
             Some(reverse_kl(student, teacher)?)
         };
         let ngram = if batch.ngram_rows.is_empty() {
@@ -159,7 +195,9 @@ impl Batch {
         };
         for (i, lesson) in lessons.iter().enumerate() {
             let start = i * width;
-            batch.ids.extend(lesson.ids.iter().map(|id| i64::from(id.get())));
+            batch
+                .ids
+                .extend(lesson.ids.iter().map(|id| i64::from(id.get())));
             batch.ids.resize(start + width, 0);
             for (position, row) in &lesson.direct {
                 batch.direct_rows.push((start + position) as i64);
@@ -168,7 +206,9 @@ impl Batch {
             if with_ngrams {
                 for position in &lesson.ngram {
                     batch.ngram_rows.push((start + position - 1) as i64);
-                    batch.ngram_labels.push(i64::from(lesson.ids[*position].get()));
+                    batch
+                        .ngram_labels
+                        .push(i64::from(lesson.ids[*position].get()));
                 }
             }
         }

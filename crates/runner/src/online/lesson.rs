@@ -28,7 +28,10 @@ pub struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     /// Records the law at the target tokens of `alignment.pairs()`.
     pub fn new(alignment: &'a Alignment) -> Self {
-        Self { shared: alignment.pairs(), rows: Vec::new() }
+        Self {
+            shared: alignment.pairs(),
+            rows: Vec::new(),
+        }
     }
 
     /// One row an emitted token, in order.
@@ -42,7 +45,10 @@ impl TeacherSink for Recorder<'_> {
         let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = logits.iter().map(|x| f64::from(x - highest).exp()).sum();
         let shift = highest + sum.ln() as f32;
-        let row = self.shared.iter().map(|(_, target)| f16::from_f32(logits[target.index()] - shift));
+        let row = self
+            .shared
+            .iter()
+            .map(|(_, target)| f16::from_f32(logits[target.index()] - shift));
         self.rows.truncate(index);
         self.rows.push(TeacherRow(row.collect()));
     }
@@ -74,8 +80,14 @@ impl Lesson {
         target: &Vocabulary<TargetId>,
     ) -> Self {
         let spelled = &context[prompt_len..];
-        let draft_lengths: Vec<usize> = spelled.iter().map(|id| draft.bytes(*id).map_or(0, <[u8]>::len)).collect();
-        let target_lengths: Vec<usize> = response.iter().map(|id| target.bytes(*id).map_or(0, <[u8]>::len)).collect();
+        let draft_lengths: Vec<usize> = spelled
+            .iter()
+            .map(|id| draft.bytes(*id).map_or(0, <[u8]>::len))
+            .collect();
+        let target_lengths: Vec<usize> = response
+            .iter()
+            .map(|id| target.bytes(*id).map_or(0, <[u8]>::len))
+            .collect();
         let mut rows: Vec<Option<TeacherRow>> = rows.into_iter().map(Some).collect();
         let (mut direct, mut ngram) = (Vec::new(), Vec::new());
         for span in align_offsets(&draft_lengths, &target_lengths) {
@@ -85,10 +97,18 @@ impl Lesson {
             }
             match span.draft.len() {
                 0 => {}
-                1 => direct.extend(rows.get_mut(span.target.start).and_then(Option::take).map(|row| (start - 1, row))),
+                1 => direct.extend(
+                    rows.get_mut(span.target.start)
+                        .and_then(Option::take)
+                        .map(|row| (start - 1, row)),
+                ),
                 n => ngram.extend(start..start + n),
             }
         }
-        Self { ids: context.to_vec(), direct, ngram }
+        Self {
+            ids: context.to_vec(),
+            direct,
+            ngram,
+        }
     }
 }

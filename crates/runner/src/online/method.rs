@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use lm::Checkpoint;
 use ngram_cache::NgramCache;
-use spec_decode::{ConstantLength, Generation, NoSink, Pair, Prompt, Session, SessionConfig, StreamName, VerifyMode};
+use spec_decode::{
+    ConstantLength, Generation, NoSink, Pair, Prompt, Session, SessionConfig, StreamName,
+    VerifyMode,
+};
 use vocab_align::DraftId;
 
 use super::learner::{Learner, Update};
@@ -48,8 +51,14 @@ impl Method {
     ///
     /// # Errors
     /// A drafter the engine or the learner cannot take.
-    pub fn new(arm: &Arm, drafter: &ModelFolder<DraftId>, config: &RunConfig) -> Result<Option<Self>> {
-        let Some(mode) = arm.verify else { return Ok(None) };
+    pub fn new(
+        arm: &Arm,
+        drafter: &ModelFolder<DraftId>,
+        config: &RunConfig,
+    ) -> Result<Option<Self>> {
+        let Some(mode) = arm.verify else {
+            return Ok(None);
+        };
         let learner = match arm.learn {
             None => None,
             Some(loss) => {
@@ -77,7 +86,11 @@ impl Method {
     ///
     /// # Errors
     /// Failing models, impossible probabilities.
-    pub fn answer(&mut self, target: &mut Engine, task: &Task<'_>) -> Result<(Generation, Option<Lesson>)> {
+    pub fn answer(
+        &mut self,
+        target: &mut Engine,
+        task: &Task<'_>,
+    ) -> Result<(Generation, Option<Lesson>)> {
         let streamed = task.phase == Phase::Train;
         let settings = SessionConfig {
             mode: self.mode,
@@ -86,7 +99,11 @@ impl Method {
         };
         let cache = if self.arm.cache {
             let fresh = || NgramCache::new(self.config.cache.into());
-            Some(self.caches.entry(task.target.to_owned()).or_insert_with(fresh))
+            Some(
+                self.caches
+                    .entry(task.target.to_owned())
+                    .or_insert_with(fresh),
+            )
         } else {
             None
         };
@@ -115,7 +132,9 @@ impl Method {
     /// # Errors
     /// A failed update.
     pub fn learn(&mut self, lesson: Lesson, pair: &Pair) -> Result<Option<Update>> {
-        let Some(learner) = self.learner.as_mut() else { return Ok(None) };
+        let Some(learner) = self.learner.as_mut() else {
+            return Ok(None);
+        };
         let update = learner.push(lesson, &pair.alignment)?;
         self.adopt(update)
     }
@@ -125,13 +144,17 @@ impl Method {
     /// # Errors
     /// A failed update.
     pub fn flush(&mut self, pair: &Pair) -> Result<Option<Update>> {
-        let Some(learner) = self.learner.as_mut() else { return Ok(None) };
+        let Some(learner) = self.learner.as_mut() else {
+            return Ok(None);
+        };
         let update = learner.flush(&pair.alignment)?;
         self.adopt(update)
     }
 
     fn adopt(&mut self, update: Option<(Update, Checkpoint)>) -> Result<Option<Update>> {
-        let Some((update, weights)) = update else { return Ok(None) };
+        let Some((update, weights)) = update else {
+            return Ok(None);
+        };
         self.drafter.load_weights(&weights)?;
         Ok(Some(update))
     }

@@ -14,7 +14,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use spec_decode::{NoSink, Pair, PlainConfig, PlainGeneration, Prompt as PromptIds, Sampling, SessionConfig, StreamName, VerifyMode, decode_plain};
+use spec_decode::{
+    NoSink, Pair, PlainConfig, PlainGeneration, Prompt as PromptIds, Sampling, SessionConfig,
+    StreamName, VerifyMode, decode_plain,
+};
 use vocab_align::{DraftId, TargetId};
 
 pub use learner::{Learner, Update};
@@ -47,12 +50,22 @@ struct Ready {
 /// # Errors
 /// Unusable models or data, failing rounds; what was recorded before stays in the folder, whose
 /// manifest then says `failed`.
-pub fn run(config: &RunConfig, data: &DataSource, out: &Path, argv: Vec<String>, progress: bool) -> Result<()> {
+pub fn run(
+    config: &RunConfig,
+    data: &DataSource,
+    out: &Path,
+    argv: Vec<String>,
+    progress: bool,
+) -> Result<()> {
     let mut runner = Runner::load(config, data)?;
     let manifest = runner.manifest(argv)?;
     let mut writer = RunWriter::create(out, &manifest)?;
     let outcome = runner.run(&mut writer, progress);
-    let status = if outcome.is_ok() { RunStatus::Complete } else { RunStatus::Failed };
+    let status = if outcome.is_ok() {
+        RunStatus::Complete
+    } else {
+        RunStatus::Failed
+    };
     let finished = writer.finish(status);
     outcome?;
     finished?;
@@ -75,13 +88,29 @@ impl<'a> Runner<'a> {
             let folder = ModelFolder::load(path)?;
             let pair = align(&drafter, &folder);
             let engine = folder.engine(&config.decode)?;
-            targets.insert(name.clone(), Target { folder, pair, engine });
+            targets.insert(
+                name.clone(),
+                Target {
+                    folder,
+                    pair,
+                    engine,
+                },
+            );
         }
-        Ok(Self { config, data, arms: config.arms()?, drafter, targets })
+        Ok(Self {
+            config,
+            data,
+            arms: config.arms()?,
+            drafter,
+            targets,
+        })
     }
 
     fn manifest(&self, argv: Vec<String>) -> Result<Manifest> {
-        let targets = self.targets.iter().map(|(name, target)| (name.as_str(), target.folder.path.as_path()));
+        let targets = self
+            .targets
+            .iter()
+            .map(|(name, target)| (name.as_str(), target.folder.path.as_path()));
         record::manifest(self.config, &self.arms, &self.drafter.path, targets, argv)
     }
 
@@ -93,14 +122,19 @@ impl<'a> Runner<'a> {
                     methods = self.fresh_methods()?;
                 }
                 self.segment(index, segment, seed, &mut methods, writer, progress)
-                    .with_context(|| format!("seed {seed}, segment {index} (`{}`)", segment.task))?;
+                    .with_context(|| {
+                        format!("seed {seed}, segment {index} (`{}`)", segment.task)
+                    })?;
             }
         }
         Ok(())
     }
 
     fn fresh_methods(&self) -> Result<Vec<Option<Method>>> {
-        self.arms.iter().map(|arm| Method::new(arm, &self.drafter, self.config)).collect()
+        self.arms
+            .iter()
+            .map(|arm| Method::new(arm, &self.drafter, self.config))
+            .collect()
     }
 
     fn segment(
@@ -113,21 +147,51 @@ impl<'a> Runner<'a> {
         progress: bool,
     ) -> Result<()> {
         let name = self.config.target_of(segment)?.to_owned();
-        let phases = [(Phase::Train, Split::Train, segment.train), (Phase::Test, Split::Test, segment.test)];
+        let phases = [
+            (Phase::Train, Split::Train, segment.train),
+            (Phase::Test, Split::Test, segment.test),
+        ];
         for (phase, split, limit) in phases {
             if limit == Some(0) {
                 continue;
             }
-            let spec = StreamSpec { task: segment.task.clone(), split, limit, shuffle: phase == Phase::Train };
+            let spec = StreamSpec {
+                task: segment.task.clone(),
+                split,
+                limit,
+                shuffle: phase == Phase::Train,
+            };
             let prompts = spec.load(self.data, seed)?;
             let bar = progress_bar(prompts.len(), &segment.task, phase, seed, progress);
-            let Some(target) = self.targets.get_mut(&name) else { continue };
-            let mut recording = Recording { writer, arms: &self.arms, seed, segment: index, phase, task: &segment.task, target: &name };
+            let Some(target) = self.targets.get_mut(&name) else {
+                continue;
+            };
+            let mut recording = Recording {
+                writer,
+                arms: &self.arms,
+                seed,
+                segment: index,
+                phase,
+                task: &segment.task,
+                target: &name,
+            };
             for (position, prompt) in prompts.into_iter().enumerate() {
                 let ready = ready(prompt, &self.drafter, &target.folder)?;
-                let place = Place { position, segment: index, seed };
-                one_prompt(self.config, &ready, place, target, methods, &mut recording, &bar)
-                    .with_context(|| format!("prompt `{}`", ready.record.id))?;
+                let place = Place {
+                    position,
+                    segment: index,
+                    seed,
+                };
+                one_prompt(
+                    self.config,
+                    &ready,
+                    place,
+                    target,
+                    methods,
+                    &mut recording,
+                    &bar,
+                )
+                .with_context(|| format!("prompt `{}`", ready.record.id))?;
                 bar.inc(1);
             }
             for method in methods.iter_mut().flatten() {
@@ -150,11 +214,21 @@ struct Place {
 }
 
 /// Fits the prompt to the target's budget and spells it for both models; they read the same text.
-fn ready(prompt: Prompt, drafter: &ModelFolder<DraftId>, target: &ModelFolder<TargetId>) -> Result<Ready> {
-    let fitted = target.template.fit(&prompt.prompt, |rendered| target.encode(rendered).map(|ids| ids.len()))?;
+fn ready(
+    prompt: Prompt,
+    drafter: &ModelFolder<DraftId>,
+    target: &ModelFolder<TargetId>,
+) -> Result<Ready> {
+    let fitted = target.template.fit(&prompt.prompt, |rendered| {
+        target.encode(rendered).map(|ids| ids.len())
+    })?;
     let draft = drafter.encode(&drafter.template.render(&fitted.rendered.body))?;
     let target = target.encode(&fitted.rendered)?;
-    Ok(Ready { record: prompt, draft, target })
+    Ok(Ready {
+        record: prompt,
+        draft,
+        target,
+    })
 }
 
 fn one_prompt(
@@ -174,21 +248,39 @@ fn one_prompt(
     };
     // Segment and phase are part of the name: no two prompts of a run share a random stream.
     let held_out = u64::from(recording.phase == Phase::Test);
-    let name = StreamName::new(place.seed, ((place.segment as u64) << 33) + (held_out << 32) + place.position as u64);
-    let plain_config = PlainConfig { sampling: session.sampling, max_new_tokens: config.decode.max_new_tokens, stop };
+    let name = StreamName::new(
+        place.seed,
+        ((place.segment as u64) << 33) + (held_out << 32) + place.position as u64,
+    );
+    let plain_config = PlainConfig {
+        sampling: session.sampling,
+        max_new_tokens: config.decode.max_new_tokens,
+        stop,
+    };
     let mut plain: Option<PlainGeneration> = None;
     let mut answers = Vec::new();
     let turns = methods.len();
     for turn in 0..turns {
         let i = (turn + place.position) % turns;
         match &mut methods[i] {
-            None => plain = Some(decode_plain(&mut target.engine, &ready.target, &plain_config, name, &mut NoSink)?),
+            None => {
+                plain = Some(decode_plain(
+                    &mut target.engine,
+                    &ready.target,
+                    &plain_config,
+                    name,
+                    &mut NoSink,
+                )?)
+            }
             Some(method) => {
                 let task = Task {
                     target: recording.target,
                     pair: &target.pair,
                     session: &session,
-                    prompt: PromptIds { draft: &ready.draft, target: &ready.target },
+                    prompt: PromptIds {
+                        draft: &ready.draft,
+                        target: &ready.target,
+                    },
                     name,
                     phase: recording.phase,
                 };
@@ -209,14 +301,25 @@ fn one_prompt(
     for (i, answer, update, learn_seconds) in &answers {
         let Some(method) = &methods[*i] else { continue };
         let cache = method.cache(recording.target);
-        recording.answer(&method.arm.name, ready, place.position, answer, plain.as_ref(), cache, *learn_seconds)?;
+        recording.answer(
+            &method.arm.name,
+            ready,
+            place.position,
+            answer,
+            plain.as_ref(),
+            cache,
+            *learn_seconds,
+        )?;
         if let Some(update) = update {
             recording.update(&method.arm.name, update)?;
         }
     }
     if let Some((_, answer, ..)) = answers.last() {
         let speed = answer.tokens.len() as f64 / answer.totals.timings.total().max(1e-9);
-        bar.set_message(format!("{speed:.0} tokens/s, acceptance {:.2}", answer.totals.acceptance_rate()));
+        bar.set_message(format!(
+            "{speed:.0} tokens/s, acceptance {:.2}",
+            answer.totals.acceptance_rate()
+        ));
     }
     Ok(())
 }
@@ -228,5 +331,7 @@ fn progress_bar(prompts: usize, task: &str, phase: Phase, seed: u64, visible: bo
     let style = ProgressStyle::with_template("{prefix:28} {bar:30} {pos}/{len}  {msg}  ETA {eta}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     let prefix = format!("{task} {} (seed {seed})", phase.as_str());
-    ProgressBar::new(prompts as u64).with_style(style).with_prefix(prefix)
+    ProgressBar::new(prompts as u64)
+        .with_style(style)
+        .with_prefix(prefix)
 }

@@ -11,7 +11,10 @@ use vocab_align::{TargetId, TokenId};
 use super::{Ready, Update};
 use crate::arm::Arm;
 use crate::config::{RunConfig, StreamMode};
-use crate::results::{ArmInfo, Finish, InputFile, Manifest, Phase, PromptRow, RoundRow, RunWriter, StreamKind, UpdateRow};
+use crate::results::{
+    ArmInfo, Finish, InputFile, Manifest, Phase, PromptRow, RoundRow, RunWriter, StreamKind,
+    UpdateRow,
+};
 
 /// Where rows of one segment and phase go.
 pub(super) struct Recording<'a> {
@@ -26,8 +29,15 @@ pub(super) struct Recording<'a> {
 
 impl Recording<'_> {
     /// Plain decoding of a prompt, if a plain arm was asked for.
-    pub(super) fn plain(&mut self, ready: &Ready, position: usize, done: &PlainGeneration) -> Result<()> {
-        let Some(arm) = self.arms.iter().find(|arm| arm.verify.is_none()) else { return Ok(()) };
+    pub(super) fn plain(
+        &mut self,
+        ready: &Ready,
+        position: usize,
+        done: &PlainGeneration,
+    ) -> Result<()> {
+        let Some(arm) = self.arms.iter().find(|arm| arm.verify.is_none()) else {
+            return Ok(());
+        };
         let row = PromptRow {
             rounds: done.tokens.len() as u32,
             seconds: done.decode_seconds,
@@ -40,7 +50,10 @@ impl Recording<'_> {
     }
 
     /// One arm's answer: its rounds, then the prompt.
-    #[expect(clippy::too_many_arguments, reason = "one call site, and every argument is a different fact")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call site, and every argument is a different fact"
+    )]
     pub(super) fn answer(
         &mut self,
         arm: &str,
@@ -111,7 +124,14 @@ impl Recording<'_> {
         })?)
     }
 
-    fn prompt_row(&self, arm: &str, ready: &Ready, position: usize, tokens: &[TargetId], finish: Ended) -> PromptRow {
+    fn prompt_row(
+        &self,
+        arm: &str,
+        ready: &Ready,
+        position: usize,
+        tokens: &[TargetId],
+        finish: Ended,
+    ) -> PromptRow {
         PromptRow {
             arm: arm.to_owned(),
             seed: self.seed,
@@ -136,7 +156,11 @@ impl Recording<'_> {
             baseline_tokens: 0,
             cache_ngrams: 0,
             cache_bytes: 0,
-            finish: if matches!(finish, Ended::Stop(_)) { Finish::End } else { Finish::Length },
+            finish: if matches!(finish, Ended::Stop(_)) {
+                Finish::End
+            } else {
+                Finish::Length
+            },
             tokens_hash: hash(tokens),
         }
     }
@@ -147,7 +171,11 @@ fn hash(tokens: &[TargetId]) -> String {
     for token in tokens {
         hasher.update(token.get().to_le_bytes());
     }
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// The manifest of a run about to start.
@@ -163,7 +191,11 @@ pub(super) fn manifest<'a>(
         .iter()
         .map(|arm| ArmInfo {
             name: arm.name.clone(),
-            draft_length: if arm.verify.is_some() { config.decode.k as u32 } else { 0 },
+            draft_length: if arm.verify.is_some() {
+                config.decode.k as u32
+            } else {
+                0
+            },
             temperature: config.decode.temperature,
         })
         .collect();

@@ -39,7 +39,10 @@ pub fn render(recipe: &Recipe, trained: &Trained, tokens_per_epoch: usize) -> St
         config.vocab_size,
         recipe.tokenizer.digits,
     ));
-    line(format!("- Recipe: `recipe.toml` beside this file, seed {}; log: `training.jsonl`.", recipe.seed));
+    line(format!(
+        "- Recipe: `recipe.toml` beside this file, seed {}; log: `training.jsonl`.",
+        recipe.seed
+    ));
     line(format!("- Read: {}.", sources.join(", ")));
     line(format!(
         "- Tokens seen: {seen} ({:.2} passes over {tokens_per_epoch}), {} steps.",
@@ -49,7 +52,10 @@ pub fn render(recipe: &Recipe, trained: &Trained, tokens_per_epoch: usize) -> St
     line("- Weights are stored in bf16.\n".into());
     line("| held-out text | nats a token | tokens |\n|---|---|---|".into());
     for row in &trained.held_out {
-        line(format!("| {} | {:.3} | {} |", row.held_out, row.loss, row.tokens));
+        line(format!(
+            "| {} | {:.3} | {} |",
+            row.held_out, row.loss, row.tokens
+        ));
     }
     line(
         "\nIt writes text in the genre of what it read and knows nothing: use it to study speculative decoding, not for its answers."

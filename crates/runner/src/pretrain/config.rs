@@ -120,24 +120,36 @@ impl Recipe {
     /// # Errors
     /// Names the file and the line or key.
     pub fn load(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("{}: cannot be read", path.display()))?;
         let recipe: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
-        recipe.validate().with_context(|| path.display().to_string())?;
+        recipe
+            .validate()
+            .with_context(|| path.display().to_string())?;
         Ok(recipe)
     }
 
     fn validate(&self) -> Result<()> {
         if !(1..=3).contains(&self.tokenizer.digits) {
-            bail!("tokenizer.digits = {} is outside 1..=3", self.tokenizer.digits);
+            bail!(
+                "tokenizer.digits = {} is outside 1..=3",
+                self.tokenizer.digits
+            );
         }
         if self.template.end_of_turn != self.tokenizer.eos {
-            bail!("template.end_of_turn must be tokenizer.eos (`{}`)", self.tokenizer.eos);
+            bail!(
+                "template.end_of_turn must be tokenizer.eos (`{}`)",
+                self.tokenizer.eos
+            );
         }
         if self.train.sequence < 2 || self.train.batch == 0 {
             bail!("train.sequence must be at least 2 and train.batch at least 1");
         }
         if self.train.sequence > self.model.max_positions {
-            bail!("train.sequence exceeds model.max_positions = {}", self.model.max_positions);
+            bail!(
+                "train.sequence exceeds model.max_positions = {}",
+                self.model.max_positions
+            );
         }
         if self.train.eval_every == 0 || self.train.save_every == 0 {
             bail!("train.eval_every and train.save_every must be at least 1");
@@ -184,6 +196,9 @@ impl Recipe {
             "bos_token_id": bos,
             "eos_token_id": eos,
         });
-        Ok(LmConfig::from_json(&json.to_string(), &PathBuf::from("[model]"))?)
+        Ok(LmConfig::from_json(
+            &json.to_string(),
+            &PathBuf::from("[model]"),
+        )?)
     }
 }

@@ -34,7 +34,10 @@ impl TokenData {
         seed: u64,
     ) -> Result<Self> {
         let encode_all = |documents: Vec<&Document>| {
-            documents.par_iter().map(|d| tokens_of(d, vocabulary, bos)).collect::<Result<Vec<_>>>()
+            documents
+                .par_iter()
+                .map(|d| tokens_of(d, vocabulary, bos))
+                .collect::<Result<Vec<_>>>()
         };
         let documents = encode_all(corpus.training().collect())?;
         let total: usize = documents.iter().map(Vec::len).sum();
@@ -48,14 +51,32 @@ impl TokenData {
         let held_out = sources
             .into_iter()
             .map(|source| {
-                let documents = encode_all(corpus.held_out().filter(|d| d.source == source).collect())?;
+                let documents =
+                    encode_all(corpus.held_out().filter(|d| d.source == source).collect())?;
                 let stream: Vec<u32> = documents.concat();
-                let sequences = stream.windows(sequence + 1).step_by(sequence).take(HELD_OUT_SEQUENCES);
-                Ok((source.to_owned(), sequences.map(<[u32]>::to_vec).collect::<Vec<_>>()))
+                let sequences = stream
+                    .windows(sequence + 1)
+                    .step_by(sequence)
+                    .take(HELD_OUT_SEQUENCES);
+                Ok((
+                    source.to_owned(),
+                    sequences.map(<[u32]>::to_vec).collect::<Vec<_>>(),
+                ))
             })
-            .filter(|entry| entry.as_ref().map_or(true, |(_, sequences)| !sequences.is_empty()))
+            .filter(|entry| {
+                entry
+                    .as_ref()
+                    .map_or(true, |(_, sequences)| !sequences.is_empty())
+            })
             .collect::<Result<_>>()?;
-        Ok(Self { documents, sequence, per_epoch, seed, epoch: None, held_out })
+        Ok(Self {
+            documents,
+            sequence,
+            per_epoch,
+            seed,
+            epoch: None,
+            held_out,
+        })
     }
 
     /// Tokens of one pass over the documents.
@@ -65,11 +86,21 @@ impl TokenData {
 
     /// Sequence number `index` of the whole training, `sequence + 1` tokens.
     pub fn sequence(&mut self, index: u64) -> Vec<u32> {
-        let (epoch, place) = ((index as usize) / self.per_epoch, (index as usize) % self.per_epoch);
-        if self.epoch.as_ref().is_none_or(|(current, _)| *current != epoch) {
+        let (epoch, place) = (
+            (index as usize) / self.per_epoch,
+            (index as usize) % self.per_epoch,
+        );
+        if self
+            .epoch
+            .as_ref()
+            .is_none_or(|(current, _)| *current != epoch)
+        {
             let mut order: Vec<usize> = (0..self.documents.len()).collect();
             StreamRng::new(self.seed, &format!("pretrain epoch {epoch}")).shuffle(&mut order);
-            let stream = order.into_iter().flat_map(|i| self.documents[i].iter().copied()).collect();
+            let stream = order
+                .into_iter()
+                .flat_map(|i| self.documents[i].iter().copied())
+                .collect();
             self.epoch = Some((epoch, stream));
         }
         let stream = self.epoch.as_ref().map_or(&[][..], |(_, stream)| stream);

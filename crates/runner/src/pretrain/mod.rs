@@ -45,10 +45,19 @@ pub fn run(request: &Request) -> Result<bool> {
     let recipe = Recipe::load(&request.recipe)?;
     let out = request.out.as_path();
     if out.join("model.safetensors").exists() {
-        bail!("{}: holds a finished model; choose another --out", out.display());
+        bail!(
+            "{}: holds a finished model; choose another --out",
+            out.display()
+        );
     }
-    std::fs::create_dir_all(out).with_context(|| format!("{}: cannot be created", out.display()))?;
-    let mut corpus = Corpus::load(&recipe.data.sources, &request.data, &recipe.template, recipe.data.held_out)?;
+    std::fs::create_dir_all(out)
+        .with_context(|| format!("{}: cannot be created", out.display()))?;
+    let mut corpus = Corpus::load(
+        &recipe.data.sources,
+        &request.data,
+        &recipe.template,
+        recipe.data.held_out,
+    )?;
     let vocabulary = tokenizer_for(&recipe, &corpus, out)?;
     let special = |name: &str| -> Result<u32> {
         match vocabulary.encode_with_specials(name)?.as_slice() {
@@ -56,7 +65,10 @@ pub fn run(request: &Request) -> Result<bool> {
             _ => bail!("`{name}` is not one token of the trained tokenizer"),
         }
     };
-    let (bos, eos) = (special(&recipe.tokenizer.bos)?, special(&recipe.tokenizer.eos)?);
+    let (bos, eos) = (
+        special(&recipe.tokenizer.bos)?,
+        special(&recipe.tokenizer.eos)?,
+    );
     if vocabulary.len() != recipe.tokenizer.vocab_size {
         bail!(
             "tokenizer.vocab_size is {}, but the text yields {} tokens; lower it to that",
@@ -68,7 +80,13 @@ pub fn run(request: &Request) -> Result<bool> {
         Ok(vocabulary.encode_with_specials(&rendered.text())?.len())
     })?;
     let config = recipe.lm_config(bos, eos)?;
-    let mut tokens = TokenData::new(&corpus, &vocabulary, bos, recipe.train.sequence, recipe.seed)?;
+    let mut tokens = TokenData::new(
+        &corpus,
+        &vocabulary,
+        bos,
+        recipe.train.sequence,
+        recipe.seed,
+    )?;
     tracing::info!(
         parameters = config.num_params(),
         vocabulary = vocabulary.len(),
@@ -83,7 +101,9 @@ pub fn run(request: &Request) -> Result<bool> {
         stop_after: request.stop_after,
         progress: request.progress,
     };
-    let Some(trained) = run.train(config, &mut tokens)? else { return Ok(false) };
+    let Some(trained) = run.train(config, &mut tokens)? else {
+        return Ok(false);
+    };
     write_folder(&request.recipe, &recipe, &trained, &tokens, out)?;
     state::remove(out)?;
     Ok(true)
@@ -121,13 +141,17 @@ fn write_folder(
     data: &TokenData,
     out: &Path,
 ) -> Result<()> {
-    write_json(&out.join(TEMPLATE_FILE), &serde_json::to_value(&recipe.template)?)?;
+    write_json(
+        &out.join(TEMPLATE_FILE),
+        &serde_json::to_value(&recipe.template)?,
+    )?;
     let eos = trained.checkpoint.config.eos_token_ids.clone();
     write_json(
         &out.join("generation_config.json"),
         &json!({"bos_token_id": trained.checkpoint.config.bos_token_id, "eos_token_id": eos, "do_sample": false}),
     )?;
-    std::fs::copy(recipe_path, out.join("recipe.toml")).with_context(|| out.display().to_string())?;
+    std::fs::copy(recipe_path, out.join("recipe.toml"))
+        .with_context(|| out.display().to_string())?;
     let card = card::render(recipe, trained, data.tokens_per_epoch());
     std::fs::write(out.join("README.md"), card).with_context(|| out.display().to_string())?;
     // Last: its presence says that the folder is complete.

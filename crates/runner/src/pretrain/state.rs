@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use lm::{AdamW, Checkpoint, HostTensor, LmConfig, Moments, StoredType, read_safetensors, write_safetensors};
+use lm::{
+    AdamW, Checkpoint, HostTensor, LmConfig, Moments, StoredType, read_safetensors,
+    write_safetensors,
+};
 
 const STEP: &str = "step";
 
@@ -26,17 +29,29 @@ fn file(out: &Path) -> PathBuf {
 /// state or the new one, never a mixture.
 pub fn save(out: &Path, checkpoint: &Checkpoint, optimizer: &AdamW) -> Result<()> {
     let (step, moments) = optimizer.state();
-    let mut tensors: BTreeMap<String, HostTensor> =
-        checkpoint.tensors.iter().map(|(name, t)| (format!("weight.{name}"), t.clone())).collect();
+    let mut tensors: BTreeMap<String, HostTensor> = checkpoint
+        .tensors
+        .iter()
+        .map(|(name, t)| (format!("weight.{name}"), t.clone()))
+        .collect();
     for (i, moment) in moments.iter().enumerate() {
         for (kind, data) in [("first", &moment.first), ("second", &moment.second)] {
-            let tensor = HostTensor { shape: vec![data.len()], data: data.clone() };
+            let tensor = HostTensor {
+                shape: vec![data.len()],
+                data: data.clone(),
+            };
             tensors.insert(format!("{kind}.{i:05}"), tensor);
         }
     }
     // Two 16-bit halves: every integer below 2^16 is exact in f32.
     let halves = vec![(step >> 16) as f32, (step & 0xffff) as f32];
-    tensors.insert(STEP.into(), HostTensor { shape: vec![2], data: halves });
+    tensors.insert(
+        STEP.into(),
+        HostTensor {
+            shape: vec![2],
+            data: halves,
+        },
+    );
     Ok(write_safetensors(&file(out), &tensors, StoredType::F32)?)
 }
 
@@ -56,22 +71,41 @@ pub fn load(out: &Path, config: &LmConfig) -> Result<Option<Saved>> {
     };
     let step = ((halves.data[0] as u64) << 16) + halves.data[1] as u64;
     let mut take = |prefix: &str| -> Vec<(String, HostTensor)> {
-        let names: Vec<String> = tensors.keys().filter(|name| name.starts_with(prefix)).cloned().collect();
-        names.into_iter().filter_map(|name| tensors.remove_entry(&name)).collect()
+        let names: Vec<String> = tensors
+            .keys()
+            .filter(|name| name.starts_with(prefix))
+            .cloned()
+            .collect();
+        names
+            .into_iter()
+            .filter_map(|name| tensors.remove_entry(&name))
+            .collect()
     };
     let (first, second) = (take("first."), take("second."));
     let moments = first
         .into_iter()
         .zip(second)
-        .map(|((_, first), (_, second))| Moments { first: first.data, second: second.data })
+        .map(|((_, first), (_, second))| Moments {
+            first: first.data,
+            second: second.data,
+        })
         .collect();
     let weights = take("weight.")
         .into_iter()
         .map(|(name, tensor)| (name.trim_start_matches("weight.").to_owned(), tensor))
         .collect();
-    let checkpoint = Checkpoint { config: config.clone(), tensors: weights };
-    checkpoint.check(&path).context("the saved state belongs to another model; use another --out")?;
-    Ok(Some(Saved { checkpoint, moments, step }))
+    let checkpoint = Checkpoint {
+        config: config.clone(),
+        tensors: weights,
+    };
+    checkpoint
+        .check(&path)
+        .context("the saved state belongs to another model; use another --out")?;
+    Ok(Some(Saved {
+        checkpoint,
+        moments,
+        step,
+    }))
 }
 
 /// Removes the state of a finished run.

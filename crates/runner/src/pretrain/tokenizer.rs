@@ -22,7 +22,10 @@ const MAX_TOKEN_CHARS: usize = 16;
 ///
 /// # Errors
 /// Those of the tokenizer library.
-pub fn train<'a>(recipe: &TokenizerRecipe, texts: impl Iterator<Item = &'a str> + Send) -> Result<Value> {
+pub fn train<'a>(
+    recipe: &TokenizerRecipe,
+    texts: impl Iterator<Item = &'a str> + Send,
+) -> Result<Value> {
     let library = |e: tokenizers::Error| anyhow!("tokenizer training: {e}");
     let mut tokenizer: Tokenizer = pipeline(recipe).to_string().parse().map_err(library)?;
     let mut trainer = TrainerWrapper::from(trainer(recipe));
@@ -31,7 +34,9 @@ pub fn train<'a>(recipe: &TokenizerRecipe, texts: impl Iterator<Item = &'a str> 
     match recipe.style {
         TokenizerStyle::Sentencepiece => {
             let lines: Vec<&str> = texts.flat_map(str::lines).collect();
-            tokenizer.train(&mut trainer, lines.into_iter()).map_err(library)?;
+            tokenizer
+                .train(&mut trainer, lines.into_iter())
+                .map_err(library)?;
         }
         TokenizerStyle::ByteLevel => {
             tokenizer.train(&mut trainer, texts).map_err(library)?;
@@ -47,16 +52,29 @@ pub fn train<'a>(recipe: &TokenizerRecipe, texts: impl Iterator<Item = &'a str> 
 fn special_names(recipe: &TokenizerRecipe) -> Vec<&str> {
     let unknown = (recipe.style == TokenizerStyle::Sentencepiece).then_some(UNKNOWN);
     let named = [recipe.bos.as_str(), recipe.eos.as_str()].into_iter();
-    unknown.into_iter().chain(named).chain(recipe.specials.iter().map(String::as_str)).collect()
+    unknown
+        .into_iter()
+        .chain(named)
+        .chain(recipe.specials.iter().map(String::as_str))
+        .collect()
 }
 
 fn trainer(recipe: &TokenizerRecipe) -> BpeTrainer {
-    let specials = special_names(recipe).into_iter().map(|name| AddedToken::from(name, true)).collect();
-    let builder = BpeTrainer::builder().show_progress(false).special_tokens(specials).min_frequency(2);
+    let specials = special_names(recipe)
+        .into_iter()
+        .map(|name| AddedToken::from(name, true))
+        .collect();
+    let builder = BpeTrainer::builder()
+        .show_progress(false)
+        .special_tokens(specials)
+        .min_frequency(2);
     match recipe.style {
         TokenizerStyle::ByteLevel => {
             let alphabet: HashSet<char> = ByteLevel::alphabet().into_iter().collect();
-            builder.vocab_size(recipe.vocab_size).initial_alphabet(alphabet).build()
+            builder
+                .vocab_size(recipe.vocab_size)
+                .initial_alphabet(alphabet)
+                .build()
         }
         TokenizerStyle::Sentencepiece => builder
             .vocab_size(recipe.vocab_size.saturating_sub(256))
@@ -111,10 +129,19 @@ fn split(pattern: &str) -> Value {
 
 /// Inserts `<0x00>` to `<0xFF>` behind the special tokens and shifts every other id.
 fn add_byte_tokens(tokenizer: &mut Value, specials: usize) -> Result<()> {
-    let vocab = tokenizer["model"]["vocab"].as_object_mut().ok_or_else(|| anyhow!("the trained vocabulary is no map"))?;
+    let vocab = tokenizer["model"]["vocab"]
+        .as_object_mut()
+        .ok_or_else(|| anyhow!("the trained vocabulary is no map"))?;
     for id in vocab.values_mut() {
-        let old = id.as_u64().ok_or_else(|| anyhow!("a trained token has no id"))?;
-        *id = if (old as usize) < specials { old } else { old + 256 }.into();
+        let old = id
+            .as_u64()
+            .ok_or_else(|| anyhow!("a trained token has no id"))?;
+        *id = if (old as usize) < specials {
+            old
+        } else {
+            old + 256
+        }
+        .into();
     }
     for byte in 0..256usize {
         vocab.insert(format!("<0x{byte:02X}>"), (specials + byte).into());

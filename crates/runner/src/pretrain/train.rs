@@ -81,7 +81,11 @@ impl Run<'_> {
                 let optimizer = AdamW::resume(optimizer_config, saved.step, saved.moments);
                 (saved.checkpoint, optimizer, saved.step)
             }
-            None => (random_checkpoint(&config, recipe.seed), AdamW::new(optimizer_config), 0),
+            None => (
+                random_checkpoint(&config, recipe.seed),
+                AdamW::new(optimizer_config),
+                0,
+            ),
         };
         let mut model = Transformer::from_checkpoint(&checkpoint, &self.device)?;
         let mut log = Log::open(self.out, start)?;
@@ -94,7 +98,9 @@ impl Run<'_> {
             }
             let began = Instant::now();
             let batch = recipe.train.batch as u64;
-            let sequences: Vec<Vec<u32>> = (0..batch).map(|i| data.sequence(step * batch + i)).collect();
+            let sequences: Vec<Vec<u32>> = (0..batch)
+                .map(|i| data.sequence(step * batch + i))
+                .collect();
             let loss = cross_entropy(&model, &sequences, &self.device).mean();
             let grads = loss.backward();
             let loss: f64 = f64::from(loss.into_scalar::<f32>());
@@ -107,7 +113,14 @@ impl Run<'_> {
             let done = step + 1;
             let seconds = began.elapsed().as_secs_f64();
             let tokens = done * recipe.tokens_per_step();
-            log.write(&StepRow { step: done, tokens, loss, lr, grad_norm, seconds })?;
+            log.write(&StepRow {
+                step: done,
+                tokens,
+                loss,
+                lr,
+                grad_norm,
+                seconds,
+            })?;
             bar.set_position(done);
             let speed = recipe.tokens_per_step() as f64 / seconds;
             bar.set_message(format!("loss {loss:.3}, {speed:.0} tokens/s"));
@@ -121,7 +134,11 @@ impl Run<'_> {
             }
         }
         bar.finish_and_clear();
-        Ok(Some(Trained { checkpoint: model.to_checkpoint()?, held_out, steps: recipe.steps() }))
+        Ok(Some(Trained {
+            checkpoint: model.to_checkpoint()?,
+            held_out,
+            steps: recipe.steps(),
+        }))
     }
 
     fn measure(&self, model: &Transformer, data: &TokenData, step: u64) -> Result<Vec<HeldOutRow>> {
@@ -136,7 +153,12 @@ impl Run<'_> {
                     tokens += losses.dims()[0];
                     sum += f64::from(losses.sum().into_scalar::<f32>());
                 }
-                Ok(HeldOutRow { step, held_out: source.clone(), loss: sum / tokens as f64, tokens })
+                Ok(HeldOutRow {
+                    step,
+                    held_out: source.clone(),
+                    loss: sum / tokens as f64,
+                    tokens,
+                })
             })
             .collect()
     }
@@ -144,23 +166,39 @@ impl Run<'_> {
 
 /// Negative log-likelihood of every token but the first of each sequence, `[batch * positions]`.
 fn cross_entropy(model: &Transformer, sequences: &[Vec<u32>], device: &Device) -> Tensor<1> {
-    let (batch, positions) = (sequences.len(), sequences.first().map_or(0, |s| s.len() - 1));
+    let (batch, positions) = (
+        sequences.len(),
+        sequences.first().map_or(0, |s| s.len() - 1),
+    );
     let flat = |shift: usize| -> Vec<i64> {
-        sequences.iter().flat_map(|s| s[shift..shift + positions].iter().map(|id| i64::from(*id))).collect()
+        sequences
+            .iter()
+            .flat_map(|s| s[shift..shift + positions].iter().map(|id| i64::from(*id)))
+            .collect()
     };
     let input = Tensor::<2, Int>::from_data(TensorData::new(flat(0), [batch, positions]), device);
-    let labels = Tensor::<2, Int>::from_data(TensorData::new(flat(1), [batch * positions, 1]), device);
-    let hidden = model.hidden(input).reshape([batch * positions, model.config().hidden_size]);
-    log_softmax(model.logits(hidden), 1).gather(1, labels).squeeze_dim::<1>(1).neg()
+    let labels =
+        Tensor::<2, Int>::from_data(TensorData::new(flat(1), [batch * positions, 1]), device);
+    let hidden = model
+        .hidden(input)
+        .reshape([batch * positions, model.config().hidden_size]);
+    log_softmax(model.logits(hidden), 1)
+        .gather(1, labels)
+        .squeeze_dim::<1>(1)
+        .neg()
 }
 
 fn progress_bar(steps: u64, start: u64, visible: bool) -> ProgressBar {
     if !visible {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} steps  {msg}  ETA {eta}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(steps).with_style(style).with_prefix("pretrain").with_position(start)
+    let style =
+        ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} steps  {msg}  ETA {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(steps)
+        .with_style(style)
+        .with_prefix("pretrain")
+        .with_position(start)
 }
 
 /// `training.jsonl`, cut back to the step training resumes from.
@@ -171,9 +209,14 @@ struct Log {
 
 impl Log {
     fn open(out: &Path, start: u64) -> Result<Self> {
-        std::fs::create_dir_all(out).with_context(|| format!("{}: cannot be created", out.display()))?;
+        std::fs::create_dir_all(out)
+            .with_context(|| format!("{}: cannot be created", out.display()))?;
         let path = out.join("training.jsonl");
-        let text = if start > 0 { std::fs::read_to_string(&path).unwrap_or_default() } else { String::new() };
+        let text = if start > 0 {
+            std::fs::read_to_string(&path).unwrap_or_default()
+        } else {
+            String::new()
+        };
         let kept: String = text
             .lines()
             .filter(|line| {
@@ -183,12 +226,17 @@ impl Log {
             .flat_map(|line| [line, "\n"])
             .collect();
         std::fs::write(&path, kept).with_context(|| path.display().to_string())?;
-        let file = OpenOptions::new().append(true).open(&path).with_context(|| path.display().to_string())?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .with_context(|| path.display().to_string())?;
         Ok(Self { file, path })
     }
 
     fn write<R: Serialize>(&mut self, row: &R) -> Result<()> {
         let line = serde_json::to_string(row)? + "\n";
-        self.file.write_all(line.as_bytes()).with_context(|| self.path.display().to_string())
+        self.file
+            .write_all(line.as_bytes())
+            .with_context(|| self.path.display().to_string())
     }
 }

@@ -33,7 +33,11 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     ) -> Result<(Vec<TargetId>, usize), Fault> {
         let emitted = self.cut(running, &result);
         for (offset, &token) in emitted.iter().enumerate() {
-            sink.record(running.response.len() + offset, token, result.rows.row(offset));
+            sink.record(
+                running.response.len() + offset,
+                token,
+                result.rows.row(offset),
+            );
         }
         running.response.extend_from_slice(&emitted);
         self.roll_back_target(running, result.proposals.len())?;
@@ -45,7 +49,10 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         running.finish = finish_of(running, stop, limit, room);
         let mut inserted = 0;
         if let Some(cache) = cache.as_deref_mut() {
-            for hit in result.proposals[..result.accepted].iter().filter(|p| p.kind == Kind::Ngram) {
+            for hit in result.proposals[..result.accepted]
+                .iter()
+                .filter(|p| p.kind == Kind::Ngram)
+            {
                 cache.record_use(&result.draft.ids[hit.span.clone()]);
             }
             if self.config.learn_ngrams {
@@ -60,7 +67,10 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let accepted = result.proposals[..result.accepted].iter().map(|p| p.target);
         let mut emitted: Vec<TargetId> = accepted.chain([result.last]).collect();
         emitted.truncate(self.config.max_new_tokens - running.response.len());
-        if let Some(end) = emitted.iter().position(|token| self.config.stop.contains(token)) {
+        if let Some(end) = emitted
+            .iter()
+            .position(|token| self.config.stop.contains(token))
+        {
             emitted.truncate(end + 1);
         }
         emitted
@@ -86,7 +96,12 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         check_len(Role::Drafter, self.drafter.len(), running.fed.len())?;
         let ids = self.context.ids();
         let most = ids.len().saturating_sub(1);
-        let common = running.fed.iter().zip(&ids[..most]).take_while(|(a, b)| a == b).count();
+        let common = running
+            .fed
+            .iter()
+            .zip(&ids[..most])
+            .take_while(|(a, b)| a == b)
+            .count();
         running.fed.truncate(common);
         self.drafter.truncate(common);
         check_len(Role::Drafter, self.drafter.len(), common)

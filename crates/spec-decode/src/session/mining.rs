@@ -29,7 +29,11 @@ impl Running {
         let target: &[TargetId] = &self.response[self.mined.target..];
         let draft_bytes = pair.draft.byte_lengths(draft);
         let target_bytes = pair.target.byte_lengths(target);
-        let open = if self.finish.is_some() { 0 } else { context.window().len() };
+        let open = if self.finish.is_some() {
+            0
+        } else {
+            context.window().len()
+        };
         let final_bytes = draft_bytes.iter().sum::<usize>().saturating_sub(open);
 
         let mut spans = align_offsets(&draft_bytes, &target_bytes);

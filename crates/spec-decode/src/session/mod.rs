@@ -173,7 +173,12 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// # Errors
     /// [`SpecError::Align`] where the vocabularies and the alignment do not belong together or the
     /// drafter cannot spell every byte.
-    pub fn new(drafter: D, target: T, pair: Pair, config: SessionConfig) -> Result<Self, SpecError> {
+    pub fn new(
+        drafter: D,
+        target: T,
+        pair: Pair,
+        config: SessionConfig,
+    ) -> Result<Self, SpecError> {
         let context = DraftContext::new(
             pair.draft.clone(),
             pair.target.clone(),
@@ -280,7 +285,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
 
     /// The tokens of the response so far.
     pub fn response(&self) -> &[TargetId] {
-        self.running.as_ref().map_or(&[], |running| &running.response)
+        self.running
+            .as_ref()
+            .map_or(&[], |running| &running.response)
     }
 
     /// Prompt and response in draft tokens.

@@ -89,8 +89,14 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         timings.target = clock.lap();
 
         let law = |source| Fault::Law(Role::Target, source);
-        let rows = Rows::new(&logits, self.target.vocab_size(), proposals.len() + 1)
-            .ok_or_else(|| law(row_shape(&logits, proposals.len() + 1, self.target.vocab_size())))?;
+        let rows =
+            Rows::new(&logits, self.target.vocab_size(), proposals.len() + 1).ok_or_else(|| {
+                law(row_shape(
+                    &logits,
+                    proposals.len() + 1,
+                    self.target.vocab_size(),
+                ))
+            })?;
         let needs_groups =
             self.config.mode == VerifyMode::Exact && !self.config.sampling.is_greedy();
         let evidence = Evidence {
@@ -102,8 +108,12 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             sampling: self.config.sampling,
         };
         let mode = self.config.mode;
-        let Verdict { accepted, last, origin, mut scores } =
-            verify(mode, &evidence, &mut *running.verify_dice).map_err(law)?;
+        let Verdict {
+            accepted,
+            last,
+            origin,
+            mut scores,
+        } = verify(mode, &evidence, &mut *running.verify_dice).map_err(law)?;
         if self.config.score_unjudged {
             scores.extend(unjudged_scores(mode, &evidence, scores.len()).map_err(law)?);
         }
@@ -111,7 +121,13 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
 
         let (emitted, inserted) = self.commit(
             running,
-            Commitment { draft: &drafted, proposals: &proposals, accepted, last, rows },
+            Commitment {
+                draft: &drafted,
+                proposals: &proposals,
+                accepted,
+                last,
+                rows,
+            },
             cache,
             sink,
         )?;
@@ -142,7 +158,9 @@ fn propose<D: LanguageModel<DraftId>>(
 ) -> Result<Draft, Fault> {
     let context = running.fed.len() + pending.len();
     // The last drafted token is never fed, so a context that just fits still drafts one.
-    rules.room = rules.room.min((drafter.max_len() + 1).saturating_sub(context));
+    rules.room = rules
+        .room
+        .min((drafter.max_len() + 1).saturating_sub(context));
     let drafted = draft(drafter, pending, &rules, policy, &mut *running.draft_dice)?;
     if let Some((_, fed)) = drafted.ids.split_last() {
         running.fed.extend_from_slice(pending);

@@ -22,7 +22,9 @@ pub(super) fn spellable(
     (0..known as u32)
         .filter(|&raw| {
             let token = DraftId::new(raw);
-            let ends = direct.target_of(token).is_some_and(|target| stop.contains(&target));
+            let ends = direct
+                .target_of(token)
+                .is_some_and(|target| stop.contains(&target));
             ends || pair.draft.bytes(token).is_some()
         })
         .collect()
@@ -40,7 +42,10 @@ pub(super) fn retokenise(
     let mut proposals = Vec::new();
     let mut start = 0;
     while start < draft.len() {
-        let text = draft[start..].iter().take_while(|&&d| pair.draft.bytes(d).is_some()).count();
+        let text = draft[start..]
+            .iter()
+            .take_while(|&&d| pair.draft.bytes(d).is_some())
+            .count();
         append_text(&draft[start..start + text], start, pair, &mut proposals)?;
         start += text;
         if let Some(&special) = draft.get(start) {
@@ -73,7 +78,11 @@ fn append_text(
         proposals.push(Proposal {
             target,
             span: offset + span.start..offset + span.end,
-            kind: if span.len() > 1 { Kind::Ngram } else { Kind::Direct },
+            kind: if span.len() > 1 {
+                Kind::Ngram
+            } else {
+                Kind::Direct
+            },
         });
     }
     Ok(())

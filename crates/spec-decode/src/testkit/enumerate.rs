@@ -42,7 +42,11 @@ impl Oracle {
     /// Probability of the options taken in the present run.
     pub fn probability(&self) -> f64 {
         let script = self.script();
-        script.events.iter().map(|(options, taken)| options[*taken].1).product()
+        script
+            .events
+            .iter()
+            .map(|(options, taken)| options[*taken].1)
+            .product()
     }
 
     fn choose(&self, options: impl FnOnce() -> Vec<(usize, f64)>) -> Option<usize> {
@@ -90,7 +94,10 @@ impl Chance for Oracle {
         let total: f64 = weights.iter().sum();
         let options = || {
             let indexed = weights.iter().enumerate();
-            indexed.filter(|&(_, &w)| w > 0.0).map(|(i, &w)| (i, w / total)).collect()
+            indexed
+                .filter(|&(_, &w)| w > 0.0)
+                .map(|(i, &w)| (i, w / total))
+                .collect()
         };
         self.choose(options).ok_or(LawError::NoMass {
             candidates: weights.len(),

@@ -92,7 +92,9 @@ impl<I: TokenId> LanguageModel<I> for FakeModel<I> {
 /// a function of seed, all tokens before and the token.
 pub fn hashed_rows<I: TokenId>(seed: u64, vocab: usize, active: Vec<u32>, spread: f32) -> RowFn<I> {
     Arc::new(move |ids: &[I]| {
-        let state = ids.iter().fold(mix(seed), |state, id| mix(state ^ u64::from(id.get())));
+        let state = ids
+            .iter()
+            .fold(mix(seed), |state, id| mix(state ^ u64::from(id.get())));
         let mut row = vec![f32::NEG_INFINITY; vocab];
         for &token in &active {
             row[token as usize] = spread * noise(state ^ (u64::from(token) << 32));
@@ -115,15 +117,16 @@ pub fn text_rows<I: TokenId>(
     Arc::new(move |ids: &[I]| {
         let tail = &ids[ids.len().saturating_sub(4)..];
         let text = vocabulary.decode_bytes(tail);
-        let own = ids.iter().fold(mix(!seed), |state, id| mix(state ^ u64::from(id.get())));
+        let own = ids
+            .iter()
+            .fold(mix(!seed), |state, id| mix(state ^ u64::from(id.get())));
         let mut row = vec![f32::NEG_INFINITY; vocab];
         for &token in &active {
             let likelihood = match vocabulary.bytes(I::new(token)) {
                 Some(bytes) => text_likelihood(seed, &text, bytes) + bytes.len() as f32,
                 None => -2.0,
             };
-            row[token as usize] =
-                likelihood + disagreement * noise(own ^ (u64::from(token) << 32));
+            row[token as usize] = likelihood + disagreement * noise(own ^ (u64::from(token) << 32));
         }
         row
     })
@@ -134,7 +137,9 @@ fn text_likelihood(seed: u64, text: &[u8], bytes: &[u8]) -> f32 {
     let mut sum = 0.0;
     for &byte in bytes {
         let last = &text[text.len().saturating_sub(2)..];
-        let state = last.iter().fold(mix(seed), |state, &b| mix(state ^ u64::from(b)));
+        let state = last
+            .iter()
+            .fold(mix(seed), |state, &b| mix(state ^ u64::from(b)));
         sum += 3.0 * noise(state ^ (u64::from(byte) << 32)) - 1.0;
         text.push(byte);
     }

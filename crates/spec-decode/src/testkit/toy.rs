@@ -26,9 +26,10 @@ impl ToyVocab<'_> {
         if let [byte] = text.as_bytes() {
             return Some(u32::from(*byte));
         }
-        let merged = self.merges.iter().position(|(left, right)| {
-            text.strip_prefix(left).is_some_and(|rest| rest == *right)
-        });
+        let merged = self
+            .merges
+            .iter()
+            .position(|(left, right)| text.strip_prefix(left).is_some_and(|rest| rest == *right));
         merged.map(|index| 256 + index as u32)
     }
 
@@ -55,7 +56,11 @@ impl ToyVocab<'_> {
         for byte in 0..=255u8 {
             let separator = if byte == 0 { "" } else { "," };
             let token = byte_char(byte);
-            let escape = if matches!(token, '"' | '\\') { "\\" } else { "" };
+            let escape = if matches!(token, '"' | '\\') {
+                "\\"
+            } else {
+                ""
+            };
             let _ = write!(vocab, "{separator}\"{escape}{token}\":{byte}");
         }
         let mut merges = Vec::new();

@@ -23,10 +23,7 @@ use crate::error::LawError;
 use crate::lexicon::Place;
 use crate::residual::{check_empty_residual, path_probability};
 
-pub(super) fn verify(
-    evidence: &Evidence<'_>,
-    dice: &mut dyn Chance,
-) -> Result<Verdict, LawError> {
+pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
     let mut scores = Vec::with_capacity(evidence.proposals.len());
     let mut open = OpenPaths::default();
     let mut law = Vec::new();
@@ -51,14 +48,19 @@ pub(super) fn verify(
             });
         }
     }
-    let start = evidence.proposals.last().map_or(0, |proposal| proposal.span.end);
+    let start = evidence
+        .proposals
+        .last()
+        .map_or(0, |proposal| proposal.span.end);
     if start >= evidence.draft.ids.len() {
         return evidence.all_accepted(scores, dice);
     }
     // The draft ends in a path that no n-gram completed. Its first token is put to the test like
     // any other: to draw from p just because of that token would spoil its law for the others.
     let accepted = evidence.proposals.len();
-    evidence.sampling.law(evidence.rows.row(accepted), &mut law)?;
+    evidence
+        .sampling
+        .law(evidence.rows.row(accepted), &mut law)?;
     let position = Position {
         evidence,
         law: &law,
@@ -280,7 +282,11 @@ impl Position<'_> {
     }
 
     fn rejected(&self) -> TargetId {
-        let at = self.evidence.proposals.iter().find(|p| p.span.start == self.start);
+        let at = self
+            .evidence
+            .proposals
+            .iter()
+            .find(|p| p.span.start == self.start);
         at.map_or(TargetId::new(u32::MAX), |proposal| proposal.target)
     }
 
@@ -290,7 +296,10 @@ impl Position<'_> {
 
     fn tokens(&self, place: Place) -> Vec<(TargetId, f64)> {
         let below = self.evidence.groups.below(&self.evidence.lexicon, place);
-        below.into_iter().map(|token| (token, self.probability(token))).collect()
+        below
+            .into_iter()
+            .map(|token| (token, self.probability(token)))
+            .collect()
     }
 
     /// P of a subtree.
@@ -316,7 +325,9 @@ impl Fork {
 
     fn branch(&self, draft: DraftId) -> Option<&(DraftId, Place, f64)> {
         // Children come in ascending order.
-        let at = self.branches.binary_search_by_key(&draft, |&(label, _, _)| label);
+        let at = self
+            .branches
+            .binary_search_by_key(&draft, |&(label, _, _)| label);
         self.branches.get(at.ok()?)
     }
 

@@ -7,10 +7,7 @@ use super::{Evidence, Origin, Score, Verdict};
 use crate::Chance;
 use crate::error::LawError;
 
-pub(super) fn verify(
-    evidence: &Evidence<'_>,
-    dice: &mut dyn Chance,
-) -> Result<Verdict, LawError> {
+pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
     let mut law = Vec::new();
     let mut scores = Vec::with_capacity(evidence.proposals.len());
     for (index, proposal) in evidence.proposals.iter().enumerate() {

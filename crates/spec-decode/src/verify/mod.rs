@@ -180,11 +180,7 @@ impl Evidence<'_> {
     }
 
     /// The free token behind all proposals, all of which stood.
-    fn all_accepted(
-        &self,
-        scores: Vec<Score>,
-        dice: &mut dyn Chance,
-    ) -> Result<Verdict, LawError> {
+    fn all_accepted(&self, scores: Vec<Score>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
         let accepted = self.proposals.len();
         let free = self.sampling.draw(self.rows.row(accepted), dice)?;
         Ok(Verdict {

@@ -11,10 +11,7 @@ use crate::Chance;
 use crate::error::LawError;
 use crate::residual::{Pushforward, check_empty_residual};
 
-pub(super) fn verify(
-    evidence: &Evidence<'_>,
-    dice: &mut dyn Chance,
-) -> Result<Verdict, LawError> {
+pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
     let mut law = Vec::new();
     let mut scores = Vec::with_capacity(evidence.proposals.len());
     for (index, proposal) in evidence.proposals.iter().enumerate() {

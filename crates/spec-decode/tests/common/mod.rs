@@ -13,7 +13,6 @@ pub const DRAFT: ToyVocab<'static> = ToyVocab {
     merges: &[("e", "f"), ("b", "d")],
 };
 
-
 /// The target's tokens, without the drafter's merged ones; `zz` can never be drafted.
 pub const TARGET: ToyVocab<'static> = ToyVocab {
     merges: &[
@@ -31,7 +30,10 @@ pub const TARGET: ToyVocab<'static> = ToyVocab {
 
 /// Draft tokens with their text.
 pub fn d(texts: &[&str]) -> Vec<DraftId> {
-    texts.iter().map(|text| DraftId(DRAFT.id(text).expect("a draft token"))).collect()
+    texts
+        .iter()
+        .map(|text| DraftId(DRAFT.id(text).expect("a draft token")))
+        .collect()
 }
 
 /// A target token by its text.
@@ -41,12 +43,17 @@ pub fn t(text: &str) -> TargetId {
 
 /// The tokens the fake drafter gives any probability.
 pub fn draft_active() -> Vec<u32> {
-    ["a", "b", "c", "d", "e", "ef", "bd"].iter().map(|x| d(&[x])[0].0).collect()
+    ["a", "b", "c", "d", "e", "ef", "bd"]
+        .iter()
+        .map(|x| d(&[x])[0].0)
+        .collect()
 }
 
 /// The tokens the fake target gives any probability.
 pub fn target_active() -> Vec<u32> {
-    let texts = ["a", "b", "c", "d", "e", "ab", "abd", "ace", "cd", "de", "efa", "zz"];
+    let texts = [
+        "a", "b", "c", "d", "e", "ab", "abd", "ace", "cd", "de", "efa", "zz",
+    ];
     texts.iter().map(|x| t(x).0).collect()
 }
 
@@ -65,7 +72,10 @@ pub fn hashed_models(seed: u64, spread: f32) -> (FakeModel<DraftId>, FakeModel<T
     let draft: RowFn<DraftId> = hashed_rows(seed, DRAFT.len(), draft_active(), spread);
     let target_len = TARGET.len();
     let target: RowFn<TargetId> = hashed_rows(!seed, target_len, target_active(), spread);
-    (FakeModel::new(DRAFT.len(), draft), FakeModel::new(target_len, target))
+    (
+        FakeModel::new(DRAFT.len(), draft),
+        FakeModel::new(target_len, target),
+    )
 }
 
 /// Models that mostly agree about the text, with a chance to end the turn.
@@ -78,7 +88,10 @@ pub fn text_models(
     draft.push(DRAFT.end_of_turn());
     target.push(TARGET.end_of_turn());
     (
-        FakeModel::new(DRAFT.len(), text_rows(seed, pair.draft.clone(), draft, disagreement)),
+        FakeModel::new(
+            DRAFT.len(),
+            text_rows(seed, pair.draft.clone(), draft, disagreement),
+        ),
         FakeModel::new(
             TARGET.len(),
             text_rows(seed, pair.target.clone(), target, 0.0),
