@@ -62,10 +62,13 @@ impl Checkpoint {
     pub fn check(&self, origin: &Path) -> Result<(), LmError> {
         let expected = expected_tensors(&self.config);
         for (name, shape) in &expected {
-            let tensor = self.tensors.get(name).ok_or_else(|| LmError::MissingTensor {
-                path: origin.to_owned(),
-                tensor: name.clone(),
-            })?;
+            let tensor = self
+                .tensors
+                .get(name)
+                .ok_or_else(|| LmError::MissingTensor {
+                    path: origin.to_owned(),
+                    tensor: name.clone(),
+                })?;
             if tensor.shape != *shape || tensor.data.len() != shape.iter().product::<usize>() {
                 return Err(LmError::Shape {
                     path: origin.to_owned(),
@@ -76,7 +79,8 @@ impl Checkpoint {
             }
         }
         if self.tensors.len() > expected.len() {
-            let known: std::collections::BTreeSet<_> = expected.iter().map(|(name, _)| name).collect();
+            let known: std::collections::BTreeSet<_> =
+                expected.iter().map(|(name, _)| name).collect();
             let mut leftover = self.tensors.keys().filter(|name| !known.contains(name));
             let first = leftover.next().cloned().unwrap_or_default();
             return Err(LmError::LeftoverTensors {
@@ -108,15 +112,21 @@ impl Checkpoint {
     /// # Errors
     /// [`LmError::MissingTensor`].
     pub fn tensor(&self, name: &str) -> Result<&HostTensor, LmError> {
-        self.tensors.get(name).ok_or_else(|| LmError::MissingTensor {
-            path: PathBuf::from("(checkpoint in memory)"),
-            tensor: name.to_owned(),
-        })
+        self.tensors
+            .get(name)
+            .ok_or_else(|| LmError::MissingTensor {
+                path: PathBuf::from("(checkpoint in memory)"),
+                tensor: name.to_owned(),
+            })
     }
 
     /// The output head `[vocab_size, hidden_size]`: its own tensor or the tied embedding.
     pub fn head(&self) -> Result<&HostTensor, LmError> {
-        let name = if self.config.tie_word_embeddings { crate::names::EMBEDDING } else { HEAD };
+        let name = if self.config.tie_word_embeddings {
+            crate::names::EMBEDDING
+        } else {
+            HEAD
+        };
         self.tensor(name)
     }
 }
@@ -132,20 +142,26 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, LmError> {
         key: "weight_map".into(),
         message,
     };
-    let index: serde_json::Value = serde_json::from_str(&text).map_err(|e| malformed(e.to_string()))?;
+    let index: serde_json::Value =
+        serde_json::from_str(&text).map_err(|e| malformed(e.to_string()))?;
     let map = index["weight_map"]
         .as_object()
         .ok_or_else(|| malformed("must be an object from tensor name to file name".into()))?;
     let mut names = std::collections::BTreeSet::new();
     for (tensor, file) in map {
-        let file = file.as_str().ok_or_else(|| malformed(format!("`{tensor}` has no file name")))?;
+        let file = file
+            .as_str()
+            .ok_or_else(|| malformed(format!("`{tensor}` has no file name")))?;
         names.insert(file.to_owned());
     }
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
 /// Reads every tensor of one safetensors file as f32 into `into`.
-pub fn read_safetensors(path: &Path, into: &mut BTreeMap<String, HostTensor>) -> Result<(), LmError> {
+pub fn read_safetensors(
+    path: &Path,
+    into: &mut BTreeMap<String, HostTensor>,
+) -> Result<(), LmError> {
     let bytes = std::fs::read(path).map_err(LmError::io(path))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| LmError::Safetensors {
         path: path.to_owned(),
@@ -157,18 +173,31 @@ pub fn read_safetensors(path: &Path, into: &mut BTreeMap<String, HostTensor>) ->
             tensor: name.clone(),
             dtype: format!("{:?}", view.dtype()),
         })?;
-        into.insert(name, HostTensor { shape: view.shape().to_vec(), data });
+        into.insert(
+            name,
+            HostTensor {
+                shape: view.shape().to_vec(),
+                data,
+            },
+        );
     }
     Ok(())
 }
 
 fn to_f32(view: &TensorView<'_>) -> Option<Vec<f32>> {
     let bytes = view.data();
-    let pairs = || bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+    let pairs = || {
+        bytes
+            .chunks_exact(2)
+            .map(|b| u16::from_le_bytes([b[0], b[1]]))
+    };
     match view.dtype() {
-        Dtype::F32 => {
-            Some(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
-        }
+        Dtype::F32 => Some(
+            bytes
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect(),
+        ),
         Dtype::BF16 => Some(pairs().map(|b| half::bf16::from_bits(b).to_f32()).collect()),
         Dtype::F16 => Some(pairs().map(|b| half::f16::from_bits(b).to_f32()).collect()),
         _ => None,
@@ -185,9 +214,14 @@ pub fn write_safetensors(
         StoredType::F32 => Dtype::F32,
         StoredType::Bf16 => Dtype::BF16,
     };
-    let failed = |message: String| LmError::Safetensors { path: path.to_owned(), message };
-    let encoded: Vec<(&String, &HostTensor, Vec<u8>)> =
-        tensors.iter().map(|(name, t)| (name, t, encode(&t.data, stored))).collect();
+    let failed = |message: String| LmError::Safetensors {
+        path: path.to_owned(),
+        message,
+    };
+    let encoded: Vec<(&String, &HostTensor, Vec<u8>)> = tensors
+        .iter()
+        .map(|(name, t)| (name, t, encode(&t.data, stored)))
+        .collect();
     let views = encoded
         .iter()
         .map(|(name, t, bytes)| Ok((*name, TensorView::new(dtype, t.shape.clone(), bytes)?)))
@@ -201,7 +235,10 @@ pub fn write_safetensors(
 fn encode(data: &[f32], stored: StoredType) -> Vec<u8> {
     match stored {
         StoredType::F32 => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        StoredType::Bf16 => data.iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect(),
+        StoredType::Bf16 => data
+            .iter()
+            .flat_map(|x| half::bf16::from_f32(*x).to_le_bytes())
+            .collect(),
     }
 }
 

@@ -143,10 +143,16 @@ impl LmConfig {
             }
         };
         if raw.mlp_bias == Some(true) {
-            return Err(error("mlp_bias", "biases in the MLP are not supported".into()));
+            return Err(error(
+                "mlp_bias",
+                "biases in the MLP are not supported".into(),
+            ));
         }
         if let Some(act) = raw.hidden_act.as_deref().filter(|act| *act != "silu") {
-            return Err(error("hidden_act", format!("`{act}` is not supported, `silu` is")));
+            return Err(error(
+                "hidden_act",
+                format!("`{act}` is not supported, `silu` is"),
+            ));
         }
         let rope = raw.rope_parameters.or(raw.rope_scaling);
         let config = Self {
@@ -158,7 +164,10 @@ impl LmConfig {
             num_kv_heads: raw.num_key_value_heads.unwrap_or(raw.num_attention_heads),
             head_dim: match raw.head_dim {
                 Some(width) => width,
-                None => raw.hidden_size.checked_div(raw.num_attention_heads).unwrap_or(0),
+                None => raw
+                    .hidden_size
+                    .checked_div(raw.num_attention_heads)
+                    .unwrap_or(0),
             },
             vocab_size: raw.vocab_size,
             max_position_embeddings: raw.max_position_embeddings.unwrap_or(2048),
@@ -167,7 +176,9 @@ impl LmConfig {
                 .rope_theta
                 .or(rope.as_ref().and_then(|r| r.rope_theta))
                 .unwrap_or(10_000.0),
-            rope_scaling: rope.map_or(Ok(None), |r| r.scaling().map_err(|m| error("rope_scaling", m)))?,
+            rope_scaling: rope.map_or(Ok(None), |r| {
+                r.scaling().map_err(|m| error("rope_scaling", m))
+            })?,
             tie_word_embeddings: raw.tie_word_embeddings.unwrap_or(false),
             qkv_bias: architecture == Architecture::Qwen2 || raw.attention_bias == Some(true),
             bos_token_id: raw.bos_token_id,
@@ -178,9 +189,14 @@ impl LmConfig {
             },
         };
         if architecture == Architecture::Llama && raw.attention_bias == Some(true) {
-            return Err(error("attention_bias", "is supported for qwen2 only".into()));
+            return Err(error(
+                "attention_bias",
+                "is supported for qwen2 only".into(),
+            ));
         }
-        config.validate().map_err(|(key, message)| error(key, message))?;
+        config
+            .validate()
+            .map_err(|(key, message)| error(key, message))?;
         Ok(config)
     }
 
@@ -201,11 +217,17 @@ impl LmConfig {
         if self.num_heads % self.num_kv_heads != 0 {
             return Err((
                 "num_key_value_heads",
-                format!("{} does not divide num_attention_heads = {}", self.num_kv_heads, self.num_heads),
+                format!(
+                    "{} does not divide num_attention_heads = {}",
+                    self.num_kv_heads, self.num_heads
+                ),
             ));
         }
         if self.head_dim % 2 != 0 {
-            return Err(("head_dim", format!("{} is odd; rotary embeddings need pairs", self.head_dim)));
+            return Err((
+                "head_dim",
+                format!("{} is odd; rotary embeddings need pairs", self.head_dim),
+            ));
         }
         Ok(())
     }
@@ -234,7 +256,9 @@ impl LmConfig {
         let half = self.head_dim / 2;
         (0..half)
             .map(|i| {
-                let frequency = self.rope_theta.powf(-(2.0 * i as f64) / self.head_dim as f64);
+                let frequency = self
+                    .rope_theta
+                    .powf(-(2.0 * i as f64) / self.head_dim as f64);
                 self.rope_scaling.map_or(frequency, |s| s.apply(frequency))
             })
             .collect()
@@ -284,8 +308,13 @@ impl LmConfig {
 
 impl RawRope {
     fn scaling(&self) -> Result<Option<RopeScaling>, String> {
-        let kind = self.rope_type.as_deref().or(self.r#type.as_deref()).unwrap_or("default");
-        let need = |value: Option<f64>, key: &str| value.ok_or_else(|| format!("`{key}` is missing"));
+        let kind = self
+            .rope_type
+            .as_deref()
+            .or(self.r#type.as_deref())
+            .unwrap_or("default");
+        let need =
+            |value: Option<f64>, key: &str| value.ok_or_else(|| format!("`{key}` is missing"));
         match kind {
             "default" => Ok(None),
             "llama3" => Ok(Some(RopeScaling {
@@ -296,7 +325,9 @@ impl RawRope {
                     .original_max_position_embeddings
                     .ok_or("`original_max_position_embeddings` is missing")?,
             })),
-            other => Err(format!("rope type `{other}` is not supported (default and llama3 are)")),
+            other => Err(format!(
+                "rope type `{other}` is not supported (default and llama3 are)"
+            )),
         }
     }
 }
@@ -310,7 +341,8 @@ impl RopeScaling {
         } else if turns > self.high_freq_factor {
             frequency
         } else {
-            let smooth = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor);
+            let smooth =
+                (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor);
             (1.0 - smooth) * frequency / self.factor + smooth * frequency
         }
     }

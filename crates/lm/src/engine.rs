@@ -42,7 +42,10 @@ pub(crate) fn check_call(
         return Err(LmError::TokenOutOfRange { id, vocab_size });
     }
     if len + ids.len() > max_len {
-        return Err(LmError::ContextFull { needed: len + ids.len(), max_len });
+        return Err(LmError::ContextFull {
+            needed: len + ids.len(),
+            max_len,
+        });
     }
     Ok(())
 }

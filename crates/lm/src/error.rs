@@ -102,6 +102,17 @@ pub enum LmError {
         /// Name of the kernel set.
         kernels: String,
     },
+    /// The threads of an engine could not be started.
+    #[error("cannot start {threads} threads: {source}")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// New weights for an engine belong to a model of another shape.
+    #[error("the new weights belong to a model of another configuration")]
+    OtherModel,
     /// The device returned no data.
     #[error("device error: {0}")]
     Device(String),

@@ -27,13 +27,21 @@ pub fn random_checkpoint(config: &LmConfig, seed: u64) -> Checkpoint {
             } else if name.ends_with("bias") {
                 vec![0.0; count]
             } else {
-                let ends_branch = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
-                normal(&mut rng, if ends_branch { residual } else { INIT_STD }, count)
+                let ends_branch =
+                    name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
+                normal(
+                    &mut rng,
+                    if ends_branch { residual } else { INIT_STD },
+                    count,
+                )
             };
             (name, HostTensor { shape, data })
         })
         .collect();
-    Checkpoint { config: config.clone(), tensors }
+    Checkpoint {
+        config: config.clone(),
+        tensors,
+    }
 }
 
 /// Box-Muller on the portable generator; `rand`'s own float path is not pinned across versions.

@@ -7,27 +7,31 @@
 //! - [`Transformer`] is the Burn module: grouped-query attention, rotary embeddings (Llama-3
 //!   scaling included), biases and tied embeddings where the architecture has them.
 //! - [`DecodeEngine`] is the seam the speculative loop sees: logits of *all* given positions and a
-//!   KV cache that truncates, both needed to verify drafts (Algorithm 1). [`BurnEngine`] is the
-//!   oracle.
+//!   KV cache that truncates, both needed to verify drafts (Algorithm 1). [`CpuEngine`] is the fast
+//!   one, [`BurnEngine`] the oracle.
 //!
 //! Invariant: a forward after any truncation gives what a fresh forward over the same tokens
 //! gives.
 
 mod checkpoint;
 mod config;
+mod cpu;
 mod engine;
 mod error;
 mod init;
 mod model;
 mod names;
+mod optim;
 mod oracle;
 mod rope;
 
 pub use checkpoint::{Checkpoint, HostTensor, StoredType, read_safetensors, write_safetensors};
 pub use config::{Architecture, LmConfig, RopeScaling};
+pub use cpu::{CpuEngine, EngineOptions, KernelChoice, MemoryUse, WeightType};
 pub use engine::DecodeEngine;
 pub use error::LmError;
 pub use init::random_checkpoint;
 pub use model::{Block, KvCache, Transformer};
 pub use names::{expected_tensors, in_layer};
+pub use optim::{AdamW, AdamWConfig, Moments};
 pub use oracle::BurnEngine;

@@ -87,22 +87,38 @@ impl Transformer {
         let config = checkpoint.config.clone();
         let matrix = |name: &str| -> Result<Tensor<2>, LmError> {
             let t = checkpoint.tensor(name)?;
-            Ok(Tensor::from_data(TensorData::new(t.data.clone(), t.shape.clone()), device))
+            Ok(Tensor::from_data(
+                TensorData::new(t.data.clone(), t.shape.clone()),
+                device,
+            ))
         };
         let vector = |name: &str| -> Result<Tensor<1>, LmError> {
             let t = checkpoint.tensor(name)?;
-            Ok(Tensor::from_data(TensorData::new(t.data.clone(), t.shape.clone()), device))
+            Ok(Tensor::from_data(
+                TensorData::new(t.data.clone(), t.shape.clone()),
+                device,
+            ))
         };
         let joined = |parts: &[String]| -> Result<Param<Tensor<2>>, LmError> {
-            let rows = parts.iter().map(|name| matrix(name)).collect::<Result<Vec<_>, _>>()?;
-            Ok(Param::from_tensor(contiguous_transpose(Tensor::cat(rows, 0))))
+            let rows = parts
+                .iter()
+                .map(|name| matrix(name))
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok(Param::from_tensor(contiguous_transpose(Tensor::cat(
+                rows, 0,
+            ))))
         };
         let blocks = (0..config.num_layers)
             .map(|layer| {
                 let name = |part: &str| in_layer(layer, part);
-                let attention = |kind: &str| ["q", "k", "v"].map(|p| name(&format!("self_attn.{p}_proj.{kind}")));
+                let attention = |kind: &str| {
+                    ["q", "k", "v"].map(|p| name(&format!("self_attn.{p}_proj.{kind}")))
+                };
                 let qkv_bias = if config.qkv_bias {
-                    let parts = attention("bias").iter().map(|n| vector(n)).collect::<Result<Vec<_>, _>>()?;
+                    let parts = attention("bias")
+                        .iter()
+                        .map(|n| vector(n))
+                        .collect::<Result<Vec<_>, _>>()?;
                     Some(Param::from_tensor(Tensor::cat(parts, 0)))
                 } else {
                     None
@@ -113,7 +129,9 @@ impl Transformer {
                     qkv_bias,
                     out: joined(&[name("self_attn.o_proj.weight")])?,
                     mlp_norm: Param::from_tensor(vector(&name("post_attention_layernorm.weight"))?),
-                    gate_up: joined(&["gate", "up"].map(|p| name(&format!("mlp.{p}_proj.weight"))))?,
+                    gate_up: joined(
+                        &["gate", "up"].map(|p| name(&format!("mlp.{p}_proj.weight"))),
+                    )?,
                     down: joined(&[name("mlp.down_proj.weight")])?,
                 })
             })
@@ -122,7 +140,11 @@ impl Transformer {
             embedding: Param::from_tensor(matrix(EMBEDDING)?),
             blocks,
             norm: Param::from_tensor(vector(FINAL_NORM)?),
-            head: if config.tie_word_embeddings { None } else { Some(joined(&[HEAD.to_owned()])?) },
+            head: if config.tie_word_embeddings {
+                None
+            } else {
+                Some(joined(&[HEAD.to_owned()])?)
+            },
             config,
         })
     }
@@ -133,18 +155,36 @@ impl Transformer {
     /// [`LmError::Device`] if the device cannot return its data.
     pub fn to_checkpoint(&self) -> Result<Checkpoint, LmError> {
         let config = &self.config;
-        let mut checkpoint = Checkpoint { config: config.clone(), tensors: Default::default() };
+        let mut checkpoint = Checkpoint {
+            config: config.clone(),
+            tensors: Default::default(),
+        };
         let mut put = |name: String, shape: Vec<usize>, data: Vec<f32>| {
             checkpoint.tensors.insert(name, HostTensor { shape, data });
         };
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let (q, kv) = (config.q_width(), config.kv_width());
-        put(EMBEDDING.into(), vec![config.vocab_size, d], host(self.embedding.val())?);
+        put(
+            EMBEDDING.into(),
+            vec![config.vocab_size, d],
+            host(self.embedding.val())?,
+        );
         for (layer, block) in self.blocks.iter().enumerate() {
             let name = |part: &str| in_layer(layer, part);
-            put(name("input_layernorm.weight"), vec![d], host(block.attn_norm.val())?);
-            put(name("post_attention_layernorm.weight"), vec![d], host(block.mlp_norm.val())?);
-            let mut split = |weight: &Param<Tensor<2>>, parts: &[(&str, usize)], inner: usize| -> Result<(), LmError> {
+            put(
+                name("input_layernorm.weight"),
+                vec![d],
+                host(block.attn_norm.val())?,
+            );
+            put(
+                name("post_attention_layernorm.weight"),
+                vec![d],
+                host(block.mlp_norm.val())?,
+            );
+            let mut split = |weight: &Param<Tensor<2>>,
+                             parts: &[(&str, usize)],
+                             inner: usize|
+             -> Result<(), LmError> {
                 let rows = host(weight.val().transpose())?;
                 let mut start = 0;
                 for (part, count) in parts {
@@ -164,18 +204,34 @@ impl Transformer {
                 d,
             )?;
             split(&block.out, &[("self_attn.o_proj.weight", d)], q)?;
-            split(&block.gate_up, &[("mlp.gate_proj.weight", f), ("mlp.up_proj.weight", f)], d)?;
+            split(
+                &block.gate_up,
+                &[("mlp.gate_proj.weight", f), ("mlp.up_proj.weight", f)],
+                d,
+            )?;
             split(&block.down, &[("mlp.down_proj.weight", d)], f)?;
             if let Some(bias) = &block.qkv_bias {
                 let values = host(bias.val())?;
                 put(name("self_attn.q_proj.bias"), vec![q], values[..q].to_vec());
-                put(name("self_attn.k_proj.bias"), vec![kv], values[q..q + kv].to_vec());
-                put(name("self_attn.v_proj.bias"), vec![kv], values[q + kv..].to_vec());
+                put(
+                    name("self_attn.k_proj.bias"),
+                    vec![kv],
+                    values[q..q + kv].to_vec(),
+                );
+                put(
+                    name("self_attn.v_proj.bias"),
+                    vec![kv],
+                    values[q + kv..].to_vec(),
+                );
             }
         }
         put(FINAL_NORM.into(), vec![d], host(self.norm.val())?);
         if let Some(head) = &self.head {
-            put(HEAD.into(), vec![config.vocab_size, d], host(head.val().transpose())?);
+            put(
+                HEAD.into(),
+                vec![config.vocab_size, d],
+                host(head.val().transpose())?,
+            );
         }
         Ok(checkpoint)
     }
@@ -215,7 +271,10 @@ impl Transformer {
         let mask = (new > 1).then(|| {
             Tensor::<2>::full([new, past + new], f32::NEG_INFINITY, &device).triu(past as i64 + 1)
         });
-        let positions = Positions { rope: &rope, mask: mask.as_ref() };
+        let positions = Positions {
+            rope: &rope,
+            mask: mask.as_ref(),
+        };
         let d = self.config.hidden_size;
         let mut x = self
             .embedding
@@ -223,7 +282,12 @@ impl Transformer {
             .select(0, ids.reshape([batch * new]))
             .reshape([batch, new, d]);
         for (layer, block) in self.blocks.iter().enumerate() {
-            x = block.forward(x, &self.config, &positions, cache.as_deref_mut().map(|c| (c, layer)));
+            x = block.forward(
+                x,
+                &self.config,
+                &positions,
+                cache.as_deref_mut().map(|c| (c, layer)),
+            );
         }
         if let Some(cache) = cache {
             cache.len += new;
@@ -332,7 +396,9 @@ impl Block {
 fn project(x: Tensor<3>, weight: &Param<Tensor<2>>) -> Tensor<3> {
     let [batch, positions, inner] = x.dims();
     let out = weight.dims()[1];
-    x.reshape([batch * positions, inner]).matmul(weight.val()).reshape([batch, positions, out])
+    x.reshape([batch * positions, inner])
+        .matmul(weight.val())
+        .reshape([batch, positions, out])
 }
 
 fn rms_norm(x: Tensor<3>, gamma: &Param<Tensor<1>>, epsilon: f64) -> Tensor<3> {
@@ -348,5 +414,6 @@ fn contiguous_transpose(x: Tensor<2>) -> Tensor<2> {
 }
 
 fn host<const D: usize>(x: Tensor<D>) -> Result<Vec<f32>, LmError> {
-    x.try_into_vec_as::<f32>().map_err(|e| LmError::Device(e.to_string()))
+    x.try_into_vec_as::<f32>()
+        .map_err(|e| LmError::Device(e.to_string()))
 }

@@ -17,7 +17,8 @@ pub fn expected_tensors(config: &LmConfig) -> Vec<(String, Vec<usize>)> {
     let (q, kv) = (config.q_width(), config.kv_width());
     let mut tensors = vec![(EMBEDDING.to_owned(), vec![config.vocab_size, d])];
     for layer in 0..config.num_layers {
-        let mut add = |part: &str, shape: &[usize]| tensors.push((in_layer(layer, part), shape.to_vec()));
+        let mut add =
+            |part: &str, shape: &[usize]| tensors.push((in_layer(layer, part), shape.to_vec()));
         add("input_layernorm.weight", &[d]);
         add("self_attn.q_proj.weight", &[q, d]);
         add("self_attn.k_proj.weight", &[kv, d]);

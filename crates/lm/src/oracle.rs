@@ -21,7 +21,12 @@ impl BurnEngine {
     /// Those of [`Transformer::from_checkpoint`].
     pub fn new(checkpoint: &Checkpoint, device: &Device, max_len: usize) -> Result<Self, LmError> {
         let model = Transformer::from_checkpoint(checkpoint, device)?;
-        Ok(Self { model, cache: KvCache::default(), device: device.clone(), max_len })
+        Ok(Self {
+            model,
+            cache: KvCache::default(),
+            device: device.clone(),
+            max_len,
+        })
     }
 }
 
@@ -53,7 +58,9 @@ impl DecodeEngine for BurnEngine {
         let hidden = self.model.hidden_cached(input, &mut self.cache);
         let width = self.model.config().hidden_size;
         let out = self.model.logits(hidden.reshape([ids.len(), width]));
-        *logits = out.try_into_vec_as::<f32>().map_err(|e| LmError::Device(e.to_string()))?;
+        *logits = out
+            .try_into_vec_as::<f32>()
+            .map_err(|e| LmError::Device(e.to_string()))?;
         Ok(())
     }
 }

@@ -17,7 +17,10 @@ impl RopeTable {
     pub(crate) fn new(config: &LmConfig, start: usize, count: usize, device: &Device) -> Self {
         let frequencies = config.rope_frequencies();
         let angles = (start..start + count).flat_map(|position| {
-            frequencies.iter().chain(&frequencies).map(move |f| position as f64 * f)
+            frequencies
+                .iter()
+                .chain(&frequencies)
+                .map(move |f| position as f64 * f)
         });
         let (cos, sin): (Vec<f32>, Vec<f32>) =
             angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();

@@ -59,7 +59,7 @@ pub enum Insertion {
     },
     /// The cache is full and may not evict: the n-gram was not stored.
     Full,
-    /// Not an n-gram: fewer than two draft tokens, or one with the reserved id `u32::MAX`.
+    /// Not an n-gram: fewer than two draft tokens, or one with an id of 2^31 - 1 or more.
     Invalid,
 }
 
@@ -155,7 +155,7 @@ impl NgramCache {
     /// so the first one stays and the later claim changes nothing. The reverse needs no rule: a target
     /// token may have any number of spellings, each an n-gram of its own.
     pub fn insert(&mut self, draft: &[DraftId], target: TargetId) -> Insertion {
-        if draft.len() < 2 || draft.iter().any(|d| d.0 == END) {
+        if draft.len() < 2 || draft.iter().any(|d| d.0 >= END) {
             return Insertion::Invalid;
         }
         if let Some(entry) = self.find(draft) {

@@ -16,7 +16,8 @@
 //! | [`NgramCache::root`], [`child`](NgramCache::child), [`token`](NgramCache::token), [`children`](NgramCache::children) | the trie that Eq. 2 and exact verification walk |
 //!
 //! # Layout
-//! A trie over draft ids in four arenas: inner nodes (16 bytes), edges (8), entries (12: target token,
+//! A trie over draft ids in four arenas: inner nodes (16 bytes), edges (8, a
+//! single child's within its node), entries (12: target token,
 //! count, parent) and, only with an eviction policy, a linked order (8). The paper's Python objects take
 //! about 235 bytes an n-gram; this takes less than 48 with everything included.
 //!

@@ -86,7 +86,11 @@ impl Model {
         }
         self.config = config;
         let before = self.ngrams.len();
-        while config.max_entries.is_some_and(|max| self.ngrams.len() > max) && self.evict().is_some() {}
+        while config
+            .max_entries
+            .is_some_and(|max| self.ngrams.len() > max)
+            && self.evict().is_some()
+        {}
         before - self.ngrams.len()
     }
 

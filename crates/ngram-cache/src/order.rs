@@ -81,7 +81,11 @@ impl Order {
         let before = if has_peers {
             std::mem::replace(&mut self.tails[at].entry, entry)
         } else {
-            let before = if at > 0 { self.tails[at - 1].entry } else { NONE };
+            let before = if at > 0 {
+                self.tails[at - 1].entry
+            } else {
+                NONE
+            };
             reserve_slack(&mut self.tails, 1);
             self.tails.insert(at, Tail { priority, entry });
             before
@@ -96,7 +100,11 @@ impl Order {
         if let Ok(at) = self.tails.binary_search_by_key(&priority, |t| t.priority)
             && self.tails[at].entry == entry
         {
-            let lower_tail = if at > 0 { self.tails[at - 1].entry } else { NONE };
+            let lower_tail = if at > 0 {
+                self.tails[at - 1].entry
+            } else {
+                NONE
+            };
             if before == lower_tail {
                 self.tails.remove(at);
             } else {

@@ -163,7 +163,7 @@ fn parse(body: &[u8]) -> Result<NgramCache, (usize, &'static str)> {
         let malformed = |reason| (number, reason);
         let (draft, target, count) =
             parse_ngram(&mut reader).ok_or(malformed("it ends in the middle"))?;
-        if draft.len() < 2 || draft.iter().any(|d| d.0 == END) {
+        if draft.len() < 2 || draft.iter().any(|d| d.0 >= END) {
             return Err(malformed("not at least two valid draft tokens"));
         }
         if count == 0 || (config.eviction == Eviction::Lfu && count < last_count) {

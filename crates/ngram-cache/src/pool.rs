@@ -1,10 +1,13 @@
 //! Storage for the child lists of the trie: small sorted arrays of edges in one arena.
 //!
-//! A list of `len` edges occupies a block of `len.next_power_of_two()` slots, so a block's capacity
+//! A single edge is stored in its node. A longer list of `len` edges occupies a block of `len.next_power_of_two()` slots, so a block's capacity
 //! follows from its length and needs no field of its own. Blocks that a list has outgrown (or shrunk
-//! out of) are chained per capacity and handed to the next list of that size.
+//! out of) are chained per capacity and handed to the next list of that size, or split for smaller ones.
 
 use crate::memory::{heap_bytes, reserve_slack};
+
+/// Draft ids and [`END`](crate::trie::END) lie below this; see [`BLOCK_FLAG`].
+pub(crate) const MAX_LABEL: u32 = BLOCK_FLAG - 1;
 
 /// Set in a [`Link`] that points to an entry instead of an inner node.
 const ENTRY_FLAG: u32 = 1 << 31;
@@ -51,21 +54,38 @@ pub(crate) struct Edge {
     pub(crate) link: Link,
 }
 
-/// A child list: where it starts in the arena and how many edges it holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Block {
-    start: u32,
-    len: u32,
+/// Set in the label of the edge of [`Children`] that stands for a block. No draft token is that large.
+const BLOCK_FLAG: u32 = 1 << 31;
+
+/// The child list of one node. Most nodes have a single child, so its edge is kept in place; two or more
+/// edges are a block of the arena, encoded in the same 8 bytes as flagged start and length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Children(Edge);
+
+/// [`Children`], unpacked.
+enum List {
+    Single,
+    Block { start: usize, len: usize },
 }
 
-impl Block {
-    pub(crate) fn len(self) -> usize {
-        self.len as usize
+impl Children {
+    pub(crate) const EMPTY: Self = Self::block(0, 0);
+
+    const fn block(start: u32, len: u32) -> Self {
+        Self(Edge {
+            label: start | BLOCK_FLAG,
+            link: Link(len),
+        })
     }
 
-    fn range(self) -> std::ops::Range<usize> {
-        let start = self.start as usize;
-        start..start + self.len()
+    fn list(self) -> List {
+        match self.0 {
+            Edge { label, link } if label & BLOCK_FLAG != 0 => List::Block {
+                start: (label & !BLOCK_FLAG) as usize,
+                len: link.0 as usize,
+            },
+            _ => List::Single,
+        }
     }
 }
 
@@ -76,9 +96,14 @@ pub(crate) struct EdgePool {
     free: [u32; CLASSES],
 }
 
-/// The capacity class of a non-empty list.
-fn class(len: u32) -> usize {
+/// The capacity class of a list of two or more edges.
+fn class(len: usize) -> usize {
     len.next_power_of_two().trailing_zeros() as usize
+}
+
+/// A block as [`Children`]. The trie refuses insertions long before positions could reach the flag bit.
+fn packed(start: usize, len: usize) -> Children {
+    Children::block(start as u32, len as u32)
 }
 
 impl EdgePool {
@@ -97,65 +122,74 @@ impl EdgePool {
         heap_bytes(&self.slots)
     }
 
-    pub(crate) fn edges(&self, block: Block) -> &[Edge] {
-        &self.slots[block.range()]
+    pub(crate) fn edges<'a>(&'a self, children: &'a Children) -> &'a [Edge] {
+        match children.list() {
+            List::Single => std::slice::from_ref(&children.0),
+            List::Block { start, len } => &self.slots[start..start + len],
+        }
     }
 
-    pub(crate) fn edges_mut(&mut self, block: Block) -> &mut [Edge] {
-        &mut self.slots[block.range()]
+    pub(crate) fn edges_mut<'a>(&'a mut self, children: &'a mut Children) -> &'a mut [Edge] {
+        match children.list() {
+            List::Single => std::slice::from_mut(&mut children.0),
+            List::Block { start, len } => &mut self.slots[start..start + len],
+        }
     }
 
-    /// Inserts `edge` before position `at` and returns the list's new block.
-    pub(crate) fn insert(&mut self, block: Block, at: usize, edge: Edge) -> Block {
-        let grown = Block {
-            start: block.start,
-            len: block.len + 1,
+    /// Inserts `edge` before position `at`.
+    pub(crate) fn insert(&mut self, children: Children, at: usize, edge: Edge) -> Children {
+        match children.list() {
+            List::Block { len: 0, .. } => Children(edge),
+            List::Single => {
+                let start = self.allocate(2);
+                self.slots[start + at] = edge;
+                self.slots[start + 1 - at] = children.0;
+                packed(start, 2)
+            }
+            List::Block { start, len } if class(len) == class(len + 1) => {
+                self.slots
+                    .copy_within(start + at..start + len, start + at + 1);
+                self.slots[start + at] = edge;
+                packed(start, len + 1)
+            }
+            List::Block { start, len } => {
+                let moved = self.allocate(len + 1);
+                self.slots.copy_within(start..start + at, moved);
+                self.slots[moved + at] = edge;
+                self.slots
+                    .copy_within(start + at..start + len, moved + at + 1);
+                self.release(start, len);
+                packed(moved, len + 1)
+            }
+        }
+    }
+
+    /// Removes the edge at position `at`.
+    pub(crate) fn remove(&mut self, children: Children, at: usize) -> Children {
+        let List::Block { start, len } = children.list() else {
+            return Children::EMPTY;
         };
-        if block.len > 0 && class(block.len) == class(grown.len) {
-            let start = block.start as usize;
-            self.slots
-                .copy_within(start + at..start + block.len(), start + at + 1);
-            self.slots[start + at] = edge;
-            return grown;
+        if len == 2 {
+            let kept = self.slots[start + 1 - at];
+            self.release(start, len);
+            return Children(kept);
         }
-        let moved = self.allocate(grown.len);
-        let (from, to) = (block.start as usize, moved.start as usize);
-        self.slots.copy_within(from..from + at, to);
-        self.slots[to + at] = edge;
         self.slots
-            .copy_within(from + at..from + block.len(), to + at + 1);
-        self.release(block);
-        moved
+            .copy_within(start + at + 1..start + len, start + at);
+        if class(len - 1) == class(len) {
+            return packed(start, len - 1);
+        }
+        let moved = self.allocate(len - 1);
+        self.slots.copy_within(start..start + len - 1, moved);
+        self.release(start, len);
+        packed(moved, len - 1)
     }
 
-    /// Removes the edge at position `at` and returns the list's new block.
-    pub(crate) fn remove(&mut self, block: Block, at: usize) -> Block {
-        let start = block.start as usize;
-        self.slots
-            .copy_within(start + at + 1..start + block.len(), start + at);
-        let shrunk = Block {
-            start: block.start,
-            len: block.len - 1,
-        };
-        if shrunk.len == 0 {
-            self.release(block);
-            return Block::default();
-        }
-        if class(shrunk.len) == class(block.len) {
-            return shrunk;
-        }
-        let moved = self.allocate(shrunk.len);
-        self.slots.copy_within(shrunk.range(), moved.start as usize);
-        self.release(block);
-        moved
-    }
-
-    fn allocate(&mut self, len: u32) -> Block {
+    /// The start of a block for `len` edges.
+    fn allocate(&mut self, len: usize) -> usize {
         let class = class(len);
-        let start = self.free[class];
-        if start != NONE {
-            self.free[class] = self.slots[start as usize].label;
-            return Block { start, len };
+        if let Some(start) = self.take_free(class) {
+            return start as usize;
         }
         let start = self.slots.len();
         let empty = Edge {
@@ -164,20 +198,27 @@ impl EdgePool {
         };
         reserve_slack(&mut self.slots, 1 << class);
         self.slots.resize(start + (1 << class), empty);
-        // The trie refuses insertions long before the arena could outgrow 32-bit positions.
-        Block {
-            start: start as u32,
-            len,
-        }
+        start
     }
 
-    fn release(&mut self, block: Block) {
-        if block.len == 0 {
-            return;
+    /// A free block of the class, split off a larger one if need be.
+    fn take_free(&mut self, class: usize) -> Option<u32> {
+        let found = (class..CLASSES).find(|&c| self.free[c] != NONE)?;
+        let start = self.free[found];
+        self.free[found] = self.slots[start as usize].label;
+        for half in class..found {
+            self.chain(start + (1 << half), half);
         }
-        let class = class(block.len);
-        self.slots[block.start as usize].label = self.free[class];
-        self.free[class] = block.start;
+        Some(start)
+    }
+
+    fn release(&mut self, start: usize, len: usize) {
+        self.chain(start as u32, class(len));
+    }
+
+    fn chain(&mut self, start: u32, class: usize) {
+        self.slots[start as usize].label = self.free[class];
+        self.free[class] = start;
     }
 
     /// Slots in free chains, for the accounting check.
@@ -194,9 +235,9 @@ impl EdgePool {
         total
     }
 
-    /// Slots that a list of `len` edges occupies.
+    /// Arena slots that a list of `len` edges occupies.
     #[cfg(test)]
     pub(crate) fn capacity(len: usize) -> usize {
-        if len == 0 { 0 } else { len.next_power_of_two() }
+        if len < 2 { 0 } else { len.next_power_of_two() }
     }
 }

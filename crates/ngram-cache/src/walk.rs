@@ -47,7 +47,10 @@ impl NgramCache {
 
     /// The draft tokens that some n-gram has next, ascending, with the positions they lead to: one
     /// contiguous array, no search.
-    pub fn children(&self, node: NodeId) -> impl ExactSizeIterator<Item = (DraftId, NodeId)> + Clone {
+    pub fn children(
+        &self,
+        node: NodeId,
+    ) -> impl ExactSizeIterator<Item = (DraftId, NodeId)> + Clone {
         let edges = self.trie.children(node.0).iter();
         edges.map(|edge| (DraftId(edge.label), NodeId(edge.link)))
     }

@@ -48,10 +48,20 @@ fn a_target_may_have_several_spellings() {
 
 #[test]
 fn the_longest_prefix_ngram_wins_whatever_the_insertion_order() {
-    let short_first = cache_of(CacheConfig::default(), &[(&[1, 2], 10), (&[1, 2, 3, 4], 11)]);
-    let long_first = cache_of(CacheConfig::default(), &[(&[1, 2, 3, 4], 11), (&[1, 2], 10)]);
+    let short_first = cache_of(
+        CacheConfig::default(),
+        &[(&[1, 2], 10), (&[1, 2, 3, 4], 11)],
+    );
+    let long_first = cache_of(
+        CacheConfig::default(),
+        &[(&[1, 2, 3, 4], 11), (&[1, 2], 10)],
+    );
     for cache in [short_first, long_first] {
-        let found = |ids: &[u32]| cache.longest_match(&draft(ids)).map(|m| (m.target.0, m.len));
+        let found = |ids: &[u32]| {
+            cache
+                .longest_match(&draft(ids))
+                .map(|m| (m.target.0, m.len))
+        };
         assert_eq!(found(&[1, 2, 3, 4, 5]), Some((11, 4)));
         // One token short of the longer n-gram, the shorter one still counts.
         assert_eq!(found(&[1, 2, 3, 9]), Some((10, 2)));
@@ -62,7 +72,7 @@ fn the_longest_prefix_ngram_wins_whatever_the_insertion_order() {
 #[test]
 fn what_is_no_ngram_is_refused() {
     let mut cache = NgramCache::new(CacheConfig::default());
-    for ids in [&[][..], &[1], &[1, u32::MAX]] {
+    for ids in [&[][..], &[1], &[1, u32::MAX], &[i32::MAX as u32, 1]] {
         assert_eq!(cache.insert(&draft(ids), TargetId(1)), Insertion::Invalid);
     }
     assert!(cache.is_empty());
@@ -73,7 +83,10 @@ fn what_is_no_ngram_is_refused() {
 fn without_eviction_a_full_cache_turns_newcomers_away() {
     let mut cache = cache_of(limited(Eviction::None, 1), &[(&[1, 2], 10)]);
     assert_eq!(cache.insert(&draft(&[3, 4]), TargetId(11)), Insertion::Full);
-    assert_eq!(cache.insert(&draft(&[1, 2]), TargetId(10)), Insertion::Known { count: 2 });
+    assert_eq!(
+        cache.insert(&draft(&[1, 2]), TargetId(10)),
+        Insertion::Known { count: 2 }
+    );
     assert_eq!(stored(&cache), [[1, 2]]);
 }
 
@@ -84,7 +97,10 @@ fn lru_evicts_the_one_not_used_for_longest() {
     let Insertion::Evicted(victim) = cache.insert(&draft(&[5, 6]), TargetId(12)) else {
         panic!("nothing was evicted");
     };
-    assert_eq!((victim.draft, victim.target), (draft(&[3, 4]), TargetId(11)));
+    assert_eq!(
+        (victim.draft, victim.target),
+        (draft(&[3, 4]), TargetId(11))
+    );
     assert_eq!(stored(&cache), [[1, 2], [5, 6]]);
 }
 
@@ -114,13 +130,19 @@ fn evicting_one_of_two_nested_ngrams_leaves_the_other() {
     let mut shorter_gone = cache_of(limited(Eviction::Lru, 2), nested);
     shorter_gone.insert(&draft(&[8, 9]), TargetId(12));
     assert_eq!(shorter_gone.longest_match(&draft(&[1, 2, 9])), None);
-    let longer = Some(NgramMatch { target: TargetId(11), len: 3 });
+    let longer = Some(NgramMatch {
+        target: TargetId(11),
+        len: 3,
+    });
     assert_eq!(shorter_gone.longest_match(&draft(&[1, 2, 3])), longer);
 
     let mut longer_gone = cache_of(limited(Eviction::Lru, 2), nested);
     longer_gone.record_use(&draft(&[1, 2]));
     longer_gone.insert(&draft(&[8, 9]), TargetId(12));
-    let shorter = Some(NgramMatch { target: TargetId(10), len: 2 });
+    let shorter = Some(NgramMatch {
+        target: TargetId(10),
+        len: 2,
+    });
     assert_eq!(longer_gone.longest_match(&draft(&[1, 2, 3])), shorter);
     let node = longer_gone.descend(longer_gone.root(), &draft(&[1, 2]));
     assert!(longer_gone.is_leaf(node.unwrap()));
@@ -128,7 +150,12 @@ fn evicting_one_of_two_nested_ngrams_leaves_the_other() {
 
 #[test]
 fn walking_shows_children_in_order_and_whole_subtrees() {
-    let ngrams: &[(&[u32], u32)] = &[(&[5, 2], 12), (&[1, 9], 11), (&[1, 3, 4], 13), (&[1, 3], 10)];
+    let ngrams: &[(&[u32], u32)] = &[
+        (&[5, 2], 12),
+        (&[1, 9], 11),
+        (&[1, 3, 4], 13),
+        (&[1, 3], 10),
+    ];
     let cache = cache_of(CacheConfig::default(), ngrams);
     let labels = |node| cache.children(node).map(|(d, _)| d.0).collect::<Vec<_>>();
     assert_eq!(labels(cache.root()), [1, 5]);
@@ -150,7 +177,9 @@ fn translation_merges_maps_and_stops() {
     let direct = |d: DraftId| (d.0 >= 5).then_some(TargetId(d.0));
     let translated = |ids: &[u32], cache| {
         let tokens = translate_with(&draft(ids), direct, cache).into_iter();
-        tokens.map(|t| (t.target.0, t.span, t.kind)).collect::<Vec<_>>()
+        tokens
+            .map(|t| (t.target.0, t.span, t.kind))
+            .collect::<Vec<_>>()
     };
     let merged = translated(&[5, 1, 2, 3, 1, 2, 6, 1], Some(&cache));
     let expected = [
@@ -161,7 +190,10 @@ fn translation_merges_maps_and_stops() {
     ];
     assert_eq!(merged, expected);
     // Direct mapping only: the draft ends at its first token outside the shared vocabulary.
-    assert_eq!(translated(&[5, 6, 1, 2], None), [(5, 0..1, Kind::Direct), (6, 1..2, Kind::Direct)]);
+    assert_eq!(
+        translated(&[5, 6, 1, 2], None),
+        [(5, 0..1, Kind::Direct), (6, 1..2, Kind::Direct)]
+    );
     assert!(translated(&[], Some(&cache)).is_empty());
 }
 
@@ -176,7 +208,10 @@ fn only_spans_of_one_target_token_are_mined() {
         span(6..7, 4..6),
         span(7..7, 6..7),
     ];
-    let (ids, targets) = (draft(&[1, 2, 3, 4, 5, 6, 7]), [10, 11, 12, 13, 14, 15, 16].map(TargetId));
+    let (ids, targets) = (
+        draft(&[1, 2, 3, 4, 5, 6, 7]),
+        [10, 11, 12, 13, 14, 15, 16].map(TargetId),
+    );
     let mined: Vec<_> = mine(&spans, &ids, &targets).collect();
     assert_eq!(mined, [(&draft(&[2, 3, 4])[..], TargetId(11))]);
     // Spans that do not belong to the slices are no reason to panic.
@@ -185,19 +220,30 @@ fn only_spans_of_one_target_token_are_mined() {
 
 #[test]
 fn statistics_count_lengths_and_frequencies() {
-    let mut cache = cache_of(CacheConfig::default(), &[(&[1, 2], 10), (&[3, 4], 11), (&[1, 2, 3], 12)]);
+    let mut cache = cache_of(
+        CacheConfig::default(),
+        &[(&[1, 2], 10), (&[3, 4], 11), (&[1, 2, 3], 12)],
+    );
     cache.insert(&draft(&[1, 2]), TargetId(10));
     let stats = cache.stats();
     assert_eq!((stats.ngrams, stats.evictions), (3, 0));
     assert_eq!(stats.lengths, [(2, 2), (3, 1)].into());
     assert_eq!(stats.frequencies, [(1, 2), (2, 1)].into());
     assert_eq!(stats.bytes, cache.memory_bytes());
-    assert_eq!(NgramCache::new(CacheConfig::default()).stats().bytes_per_ngram, 0.0);
+    assert_eq!(
+        NgramCache::new(CacheConfig::default())
+            .stats()
+            .bytes_per_ngram,
+        0.0
+    );
 }
 
 #[test]
 fn cutting_a_full_cache_keeps_the_most_used() {
-    let mut cache = cache_of(CacheConfig::default(), &[(&[1, 2], 10), (&[3, 4], 11), (&[5, 6], 12)]);
+    let mut cache = cache_of(
+        CacheConfig::default(),
+        &[(&[1, 2], 10), (&[3, 4], 11), (&[5, 6], 12)],
+    );
     cache.record_use(&draft(&[3, 4]));
     assert_eq!(cache.reconfigure(limited(Eviction::Lfu, 1)), 2);
     assert_eq!(stored(&cache), [[3, 4]]);
@@ -205,8 +251,12 @@ fn cutting_a_full_cache_keeps_the_most_used() {
 
 #[test]
 fn configurations_read_from_toml_like_data() {
-    let parsed: CacheConfig = serde_json::from_str(r#"{"eviction":"lfu","max_entries":5}"#).unwrap();
+    let parsed: CacheConfig =
+        serde_json::from_str(r#"{"eviction":"lfu","max_entries":5}"#).unwrap();
     assert_eq!(parsed, limited(Eviction::Lfu, 5));
-    assert_eq!(serde_json::from_str::<CacheConfig>("{}").unwrap(), CacheConfig::default());
+    assert_eq!(
+        serde_json::from_str::<CacheConfig>("{}").unwrap(),
+        CacheConfig::default()
+    );
     assert!(serde_json::from_str::<CacheConfig>(r#"{"evict":"lfu"}"#).is_err());
 }

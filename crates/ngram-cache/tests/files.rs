@@ -13,7 +13,10 @@ const CHECKSUM: usize = 32;
 
 fn sample(eviction: Eviction) -> NgramCache {
     let max_entries = Some(6);
-    let mut cache = NgramCache::new(CacheConfig { eviction, max_entries });
+    let mut cache = NgramCache::new(CacheConfig {
+        eviction,
+        max_entries,
+    });
     for i in 0..9u32 {
         let ngram = [DraftId(i % 3), DraftId(i), DraftId(7)];
         cache.insert(&ngram[..2 + i as usize % 2], TargetId(100 + i));
@@ -65,7 +68,10 @@ fn a_loaded_cache_goes_on_as_the_saved_one_would() {
         assert_eq!(loaded.stats().evictions, saved.stats().evictions);
         for i in 0..20u32 {
             let ngram = [DraftId(50 + i), DraftId(i)];
-            assert_eq!(loaded.insert(&ngram, TargetId(i)), saved.insert(&ngram, TargetId(i)));
+            assert_eq!(
+                loaded.insert(&ngram, TargetId(i)),
+                saved.insert(&ngram, TargetId(i))
+            );
         }
         assert!(loaded.entries().eq(saved.entries()));
         assert_eq!(scratch.saved(&loaded), scratch.saved(&saved));
@@ -87,11 +93,29 @@ fn a_save_that_fails_leaves_the_old_file() {
     // A folder in the place of the file: the rename must fail and clean up.
     fs::create_dir(scratch.path()).unwrap();
     let error = sample(Eviction::Lru).save(scratch.path()).unwrap_err();
-    assert!(matches!(error, CacheError::Io { action: "replace", .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            CacheError::Io {
+                action: "replace",
+                ..
+            }
+        ),
+        "{error}"
+    );
     assert_eq!(fs::read_dir(scratch.0.path()).unwrap().count(), 1);
     let missing = scratch.0.path().join("no/such/folder/cache.bin");
     let error = sample(Eviction::Lru).save(missing).unwrap_err();
-    assert!(matches!(error, CacheError::Io { action: "write", .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            CacheError::Io {
+                action: "write",
+                ..
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[test]
@@ -122,7 +146,9 @@ fn a_sealed_file_that_breaks_a_rule_names_the_ngram() {
     let scratch = Scratch::new();
     let head = |eviction: u8, limit: u64, ngrams: u64| {
         let mut body = vec![eviction];
-        [limit, 0, ngrams].iter().for_each(|f| body.extend(f.to_le_bytes()));
+        [limit, 0, ngrams]
+            .iter()
+            .for_each(|f| body.extend(f.to_le_bytes()));
         body
     };
     let with = |mut body: Vec<u8>, fields: &[u32]| {
@@ -133,26 +159,56 @@ fn a_sealed_file_that_breaks_a_rule_names_the_ngram() {
         (with(head(3, u64::MAX, 0), &[]), 0, "policy"),
         (with(head(1, 0, 1), &[2, 9, 1, 5, 6]), 0, "limit"),
         (with(head(0, u64::MAX, 1), &[1, 9, 1, 5]), 0, "two valid"),
-        (with(head(0, u64::MAX, 1), &[2, 9, 1, 5, u32::MAX]), 0, "two valid"),
+        (
+            with(head(0, u64::MAX, 1), &[2, 9, 1, 5, u32::MAX]),
+            0,
+            "two valid",
+        ),
         (with(head(0, u64::MAX, 1), &[2, 9, 0, 5, 6]), 0, "zero"),
-        (with(head(0, u64::MAX, u64::MAX), &[2, 9, 1, 5, 6]), 1, "middle"),
-        (with(head(0, u64::MAX, 1), &[u32::MAX, 9, 1, 5, 6]), 0, "middle"),
-        (with(head(0, u64::MAX, 2), &[2, 9, 1, 5, 6, 2, 8, 1, 5, 6]), 1, "twice"),
-        (with(head(2, u64::MAX, 2), &[2, 9, 3, 5, 6, 2, 9, 1, 5, 7]), 1, "order"),
-        (with(head(0, u64::MAX, 1), &[2, 9, 1, 5, 6, 7]), 1, "left over"),
+        (
+            with(head(0, u64::MAX, u64::MAX), &[2, 9, 1, 5, 6]),
+            1,
+            "middle",
+        ),
+        (
+            with(head(0, u64::MAX, 1), &[u32::MAX, 9, 1, 5, 6]),
+            0,
+            "middle",
+        ),
+        (
+            with(head(0, u64::MAX, 2), &[2, 9, 1, 5, 6, 2, 8, 1, 5, 6]),
+            1,
+            "twice",
+        ),
+        (
+            with(head(2, u64::MAX, 2), &[2, 9, 3, 5, 6, 2, 9, 1, 5, 7]),
+            1,
+            "order",
+        ),
+        (
+            with(head(0, u64::MAX, 1), &[2, 9, 1, 5, 6, 7]),
+            1,
+            "left over",
+        ),
         (sealed(&[0; 5]), 0, "head"),
     ];
     for (file, at, reason) in cases {
         let error = scratch.load(&file).unwrap_err();
         let named = matches!(error, CacheError::Malformed { entry, .. } if entry == at);
-        assert!(named && error.to_string().contains(reason), "{reason}: {error}");
+        assert!(
+            named && error.to_string().contains(reason),
+            "{reason}: {error}"
+        );
     }
     let right = with(head(2, u64::MAX, 1), &[2, 9, 3, 5, 6]);
-    assert_eq!(scratch.load(&right).unwrap().get(&[DraftId(5), DraftId(6)]), Some((TargetId(9), 3)));
+    assert_eq!(
+        scratch.load(&right).unwrap().get(&[DraftId(5), DraftId(6)]),
+        Some((TargetId(9), 3))
+    );
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_sealed_file_with_any_body_never_panics(

@@ -49,7 +49,10 @@ fn the_accounting_equals_what_the_allocator_handed_out() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let before = LIVE.load(Relaxed);
         let max_entries = Some(10_000);
-        let mut cache = NgramCache::new(CacheConfig { eviction, max_entries });
+        let mut cache = NgramCache::new(CacheConfig {
+            eviction,
+            max_entries,
+        });
         for round in 0..100_000u32 {
             let ngram = random_ngram(&mut rng);
             cache.insert(&ngram, TargetId(round));

@@ -1,1 +1,23 @@
-//! To be written.
+//! The `omnidraft` program: streams in, speculation, learning, tables and figures out.
+//!
+//! ```text
+//! stream -> prompt -> draft -> translate -> verify -> commit -> learn -> record -> report
+//! ```
+//!
+//! - [`streams`]: prompts and training text, embedded or from a folder.
+//! - [`config`] and [`arm`]: what a run is, as data.
+//! - [`models`]: model folders in the role their ids have.
+//! - [`online`]: the loop itself (Algorithms 1 and 2 of the paper).
+//! - [`results`] and [`report`]: rows, manifest; tables and figures made from them alone.
+//! - [`pretrain`]: small models from text.
+//! - [`cli`]: the command line.
+
+pub mod arm;
+pub mod cli;
+pub mod config;
+pub mod models;
+pub mod online;
+pub mod pretrain;
+pub mod report;
+pub mod results;
+pub mod streams;

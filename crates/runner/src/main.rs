@@ -1,2 +1,31 @@
 //! The `omnidraft` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use runner::cli::{Cli, report_failure};
+use tracing_subscriber::EnvFilter;
+
+// Training allocates and frees large tensors all the time; this allocator keeps their pages.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Exit status of anything that could not be done; clap uses the same for bad arguments.
+const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,runner=info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    match cli.execute() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}", report_failure(&error));
+            ExitCode::from(FAILED)
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use tokenizers::{Model, ModelWrapper};
 
@@ -43,11 +44,36 @@ impl Segmentation {
 
 pub(crate) struct Encoder {
     pub(crate) spelling: Spelling,
-    pub(crate) splitter: Splitter,
-    pub(crate) model: ModelWrapper,
+    splitter: Splitter,
+    model: ModelWrapper,
+    /// For every token, whether the model answers its own text with this token alone, as far as
+    /// this has been asked. Most pieces are single tokens, so this spares most model runs.
+    alone: Vec<AtomicU8>,
 }
 
+/// States of [`Encoder::alone`]. Races are harmless: every thread finds the same answer.
+const UNKNOWN: u8 = 0;
+const ALONE: u8 = 1;
+const SEVERAL: u8 = 2;
+
 impl Encoder {
+    pub(crate) fn new(
+        spelling: Spelling,
+        splitter: Splitter,
+        model: ModelWrapper,
+        tokens: usize,
+    ) -> Self {
+        let alone = std::iter::repeat_with(|| AtomicU8::new(UNKNOWN))
+            .take(tokens)
+            .collect();
+        Self {
+            spelling,
+            splitter,
+            model,
+            alone,
+        }
+    }
+
     /// Appends the tokens of `bytes`. Their bytes are `bytes`, whatever the model makes of them.
     pub(crate) fn encode(
         &self,
@@ -127,16 +153,41 @@ impl Encoder {
         input: &str,
         out: &mut Segmentation,
     ) -> Result<(), AlignError> {
+        let whole = tables
+            .find_bytes(piece.as_bytes())
+            .and_then(|id| Some((id, self.alone.get(id as usize)?)));
+        match whole {
+            Some((id, state)) if state.load(Ordering::Relaxed) == ALONE => out.ids.push(id),
+            _ => {
+                let before = out.ids.len();
+                self.encode_parts(tables, piece, input, out)?;
+                if let Some((id, state)) = whole {
+                    let alone = out.ids[before..] == [id];
+                    state.store(if alone { ALONE } else { SEVERAL }, Ordering::Relaxed);
+                }
+            }
+        }
+        out.end_piece(piece.len());
+        Ok(())
+    }
+
+    fn encode_parts(
+        &self,
+        tables: &Tables,
+        piece: &str,
+        input: &str,
+        out: &mut Segmentation,
+    ) -> Result<(), AlignError> {
         let exact = if self.spelling == Spelling::ByteLevel {
             self.encode_byte_level(tables, piece.as_bytes(), out)
         } else {
             self.run_model(tables, input, piece.as_bytes(), &mut out.ids)
         };
-        if !exact {
-            tables.spell(piece, &mut out.ids)?;
+        if exact {
+            Ok(())
+        } else {
+            tables.spell(piece, &mut out.ids)
         }
-        out.end_piece(piece.len());
-        Ok(())
     }
 
     /// Bytes that are not UTF-8, most often the start of a character whose end is still to come.

@@ -46,6 +46,9 @@ struct RawFile {
     model: Value,
 }
 
+/// The strings and ids of `model.vocab`, and the unknown token's string.
+type ModelTokens = (Vec<(String, u32)>, Option<String>);
+
 /// Parses JSON into `T`; errors carry line, column and key.
 pub(crate) fn parse_json<T: for<'de> Deserialize<'de>>(
     json: &[u8],
@@ -153,7 +156,7 @@ impl Check<'_> {
         }
     }
 
-    fn model(&self, model: &Value) -> Result<(Vec<(String, u32)>, Option<String>), AlignError> {
+    fn model(&self, model: &Value) -> Result<ModelTokens, AlignError> {
         // Old files leave the type out; only BPE has merges.
         let kind = match (&model["type"], &model["merges"]) {
             (Value::String(kind), _) => kind.as_str(),
@@ -167,7 +170,7 @@ impl Check<'_> {
         }
     }
 
-    fn bpe(&self, model: &Value) -> Result<(Vec<(String, u32)>, Option<String>), AlignError> {
+    fn bpe(&self, model: &Value) -> Result<ModelTokens, AlignError> {
         for key in ["continuing_subword_prefix", "end_of_word_suffix"] {
             if model[key].as_str().is_some_and(|affix| !affix.is_empty()) {
                 return Err(self.unsupported(&format!("model.{key}"), "a subword affix"));
@@ -224,7 +227,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn unigram(&self, model: &Value) -> Result<(Vec<(String, u32)>, Option<String>), AlignError> {
+    fn unigram(&self, model: &Value) -> Result<ModelTokens, AlignError> {
         let vocab = model["vocab"]
             .as_array()
             .ok_or_else(|| self.key("model.vocab", "must be a list of token strings and scores"))?;

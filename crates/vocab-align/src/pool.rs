@@ -38,13 +38,22 @@ impl BytePool {
 
 /// Open-addressing hash table from a pool's strings to their ids; the strings stay in the pool.
 pub(crate) struct PoolIndex {
-    slots: Vec<u32>,
+    slots: Vec<Slot>,
 }
+
+/// An id and a part of its string's hash, which spares most looks into the pool.
+#[derive(Clone, Copy)]
+struct Slot {
+    id: u32,
+    tag: u32,
+}
+
+const FREE: Slot = Slot { id: NONE, tag: 0 };
 
 impl PoolIndex {
     pub(crate) fn empty() -> Self {
         Self {
-            slots: vec![NONE; 2],
+            slots: vec![FREE; 2],
         }
     }
 
@@ -52,13 +61,13 @@ impl PoolIndex {
     pub(crate) fn build(pool: &BytePool, ids: impl Iterator<Item = u32>) -> Self {
         let capacity = (pool.len() * 2).next_power_of_two().max(2);
         let mut index = Self {
-            slots: vec![NONE; capacity],
+            slots: vec![FREE; capacity],
         };
         for id in ids {
             if let Some(key) = pool.get(id) {
-                let slot = index.slot_of(pool, key);
-                if index.slots[slot] == NONE {
-                    index.slots[slot] = id;
+                let (slot, tag) = index.slot_of(pool, key);
+                if index.slots[slot].id == NONE {
+                    index.slots[slot] = Slot { id, tag };
                 }
             }
         }
@@ -66,22 +75,27 @@ impl PoolIndex {
     }
 
     pub(crate) fn find(&self, pool: &BytePool, key: &[u8]) -> Option<u32> {
-        let id = self.slots[self.slot_of(pool, key)];
+        let (slot, _) = self.slot_of(pool, key);
+        let id = self.slots[slot].id;
         (id != NONE).then_some(id)
     }
 
-    /// The slot holding `key`, or the free slot where it would go. Terminates because at most half
-    /// of the slots are taken.
-    fn slot_of(&self, pool: &BytePool, key: &[u8]) -> usize {
+    /// The slot holding `key`, or the free slot where it would go, and the key's tag. Terminates
+    /// because at most half of the slots are taken.
+    fn slot_of(&self, pool: &BytePool, key: &[u8]) -> (usize, u32) {
         let mask = self.slots.len() - 1;
         let mut hasher = FxHasher::default();
         hasher.write(key);
-        // FxHash leaves its entropy in the high bits.
-        let mut slot = (hasher.finish().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
-        while self.slots[slot] != NONE && pool.get(self.slots[slot]) != Some(key) {
+        let hash = hasher.finish();
+        let tag = (hash >> 32) as u32;
+        let mut slot = hash as usize & mask;
+        loop {
+            let found = self.slots[slot];
+            if found.id == NONE || (found.tag == tag && pool.get(found.id) == Some(key)) {
+                return (slot, tag);
+            }
             slot = (slot + 1) & mask;
         }
-        slot
     }
 }
 

@@ -99,11 +99,12 @@ impl<I: TokenId> Vocabulary<I> {
             .collect();
         literals.sort_by_key(|(content, id)| (std::cmp::Reverse(content.len()), *id));
         let literals = literals.into_iter().map(|(_, id)| id).collect();
-        let encoder = Encoder {
-            spelling: file.spelling,
-            splitter: Splitter::new(&file)?,
-            model: model(&file)?,
-        };
+        let encoder = Encoder::new(
+            file.spelling,
+            Splitter::new(&file)?,
+            model(&file)?,
+            tables.len(),
+        );
         let inner = Arc::new(Inner {
             tables,
             encoder,

@@ -85,8 +85,9 @@ fn on_two_threads(count: usize, work: impl Fn(usize) + Sync) {
 fn the_papers_intersections() {
     let Some(shared) = shared() else { return };
     let draft = vocabulary(&shared, "llama-2");
+    // In Qwen2 `<unk>`, `<s>` and `</s>` are ordinary text: three more wrong ones.
     for (name, paper, wrong, bytes) in
-        [("llama-3", 22416, 149, 26695), ("qwen2", 22275, 147, 26438)]
+        [("llama-3", 22416, 149, 26695), ("qwen2", 22275, 150, 26438)]
     {
         let target = vocabulary(&shared, name);
         let by_string = Alignment::build(&draft, &target, MappingMode::Paper);
@@ -190,11 +191,11 @@ fn a_truncated_real_file_is_an_error_with_its_name_and_line() {
     let error =
         Vocabulary::<DraftId>::from_json(&json[..json.len() / 3], "qwen2.json").unwrap_err();
     assert!(
-        matches!(&error, AlignError::Json { line, .. } if *line > 1),
+        matches!(&error, AlignError::Json { column, .. } if *column > 1000),
         "{error}"
     );
     assert!(
-        error.to_string().starts_with("qwen2.json, line "),
+        error.to_string().starts_with("qwen2.json, line 1, column "),
         "{error}"
     );
 }

@@ -1,0 +1,198 @@
+//! The engine behind the decode seam.
+
+use crate::engine::check_call;
+use crate::{Checkpoint, DecodeEngine, LmConfig, LmError};
+
+use super::cache::Cache;
+use super::forward::{PASS_TOKENS, Pass, Scratch};
+use super::kernels::Kernels;
+use super::kernels::parallel::Executor;
+use super::pool::Pool;
+use super::rope::RotaryTable;
+use super::weights::Weights;
+use super::{EngineOptions, KernelChoice};
+
+/// Bytes an engine holds, all allocated when it is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Packed weights, embedding included.
+    pub weights: usize,
+    /// KV cache at its full length.
+    pub cache: usize,
+    /// Activations, attention scores and rotary tables.
+    pub scratch: usize,
+}
+
+impl MemoryUse {
+    /// Everything together.
+    pub fn total(&self) -> usize {
+        self.weights + self.cache + self.scratch
+    }
+}
+
+/// A decoder on the CPU that reads its packed weights once for all tokens of a call.
+///
+/// # Invariants
+/// - **Batch invariance**: the logits of a position are bit-identical whatever number of tokens it
+///   was computed with, wherever the KV cache was truncated before, and whatever the number of
+///   threads. Every output element is one chain of multiply-adds in a fixed order; tiles and
+///   threads only decide which chains run side by side. Greedy speculative output therefore equals
+///   plain decoding token for token. Instruction sets and weight types do differ from each other.
+/// - A forward allocates nothing after the first one with its number of logits.
+///
+/// ```
+/// use lm::{CpuEngine, DecodeEngine, EngineOptions, LmConfig, random_checkpoint};
+/// # let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 48,
+/// #   "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 40}"#;
+/// let config = LmConfig::from_json(json, "config.json".as_ref())?;
+/// let mut engine = CpuEngine::new(&random_checkpoint(&config, 1), EngineOptions::default())?;
+///
+/// let (mut together, mut alone) = (Vec::new(), Vec::new());
+/// engine.forward(&[3, 1, 4], &mut together)?;
+/// engine.truncate(2);
+/// engine.forward(&[4], &mut alone)?;
+/// assert_eq!(together[2 * 40..], alone);
+/// # Ok::<(), lm::LmError>(())
+/// ```
+pub struct CpuEngine {
+    config: LmConfig,
+    weights: Weights,
+    rope: RotaryTable,
+    executor: Executor,
+    cache: Cache,
+    scratch: Scratch,
+    len: usize,
+    max_len: usize,
+}
+
+impl CpuEngine {
+    /// Packs a checkpoint.
+    ///
+    /// # Errors
+    /// Those of [`Checkpoint::check`]; [`LmError::Kernels`] if the processor lacks the instruction
+    /// set asked for; [`LmError::Threads`] if the helper threads cannot be started.
+    pub fn new(checkpoint: &Checkpoint, options: EngineOptions) -> Result<Self, LmError> {
+        checkpoint.check("(checkpoint in memory)".as_ref())?;
+        let kernels = Kernels::select(options.kernels)?;
+        let threads = options.threads.max(1);
+        let pool = Pool::shared(threads).map_err(|source| LmError::Threads { threads, source })?;
+        let config = checkpoint.config.clone();
+        let max_len = options.max_len.min(config.max_position_embeddings);
+        let mut weights = Weights::zeros(&config, options.weights);
+        weights.load(checkpoint)?;
+        Ok(Self {
+            weights,
+            rope: RotaryTable::new(&config, max_len),
+            executor: Executor { kernels, pool },
+            cache: Cache::new(&config, max_len),
+            scratch: Scratch::new(&config, max_len, threads),
+            len: 0,
+            max_len,
+            config,
+        })
+    }
+
+    /// Replaces the weights by those of a checkpoint of the same shape, in place, after a training
+    /// step. The KV cache is emptied: its keys and values belong to the old weights.
+    ///
+    /// # Errors
+    /// Those of [`Checkpoint::check`]; [`LmError::OtherModel`] if the configuration differs. The
+    /// engine is then unchanged.
+    pub fn load_weights(&mut self, checkpoint: &Checkpoint) -> Result<(), LmError> {
+        if checkpoint.config != self.config {
+            return Err(LmError::OtherModel);
+        }
+        checkpoint.check("(checkpoint in memory)".as_ref())?;
+        self.len = 0;
+        self.weights.load(checkpoint)
+    }
+
+    /// Appends `ids` without computing logits: the cheap way to take in a prompt whose last token
+    /// is scored separately.
+    ///
+    /// # Errors
+    /// As [`DecodeEngine::forward`].
+    pub fn append(&mut self, ids: &[u32]) -> Result<(), LmError> {
+        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
+        for ids in ids.chunks(PASS_TOKENS) {
+            self.pass(ids, None);
+        }
+        Ok(())
+    }
+
+    /// Shape of the model.
+    pub fn config(&self) -> &LmConfig {
+        &self.config
+    }
+
+    /// The kernels in use, never [`KernelChoice::Auto`].
+    pub fn kernels(&self) -> KernelChoice {
+        self.executor.kernels.choice()
+    }
+
+    /// Threads of a forward.
+    pub fn threads(&self) -> usize {
+        self.executor.pool.threads()
+    }
+
+    /// Memory held. A forward allocates nothing but the caller's logits.
+    pub fn memory(&self) -> MemoryUse {
+        MemoryUse {
+            weights: self.weights.bytes(),
+            cache: self.cache.bytes(),
+            scratch: self.scratch.bytes() + self.rope.bytes(),
+        }
+    }
+
+    /// Bytes of weights that a forward reads: what bounds its speed when memory does.
+    pub fn weight_bytes_per_forward(&self) -> usize {
+        self.weights.bytes_per_token()
+    }
+
+    fn pass(&mut self, ids: &[u32], logits: Option<&mut [f32]>) {
+        Pass {
+            config: &self.config,
+            weights: &self.weights,
+            rope: &self.rope,
+            executor: &self.executor,
+            cache: &mut self.cache,
+            scratch: &mut self.scratch,
+            max_len: self.max_len,
+            start: self.len,
+            count: ids.len(),
+        }
+        .run(ids, logits);
+        self.len += ids.len();
+    }
+}
+
+impl DecodeEngine for CpuEngine {
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn max_len(&self) -> usize {
+        self.max_len
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
+        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
+        let vocab = self.config.vocab_size;
+        logits.resize(ids.len() * vocab, 0.0);
+        for (ids, logits) in ids
+            .chunks(PASS_TOKENS)
+            .zip(logits.chunks_mut(PASS_TOKENS * vocab))
+        {
+            self.pass(ids, Some(logits));
+        }
+        Ok(())
+    }
+}

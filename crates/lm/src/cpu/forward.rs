@@ -1,0 +1,238 @@
+//! One pass through the blocks for a bounded number of tokens.
+
+use std::sync::Mutex;
+
+use crate::LmConfig;
+
+use super::cache::Cache;
+use super::kernels::fused::{AttentionScratch, Epilogue};
+use super::kernels::gemm::Rows;
+use super::kernels::out::Out;
+use super::kernels::parallel::{AttentionCall, Executor};
+use super::kernels::simd::PANEL;
+use super::kernels::vector::RmsNorm;
+use super::rope::RotaryTable;
+use super::weights::{BlockWeights, Weights, panels};
+
+/// Most tokens of one pass; longer inputs take several, which batch invariance makes equivalent.
+/// Large enough that reading the weights costs nothing beside multiplying, small enough that
+/// activations stay in cache.
+pub(crate) const PASS_TOKENS: usize = 48;
+
+/// Activations of a pass, allocated once.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// Residual stream, `[tokens][hidden_size]`.
+    hidden: Vec<f32>,
+    /// Normalised residual stream.
+    normed: Vec<f32>,
+    /// Fused projection, each part padded to whole panels.
+    qkv: Vec<f32>,
+    /// Rotated queries, `[kv_heads][tokens][group][head_dim]`.
+    queries: Vec<f32>,
+    /// Output of the heads, `[tokens][heads * head_dim]`.
+    mixed: Vec<f32>,
+    /// Gate and up projections, panels alternating.
+    gate_up: Vec<f32>,
+    /// Gated activations, `[tokens][intermediate_size]`.
+    gated: Vec<f32>,
+    /// One rotated key.
+    key: Vec<f32>,
+    attention: Vec<Mutex<AttentionScratch>>,
+}
+
+impl Scratch {
+    pub(crate) fn new(config: &LmConfig, max_len: usize, threads: usize) -> Self {
+        let rows = |width: usize| vec![0.0; PASS_TOKENS * width];
+        let attention = || Mutex::new(AttentionScratch::new(max_len, config.head_dim));
+        Self {
+            hidden: rows(config.hidden_size),
+            normed: rows(config.hidden_size),
+            qkv: rows(qkv_stride(config)),
+            queries: rows(config.q_width()),
+            mixed: rows(config.q_width()),
+            gate_up: rows(2 * panels(config.intermediate_size) * PANEL),
+            gated: rows(config.intermediate_size),
+            key: vec![0.0; config.head_dim],
+            attention: std::iter::repeat_with(attention).take(threads).collect(),
+        }
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        let buffers = [
+            &self.hidden,
+            &self.normed,
+            &self.qkv,
+            &self.queries,
+            &self.mixed,
+            &self.gate_up,
+            &self.gated,
+            &self.key,
+        ];
+        let floats: usize = buffers.into_iter().map(|buffer| buffer.len()).sum();
+        let attention: usize = self
+            .attention
+            .iter()
+            .filter_map(|s| s.lock().ok().map(|s| s.bytes()))
+            .sum();
+        floats * size_of::<f32>() + attention
+    }
+}
+
+/// Columns of the fused query, key and value projection.
+fn qkv_stride(config: &LmConfig) -> usize {
+    (panels(config.q_width()) + 2 * panels(config.kv_width())) * PANEL
+}
+
+/// Everything a pass touches.
+pub(crate) struct Pass<'a> {
+    pub(crate) config: &'a LmConfig,
+    pub(crate) weights: &'a Weights,
+    pub(crate) rope: &'a RotaryTable,
+    pub(crate) executor: &'a Executor,
+    pub(crate) cache: &'a mut Cache,
+    pub(crate) scratch: &'a mut Scratch,
+    pub(crate) max_len: usize,
+    /// Tokens in the cache before the pass.
+    pub(crate) start: usize,
+    /// Tokens of the pass.
+    pub(crate) count: usize,
+}
+
+impl Pass<'_> {
+    /// Appends `ids` to the cache; with `logits` (`[count][vocab_size]`) also scores them.
+    pub(crate) fn run(&mut self, ids: &[u32], logits: Option<&mut [f32]>) {
+        let width = self.config.hidden_size;
+        for (id, row) in ids.iter().zip(self.scratch.hidden.chunks_exact_mut(width)) {
+            self.weights.embedding.row(*id, row);
+        }
+        let weights = self.weights;
+        for (layer, block) in weights.blocks.iter().enumerate() {
+            self.attention(layer, block);
+            self.mlp(block);
+        }
+        if let Some(logits) = logits {
+            self.norm(&weights.norm);
+            let vocab = self.config.vocab_size;
+            let x = rows(&self.scratch.normed, width, self.count);
+            self.executor.project(
+                x,
+                &weights.head,
+                Epilogue::None,
+                Out::new(logits, vocab, vocab),
+            );
+        }
+    }
+
+    /// Normalises the residual stream.
+    fn norm(&mut self, weight: &[f32]) {
+        let width = self.config.hidden_size;
+        let eps = self.config.rms_norm_eps as f32;
+        let hidden = self.scratch.hidden.chunks_exact(width);
+        let normed = self.scratch.normed.chunks_exact_mut(width);
+        for (x, out) in hidden.zip(normed).take(self.count) {
+            self.executor.inline(RmsNorm {
+                x,
+                weight,
+                eps,
+                out,
+            });
+        }
+    }
+
+    fn attention(&mut self, layer: usize, block: &BlockWeights) {
+        self.norm(&block.attn_norm);
+        let (hidden, q_width) = (self.config.hidden_size, self.config.q_width());
+        let stride = qkv_stride(self.config);
+        let bias = match block.qkv_bias.as_slice() {
+            [] => Epilogue::None,
+            bias => Epilogue::Bias(bias),
+        };
+        let scratch = &mut *self.scratch;
+        let x = rows(&scratch.normed, hidden, self.count);
+        self.executor.project(
+            x,
+            &block.qkv,
+            bias,
+            Out::new(&mut scratch.qkv, stride, stride),
+        );
+        self.rotate(layer);
+        let scratch = &mut *self.scratch;
+        let call = AttentionCall {
+            queries: &scratch.queries,
+            keys: &self.cache.blocks[layer].keys,
+            values: &self.cache.blocks[layer].values,
+            start: self.start,
+            count: self.count,
+            kv_heads: self.config.num_kv_heads,
+            group: self.config.num_heads / self.config.num_kv_heads,
+            head_dim: self.config.head_dim,
+            max_len: self.max_len,
+        };
+        let out = Out::new(&mut scratch.mixed, q_width, q_width);
+        self.executor.attend(call, &scratch.attention, out);
+        let x = rows(&scratch.mixed, q_width, self.count);
+        let out = Out::new(&mut scratch.hidden, hidden, hidden);
+        self.executor
+            .project(x, &block.out, Epilogue::Residual, out);
+    }
+
+    /// Rotates queries and keys; keys and values go to the cache.
+    fn rotate(&mut self, layer: usize) {
+        let head_dim = self.config.head_dim;
+        let group = self.config.num_heads / self.config.num_kv_heads;
+        let key_at = panels(self.config.q_width()) * PANEL;
+        let value_at = key_at + panels(self.config.kv_width()) * PANEL;
+        let Scratch {
+            qkv, queries, key, ..
+        } = &mut *self.scratch;
+        for (i, row) in qkv
+            .chunks_exact(qkv_stride(self.config))
+            .take(self.count)
+            .enumerate()
+        {
+            let position = self.start + i;
+            for kv_head in 0..self.config.num_kv_heads {
+                for j in 0..group {
+                    let head = &row[(kv_head * group + j) * head_dim..][..head_dim];
+                    let slot = ((kv_head * self.count + i) * group + j) * head_dim;
+                    self.rope
+                        .rotate(position, head, &mut queries[slot..slot + head_dim]);
+                }
+                self.rope.rotate(
+                    position,
+                    &row[key_at + kv_head * head_dim..][..head_dim],
+                    key,
+                );
+                let value = &row[value_at + kv_head * head_dim..][..head_dim];
+                self.cache.put(layer, kv_head, position, key, value);
+            }
+        }
+    }
+
+    fn mlp(&mut self, block: &BlockWeights) {
+        self.norm(&block.mlp_norm);
+        let (hidden, inner) = (self.config.hidden_size, self.config.intermediate_size);
+        let stride = 2 * panels(inner) * PANEL;
+        let scratch = &mut *self.scratch;
+        let x = rows(&scratch.normed, hidden, self.count);
+        let gate_up = Out::new(&mut scratch.gate_up, stride, stride);
+        let gated = Out::new(&mut scratch.gated, inner, inner);
+        self.executor
+            .project_gated(x, &block.gate_up, gate_up, gated);
+        let x = rows(&scratch.gated, inner, self.count);
+        let out = Out::new(&mut scratch.hidden, hidden, hidden);
+        self.executor
+            .project(x, &block.down, Epilogue::Residual, out);
+    }
+}
+
+/// The first `count` rows of a dense buffer.
+fn rows(data: &[f32], stride: usize, count: usize) -> Rows<'_> {
+    Rows {
+        data,
+        stride,
+        count,
+    }
+}

@@ -1,0 +1,123 @@
+//! AVX2 and FMA behind [`Simd`].
+#![expect(
+    unsafe_code,
+    reason = "vector intrinsics; reachable only through a detected Avx2 token"
+)]
+
+use std::arch::x86_64::*;
+
+use super::simd::{Kernel, LANES, Simd};
+
+/// Proof that this processor has AVX2 and FMA.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    /// The token, if the processor has the instructions.
+    pub(crate) fn detect() -> Option<Self> {
+        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Self(()))
+    }
+
+    /// Runs `kernel` compiled for AVX2 and FMA.
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        #[target_feature(enable = "avx2,fma")]
+        fn with_features<K: Kernel>(simd: Avx2, kernel: K) -> K::Output {
+            kernel.run(simd)
+        }
+        // SAFETY: `self` exists only where `detect` saw both features.
+        unsafe { with_features(self, kernel) }
+    }
+}
+
+// In every method below the instruction is available because the token `self` exists only where
+// `detect` saw AVX2 and FMA; loads and stores go through references to exactly 32 bytes.
+impl Simd for Avx2 {
+    type V = __m256;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m256 {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> __m256 {
+        // SAFETY: the token proves AVX2; the reference covers the 32 bytes read.
+        unsafe { _mm256_loadu_ps(from.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store(self, v: __m256, to: &mut [f32; LANES]) {
+        // SAFETY: the token proves AVX2; the reference covers the 32 bytes written.
+        unsafe { _mm256_storeu_ps(to.as_mut_ptr(), v) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: the token proves FMA.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_max_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn min(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_min_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn zero_below(self, v: __m256, x: __m256, limit: __m256) -> __m256 {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_andnot_ps(_mm256_cmp_ps::<_CMP_LT_OQ>(x, limit), v) }
+    }
+
+    #[inline(always)]
+    fn exp2_of_rounded(self, rounded: __m256) -> __m256 {
+        // SAFETY: the token proves AVX2.
+        unsafe {
+            let exponent = _mm256_slli_epi32::<23>(_mm256_castps_si256(rounded));
+            let one = _mm256_castps_si256(_mm256_set1_ps(1.0));
+            _mm256_castsi256_ps(_mm256_add_epi32(exponent, one))
+        }
+    }
+
+    #[inline(always)]
+    fn expand_bf16(self, words: &[u32; LANES]) -> (__m256, __m256) {
+        // SAFETY: the token proves AVX2; the reference covers the 32 bytes read.
+        unsafe {
+            let words = _mm256_loadu_si256(words.as_ptr().cast());
+            let low = _mm256_slli_epi32::<16>(words);
+            let high = _mm256_and_si256(words, _mm256_set1_epi32(0xffff_0000_u32 as i32));
+            (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high))
+        }
+    }
+}

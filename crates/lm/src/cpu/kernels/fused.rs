@@ -1,0 +1,285 @@
+//! Kernels made of several steps over data that is still in cache.
+
+use std::ops::Range;
+
+use super::gemm::{Gemm, Panels, Rows, Store};
+use super::out::Out;
+use super::panel::{F32Row, PanelRow};
+use super::simd::{Kernel, LANES, PANEL, Simd};
+use super::vector::{SiluMul, SoftmaxNumerators};
+
+/// What follows a projection.
+#[derive(Clone, Copy)]
+pub(crate) enum Epilogue<'a> {
+    /// Nothing.
+    None,
+    /// The result is added to what the output holds: the residual stream.
+    Residual,
+    /// A bias per output column, padded to whole panels.
+    Bias(&'a [f32]),
+}
+
+/// A projection and its epilogue.
+pub(crate) struct Projection<'a, 'o, R> {
+    pub(crate) x: Rows<'a>,
+    pub(crate) w: Panels<'a, R>,
+    pub(crate) panels: Range<usize>,
+    pub(crate) epilogue: Epilogue<'a>,
+    pub(crate) out: &'a mut Out<'o>,
+}
+
+impl<R: PanelRow> Kernel for Projection<'_, '_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self {
+            x,
+            w,
+            panels,
+            epilogue,
+            out,
+        } = self;
+        let store = match epilogue {
+            Epilogue::Residual => Store::Add,
+            Epilogue::None | Epilogue::Bias(_) => Store::Set,
+        };
+        let inner = 0..w.stride;
+        Gemm {
+            x,
+            w,
+            inner,
+            panels: panels.clone(),
+            out,
+            store,
+        }
+        .run(simd);
+        if let Epilogue::Bias(bias) = epilogue {
+            for row in 0..x.count {
+                for panel in panels.clone() {
+                    let bias = &bias[panel * PANEL..];
+                    for (value, bias) in out.panel(row, panel).iter_mut().zip(bias) {
+                        *value += bias;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Gate and up projections (panels alternate) followed by `silu(gate) * up`.
+pub(crate) struct GatedProjection<'a, 'o, R> {
+    pub(crate) x: Rows<'a>,
+    pub(crate) w: Panels<'a, R>,
+    /// Pairs of panels.
+    pub(crate) pairs: Range<usize>,
+    /// Receives the projections, gate and up panels alternating.
+    pub(crate) gate_up: &'a mut Out<'o>,
+    /// Receives the activations.
+    pub(crate) out: &'a mut Out<'o>,
+}
+
+impl<R: PanelRow> Kernel for GatedProjection<'_, '_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self {
+            x,
+            w,
+            pairs,
+            gate_up,
+            out,
+        } = self;
+        let panels = 2 * pairs.start..2 * pairs.end;
+        Gemm {
+            x,
+            w,
+            inner: 0..w.stride,
+            panels,
+            out: gate_up,
+            store: Store::Set,
+        }
+        .run(simd);
+        for row in 0..x.count {
+            for pair in pairs.clone() {
+                let (gate, up) = gate_up
+                    .range(row, 2 * pair * PANEL, 2 * PANEL)
+                    .split_at(PANEL);
+                let out = out.panel(row, pair);
+                let width = out.len();
+                SiluMul {
+                    gate: &gate[..width],
+                    up: &up[..width],
+                    out,
+                }
+                .run(simd);
+            }
+        }
+    }
+}
+
+/// Working memory of one thread's attention.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AttentionScratch {
+    scores: Vec<f32>,
+    mixed: Vec<f32>,
+    score_stride: usize,
+    head_stride: usize,
+}
+
+/// Query rows of one attention task: as many as the matrix kernel keeps in registers.
+pub(crate) const QUERY_ROWS: usize = 6;
+
+impl AttentionScratch {
+    /// Room for a context of `max_len` and heads of `head_dim`.
+    pub(crate) fn new(max_len: usize, head_dim: usize) -> Self {
+        let score_stride = max_len.next_multiple_of(PANEL);
+        let head_stride = head_dim.next_multiple_of(PANEL);
+        Self {
+            scores: vec![0.0; QUERY_ROWS * score_stride],
+            mixed: vec![0.0; QUERY_ROWS * head_stride],
+            score_stride,
+            head_stride,
+        }
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.scores.as_slice()) + size_of_val(self.mixed.as_slice())
+    }
+}
+
+/// Causal attention of a few query rows that share one key/value head.
+pub(crate) struct Attention<'a, 'o> {
+    /// All queries of the head: the query heads that share it, position after position.
+    pub(crate) queries: Rows<'a>,
+    /// Which of them.
+    pub(crate) rows: Range<usize>,
+    /// Query heads per key/value head.
+    pub(crate) group: usize,
+    /// The key/value head.
+    pub(crate) kv_head: usize,
+    /// Position of the first query.
+    pub(crate) start: usize,
+    /// Width of a head.
+    pub(crate) head_dim: usize,
+    /// Keys, `[max_len / 16][head_dim][16 positions]`.
+    pub(crate) keys: Panels<'a, F32Row>,
+    /// Values, `[head_dim / 16][max_len][16 dimensions]`.
+    pub(crate) values: Panels<'a, F32Row>,
+    pub(crate) scratch: &'a mut AttentionScratch,
+    /// `[positions, heads * head_dim]`.
+    pub(crate) out: &'a mut Out<'o>,
+}
+
+impl Kernel for Attention<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, simd: S) {
+        let mut sums = [0.0; QUERY_ROWS];
+        self.score(simd);
+        let scale = 1.0 / (self.head_dim as f32).sqrt();
+        for (i, sum) in sums.iter_mut().enumerate().take(self.rows.len()) {
+            let context = self.context(i);
+            let padded = context.next_multiple_of(LANES);
+            let scores = &mut self.scratch.scores[i * self.scratch.score_stride..][..padded];
+            scores[context..].fill(f32::NEG_INFINITY);
+            *sum = SoftmaxNumerators { scores, scale }.run(simd);
+        }
+        self.mix(simd);
+        for (i, sum) in sums.iter().enumerate().take(self.rows.len()) {
+            let row = self.rows.start + i;
+            let head = self.kv_head * self.group + row % self.group;
+            let mixed = &self.scratch.mixed[i * self.scratch.head_stride..][..self.head_dim];
+            let out = self
+                .out
+                .range(row / self.group, head * self.head_dim, self.head_dim);
+            let inverse = 1.0 / sum;
+            for (out, mixed) in out.iter_mut().zip(mixed) {
+                *out = mixed * inverse;
+            }
+        }
+    }
+}
+
+impl Attention<'_, '_> {
+    /// Positions that row `i` of this task sees.
+    #[inline(always)]
+    fn context(&self, i: usize) -> usize {
+        self.start + (self.rows.start + i) / self.group + 1
+    }
+
+    /// Scores of every row against all positions any of them sees.
+    #[inline(always)]
+    fn score<S: Simd>(&mut self, simd: S) {
+        let longest = self.context(self.rows.len() - 1);
+        let stride = self.scratch.score_stride;
+        Gemm {
+            x: Rows {
+                data: &self.queries.data[self.rows.start * self.queries.stride..],
+                stride: self.queries.stride,
+                count: self.rows.len(),
+            },
+            w: self.keys,
+            inner: 0..self.head_dim,
+            panels: 0..longest.div_ceil(PANEL),
+            out: &mut Out::new(&mut self.scratch.scores, stride, stride),
+            store: Store::Set,
+        }
+        .run(simd);
+    }
+
+    /// Values weighted by the softmax numerators: together over the positions all rows see, then
+    /// row by row, so that no row touches values of its future.
+    #[inline(always)]
+    fn mix<S: Simd>(&mut self, simd: S) {
+        let common = self.context(0);
+        let panels = 0..self.head_dim.div_ceil(PANEL);
+        let AttentionScratch {
+            scores,
+            mixed,
+            score_stride,
+            head_stride,
+        } = &mut *self.scratch;
+        let x = Rows {
+            data: scores.as_slice(),
+            stride: *score_stride,
+            count: self.rows.len(),
+        };
+        let out = &mut Out::new(mixed, *head_stride, *head_stride);
+        let w = self.values;
+        Gemm {
+            x,
+            w,
+            inner: 0..common,
+            panels: panels.clone(),
+            out,
+            store: Store::Set,
+        }
+        .run(simd);
+        for i in 0..self.rows.len() {
+            let context = self.start + (self.rows.start + i) / self.group + 1;
+            if context == common {
+                continue;
+            }
+            let x = Rows {
+                data: &scores[i * *score_stride + common..],
+                stride: 0,
+                count: 1,
+            };
+            let out = &mut Out::new(&mut mixed[i * *head_stride..], *head_stride, *head_stride);
+            let inner = common..context;
+            Gemm {
+                x,
+                w,
+                inner,
+                panels: panels.clone(),
+                out,
+                store: Store::Extend,
+            }
+            .run(simd);
+        }
+    }
+}

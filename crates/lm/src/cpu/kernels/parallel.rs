@@ -1,0 +1,267 @@
+//! Kernels spread over the pool. Threads own disjoint output columns (or attention rows), so
+//! results do not depend on their number.
+#![expect(
+    unsafe_code,
+    reason = "hands each chunk its own columns of a shared output"
+)]
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::cpu::pool::Pool;
+
+use super::Kernels;
+use super::fused::{
+    Attention, AttentionScratch, Epilogue, GatedProjection, Projection, QUERY_ROWS,
+};
+use super::gemm::{Panels, Rows};
+use super::out::{Out, SharedOut};
+use super::panel::{F32Row, PackedMatrix, PanelData};
+use super::simd::{Kernel, PANEL};
+
+/// Chunks per thread, so that a thread that starts late or is interrupted sheds work.
+const CHUNKS_PER_THREAD: usize = 4;
+/// Panels a chunk has at least: what the matrix kernel interleaves for a single row.
+const MIN_PANELS: usize = 4;
+/// Work of a chunk at least, in multiply-adds: about a microsecond, several times what claiming a
+/// chunk and meeting at the end of a region cost.
+const MIN_CHUNK_WORK: usize = 100_000;
+/// What reading a weight costs in multiply-adds.
+const READ_COST: usize = 3;
+
+/// Instruction set and threads.
+#[derive(Clone)]
+pub(crate) struct Executor {
+    pub(crate) kernels: Kernels,
+    pub(crate) pool: Arc<Pool>,
+}
+
+/// Queries, keys and values of one block for one call.
+#[derive(Clone, Copy)]
+pub(crate) struct AttentionCall<'a> {
+    /// `[kv_heads][positions][group][head_dim]`.
+    pub(crate) queries: &'a [f32],
+    /// `[kv_heads][max_len / 16][head_dim]` rows of sixteen positions.
+    pub(crate) keys: &'a [F32Row],
+    /// `[kv_heads][head_dim / 16][max_len]` rows of sixteen dimensions.
+    pub(crate) values: &'a [F32Row],
+    /// Positions in the cache before this call.
+    pub(crate) start: usize,
+    /// New positions.
+    pub(crate) count: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) group: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) max_len: usize,
+}
+
+impl Executor {
+    /// How to cut `units` (each of `cost` multiply-adds) into chunks of equal size.
+    fn chunks(&self, units: usize, min_units: usize, cost: usize) -> Chunks {
+        let threads = self.pool.threads();
+        let most = if threads == 1 {
+            1
+        } else {
+            threads * CHUNKS_PER_THREAD
+        };
+        let count = (units / min_units)
+            .min(units * cost / MIN_CHUNK_WORK)
+            .clamp(1, most);
+        Chunks {
+            units,
+            count,
+            granule: min_units,
+        }
+    }
+
+    /// `out = epilogue(x * w)`.
+    pub(crate) fn project(
+        &self,
+        x: Rows<'_>,
+        w: &PackedMatrix,
+        epilogue: Epilogue<'_>,
+        out: Out<'_>,
+    ) {
+        let cost = w.inputs() * PANEL * (x.count + READ_COST);
+        let chunks = self.chunks(w.panels(), MIN_PANELS, cost);
+        let out = SharedOut::new(out);
+        self.pool.run(chunks.count, &|chunk, _| {
+            let panels = chunks.range(chunk);
+            // SAFETY: chunks are disjoint ranges of panels, hence of columns.
+            let out = &mut unsafe { out.claim() };
+            let stride = w.inputs();
+            match w.data() {
+                PanelData::F32(rows) => {
+                    let w = Panels { rows, stride };
+                    self.kernels.run(Projection {
+                        x,
+                        w,
+                        panels,
+                        epilogue,
+                        out,
+                    });
+                }
+                PanelData::Bf16(rows) => {
+                    let w = Panels { rows, stride };
+                    self.kernels.run(Projection {
+                        x,
+                        w,
+                        panels,
+                        epilogue,
+                        out,
+                    });
+                }
+            }
+        });
+    }
+
+    /// `out = silu(x * gate) * (x * up)`, panels of gate and up alternating in `w`.
+    pub(crate) fn project_gated(
+        &self,
+        x: Rows<'_>,
+        w: &PackedMatrix,
+        gate_up: Out<'_>,
+        out: Out<'_>,
+    ) {
+        let cost = 2 * w.inputs() * PANEL * (x.count + READ_COST);
+        let chunks = self.chunks(w.panels() / 2, MIN_PANELS / 2, cost);
+        let (gate_up, out) = (SharedOut::new(gate_up), SharedOut::new(out));
+        self.pool.run(chunks.count, &|chunk, _| {
+            let pairs = chunks.range(chunk);
+            // SAFETY: chunks are disjoint ranges of panel pairs, hence of columns of both outputs.
+            let (gate_up, out) = unsafe { (&mut gate_up.claim(), &mut out.claim()) };
+            let stride = w.inputs();
+            match w.data() {
+                PanelData::F32(rows) => {
+                    let w = Panels { rows, stride };
+                    self.kernels.run(GatedProjection {
+                        x,
+                        w,
+                        pairs,
+                        gate_up,
+                        out,
+                    });
+                }
+                PanelData::Bf16(rows) => {
+                    let w = Panels { rows, stride };
+                    self.kernels.run(GatedProjection {
+                        x,
+                        w,
+                        pairs,
+                        gate_up,
+                        out,
+                    });
+                }
+            }
+        });
+    }
+
+    /// Attention of every head; `out` is `[count, heads * head_dim]`.
+    pub(crate) fn attend(
+        &self,
+        call: AttentionCall<'_>,
+        scratch: &[Mutex<AttentionScratch>],
+        out: Out<'_>,
+    ) {
+        let rows = call.count * call.group;
+        let tiles = rows.div_ceil(QUERY_ROWS);
+        let tasks = tiles * call.kv_heads;
+        let cost = 2 * (call.start + call.count) * call.head_dim * rows.div_ceil(tiles);
+        let chunks = self.chunks(tasks, 1, cost);
+        let out = SharedOut::new(out);
+        self.pool.run(chunks.count, &|chunk, thread| {
+            // Never contended: a thread number is in use once at a time.
+            let mut scratch = scratch[thread]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            for task in chunks.range(chunk) {
+                let (kv_head, tile) = (task / tiles, task % tiles);
+                // SAFETY: a task is one head group's columns of its own rows; tasks are disjoint.
+                let mut out = unsafe { out.claim() };
+                let rows = tile * rows / tiles..(tile + 1) * rows / tiles;
+                self.kernels
+                    .run(call.task(kv_head, rows, &mut scratch, &mut out));
+            }
+        });
+    }
+
+    /// Runs a kernel on this thread.
+    pub(crate) fn inline<K: Kernel>(&self, kernel: K) -> K::Output {
+        self.kernels.run(kernel)
+    }
+}
+
+impl<'a> AttentionCall<'a> {
+    /// The part of the call for some query rows of one key/value head.
+    fn task<'o>(
+        self,
+        kv_head: usize,
+        rows: Range<usize>,
+        scratch: &'a mut AttentionScratch,
+        out: &'a mut Out<'o>,
+    ) -> Attention<'a, 'o> {
+        let query_len = self.count * self.group * self.head_dim;
+        let key_len = self.max_len.div_ceil(PANEL) * self.head_dim;
+        let value_len = self.head_dim.div_ceil(PANEL) * self.max_len;
+        Attention {
+            queries: Rows {
+                data: &self.queries[kv_head * query_len..][..query_len],
+                stride: self.head_dim,
+                count: self.count * self.group,
+            },
+            rows,
+            group: self.group,
+            kv_head,
+            start: self.start,
+            head_dim: self.head_dim,
+            keys: Panels {
+                rows: &self.keys[kv_head * key_len..][..key_len],
+                stride: self.head_dim,
+            },
+            values: Panels {
+                rows: &self.values[kv_head * value_len..][..value_len],
+                stride: self.max_len,
+            },
+            scratch,
+            out,
+        }
+    }
+}
+
+/// `units` cut into `count` ranges whose bounds are multiples of `granule` (but for the end).
+#[derive(Clone, Copy)]
+struct Chunks {
+    units: usize,
+    count: usize,
+    granule: usize,
+}
+
+impl Chunks {
+    fn range(self, chunk: usize) -> Range<usize> {
+        let granules = self.units.div_ceil(self.granule);
+        let bound = |i: usize| (i * granules / self.count * self.granule).min(self.units);
+        bound(chunk)..bound(chunk + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_every_unit_once() {
+        for units in 0..70 {
+            for granule in 1..5 {
+                for count in 1..=(units / granule).clamp(1, 8) {
+                    let chunks = Chunks {
+                        units,
+                        count,
+                        granule,
+                    };
+                    let all: Vec<usize> = (0..count).flat_map(|i| chunks.range(i)).collect();
+                    assert_eq!(all, (0..units).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The CPU decode engine: generates near the memory limit and reads the weights once for all
+//! tokens of a call.
+//!
+//! A speculative step scores `k + 1` tokens with the target (Algorithm 1), which pays only if that
+//! costs little more than scoring one. Weights are packed into panels of sixteen output columns,
+//! inputs are broadcast, and up to six rows are multiplied while a panel row is in registers: while
+//! weights come from memory, more rows are nearly free; once they fit in cache, arithmetic counts.
+//!
+//! [`CpuEngine`] states what is guaranteed. `unsafe` stays in the kernel files and the pool, and
+//! every kernel is checked against plain scalar code.
+
+mod cache;
+mod engine;
+mod forward;
+mod kernels;
+mod pool;
+mod rope;
+mod weights;
+
+pub use engine::{CpuEngine, MemoryUse};
+
+/// How the engine stores weights. Activations, the KV cache and every sum are f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum WeightType {
+    /// Exactly the checkpoint's values.
+    #[default]
+    F32,
+    /// Projections and embedding rounded to nearest even bf16; half the memory traffic.
+    Bf16,
+}
+
+/// Which kernels run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum KernelChoice {
+    /// The widest set this processor has.
+    #[default]
+    Auto,
+    /// No explicit vector instructions.
+    Portable,
+    /// AVX2 and FMA.
+    Avx2,
+}
+
+impl std::fmt::Display for KernelChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+        })
+    }
+}
+
+/// How to build a [`CpuEngine`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Storage of the weights.
+    pub weights: WeightType,
+    /// Threads of a forward; 1 (or 0) runs on the calling thread alone.
+    pub threads: usize,
+    /// Most tokens the KV cache holds; the model's `max_position_embeddings` if that is less.
+    pub max_len: usize,
+    /// Instruction set.
+    pub kernels: KernelChoice,
+}
+
+impl Default for EngineOptions {
+    /// f32 weights, every core, 2048 tokens, the widest instruction set.
+    fn default() -> Self {
+        Self {
+            weights: WeightType::F32,
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            max_len: 2048,
+            kernels: KernelChoice::Auto,
+        }
+    }
+}

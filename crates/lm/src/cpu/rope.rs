@@ -1,0 +1,43 @@
+//! Rotary position embeddings: the two halves of a head rotate against each other.
+
+use crate::LmConfig;
+
+/// Cosines and sines of every position the cache can hold.
+#[derive(Clone, Debug)]
+pub(crate) struct RotaryTable {
+    half: usize,
+    /// `[positions][half]` pairs of cosine and sine.
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+impl RotaryTable {
+    /// Angles of positions `0..max_len`, computed in f64 and rounded once.
+    pub(crate) fn new(config: &LmConfig, max_len: usize) -> Self {
+        let frequencies = config.rope_frequencies();
+        let angles = (0..max_len).flat_map(|p| frequencies.iter().map(move |f| p as f64 * f));
+        let (cos, sin) = angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();
+        Self {
+            half: config.head_dim / 2,
+            cos,
+            sin,
+        }
+    }
+
+    /// Writes `head`, rotated for `position`, to `to`.
+    pub(crate) fn rotate(&self, position: usize, head: &[f32], to: &mut [f32]) {
+        let at = position * self.half;
+        let (cos, sin) = (&self.cos[at..at + self.half], &self.sin[at..at + self.half]);
+        let (first, second) = head.split_at(self.half);
+        let (to_first, to_second) = to.split_at_mut(self.half);
+        for i in 0..self.half {
+            to_first[i] = first[i] * cos[i] - second[i] * sin[i];
+            to_second[i] = second[i] * cos[i] + first[i] * sin[i];
+        }
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.cos.as_slice()) + size_of_val(self.sin.as_slice())
+    }
+}

@@ -1,0 +1,56 @@
+//! Errors as the user sees them: the chain of causes, then what to do about it.
+
+use lm::LmError;
+use vocab_align::AlignError;
+
+use crate::results::ResultsError;
+use crate::streams::StreamError;
+
+/// The message for stderr.
+pub fn report(error: &anyhow::Error) -> String {
+    let mut text = format!("error: {error:#}");
+    if let Some(hint) = error.chain().find_map(hint) {
+        text.push_str("\nhint: ");
+        text.push_str(&hint);
+    }
+    text
+}
+
+fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(e) = cause.downcast_ref::<StreamError>() {
+        return e.hint();
+    }
+    let text = match (
+        cause.downcast_ref::<LmError>(),
+        cause.downcast_ref::<ResultsError>(),
+    ) {
+        (Some(LmError::Io { .. }), _) => {
+            "a model folder needs config.json, model.safetensors (or its shards and index) and tokenizer.json; paths are relative to the working directory"
+        }
+        (Some(LmError::Safetensors { .. }), _) => {
+            "the file is damaged or was not copied whole; fetch it again"
+        }
+        (
+            Some(
+                LmError::MissingTensor { .. }
+                | LmError::LeftoverTensors { .. }
+                | LmError::Shape { .. },
+            ),
+            _,
+        ) => "config.json and the weights belong to different models",
+        (Some(LmError::ContextFull { .. }), _) => {
+            "shorten the prompt or lower the number of new tokens"
+        }
+        (_, Some(ResultsError::FolderExists { .. })) => {
+            "choose another --out, or remove the folder"
+        }
+        _ if cause.downcast_ref::<AlignError>().is_some() => {
+            "a tokenizer is a tokenizer.json of the Hugging Face tokenizers library (BPE), or a folder that holds one"
+        }
+        _ if cause.downcast_ref::<toml::de::Error>().is_some() => {
+            "the README lists the sections of a configuration; experiments/ holds complete ones"
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}

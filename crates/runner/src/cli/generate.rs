@@ -1,0 +1,241 @@
+//! `omnidraft generate`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use ngram_cache::{CacheConfig, NgramCache};
+use serde::Serialize;
+use spec_decode::{
+    ConstantLength, PlainConfig, Prompt, Sampling, Session, SessionConfig, StreamName, TeacherSink,
+    VerifyMode, decode_plain,
+};
+use vocab_align::{DraftId, TargetId, Vocabulary};
+
+use super::print;
+use crate::config::{DecodeConfig, WeightFormat};
+use crate::models::{ModelFolder, align};
+
+/// Arguments of `generate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft generate --target models/target --prompt 'Give three tips for staying healthy.'
+  omnidraft generate --target models/target --drafter models/drafter --prompt 'Add 2 and 3.' --verify exact
+  omnidraft generate --target models/target --prompt Hello --n 3 --temperature 0.8 --seed 7 --json")]
+pub struct GenerateArgs {
+    /// Model folder of the target.
+    #[arg(long, value_name = "DIR")]
+    target: PathBuf,
+    /// Model folder of the drafter; without one, decoding is plain.
+    #[arg(long, value_name = "DIR")]
+    drafter: Option<PathBuf>,
+    /// What to ask.
+    #[arg(long, value_name = "TEXT")]
+    prompt: String,
+    /// Most tokens of the answer.
+    #[arg(long, default_value_t = 64)]
+    max_tokens: usize,
+    /// Sampling temperature; 0 is greedy.
+    #[arg(long, default_value_t = 0.0)]
+    temperature: f64,
+    /// Seed of the random streams.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Answers to draw.
+    #[arg(long, default_value_t = 1)]
+    n: u32,
+    /// Draft tokens a round.
+    #[arg(long, short, default_value_t = 4)]
+    k: usize,
+    /// How drafts are verified: exact, paper, tli or slem.
+    #[arg(long, default_value = "exact")]
+    verify: String,
+    /// Weight storage while decoding.
+    #[arg(long, value_enum, default_value_t = WeightFormat::F32)]
+    weights: WeightFormat,
+    /// Threads of the decode engine.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Print JSON instead of streaming text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One answer.
+#[derive(Debug, Serialize)]
+struct Answer {
+    text: String,
+    target_ids: Vec<TargetId>,
+    rounds: usize,
+    accepted: usize,
+    proposed: usize,
+    seconds: f64,
+}
+
+impl GenerateArgs {
+    /// Answers the prompt.
+    pub fn execute(self) -> Result<()> {
+        if self.max_tokens == 0 || self.n == 0 || self.k == 0 || self.threads == 0 {
+            bail!("--max-tokens, --n, --k and --threads must be at least 1");
+        }
+        let mode: VerifyMode = self.verify.parse().map_err(|e| anyhow!("--verify: {e}"))?;
+        let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
+        let drafter = self
+            .drafter
+            .as_deref()
+            .map(ModelFolder::<DraftId>::load)
+            .transpose()?;
+        let answers = match &drafter {
+            Some(drafter) => self.speculate(mode, &target, drafter)?,
+            None => self.plain(&target)?,
+        };
+        if self.json {
+            print(&format!("{:#}\n", serde_json::to_value(&answers)?))?;
+        }
+        Ok(())
+    }
+
+    fn decode(&self) -> DecodeConfig {
+        DecodeConfig {
+            k: self.k,
+            temperature: self.temperature,
+            max_new_tokens: self.max_tokens,
+            weights: self.weights,
+            threads: self.threads,
+        }
+    }
+
+    fn name(&self, sample: u32) -> StreamName {
+        StreamName {
+            sample,
+            ..StreamName::new(self.seed, 0)
+        }
+    }
+
+    fn plain(&self, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
+        let prompt = target.encode(&target.template.render(&self.prompt))?;
+        let mut engine = target.engine(&self.decode())?;
+        let stop = target.stop_tokens();
+        let config = PlainConfig {
+            sampling: Sampling::new(self.temperature)?,
+            max_new_tokens: self.max_tokens,
+            stop,
+        };
+        (0..self.n)
+            .map(|sample| {
+                let mut stream = TextStream::new(&target.vocabulary, !self.json);
+                let done = decode_plain(
+                    &mut engine,
+                    &prompt,
+                    &config,
+                    self.name(sample),
+                    &mut stream,
+                )?;
+                stream.finish()?;
+                Ok(Answer {
+                    text: target.vocabulary.decode_lossy(&done.tokens),
+                    rounds: done.tokens.len(),
+                    target_ids: done.tokens,
+                    accepted: 0,
+                    proposed: 0,
+                    seconds: done.decode_seconds,
+                })
+            })
+            .collect()
+    }
+
+    fn speculate(
+        &self,
+        mode: VerifyMode,
+        target: &ModelFolder<TargetId>,
+        drafter: &ModelFolder<DraftId>,
+    ) -> Result<Vec<Answer>> {
+        let rendered = target.template.render(&self.prompt);
+        let target_ids = target.encode(&rendered)?;
+        let draft_ids = drafter.encode(&drafter.template.render(&self.prompt))?;
+        let settings = SessionConfig {
+            sampling: Sampling::new(self.temperature)?,
+            stop: target.stop_tokens(),
+            ..SessionConfig::new(mode, self.max_tokens)
+        };
+        let decode = self.decode();
+        let engines = (drafter.engine(&decode)?, target.engine(&decode)?);
+        let mut session = Session::new(engines.0, engines.1, align(drafter, target), settings)?;
+        let mut cache = NgramCache::new(CacheConfig::default());
+        let prompt = Prompt {
+            draft: &draft_ids,
+            target: &target_ids,
+        };
+        (0..self.n)
+            .map(|sample| {
+                let mut stream = TextStream::new(&target.vocabulary, !self.json);
+                let mut policy = ConstantLength(self.k);
+                let done = session.generate(
+                    prompt,
+                    self.name(sample),
+                    Some(&mut cache),
+                    &mut policy,
+                    &mut stream,
+                )?;
+                stream.finish()?;
+                Ok(Answer {
+                    text: target.vocabulary.decode_lossy(&done.tokens),
+                    target_ids: done.tokens,
+                    rounds: done.totals.rounds,
+                    accepted: done.totals.accepted,
+                    proposed: done.totals.proposed,
+                    seconds: done.totals.timings.total(),
+                })
+            })
+            .collect()
+    }
+}
+
+/// Prints tokens as they come, never half a character.
+struct TextStream<'a> {
+    vocabulary: &'a Vocabulary<TargetId>,
+    pending: Vec<u8>,
+    visible: bool,
+}
+
+impl<'a> TextStream<'a> {
+    fn new(vocabulary: &'a Vocabulary<TargetId>, visible: bool) -> Self {
+        Self {
+            vocabulary,
+            pending: Vec::new(),
+            visible,
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        if !self.visible {
+            return Ok(());
+        }
+        print(&format!("{}\n", String::from_utf8_lossy(&self.pending)))
+    }
+}
+
+impl TeacherSink for TextStream<'_> {
+    fn record(&mut self, _index: usize, token: TargetId, _logits: &[f32]) {
+        if !self.visible {
+            return;
+        }
+        self.pending
+            .extend_from_slice(self.vocabulary.bytes(token).unwrap_or_default());
+        let whole = match std::str::from_utf8(&self.pending) {
+            Ok(_) => self.pending.len(),
+            // Bytes that can never become a character are shown as such right away.
+            Err(e) if e.error_len().is_some() => self.pending.len(),
+            Err(e) => e.valid_up_to(),
+        };
+        let text = String::from_utf8_lossy(&self.pending[..whole]).into_owned();
+        self.pending.drain(..whole);
+        // A closed pipe only ends the display, not the answer.
+        let mut out = std::io::stdout().lock();
+        self.visible = out
+            .write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .is_ok();
+    }
+}

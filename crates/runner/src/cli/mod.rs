@@ -1,0 +1,104 @@
+//! The command line. Data goes to stdout; progress, logs and errors to stderr.
+
+mod align;
+mod cache;
+mod failure;
+mod generate;
+mod pretrain;
+mod run;
+mod streams;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+pub use failure::report as report_failure;
+
+use crate::streams::DataSource;
+
+/// Speculative decoding with one drafter for any target model, whatever its tokenizer.
+#[derive(Debug, Parser)]
+#[command(name = "omnidraft", version, propagate_version = true)]
+#[command(after_help = "Examples:
+  omnidraft run experiments/quickstart.toml
+  omnidraft generate --target models/target --drafter models/drafter --prompt 'Write a haiku.'
+  omnidraft align --draft models/drafter --target models/target")]
+pub struct Cli {
+    /// Draw no progress bars (they are never drawn where stderr is no terminal).
+    #[arg(long, global = true)]
+    no_progress: bool,
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Replay a stream through every arm and write rows, tables and figures.
+    Run(run::RunArgs),
+    /// Rebuild tables and figures from a results folder.
+    Report(run::ReportArgs),
+    /// Compare two vocabularies and print how many tokens they share.
+    Align(align::AlignArgs),
+    /// Work with n-gram caches.
+    #[command(subcommand)]
+    Cache(cache::CacheCommand),
+    /// Answer a prompt, with or without a drafter.
+    Generate(generate::GenerateArgs),
+    /// Train a tokenizer and a small model from a recipe.
+    Pretrain(pretrain::PretrainArgs),
+    /// Write the mini streams again from their generators.
+    Streams(streams::StreamsArgs),
+}
+
+/// Where prompts and texts come from.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DataArgs {
+    /// Folder with one subfolder per task (default: $OMNIDRAFT_SHARED/datasets, if that is set).
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+impl DataArgs {
+    fn source(&self) -> DataSource {
+        DataSource::resolve(self.data_dir.clone())
+    }
+}
+
+impl Cli {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Whatever went wrong, with its context.
+    pub fn execute(self) -> Result<()> {
+        let progress = !self.no_progress && std::io::IsTerminal::is_terminal(&std::io::stderr());
+        match self.command {
+            Command::Run(args) => args.execute(progress),
+            Command::Report(args) => args.execute(),
+            Command::Align(args) => args.execute(),
+            Command::Cache(command) => command.execute(),
+            Command::Generate(args) => args.execute(),
+            Command::Pretrain(args) => args.execute(progress),
+            Command::Streams(args) => args.execute(),
+        }
+    }
+}
+
+/// Accepts a `tokenizer.json` or a folder that holds one.
+fn tokenizer_file(path: &std::path::Path) -> PathBuf {
+    if path.is_dir() {
+        path.join("tokenizer.json")
+    } else {
+        path.to_owned()
+    }
+}
+
+/// Writes to stdout; a closed pipe is no failure.
+fn print(text: &str) -> Result<()> {
+    use std::io::Write;
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}

@@ -1,0 +1,75 @@
+//! `omnidraft pretrain`.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use burn::tensor::Device;
+use clap::{Args, ValueEnum};
+
+use super::DataArgs;
+use crate::pretrain;
+
+/// Where the forward and backward pass run.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DeviceName {
+    /// This processor.
+    Cpu,
+    /// The first GPU, through WebGPU (builds with the feature `wgpu`).
+    #[cfg(feature = "wgpu")]
+    Wgpu,
+}
+
+/// Arguments of `pretrain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft pretrain experiments/zoo/drafter.toml --data-dir ~/data --out models/drafter
+  omnidraft pretrain experiments/zoo/target.toml --stop-after 100   # resumes when called again")]
+pub struct PretrainArgs {
+    /// The recipe.
+    recipe: PathBuf,
+    /// Folder to write; an interrupted run resumes from it [default: runs/pretrain/RECIPE]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Stop after this many steps; the next call goes on exactly there.
+    #[arg(long, value_name = "STEPS")]
+    stop_after: Option<u64>,
+    /// Device.
+    #[arg(long, value_enum, default_value_t = DeviceName::Cpu)]
+    device: DeviceName,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+impl PretrainArgs {
+    /// Trains.
+    pub fn execute(self, progress: bool) -> Result<()> {
+        let name = self
+            .recipe
+            .file_stem()
+            .map(PathBuf::from)
+            .unwrap_or_default();
+        let out = self
+            .out
+            .unwrap_or_else(|| PathBuf::from("runs/pretrain").join(name));
+        let device = match self.device {
+            DeviceName::Cpu => Device::flex(),
+            #[cfg(feature = "wgpu")]
+            DeviceName::Wgpu => Device::wgpu(burn::tensor::DeviceKind::DefaultDevice),
+        };
+        let request = pretrain::Request {
+            recipe: self.recipe,
+            data: self.data.source(),
+            out: out.clone(),
+            device: device.autodiff(),
+            stop_after: self.stop_after,
+            progress,
+        };
+        let state = if pretrain::run(&request)? {
+            "finished"
+        } else {
+            "stopped; call again to go on"
+        };
+        eprintln!("{}: {state}", out.display());
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! `omnidraft run` and `omnidraft report`.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use super::{DataArgs, print};
+use crate::config::RunConfig;
+use crate::{online, report};
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft run experiments/quickstart.toml
+  omnidraft run experiments/quickstart.toml --set decode.k=3 --set decode.temperature=0 --out runs/greedy
+  omnidraft run experiments/table1.toml --data-dir ~/data --set seeds=[1,2,3]")]
+pub struct RunArgs {
+    /// The experiment.
+    config: PathBuf,
+    /// Override a key of the configuration, for example decode.k=3; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// Results folder; must not exist [default: runs/NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+impl RunArgs {
+    /// Runs the experiment and writes its report.
+    pub fn execute(self, progress: bool) -> Result<()> {
+        let config = RunConfig::load(&self.config, &self.overrides)?;
+        let out = self
+            .out
+            .unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
+        let argv = std::env::args().skip(1).collect();
+        online::run(&config, &self.data.source(), &out, argv, progress)?;
+        let summary = report::write_report(&out)?;
+        print(&summary.markdown)?;
+        eprintln!("results: {}", out.display());
+        Ok(())
+    }
+}
+
+/// Arguments of `report`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft report runs/quickstart
+  omnidraft report results/table1 | less
+  omnidraft report runs/figure5 > drift.md")]
+pub struct ReportArgs {
+    /// A results folder written by `omnidraft run`.
+    folder: PathBuf,
+}
+
+impl ReportArgs {
+    /// Rebuilds the report.
+    pub fn execute(self) -> Result<()> {
+        if !self.folder.is_dir() {
+            bail!("{}: no such results folder", self.folder.display());
+        }
+        let summary = report::write_report(&self.folder)?;
+        print(&summary.markdown)?;
+        for file in &summary.files {
+            eprintln!("wrote {}", file.display());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,353 @@
+//! The configuration of a run: one TOML file a table or figure, plus `--set key=value`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use lm::WeightType;
+use ngram_cache::{CacheConfig, Eviction};
+use serde::{Deserialize, Serialize};
+use spec_decode::VerifyMode;
+
+use crate::arm::{Arm, ArmSpec};
+
+/// Everything that determines a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// Short name, used for the results folder and in titles.
+    pub name: String,
+    /// Root seeds; every seed is a full repetition.
+    #[serde(default = "default_seeds")]
+    pub seeds: Vec<u64>,
+    /// Whether every segment starts from fresh arms or the arms live on (drift).
+    #[serde(default)]
+    pub streams: StreamMode,
+    /// Methods to compare, by preset name or as tables.
+    pub arms: Vec<ArmSpec>,
+    /// Model folders.
+    pub models: ModelsConfig,
+    /// What is streamed, in order.
+    pub segments: Vec<SegmentConfig>,
+    /// Decoding.
+    #[serde(default)]
+    pub decode: DecodeConfig,
+    /// Learning.
+    #[serde(default)]
+    pub learn: LearnConfig,
+    /// The n-gram cache.
+    #[serde(default)]
+    pub cache: CacheOptions,
+}
+
+fn default_seeds() -> Vec<u64> {
+    vec![1]
+}
+
+/// How segments relate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamMode {
+    /// Fresh drafter and cache for every segment (Table 1).
+    #[default]
+    Independent,
+    /// One drafter lives through all segments (Figures 5 and 6).
+    Continual,
+}
+
+/// Model folders, relative to the working directory.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelsConfig {
+    /// The drafter.
+    pub drafter: PathBuf,
+    /// Targets by the name tables show.
+    pub targets: BTreeMap<String, PathBuf>,
+}
+
+/// One stretch of the stream.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SegmentConfig {
+    /// Task name: a folder of the data directory, or a mini stream.
+    pub task: String,
+    /// Target by name; may be left out where there is one.
+    #[serde(default)]
+    pub target: Option<String>,
+    /// Prompts streamed for learning; all of the task's by default.
+    #[serde(default)]
+    pub train: Option<usize>,
+    /// Held-out prompts measured after the stream; all by default, 0 for none.
+    #[serde(default)]
+    pub test: Option<usize>,
+}
+
+/// Decoding options.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DecodeConfig {
+    /// Draft tokens a round.
+    pub k: usize,
+    /// Sampling temperature of both models; 0 is greedy.
+    pub temperature: f64,
+    /// Longest response, in target tokens.
+    pub max_new_tokens: usize,
+    /// Weight storage of the decode engine: `f32` or `bf16`.
+    pub weights: WeightFormat,
+    /// Threads of the decode engine.
+    pub threads: usize,
+}
+
+impl Default for DecodeConfig {
+    fn default() -> Self {
+        Self {
+            k: 4,
+            temperature: 0.01,
+            max_new_tokens: 64,
+            weights: WeightFormat::F32,
+            threads: 1,
+        }
+    }
+}
+
+/// Weight storage by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightFormat {
+    /// Four bytes.
+    F32,
+    /// Two bytes.
+    Bf16,
+}
+
+impl From<WeightFormat> for WeightType {
+    fn from(format: WeightFormat) -> Self {
+        match format {
+            WeightFormat::F32 => Self::F32,
+            WeightFormat::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+/// Online learning (Algorithm 2).
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LearnConfig {
+    /// Prompts between updates, the paper's I, and the batch size.
+    pub every: usize,
+    /// Constant learning rate.
+    pub lr: f64,
+    /// Weight of the n-gram term.
+    pub lambda: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Gradients are scaled down to this norm.
+    pub max_grad_norm: f64,
+}
+
+impl Default for LearnConfig {
+    fn default() -> Self {
+        Self {
+            every: 8,
+            lr: 1e-3,
+            lambda: distill_loss::PAPER_LAMBDA,
+            weight_decay: 0.01,
+            max_grad_norm: 1.0,
+        }
+    }
+}
+
+/// Bounds of the n-gram cache.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheOptions {
+    /// What leaves a full cache.
+    pub eviction: EvictionName,
+    /// Most n-grams; unbounded by default.
+    pub max_entries: Option<usize>,
+}
+
+/// Eviction policies by name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EvictionName {
+    /// A full cache takes no more.
+    #[default]
+    None,
+    /// The least recently used leaves.
+    Lru,
+    /// The least frequently used leaves.
+    Lfu,
+}
+
+impl From<CacheOptions> for CacheConfig {
+    fn from(options: CacheOptions) -> Self {
+        let eviction = match options.eviction {
+            EvictionName::None => Eviction::None,
+            EvictionName::Lru => Eviction::Lru,
+            EvictionName::Lfu => Eviction::Lfu,
+        };
+        Self {
+            eviction,
+            max_entries: options.max_entries,
+        }
+    }
+}
+
+impl RunConfig {
+    /// Reads the file, applies `key=value` overrides (dotted keys, TOML values) and checks the
+    /// whole.
+    ///
+    /// # Errors
+    /// Names the file with the line, or the dotted key.
+    pub fn load(path: &Path, overrides: &[String]) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("{}: cannot be read", path.display()))?;
+        let parsed: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
+        let config = if overrides.is_empty() {
+            parsed
+        } else {
+            apply(&text, overrides)?
+        };
+        config
+            .validate()
+            .with_context(|| path.display().to_string())?;
+        Ok(config)
+    }
+
+    /// The target of a segment.
+    ///
+    /// # Errors
+    /// No such target, or none named although there are several.
+    pub fn target_of<'a>(&'a self, segment: &'a SegmentConfig) -> Result<&'a str> {
+        let targets = &self.models.targets;
+        match &segment.target {
+            Some(name) if targets.contains_key(name) => Ok(name),
+            Some(name) => {
+                let known: Vec<&str> = targets.keys().map(String::as_str).collect();
+                bail!(
+                    "segments: target `{name}` is not in models.targets ({})",
+                    known.join(", ")
+                )
+            }
+            None => match targets.keys().next() {
+                Some(only) if targets.len() == 1 => Ok(only),
+                _ => bail!(
+                    "segments: task `{}` must name its target: there are several",
+                    segment.task
+                ),
+            },
+        }
+    }
+
+    /// The arms, presets resolved.
+    pub fn arms(&self) -> Result<Vec<Arm>> {
+        self.arms.iter().map(ArmSpec::resolve).collect()
+    }
+
+    fn validate(&self) -> Result<()> {
+        let mut faults = Vec::new();
+        let mut check = |ok: bool, message: String| {
+            if !ok {
+                faults.push(message);
+            }
+        };
+        check(
+            !self.seeds.is_empty(),
+            "seeds: at least one is needed".into(),
+        );
+        check(
+            !self.segments.is_empty(),
+            "segments: at least one is needed".into(),
+        );
+        check(
+            !self.models.targets.is_empty(),
+            "models.targets: at least one is needed".into(),
+        );
+        let d = &self.decode;
+        check(
+            (1..=64).contains(&d.k),
+            format!("decode.k = {} is outside 1..=64", d.k),
+        );
+        check(
+            d.temperature.is_finite() && d.temperature >= 0.0,
+            format!("decode.temperature = {} must be 0 or more", d.temperature),
+        );
+        check(
+            d.max_new_tokens > 0,
+            "decode.max_new_tokens must be at least 1".into(),
+        );
+        check(d.threads > 0, "decode.threads must be at least 1".into());
+        let l = &self.learn;
+        check(l.every > 0, "learn.every must be at least 1".into());
+        check(
+            l.lr.is_finite() && l.lr >= 0.0,
+            format!("learn.lr = {} must be 0 or more", l.lr),
+        );
+        check(
+            l.lambda.is_finite() && l.lambda >= 0.0,
+            format!("learn.lambda = {} must be 0 or more", l.lambda),
+        );
+        check(
+            l.max_grad_norm > 0.0,
+            format!("learn.max_grad_norm = {} must be positive", l.max_grad_norm),
+        );
+        for segment in &self.segments {
+            if let Err(e) = self.target_of(segment) {
+                faults.push(e.to_string());
+            }
+        }
+        match self.arms() {
+            Ok(arms) => {
+                let mut names = BTreeSet::new();
+                for arm in &arms {
+                    if !names.insert(arm.name.clone()) {
+                        faults.push(format!("arms: `{}` appears twice", arm.name));
+                    }
+                    if arm.learn.is_some() && arm.verify == Some(VerifyMode::Slem) {
+                        faults.push(format!(
+                            "arms: `{}`: slem has no direct positions to learn from",
+                            arm.name
+                        ));
+                    }
+                }
+                if arms.is_empty() {
+                    faults.push("arms: at least one is needed".into());
+                }
+            }
+            Err(e) => faults.push(e.to_string()),
+        }
+        if faults.is_empty() {
+            Ok(())
+        } else {
+            Err(anyhow!(faults.join("\n  ")))
+        }
+    }
+}
+
+fn apply(text: &str, overrides: &[String]) -> Result<RunConfig> {
+    let mut root: toml::Table = toml::from_str(text)?;
+    for item in overrides {
+        let (key, value) = item
+            .split_once('=')
+            .ok_or_else(|| anyhow!("--set {item}: expected key=value, for example decode.k=3"))?;
+        // Bare words are strings, so that `--set decode.weights=bf16` needs no quotes.
+        let value = match toml::from_str::<toml::Table>(&format!("v = {value}")) {
+            Ok(mut table) => table.remove("v").unwrap_or_else(|| value.into()),
+            Err(_) => value.into(),
+        };
+        let mut parts: Vec<&str> = key.trim().split('.').collect();
+        let last = parts.pop().unwrap_or_default();
+        let mut table = &mut root;
+        for part in parts {
+            table = table
+                .entry(part)
+                .or_insert_with(|| toml::Value::Table(toml::Table::new()))
+                .as_table_mut()
+                .ok_or_else(|| anyhow!("--set {item}: `{part}` is not a table"))?;
+        }
+        table.insert(last.to_owned(), value);
+    }
+    serde_path_to_error::deserialize(toml::Value::Table(root))
+        .map_err(|e| anyhow!("--set: `{}`: {}", e.path(), e.inner()))
+}

@@ -1,0 +1,161 @@
+//! One arm at work: its drafter, its caches, its learner.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use lm::Checkpoint;
+use ngram_cache::NgramCache;
+use spec_decode::{
+    ConstantLength, Generation, NoSink, Pair, Prompt, Session, SessionConfig, StreamName,
+    VerifyMode,
+};
+use vocab_align::DraftId;
+
+use super::learner::{Learner, Update};
+use super::lesson::{Lesson, Recorder};
+use crate::arm::{Arm, Loss};
+use crate::config::RunConfig;
+use crate::models::{Engine, ModelFolder};
+use crate::results::Phase;
+
+/// What the prompt is asked under.
+pub struct Task<'a> {
+    /// Name of the target, which keys the n-gram cache.
+    pub target: &'a str,
+    /// Vocabularies.
+    pub pair: &'a Pair,
+    /// Session settings, but for the mode.
+    pub session: &'a SessionConfig,
+    /// The prompt in both vocabularies.
+    pub prompt: Prompt<'a>,
+    /// Names the random streams.
+    pub name: StreamName,
+    /// Streamed or held out.
+    pub phase: Phase,
+}
+
+/// An arm with its state.
+pub struct Method {
+    /// What it is.
+    pub arm: Arm,
+    mode: VerifyMode,
+    drafter: Engine,
+    caches: BTreeMap<String, NgramCache>,
+    learner: Option<Learner>,
+    k: usize,
+    config: RunConfig,
+}
+
+impl Method {
+    /// A fresh arm; `None` for plain decoding.
+    ///
+    /// # Errors
+    /// A drafter the engine or the learner cannot take.
+    pub fn new(
+        arm: &Arm,
+        drafter: &ModelFolder<DraftId>,
+        config: &RunConfig,
+    ) -> Result<Option<Self>> {
+        let Some(mode) = arm.verify else {
+            return Ok(None);
+        };
+        let learner = match arm.learn {
+            None => None,
+            Some(loss) => {
+                let lambda = (loss == Loss::Hybrid).then_some(config.learn.lambda);
+                Some(Learner::new(&drafter.checkpoint, config.learn, lambda)?)
+            }
+        };
+        Ok(Some(Self {
+            arm: arm.clone(),
+            mode,
+            drafter: drafter.engine(&config.decode)?,
+            caches: BTreeMap::new(),
+            learner,
+            k: config.decode.k,
+            config: config.clone(),
+        }))
+    }
+
+    /// The n-gram cache used with a target, if it has one.
+    pub fn cache(&self, target: &str) -> Option<&NgramCache> {
+        self.caches.get(target)
+    }
+
+    /// Answers a prompt and, on the stream, remembers the lesson.
+    ///
+    /// # Errors
+    /// Failing models, impossible probabilities.
+    pub fn answer(
+        &mut self,
+        target: &mut Engine,
+        task: &Task<'_>,
+    ) -> Result<(Generation, Option<Lesson>)> {
+        let streamed = task.phase == Phase::Train;
+        let settings = SessionConfig {
+            mode: self.mode,
+            learn_ngrams: streamed && self.arm.cache,
+            ..task.session.clone()
+        };
+        let cache = if self.arm.cache {
+            let fresh = || NgramCache::new(self.config.cache.into());
+            Some(
+                self.caches
+                    .entry(task.target.to_owned())
+                    .or_insert_with(fresh),
+            )
+        } else {
+            None
+        };
+        let mut session = Session::new(&mut self.drafter, target, task.pair.clone(), settings)?;
+        let mut policy = ConstantLength(self.k);
+        if self.learner.is_none() || !streamed {
+            let done = session.generate(task.prompt, task.name, cache, &mut policy, &mut NoSink)?;
+            return Ok((done, None));
+        }
+        let mut recorder = Recorder::new(&task.pair.alignment);
+        let done = session.generate(task.prompt, task.name, cache, &mut policy, &mut recorder)?;
+        let lesson = Lesson::new(
+            session.draft_context(),
+            task.prompt.draft.len(),
+            &done.tokens,
+            recorder.into_rows(),
+            &task.pair.draft,
+            &task.pair.target,
+        );
+        Ok((done, Some(lesson)))
+    }
+
+    /// Learns from a lesson; when an update is due, the drafter decodes with its weights from now
+    /// on.
+    ///
+    /// # Errors
+    /// A failed update.
+    pub fn learn(&mut self, lesson: Lesson, pair: &Pair) -> Result<Option<Update>> {
+        let Some(learner) = self.learner.as_mut() else {
+            return Ok(None);
+        };
+        let update = learner.push(lesson, &pair.alignment)?;
+        self.adopt(update)
+    }
+
+    /// Learns from what is buffered, before the target or the stream changes.
+    ///
+    /// # Errors
+    /// A failed update.
+    pub fn flush(&mut self, pair: &Pair) -> Result<Option<Update>> {
+        let Some(learner) = self.learner.as_mut() else {
+            return Ok(None);
+        };
+        let update = learner.flush(&pair.alignment)?;
+        self.adopt(update)
+    }
+
+    fn adopt(&mut self, update: Option<(Update, Checkpoint)>) -> Result<Option<Update>> {
+        let Some((update, weights)) = update else {
+            return Ok(None);
+        };
+        self.drafter.load_weights(&weights)?;
+        Ok(Some(update))
+    }
+}

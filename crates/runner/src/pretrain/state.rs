@@ -1,0 +1,118 @@
+//! The resumable state of a training run: weights in f32, both moments, the step.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use lm::{
+    AdamW, Checkpoint, HostTensor, LmConfig, Moments, StoredType, read_safetensors,
+    write_safetensors,
+};
+
+const STEP: &str = "step";
+
+/// What a run goes on from.
+pub struct Saved {
+    /// Weights.
+    pub checkpoint: Checkpoint,
+    /// Moments in the optimiser's order.
+    pub moments: Vec<Moments>,
+    /// Steps taken.
+    pub step: u64,
+}
+
+fn file(out: &Path) -> PathBuf {
+    out.join("state.safetensors")
+}
+
+/// Writes the state as one file through a temporary one: a kill at any moment leaves the previous
+/// state or the new one, never a mixture.
+pub fn save(out: &Path, checkpoint: &Checkpoint, optimizer: &AdamW) -> Result<()> {
+    let (step, moments) = optimizer.state();
+    let mut tensors: BTreeMap<String, HostTensor> = checkpoint
+        .tensors
+        .iter()
+        .map(|(name, t)| (format!("weight.{name}"), t.clone()))
+        .collect();
+    for (i, moment) in moments.iter().enumerate() {
+        for (kind, data) in [("first", &moment.first), ("second", &moment.second)] {
+            let tensor = HostTensor {
+                shape: vec![data.len()],
+                data: data.clone(),
+            };
+            tensors.insert(format!("{kind}.{i:05}"), tensor);
+        }
+    }
+    // Two 16-bit halves: every integer below 2^16 is exact in f32.
+    let halves = vec![(step >> 16) as f32, (step & 0xffff) as f32];
+    tensors.insert(
+        STEP.into(),
+        HostTensor {
+            shape: vec![2],
+            data: halves,
+        },
+    );
+    Ok(write_safetensors(&file(out), &tensors, StoredType::F32)?)
+}
+
+/// Reads the state, if there is one.
+///
+/// # Errors
+/// A state that is truncated or belongs to another model.
+pub fn load(out: &Path, config: &LmConfig) -> Result<Option<Saved>> {
+    let path = file(out);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let mut tensors = BTreeMap::new();
+    read_safetensors(&path, &mut tensors)?;
+    let Some(halves) = tensors.remove(STEP).filter(|t| t.data.len() == 2) else {
+        bail!("{}: tensor `{STEP}` is missing", path.display());
+    };
+    let step = ((halves.data[0] as u64) << 16) + halves.data[1] as u64;
+    let mut take = |prefix: &str| -> Vec<(String, HostTensor)> {
+        let names: Vec<String> = tensors
+            .keys()
+            .filter(|name| name.starts_with(prefix))
+            .cloned()
+            .collect();
+        names
+            .into_iter()
+            .filter_map(|name| tensors.remove_entry(&name))
+            .collect()
+    };
+    let (first, second) = (take("first."), take("second."));
+    let moments = first
+        .into_iter()
+        .zip(second)
+        .map(|((_, first), (_, second))| Moments {
+            first: first.data,
+            second: second.data,
+        })
+        .collect();
+    let weights = take("weight.")
+        .into_iter()
+        .map(|(name, tensor)| (name.trim_start_matches("weight.").to_owned(), tensor))
+        .collect();
+    let checkpoint = Checkpoint {
+        config: config.clone(),
+        tensors: weights,
+    };
+    checkpoint
+        .check(&path)
+        .context("the saved state belongs to another model; use another --out")?;
+    Ok(Some(Saved {
+        checkpoint,
+        moments,
+        step,
+    }))
+}
+
+/// Removes the state of a finished run.
+pub fn remove(out: &Path) -> Result<()> {
+    let path = file(out);
+    if path.exists() {
+        std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Recording a run.
+
+use super::journal::{Journal, read_journal};
+use super::parquet::write_table;
+use super::{Manifest, PromptRow, ResultsError, RoundRow, Row, RowCounts, RunStatus, UpdateRow};
+use std::path::{Path, PathBuf};
+
+/// Writes the results folder of one run.
+///
+/// Dropped without [`finish`](Self::finish), the folder keeps its journals and is marked `interrupted`.
+#[derive(Debug)]
+pub struct RunWriter {
+    dir: PathBuf,
+    manifest: Manifest,
+    rounds: Journal<RoundRow>,
+    prompts: Journal<PromptRow>,
+    updates: Journal<UpdateRow>,
+    finished: bool,
+}
+
+impl RunWriter {
+    /// Creates the folder and writes the manifest with status `running`.
+    ///
+    /// # Errors
+    /// [`ResultsError::FolderExists`] when `dir` exists with anything in it; an I/O error otherwise.
+    pub fn create(dir: &Path, manifest: &Manifest) -> Result<Self, ResultsError> {
+        let io = |source| ResultsError::Io {
+            action: "create",
+            path: dir.to_path_buf(),
+            source,
+        };
+        if dir.exists() && std::fs::read_dir(dir).map_err(io)?.next().is_some() {
+            return Err(ResultsError::FolderExists {
+                path: dir.to_path_buf(),
+            });
+        }
+        std::fs::create_dir_all(dir).map_err(io)?;
+        let mut manifest = manifest.clone();
+        manifest.status = RunStatus::Running;
+        manifest.finished = None;
+        manifest.rows = None;
+        manifest.write(dir)?;
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            manifest,
+            rounds: Journal::create(dir)?,
+            prompts: Journal::create(dir)?,
+            updates: Journal::create(dir)?,
+            finished: false,
+        })
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Records a round. It reaches the disk with the next prompt.
+    ///
+    /// # Errors
+    /// An I/O error naming the journal.
+    pub fn push_round(&mut self, row: &RoundRow) -> Result<(), ResultsError> {
+        self.rounds.push(row)
+    }
+
+    /// Records a prompt and hands everything recorded so far to the operating system.
+    ///
+    /// # Errors
+    /// An I/O error naming the journal.
+    pub fn push_prompt(&mut self, row: &PromptRow) -> Result<(), ResultsError> {
+        self.prompts.push(row)?;
+        self.flush()
+    }
+
+    /// Records an optimiser update.
+    ///
+    /// # Errors
+    /// An I/O error naming the journal.
+    pub fn push_update(&mut self, row: &UpdateRow) -> Result<(), ResultsError> {
+        self.updates.push(row)?;
+        self.updates.flush()
+    }
+
+    /// Turns the journals into parquet, finalises the manifest and returns it. The status is written last: a
+    /// folder that says `complete` has all its tables.
+    ///
+    /// # Errors
+    /// An I/O or parquet error naming the file; the journals are then still there and the status stays as it was.
+    pub fn finish(mut self, status: RunStatus) -> Result<Manifest, ResultsError> {
+        self.flush()?;
+        let rows = RowCounts {
+            rounds: self.rounds.rows(),
+            prompts: self.prompts.rows(),
+            updates: self.updates.rows(),
+        };
+        convert(&self.rounds, &self.dir)?;
+        convert(&self.prompts, &self.dir)?;
+        convert(&self.updates, &self.dir)?;
+        let mut manifest = self.manifest.clone();
+        manifest.status = status;
+        manifest.finished = Some(super::machine::utc_now());
+        manifest.rows = Some(rows);
+        manifest.write(&self.dir)?;
+        self.finished = true;
+        for path in [self.rounds.path(), self.prompts.path(), self.updates.path()] {
+            std::fs::remove_file(path).map_err(|source| ResultsError::Io {
+                action: "remove",
+                path: path.to_path_buf(),
+                source,
+            })?;
+        }
+        Ok(manifest)
+    }
+
+    fn flush(&mut self) -> Result<(), ResultsError> {
+        self.rounds.flush()?;
+        self.prompts.flush()?;
+        self.updates.flush()
+    }
+}
+
+impl Drop for RunWriter {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        // Nobody is left to report an error to; the journals hold the rows either way.
+        let _ = self.flush();
+        self.manifest.status = RunStatus::Interrupted;
+        self.manifest.finished = Some(super::machine::utc_now());
+        let _ = self.manifest.write(&self.dir);
+    }
+}
+
+fn convert<R: Row>(journal: &Journal<R>, dir: &Path) -> Result<(), ResultsError> {
+    let read = read_journal::<R>(journal.path())?;
+    if read.rows.len() as u64 != journal.rows() {
+        return Err(ResultsError::RowCount {
+            path: journal.path().to_path_buf(),
+            found: read.rows.len() as u64,
+            expected: journal.rows(),
+        });
+    }
+    write_table(dir, &read.rows)
+}
