@@ -28,7 +28,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         &mut self,
         running: &mut Running,
         result: Commitment<'_>,
-        mut cache: Option<&mut NgramCache>,
+        cache: Option<&mut NgramCache>,
         sink: &mut dyn TeacherSink,
     ) -> Result<(Vec<TargetId>, usize), Fault> {
         let emitted = self.cut(running, &result);
@@ -48,7 +48,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let (stop, limit) = (&self.config.stop, self.config.max_new_tokens);
         running.finish = finish_of(running, stop, limit, room);
         let mut inserted = 0;
-        if let Some(cache) = cache.as_deref_mut() {
+        if let Some(cache) = cache {
             for hit in result.proposals[..result.accepted]
                 .iter()
                 .filter(|p| p.kind == Kind::Ngram)
