@@ -214,7 +214,7 @@ impl LmConfig {
         if let Some((key, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
             return Err((key, "must be at least 1".into()));
         }
-        if self.num_heads % self.num_kv_heads != 0 {
+        if !self.num_heads.is_multiple_of(self.num_kv_heads) {
             return Err((
                 "num_key_value_heads",
                 format!(
@@ -223,7 +223,7 @@ impl LmConfig {
                 ),
             ));
         }
-        if self.head_dim % 2 != 0 {
+        if !self.head_dim.is_multiple_of(2) {
             return Err((
                 "head_dim",
                 format!("{} is odd; rotary embeddings need pairs", self.head_dim),

@@ -113,7 +113,7 @@ pub fn run(request: &Request) -> Result<bool> {
 fn tokenizer_for(recipe: &Recipe, corpus: &Corpus, out: &Path) -> Result<Vocabulary<TargetId>> {
     let path = out.join("tokenizer.json");
     if !path.exists() {
-        let texts: Vec<String> = corpus.training().map(|d| plain_text(d)).collect();
+        let texts: Vec<String> = corpus.training().map(plain_text).collect();
         let json = tokenizer::train(&recipe.tokenizer, texts.iter().map(String::as_str))?;
         std::fs::write(&path, format!("{json:#}\n")).with_context(|| path.display().to_string())?;
     }
