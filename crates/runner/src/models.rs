@@ -161,4 +161,10 @@ impl<I: TokenId> LanguageModel<I> for Engine {
             .forward(&self.ids, logits)
             .map_err(ModelError::new)
     }
+
+    fn prefill(&mut self, ids: &[I]) -> Result<(), ModelError> {
+        self.ids.clear();
+        self.ids.extend(ids.iter().map(|id| id.get()));
+        self.inner.append(&self.ids).map_err(ModelError::new)
+    }
 }

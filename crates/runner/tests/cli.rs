@@ -8,12 +8,18 @@ use predicates::prelude::*;
 use predicates::str::contains;
 
 fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
 }
 
 fn omnidraft() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
-    command.current_dir(repository()).env_remove("OMNIDRAFT_SHARED").arg("--no-progress");
+    command
+        .current_dir(repository())
+        .env_remove("OMNIDRAFT_SHARED")
+        .arg("--no-progress");
     command
 }
 
@@ -35,16 +41,35 @@ fn shorten(file: &Path) {
 
 fn generate(target: &Path) -> Command {
     let mut command = omnidraft();
-    command.args(["generate", "--prompt", "Hello", "--max-tokens", "2", "--target"]).arg(target);
+    command
+        .args([
+            "generate",
+            "--prompt",
+            "Hello",
+            "--max-tokens",
+            "2",
+            "--target",
+        ])
+        .arg(target);
     command
 }
 
 #[test]
 fn help_shows_examples_for_every_command() {
-    for command in ["run", "report", "align", "cache replay", "generate", "pretrain", "streams"] {
+    for command in [
+        "run",
+        "report",
+        "align",
+        "cache replay",
+        "generate",
+        "pretrain",
+        "streams",
+    ] {
         let mut help = omnidraft();
         help.args(command.split(' ')).arg("--help");
-        help.assert().success().stdout(contains("Examples:").and(contains(format!("omnidraft {command}"))));
+        help.assert()
+            .success()
+            .stdout(contains("Examples:").and(contains(format!("omnidraft {command}"))));
     }
 }
 
@@ -53,7 +78,11 @@ fn damaged_models_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let target = copy_of("target", folder.path());
     let failure = |command: &mut Command, parts: &[&str]| {
-        let mut assert = command.assert().code(2).stdout("").stderr(contains("error: "));
+        let mut assert = command
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains("error: "));
         for part in parts {
             assert = assert.stderr(contains(*part));
         }
@@ -67,11 +96,26 @@ fn damaged_models_are_named() {
         second
     });
     let config = std::fs::read_to_string(target.join("config.json")).unwrap();
-    std::fs::write(target.join("config.json"), config.replace("\"hidden_size\": 256", "\"hidden_size\": 128")).unwrap();
-    failure(&mut generate(&target), &["has shape", "model.embed_tokens.weight", "hint:"]);
-    std::fs::write(target.join("config.json"), config.replace("\"vocab_size\": 6144", "\"vocab_size\": 6000")).unwrap();
+    std::fs::write(
+        target.join("config.json"),
+        config.replace("\"hidden_size\": 256", "\"hidden_size\": 128"),
+    )
+    .unwrap();
+    failure(
+        &mut generate(&target),
+        &["has shape", "model.embed_tokens.weight", "hint:"],
+    );
+    std::fs::write(
+        target.join("config.json"),
+        config.replace("\"vocab_size\": 6144", "\"vocab_size\": 6000"),
+    )
+    .unwrap();
     failure(&mut generate(&target), &["model.embed_tokens.weight"]);
-    std::fs::write(target.join("config.json"), config.replace("\"hidden_size\": 256,", "")).unwrap();
+    std::fs::write(
+        target.join("config.json"),
+        config.replace("\"hidden_size\": 256,", ""),
+    )
+    .unwrap();
     failure(&mut generate(&target), &["config.json", "`hidden_size`"]);
     std::fs::write(target.join("config.json"), config).unwrap();
 
@@ -85,21 +129,33 @@ fn a_tokenizer_larger_than_its_model_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let target = copy_of("target", folder.path());
     let path = target.join("tokenizer.json");
-    let mut tokenizer: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let mut tokenizer: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let extra = serde_json::json!({
         "id": 6144, "content": "<|extra|>", "special": true, "single_word": false,
         "lstrip": false, "rstrip": false, "normalized": false,
     });
-    tokenizer["added_tokens"].as_array_mut().unwrap().push(extra);
+    tokenizer["added_tokens"]
+        .as_array_mut()
+        .unwrap()
+        .push(extra);
     std::fs::write(&path, tokenizer.to_string()).unwrap();
-    generate(&target).assert().code(2).stderr(contains("6145 tokens").and(contains("vocab_size = 6144")));
+    generate(&target)
+        .assert()
+        .code(2)
+        .stderr(contains("6145 tokens").and(contains("vocab_size = 6144")));
 }
 
 fn run_with(config: &str, extra: &[&str], folder: &Path) -> Command {
     let path = folder.join("experiment.toml");
     std::fs::write(&path, config).unwrap();
     let mut command = omnidraft();
-    command.arg("run").arg(path).arg("--out").arg(folder.join("out")).args(extra);
+    command
+        .arg("run")
+        .arg(path)
+        .arg("--out")
+        .arg(folder.join("out"))
+        .args(extra);
     command
 }
 
@@ -120,18 +176,40 @@ max_new_tokens = 8
 fn faulty_configurations_name_line_or_key() {
     let folder = tempfile::tempdir().unwrap();
     let told = |config: &str, extra: &[&str], parts: &[&str]| {
-        let mut assert = run_with(config, extra, folder.path()).assert().code(2).stdout("");
+        let mut assert = run_with(config, extra, folder.path())
+            .assert()
+            .code(2)
+            .stdout("");
         for part in parts {
             assert = assert.stderr(contains(*part));
         }
-        assert!(!folder.path().join("out").exists(), "a results folder was left behind");
+        assert!(
+            !folder.path().join("out").exists(),
+            "a results folder was left behind"
+        );
     };
-    told(&EXPERIMENT.replace("train = 2", "trian = 2"), &[], &["experiment.toml", "line 8", "trian", "hint:"]);
-    told(&EXPERIMENT.replace("SpD_DM", "SpD"), &[], &["no preset `SpD`"]);
+    told(
+        &EXPERIMENT.replace("train = 2", "trian = 2"),
+        &[],
+        &["experiment.toml", "line 8", "trian", "hint:"],
+    );
+    told(
+        &EXPERIMENT.replace("SpD_DM", "SpD"),
+        &[],
+        &["no preset `SpD`"],
+    );
     told(EXPERIMENT, &["--set", "decode.kk=3"], &["decode.kk"]);
-    told(EXPERIMENT, &["--set", "decode.k=0"], &["decode.k = 0 is outside 1..=64"]);
+    told(
+        EXPERIMENT,
+        &["--set", "decode.k=0"],
+        &["decode.k = 0 is outside 1..=64"],
+    );
     told(&EXPERIMENT.replace("mini-math", "maths"), &[], &["maths"]);
-    told(&EXPERIMENT.replace("models/target", "models/nothing"), &[], &["models/nothing"]);
+    told(
+        &EXPERIMENT.replace("models/target", "models/nothing"),
+        &[],
+        &["models/nothing"],
+    );
 }
 
 #[test]
@@ -143,13 +221,20 @@ fn faulty_streams_name_file_and_line() {
     std::fs::write(task.join("test.jsonl"), good.replace("\"a\"", "\"z\"")).unwrap();
     let told = |train: &str, part: &str| {
         std::fs::write(task.join("train.jsonl"), train).unwrap();
-        let config = EXPERIMENT.replace("mini-math", "sums").replace("train = 2", "").replace("test = 2", "");
+        let config = EXPERIMENT
+            .replace("mini-math", "sums")
+            .replace("train = 2", "")
+            .replace("test = 2", "");
         let data = folder.path().join("data");
         let _ = std::fs::remove_dir_all(folder.path().join("out"));
-        run_with(&config, &["--data-dir", data.to_str().unwrap()], folder.path())
-            .assert()
-            .code(2)
-            .stderr(contains("train.jsonl").and(contains(part)));
+        run_with(
+            &config,
+            &["--data-dir", data.to_str().unwrap()],
+            folder.path(),
+        )
+        .assert()
+        .code(2)
+        .stderr(contains("train.jsonl").and(contains(part)));
     };
     told(&format!("{good}{{\"id\": \"b\", \"prompt\": \"2+"), "2");
     told(&format!("{good}{good}"), "`a`");
@@ -159,7 +244,10 @@ fn faulty_streams_name_file_and_line() {
 #[test]
 fn a_run_writes_its_report_once() {
     let folder = tempfile::tempdir().unwrap();
-    run_with(EXPERIMENT, &[], folder.path()).assert().success().stdout(contains("SpD_DM"));
+    run_with(EXPERIMENT, &[], folder.path())
+        .assert()
+        .success()
+        .stdout(contains("SpD_DM"));
     let report = folder.path().join("out/report");
     for file in ["table.md", "table.csv", "curves.svg", "curves.png"] {
         assert!(report.join(file).is_file(), "{file} is missing");
@@ -171,22 +259,42 @@ fn a_run_writes_its_report_once() {
             "target,task,method,temperature,prompts,acceptance_rate,block_efficiency,ngram_hits,speedup_measured,speedup_low,speedup_high,speedup_modelled"
         )
     );
-    run_with(EXPERIMENT, &[], folder.path()).assert().code(2).stderr(contains("out").and(contains("hint:")));
-    omnidraft().arg("report").arg(folder.path().join("out")).assert().success().stdout(contains("SpD_DM"));
+    run_with(EXPERIMENT, &[], folder.path())
+        .assert()
+        .code(2)
+        .stderr(contains("out").and(contains("hint:")));
+    omnidraft()
+        .arg("report")
+        .arg(folder.path().join("out"))
+        .assert()
+        .success()
+        .stdout(contains("SpD_DM"));
 }
 
 #[test]
 fn generate_answers_as_json_with_and_without_a_drafter() {
     let answers = |extra: &[&str]| -> serde_json::Value {
         let mut command = generate(&repository().join("models/target"));
-        let output = command.args(["--json", "--n", "2"]).args(extra).assert().success().get_output().stdout.clone();
+        let output = command
+            .args(["--json", "--n", "2"])
+            .args(extra)
+            .assert()
+            .success()
+            .get_output()
+            .stdout
+            .clone();
         serde_json::from_slice(&output).unwrap()
     };
     let plain = answers(&[]);
     assert_eq!(plain.as_array().unwrap().len(), 2);
     for mode in ["exact", "paper", "tli", "slem"] {
         let speculative = answers(&["--drafter", "models/drafter", "--verify", mode]);
-        for (a, b) in plain.as_array().unwrap().iter().zip(speculative.as_array().unwrap()) {
+        for (a, b) in plain
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(speculative.as_array().unwrap())
+        {
             assert_eq!(a["target_ids"], b["target_ids"], "{mode}");
             assert_eq!(a["text"], b["text"], "{mode}");
         }
@@ -196,17 +304,60 @@ fn generate_answers_as_json_with_and_without_a_drafter() {
 #[test]
 fn align_and_replay_print_their_json_keys() {
     let keys = |arguments: &[&str]| -> serde_json::Value {
-        let output = omnidraft().args(arguments).assert().success().get_output().stdout.clone();
+        let output = omnidraft()
+            .args(arguments)
+            .assert()
+            .success()
+            .get_output()
+            .stdout
+            .clone();
         serde_json::from_slice(&output).unwrap()
     };
-    let pair = ["--draft", "models/drafter", "--target", "models/target", "--json"];
+    let pair = [
+        "--draft",
+        "models/drafter",
+        "--target",
+        "models/target",
+        "--json",
+    ];
     let stats = keys(&[&["align"][..], &pair].concat());
-    for key in ["draft_vocab", "target_vocab", "mode", "direct_tokens", "draft_coverage", "target_coverage", "build_ms"] {
+    for key in [
+        "draft_vocab",
+        "target_vocab",
+        "mode",
+        "direct_tokens",
+        "draft_coverage",
+        "target_coverage",
+        "build_ms",
+    ] {
         assert!(stats.get(key).is_some(), "{key}");
     }
-    assert_eq!((stats["draft_vocab"].as_u64(), stats["target_vocab"].as_u64()), (Some(4096), Some(6144)));
-    let replay = keys(&[&["cache", "replay", "--data", "datasets/mini-math/train.jsonl"][..], &pair].concat());
-    for key in ["texts", "target_tokens", "unique_ngrams", "bytes", "lengths"] {
+    assert_eq!(
+        (
+            stats["draft_vocab"].as_u64(),
+            stats["target_vocab"].as_u64()
+        ),
+        (Some(4096), Some(6144))
+    );
+    let replay = keys(
+        &[
+            &[
+                "cache",
+                "replay",
+                "--data",
+                "datasets/mini-math/train.jsonl",
+            ][..],
+            &pair,
+        ]
+        .concat(),
+    );
+    for key in [
+        "texts",
+        "target_tokens",
+        "unique_ngrams",
+        "bytes",
+        "lengths",
+    ] {
         assert!(replay.get(key).is_some(), "{key}");
     }
     assert_eq!(replay["texts"], 400);

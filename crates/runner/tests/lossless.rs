@@ -49,7 +49,10 @@ fn segment(task: &str, train: usize, test: usize) -> String {
 fn run(config: &RunConfig, out: &Path) -> (Vec<PromptRow>, Vec<UpdateRow>) {
     online::run(config, &DataSource::embedded(), out, Vec::new(), false).unwrap();
     let reader = RunReader::open(out).unwrap();
-    (reader.prompts().unwrap().rows, reader.updates().unwrap().rows)
+    (
+        reader.prompts().unwrap().rows,
+        reader.updates().unwrap().rows,
+    )
 }
 
 fn assert_equal_to_plain(task: &str) {
@@ -69,12 +72,21 @@ fn assert_equal_to_plain(task: &str) {
     assert_eq!(plain.len(), 60 + 16 + 60);
     let mut compared = 0;
     for row in prompts.iter().filter(|row| row.arm != "autoregressive") {
-        assert_eq!(row.tokens_hash, plain[&place(row)], "{} on `{}`", row.arm, row.prompt_id);
+        assert_eq!(
+            row.tokens_hash,
+            plain[&place(row)],
+            "{} on `{}`",
+            row.arm,
+            row.prompt_id
+        );
         compared += usize::from(row.phase == Phase::Test);
     }
     assert_eq!(compared, 6 * 120);
     let accepted: u32 = prompts.iter().map(|row| row.accepted).sum();
-    assert!(accepted > 0, "no draft was ever accepted, the comparison says nothing");
+    assert!(
+        accepted > 0,
+        "no draft was ever accepted, the comparison says nothing"
+    );
 }
 
 #[test]
@@ -109,11 +121,20 @@ fn the_same_seed_gives_the_same_tokens_caches_and_losses() {
             .map(|row| {
                 format!(
                     "{} {} {} {} {} {} {}",
-                    row.arm, row.prompt_id, row.tokens_hash, row.accepted, row.proposed, row.cache_ngrams, row.cache_bytes
+                    row.arm,
+                    row.prompt_id,
+                    row.tokens_hash,
+                    row.accepted,
+                    row.proposed,
+                    row.cache_ngrams,
+                    row.cache_bytes
                 )
             })
             .collect();
-        let losses: Vec<u64> = updates.iter().flat_map(|row| [row.loss.to_bits(), row.grad_norm.to_bits()]).collect();
+        let losses: Vec<u64> = updates
+            .iter()
+            .flat_map(|row| [row.loss.to_bits(), row.grad_norm.to_bits()])
+            .collect();
         (prompts, losses)
     };
     let first = facts(&config, "first");

@@ -75,7 +75,9 @@ fn training_learns_and_resumes_exactly() {
         let whole = request(folder.path(), style, &format!("{style}-whole"), None);
         assert!(run(&whole).unwrap());
         let uninterrupted = losses(&whole.out);
-        let mean = |rows: &[(u64, f64)]| rows.iter().map(|(_, loss)| loss).sum::<f64>() / rows.len() as f64;
+        let mean = |rows: &[(u64, f64)]| {
+            rows.iter().map(|(_, loss)| loss).sum::<f64>() / rows.len() as f64
+        };
         assert_eq!(uninterrupted.len(), 32);
         let (early, late) = (mean(&uninterrupted[..4]), mean(&uninterrupted[28..]));
         assert!(late < early - 0.5, "{style}: {early} -> {late}");
@@ -88,9 +90,17 @@ fn training_learns_and_resumes_exactly() {
             assert!(run(&rest).unwrap());
             rest.out
         };
-        assert_eq!(losses(&part), uninterrupted, "{style}: resumed losses differ");
+        assert_eq!(
+            losses(&part),
+            uninterrupted,
+            "{style}: resumed losses differ"
+        );
         let weights = |out: &Path| std::fs::read(out.join("model.safetensors")).unwrap();
-        assert_eq!(weights(&part), weights(&whole.out), "{style}: resumed weights differ");
+        assert_eq!(
+            weights(&part),
+            weights(&whole.out),
+            "{style}: resumed weights differ"
+        );
 
         let model: ModelFolder<TargetId> = ModelFolder::load(&part).unwrap();
         assert_eq!(model.vocabulary.len(), 700);
