@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use adaptive_draft::{Confidence, Heuristic, PolicyError};
 use anyhow::{Context, Result, anyhow, bail};
 use lm::WeightType;
 use ngram_cache::{CacheConfig, Eviction};
 use serde::{Deserialize, Serialize};
-use spec_decode::VerifyMode;
+use spec_decode::{ConstantLength, DraftPolicy, VerifyMode};
 
 use crate::arm::{Arm, ArmSpec};
 
@@ -88,6 +89,10 @@ pub struct SegmentConfig {
 pub struct DecodeConfig {
     /// Draft tokens a round.
     pub k: usize,
+    /// How the draft length follows acceptance; `k` is the start, the longest, or the constant.
+    pub policy: PolicyName,
+    /// `confidence` stops a draft whose joint probability under the drafter falls below this.
+    pub threshold: f64,
     /// Sampling temperature of both models; 0 is greedy.
     pub temperature: f64,
     /// Longest response, in target tokens.
@@ -102,11 +107,40 @@ impl Default for DecodeConfig {
     fn default() -> Self {
         Self {
             k: 4,
+            policy: PolicyName::Constant,
+            threshold: 0.3,
             temperature: 0.01,
             max_new_tokens: 64,
             weights: WeightFormat::F32,
             threads: 1,
         }
+    }
+}
+
+/// Draft length policies by name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyName {
+    /// Always k, as in the paper's Table 1.
+    #[default]
+    Constant,
+    /// Two more after full acceptance, one less otherwise, between 1 and 2k.
+    Heuristic,
+    /// At most k, ended early by the drafter's own probability.
+    Confidence,
+}
+
+impl DecodeConfig {
+    /// A fresh policy, as every response starts with.
+    ///
+    /// # Errors
+    /// A threshold outside `0..=1`.
+    pub fn draft_policy(&self) -> Result<Box<dyn DraftPolicy>, PolicyError> {
+        Ok(match self.policy {
+            PolicyName::Constant => Box::new(ConstantLength(self.k)),
+            PolicyName::Heuristic => Box::new(Heuristic::new(self.k, 1..=2 * self.k)?),
+            PolicyName::Confidence => Box::new(Confidence::new(self.k, self.threshold)?),
+        })
     }
 }
 
@@ -278,6 +312,10 @@ impl RunConfig {
             "decode.max_new_tokens must be at least 1".into(),
         );
         check(d.threads > 0, "decode.threads must be at least 1".into());
+        check(
+            (0.0..=1.0).contains(&d.threshold),
+            format!("decode.threshold = {} is outside 0..=1", d.threshold),
+        );
         let l = &self.learn;
         check(l.every > 0, "learn.every must be at least 1".into());
         check(

@@ -103,6 +103,7 @@ impl GenerateArgs {
             max_new_tokens: self.max_tokens,
             weights: self.weights,
             threads: self.threads,
+            ..DecodeConfig::default()
         }
     }
 

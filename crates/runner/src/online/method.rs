@@ -6,8 +6,7 @@ use anyhow::Result;
 use lm::Checkpoint;
 use ngram_cache::NgramCache;
 use spec_decode::{
-    ConstantLength, Generation, NoSink, Pair, Prompt, Session, SessionConfig, StreamName,
-    VerifyMode,
+    Generation, NoSink, Pair, Prompt, Session, SessionConfig, StreamName, VerifyMode,
 };
 use vocab_align::DraftId;
 
@@ -42,7 +41,6 @@ pub struct Method {
     drafter: Engine,
     caches: BTreeMap<String, NgramCache>,
     learner: Option<Learner>,
-    k: usize,
     config: RunConfig,
 }
 
@@ -72,7 +70,6 @@ impl Method {
             drafter: drafter.engine(&config.decode)?,
             caches: BTreeMap::new(),
             learner,
-            k: config.decode.k,
             config: config.clone(),
         }))
     }
@@ -108,13 +105,20 @@ impl Method {
             None
         };
         let mut session = Session::new(&mut self.drafter, target, task.pair.clone(), settings)?;
-        let mut policy = ConstantLength(self.k);
+        let mut policy = self.config.decode.draft_policy()?;
         if self.learner.is_none() || !streamed {
-            let done = session.generate(task.prompt, task.name, cache, &mut policy, &mut NoSink)?;
+            let done =
+                session.generate(task.prompt, task.name, cache, policy.as_mut(), &mut NoSink)?;
             return Ok((done, None));
         }
         let mut recorder = Recorder::new(&task.pair.alignment);
-        let done = session.generate(task.prompt, task.name, cache, &mut policy, &mut recorder)?;
+        let done = session.generate(
+            task.prompt,
+            task.name,
+            cache,
+            policy.as_mut(),
+            &mut recorder,
+        )?;
         let lesson = Lesson::new(
             session.draft_context(),
             task.prompt.draft.len(),
