@@ -226,7 +226,6 @@ fn faulty_streams_name_file_and_line() {
             .replace("train = 2", "")
             .replace("test = 2", "");
         let data = folder.path().join("data");
-        let _ = std::fs::remove_dir_all(folder.path().join("out"));
         run_with(
             &config,
             &["--data-dir", data.to_str().unwrap()],
@@ -238,7 +237,9 @@ fn faulty_streams_name_file_and_line() {
     };
     told(&format!("{good}{{\"id\": \"b\", \"prompt\": \"2+"), "2");
     told(&format!("{good}{good}"), "`a`");
-    told("", "no ");
+    told("", "the stream is empty");
+    let out = folder.path().join("out");
+    assert!(!out.exists(), "a results folder was left behind");
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use lm::LmError;
 use vocab_align::AlignError;
 
-use crate::results::ResultsError;
 use crate::streams::StreamError;
 
 /// The message for stderr.
@@ -16,38 +15,26 @@ pub fn report(error: &anyhow::Error) -> String {
     text
 }
 
+/// Advice for one cause; errors of the results folder bring their own.
 fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(e) = cause.downcast_ref::<StreamError>() {
         return e.hint();
     }
-    let text = match (
-        cause.downcast_ref::<LmError>(),
-        cause.downcast_ref::<ResultsError>(),
-    ) {
-        (Some(LmError::Io { .. }), _) => {
+    let text = match cause.downcast_ref::<LmError>() {
+        Some(LmError::Io { .. }) => {
             "a model folder needs config.json, model.safetensors (or its shards and index) and tokenizer.json; paths are relative to the working directory"
         }
-        (Some(LmError::Safetensors { .. }), _) => {
+        Some(LmError::Safetensors { .. }) => {
             "the file is damaged or was not copied whole; fetch it again"
         }
-        (
-            Some(
-                LmError::MissingTensor { .. }
-                | LmError::LeftoverTensors { .. }
-                | LmError::Shape { .. },
-            ),
-            _,
+        Some(
+            LmError::MissingTensor { .. } | LmError::LeftoverTensors { .. } | LmError::Shape { .. },
         ) => "config.json and the weights belong to different models",
-        (Some(LmError::ContextFull { .. }), _) => {
-            "shorten the prompt or lower the number of new tokens"
-        }
-        (_, Some(ResultsError::FolderExists { .. })) => {
-            "choose another --out, or remove the folder"
-        }
-        _ if cause.downcast_ref::<AlignError>().is_some() => {
+        Some(LmError::ContextFull { .. }) => "shorten the prompt or lower the number of new tokens",
+        _ if cause.is::<AlignError>() => {
             "a tokenizer is a tokenizer.json of the Hugging Face tokenizers library (BPE), or a folder that holds one"
         }
-        _ if cause.downcast_ref::<toml::de::Error>().is_some() => {
+        _ if cause.is::<toml::de::Error>() => {
             "the README lists the sections of a configuration; experiments/ holds complete ones"
         }
         _ => return None,

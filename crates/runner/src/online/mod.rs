@@ -27,9 +27,12 @@ pub use method::{Method, Task};
 use crate::arm::Arm;
 use crate::config::{RunConfig, SegmentConfig, StreamMode};
 use crate::models::{Engine, ModelFolder, align};
-use crate::results::{Manifest, Phase, RunStatus, RunWriter};
+use crate::results::{InputFile, Manifest, Phase, RunStatus, RunWriter};
 use crate::streams::{DataSource, Prompt, Split, StreamSpec};
 use record::Recording;
+
+/// The phases of a segment, in order.
+const PHASES: [Phase; 2] = [Phase::Train, Phase::Test];
 
 /// A target with everything that belongs to it.
 struct Target {
@@ -58,7 +61,8 @@ pub fn run(
     progress: bool,
 ) -> Result<()> {
     let mut runner = Runner::load(config, data)?;
-    let manifest = runner.manifest(argv)?;
+    let mut manifest = runner.manifest(argv)?;
+    manifest.inputs.extend(runner.inputs()?);
     let mut writer = RunWriter::create(out, &manifest)?;
     let outcome = runner.run(&mut writer, progress);
     let status = if outcome.is_ok() {
@@ -106,6 +110,43 @@ impl<'a> Runner<'a> {
         })
     }
 
+    /// The prompts of one phase of a segment; empty where the configuration wants none.
+    fn stream(&self, segment: &SegmentConfig, phase: Phase, seed: u64) -> Result<Vec<Prompt>> {
+        let (split, limit) = match phase {
+            Phase::Train => (Split::Train, segment.train),
+            Phase::Test => (Split::Test, segment.test),
+        };
+        if limit == Some(0) {
+            return Ok(Vec::new());
+        }
+        let task = segment.task.clone();
+        let shuffle = phase == Phase::Train;
+        let spec = StreamSpec {
+            task,
+            split,
+            limit,
+            shuffle,
+        };
+        Ok(spec.load(self.data, seed)?)
+    }
+
+    /// Reads every stream once, so that bad data is told before anything is written, and says what
+    /// was read.
+    fn inputs(&self) -> Result<Vec<InputFile>> {
+        let seed = self.config.seeds.first().copied().unwrap_or_default();
+        let mut inputs = Vec::new();
+        for segment in &self.config.segments {
+            for phase in PHASES {
+                let prompts = self.stream(segment, phase, seed)?;
+                let rows = Some(prompts.len() as u64);
+                let name = format!("{} {} (seed {seed})", segment.task, phase.as_str());
+                let content = serde_json::to_vec(&prompts)?;
+                inputs.push(InputFile::embedded("stream", &name, &content, rows));
+            }
+        }
+        Ok(inputs)
+    }
+
     fn manifest(&self, argv: Vec<String>) -> Result<Manifest> {
         let targets = self
             .targets
@@ -147,21 +188,11 @@ impl<'a> Runner<'a> {
         progress: bool,
     ) -> Result<()> {
         let name = self.config.target_of(segment)?.to_owned();
-        let phases = [
-            (Phase::Train, Split::Train, segment.train),
-            (Phase::Test, Split::Test, segment.test),
-        ];
-        for (phase, split, limit) in phases {
-            if limit == Some(0) {
+        for phase in PHASES {
+            let prompts = self.stream(segment, phase, seed)?;
+            if prompts.is_empty() {
                 continue;
             }
-            let spec = StreamSpec {
-                task: segment.task.clone(),
-                split,
-                limit,
-                shuffle: phase == Phase::Train,
-            };
-            let prompts = spec.load(self.data, seed)?;
             let bar = progress_bar(prompts.len(), &segment.task, phase, seed, progress);
             let Some(target) = self.targets.get_mut(&name) else {
                 continue;
