@@ -6,6 +6,7 @@
 //!   converts from and to it.
 //! - [`Transformer`] is the Burn module: grouped-query attention, rotary embeddings (Llama-3
 //!   scaling included), biases and tied embeddings where the architecture has them.
+//! - [`Trainer`] trains on the host, without a graph; [`Transformer`] on any Burn device.
 //! - [`DecodeEngine`] is the seam the speculative loop sees: logits of *all* given positions and a
 //!   KV cache that truncates, both needed to verify drafts (Algorithm 1). [`CpuEngine`] is the fast
 //!   one, [`BurnEngine`] the oracle.
@@ -24,6 +25,7 @@ mod names;
 mod optim;
 mod oracle;
 mod rope;
+mod train;
 
 pub use checkpoint::{Checkpoint, HostTensor, StoredType, read_safetensors, write_safetensors};
 pub use config::{Architecture, LmConfig, RopeScaling};
@@ -35,3 +37,4 @@ pub use model::{Block, KvCache, Transformer};
 pub use names::{expected_tensors, in_layer};
 pub use optim::{AdamW, AdamWConfig, Moments};
 pub use oracle::BurnEngine;
+pub use train::{Graded, NextToken, Objective, Scored, Trainer};

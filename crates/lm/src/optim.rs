@@ -78,6 +78,34 @@ impl AdamW {
         (self.steps, &self.moments)
     }
 
+    /// Applies one update to weights that lie in one vector, in place; returns the norm of the
+    /// gradient before clipping.
+    ///
+    /// # Errors
+    /// [`LmError::Device`] if the gradient is not finite; the weights are then untouched.
+    pub fn step_flat(
+        &mut self,
+        weights: &mut [f32],
+        grads: &[f32],
+        lr: f64,
+    ) -> Result<f64, LmError> {
+        let norm = euclidean_norm([grads])?;
+        self.moments.resize_with(1, Moments::default);
+        let scale = self.next_scale(norm);
+        let rule = Rule::new(&self.config, self.steps, lr, scale);
+        rule.apply(weights, grads, &mut self.moments[0]);
+        Ok(norm)
+    }
+
+    /// Counts a step and says how much its gradient is scaled.
+    fn next_scale(&mut self, norm: f64) -> f64 {
+        self.steps += 1;
+        match self.config.max_grad_norm {
+            Some(limit) if norm > limit => limit / norm,
+            _ => 1.0,
+        }
+    }
+
     /// Applies one update with learning rate `lr` and returns the module with the global norm of
     /// the gradient before clipping.
     ///
@@ -100,26 +128,8 @@ impl AdamW {
             return Err(LmError::Device(failure));
         }
         let gradients = collector.values;
-        let norm = gradients
-            .iter()
-            .flatten()
-            .map(|g| {
-                g.par_iter()
-                    .map(|x| f64::from(*x) * f64::from(*x))
-                    .collect::<Vec<_>>()
-                    .iter()
-                    .sum::<f64>()
-            })
-            .sum::<f64>()
-            .sqrt();
-        if !norm.is_finite() {
-            return Err(LmError::Device(format!("the gradient norm is {norm}")));
-        }
-        let scale = match self.config.max_grad_norm {
-            Some(limit) if norm > limit => limit / norm,
-            _ => 1.0,
-        };
-        self.steps += 1;
+        let norm = euclidean_norm(gradients.iter().flatten().map(Vec::as_slice))?;
+        let scale = self.next_scale(norm);
         self.moments.resize_with(gradients.len(), Moments::default);
         let rule = Rule::new(&self.config, self.steps, lr, scale);
         let mut updater = Updater {
@@ -133,6 +143,25 @@ impl AdamW {
             Some(failure) => Err(LmError::Device(failure)),
             None => Ok((module, norm)),
         }
+    }
+}
+
+/// Elements whose squares are summed as one task, so that the order never depends on threads.
+const NORM_CHUNK: usize = 16 * 1024;
+
+/// Norm of all gradients together.
+fn euclidean_norm<'a>(gradients: impl IntoIterator<Item = &'a [f32]>) -> Result<f64, LmError> {
+    let square = |x: &f32| f64::from(*x) * f64::from(*x);
+    let sums = gradients.into_iter().map(|g| {
+        let chunks = g.par_chunks(NORM_CHUNK);
+        let sums: Vec<f64> = chunks.map(|c| c.iter().map(square).sum()).collect();
+        sums.iter().sum::<f64>()
+    });
+    let norm = sums.sum::<f64>().sqrt();
+    if norm.is_finite() {
+        Ok(norm)
+    } else {
+        Err(LmError::Device(format!("the gradient norm is {norm}")))
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
 use runner::models::ModelFolder;
 use runner::pretrain::{Request, run};
 use runner::streams::DataSource;
@@ -53,7 +52,7 @@ fn request(folder: &Path, style: &str, out: &str, stop_after: Option<u64>) -> Re
         recipe,
         data: DataSource::embedded(),
         out: folder.join(out),
-        device: Device::flex().autodiff(),
+        device: None,
         stop_after,
         progress: false,
     }

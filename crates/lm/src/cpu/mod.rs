@@ -12,12 +12,13 @@
 mod cache;
 mod engine;
 mod forward;
-mod kernels;
+pub(crate) mod kernels;
 mod pool;
-mod rope;
+pub(crate) mod rope;
 mod weights;
 
 pub use engine::{CpuEngine, MemoryUse};
+pub(crate) use kernels::Kernels;
 
 /// How the engine stores weights. Activations, the KV cache and every sum are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

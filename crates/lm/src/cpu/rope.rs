@@ -26,14 +26,40 @@ impl RotaryTable {
 
     /// Writes `head`, rotated for `position`, to `to`.
     pub(crate) fn rotate(&self, position: usize, head: &[f32], to: &mut [f32]) {
-        let at = position * self.half;
-        let (cos, sin) = (&self.cos[at..at + self.half], &self.sin[at..at + self.half]);
+        let (cos, sin) = self.at(position);
         let (first, second) = head.split_at(self.half);
         let (to_first, to_second) = to.split_at_mut(self.half);
         for i in 0..self.half {
             to_first[i] = first[i] * cos[i] - second[i] * sin[i];
             to_second[i] = second[i] * cos[i] + first[i] * sin[i];
         }
+    }
+
+    /// Rotates `head` for `position`.
+    pub(crate) fn rotate_in_place(&self, position: usize, head: &mut [f32]) {
+        let (cos, sin) = self.at(position);
+        let (first, second) = head.split_at_mut(self.half);
+        for i in 0..self.half {
+            let (a, b) = (first[i], second[i]);
+            first[i] = a * cos[i] - b * sin[i];
+            second[i] = b * cos[i] + a * sin[i];
+        }
+    }
+
+    /// The inverse of [`rotate_in_place`](Self::rotate_in_place), which is also its transpose.
+    pub(crate) fn rotate_back(&self, position: usize, head: &mut [f32]) {
+        let (cos, sin) = self.at(position);
+        let (first, second) = head.split_at_mut(self.half);
+        for i in 0..self.half {
+            let (a, b) = (first[i], second[i]);
+            first[i] = a * cos[i] + b * sin[i];
+            second[i] = b * cos[i] - a * sin[i];
+        }
+    }
+
+    fn at(&self, position: usize) -> (&[f32], &[f32]) {
+        let at = position * self.half;
+        (&self.cos[at..at + self.half], &self.sin[at..at + self.half])
     }
 
     /// Bytes held.

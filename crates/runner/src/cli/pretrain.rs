@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+#[cfg(feature = "wgpu")]
 use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 
@@ -52,15 +53,15 @@ impl PretrainArgs {
             .out
             .unwrap_or_else(|| PathBuf::from("runs/pretrain").join(name));
         let device = match self.device {
-            DeviceName::Cpu => Device::flex(),
+            DeviceName::Cpu => None,
             #[cfg(feature = "wgpu")]
-            DeviceName::Wgpu => Device::wgpu(burn::tensor::DeviceKind::DefaultDevice),
+            DeviceName::Wgpu => Some(Device::wgpu(burn::tensor::DeviceKind::DefaultDevice)),
         };
         let request = pretrain::Request {
             recipe: self.recipe,
             data: self.data.source(),
             out: out.clone(),
-            device: device.autodiff(),
+            device,
             stop_after: self.stop_after,
             progress,
         };

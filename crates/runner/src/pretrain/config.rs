@@ -54,6 +54,10 @@ pub struct TokenizerRecipe {
     /// Further special tokens, such as chat markers.
     #[serde(default)]
     pub specials: Vec<String>,
+    /// A `tokenizer.json` to take instead of training one, relative to the recipe: models of one
+    /// family share theirs. The other keys must still describe it.
+    #[serde(default)]
+    pub from: Option<PathBuf>,
 }
 
 /// Shape of the decoder.
@@ -122,7 +126,10 @@ impl Recipe {
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("{}: cannot be read", path.display()))?;
-        let recipe: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
+        let mut recipe: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
+        if let (Some(from), Some(folder)) = (&mut recipe.tokenizer.from, path.parent()) {
+            *from = folder.join(&*from);
+        }
         recipe
             .validate()
             .with_context(|| path.display().to_string())?;

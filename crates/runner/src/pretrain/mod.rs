@@ -1,6 +1,7 @@
 //! `omnidraft pretrain`: trains a tokenizer and a small decoder from text, and writes a Hugging
 //! Face model folder.
 
+mod backend;
 mod card;
 mod config;
 mod data;
@@ -29,8 +30,8 @@ pub struct Request {
     pub data: DataSource,
     /// Folder to write.
     pub out: PathBuf,
-    /// Device, with autodiff.
-    pub device: Device,
+    /// Device of Burn that computes; the host's own trainer without one.
+    pub device: Option<Device>,
     /// Stop, resumably, after this many steps.
     pub stop_after: Option<u64>,
     /// Whether to draw a progress bar.
@@ -109,10 +110,15 @@ pub fn run(request: &Request) -> Result<bool> {
     Ok(true)
 }
 
-/// The folder's tokenizer, trained if it is not there yet (a resumed run keeps its own).
+/// The folder's tokenizer, copied or trained if it is not there yet.
 fn tokenizer_for(recipe: &Recipe, corpus: &Corpus, out: &Path) -> Result<Vocabulary<TargetId>> {
     let path = out.join("tokenizer.json");
-    if !path.exists() {
+    if path.exists() {
+        // A resumed run keeps the tokenizer it began with.
+    } else if let Some(from) = &recipe.tokenizer.from {
+        std::fs::copy(from, &path)
+            .with_context(|| format!("{}: tokenizer.from", from.display()))?;
+    } else {
         let texts: Vec<String> = corpus.training().map(plain_text).collect();
         let json = tokenizer::train(&recipe.tokenizer, texts.iter().map(String::as_str))?;
         std::fs::write(&path, format!("{json:#}\n")).with_context(|| path.display().to_string())?;

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use burn::tensor::activation::log_softmax;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::Device;
 use indicatif::{ProgressBar, ProgressStyle};
-use lm::{AdamW, AdamWConfig, Checkpoint, Transformer, random_checkpoint};
+use lm::{AdamW, AdamWConfig, Checkpoint, random_checkpoint};
 use serde::Serialize;
 
+use super::backend::{Backend, Step};
 use super::config::Recipe;
 use super::data::TokenData;
 use super::state;
@@ -56,8 +56,8 @@ pub struct Run<'a> {
     pub recipe: &'a Recipe,
     /// Folder of the log and the resumable state.
     pub out: &'a Path,
-    /// Device of the forward and backward pass, with autodiff.
-    pub device: Device,
+    /// Device of Burn that computes; the host's own trainer without one.
+    pub device: Option<Device>,
     /// Stop, resumably, after this many steps of this call.
     pub stop_after: Option<u64>,
     /// Whether to draw a progress bar.
@@ -76,7 +76,7 @@ impl Run<'_> {
             max_grad_norm: Some(recipe.train.max_grad_norm),
             ..AdamWConfig::default()
         };
-        let (checkpoint, mut optimizer, start) = match state::load(self.out, &config)? {
+        let (checkpoint, optimizer, start) = match state::load(self.out, &config)? {
             Some(saved) => {
                 let optimizer = AdamW::resume(optimizer_config, saved.step, saved.moments);
                 (saved.checkpoint, optimizer, saved.step)
@@ -87,13 +87,14 @@ impl Run<'_> {
                 0,
             ),
         };
-        let mut model = Transformer::from_checkpoint(&checkpoint, &self.device)?;
+        let mut model = Backend::new(&checkpoint, optimizer, self.device.clone())?;
+        drop(checkpoint);
         let mut log = Log::open(self.out, start)?;
         let bar = progress_bar(recipe.steps(), start, self.progress);
         let mut held_out = Vec::new();
         for step in start..recipe.steps() {
             if self.stop_after.is_some_and(|limit| step - start >= limit) {
-                state::save(self.out, &model.to_checkpoint()?, &optimizer)?;
+                state::save(self.out, &model.checkpoint()?, model.optimizer())?;
                 return Ok(None);
             }
             let began = Instant::now();
@@ -101,15 +102,11 @@ impl Run<'_> {
             let sequences: Vec<Vec<u32>> = (0..batch)
                 .map(|i| data.sequence(step * batch + i))
                 .collect();
-            let loss = cross_entropy(&model, &sequences, &self.device).mean();
-            let grads = loss.backward();
-            let loss: f64 = f64::from(loss.into_scalar::<f32>());
+            let lr = recipe.learning_rate(step);
+            let Step { loss, grad_norm } = model.step(&sequences, lr)?;
             if !loss.is_finite() {
                 bail!("step {step}: the loss is {loss}; lower train.lr");
             }
-            let lr = recipe.learning_rate(step);
-            let (updated, grad_norm) = optimizer.step(model, &grads, lr)?;
-            model = updated;
             let done = step + 1;
             let seconds = began.elapsed().as_secs_f64();
             let tokens = done * recipe.tokens_per_step();
@@ -126,66 +123,35 @@ impl Run<'_> {
             bar.set_message(format!("loss {loss:.3}, {speed:.0} tokens/s"));
             let last = done == recipe.steps();
             if last || done % recipe.train.eval_every == 0 {
-                held_out = self.measure(&model, data, done)?;
+                held_out = self.measure(&mut model, data, done)?;
                 held_out.iter().try_for_each(|row| log.write(row))?;
             }
             if done % recipe.train.save_every == 0 && !last {
-                state::save(self.out, &model.to_checkpoint()?, &optimizer)?;
+                state::save(self.out, &model.checkpoint()?, model.optimizer())?;
             }
         }
         bar.finish_and_clear();
         Ok(Some(Trained {
-            checkpoint: model.to_checkpoint()?,
+            checkpoint: model.checkpoint()?,
             held_out,
             steps: recipe.steps(),
         }))
     }
 
-    fn measure(&self, model: &Transformer, data: &TokenData, step: u64) -> Result<Vec<HeldOutRow>> {
-        let plain = self.device.clone().inner();
-        let model = Transformer::from_checkpoint(&model.to_checkpoint()?, &plain)?;
+    fn measure(&self, model: &mut Backend, data: &TokenData, step: u64) -> Result<Vec<HeldOutRow>> {
         data.held_out
             .iter()
             .map(|(source, sequences)| {
-                let (mut sum, mut tokens) = (0.0, 0);
-                for batch in sequences.chunks(self.recipe.train.batch) {
-                    let losses = cross_entropy(&model, batch, &plain);
-                    tokens += losses.dims()[0];
-                    sum += f64::from(losses.sum().into_scalar::<f32>());
-                }
+                let (loss, tokens) = model.evaluate(sequences, self.recipe.train.batch)?;
                 Ok(HeldOutRow {
                     step,
                     held_out: source.clone(),
-                    loss: sum / tokens as f64,
+                    loss,
                     tokens,
                 })
             })
             .collect()
     }
-}
-
-/// Negative log-likelihood of every token but the first of each sequence, `[batch * positions]`.
-fn cross_entropy(model: &Transformer, sequences: &[Vec<u32>], device: &Device) -> Tensor<1> {
-    let (batch, positions) = (
-        sequences.len(),
-        sequences.first().map_or(0, |s| s.len() - 1),
-    );
-    let flat = |shift: usize| -> Vec<i64> {
-        sequences
-            .iter()
-            .flat_map(|s| s[shift..shift + positions].iter().map(|id| i64::from(*id)))
-            .collect()
-    };
-    let input = Tensor::<2, Int>::from_data(TensorData::new(flat(0), [batch, positions]), device);
-    let labels =
-        Tensor::<2, Int>::from_data(TensorData::new(flat(1), [batch * positions, 1]), device);
-    let hidden = model
-        .hidden(input)
-        .reshape([batch * positions, model.config().hidden_size]);
-    log_softmax(model.logits(hidden), 1)
-        .gather(1, labels)
-        .squeeze_dim::<1>(1)
-        .neg()
 }
 
 fn progress_bar(steps: u64, start: u64, visible: bool) -> ProgressBar {

@@ -1,0 +1,287 @@
+//! Training on the host: forward and backward of the decoder written out, matrix products from the
+//! `gemm` crate.
+//!
+//! Online distillation updates a drafter every few prompts (Algorithm 2) and the model zoo is
+//! trained on plain processors. An automatic-differentiation graph spends most of such a step
+//! outside matrix products: fresh pages for every intermediate, transposed copies, element-wise
+//! passes. Here every sequence is one task on one thread with buffers that are used again,
+//! sequences are ragged instead of padded, and only the logits an [`Objective`] asks for exist.
+//!
+//! The same weights, batch and number of [lanes](Trainer::with_lanes) give the same bits on any
+//! number of threads. The Burn [`Transformer`](crate::Transformer) remains the path for other
+//! devices and checks this one in tests.
+
+mod activations;
+mod attention;
+mod elementwise;
+mod layout;
+mod matrix;
+mod objective;
+mod pass;
+
+use rayon::prelude::*;
+
+use crate::cpu::rope::RotaryTable;
+use crate::cpu::{KernelChoice, Kernels};
+use crate::optim::{AdamW, AdamWConfig, Moments};
+use crate::{Checkpoint, LmConfig, LmError};
+
+use activations::Activations;
+use layout::Layout;
+pub use objective::{Graded, NextToken, Objective, Scored};
+use pass::{Gradients, Shared};
+
+/// Gradient accumulators used unless [`Trainer::with_lanes`] says otherwise.
+const DEFAULT_LANES: usize = 2;
+
+/// A decoder in training, with its AdamW state.
+///
+/// ```
+/// # fn main() -> Result<(), lm::LmError> {
+/// use lm::{AdamWConfig, LmConfig, NextToken, Trainer, random_checkpoint};
+///
+/// let json = r#"{"model_type": "llama", "hidden_size": 16, "intermediate_size": 32,
+///     "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 8}"#;
+/// let config = LmConfig::from_json(json, "config.json".as_ref())?;
+/// let mut trainer = Trainer::new(&random_checkpoint(&config, 1), AdamWConfig::default())?;
+/// let batch: [&[u32]; 2] = [&[1, 2, 3, 4], &[1, 2, 3]];
+/// let before = trainer.accumulate(&batch, &NextToken::new(&batch))?.terms[0];
+/// trainer.step(1e-2)?;
+/// let after = trainer.evaluate(&batch, &NextToken::new(&batch))?.terms[0];
+/// assert!(after < before);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Trainer {
+    layout: Layout,
+    weights: Vec<f32>,
+    optimizer: AdamW,
+    lanes: Vec<Lane>,
+    rope: RotaryTable,
+    kernels: Kernels,
+}
+
+/// One accumulator: the sequences dealt to it are added up in their order.
+#[derive(Default)]
+struct Lane {
+    gradients: Gradients,
+    kept: Activations,
+    /// Sequences of the current pass.
+    work: Vec<usize>,
+    graded: Vec<(usize, Graded)>,
+}
+
+impl Trainer {
+    /// Starts from `checkpoint` with a fresh optimiser.
+    ///
+    /// # Errors
+    /// Missing or misshapen tensors.
+    pub fn new(checkpoint: &Checkpoint, optimizer: AdamWConfig) -> Result<Self, LmError> {
+        Self::resume(checkpoint, AdamW::new(optimizer))
+    }
+
+    /// Goes on with a saved optimiser.
+    ///
+    /// # Errors
+    /// Missing or misshapen tensors; moments of another model.
+    pub fn resume(checkpoint: &Checkpoint, optimizer: AdamW) -> Result<Self, LmError> {
+        checkpoint.check("(checkpoint in memory)".as_ref())?;
+        let layout = Layout::new(&checkpoint.config);
+        let weights = layout.flatten(checkpoint)?;
+        let (_, moments) = optimizer.state();
+        let fits = |m: &Moments| m.first.len() == layout.len && m.second.len() == layout.len;
+        if !(moments.is_empty() || moments.len() == 1 && fits(&moments[0])) {
+            return Err(LmError::OtherModel);
+        }
+        let config = &checkpoint.config;
+        let mut trainer = Self {
+            rope: RotaryTable::new(config, config.max_position_embeddings),
+            layout,
+            weights,
+            optimizer,
+            lanes: Vec::new(),
+            kernels: Kernels::select(KernelChoice::Auto)?,
+        };
+        trainer = trainer.with_lanes(DEFAULT_LANES);
+        Ok(trainer)
+    }
+
+    /// Sets the number of gradient accumulators, each as large as the model: the most threads a
+    /// pass can use. Another number adds in another order and so gives other bits.
+    pub fn with_lanes(mut self, lanes: usize) -> Self {
+        self.lanes.resize_with(lanes.max(1), Lane::default);
+        for lane in &mut self.lanes {
+            lane.gradients.weights.resize(self.layout.len, 0.0);
+        }
+        self
+    }
+
+    /// Shape of the model.
+    pub fn config(&self) -> &LmConfig {
+        &self.layout.config
+    }
+
+    /// Steps taken and moments, for saving.
+    pub fn optimizer(&self) -> &AdamW {
+        &self.optimizer
+    }
+
+    /// The weights under their Hugging Face names.
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.layout.unflatten(&self.weights)
+    }
+
+    /// The gradient accumulated since the last step, under the names of the weights.
+    pub fn gradient(&self) -> Checkpoint {
+        self.layout.unflatten(&self.summed_gradient())
+    }
+
+    /// Forward and backward over ragged sequences; gradients add up until [`step`](Self::step).
+    ///
+    /// # Errors
+    /// Token ids outside the vocabulary, sequences longer than the model's context.
+    pub fn accumulate(
+        &mut self,
+        sequences: &[&[u32]],
+        objective: &dyn Objective,
+    ) -> Result<Graded, LmError> {
+        self.pass(sequences, objective, true)
+    }
+
+    /// Forward only: the sums the objective reports.
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate).
+    pub fn evaluate(
+        &mut self,
+        sequences: &[&[u32]],
+        objective: &dyn Objective,
+    ) -> Result<Graded, LmError> {
+        self.pass(sequences, objective, false)
+    }
+
+    fn pass(
+        &mut self,
+        sequences: &[&[u32]],
+        objective: &dyn Objective,
+        learn: bool,
+    ) -> Result<Graded, LmError> {
+        self.check(sequences, objective)?;
+        self.deal(sequences);
+        let d = self.layout.config.hidden_size;
+        let head = &self.weights[self.layout.head.clone()];
+        let gathered: Vec<Vec<f32>> = objective
+            .columns()
+            .iter()
+            .map(|ids| {
+                let rows = ids.iter().map(|id| &head[*id as usize * d..][..d]);
+                rows.flatten().copied().collect()
+            })
+            .collect();
+        let shared = Shared {
+            layout: &self.layout,
+            weights: &self.weights,
+            rope: &self.rope,
+            kernels: self.kernels,
+            gathered: &gathered,
+            objective,
+        };
+        self.lanes.par_iter_mut().for_each(|lane| {
+            lane.graded.clear();
+            let of_subsets = &mut lane.gradients.gathered;
+            of_subsets.clear();
+            if learn {
+                of_subsets.extend(gathered.iter().map(|rows| vec![0.0; rows.len()]));
+            }
+            for index in lane.work.drain(..) {
+                let ids = sequences[index];
+                let graded = if learn {
+                    shared.learn(index, ids, &mut lane.kept, &mut lane.gradients)
+                } else {
+                    shared.evaluate(index, ids, &mut lane.kept)
+                };
+                lane.graded.push((index, graded));
+            }
+            if learn {
+                let d_head = &mut lane.gradients.weights[self.layout.head.clone()];
+                for (ids, rows) in objective.columns().iter().zip(&lane.gradients.gathered) {
+                    for (id, row) in ids.iter().zip(rows.chunks_exact(d)) {
+                        elementwise::add(&mut d_head[*id as usize * d..][..d], row);
+                    }
+                }
+            }
+        });
+        let mut graded: Vec<_> = self.lanes.iter().flat_map(|lane| &lane.graded).collect();
+        graded.sort_by_key(|(index, _)| *index);
+        let mut total = Graded::default();
+        for (_, one) in graded {
+            total.add(*one);
+        }
+        Ok(total)
+    }
+
+    /// Gives every lane about the same number of tokens, the longest sequences first.
+    fn deal(&mut self, sequences: &[&[u32]]) {
+        let mut order: Vec<usize> = (0..sequences.len()).collect();
+        order.sort_by_key(|index| std::cmp::Reverse(sequences[*index].len()));
+        let mut load = vec![0; self.lanes.len()];
+        for index in order {
+            let length = sequences[index].len();
+            let lightest = load.iter().enumerate().min_by_key(|(_, tokens)| **tokens);
+            let Some((lane, _)) = lightest.filter(|_| length > 0) else {
+                continue;
+            };
+            load[lane] += length;
+            self.lanes[lane].work.push(index);
+        }
+    }
+
+    fn check(&self, sequences: &[&[u32]], objective: &dyn Objective) -> Result<(), LmError> {
+        let config = &self.layout.config;
+        let vocab_size = config.vocab_size;
+        let ids = sequences.iter().copied().flatten();
+        let mut ids = ids.chain(objective.columns().iter().flatten());
+        if let Some(id) = ids.find(|id| **id as usize >= vocab_size) {
+            return Err(LmError::TokenOutOfRange {
+                id: *id,
+                vocab_size,
+            });
+        }
+        let longest = sequences.iter().map(|s| s.len()).max().unwrap_or(0);
+        if longest > config.max_position_embeddings {
+            return Err(LmError::ContextFull {
+                needed: longest,
+                max_len: config.max_position_embeddings,
+            });
+        }
+        Ok(())
+    }
+
+    fn summed_gradient(&self) -> Vec<f32> {
+        let mut lanes = self.lanes.iter().map(|lane| &lane.gradients.weights);
+        let mut sum = lanes.next().cloned().unwrap_or_default();
+        for lane in lanes {
+            elementwise::add(&mut sum, lane);
+        }
+        sum
+    }
+
+    /// One AdamW step with learning rate `lr` on the accumulated gradient, which is then cleared.
+    /// Returns the global norm of the gradient before clipping.
+    ///
+    /// # Errors
+    /// A gradient that is not finite; the weights stay as they were.
+    pub fn step(&mut self, lr: f64) -> Result<f64, LmError> {
+        let Some((first, others)) = self.lanes.split_first_mut() else {
+            return Err(LmError::Device("a trainer without lanes".into()));
+        };
+        let sum = &mut first.gradients.weights;
+        for lane in others.iter_mut() {
+            elementwise::add(sum, &lane.gradients.weights);
+            lane.gradients.weights.fill(0.0);
+        }
+        let norm = self.optimizer.step_flat(&mut self.weights, sum, lr);
+        sum.fill(0.0);
+        norm
+    }
+}
