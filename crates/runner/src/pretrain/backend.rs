@@ -10,12 +10,15 @@ pub enum Backend {
     /// This processor.
     Host(Box<Trainer>),
     /// A device of Burn.
-    Burn {
-        /// The module; absent only while a step runs.
-        model: Option<Transformer>,
-        optimizer: AdamW,
-        device: Device,
-    },
+    Burn(Box<OnDevice>),
+}
+
+/// A Burn module in training.
+pub struct OnDevice {
+    /// Absent only while a step runs, and after one failed.
+    model: Option<Transformer>,
+    optimizer: AdamW,
+    device: Device,
 }
 
 /// Numbers of one step.
@@ -34,11 +37,11 @@ impl Backend {
             Some(device) => {
                 let device = device.autodiff();
                 let model = Transformer::from_checkpoint(checkpoint, &device)?;
-                Self::Burn {
+                Self::Burn(Box::new(OnDevice {
                     model: Some(model),
                     optimizer,
                     device,
-                }
+                }))
             }
         })
     }
@@ -53,11 +56,12 @@ impl Backend {
                 let loss = graded.terms[0];
                 Ok(Step { loss, grad_norm })
             }
-            Self::Burn {
-                model,
-                optimizer,
-                device,
-            } => {
+            Self::Burn(on) => {
+                let OnDevice {
+                    model,
+                    optimizer,
+                    device,
+                } = on.as_mut();
                 let Some(current) = model.take() else {
                     anyhow::bail!("the weights were lost in a failed step");
                 };
@@ -84,8 +88,8 @@ impl Backend {
                     tokens += count;
                 }
             }
-            Self::Burn { device, .. } => {
-                let plain = device.clone().inner();
+            Self::Burn(on) => {
+                let plain = on.device.clone().inner();
                 let model = Transformer::from_checkpoint(&self.checkpoint()?, &plain)?;
                 for batch in sequences.chunks(batch) {
                     let losses = cross_entropy(&model, batch, &plain);
@@ -101,7 +105,7 @@ impl Backend {
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         match self {
             Self::Host(trainer) => Ok(trainer.checkpoint()),
-            Self::Burn { model, .. } => match model {
+            Self::Burn(on) => match &on.model {
                 Some(model) => Ok(model.to_checkpoint()?),
                 None => anyhow::bail!("the weights were lost in a failed step"),
             },
@@ -112,7 +116,7 @@ impl Backend {
     pub fn optimizer(&self) -> &AdamW {
         match self {
             Self::Host(trainer) => trainer.optimizer(),
-            Self::Burn { optimizer, .. } => optimizer,
+            Self::Burn(on) => &on.optimizer,
         }
     }
 }
