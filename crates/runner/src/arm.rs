@@ -65,6 +65,13 @@ pub struct Arm {
     pub learn: Option<Loss>,
 }
 
+impl Arm {
+    /// Whether answering a streamed prompt leaves a trace in the arm.
+    pub fn changes(&self) -> bool {
+        self.cache || self.learn.is_some()
+    }
+}
+
 /// Presets: the name in configurations, then the arm.
 fn presets() -> [(&'static str, Arm); 5] {
     let arm = |name: &str, verify, cache, learn| Arm {

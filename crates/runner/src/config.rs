@@ -24,6 +24,9 @@ pub struct RunConfig {
     /// Whether every segment starts from fresh arms or the arms live on (drift).
     #[serde(default)]
     pub streams: StreamMode,
+    /// Which arms answer the streamed prompts; all of them answer the held-out ones.
+    #[serde(default)]
+    pub on_stream: OnStream,
     /// Methods to compare, by preset name or as tables.
     pub arms: Vec<ArmSpec>,
     /// Model folders.
@@ -54,6 +57,18 @@ pub enum StreamMode {
     Independent,
     /// One drafter lives through all segments (Figures 5 and 6).
     Continual,
+}
+
+/// Who answers streamed prompts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnStream {
+    /// Every arm, plain decoding included: speedups are measured on the stream too.
+    #[default]
+    All,
+    /// Only arms that change while they stream, because they learn or cache: what the others would
+    /// do there, they do on the held-out prompts.
+    Learning,
 }
 
 /// Model folders, relative to the working directory.

@@ -34,6 +34,9 @@ pub struct PretrainArgs {
     /// Stop after this many steps; the next call goes on exactly there.
     #[arg(long, value_name = "STEPS")]
     stop_after: Option<u64>,
+    /// Only write the samples of the finished model in --out again.
+    #[arg(long)]
+    samples: bool,
     /// Device.
     #[arg(long, value_enum, default_value_t = DeviceName::Cpu)]
     device: DeviceName,
@@ -52,6 +55,9 @@ impl PretrainArgs {
         let out = self
             .out
             .unwrap_or_else(|| PathBuf::from("runs/pretrain").join(name));
+        if self.samples {
+            return pretrain::write_samples(&out);
+        }
         let device = match self.device {
             DeviceName::Cpu => None,
             #[cfg(feature = "wgpu")]

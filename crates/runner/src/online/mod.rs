@@ -25,7 +25,7 @@ pub use lesson::{Lesson, Recorder, TeacherRow};
 pub use method::{Method, Task};
 
 use crate::arm::Arm;
-use crate::config::{RunConfig, SegmentConfig, StreamMode};
+use crate::config::{OnStream, RunConfig, SegmentConfig, StreamMode};
 use crate::models::{Engine, ModelFolder, align};
 use crate::results::{InputFile, Manifest, Phase, RunStatus, RunWriter};
 use crate::streams::{DataSource, Prompt, Split, StreamSpec};
@@ -291,8 +291,12 @@ fn one_prompt(
     let mut plain: Option<PlainGeneration> = None;
     let mut answers = Vec::new();
     let turns = methods.len();
+    let all = recording.phase == Phase::Test || config.on_stream == OnStream::All;
     for turn in 0..turns {
         let i = (turn + place.position) % turns;
+        if !(all || recording.arms[i].changes()) {
+            continue;
+        }
         match &mut methods[i] {
             None => {
                 plain = Some(decode_plain(

@@ -5,6 +5,7 @@ mod backend;
 mod card;
 mod config;
 mod data;
+mod samples;
 mod state;
 mod tokenizer;
 mod train;
@@ -37,6 +38,8 @@ pub struct Request {
     /// Whether to draw a progress bar.
     pub progress: bool,
 }
+
+pub use samples::write as write_samples;
 
 /// Trains, or goes on training, what the recipe describes. Returns whether training is complete.
 ///
@@ -106,6 +109,7 @@ pub fn run(request: &Request) -> Result<bool> {
         return Ok(false);
     };
     write_folder(&request.recipe, &recipe, &trained, &tokens, out)?;
+    samples::write(out)?;
     state::remove(out)?;
     Ok(true)
 }

@@ -20,6 +20,10 @@ pub fn table_markdown(data: &RunData, rows: &[TableRow], notes: &[String]) -> St
     text.push_str(&overview(rows));
     text.push_str("\n## With intervals\n\n");
     text.push_str(&details(rows));
+    if let Some(caches) = caches(data) {
+        text.push_str("\n## N-gram cache after the stream\n\n");
+        text.push_str(&caches);
+    }
     text.push_str("\n## How to read it\n\n");
     for line in footer(data, rows) {
         text.push_str(&format!("- {line}\n"));
@@ -100,6 +104,39 @@ fn details(rows: &[TableRow]) -> String {
         })
         .collect();
     aligned(&header, &cells, 3)
+}
+
+/// Size of every arm's cache when a segment's stream ends (Table 4), seeds averaged; `None` where no arm caches.
+fn caches(data: &RunData) -> Option<String> {
+    let header = [
+        "stream",
+        "method",
+        "prompts",
+        "n-grams",
+        "MB",
+        "bytes/n-gram",
+    ];
+    let mut cells = Vec::new();
+    for segment in &data.segments {
+        for arm in &data.arms {
+            let streams = data.streams(&arm.name, segment.index, Phase::Train);
+            let last: Vec<_> = streams.iter().filter_map(|rows| rows.last()).collect();
+            let count = last.len().max(1) as f64;
+            let ngrams = last.iter().map(|r| f64::from(r.cache_ngrams)).sum::<f64>() / count;
+            let bytes = last.iter().map(|r| r.cache_bytes as f64).sum::<f64>() / count;
+            if ngrams > 0.0 {
+                cells.push(vec![
+                    segment.title.clone(),
+                    arm.name.clone(),
+                    segment.prompts.to_string(),
+                    format!("{ngrams:.0}"),
+                    format!("{:.3}", bytes / 1e6),
+                    format!("{:.1}", bytes / ngrams),
+                ]);
+            }
+        }
+    }
+    (!cells.is_empty()).then(|| aligned(&header, &cells, 2))
 }
 
 fn method_label(row: &TableRow) -> String {
