@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use runner::streams::{
-    Corpus, CorpusSource, DATA_ENV, DataSource, DriftSchedule, IdSelector, PaperSplit, Piece,
-    Prompt, PromptTemplate, Rendered, Split, StreamError, StreamSpec, TEMPLATE_FILE, TargetRef,
-    is_held_out, load_prompts, load_texts, parse_prompts,
+    Corpus, CorpusSource, DATA_ENV, DataSource, IdSelector, PaperSplit, Piece, Prompt,
+    PromptTemplate, Rendered, Split, StreamError, StreamSpec, TEMPLATE_FILE, is_held_out,
+    load_prompts, load_texts, parse_prompts,
 };
 
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -196,71 +196,25 @@ fn stream_specs_refuse_unknown_keys() {
     assert!(toml::from_str::<StreamSpec>("task = 'x'\nshufle = true").is_err());
 }
 
-fn schedule(segments: &str) -> Result<DriftSchedule> {
-    Ok(toml::from_str(&format!("segments = [{segments}]"))?)
-}
-
 #[test]
 fn a_returning_task_continues_its_stream() -> Result {
-    let schedule = schedule(
-        "{ task = 'mini-math', prompts = 3, target = 'big' },
-         { task = 'mini-news', prompts = 2, target = 1 },
-         { task = 'mini-math', prompts = 2 }",
-    )?;
     let source = DataSource::embedded();
-    let stream = schedule.load(&source, Split::Train, None)?;
-    let places: Vec<_> = stream
-        .iter()
-        .map(|s| (s.position, s.segment, s.offset))
-        .collect();
-    let expected = [
-        (0, 0, 0),
-        (1, 0, 1),
-        (2, 0, 2),
-        (3, 1, 0),
-        (4, 1, 1),
-        (5, 2, 0),
-        (6, 2, 1),
-    ];
-    assert_eq!(places, expected);
-    assert_eq!(schedule.switches(), [0, 3, 5]);
-    let math = source.load("mini-math", Split::Train)?;
-    assert_eq!((&stream[2].prompt, &stream[5].prompt), (&math[2], &math[3]));
-    assert_eq!(stream[0].target, Some(TargetRef::Name("big".into())));
-    assert_eq!(
-        (&stream[3].target, &stream[6].target),
-        (&Some(TargetRef::Index(1)), &None)
-    );
-    Ok(())
-}
-
-#[test]
-fn impossible_schedules_are_refused() -> Result {
-    let source = DataSource::embedded();
-    let load =
-        |text: &str| -> Result<_> { Ok(schedule(text)?.load(&source, Split::Test, Some(1))) };
-    let error = load("{ task = 'mini-math', prompts = 50 }, { task = 'mini-math', prompts = 11 }")?;
-    assert!(matches!(
-        error,
-        Err(StreamError::ScheduleExhausted {
-            segment: 1,
-            wanted: 61,
-            available: 60,
-            ..
-        })
-    ));
-    assert!(matches!(
-        load("")?,
-        Err(StreamError::EmptySegment { segment: 0 })
-    ));
-    let error = load("{ task = 'mini-math', prompts = 1 }, { task = 'mini-code', prompts = 0 }")?;
-    assert!(matches!(
-        error,
-        Err(StreamError::EmptySegment { segment: 1 })
-    ));
-    let huge = format!("{{ task = 'mini-math', prompts = {} }}", i64::MAX);
-    let error = load(&[huge.as_str(), &huge, &huge].join(", "))?;
-    assert!(matches!(error, Err(StreamError::ScheduleExhausted { .. })));
+    let whole = StreamSpec::new("mini-math", Split::Test).shuffled();
+    let all = whole.load(&source, 3)?;
+    let part = |skip, limit| StreamSpec {
+        skip,
+        limit,
+        ..whole.clone()
+    };
+    assert_eq!(part(20, Some(5)).load(&source, 3)?, all[20..25]);
+    assert_eq!(part(50, None).load(&source, 3)?, all[50..]);
+    for (skip, limit) in [(50, Some(11)), (60, None), (usize::MAX, Some(1))] {
+        let error = part(skip, limit).load(&source, 3);
+        assert!(matches!(
+            error,
+            Err(StreamError::StreamExhausted { available: 60, .. })
+        ));
+    }
     Ok(())
 }
 

@@ -19,8 +19,6 @@ use crate::results::Phase;
 
 /// What the prompt is asked under.
 pub struct Task<'a> {
-    /// Name of the target, which keys the n-gram cache.
-    pub target: &'a str,
     /// Vocabularies.
     pub pair: &'a Pair,
     /// Session settings, but for the mode.
@@ -39,7 +37,9 @@ pub struct Method {
     pub arm: Arm,
     mode: VerifyMode,
     drafter: Engine,
-    caches: BTreeMap<String, NgramCache>,
+    /// By fingerprint of the target's vocabulary: targets of one family share what was learnt,
+    /// another family starts anew.
+    caches: BTreeMap<u64, NgramCache>,
     learner: Option<Learner>,
     config: RunConfig,
 }
@@ -74,9 +74,9 @@ impl Method {
         }))
     }
 
-    /// The n-gram cache used with a target, if it has one.
-    pub fn cache(&self, target: &str) -> Option<&NgramCache> {
-        self.caches.get(target)
+    /// The n-gram cache used with targets of this vocabulary, if there is one.
+    pub fn cache(&self, pair: &Pair) -> Option<&NgramCache> {
+        self.caches.get(&pair.target.fingerprint())
     }
 
     /// Answers a prompt and, on the stream, remembers the lesson.
@@ -98,7 +98,7 @@ impl Method {
             let fresh = || NgramCache::new(self.config.cache.into());
             Some(
                 self.caches
-                    .entry(task.target.to_owned())
+                    .entry(task.pair.target.fingerprint())
                     .or_insert_with(fresh),
             )
         } else {

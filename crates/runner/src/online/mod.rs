@@ -111,7 +111,8 @@ impl<'a> Runner<'a> {
     }
 
     /// The prompts of one phase of a segment; empty where the configuration wants none.
-    fn stream(&self, segment: &SegmentConfig, phase: Phase, seed: u64) -> Result<Vec<Prompt>> {
+    fn stream(&self, index: usize, phase: Phase, seed: u64) -> Result<Vec<Prompt>> {
+        let segment = &self.config.segments[index];
         let (split, limit) = match phase {
             Phase::Train => (Split::Train, segment.train),
             Phase::Test => (Split::Test, segment.test),
@@ -121,10 +122,19 @@ impl<'a> Runner<'a> {
         }
         let task = segment.task.clone();
         let shuffle = phase == Phase::Train;
+        let skip = if shuffle && self.config.streams == StreamMode::Continual {
+            let earlier = self.config.segments[..index].iter();
+            let same = earlier.filter(|before| before.task == task);
+            same.map(|before| before.train.unwrap_or(usize::MAX))
+                .fold(0, usize::saturating_add)
+        } else {
+            0
+        };
         let spec = StreamSpec {
             task,
             split,
             limit,
+            skip,
             shuffle,
         };
         Ok(spec.load(self.data, seed)?)
@@ -135,9 +145,9 @@ impl<'a> Runner<'a> {
     fn inputs(&self) -> Result<Vec<InputFile>> {
         let seed = self.config.seeds.first().copied().unwrap_or_default();
         let mut inputs = Vec::new();
-        for segment in &self.config.segments {
+        for (index, segment) in self.config.segments.iter().enumerate() {
             for phase in PHASES {
-                let prompts = self.stream(segment, phase, seed)?;
+                let prompts = self.stream(index, phase, seed)?;
                 let rows = Some(prompts.len() as u64);
                 let name = format!("{} {} (seed {seed})", segment.task, phase.as_str());
                 let content = serde_json::to_vec(&prompts)?;
@@ -189,7 +199,7 @@ impl<'a> Runner<'a> {
     ) -> Result<()> {
         let name = self.config.target_of(segment)?.to_owned();
         for phase in PHASES {
-            let prompts = self.stream(segment, phase, seed)?;
+            let prompts = self.stream(index, phase, seed)?;
             if prompts.is_empty() {
                 continue;
             }
@@ -309,7 +319,6 @@ fn one_prompt(
             }
             Some(method) => {
                 let task = Task {
-                    target: recording.target,
                     pair: &target.pair,
                     session: &session,
                     prompt: PromptIds {
@@ -335,7 +344,7 @@ fn one_prompt(
     }
     for (i, answer, update, learn_seconds) in &answers {
         let Some(method) = &methods[*i] else { continue };
-        let cache = method.cache(recording.target);
+        let cache = method.cache(&target.pair);
         recording.answer(
             &method.arm.name,
             ready,

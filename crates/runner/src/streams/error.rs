@@ -164,24 +164,14 @@ pub enum StreamError {
         /// What was given.
         task: String,
     },
-    /// A schedule has no segment, or a segment no prompt.
-    #[error("the drift schedule has no prompt in segment {segment}")]
-    EmptySegment {
-        /// Segment index, from 0.
-        segment: usize,
-    },
-    /// A schedule asks for more prompts of a task than its stream holds.
-    #[error(
-        "segment {segment} of the drift schedule needs {wanted} prompts of `{task}` in all, its stream has {available}"
-    )]
-    ScheduleExhausted {
-        /// Segment index, from 0.
-        segment: usize,
-        /// The task.
-        task: String,
-        /// Prompts of the task up to and including this segment.
+    /// A stream is asked for more prompts than it holds.
+    #[error("stream `{stream}` has {available} prompts, {wanted} were asked for with those before")]
+    StreamExhausted {
+        /// Task and split.
+        stream: String,
+        /// Prompts asked for, those skipped included.
         wanted: usize,
-        /// Prompts its stream holds.
+        /// Prompts it holds.
         available: usize,
     },
     /// A model's template file is not what it should be.
@@ -260,9 +250,8 @@ impl StreamError {
                  with train.jsonl and test.jsonl"
             }
             Self::BadTaskName { .. } => "a task is the name of a folder in the data directory",
-            Self::EmptySegment { .. } => "every segment needs prompts = 1 or more",
-            Self::ScheduleExhausted { .. } => {
-                "lower the segment's prompts: a stream is never repeated"
+            Self::StreamExhausted { .. } => {
+                "lower `train`: a task that comes back continues its stream, no prompt is repeated"
             }
             Self::MalformedTemplate { .. } => {
                 "known keys: prompt_template, end_of_turn, max_prompt_tokens"

@@ -7,7 +7,6 @@
 //! * [`PaperSplit`] and [`IdSelector`] select the ids of a published train/test split;
 //! * [`DataSource`] and [`StreamSpec`] find a task in a data directory or among the embedded [`mini`] streams, and
 //!   order it by a seed that gives the same order on every machine;
-//! * [`DriftSchedule`] strings segments of tasks and targets together (Figures 5 and 6);
 //! * [`PromptTemplate`] wraps a prompt in the words the model was trained on and shortens a long one, as text, so
 //!   that drafter and target read the same bytes whatever their tokenizers;
 //! * [`Corpus`] serves the same records as training documents, never one of a test split.
@@ -27,7 +26,6 @@ mod error;
 pub mod mini;
 mod record;
 mod rng;
-mod schedule;
 mod select;
 mod source;
 mod template;
@@ -36,7 +34,6 @@ pub use corpus::{Corpus, CorpusSource, Document, Piece, is_held_out};
 pub use error::StreamError;
 pub use record::{Prompt, load_prompts, load_texts, parse_prompts};
 pub use rng::StreamRng;
-pub use schedule::{DriftSchedule, ScheduledPrompt, Segment, TargetRef};
 pub use select::{IdSelector, PaperSplit};
 pub use source::{DATA_ENV, DataSource, Split, StreamSpec};
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};

@@ -203,6 +203,10 @@ pub struct StreamSpec {
     /// At most this many prompts, counted after shuffling: a limited shuffled stream is a random sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+    /// Prompts passed over first, after shuffling: a task that comes back in a drifting stream continues where it
+    /// stopped, since a repeated prompt would be answered from memory.
+    #[serde(default)]
+    pub skip: usize,
     /// Order by the run's seed instead of the file's order.
     #[serde(default)]
     pub shuffle: bool,
@@ -215,6 +219,7 @@ impl StreamSpec {
             task: task.into(),
             split,
             limit: None,
+            skip: 0,
             shuffle: false,
         }
     }
@@ -239,11 +244,24 @@ impl StreamSpec {
     /// Loads the prompts; `seed` matters only where `shuffle` is set.
     ///
     /// # Errors
-    /// As [`DataSource::load`]; a stream that a limit of 0 leaves empty.
+    /// As [`DataSource::load`]; a stream that a limit of 0 leaves empty; one that ends before the prompts asked for
+    /// after those skipped.
     pub fn load(&self, source: &DataSource, seed: u64) -> Result<Vec<Prompt>, StreamError> {
         let mut prompts = source.load(&self.task, self.split)?;
         if self.shuffle {
             StreamRng::new(seed, &self.stream_name()).shuffle(&mut prompts);
+        }
+        let available = prompts.len();
+        if self.skip > 0 {
+            let wanted = self.skip.saturating_add(self.limit.unwrap_or(1));
+            if wanted > available {
+                return Err(StreamError::StreamExhausted {
+                    stream: self.stream_name(),
+                    wanted,
+                    available,
+                });
+            }
+            prompts.drain(..self.skip);
         }
         prompts.truncate(self.limit.unwrap_or(usize::MAX));
         if prompts.is_empty() {
