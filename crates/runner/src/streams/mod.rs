@@ -8,7 +8,7 @@
 //! * [`DataSource`] and [`StreamSpec`] find a task in a data directory or among the embedded [`mini`] streams, and
 //!   order it by a seed that gives the same order on every machine;
 //! * [`DriftSchedule`] strings segments of tasks and targets together (Figures 5 and 6);
-//! * [`PromptTemplate`] wraps a prompt in the words the model was trained on and shortens a long one, as text, so
+//! * [`ChatTemplate`] wraps a prompt in the words the model was trained on and shortens a long one, as text, so
 //!   that drafter and target read the same bytes whatever their tokenizers;
 //! * [`Corpus`] serves the same records as training documents, never one of a test split.
 //!
@@ -22,6 +22,8 @@
 //! # Ok::<(), runner::streams::StreamError>(())
 //! ```
 
+mod chat;
+mod clock;
 mod corpus;
 mod error;
 pub mod mini;
@@ -32,6 +34,7 @@ mod select;
 mod source;
 mod template;
 
+pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate};
 pub use corpus::{Corpus, CorpusSource, Document, Piece, is_held_out};
 pub use error::StreamError;
 pub use record::{Prompt, load_prompts, load_texts, parse_prompts};
