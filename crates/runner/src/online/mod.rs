@@ -14,6 +14,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
+use lm::Checkpoint;
 use spec_decode::{
     NoSink, Pair, PlainConfig, PlainGeneration, Prompt as PromptIds, Sampling, SessionConfig,
     StreamName, VerifyMode, decode_plain,
@@ -27,17 +28,29 @@ pub use method::{Method, Task};
 use crate::arm::Arm;
 use crate::config::{OnStream, RunConfig, SegmentConfig, StreamMode};
 use crate::models::{Engine, ModelFolder, align};
-use crate::results::{InputFile, Manifest, Phase, RunStatus, RunWriter};
+use crate::results::{InputFile, Manifest, Padding, Phase, RunStatus, RunWriter};
+use crate::step::{Stepper, measure};
 use crate::streams::{DataSource, Prompt, Split, StreamSpec};
 use record::Recording;
 
 /// The phases of a segment, in order.
 const PHASES: [Phase; 2] = [Phase::Train, Phase::Test];
 
+/// Context at which the step times of padded targets are measured, in tokens.
+const STEP_CONTEXT: usize = 128;
+
 /// A target with everything that belongs to it.
 struct Target {
     folder: ModelFolder<TargetId>,
     pair: Pair,
+    engine: Engine,
+    /// The padded model, on which held-out prompts are timed. Its tokens are the same, so the
+    /// stream is learnt from on the cheaper one.
+    padded: Option<Padded>,
+}
+
+struct Padded {
+    checkpoint: Checkpoint,
     engine: Engine,
 }
 
@@ -88,16 +101,26 @@ impl<'a> Runner<'a> {
     fn load(config: &'a RunConfig, data: &'a DataSource) -> Result<Self> {
         let drafter = ModelFolder::load(&config.models.drafter)?;
         let mut targets = BTreeMap::new();
-        for (name, path) in &config.models.targets {
-            let folder = ModelFolder::load(path)?;
+        for (name, target) in &config.models.targets {
+            let folder = ModelFolder::load(&target.path)?;
             let pair = align(&drafter, &folder);
             let engine = folder.engine(&config.decode)?;
+            let padded = if target.pad_layers > 0 {
+                let padded = folder.padded(target.pad_layers);
+                Some(Padded {
+                    engine: padded.engine(&config.decode)?,
+                    checkpoint: padded.checkpoint,
+                })
+            } else {
+                None
+            };
             targets.insert(
                 name.clone(),
                 Target {
                     folder,
                     pair,
                     engine,
+                    padded,
                 },
             );
         }
@@ -162,7 +185,24 @@ impl<'a> Runner<'a> {
             .targets
             .iter()
             .map(|(name, target)| (name.as_str(), target.folder.path.as_path()));
-        record::manifest(self.config, &self.arms, &self.drafter.path, targets, argv)
+        let mut manifest =
+            record::manifest(self.config, &self.arms, &self.drafter.path, targets, argv)?;
+        for (name, target) in &self.targets {
+            if let Some(padded) = &target.padded {
+                let layers = self.config.models.targets[name].pad_layers;
+                let padding = self.padding(&padded.checkpoint, layers)?;
+                manifest.padding.insert(name.clone(), padding);
+            }
+        }
+        Ok(manifest)
+    }
+
+    /// What the padding of a target makes of the step times.
+    fn padding(&self, padded: &Checkpoint, layers: usize) -> Result<Padding> {
+        let stepper = |checkpoint| Stepper::new(checkpoint, &self.config.decode, STEP_CONTEXT);
+        let mut drafter = stepper(&self.drafter.checkpoint)?;
+        let steps = measure(&mut drafter, &mut stepper(padded)?)?;
+        Ok(Padding { layers, steps })
     }
 
     fn run(&mut self, writer: &mut RunWriter, progress: bool) -> Result<()> {
@@ -263,7 +303,7 @@ fn ready(
     let fitted = target.template.fit(&prompt.prompt, |rendered| {
         target.encode(rendered).map(|ids| ids.len())
     })?;
-    let draft = drafter.encode(&drafter.template.render(&fitted.rendered.body))?;
+    let draft = drafter.encode(&drafter.template.render(&fitted.rendered.body)?)?;
     let target = target.encode(&fitted.rendered)?;
     Ok(Ready {
         record: prompt,
@@ -300,6 +340,10 @@ fn one_prompt(
     };
     let mut plain: Option<PlainGeneration> = None;
     let mut answers = Vec::new();
+    let engine = match &mut target.padded {
+        Some(padded) if recording.phase == Phase::Test => &mut padded.engine,
+        _ => &mut target.engine,
+    };
     let turns = methods.len();
     let all = recording.phase == Phase::Test || config.on_stream == OnStream::All;
     for turn in 0..turns {
@@ -310,7 +354,7 @@ fn one_prompt(
         match &mut methods[i] {
             None => {
                 plain = Some(decode_plain(
-                    &mut target.engine,
+                    engine,
                     &ready.target,
                     &plain_config,
                     name,
@@ -328,7 +372,7 @@ fn one_prompt(
                     name,
                     phase: recording.phase,
                 };
-                let (answer, lesson) = method.answer(&mut target.engine, &task)?;
+                let (answer, lesson) = method.answer(engine, &task)?;
                 let began = std::time::Instant::now();
                 let update = match lesson {
                     Some(lesson) => method.learn(lesson, &target.pair)?,

@@ -29,7 +29,7 @@ mod writer;
 pub use error::ResultsError;
 pub use machine::{BuildInfo, MachineInfo};
 pub use manifest::{
-    ArmInfo, InputFile, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, RowCounts, RunStatus,
+    ArmInfo, InputFile, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, Padding, RowCounts, RunStatus,
     StepLatency, StreamKind,
 };
 pub use reader::{RunReader, Table};
