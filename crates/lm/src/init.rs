@@ -10,7 +10,7 @@ use crate::names::expected_tensors;
 use crate::{Checkpoint, LmConfig};
 
 /// Standard deviation of freshly drawn projection weights.
-const INIT_STD: f32 = 0.02;
+pub(crate) const INIT_STD: f32 = 0.02;
 
 /// A randomly initialised model: normal weights with deviation 0.02 (residual output projections
 /// scaled down by `sqrt(2 * layers)`), unit norms, zero biases. The same seed gives the same
@@ -45,7 +45,7 @@ pub fn random_checkpoint(config: &LmConfig, seed: u64) -> Checkpoint {
 }
 
 /// Box-Muller on the portable generator; `rand`'s own float path is not pinned across versions.
-fn normal(rng: &mut ChaCha8Rng, std: f32, count: usize) -> Vec<f32> {
+pub(crate) fn normal(rng: &mut ChaCha8Rng, std: f32, count: usize) -> Vec<f32> {
     use rand::Rng;
     let mut uniform = || (f64::from(rng.next_u32()) + 0.5) / 4_294_967_296.0;
     (0..count)

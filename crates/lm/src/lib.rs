@@ -3,7 +3,7 @@
 //!
 //! - [`LmConfig`] is `config.json` without optional fields.
 //! - [`Checkpoint`] is a model on the host under Hugging Face tensor names; everything else
-//!   converts from and to it.
+//!   converts from and to it. [`Checkpoint::pad_layers`] makes it dearer without changing it.
 //! - [`Transformer`] is the Burn module: grouped-query attention, rotary embeddings (Llama-3
 //!   scaling included), biases and tied embeddings where the architecture has them.
 //! - [`Trainer`] trains on the host, without a graph; [`Transformer`] on any Burn device.
@@ -24,6 +24,7 @@ mod model;
 mod names;
 mod optim;
 mod oracle;
+mod pad;
 mod rope;
 mod train;
 

@@ -11,28 +11,40 @@ pub fn in_layer(layer: usize, part: &str) -> String {
     format!("model.layers.{layer}.{part}")
 }
 
-/// Every tensor of the architecture with its shape as stored, `[out, in]` for projections.
-pub fn expected_tensors(config: &LmConfig) -> Vec<(String, Vec<usize>)> {
+/// Tensors of one block with their shapes as stored, `[out, in]` for projections.
+pub(crate) fn block_tensors(config: &LmConfig) -> Vec<(&'static str, Vec<usize>)> {
     let (d, f) = (config.hidden_size, config.intermediate_size);
     let (q, kv) = (config.q_width(), config.kv_width());
+    let mut tensors = vec![
+        ("input_layernorm.weight", vec![d]),
+        ("self_attn.q_proj.weight", vec![q, d]),
+        ("self_attn.k_proj.weight", vec![kv, d]),
+        ("self_attn.v_proj.weight", vec![kv, d]),
+        ("self_attn.o_proj.weight", vec![d, q]),
+    ];
+    if config.qkv_bias {
+        tensors.extend([
+            ("self_attn.q_proj.bias", vec![q]),
+            ("self_attn.k_proj.bias", vec![kv]),
+            ("self_attn.v_proj.bias", vec![kv]),
+        ]);
+    }
+    tensors.extend([
+        ("post_attention_layernorm.weight", vec![d]),
+        ("mlp.gate_proj.weight", vec![f, d]),
+        ("mlp.up_proj.weight", vec![f, d]),
+        ("mlp.down_proj.weight", vec![d, f]),
+    ]);
+    tensors
+}
+
+/// Every tensor of the architecture with its shape as stored, `[out, in]` for projections.
+pub fn expected_tensors(config: &LmConfig) -> Vec<(String, Vec<usize>)> {
+    let d = config.hidden_size;
     let mut tensors = vec![(EMBEDDING.to_owned(), vec![config.vocab_size, d])];
     for layer in 0..config.num_layers {
-        let mut add =
-            |part: &str, shape: &[usize]| tensors.push((in_layer(layer, part), shape.to_vec()));
-        add("input_layernorm.weight", &[d]);
-        add("self_attn.q_proj.weight", &[q, d]);
-        add("self_attn.k_proj.weight", &[kv, d]);
-        add("self_attn.v_proj.weight", &[kv, d]);
-        add("self_attn.o_proj.weight", &[d, q]);
-        if config.qkv_bias {
-            add("self_attn.q_proj.bias", &[q]);
-            add("self_attn.k_proj.bias", &[kv]);
-            add("self_attn.v_proj.bias", &[kv]);
-        }
-        add("post_attention_layernorm.weight", &[d]);
-        add("mlp.gate_proj.weight", &[f, d]);
-        add("mlp.up_proj.weight", &[f, d]);
-        add("mlp.down_proj.weight", &[d, f]);
+        let block = block_tensors(config).into_iter();
+        tensors.extend(block.map(|(part, shape)| (in_layer(layer, part), shape)));
     }
     tensors.push((FINAL_NORM.to_owned(), vec![d]));
     if !config.tie_word_embeddings {

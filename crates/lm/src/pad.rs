@@ -1,0 +1,46 @@
+//! Cost padding: residual blocks that cost what a block costs and change nothing.
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::checkpoint::HostTensor;
+use crate::init::{INIT_STD, normal};
+use crate::names::block_tensors;
+use crate::{Checkpoint, in_layer};
+
+/// Generator of the padding weights; the block's index is its stream.
+const PAD_SEED: u64 = 0x9ad;
+
+impl Checkpoint {
+    /// The same function with `extra` more blocks behind the last one: normal weights of deviation
+    /// 0.02, unit norms, zero biases, and zeros in the two projections that write to the residual
+    /// stream (`o_proj`, `down_proj`).
+    ///
+    /// A padded model stands in for a larger one where step times matter (the paper's drafter step
+    /// takes 0.07 of a target step, Table 8): every block has memory of its own, is multiplied like
+    /// any other and has its own part of the KV cache. Logits equal the unpadded model's bit for
+    /// bit: what a padding block adds to the residual stream is a sum of products with zero.
+    ///
+    /// Padding is nested: the first blocks of a longer padding are those of a shorter one.
+    #[must_use]
+    pub fn pad_layers(mut self, extra: usize) -> Self {
+        let first = self.config.num_layers;
+        self.config.num_layers += extra;
+        for layer in first..self.config.num_layers {
+            let mut rng = ChaCha8Rng::seed_from_u64(PAD_SEED);
+            rng.set_stream(layer as u64);
+            for (part, shape) in block_tensors(&self.config) {
+                let count = shape.iter().product();
+                let data = match part {
+                    "self_attn.o_proj.weight" | "mlp.down_proj.weight" => vec![0.0; count],
+                    part if part.ends_with("norm.weight") => vec![1.0; count],
+                    part if part.ends_with("bias") => vec![0.0; count],
+                    _ => normal(&mut rng, INIT_STD, count),
+                };
+                self.tensors
+                    .insert(in_layer(layer, part), HostTensor { shape, data });
+            }
+        }
+        self
+    }
+}
