@@ -12,6 +12,10 @@ use spec_decode::{ConstantLength, DraftPolicy, VerifyMode};
 
 use crate::arm::{Arm, ArmSpec};
 
+mod target;
+
+pub use target::TargetConfig;
+
 /// Everything that determines a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,7 +82,7 @@ pub struct ModelsConfig {
     /// The drafter.
     pub drafter: PathBuf,
     /// Targets by the name tables show.
-    pub targets: BTreeMap<String, PathBuf>,
+    pub targets: BTreeMap<String, TargetConfig>,
 }
 
 /// One stretch of the stream.

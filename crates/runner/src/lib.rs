@@ -9,6 +9,7 @@
 //! - [`models`]: model folders in the role their ids have.
 //! - [`online`]: the loop itself (Algorithms 1 and 2 of the paper).
 //! - [`results`] and [`report`]: rows, manifest; tables and figures made from them alone.
+//! - [`step`]: step times of drafter and target, measured together.
 //! - [`pretrain`]: small models from text.
 //! - [`cli`]: the command line.
 
@@ -20,4 +21,5 @@ pub mod online;
 pub mod pretrain;
 pub mod report;
 pub mod results;
+pub mod step;
 pub mod streams;

@@ -52,6 +52,14 @@ impl<I: TokenId> ModelFolder<I> {
         })
     }
 
+    /// The same model with `layers` more blocks that cost what a block costs and change nothing
+    /// ([`Checkpoint::pad_layers`]).
+    #[must_use]
+    pub fn padded(mut self, layers: usize) -> Self {
+        self.checkpoint = self.checkpoint.pad_layers(layers);
+        self
+    }
+
     /// A prompt as this model reads it: beginning of text, template, text.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ mod align;
 mod cache;
 mod failure;
 mod generate;
+mod pad;
 mod pretrain;
 mod run;
 mod streams;
@@ -46,6 +47,8 @@ enum Command {
     Cache(cache::CacheCommand),
     /// Answer a prompt, with or without a drafter.
     Generate(generate::GenerateArgs),
+    /// Find how many padding blocks give drafter and target a ratio of step times.
+    Pad(pad::PadArgs),
     /// Train a tokenizer and a small model from a recipe.
     Pretrain(pretrain::PretrainArgs),
     /// Write the mini streams again from their generators.
@@ -79,6 +82,7 @@ impl Cli {
             Command::Align(args) => args.execute(),
             Command::Cache(command) => command.execute(),
             Command::Generate(args) => args.execute(),
+            Command::Pad(args) => args.execute(),
             Command::Pretrain(args) => args.execute(progress),
             Command::Streams(args) => args.execute(),
         }

@@ -27,12 +27,16 @@ pub use method::{Method, Task};
 use crate::arm::Arm;
 use crate::config::{OnStream, RunConfig, SegmentConfig, StreamMode};
 use crate::models::{Engine, ModelFolder, align};
-use crate::results::{InputFile, Manifest, Phase, RunStatus, RunWriter};
+use crate::results::{InputFile, Manifest, Padding, Phase, RunStatus, RunWriter};
+use crate::step::{Stepper, measure};
 use crate::streams::{DataSource, Prompt, Split, StreamSpec};
 use record::Recording;
 
 /// The phases of a segment, in order.
 const PHASES: [Phase; 2] = [Phase::Train, Phase::Test];
+
+/// Context at which the step times of padded targets are measured, in tokens.
+const STEP_CONTEXT: usize = 128;
 
 /// A target with everything that belongs to it.
 struct Target {
@@ -88,8 +92,8 @@ impl<'a> Runner<'a> {
     fn load(config: &'a RunConfig, data: &'a DataSource) -> Result<Self> {
         let drafter = ModelFolder::load(&config.models.drafter)?;
         let mut targets = BTreeMap::new();
-        for (name, path) in &config.models.targets {
-            let folder = ModelFolder::load(path)?;
+        for (name, target) in &config.models.targets {
+            let folder = ModelFolder::load(&target.path)?.padded(target.pad_layers);
             let pair = align(&drafter, &folder);
             let engine = folder.engine(&config.decode)?;
             targets.insert(
@@ -162,7 +166,24 @@ impl<'a> Runner<'a> {
             .targets
             .iter()
             .map(|(name, target)| (name.as_str(), target.folder.path.as_path()));
-        record::manifest(self.config, &self.arms, &self.drafter.path, targets, argv)
+        let mut manifest =
+            record::manifest(self.config, &self.arms, &self.drafter.path, targets, argv)?;
+        for (name, target) in &self.config.models.targets {
+            if target.pad_layers > 0 {
+                let padding = self.padding(name, target.pad_layers)?;
+                manifest.padding.insert(name.clone(), padding);
+            }
+        }
+        Ok(manifest)
+    }
+
+    /// What the padding of a target makes of the step times.
+    fn padding(&self, name: &str, layers: usize) -> Result<Padding> {
+        let stepper = |checkpoint| Stepper::new(checkpoint, &self.config.decode, STEP_CONTEXT);
+        let mut drafter = stepper(&self.drafter.checkpoint)?;
+        let mut target = stepper(&self.targets[name].folder.checkpoint)?;
+        let steps = measure(&mut drafter, &mut target)?;
+        Ok(Padding { layers, steps })
     }
 
     fn run(&mut self, writer: &mut RunWriter, progress: bool) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::data::RunData;
 use super::table::{TableRow, table_phase};
-use crate::results::Phase;
+use crate::results::{Phase, StepLatency};
 use std::collections::BTreeSet;
 
 /// Text of `report/table.md`, also what a terminal is shown.
@@ -17,7 +17,7 @@ pub fn table_markdown(data: &RunData, rows: &[TableRow], notes: &[String]) -> St
     text.push_str(
         "Each cell: acceptance rate, measured speedup over plain decoding of the same target.\n\n",
     );
-    text.push_str(&overview(rows));
+    text.push_str(&overview(data, rows));
     text.push_str("\n## With intervals\n\n");
     text.push_str(&details(rows));
     if let Some(caches) = caches(data) {
@@ -32,13 +32,14 @@ pub fn table_markdown(data: &RunData, rows: &[TableRow], notes: &[String]) -> St
 }
 
 /// Rows target x method, one column per task.
-fn overview(rows: &[TableRow]) -> String {
+fn overview(data: &RunData, rows: &[TableRow]) -> String {
     let tasks = distinct(rows.iter().map(|row| row.task.as_str()));
     let mut header = vec!["target", "method"];
     header.extend(&tasks);
     let mut cells = Vec::new();
     for target in distinct(rows.iter().map(|row| row.target.as_str())) {
         let of_target: Vec<_> = rows.iter().filter(|row| row.target == target).collect();
+        let label = target_label(data, target);
         let methods = distinct(of_target.iter().map(|row| row.method.as_str()));
         for (index, method) in methods.into_iter().enumerate() {
             let of_method: Vec<_> = of_target
@@ -46,7 +47,7 @@ fn overview(rows: &[TableRow]) -> String {
                 .filter(|row| row.method == method)
                 .collect();
             let mut line = vec![
-                if index == 0 { target } else { "" }.to_owned(),
+                if index == 0 { label.clone() } else { String::new() },
                 method_label(of_method[0]),
             ];
             line.extend(tasks.iter().map(|task| {
@@ -59,6 +60,14 @@ fn overview(rows: &[TableRow]) -> String {
         }
     }
     aligned(&header, &cells, 2)
+}
+
+fn target_label(data: &RunData, target: &str) -> String {
+    if data.manifest.padding.contains_key(target) {
+        format!("{target} (padded)")
+    } else {
+        target.to_owned()
+    }
 }
 
 fn cell(row: &TableRow) -> String {
@@ -167,6 +176,18 @@ fn footer(data: &RunData, rows: &[TableRow]) -> Vec<String> {
         "95% interval: paired bootstrap over prompts.".to_owned(),
     ];
     for target in distinct(rows.iter().map(|row| row.target.as_str())) {
+        if let Some(padding) = manifest.padding.get(target) {
+            let steps = &padding.steps;
+            lines.push(format!(
+                "{target} is padded with {} blocks that change no output and cost what a block costs: drafter step {:.3} ms / target step {:.3} ms = {:.3}, five tokens at once {:.2} target steps, measured as the run began (paper, A100: {:.3}).",
+                padding.layers,
+                1e3 * steps.draft_s,
+                1e3 * steps.target_s,
+                steps.ratio(),
+                steps.verify_s / steps.target_s,
+                StepLatency::paper().ratio(),
+            ));
+        }
         let latency = manifest.latency(target);
         lines.push(format!(
             "Modelled for {target}: tokens/step / (1 + k c), c = {:.4}: {}.",

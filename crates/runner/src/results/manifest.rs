@@ -2,6 +2,7 @@
 
 use super::machine::utc_now;
 use super::{BuildInfo, MachineInfo, ResultsError, write_atomically};
+use crate::step::StepTimes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -86,6 +87,15 @@ impl StepLatency {
     pub fn ratio(&self) -> f64 {
         self.draft_s / self.target_s
     }
+}
+
+/// Cost padding of a target: its output is unchanged, its steps take longer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Padding {
+    /// Blocks added.
+    pub layers: usize,
+    /// Step times of drafter and padded target, measured when the run began.
+    pub steps: StepTimes,
 }
 
 /// A file the run read.
@@ -183,6 +193,9 @@ pub struct Manifest {
     pub seeds: Vec<u64>,
     /// Step latencies for the modelled speedup by target name; a target that is not listed uses the paper's.
     pub latencies: BTreeMap<String, StepLatency>,
+    /// Padded targets by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub padding: BTreeMap<String, Padding>,
     /// The program.
     pub build: BuildInfo,
     /// The machine.
@@ -211,6 +224,7 @@ impl Manifest {
             streams: StreamKind::Independent,
             seeds: Vec::new(),
             latencies: BTreeMap::new(),
+            padding: BTreeMap::new(),
             build: BuildInfo::collect(),
             machine: MachineInfo::collect(),
             inputs: Vec::new(),

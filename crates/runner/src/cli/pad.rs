@@ -1,0 +1,255 @@
+//! `omnidraft pad`.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde::Serialize;
+use vocab_align::{DraftId, TargetId};
+
+use super::print;
+use crate::config::{DecodeConfig, WeightFormat};
+use crate::models::ModelFolder;
+use crate::step::{StepTimes, Stepper, measure};
+
+/// Most padding blocks tried.
+const MOST: usize = 1024;
+/// Most measurements of the search.
+const MEASUREMENTS: usize = 10;
+
+/// Arguments of `pad`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft pad --draft models/drafter --target models/target
+  omnidraft pad --draft models/drafter --target models/target --weights bf16 --threads 2
+  omnidraft pad --draft models/drafter --target models/target --ratio 0.1 --json | jq .pad_layers
+
+The number found goes into an experiment: targets = { big = { path = \"models/target\", pad_layers = N } }")]
+pub struct PadArgs {
+    /// Model folder of the drafter.
+    #[arg(long, value_name = "DIR")]
+    draft: PathBuf,
+    /// Model folder of the target.
+    #[arg(long, value_name = "DIR")]
+    target: PathBuf,
+    /// Drafter step over target step to reach; the default is the paper's on an A100.
+    #[arg(long, default_value_t = 0.07)]
+    ratio: f64,
+    /// Weight storage of both models.
+    #[arg(long, value_enum, default_value_t = WeightFormat::F32)]
+    weights: WeightFormat,
+    /// Threads of the decode engine.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Tokens in the caches of both models.
+    #[arg(long, default_value_t = 128)]
+    context: usize,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One measured padding.
+#[derive(Debug, Serialize)]
+struct Measured {
+    pad_layers: usize,
+    parameters: usize,
+    ratio: f64,
+    #[serde(flatten)]
+    times: StepTimes,
+}
+
+impl PadArgs {
+    /// Measures and prints.
+    pub fn execute(self) -> Result<()> {
+        if !(self.ratio.is_finite() && self.ratio > 0.0) {
+            bail!("--ratio = {} must be positive", self.ratio);
+        }
+        if self.threads == 0 {
+            bail!("--threads must be at least 1");
+        }
+        let drafter: ModelFolder<DraftId> = ModelFolder::load(&self.draft)?;
+        let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
+        let decode = DecodeConfig {
+            weights: self.weights,
+            threads: self.threads,
+            ..DecodeConfig::default()
+        };
+        let mut draft = Stepper::new(&drafter.checkpoint, &decode, self.context)?;
+        let mut one = |pad_layers: usize| -> Result<Measured> {
+            let padded = target.checkpoint.clone().pad_layers(pad_layers);
+            let parameters = padded.config.num_params();
+            let mut stepper = Stepper::new(&padded, &decode, self.context)?;
+            drop(padded);
+            let times = measure(&mut draft, &mut stepper)?;
+            Ok(Measured {
+                pad_layers,
+                parameters,
+                ratio: times.ratio(),
+                times,
+            })
+        };
+        let mut table = search(self.ratio, &mut one)?;
+        let best = closest(&table, self.ratio);
+        table.sort_by_key(|row| row.pad_layers);
+        let best = table
+            .iter()
+            .find(|row| row.pad_layers == best)
+            .ok_or_else(|| anyhow::anyhow!("nothing was measured"))?;
+        if self.json {
+            let json = serde_json::json!({
+                "pad_layers": best.pad_layers,
+                "ratio": best.ratio,
+                "wanted": self.ratio,
+                "weights": self.weights,
+                "threads": self.threads,
+                "context": self.context,
+                "measured": table,
+            });
+            return print(&format!("{json:#}\n"));
+        }
+        print(&self.text(&table, best))
+    }
+
+    fn text(&self, table: &[Measured], best: &Measured) -> String {
+        let mut text = String::from(
+            "| pad_layers | parameters | drafter step | target step | 5 tokens | ratio |\n\
+             |-----------:|-----------:|-------------:|------------:|---------:|------:|\n",
+        );
+        for row in table {
+            let t = &row.times;
+            text.push_str(&format!(
+                "| {:>10} | {:>9.1}M | {:>9.3} ms | {:>8.3} ms | {:>7.2}x | {:.4} |\n",
+                row.pad_layers,
+                row.parameters as f64 / 1e6,
+                1e3 * t.draft_s,
+                1e3 * t.target_s,
+                t.verify_s / t.target_s,
+                row.ratio,
+            ));
+        }
+        text.push_str(&format!(
+            "\npad_layers = {} gives a drafter step of {:.4} target steps ({} wanted).\n",
+            best.pad_layers, best.ratio, self.ratio
+        ));
+        if best.pad_layers == 0 && best.ratio < self.ratio {
+            text.push_str("The target is that dear already without padding.\n");
+        }
+        text
+    }
+}
+
+/// Follows the secant of the target's step time over the number of blocks: the time grows by about
+/// as much with every block, except where the weights outgrow a cache.
+fn search(ratio: f64, one: &mut impl FnMut(usize) -> Result<Measured>) -> Result<Vec<Measured>> {
+    let mut table = vec![one(0)?];
+    if table[0].ratio <= ratio {
+        return Ok(table);
+    }
+    table.push(one(8)?);
+    while table.len() < MEASUREMENTS {
+        let Some(next) = proposal(&table, ratio) else {
+            break;
+        };
+        if next > MOST {
+            bail!(
+                "more than {MOST} padding blocks would be needed for a ratio of {ratio}: the drafter's step is too dear"
+            );
+        }
+        table.push(one(next)?);
+    }
+    Ok(table)
+}
+
+/// The next padding to measure: where the line through the nearest two measured paddings says that
+/// the ratio is met. `None` once that one is measured already.
+fn proposal(table: &[Measured], ratio: f64) -> Option<usize> {
+    // Both steps were measured together; the wanted target time follows the drafter's of that run.
+    let excess = |row: &Measured| row.times.target_s - row.times.draft_s / ratio;
+    let below = table
+        .iter()
+        .filter(|row| excess(row) < 0.0)
+        .max_by_key(|row| row.pad_layers)?;
+    let above = table
+        .iter()
+        .filter(|row| excess(row) >= 0.0 && row.pad_layers > below.pad_layers)
+        .min_by_key(|row| row.pad_layers);
+    let other = match above {
+        Some(row) => row,
+        None => table
+            .iter()
+            .filter(|row| row.pad_layers < below.pad_layers)
+            .max_by_key(|row| row.pad_layers)?,
+    };
+    let slope = (excess(other) - excess(below)) / (other.pad_layers as f64 - below.pad_layers as f64);
+    let step = -excess(below) / slope;
+    // Noise may make the line flat; a bounded stride still ends.
+    let stride = if slope > 0.0 && step.is_finite() {
+        step.clamp(1.0, 4.0 * (below.pad_layers + 8) as f64)
+    } else {
+        (below.pad_layers + 8) as f64
+    };
+    let mut next = below.pad_layers + stride.round() as usize;
+    if let Some(above) = above {
+        next = next.min(above.pad_layers);
+    }
+    table
+        .iter()
+        .all(|row| row.pad_layers != next)
+        .then_some(next)
+}
+
+fn closest(table: &[Measured], ratio: f64) -> usize {
+    let distance = |row: &Measured| (row.ratio / ratio).ln().abs();
+    table
+        .iter()
+        .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+        .map_or(0, |row| row.pad_layers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(pad_layers: usize, target_s: f64) -> Measured {
+        let times = StepTimes {
+            draft_s: 0.07,
+            target_s,
+            verify_s: target_s,
+        };
+        Measured {
+            pad_layers,
+            parameters: 0,
+            ratio: times.ratio(),
+            times,
+        }
+    }
+
+    #[test]
+    fn the_search_finds_the_ratio_of_a_target_that_leaves_its_cache() {
+        // 20 blocks fit; each further one costs twice as much.
+        let seconds = |n: usize| 0.2 + 0.02 * n as f64 + 0.02 * n.saturating_sub(20) as f64;
+        let mut asked = 0;
+        let table = search(0.07, &mut |n| {
+            asked += 1;
+            Ok(at(n, seconds(n)))
+        })
+        .unwrap();
+        // 0.2 + 0.02 * 30 + 0.02 * 10 = 1
+        assert_eq!(closest(&table, 0.07), 30);
+        assert!(asked <= 6, "{asked} measurements");
+    }
+
+    #[test]
+    fn a_target_that_is_dear_enough_is_left_alone() {
+        let table = search(0.07, &mut |n| Ok(at(n, 2.0))).unwrap();
+        assert_eq!(closest(&table, 0.07), 0);
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn a_hopeless_drafter_is_told() {
+        let error = search(0.07, &mut |n| Ok(at(n, 0.1 + 1e-5 * n as f64))).unwrap_err();
+        assert!(error.to_string().contains("padding blocks"), "{error}");
+    }
+}
