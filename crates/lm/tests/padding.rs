@@ -83,11 +83,21 @@ fn padding_is_complete_nested_and_no_copy() {
     let plain = ODD.checkpoint(1);
     let (short, long) = (plain.clone().pad_layers(1), plain.clone().pad_layers(3));
     long.check("(padded)".as_ref()).unwrap();
-    assert!(short.tensors.iter().all(|(name, t)| long.tensors[name] == *t));
+    assert!(
+        short
+            .tensors
+            .iter()
+            .all(|(name, t)| long.tensors[name] == *t)
+    );
     assert_eq!(plain.clone().pad_layers(0), plain);
     let up = |layer| &long.tensors[&in_layer(layer, "mlp.up_proj.weight")].data;
     assert!(up(2) != up(3) && up(3) != up(4) && up(2) != up(1));
-    let zero = |part: &str| long.tensors[&in_layer(4, part)].data.iter().all(|x| *x == 0.0);
+    let zero = |part: &str| {
+        long.tensors[&in_layer(4, part)]
+            .data
+            .iter()
+            .all(|x| *x == 0.0)
+    };
     assert!(zero("self_attn.o_proj.weight") && zero("mlp.down_proj.weight"));
     assert!(!zero("self_attn.q_proj.weight") && !zero("mlp.gate_proj.weight"));
 }

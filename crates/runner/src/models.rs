@@ -10,7 +10,7 @@ use spec_decode::{LanguageModel, ModelError, Pair};
 use vocab_align::{Alignment, DraftId, MappingMode, SpecialRole, TargetId, TokenId, Vocabulary};
 
 use crate::config::DecodeConfig;
-use crate::streams::{PromptTemplate, Rendered};
+use crate::streams::{ChatTemplate, Rendered};
 
 /// A loaded model folder, in the role its ids have.
 pub struct ModelFolder<I: TokenId> {
@@ -21,11 +21,12 @@ pub struct ModelFolder<I: TokenId> {
     /// Tokens.
     pub vocabulary: Vocabulary<I>,
     /// The words around a prompt.
-    pub template: PromptTemplate,
+    pub template: ChatTemplate,
 }
 
 impl<I: TokenId> ModelFolder<I> {
-    /// Loads `config.json`, weights, `tokenizer.json` and the optional `omnidraft.json`.
+    /// Loads `config.json`, weights, `tokenizer.json`, the chat template if there is one, and the
+    /// optional `omnidraft.json`.
     ///
     /// # Errors
     /// Anything missing or malformed, with its file; a tokenizer larger than the model.
@@ -43,7 +44,8 @@ impl<I: TokenId> ModelFolder<I> {
                 checkpoint.config.vocab_size
             );
         }
-        let template = PromptTemplate::from_model_dir(path)?;
+        let template =
+            ChatTemplate::from_model_dir(path, checkpoint.config.max_position_embeddings)?;
         Ok(Self {
             path: path.to_owned(),
             checkpoint,
@@ -60,21 +62,23 @@ impl<I: TokenId> ModelFolder<I> {
         self
     }
 
-    /// A prompt as this model reads it: beginning of text, template, text.
+    /// A prompt as this model reads it: special tokens are parsed in the template's words only; the
+    /// ids are those transformers makes of the whole text, unless the prompt itself spells one.
     ///
     /// # Errors
     /// Text the tokenizer cannot spell.
     pub fn encode(&self, prompt: &Rendered) -> Result<Vec<I>> {
-        let bos = self
-            .checkpoint
-            .config
-            .bos_token_id
-            .map(I::new)
-            .or(self.vocabulary.special(SpecialRole::Bos));
-        let mut ids: Vec<I> = bos.into_iter().collect();
-        ids.extend(self.vocabulary.encode_with_specials(&prompt.prefix)?);
-        ids.extend(self.vocabulary.encode(&prompt.body)?);
-        ids.extend(self.vocabulary.encode_with_specials(&prompt.suffix)?);
+        let mut ids: Vec<I> = Vec::new();
+        if self.template.needs_bos() {
+            let listed = self.checkpoint.config.bos_token_id.map(I::new);
+            ids.extend(listed.or(self.vocabulary.special(SpecialRole::Bos)));
+        }
+        let Rendered {
+            prefix,
+            body,
+            suffix,
+        } = prompt;
+        ids.extend(self.vocabulary.encode_between(prefix, body, suffix)?);
         if ids.is_empty() {
             bail!(
                 "the prompt is empty, and {} has no beginning-of-text token",

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use runner::streams::{
     Corpus, CorpusSource, DATA_ENV, DataSource, IdSelector, PaperSplit, Piece, Prompt,
-    PromptTemplate, Rendered, Split, StreamError, StreamSpec, TEMPLATE_FILE, is_held_out,
-    load_prompts, load_texts, parse_prompts,
+    PromptTemplate, Rendered, Split, StreamError, StreamSpec, is_held_out, load_prompts,
+    load_texts, parse_prompts,
 };
 
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -270,44 +270,6 @@ fn without_paragraphs_the_last_sentence_or_nothing_is_kept() -> Result {
     let bytes = |r: &Rendered| Ok::<_, StreamError>(r.body.len());
     let body = budget(7).fit("ééééééé", bytes)?.rendered.body;
     assert_eq!(body, "ééé", "cut between characters, never inside one");
-    Ok(())
-}
-
-#[test]
-fn template_files_are_checked() -> Result {
-    let folder = tempfile::tempdir()?;
-    assert_eq!(
-        PromptTemplate::from_model_dir(folder.path())?,
-        PromptTemplate::default()
-    );
-    let load = |text: &str| -> Result<_> {
-        std::fs::write(folder.path().join(TEMPLATE_FILE), text)?;
-        Ok(PromptTemplate::from_model_dir(folder.path()))
-    };
-    let partial = load(r#"{ "prompt_template": "Q: {prompt}\nA:" }"#)??;
-    assert_eq!(partial.render("x").text(), "Q: x\nA:");
-    assert_eq!(partial.end_of_turn, "<|end|>");
-    for bad in [
-        r#"{ "prompt_template": "no slot" }"#,
-        r#"{ "prompt_template": "{prompt}{prompt}" }"#,
-        r#"{ "end_of_turn": "" }"#,
-        r#"{ "max_prompt_tokens": 0 }"#,
-    ] {
-        assert!(
-            matches!(load(bad)?, Err(StreamError::BadTemplate { .. })),
-            "{bad}"
-        );
-    }
-    for bad in [
-        r#"{ "prompt_tempalte": "{prompt}" }"#,
-        "{",
-        r#"{ "max_prompt_tokens": -1 }"#,
-    ] {
-        assert!(
-            matches!(load(bad)?, Err(StreamError::MalformedTemplate { .. })),
-            "{bad}"
-        );
-    }
     Ok(())
 }
 

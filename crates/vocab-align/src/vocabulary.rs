@@ -212,21 +212,40 @@ impl<I: TokenId> Vocabulary<I> {
     /// # Errors
     /// As [`Vocabulary::encode`].
     pub fn encode_with_specials(&self, text: &str) -> Result<Vec<I>, AlignError> {
+        self.encode_between(text, "", "")
+    }
+
+    /// The tokens of `before`, `text` and `after` as one text, in which the literal text of added
+    /// tokens becomes these tokens in `before` and `after` only: a prompt between the words of its
+    /// chat template. Text that meets at a seam is tokenised together, as it would be without one.
+    ///
+    /// # Errors
+    /// As [`Vocabulary::encode`].
+    pub fn encode_between(
+        &self,
+        before: &str,
+        text: &str,
+        after: &str,
+    ) -> Result<Vec<I>, AlignError> {
         let mut ids = Vec::new();
-        let mut plain = 0;
-        let mut at = 0;
-        while at < text.len() {
-            match self.literal_at(&text.as_bytes()[at..]) {
-                Some((id, len)) => {
-                    ids.extend(self.encode(&text[plain..at])?);
-                    ids.push(id);
-                    at += len;
-                    plain = at;
-                }
-                None => at += 1,
+        let mut plain = String::new();
+        for (part, marked) in [(before, true), (text, false), (after, true)] {
+            let (mut start, mut at) = (0, 0);
+            while marked && at < part.len() {
+                let Some((id, len)) = self.literal_at(&part.as_bytes()[at..]) else {
+                    at += 1;
+                    continue;
+                };
+                plain.push_str(&part[start..at]);
+                ids.extend(self.encode(&plain)?);
+                plain.clear();
+                ids.push(id);
+                at += len;
+                start = at;
             }
+            plain.push_str(&part[start..]);
         }
-        ids.extend(self.encode(&text[plain..])?);
+        ids.extend(self.encode(&plain)?);
         Ok(ids)
     }
 

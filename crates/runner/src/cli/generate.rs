@@ -66,6 +66,7 @@ pub struct GenerateArgs {
 #[derive(Debug, Serialize)]
 struct Answer {
     text: String,
+    prompt_ids: Vec<TargetId>,
     target_ids: Vec<TargetId>,
     rounds: usize,
     accepted: usize,
@@ -115,7 +116,7 @@ impl GenerateArgs {
     }
 
     fn plain(&self, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
-        let prompt = target.encode(&target.template.render(&self.prompt))?;
+        let prompt = target.encode(&target.template.render(&self.prompt)?)?;
         let mut engine = target.engine(&self.decode())?;
         let stop = target.stop_tokens();
         let config = PlainConfig {
@@ -136,6 +137,7 @@ impl GenerateArgs {
                 stream.finish()?;
                 Ok(Answer {
                     text: target.vocabulary.decode_lossy(&done.tokens),
+                    prompt_ids: prompt.clone(),
                     rounds: done.tokens.len(),
                     target_ids: done.tokens,
                     accepted: 0,
@@ -152,9 +154,9 @@ impl GenerateArgs {
         target: &ModelFolder<TargetId>,
         drafter: &ModelFolder<DraftId>,
     ) -> Result<Vec<Answer>> {
-        let rendered = target.template.render(&self.prompt);
+        let rendered = target.template.render(&self.prompt)?;
         let target_ids = target.encode(&rendered)?;
-        let draft_ids = drafter.encode(&drafter.template.render(&self.prompt))?;
+        let draft_ids = drafter.encode(&drafter.template.render(&self.prompt)?)?;
         let settings = SessionConfig {
             sampling: Sampling::new(self.temperature)?,
             stop: target.stop_tokens(),
@@ -182,6 +184,7 @@ impl GenerateArgs {
                 stream.finish()?;
                 Ok(Answer {
                     text: target.vocabulary.decode_lossy(&done.tokens),
+                    prompt_ids: target_ids.clone(),
                     target_ids: done.tokens,
                     rounds: done.totals.rounds,
                     accepted: done.totals.accepted,

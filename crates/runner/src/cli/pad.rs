@@ -181,7 +181,8 @@ fn proposal(table: &[Measured], ratio: f64) -> Option<usize> {
             .filter(|row| row.pad_layers < below.pad_layers)
             .max_by_key(|row| row.pad_layers)?,
     };
-    let slope = (excess(other) - excess(below)) / (other.pad_layers as f64 - below.pad_layers as f64);
+    let slope =
+        (excess(other) - excess(below)) / (other.pad_layers as f64 - below.pad_layers as f64);
     let step = -excess(below) / slope;
     // Noise may make the line flat; a bounded stride still ends.
     let stride = if slope > 0.0 && step.is_finite() {

@@ -91,7 +91,10 @@ mod tests {
                 .to_string()
         };
         let message = error("\nL = { path = \"models/L\", pad = 12 }\n");
-        assert!(message.contains("`pad`") && message.contains("line 2"), "{message}");
+        assert!(
+            message.contains("`pad`") && message.contains("line 2"),
+            "{message}"
+        );
         assert!(error("L = { pad_layers = 1 }").contains("`path`"));
         assert!(error("L = { path = \"x\", pad_layers = -1 }").contains("-1"));
         assert!(error("L = 3").contains("pad_layers"));

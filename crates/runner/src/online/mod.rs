@@ -284,7 +284,7 @@ fn ready(
     let fitted = target.template.fit(&prompt.prompt, |rendered| {
         target.encode(rendered).map(|ids| ids.len())
     })?;
-    let draft = drafter.encode(&drafter.template.render(&fitted.rendered.body))?;
+    let draft = drafter.encode(&drafter.template.render(&fitted.rendered.body)?)?;
     let target = target.encode(&fitted.rendered)?;
     Ok(Ready {
         record: prompt,

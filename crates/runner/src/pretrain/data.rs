@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use rayon::prelude::*;
 use vocab_align::{TargetId, TokenId, Vocabulary};
 
-use crate::streams::{Corpus, Document, Piece, StreamRng};
+use crate::streams::{Corpus, Document, StreamRng};
 
 /// Held-out sequences measured per source.
 const HELD_OUT_SEQUENCES: usize = 24;
@@ -110,13 +110,13 @@ impl TokenData {
 }
 
 fn tokens_of(document: &Document, vocabulary: &Vocabulary<TargetId>, bos: u32) -> Result<Vec<u32>> {
-    let mut ids = vec![bos];
-    for piece in document.pieces() {
-        let encoded = match piece {
-            Piece::Markup(text) => vocabulary.encode_with_specials(text)?,
-            Piece::Text(text) => vocabulary.encode(text)?,
-        };
-        ids.extend(encoded.into_iter().map(TokenId::get));
+    let mut ids = Vec::new();
+    // Exactly the tokens a prompt has at run time; the answer starts a token of its own.
+    if let Some(prompt) = &document.prompt {
+        ids.extend(vocabulary.encode_between(&prompt.prefix, &prompt.body, &prompt.suffix)?);
     }
-    Ok(ids)
+    ids.extend(vocabulary.encode(&document.content)?);
+    ids.extend(vocabulary.encode_with_specials(&document.end_of_turn)?);
+    let ids = ids.into_iter().map(TokenId::get);
+    Ok(std::iter::once(bos).chain(ids).collect())
 }

@@ -21,7 +21,7 @@ use vocab_align::{TargetId, TokenId, Vocabulary};
 pub use config::Recipe;
 use data::TokenData;
 
-use crate::streams::{Corpus, DataSource, TEMPLATE_FILE};
+use crate::streams::{Corpus, DataSource};
 
 /// What `omnidraft pretrain` was asked to do.
 pub struct Request {
@@ -151,10 +151,7 @@ fn write_folder(
     data: &TokenData,
     out: &Path,
 ) -> Result<()> {
-    write_json(
-        &out.join(TEMPLATE_FILE),
-        &serde_json::to_value(&recipe.template)?,
-    )?;
+    recipe.template.write(out)?;
     let eos = trained.checkpoint.config.eos_token_ids.clone();
     write_json(
         &out.join("generation_config.json"),

@@ -47,7 +47,11 @@ fn overview(data: &RunData, rows: &[TableRow]) -> String {
                 .filter(|row| row.method == method)
                 .collect();
             let mut line = vec![
-                if index == 0 { label.clone() } else { String::new() },
+                if index == 0 {
+                    label.clone()
+                } else {
+                    String::new()
+                },
                 method_label(of_method[0]),
             ];
             line.extend(tasks.iter().map(|task| {

@@ -29,8 +29,8 @@ mod writer;
 pub use error::ResultsError;
 pub use machine::{BuildInfo, MachineInfo};
 pub use manifest::{
-    ArmInfo, InputFile, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, Padding, RowCounts,
-    RunStatus, StepLatency, StreamKind,
+    ArmInfo, InputFile, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, Padding, RowCounts, RunStatus,
+    StepLatency, StreamKind,
 };
 pub use reader::{RunReader, Table};
 pub use rows::{

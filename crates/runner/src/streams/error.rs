@@ -182,6 +182,16 @@ pub enum StreamError {
         /// The parser's complaint, with the key.
         source: serde_json::Error,
     },
+    /// A chat template does not parse, or raises an exception.
+    #[error("{origin}{}: {message}", line.map(|line| format!(":{line}")).unwrap_or_default())]
+    ChatTemplate {
+        /// The file, and the key where the template is part of one.
+        origin: String,
+        /// Line of the template, from 1, where it is known.
+        line: Option<usize>,
+        /// What is wrong.
+        message: String,
+    },
     /// A template parses but cannot be used.
     #[error("prompt template: {reason}")]
     BadTemplate {
@@ -253,8 +263,9 @@ impl StreamError {
             Self::StreamExhausted { .. } => {
                 "lower `train`: a task that comes back continues its stream, no prompt is repeated"
             }
-            Self::MalformedTemplate { .. } => {
-                "known keys: prompt_template, end_of_turn, max_prompt_tokens"
+            Self::MalformedTemplate { .. } => "omnidraft.json knows the key max_prompt_tokens",
+            Self::ChatTemplate { .. } => {
+                "the template must render one message of the role user; remove it to ask in plain text"
             }
             Self::PromptBudget { .. } => "raise max_prompt_tokens in the model's omnidraft.json",
             Self::MiniExhausted { .. } => "choose another seed",

@@ -7,7 +7,7 @@
 //! * [`PaperSplit`] and [`IdSelector`] select the ids of a published train/test split;
 //! * [`DataSource`] and [`StreamSpec`] find a task in a data directory or among the embedded [`mini`] streams, and
 //!   order it by a seed that gives the same order on every machine;
-//! * [`PromptTemplate`] wraps a prompt in the words the model was trained on and shortens a long one, as text, so
+//! * [`ChatTemplate`] wraps a prompt in the words the model was trained on and shortens a long one, as text, so
 //!   that drafter and target read the same bytes whatever their tokenizers;
 //! * [`Corpus`] serves the same records as training documents, never one of a test split.
 //!
@@ -21,6 +21,8 @@
 //! # Ok::<(), runner::streams::StreamError>(())
 //! ```
 
+mod chat;
+mod clock;
 mod corpus;
 mod error;
 pub mod mini;
@@ -30,6 +32,7 @@ mod select;
 mod source;
 mod template;
 
+pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate};
 pub use corpus::{Corpus, CorpusSource, Document, Piece, is_held_out};
 pub use error::StreamError;
 pub use record::{Prompt, load_prompts, load_texts, parse_prompts};

@@ -11,13 +11,15 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::StreamError;
+use super::chat::{CHAT_TEMPLATE_FILE, ModelOptions};
 
-/// Name of the template file in a model's folder.
+/// File of a model's folder that holds the longest prompt.
 pub const TEMPLATE_FILE: &str = "omnidraft.json";
 
 const SLOT: &str = "{prompt}";
 
-/// How a model wants to be asked, from `omnidraft.json` in its folder.
+/// The words around a prompt as a recipe of `omnidraft pretrain` declares them; a model folder carries them as the
+/// chat template that [`PromptTemplate::write`] makes of them.
 ///
 /// ```
 /// use runner::streams::PromptTemplate;
@@ -75,23 +77,53 @@ pub struct Fitted {
 }
 
 impl PromptTemplate {
-    /// The template of a model folder, the default where it has no [`TEMPLATE_FILE`].
+    /// Writes the chat template and the prompt budget into a model folder.
     ///
     /// # Errors
-    /// Unreadable or malformed file, unknown key, or a template that [`PromptTemplate::validate`] refuses.
-    pub fn from_model_dir(folder: &Path) -> Result<Self, StreamError> {
-        let path = folder.join(TEMPLATE_FILE);
-        if !path.is_file() {
-            return Ok(Self::default());
+    /// A file that cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), StreamError> {
+        let options = ModelOptions {
+            max_prompt_tokens: Some(self.max_prompt_tokens),
+        };
+        let files = [
+            (CHAT_TEMPLATE_FILE, self.jinja()),
+            (TEMPLATE_FILE, format!("{:#}\n", serde_json::json!(options))),
+        ];
+        for (name, text) in files {
+            let path = folder.join(name);
+            std::fs::write(&path, text).map_err(|source| StreamError::Write { path, source })?;
         }
-        let bytes = std::fs::read(&path).map_err(|source| StreamError::Read {
-            path: path.clone(),
-            source,
-        })?;
-        let template: Self = serde_json::from_slice(&bytes)
-            .map_err(|source| StreamError::MalformedTemplate { path, source })?;
-        template.validate()?;
-        Ok(template)
+        Ok(())
+    }
+
+    /// The chat template in Jinja: beginning of text, then the turns. What follows a prompt opens the answer, so there
+    /// is nothing left for `add_generation_prompt` to add.
+    pub fn jinja(&self) -> String {
+        let Rendered { prefix, suffix, .. } = self.render("");
+        let literal = |text: &str| {
+            let text = text
+                .replace('\\', "\\\\")
+                .replace('\'', "\\'")
+                .replace('\n', "\\n")
+                .replace('\r', "\\r")
+                .replace('\t', "\\t");
+            format!("'{text}'")
+        };
+        format!(
+            "{{{{- bos_token }}}}\n\
+             {{%- for message in messages %}}\n\
+             {{%- if message['role'] == 'user' %}}\n\
+             {{{{- {} + message['content'] + {} }}}}\n\
+             {{%- elif message['role'] == 'assistant' %}}\n\
+             {{{{- message['content'] + {} }}}}\n\
+             {{%- else %}}\n\
+             {{{{- raise_exception('this model knows the roles user and assistant only') }}}}\n\
+             {{%- endif %}}\n\
+             {{%- endfor %}}\n",
+            literal(&prefix),
+            literal(&suffix),
+            literal(&self.end_of_turn),
+        )
     }
 
     /// Checks the values.
@@ -148,71 +180,82 @@ impl PromptTemplate {
     pub fn fit<E: From<StreamError>>(
         &self,
         prompt: &str,
-        mut count: impl FnMut(&Rendered) -> Result<usize, E>,
+        count: impl FnMut(&Rendered) -> Result<usize, E>,
     ) -> Result<Fitted, E> {
-        let budget = self.max_prompt_tokens;
-        let whole = self.render(prompt);
-        if count(&whole)? <= budget {
-            return Ok(Fitted {
-                rendered: whole,
-                dropped_bytes: 0,
-            });
-        }
-        let needed = count(&self.render(""))?;
-        if needed > budget {
-            return Err(StreamError::PromptBudget {
-                needed,
-                max_prompt_tokens: budget,
-            }
-            .into());
-        }
-        let tail = self.choose_tail(prompt, needed, &mut count)?;
-        let head = &prompt[..prompt.len() - tail.len()];
-        let cuts = cut_points(head);
-        // The longest fitting head: text grows with the cut, and so, up to a token or two, does the count. What is
-        // returned was counted itself, whatever the search assumed on its way.
-        let mut best = self.render(tail.trim_start());
-        let (mut low, mut high) = (0, cuts.len());
-        while low < high {
-            let middle = low.midpoint(high);
-            let candidate = self.render(&[&head[..cuts[middle]], tail].concat());
-            if count(&candidate)? <= budget {
-                best = candidate;
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        let dropped_bytes = prompt.len() - best.body.len();
-        Ok(Fitted {
-            rendered: best,
-            dropped_bytes,
-        })
+        let render = |text: &str| Ok(self.render(text));
+        fit_with(self.max_prompt_tokens, render, prompt, count)
     }
+}
 
-    /// The end worth keeping: the last paragraph, line or sentence, the first of these that takes at most half of the
-    /// room; empty where none does. It starts with the white space that separates it.
-    fn choose_tail<'a, E>(
-        &self,
-        prompt: &'a str,
-        template_tokens: usize,
-        count: &mut impl FnMut(&Rendered) -> Result<usize, E>,
-    ) -> Result<&'a str, E> {
-        let trimmed = prompt.trim_end();
-        let room = (self.max_prompt_tokens - template_tokens) / 2;
-        for separator in ["\n\n", "\n", ". "] {
-            let Some(at) = trimmed.rfind(separator) else {
-                continue;
-            };
-            // The full stop belongs to the sentence before, but marks where the head's words stop: keep the space.
-            let start = if separator == ". " { at + 1 } else { at };
-            let tail = &prompt[start..];
-            if count(&self.render(tail))? <= template_tokens + room {
-                return Ok(tail);
-            }
-        }
-        Ok("")
+/// [`PromptTemplate::fit`] with any words around the prompt and a budget of `budget` tokens.
+pub(super) fn fit_with<E: From<StreamError>>(
+    budget: usize,
+    render: impl Fn(&str) -> Result<Rendered, E>,
+    prompt: &str,
+    mut count: impl FnMut(&Rendered) -> Result<usize, E>,
+) -> Result<Fitted, E> {
+    let whole = render(prompt)?;
+    if count(&whole)? <= budget {
+        return Ok(Fitted {
+            dropped_bytes: prompt.len().saturating_sub(whole.body.len()),
+            rendered: whole,
+        });
     }
+    let needed = count(&render("")?)?;
+    if needed > budget {
+        return Err(StreamError::PromptBudget {
+            needed,
+            max_prompt_tokens: budget,
+        }
+        .into());
+    }
+    let tail = choose_tail(budget, &render, prompt, needed, &mut count)?;
+    let head = &prompt[..prompt.len() - tail.len()];
+    let cuts = cut_points(head);
+    // The longest fitting head: text grows with the cut, and so, up to a token or two, does the count. What is
+    // returned was counted itself, whatever the search assumed on its way.
+    let mut best = render(tail.trim_start())?;
+    let (mut low, mut high) = (0, cuts.len());
+    while low < high {
+        let middle = low.midpoint(high);
+        let candidate = render(&[&head[..cuts[middle]], tail].concat())?;
+        if count(&candidate)? <= budget {
+            best = candidate;
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    let dropped_bytes = prompt.len().saturating_sub(best.body.len());
+    Ok(Fitted {
+        rendered: best,
+        dropped_bytes,
+    })
+}
+
+/// The end worth keeping: the last paragraph, line or sentence, the first of these that takes at most half of the room;
+/// empty where none does. It starts with the white space that separates it.
+fn choose_tail<'a, E>(
+    budget: usize,
+    render: &impl Fn(&str) -> Result<Rendered, E>,
+    prompt: &'a str,
+    template_tokens: usize,
+    count: &mut impl FnMut(&Rendered) -> Result<usize, E>,
+) -> Result<&'a str, E> {
+    let trimmed = prompt.trim_end();
+    let room = (budget - template_tokens) / 2;
+    for separator in ["\n\n", "\n", ". "] {
+        let Some(at) = trimmed.rfind(separator) else {
+            continue;
+        };
+        // The full stop belongs to the sentence before, but marks where the head's words stop: keep the space.
+        let start = if separator == ". " { at + 1 } else { at };
+        let tail = &prompt[start..];
+        if count(&render(tail)?)? <= template_tokens + room {
+            return Ok(tail);
+        }
+    }
+    Ok("")
 }
 
 /// Ends of the words of `text`, or of its characters where it has one word at most; ascending, none is 0.
