@@ -10,7 +10,7 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 /// A target in `[models]`: `"models/L"`, or `{ path = "models/L", pad_layers = 12 }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetConfig {
-    /// Model folder, relative to the working directory, or `hf:owner/name[@revision]`.
+    /// Model folder, relative to the working directory.
     pub path: PathBuf,
     /// Blocks added that cost what a block costs and change nothing
     /// ([`lm::Checkpoint::pad_layers`]).
