@@ -62,6 +62,7 @@ fn help_shows_examples_for_every_command() {
         "align",
         "cache replay",
         "generate",
+        "pad",
         "pretrain",
         "streams",
     ] {
@@ -270,6 +271,73 @@ fn a_run_writes_its_report_once() {
         .assert()
         .success()
         .stdout(contains("SpD_DM"));
+}
+
+#[test]
+fn a_padded_target_says_so_and_answers_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let hashes = |name: &str, target: &str| -> Vec<String> {
+        let place = folder.path().join(name);
+        std::fs::create_dir(&place).unwrap();
+        let config = EXPERIMENT.replace("\"models/target\"", target);
+        let label = if name == "padded" {
+            "target (padded)"
+        } else {
+            "| target |"
+        };
+        run_with(&config, &[], &place)
+            .assert()
+            .success()
+            .stdout(contains(label));
+        let reader = runner::results::RunReader::open(&place.join("out")).unwrap();
+        assert_eq!(
+            reader.manifest().padding.len(),
+            usize::from(name == "padded")
+        );
+        let rows = reader.prompts().unwrap().rows;
+        rows.into_iter().map(|row| row.tokens_hash).collect()
+    };
+    let plain = hashes("plain", "\"models/target\"");
+    let padded = hashes("padded", "{ path = \"models/target\", pad_layers = 2 }");
+    assert_eq!(plain, padded);
+}
+
+#[test]
+fn pad_measures_until_the_ratio_is_met() {
+    let output = omnidraft()
+        .args([
+            "pad",
+            "--draft",
+            "models/drafter",
+            "--target",
+            "models/target",
+        ])
+        .args(["--ratio", "0.05", "--context", "16", "--json"])
+        .assert()
+        .success()
+        .get_output()
+        .stdout
+        .clone();
+    let found: serde_json::Value = serde_json::from_slice(&output).unwrap();
+    let rows = found["measured"].as_array().unwrap();
+    let chosen = rows
+        .iter()
+        .find(|row| row["pad_layers"] == found["pad_layers"]);
+    assert_eq!(chosen.unwrap()["ratio"], found["ratio"]);
+    assert!(rows.len() > 1 && rows[0]["pad_layers"] == 0);
+    omnidraft()
+        .args([
+            "pad",
+            "--draft",
+            "models/drafter",
+            "--target",
+            "models/target",
+            "--ratio",
+            "0",
+        ])
+        .assert()
+        .code(2)
+        .stderr(contains("--ratio"));
 }
 
 #[test]
