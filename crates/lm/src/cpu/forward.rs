@@ -185,8 +185,13 @@ impl Pass<'_> {
         self.executor.attend(call, &scratch.attention, out);
         let x = rows(&scratch.mixed, q_width, self.count);
         let out = Out::new(&mut scratch.hidden, hidden, hidden);
-        self.executor
-            .project(x, &block.out, Epilogue::Residual, &mut scratch.quantised, out);
+        self.executor.project(
+            x,
+            &block.out,
+            Epilogue::Residual,
+            &mut scratch.quantised,
+            out,
+        );
     }
 
     /// Rotates queries and keys; keys and values go to the cache.
@@ -234,8 +239,13 @@ impl Pass<'_> {
             .project_gated(x, &block.gate_up, &mut scratch.quantised, gate_up, gated);
         let x = rows(&scratch.gated, inner, self.count);
         let out = Out::new(&mut scratch.hidden, hidden, hidden);
-        self.executor
-            .project(x, &block.down, Epilogue::Residual, &mut scratch.quantised, out);
+        self.executor.project(
+            x,
+            &block.down,
+            Epilogue::Residual,
+            &mut scratch.quantised,
+            out,
+        );
     }
 }
 

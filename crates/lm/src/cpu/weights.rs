@@ -76,12 +76,15 @@ impl Weights {
             _ => Arena::bytes_of::<half::bf16>(cells),
         };
         let arena = &mut Arena::new(config.num_layers * block + room(head) + embedding);
-        let mut matrix =
-            |(inputs, panels)| PackedMatrix::zeros(arena, inputs, panels, weights);
+        let mut matrix = |(inputs, panels)| PackedMatrix::zeros(arena, inputs, panels, weights);
         let blocks = (0..config.num_layers)
             .map(|_| {
                 let [qkv, out, gate_up, down] = shapes.map(&mut matrix);
-                let bias = if config.qkv_bias { (q + 2 * kv) * PANEL } else { 0 };
+                let bias = if config.qkv_bias {
+                    (q + 2 * kv) * PANEL
+                } else {
+                    0
+                };
                 BlockWeights {
                     attn_norm: vec![0.0; d],
                     qkv,

@@ -6,9 +6,9 @@ use super::Kernels;
 use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
 use super::panel::{PackedMatrix, PanelData};
+use super::quant::{Int4Row, Int8Row, IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, LANES, PANEL, Simd};
 use super::vector::{RmsNorm, SiluMul, SoftmaxNumerators, exp};
-use super::quant::{Int4Row, Int8Row, IntGroups, IntRow, QuantScratch, Quantize};
 use crate::cpu::arena::Arena;
 use crate::cpu::{KernelChoice, WeightType};
 
@@ -244,7 +244,12 @@ impl Case {
         }
     }
 
-    fn product(&self, kernels: Kernels, packed: &PackedMatrix, operands: impl Operands) -> Vec<f32> {
+    fn product(
+        &self,
+        kernels: Kernels,
+        packed: &PackedMatrix,
+        operands: impl Operands,
+    ) -> Vec<f32> {
         let mut data = self.before.clone();
         kernels.run(Gemm {
             operands,
@@ -316,9 +321,7 @@ fn weight_levels(bits: u32, weights: &[f32]) -> (Vec<i64>, f32) {
     };
     let scale = half::bf16::from_f32(scale).to_f32();
     let level = |w: &f32| match 1.0 / scale {
-        inverse if inverse.is_finite() => {
-            (w * inverse).round_ties_even().clamp(low, high) as i64
-        }
+        inverse if inverse.is_finite() => (w * inverse).round_ties_even().clamp(low, high) as i64,
         _ => 0,
     };
     (weights.iter().map(level).collect(), scale)
@@ -336,16 +339,22 @@ fn activation_levels(most: f32, x: &[f32]) -> (Vec<i64>, f32) {
 
 /// The chain over groups that integer formats promise.
 fn group_chain(kernels: Kernels, bits: u32, x: &[f32], w: &[f32], start: f32) -> f32 {
-    let (group, most) = if bits == 8 { (64, 32767.0) } else { (32, 127.0) };
-    x.chunks(group).zip(w.chunks(group)).fold(start, |sum, (x, w)| {
-        let ((x, x_scale), (w, w_scale)) = (activation_levels(most, x), weight_levels(bits, w));
-        let dot: i64 = x.iter().zip(&w).map(|(x, w)| x * w).sum();
-        let (dot, factor) = (dot as f32, x_scale * w_scale);
-        match kernels.choice() {
-            KernelChoice::Portable => dot * factor + sum,
-            _ => dot.mul_add(factor, sum),
-        }
-    })
+    let (group, most) = if bits == 8 {
+        (64, 32767.0)
+    } else {
+        (32, 127.0)
+    };
+    x.chunks(group)
+        .zip(w.chunks(group))
+        .fold(start, |sum, (x, w)| {
+            let ((x, x_scale), (w, w_scale)) = (activation_levels(most, x), weight_levels(bits, w));
+            let dot: i64 = x.iter().zip(&w).map(|(x, w)| x * w).sum();
+            let (dot, factor) = (dot as f32, x_scale * w_scale);
+            match kernels.choice() {
+                KernelChoice::Portable => dot * factor + sum,
+                _ => dot.mul_add(factor, sum),
+            }
+        })
 }
 
 proptest! {
@@ -377,7 +386,12 @@ proptest! {
 /// Panels longer than the part that stays in cache, for every height of tile.
 #[test]
 fn long_panels_are_cut_without_a_trace() {
-    for weights in [WeightType::F32, WeightType::Bf16, WeightType::Int8, WeightType::Int4] {
+    for weights in [
+        WeightType::F32,
+        WeightType::Bf16,
+        WeightType::Int8,
+        WeightType::Int4,
+    ] {
         let (inputs, outputs) = (4200, 20);
         let value = |i: usize| ((i * 2_654_435_761) % 1000) as f32 / 500.0 - 1.0;
         let case = |count: usize| Case {
