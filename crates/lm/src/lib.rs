@@ -30,7 +30,7 @@ mod train;
 
 pub use checkpoint::{Checkpoint, HostTensor, StoredType, read_safetensors, write_safetensors};
 pub use config::{Architecture, LmConfig, RopeScaling};
-pub use cpu::{CpuEngine, EngineOptions, KernelChoice, MemoryUse, WeightType};
+pub use cpu::{CpuEngine, EngineOptions, KernelChoice, MemoryProbe, MemoryUse, WeightType};
 pub use engine::DecodeEngine;
 pub use error::LmError;
 pub use init::random_checkpoint;

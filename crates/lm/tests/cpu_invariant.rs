@@ -7,7 +7,12 @@ use lm::{CpuEngine, DecodeEngine, EngineOptions, KernelChoice, WeightType};
 use proptest::prelude::*;
 
 const BATCHES: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
-const WEIGHTS: [WeightType; 2] = [WeightType::F32, WeightType::Bf16];
+const WEIGHTS: [WeightType; 4] = [
+    WeightType::F32,
+    WeightType::Bf16,
+    WeightType::Int8,
+    WeightType::Int4,
+];
 
 /// Logits of all `ids`, computed `batch` at a time from an empty cache.
 fn in_batches(engine: &mut CpuEngine, ids: &[u32], batch: usize) -> Vec<u32> {
@@ -113,7 +118,7 @@ proptest! {
     #[test]
     fn bits_survive_random_batches_and_truncations(
         odd in any::<bool>(),
-        bf16 in any::<bool>(),
+        format in 0..4_usize,
         set in 0..2_usize,
         threads in 1..3_usize,
         seed in 0..1000_u64,
@@ -122,7 +127,7 @@ proptest! {
         let shape = if odd { ODD } else { EVEN };
         let checkpoint = shape.checkpoint(21);
         let sets = kernel_sets();
-        let options = options(WEIGHTS[usize::from(bf16)], sets[set % sets.len()], threads);
+        let options = options(WEIGHTS[format], sets[set % sets.len()], threads);
         let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
         let ids = tokens(shape.vocab, 340, seed);
         let expected = in_batches(&mut engine, &ids, ids.len());
@@ -144,14 +149,14 @@ proptest! {
     }
 
     #[test]
-    fn kernel_sets_agree(odd in any::<bool>(), bf16 in any::<bool>(), seed in 0..1000_u64) {
+    fn kernel_sets_agree(odd in any::<bool>(), format in 0..2_usize, seed in 0..1000_u64) {
         let shape = if odd { ODD } else { EVEN };
         let checkpoint = shape.checkpoint(seed);
         let ids = tokens(shape.vocab, 50, seed);
         let logits: Vec<Vec<f32>> = kernel_sets()
             .into_iter()
             .map(|kernels| {
-                let options = options(WEIGHTS[usize::from(bf16)], kernels, 1);
+                let options = options(WEIGHTS[format], kernels, 1);
                 let mut logits = Vec::new();
                 CpuEngine::new(&checkpoint, options).unwrap().forward(&ids, &mut logits).unwrap();
                 logits

@@ -116,7 +116,7 @@ pub struct DecodeConfig {
     pub temperature: f64,
     /// Longest response, in target tokens.
     pub max_new_tokens: usize,
-    /// Weight storage of the decode engine: `f32` or `bf16`.
+    /// Weight storage of the decode engine: `f32`, `bf16`, `int8` or `int4`.
     pub weights: WeightFormat,
     /// Threads of the decode engine.
     pub threads: usize,
@@ -171,6 +171,10 @@ pub enum WeightFormat {
     F32,
     /// Two bytes.
     Bf16,
+    /// One byte.
+    Int8,
+    /// Half a byte.
+    Int4,
 }
 
 impl From<WeightFormat> for WeightType {
@@ -178,6 +182,8 @@ impl From<WeightFormat> for WeightType {
         match format {
             WeightFormat::F32 => Self::F32,
             WeightFormat::Bf16 => Self::Bf16,
+            WeightFormat::Int8 => Self::Int8,
+            WeightFormat::Int4 => Self::Int4,
         }
     }
 }

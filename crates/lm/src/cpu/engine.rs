@@ -8,9 +8,10 @@ use super::forward::{PASS_TOKENS, Pass, Scratch};
 use super::kernels::Kernels;
 use super::kernels::parallel::Executor;
 use super::pool::Pool;
+use super::random::RandomWeights;
 use super::rope::RotaryTable;
-use super::weights::Weights;
-use super::{EngineOptions, KernelChoice};
+use super::weights::{TensorSource, Weights};
+use super::{EngineOptions, KernelChoice, WeightType};
 
 /// Bytes an engine holds, all allocated when it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,19 +74,40 @@ impl CpuEngine {
     /// set asked for; [`LmError::Threads`] if the helper threads cannot be started.
     pub fn new(checkpoint: &Checkpoint, options: EngineOptions) -> Result<Self, LmError> {
         checkpoint.check("(checkpoint in memory)".as_ref())?;
+        Self::build(&checkpoint.config, checkpoint, options)
+    }
+
+    /// An engine with random weights, drawn straight into their packed form: for timing a shape.
+    ///
+    /// # Errors
+    /// As [`CpuEngine::new`].
+    pub fn with_random_weights(
+        config: &LmConfig,
+        options: EngineOptions,
+        seed: u64,
+    ) -> Result<Self, LmError> {
+        Self::build(config, &RandomWeights::new(config, seed), options)
+    }
+
+    fn build(
+        config: &LmConfig,
+        source: &impl TensorSource,
+        options: EngineOptions,
+    ) -> Result<Self, LmError> {
         let kernels = Kernels::select(options.kernels)?;
         let threads = options.threads.max(1);
         let pool = Pool::shared(threads).map_err(|source| LmError::Threads { threads, source })?;
-        let config = checkpoint.config.clone();
+        let config = config.clone();
         let max_len = options.max_len.min(config.max_position_embeddings);
+        let integers = matches!(options.weights, WeightType::Int8 | WeightType::Int4);
         let mut weights = Weights::zeros(&config, options.weights);
-        weights.load(checkpoint)?;
+        weights.load(&config, source)?;
         Ok(Self {
             weights,
             rope: RotaryTable::new(&config, max_len),
             executor: Executor { kernels, pool },
             cache: Cache::new(&config, max_len),
-            scratch: Scratch::new(&config, max_len, threads),
+            scratch: Scratch::new(&config, max_len, threads, integers),
             len: 0,
             max_len,
             config,
@@ -104,7 +126,7 @@ impl CpuEngine {
         }
         checkpoint.check("(checkpoint in memory)".as_ref())?;
         self.len = 0;
-        self.weights.load(checkpoint)
+        self.weights.load(&self.config, checkpoint)
     }
 
     /// Appends `ids` without computing logits: the cheap way to take in a prompt whose last token

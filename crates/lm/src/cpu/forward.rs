@@ -9,6 +9,7 @@ use super::kernels::fused::{AttentionScratch, Epilogue};
 use super::kernels::gemm::Rows;
 use super::kernels::out::Out;
 use super::kernels::parallel::{AttentionCall, Executor};
+use super::kernels::quant::QuantScratch;
 use super::kernels::simd::PANEL;
 use super::kernels::vector::RmsNorm;
 use super::rope::RotaryTable;
@@ -38,11 +39,18 @@ pub(crate) struct Scratch {
     gated: Vec<f32>,
     /// One rotated key.
     key: Vec<f32>,
+    /// Input of the projection at hand, for integer weights.
+    quantised: QuantScratch,
     attention: Vec<Mutex<AttentionScratch>>,
 }
 
 impl Scratch {
-    pub(crate) fn new(config: &LmConfig, max_len: usize, threads: usize) -> Self {
+    /// `integers` says whether projections read integer activations.
+    pub(crate) fn new(config: &LmConfig, max_len: usize, threads: usize, integers: bool) -> Self {
+        let widest = config
+            .hidden_size
+            .max(config.q_width())
+            .max(config.intermediate_size);
         let rows = |width: usize| vec![0.0; PASS_TOKENS * width];
         let attention = || Mutex::new(AttentionScratch::new(max_len, config.head_dim));
         Self {
@@ -54,6 +62,7 @@ impl Scratch {
             gate_up: rows(2 * panels(config.intermediate_size) * PANEL),
             gated: rows(config.intermediate_size),
             key: vec![0.0; config.head_dim],
+            quantised: QuantScratch::new(if integers { PASS_TOKENS } else { 0 }, widest),
             attention: std::iter::repeat_with(attention).take(threads).collect(),
         }
     }
@@ -76,7 +85,7 @@ impl Scratch {
             .iter()
             .filter_map(|s| s.lock().ok().map(|s| s.bytes()))
             .sum();
-        floats * size_of::<f32>() + attention
+        floats * size_of::<f32>() + attention + self.quantised.bytes()
     }
 }
 
@@ -120,6 +129,7 @@ impl Pass<'_> {
                 x,
                 &weights.head,
                 Epilogue::None,
+                &mut self.scratch.quantised,
                 Out::new(logits, vocab, vocab),
             );
         }
@@ -155,6 +165,7 @@ impl Pass<'_> {
             x,
             &block.qkv,
             bias,
+            &mut scratch.quantised,
             Out::new(&mut scratch.qkv, stride, stride),
         );
         self.rotate(layer);
@@ -174,8 +185,13 @@ impl Pass<'_> {
         self.executor.attend(call, &scratch.attention, out);
         let x = rows(&scratch.mixed, q_width, self.count);
         let out = Out::new(&mut scratch.hidden, hidden, hidden);
-        self.executor
-            .project(x, &block.out, Epilogue::Residual, out);
+        self.executor.project(
+            x,
+            &block.out,
+            Epilogue::Residual,
+            &mut scratch.quantised,
+            out,
+        );
     }
 
     /// Rotates queries and keys; keys and values go to the cache.
@@ -220,11 +236,16 @@ impl Pass<'_> {
         let gate_up = Out::new(&mut scratch.gate_up, stride, stride);
         let gated = Out::new(&mut scratch.gated, inner, inner);
         self.executor
-            .project_gated(x, &block.gate_up, gate_up, gated);
+            .project_gated(x, &block.gate_up, &mut scratch.quantised, gate_up, gated);
         let x = rows(&scratch.gated, inner, self.count);
         let out = Out::new(&mut scratch.hidden, hidden, hidden);
-        self.executor
-            .project(x, &block.down, Epilogue::Residual, out);
+        self.executor.project(
+            x,
+            &block.down,
+            Epilogue::Residual,
+            &mut scratch.quantised,
+            out,
+        );
     }
 }
 

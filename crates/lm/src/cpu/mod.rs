@@ -5,22 +5,32 @@
 //! costs little more than scoring one. Weights are packed into panels of sixteen output columns,
 //! inputs are broadcast, and up to six rows are multiplied while a panel row is in registers: while
 //! weights come from memory, more rows are nearly free; once they fit in cache, arithmetic counts.
+//! Weights of 8 and 4 bits meet integer activations, so that fewer bytes do not make verification
+//! wait for the multipliers.
+//!
+//! Instruction sets: AVX2 with FMA, and portable code. Wider ones (AVX-512 with its bf16 and
+//! integer dot products) and NEON are absent because they could not be run where this was written.
 //!
 //! [`CpuEngine`] states what is guaranteed. `unsafe` stays in the kernel files and the pool, and
 //! every kernel is checked against plain scalar code.
 
+mod arena;
+mod bandwidth;
 mod cache;
 mod engine;
 mod forward;
 pub(crate) mod kernels;
 mod pool;
+mod random;
 pub(crate) mod rope;
 mod weights;
 
+pub use bandwidth::MemoryProbe;
 pub use engine::{CpuEngine, MemoryUse};
 pub(crate) use kernels::Kernels;
 
-/// How the engine stores weights. Activations, the KV cache and every sum are f32.
+/// How the engine stores weights. The KV cache, activations between projections and the sums over
+/// inputs are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WeightType {
     /// Exactly the checkpoint's values.
@@ -28,6 +38,23 @@ pub enum WeightType {
     F32,
     /// Projections and embedding rounded to nearest even bf16; half the memory traffic.
     Bf16,
+    /// Projections in 8 bits with a bf16 scale per 64 inputs; their inputs in 16 bits with a scale
+    /// per 64; embedding in bf16.
+    Int8,
+    /// Projections in 4 bits with a bf16 scale per 32 inputs; their inputs in 8 bits with a scale
+    /// per 32; embedding in bf16.
+    Int4,
+}
+
+impl std::fmt::Display for WeightType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
+        })
+    }
 }
 
 /// Which kernels run.

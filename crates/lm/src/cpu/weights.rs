@@ -1,14 +1,16 @@
 //! A checkpoint packed for the kernels.
 
-use crate::names::{EMBEDDING, FINAL_NORM, in_layer};
+use std::borrow::Cow;
+
+use crate::names::{EMBEDDING, FINAL_NORM, HEAD, in_layer};
 use crate::{Checkpoint, LmConfig, LmError};
 
 use super::WeightType;
+use super::arena::{Arena, Buffer};
 use super::kernels::panel::PackedMatrix;
 use super::kernels::simd::PANEL;
 
 /// One block.
-#[derive(Clone, Debug)]
 pub(crate) struct BlockWeights {
     pub(crate) attn_norm: Vec<f32>,
     /// Query, key and value projections, each padded to whole panels.
@@ -23,14 +25,24 @@ pub(crate) struct BlockWeights {
 }
 
 /// Embedding rows.
-#[derive(Clone, Debug)]
 pub(crate) enum Embedding {
-    F32(Vec<f32>),
-    Bf16(Vec<half::bf16>),
+    F32(Buffer<f32>),
+    Bf16(Buffer<half::bf16>),
+}
+
+/// Where weights come from: tensors under Hugging Face names, row-major.
+pub(crate) trait TensorSource {
+    /// The values of a tensor.
+    fn values(&self, name: &str) -> Result<Cow<'_, [f32]>, LmError>;
+}
+
+impl TensorSource for Checkpoint {
+    fn values(&self, name: &str) -> Result<Cow<'_, [f32]>, LmError> {
+        Ok(Cow::Borrowed(&self.tensor(name)?.data))
+    }
 }
 
 /// Every weight of a model.
-#[derive(Clone, Debug)]
 pub(crate) struct Weights {
     pub(crate) embedding: Embedding,
     pub(crate) blocks: Vec<BlockWeights>,
@@ -48,44 +60,72 @@ impl Weights {
     pub(crate) fn zeros(config: &LmConfig, weights: WeightType) -> Self {
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let (q, kv) = (panels(config.q_width()), panels(config.kv_width()));
-        let matrix = |inputs, panels| PackedMatrix::zeros(inputs, panels, weights);
-        let block = BlockWeights {
-            attn_norm: vec![0.0; d],
-            qkv: matrix(d, q + 2 * kv),
-            qkv_bias: vec![
-                0.0;
-                if config.qkv_bias {
+        let cells = config.vocab_size * d;
+        // Inputs and panels of the matrices of a block, and of the head.
+        let shapes = [
+            (d, q + 2 * kv),
+            (config.q_width(), panels(d)),
+            (d, 2 * panels(f)),
+            (f, panels(d)),
+        ];
+        let head = (d, panels(config.vocab_size));
+        let room = |(inputs, panels)| PackedMatrix::room(inputs, panels, weights);
+        let block: usize = shapes.into_iter().map(room).sum();
+        let embedding = match weights {
+            WeightType::F32 => Arena::bytes_of::<f32>(cells),
+            _ => Arena::bytes_of::<half::bf16>(cells),
+        };
+        let arena = &mut Arena::new(config.num_layers * block + room(head) + embedding);
+        let mut matrix = |(inputs, panels)| PackedMatrix::zeros(arena, inputs, panels, weights);
+        let blocks = (0..config.num_layers)
+            .map(|_| {
+                let [qkv, out, gate_up, down] = shapes.map(&mut matrix);
+                let bias = if config.qkv_bias {
                     (q + 2 * kv) * PANEL
                 } else {
                     0
+                };
+                BlockWeights {
+                    attn_norm: vec![0.0; d],
+                    qkv,
+                    qkv_bias: vec![0.0; bias],
+                    out,
+                    mlp_norm: vec![0.0; d],
+                    gate_up,
+                    down,
                 }
-            ],
-            out: matrix(config.q_width(), panels(d)),
-            mlp_norm: vec![0.0; d],
-            gate_up: matrix(d, 2 * panels(f)),
-            down: matrix(f, panels(d)),
-        };
-        let cells = config.vocab_size * d;
+            })
+            .collect();
+        let head = matrix(head);
         Self {
             embedding: match weights {
-                WeightType::F32 => Embedding::F32(vec![0.0; cells]),
-                WeightType::Bf16 => Embedding::Bf16(vec![half::bf16::ZERO; cells]),
+                WeightType::F32 => Embedding::F32(arena.take(cells)),
+                // A token reads one row: narrower storage would save nothing worth the error.
+                _ => Embedding::Bf16(arena.take(cells)),
             },
-            blocks: vec![block; config.num_layers],
+            blocks,
             norm: vec![0.0; d],
-            head: matrix(d, panels(config.vocab_size)),
+            head,
         }
     }
 
-    /// Overwrites every weight, in place, from a checkpoint of the same shape.
-    pub(crate) fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), LmError> {
-        self.embedding.load(&checkpoint.tensor(EMBEDDING)?.data);
-        for (layer, block) in self.blocks.iter_mut().enumerate() {
-            block.load(checkpoint, layer)?;
+    /// Overwrites every weight, in place, with tensors in the shape of `config`.
+    pub(crate) fn load(
+        &mut self,
+        config: &LmConfig,
+        source: &impl TensorSource,
+    ) -> Result<(), LmError> {
+        let embedding = source.values(EMBEDDING)?;
+        self.embedding.load(&embedding);
+        if config.tie_word_embeddings {
+            self.head.pack(&embedding, 0, 1);
+        } else {
+            self.head.pack(&source.values(HEAD)?, 0, 1);
         }
-        self.norm
-            .copy_from_slice(&checkpoint.tensor(FINAL_NORM)?.data);
-        self.head.pack(&checkpoint.head()?.data, 0, 1);
+        for (layer, block) in self.blocks.iter_mut().enumerate() {
+            block.load(config, source, layer)?;
+        }
+        self.norm.copy_from_slice(&source.values(FINAL_NORM)?);
         Ok(())
     }
 
@@ -108,26 +148,30 @@ impl Weights {
 }
 
 impl BlockWeights {
-    fn load(&mut self, checkpoint: &Checkpoint, layer: usize) -> Result<(), LmError> {
-        let tensor = |part: &str| Ok(checkpoint.tensor(&in_layer(layer, part))?.data.as_slice());
-        let config = &checkpoint.config;
+    fn load(
+        &mut self,
+        config: &LmConfig,
+        source: &impl TensorSource,
+        layer: usize,
+    ) -> Result<(), LmError> {
+        let tensor = |part: &str| source.values(&in_layer(layer, part));
         let (q, kv) = (panels(config.q_width()), panels(config.kv_width()));
         self.attn_norm
-            .copy_from_slice(tensor("input_layernorm.weight")?);
+            .copy_from_slice(&tensor("input_layernorm.weight")?);
         self.mlp_norm
-            .copy_from_slice(tensor("post_attention_layernorm.weight")?);
+            .copy_from_slice(&tensor("post_attention_layernorm.weight")?);
         for (name, first) in [("q_proj", 0), ("k_proj", q), ("v_proj", q + kv)] {
             self.qkv
-                .pack(tensor(&format!("self_attn.{name}.weight"))?, first, 1);
+                .pack(&tensor(&format!("self_attn.{name}.weight"))?, first, 1);
             if config.qkv_bias {
                 let bias = tensor(&format!("self_attn.{name}.bias"))?;
-                self.qkv_bias[first * PANEL..][..bias.len()].copy_from_slice(bias);
+                self.qkv_bias[first * PANEL..][..bias.len()].copy_from_slice(&bias);
             }
         }
-        self.out.pack(tensor("self_attn.o_proj.weight")?, 0, 1);
-        self.gate_up.pack(tensor("mlp.gate_proj.weight")?, 0, 2);
-        self.gate_up.pack(tensor("mlp.up_proj.weight")?, 1, 2);
-        self.down.pack(tensor("mlp.down_proj.weight")?, 0, 1);
+        self.out.pack(&tensor("self_attn.o_proj.weight")?, 0, 1);
+        self.gate_up.pack(&tensor("mlp.gate_proj.weight")?, 0, 2);
+        self.gate_up.pack(&tensor("mlp.up_proj.weight")?, 1, 2);
+        self.down.pack(&tensor("mlp.down_proj.weight")?, 0, 1);
         Ok(())
     }
 
@@ -170,8 +214,8 @@ impl Embedding {
 
     fn bytes(&self) -> usize {
         match self {
-            Self::F32(rows) => size_of_val(rows.as_slice()),
-            Self::Bf16(rows) => size_of_val(rows.as_slice()),
+            Self::F32(rows) => size_of_val::<[_]>(rows),
+            Self::Bf16(rows) => size_of_val::<[_]>(rows),
         }
     }
 }

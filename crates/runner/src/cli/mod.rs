@@ -1,6 +1,7 @@
 //! The command line. Data goes to stdout; progress, logs and errors to stderr.
 
 mod align;
+mod bench;
 mod cache;
 mod failure;
 mod generate;
@@ -49,6 +50,9 @@ enum Command {
     Generate(generate::GenerateArgs),
     /// Find how many padding blocks give drafter and target a ratio of step times.
     Pad(pad::PadArgs),
+    /// Time the decode engine.
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Train a tokenizer and a small model from a recipe.
     Pretrain(pretrain::PretrainArgs),
     /// Write the mini streams again from their generators.
@@ -83,6 +87,7 @@ impl Cli {
             Command::Cache(command) => command.execute(),
             Command::Generate(args) => args.execute(),
             Command::Pad(args) => args.execute(),
+            Command::Bench(command) => command.execute(),
             Command::Pretrain(args) => args.execute(progress),
             Command::Streams(args) => args.execute(),
         }

@@ -33,6 +33,9 @@ impl Avx2 {
 // `detect` saw AVX2 and FMA; loads and stores go through references to exactly 32 bytes.
 impl Simd for Avx2 {
     type V = __m256;
+    type I32 = __m256i;
+    type I16 = __m256i;
+    type U8 = __m256i;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m256 {
@@ -119,5 +122,74 @@ impl Simd for Avx2 {
             let high = _mm256_and_si256(words, _mm256_set1_epi32(0xffff_0000_u32 as i32));
             (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high))
         }
+    }
+
+    #[inline(always)]
+    fn zero_i32(self) -> __m256i {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_setzero_si256() }
+    }
+
+    #[inline(always)]
+    fn zero_i16(self) -> __m256i {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_setzero_si256() }
+    }
+
+    #[inline(always)]
+    fn widen_i8(self, bytes: &[i8; 32]) -> (__m256i, __m256i) {
+        let (halves, _) = bytes.as_chunks::<16>();
+        // SAFETY: the token proves AVX2; each reference covers the 16 bytes read.
+        unsafe {
+            (
+                _mm256_cvtepi8_epi16(_mm_loadu_si128(halves[0].as_ptr().cast())),
+                _mm256_cvtepi8_epi16(_mm_loadu_si128(halves[1].as_ptr().cast())),
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn nibbles(self, bytes: &[u8; 32]) -> (__m256i, __m256i) {
+        // SAFETY: the token proves AVX2; the reference covers the 32 bytes read.
+        unsafe {
+            let bytes = _mm256_loadu_si256(bytes.as_ptr().cast());
+            let mask = _mm256_set1_epi8(15);
+            let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), mask);
+            (_mm256_and_si256(bytes, mask), high)
+        }
+    }
+
+    #[inline(always)]
+    fn add_pairs(self, sum: __m256i, w: __m256i, word: i32) -> __m256i {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_add_epi32(sum, _mm256_madd_epi16(w, _mm256_set1_epi32(word))) }
+    }
+
+    #[inline(always)]
+    fn add_quads(self, sum: __m256i, w: __m256i, word: i32) -> __m256i {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, _mm256_set1_epi32(word))) }
+    }
+
+    #[inline(always)]
+    fn sum_pairs(self, v: __m256i, plus: i32) -> __m256i {
+        // SAFETY: the token proves AVX2.
+        unsafe {
+            let sums = _mm256_madd_epi16(v, _mm256_set1_epi16(1));
+            _mm256_add_epi32(sums, _mm256_set1_epi32(plus))
+        }
+    }
+
+    #[inline(always)]
+    fn i32_to_f32(self, v: __m256i) -> __m256 {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_cvtepi32_ps(v) }
+    }
+
+    #[inline(always)]
+    fn fetch_ahead<T>(self, place: &T, ahead: usize) {
+        let address = std::ptr::from_ref(place).cast::<i8>().wrapping_add(ahead);
+        // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address) }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::gemm::{Gemm, Panels, Rows, Store};
+use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
-use super::panel::{F32Row, PanelRow};
+use super::panel::F32Row;
 use super::simd::{Kernel, LANES, PANEL, Simd};
 use super::vector::{SiluMul, SoftmaxNumerators};
 
@@ -20,22 +20,20 @@ pub(crate) enum Epilogue<'a> {
 }
 
 /// A projection and its epilogue.
-pub(crate) struct Projection<'a, 'o, R> {
-    pub(crate) x: Rows<'a>,
-    pub(crate) w: Panels<'a, R>,
+pub(crate) struct Projection<'a, 'o, T> {
+    pub(crate) operands: T,
     pub(crate) panels: Range<usize>,
     pub(crate) epilogue: Epilogue<'a>,
     pub(crate) out: &'a mut Out<'o>,
 }
 
-impl<R: PanelRow> Kernel for Projection<'_, '_, R> {
+impl<T: Operands> Kernel for Projection<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self {
-            x,
-            w,
+            operands,
             panels,
             epilogue,
             out,
@@ -44,18 +42,15 @@ impl<R: PanelRow> Kernel for Projection<'_, '_, R> {
             Epilogue::Residual => Store::Add,
             Epilogue::None | Epilogue::Bias(_) => Store::Set,
         };
-        let inner = 0..w.stride;
         Gemm {
-            x,
-            w,
-            inner,
+            operands,
             panels: panels.clone(),
             out,
             store,
         }
         .run(simd);
         if let Epilogue::Bias(bias) = epilogue {
-            for row in 0..x.count {
+            for row in 0..operands.rows() {
                 for panel in panels.clone() {
                     let bias = &bias[panel * PANEL..];
                     for (value, bias) in out.panel(row, panel).iter_mut().zip(bias) {
@@ -68,9 +63,8 @@ impl<R: PanelRow> Kernel for Projection<'_, '_, R> {
 }
 
 /// Gate and up projections (panels alternate) followed by `silu(gate) * up`.
-pub(crate) struct GatedProjection<'a, 'o, R> {
-    pub(crate) x: Rows<'a>,
-    pub(crate) w: Panels<'a, R>,
+pub(crate) struct GatedProjection<'a, 'o, T> {
+    pub(crate) operands: T,
     /// Pairs of panels.
     pub(crate) pairs: Range<usize>,
     /// Receives the projections, gate and up panels alternating.
@@ -79,29 +73,26 @@ pub(crate) struct GatedProjection<'a, 'o, R> {
     pub(crate) out: &'a mut Out<'o>,
 }
 
-impl<R: PanelRow> Kernel for GatedProjection<'_, '_, R> {
+impl<T: Operands> Kernel for GatedProjection<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self {
-            x,
-            w,
+            operands,
             pairs,
             gate_up,
             out,
         } = self;
         let panels = 2 * pairs.start..2 * pairs.end;
         Gemm {
-            x,
-            w,
-            inner: 0..w.stride,
+            operands,
             panels,
             out: gate_up,
             store: Store::Set,
         }
         .run(simd);
-        for row in 0..x.count {
+        for row in 0..operands.rows() {
             for pair in pairs.clone() {
                 let (gate, up) = gate_up
                     .range(row, 2 * pair * PANEL, 2 * PANEL)
@@ -216,14 +207,17 @@ impl Attention<'_, '_> {
     fn score<S: Simd>(&mut self, simd: S) {
         let longest = self.context(self.rows.len() - 1);
         let stride = self.scratch.score_stride;
+        let x = Rows {
+            data: &self.queries.data[self.rows.start * self.queries.stride..],
+            stride: self.queries.stride,
+            count: self.rows.len(),
+        };
         Gemm {
-            x: Rows {
-                data: &self.queries.data[self.rows.start * self.queries.stride..],
-                stride: self.queries.stride,
-                count: self.rows.len(),
+            operands: Chains {
+                x,
+                w: self.keys,
+                inner: (0, self.head_dim),
             },
-            w: self.keys,
-            inner: 0..self.head_dim,
             panels: 0..longest.div_ceil(PANEL),
             out: &mut Out::new(&mut self.scratch.scores, stride, stride),
             store: Store::Set,
@@ -250,10 +244,9 @@ impl Attention<'_, '_> {
         };
         let out = &mut Out::new(mixed, *head_stride, *head_stride);
         let w = self.values;
+        let inner = (0, common);
         Gemm {
-            x,
-            w,
-            inner: 0..common,
+            operands: Chains { x, w, inner },
             panels: panels.clone(),
             out,
             store: Store::Set,
@@ -270,11 +263,9 @@ impl Attention<'_, '_> {
                 count: 1,
             };
             let out = &mut Out::new(&mut mixed[i * *head_stride..], *head_stride, *head_stride);
-            let inner = common..context;
+            let inner = (common, context);
             Gemm {
-                x,
-                w,
-                inner,
+                operands: Chains { x, w, inner },
                 panels: panels.clone(),
                 out,
                 store: Store::Extend,

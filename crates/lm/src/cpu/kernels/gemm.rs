@@ -1,9 +1,9 @@
-//! The one matrix kernel: activations times panels, for 1 to many rows.
+//! The matrix driver: activations times panels, for 1 to many rows.
 //!
-//! Batch invariance rests here. Output `(r, n)` is always the chain
-//! `acc = x[r][i] * w[i][n] + acc` over `i` in order, starting from zero (or, to extend a chain,
-//! from the stored value), whatever tile the row falls into; tiles only decide which chains run
-//! side by side.
+//! Batch invariance rests here. Output `(r, n)` is always the same chain of additions over the
+//! inputs in order, starting from zero (or, to extend a chain, from the stored value), whatever
+//! tile the row falls into; tiles only decide which chains run side by side, and a chain that is
+//! interrupted between two parts of a panel is stored and taken up again as it was.
 
 use std::ops::Range;
 
@@ -13,6 +13,45 @@ use super::simd::{Kernel, LANES, PANEL, Simd};
 
 /// Rows of a tile; with two vectors a row, six rows fill the registers of AVX2.
 const MAX_TILE: usize = 6;
+
+/// Rows whose unfinished sums are kept between two parts of a panel.
+const STRIP: usize = 48;
+
+/// Bytes of a panel that stay in the first-level cache while several tiles use them.
+pub(crate) const PART_BYTES: usize = 16 << 10;
+
+/// How far ahead of the multiplication weights are fetched by tiles of many rows. Such a tile walks
+/// one panel, and the processor's own prefetcher stops at every page.
+pub(crate) const FETCH_AHEAD: usize = 8 << 10;
+
+/// Tiles of at least this many rows ask for weights ahead of time; lower ones walk several panels
+/// at once, which the processor's prefetcher follows better alone.
+pub(crate) const FETCH_ROWS: usize = 4;
+
+/// The sums of `M` rows and `P` panels.
+pub(crate) type Sums<V, const M: usize, const P: usize> = [[[V; 2]; P]; M];
+
+/// Activations and weights of one format.
+pub(crate) trait Operands: Copy {
+    /// Number of activation rows.
+    fn rows(&self) -> usize;
+
+    /// Length of a chain in units of this format.
+    fn depth(&self) -> usize;
+
+    /// Units that fill [`PART_BYTES`].
+    fn part(&self) -> usize;
+
+    /// Continues the chains of rows `row..row + M` in panels `panel..panel + P` over some units.
+    fn extend<S: Simd, const M: usize, const P: usize>(
+        self,
+        simd: S,
+        row: usize,
+        panel: usize,
+        units: Range<usize>,
+        sums: Sums<S::V, M, P>,
+    ) -> Sums<S::V, M, P>;
+}
 
 /// Row-major activations.
 #[derive(Clone, Copy)]
@@ -34,6 +73,74 @@ pub(crate) struct Panels<'a, R> {
     pub(crate) stride: usize,
 }
 
+/// f32 activations times weights that expand to f32: the chain of an output is
+/// `sum = x[i] * w[i] + sum`.
+#[derive(Clone)]
+pub(crate) struct Chains<'a, R> {
+    /// Column `i` of `x` meets row `inner.start + i` of the panels.
+    pub(crate) x: Rows<'a>,
+    pub(crate) w: Panels<'a, R>,
+    pub(crate) inner: (usize, usize),
+}
+
+impl<R: Copy> Copy for Chains<'_, R> {}
+
+impl<R: PanelRow> Operands for Chains<'_, R> {
+    #[inline(always)]
+    fn rows(&self) -> usize {
+        self.x.count
+    }
+
+    #[inline(always)]
+    fn depth(&self) -> usize {
+        self.inner.1 - self.inner.0
+    }
+
+    #[inline(always)]
+    fn part(&self) -> usize {
+        PART_BYTES / size_of::<R>()
+    }
+
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "constant bounds unroll into registers"
+    )]
+    #[inline(always)]
+    fn extend<S: Simd, const M: usize, const P: usize>(
+        self,
+        simd: S,
+        row: usize,
+        panel: usize,
+        units: Range<usize>,
+        mut sums: Sums<S::V, M, P>,
+    ) -> Sums<S::V, M, P> {
+        let depth = units.len();
+        let mut x: [&[f32]; M] = [&[]; M];
+        for r in 0..M {
+            x[r] = &self.x.data[(row + r) * self.x.stride + units.start..][..depth];
+        }
+        let mut w: [&[R]; P] = [&[]; P];
+        for p in 0..P {
+            let start = (panel + p) * self.w.stride + self.inner.0 + units.start;
+            w[p] = &self.w.rows[start..][..depth];
+        }
+        for i in 0..depth {
+            for p in 0..P {
+                if M >= FETCH_ROWS {
+                    simd.fetch_ahead(&w[p][i], FETCH_AHEAD);
+                }
+                let (low, high) = w[p][i].expand(simd);
+                for r in 0..M {
+                    let value = simd.splat(x[r][i]);
+                    sums[r][p][0] = simd.mul_add(value, low, sums[r][p][0]);
+                    sums[r][p][1] = simd.mul_add(value, high, sums[r][p][1]);
+                }
+            }
+        }
+        sums
+    }
+}
+
 /// What happens to a finished sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
@@ -45,107 +152,164 @@ pub(crate) enum Store {
     Extend,
 }
 
-/// `out[:, panels] = x * w[inner, panels]`.
-pub(crate) struct Gemm<'a, 'o, R> {
-    /// Column `i` of `x` meets row `inner.start + i` of the panels.
-    pub(crate) x: Rows<'a>,
-    pub(crate) w: Panels<'a, R>,
-    pub(crate) inner: Range<usize>,
+/// `out[:, panels] = x * w[:, panels]`.
+pub(crate) struct Gemm<'a, 'o, T> {
+    pub(crate) operands: T,
     pub(crate) panels: Range<usize>,
     pub(crate) out: &'a mut Out<'o>,
     pub(crate) store: Store,
 }
 
-impl<R: PanelRow> Kernel for Gemm<'_, '_, R> {
+impl<T: Operands> Kernel for Gemm<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        let count = self.x.count;
-        match count {
+        match self.operands.rows() {
             0 => {}
             1 => self.sweep::<S, 1, 4>(simd),
-            2 => self.sweep::<S, 2, 2>(simd),
+            2 => self.sweep::<S, 2, 3>(simd),
             3 => self.sweep::<S, 3, 2>(simd),
-            _ => {
+            4 => self.sweep::<S, 4, 1>(simd),
+            5 => self.sweep::<S, 5, 1>(simd),
+            6 => self.sweep::<S, 6, 1>(simd),
+            count => {
+                let mut unfinished = [[0.0; PANEL]; STRIP];
+                let strips = count.div_ceil(STRIP);
                 for panel in self.panels.clone() {
-                    self.rows_of_panel(simd, panel);
+                    for strip in 0..strips {
+                        let rows = strip * count / strips..(strip + 1) * count / strips;
+                        self.strip(simd, panel, rows, &mut unfinished);
+                    }
                 }
             }
         }
     }
 }
 
-impl<R: PanelRow> Gemm<'_, '_, R> {
+impl<T: Operands> Gemm<'_, '_, T> {
     /// All rows as one tile, `P` panels at a time: few rows alone would leave the multipliers
     /// waiting for each other.
     #[inline(always)]
     fn sweep<S: Simd, const M: usize, const P: usize>(&mut self, simd: S) {
         let mut panel = self.panels.start;
         while panel + P <= self.panels.end {
-            self.tile::<S, M, P>(simd, 0, panel);
+            self.tile::<S, M, P>(simd, panel);
             panel += P;
         }
-        while panel < self.panels.end {
-            self.tile::<S, M, 1>(simd, 0, panel);
+        while P > 1 && panel < self.panels.end {
+            self.tile::<S, M, 1>(simd, panel);
             panel += 1;
         }
     }
 
-    /// All rows in tiles of nearly equal height, while the panel stays in cache.
     #[inline(always)]
-    fn rows_of_panel<S: Simd>(&mut self, simd: S, panel: usize) {
-        let count = self.x.count;
-        let tiles = count.div_ceil(MAX_TILE);
-        for tile in 0..tiles {
-            let (row, end) = (tile * count / tiles, (tile + 1) * count / tiles);
-            match end - row {
-                3 => self.tile::<S, 3, 1>(simd, row, panel),
-                4 => self.tile::<S, 4, 1>(simd, row, panel),
-                5 => self.tile::<S, 5, 1>(simd, row, panel),
-                _ => self.tile::<S, MAX_TILE, 1>(simd, row, panel),
+    fn tile<S: Simd, const M: usize, const P: usize>(&mut self, simd: S, panel: usize) {
+        let sums = self.begin::<S, M, P>(simd, 0, panel);
+        let units = 0..self.operands.depth();
+        let sums = self.operands.extend(simd, 0, panel, units, sums);
+        self.finish(simd, 0, panel, sums);
+    }
+
+    /// At least seven rows of one panel, in tiles of nearly equal height, part of the panel after
+    /// part, so that every tile but the first finds its weights in the nearest cache.
+    #[inline(always)]
+    fn strip<S: Simd>(
+        &mut self,
+        simd: S,
+        panel: usize,
+        rows: Range<usize>,
+        unfinished: &mut [[f32; PANEL]; STRIP],
+    ) {
+        let (depth, part) = (self.operands.depth(), self.operands.part());
+        let tiles = rows.len().div_ceil(MAX_TILE);
+        let mut start = 0;
+        loop {
+            let units = start..depth.min(start + part);
+            for tile in 0..tiles {
+                let first = tile * rows.len() / tiles;
+                let height = (tile + 1) * rows.len() / tiles - first;
+                let step = Step {
+                    row: rows.start + first,
+                    panel,
+                    units: units.clone(),
+                    last: units.end == depth,
+                };
+                let unfinished = &mut unfinished[first..first + height];
+                match height {
+                    3 => self.step::<S, 3>(simd, step, unfinished),
+                    4 => self.step::<S, 4>(simd, step, unfinished),
+                    5 => self.step::<S, 5>(simd, step, unfinished),
+                    _ => self.step::<S, MAX_TILE>(simd, step, unfinished),
+                }
+            }
+            start = units.end;
+            if start == depth {
+                break;
             }
         }
     }
 
-    /// Rows `row..row + M` of panels `panel..panel + P`.
-    #[expect(
-        clippy::needless_range_loop,
-        reason = "constant bounds unroll into registers"
-    )]
+    /// One tile over one part of a panel.
     #[inline(always)]
-    fn tile<S: Simd, const M: usize, const P: usize>(&mut self, simd: S, row: usize, panel: usize) {
-        let depth = self.inner.len();
-        let mut x: [&[f32]; M] = [&[]; M];
-        for r in 0..M {
-            x[r] = &self.x.data[(row + r) * self.x.stride..][..depth];
+    fn step<S: Simd, const M: usize>(
+        &mut self,
+        simd: S,
+        step: Step,
+        unfinished: &mut [[f32; PANEL]],
+    ) {
+        let Step {
+            row,
+            panel,
+            units,
+            last,
+        } = step;
+        let mut sums = self.begin::<S, M, 1>(simd, row, panel);
+        if units.start > 0 {
+            for (sums, stored) in sums.iter_mut().zip(unfinished.iter()) {
+                sums[0] = load_panel(simd, stored);
+            }
         }
-        let mut w: [&[R]; P] = [&[]; P];
-        for p in 0..P {
-            w[p] = &self.w.rows[(panel + p) * self.w.stride + self.inner.start..][..depth];
+        let sums = self.operands.extend(simd, row, panel, units, sums);
+        if last {
+            self.finish(simd, row, panel, sums);
+        } else {
+            for (sums, stored) in sums.iter().zip(unfinished) {
+                store_panel(simd, sums[0], stored);
+            }
         }
-        let mut acc = [[[simd.splat(0.0); 2]; P]; M];
+    }
+
+    /// Where the chains of a tile start.
+    #[inline(always)]
+    fn begin<S: Simd, const M: usize, const P: usize>(
+        &mut self,
+        simd: S,
+        row: usize,
+        panel: usize,
+    ) -> Sums<S::V, M, P> {
+        let mut sums = [[[simd.splat(0.0); 2]; P]; M];
         if self.store == Store::Extend {
-            for r in 0..M {
-                for p in 0..P {
-                    acc[r][p] = load_panel(simd, self.out.panel(row + r, panel + p));
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for (p, sum) in sums.iter_mut().enumerate() {
+                    *sum = load_panel(simd, self.out.panel(row + r, panel + p));
                 }
             }
         }
-        for i in 0..depth {
-            for p in 0..P {
-                let (low, high) = w[p][i].expand(simd);
-                for r in 0..M {
-                    let value = simd.splat(x[r][i]);
-                    acc[r][p][0] = simd.mul_add(value, low, acc[r][p][0]);
-                    acc[r][p][1] = simd.mul_add(value, high, acc[r][p][1]);
-                }
-            }
-        }
-        for r in 0..M {
-            for p in 0..P {
+        sums
+    }
+
+    #[inline(always)]
+    fn finish<S: Simd, const M: usize, const P: usize>(
+        &mut self,
+        simd: S,
+        row: usize,
+        panel: usize,
+        sums: Sums<S::V, M, P>,
+    ) {
+        for (r, sums) in sums.into_iter().enumerate() {
+            for (p, mut sum) in sums.into_iter().enumerate() {
                 let out = self.out.panel(row + r, panel + p);
-                let mut sum = acc[r][p];
                 if self.store == Store::Add {
                     let before = load_panel(simd, out);
                     sum = [simd.add(before[0], sum[0]), simd.add(before[1], sum[1])];
@@ -156,9 +320,21 @@ impl<R: PanelRow> Gemm<'_, '_, R> {
     }
 }
 
+/// What one tile of a strip does.
+struct Step {
+    row: usize,
+    panel: usize,
+    units: Range<usize>,
+    /// Whether the chains end with these units.
+    last: bool,
+}
+
 /// Up to sixteen values as two vectors, zeros beyond.
 #[inline(always)]
 fn load_panel<S: Simd>(simd: S, from: &[f32]) -> [S::V; 2] {
+    if let ([low, high], []) = from.as_chunks::<LANES>() {
+        return [simd.load(low), simd.load(high)];
+    }
     let mut padded = [0.0; PANEL];
     padded[..from.len()].copy_from_slice(from);
     let (halves, _) = padded.as_chunks::<LANES>();

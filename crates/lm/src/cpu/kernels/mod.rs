@@ -10,6 +10,7 @@ pub(crate) mod gemm;
 pub(crate) mod out;
 pub(crate) mod panel;
 pub(crate) mod parallel;
+pub(crate) mod quant;
 pub(crate) mod simd;
 #[cfg(test)]
 mod tests;

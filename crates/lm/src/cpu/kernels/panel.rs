@@ -1,7 +1,10 @@
 //! Weights packed for the matrix kernel.
+#![expect(unsafe_code, reason = "states which rows may be made of zero bytes")]
 
 use crate::cpu::WeightType;
+use crate::cpu::arena::{Arena, Buffer, Zeroed};
 
+use super::quant::{Int4Row, Int8Row, IntRow, groups, pack_panel, panel_rows};
 use super::simd::{LANES, PANEL, Simd};
 
 /// One input dimension of a panel: the weights of [`PANEL`] neighbouring output columns.
@@ -58,17 +61,33 @@ impl PanelRow for Bf16Row {
     }
 }
 
-/// Storage of a [`PackedMatrix`].
-#[derive(Clone, Debug)]
+// SAFETY: arrays of numbers, no padding.
+unsafe impl Zeroed for F32Row {}
+// SAFETY: as above.
+unsafe impl Zeroed for Bf16Row {}
+// SAFETY: as above.
+unsafe impl Zeroed for Int8Row {}
+// SAFETY: as above.
+unsafe impl Zeroed for Int4Row {}
+
+/// Storage of a [`PackedMatrix`], panel after panel.
 pub(crate) enum PanelData {
-    F32(Vec<F32Row>),
-    Bf16(Vec<Bf16Row>),
+    F32(Buffer<F32Row>),
+    Bf16(Buffer<Bf16Row>),
+    Int8(IntPanels<Int8Row>),
+    Int4(IntPanels<Int4Row>),
+}
+
+/// Integer weights and the scales of their groups.
+pub(crate) struct IntPanels<R> {
+    pub(crate) rows: Buffer<R>,
+    /// `[panels][groups]`, sixteen columns each.
+    pub(crate) scales: Buffer<Bf16Row>,
 }
 
 /// A projection `[outputs, inputs]` as panels `[outputs / 16][inputs][16]`, so that the kernel
-/// reads memory in order, broadcasts inputs and never sums across lanes. Columns beyond `outputs`
+/// reads memory in order, broadcasts inputs and never sums across columns. Columns beyond `outputs`
 /// in the last panel are zero.
-#[derive(Clone, Debug)]
 pub(crate) struct PackedMatrix {
     inputs: usize,
     panels: usize,
@@ -76,17 +95,34 @@ pub(crate) struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Room for `panels` panels of `inputs` rows, all zero.
-    pub(crate) fn zeros(inputs: usize, panels: usize, weights: WeightType) -> Self {
+    /// Room in `arena` for `panels` panels of `inputs` rows, all zero.
+    pub(crate) fn zeros(
+        arena: &mut Arena,
+        inputs: usize,
+        panels: usize,
+        weights: WeightType,
+    ) -> Self {
         let rows = inputs * panels;
         let data = match weights {
-            WeightType::F32 => PanelData::F32(vec![F32Row::default(); rows]),
-            WeightType::Bf16 => PanelData::Bf16(vec![Bf16Row::default(); rows]),
+            WeightType::F32 => PanelData::F32(arena.take(rows)),
+            WeightType::Bf16 => PanelData::Bf16(arena.take(rows)),
+            WeightType::Int8 => PanelData::Int8(IntPanels::zeros(arena, inputs, panels)),
+            WeightType::Int4 => PanelData::Int4(IntPanels::zeros(arena, inputs, panels)),
         };
         Self {
             inputs,
             panels,
             data,
+        }
+    }
+
+    /// Bytes of the arena that [`Self::zeros`] takes.
+    pub(crate) fn room(inputs: usize, panels: usize, weights: WeightType) -> usize {
+        match weights {
+            WeightType::F32 => Arena::bytes_of::<F32Row>(inputs * panels),
+            WeightType::Bf16 => Arena::bytes_of::<Bf16Row>(inputs * panels),
+            WeightType::Int8 => IntPanels::<Int8Row>::room(inputs, panels),
+            WeightType::Int4 => IntPanels::<Int4Row>::room(inputs, panels),
         }
     }
 
@@ -108,16 +144,48 @@ impl PackedMatrix {
     /// Bytes of the packed weights.
     pub(crate) fn bytes(&self) -> usize {
         match &self.data {
-            PanelData::F32(rows) => size_of_val(rows.as_slice()),
-            PanelData::Bf16(rows) => size_of_val(rows.as_slice()),
+            PanelData::F32(rows) => size_of_val::<[_]>(rows),
+            PanelData::Bf16(rows) => size_of_val::<[_]>(rows),
+            PanelData::Int8(panels) => panels.bytes(),
+            PanelData::Int4(panels) => panels.bytes(),
         }
     }
 
     /// Packs `weights`, row-major `[outputs, inputs]`, into panels `first`, `first + step`, ...
     pub(crate) fn pack(&mut self, weights: &[f32], first: usize, step: usize) {
+        let inputs = self.inputs;
         match &mut self.data {
-            PanelData::F32(rows) => pack_into(rows, self.inputs, weights, first, step),
-            PanelData::Bf16(rows) => pack_into(rows, self.inputs, weights, first, step),
+            PanelData::F32(rows) => pack_into(rows, inputs, weights, first, step),
+            PanelData::Bf16(rows) => pack_into(rows, inputs, weights, first, step),
+            PanelData::Int8(panels) => panels.pack(inputs, weights, first, step),
+            PanelData::Int4(panels) => panels.pack(inputs, weights, first, step),
+        }
+    }
+}
+
+impl<R: IntRow + Zeroed> IntPanels<R> {
+    fn zeros(arena: &mut Arena, inputs: usize, panels: usize) -> Self {
+        Self {
+            rows: arena.take(panels * panel_rows::<R>(inputs)),
+            scales: arena.take(panels * groups::<R>(inputs)),
+        }
+    }
+
+    fn room(inputs: usize, panels: usize) -> usize {
+        Arena::bytes_of::<R>(panels * panel_rows::<R>(inputs))
+            + Arena::bytes_of::<Bf16Row>(panels * groups::<R>(inputs))
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val::<[_]>(&self.rows) + size_of_val::<[_]>(&self.scales)
+    }
+
+    fn pack(&mut self, inputs: usize, weights: &[f32], first: usize, step: usize) {
+        let rows = self.rows.chunks_exact_mut(panel_rows::<R>(inputs));
+        let scales = self.scales.chunks_exact_mut(groups::<R>(inputs));
+        let panels = rows.zip(scales).skip(first).step_by(step);
+        for ((rows, scales), columns) in panels.zip(weights.chunks(PANEL * inputs)) {
+            pack_panel(columns, inputs, rows, scales);
         }
     }
 }

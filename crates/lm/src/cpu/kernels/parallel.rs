@@ -5,6 +5,7 @@
     reason = "hands each chunk its own columns of a shared output"
 )]
 
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,9 +15,10 @@ use super::Kernels;
 use super::fused::{
     Attention, AttentionScratch, Epilogue, GatedProjection, Projection, QUERY_ROWS,
 };
-use super::gemm::{Panels, Rows};
+use super::gemm::{Chains, Operands, Panels, Rows};
 use super::out::{Out, SharedOut};
-use super::panel::{F32Row, PackedMatrix, PanelData};
+use super::panel::{F32Row, IntPanels, PackedMatrix, PanelData};
+use super::quant::{IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, PANEL};
 
 /// Chunks per thread, so that a thread that starts late or is interrupted sheds work.
@@ -34,6 +36,56 @@ const READ_COST: usize = 3;
 pub(crate) struct Executor {
     pub(crate) kernels: Kernels,
     pub(crate) pool: Arc<Pool>,
+}
+
+/// What is done to a range of columns. Ranges given to different calls are disjoint.
+trait ColumnWork: Sync {
+    fn run<T: Operands>(&self, kernels: Kernels, operands: T, units: Range<usize>);
+}
+
+struct Project<'a> {
+    epilogue: Epilogue<'a>,
+    out: SharedOut<'a>,
+}
+
+impl ColumnWork for Project<'_> {
+    fn run<T: Operands>(&self, kernels: Kernels, operands: T, panels: Range<usize>) {
+        // SAFETY: calls get disjoint ranges of panels, hence of columns.
+        let out = &mut unsafe { self.out.claim() };
+        kernels.run(Projection {
+            operands,
+            panels,
+            epilogue: self.epilogue,
+            out,
+        });
+    }
+}
+
+struct ProjectGated<'a> {
+    gate_up: SharedOut<'a>,
+    out: SharedOut<'a>,
+}
+
+impl ColumnWork for ProjectGated<'_> {
+    fn run<T: Operands>(&self, kernels: Kernels, operands: T, pairs: Range<usize>) {
+        // SAFETY: calls get disjoint ranges of panel pairs, hence of columns of both outputs.
+        let (gate_up, out) = unsafe { (&mut self.gate_up.claim(), &mut self.out.claim()) };
+        kernels.run(GatedProjection {
+            operands,
+            pairs,
+            gate_up,
+            out,
+        });
+    }
+}
+
+fn chains<'a, R>(x: Rows<'a>, w: &PackedMatrix, rows: &'a [R]) -> Chains<'a, R> {
+    let stride = w.inputs();
+    Chains {
+        x,
+        w: Panels { rows, stride },
+        inner: (0, stride),
+    }
 }
 
 /// Queries, keys and values of one block for one call.
@@ -80,39 +132,11 @@ impl Executor {
         x: Rows<'_>,
         w: &PackedMatrix,
         epilogue: Epilogue<'_>,
+        quantised: &mut QuantScratch,
         out: Out<'_>,
     ) {
-        let cost = w.inputs() * PANEL * (x.count + READ_COST);
-        let chunks = self.chunks(w.panels(), MIN_PANELS, cost);
         let out = SharedOut::new(out);
-        self.pool.run(chunks.count, &|chunk, _| {
-            let panels = chunks.range(chunk);
-            // SAFETY: chunks are disjoint ranges of panels, hence of columns.
-            let out = &mut unsafe { out.claim() };
-            let stride = w.inputs();
-            match w.data() {
-                PanelData::F32(rows) => {
-                    let w = Panels { rows, stride };
-                    self.kernels.run(Projection {
-                        x,
-                        w,
-                        panels,
-                        epilogue,
-                        out,
-                    });
-                }
-                PanelData::Bf16(rows) => {
-                    let w = Panels { rows, stride };
-                    self.kernels.run(Projection {
-                        x,
-                        w,
-                        panels,
-                        epilogue,
-                        out,
-                    });
-                }
-            }
-        });
+        self.multiply(x, w, 1, quantised, &Project { epilogue, out });
     }
 
     /// `out = silu(x * gate) * (x * up)`, panels of gate and up alternating in `w`.
@@ -120,39 +144,67 @@ impl Executor {
         &self,
         x: Rows<'_>,
         w: &PackedMatrix,
+        quantised: &mut QuantScratch,
         gate_up: Out<'_>,
         out: Out<'_>,
     ) {
-        let cost = 2 * w.inputs() * PANEL * (x.count + READ_COST);
-        let chunks = self.chunks(w.panels() / 2, MIN_PANELS / 2, cost);
         let (gate_up, out) = (SharedOut::new(gate_up), SharedOut::new(out));
+        self.multiply(x, w, 2, quantised, &ProjectGated { gate_up, out });
+    }
+
+    /// Runs `work` over all columns, `unit` panels being the least it takes.
+    fn multiply(
+        &self,
+        x: Rows<'_>,
+        w: &PackedMatrix,
+        unit: usize,
+        quantised: &mut QuantScratch,
+        work: &impl ColumnWork,
+    ) {
+        match w.data() {
+            PanelData::F32(rows) => self.spread(chains(x, w, rows), w, unit, work),
+            PanelData::Bf16(rows) => self.spread(chains(x, w, rows), w, unit, work),
+            PanelData::Int8(panels) => self.integers(x, w, panels, unit, quantised, work),
+            PanelData::Int4(panels) => self.integers(x, w, panels, unit, quantised, work),
+        }
+    }
+
+    fn integers<R: IntRow>(
+        &self,
+        x: Rows<'_>,
+        w: &PackedMatrix,
+        panels: &IntPanels<R>,
+        unit: usize,
+        quantised: &mut QuantScratch,
+        work: &impl ColumnWork,
+    ) {
+        let inputs = w.inputs();
+        self.kernels.run(Quantize::<R> {
+            x,
+            width: inputs,
+            to: &mut *quantised,
+            format: PhantomData,
+        });
+        let operands = IntGroups {
+            x: quantised.rows::<R>(x.count, inputs),
+            rows: &panels.rows,
+            scales: &panels.scales,
+            inputs,
+        };
+        self.spread(operands, w, unit, work);
+    }
+
+    fn spread<T: Operands + Sync>(
+        &self,
+        operands: T,
+        w: &PackedMatrix,
+        unit: usize,
+        work: &impl ColumnWork,
+    ) {
+        let cost = unit * w.inputs() * PANEL * (operands.rows() + READ_COST);
+        let chunks = self.chunks(w.panels() / unit, MIN_PANELS / unit, cost);
         self.pool.run(chunks.count, &|chunk, _| {
-            let pairs = chunks.range(chunk);
-            // SAFETY: chunks are disjoint ranges of panel pairs, hence of columns of both outputs.
-            let (gate_up, out) = unsafe { (&mut gate_up.claim(), &mut out.claim()) };
-            let stride = w.inputs();
-            match w.data() {
-                PanelData::F32(rows) => {
-                    let w = Panels { rows, stride };
-                    self.kernels.run(GatedProjection {
-                        x,
-                        w,
-                        pairs,
-                        gate_up,
-                        out,
-                    });
-                }
-                PanelData::Bf16(rows) => {
-                    let w = Panels { rows, stride };
-                    self.kernels.run(GatedProjection {
-                        x,
-                        w,
-                        pairs,
-                        gate_up,
-                        out,
-                    });
-                }
-            }
+            work.run(self.kernels, operands, chunks.range(chunk));
         });
     }
 

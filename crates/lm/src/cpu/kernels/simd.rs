@@ -17,6 +17,12 @@ pub(crate) const ROUND_MAGIC: f32 = 12_582_912.0;
 pub(crate) trait Simd: Copy {
     /// Eight lanes.
     type V: Copy;
+    /// Eight 32-bit integers.
+    type I32: Copy;
+    /// Sixteen signed 16-bit integers.
+    type I16: Copy;
+    /// Thirty-two bytes.
+    type U8: Copy;
 
     fn splat(self, x: f32) -> Self::V;
     fn load(self, from: &[f32; LANES]) -> Self::V;
@@ -38,6 +44,26 @@ pub(crate) trait Simd: Copy {
     /// Sixteen bf16 numbers: the low halves of the words are lanes of the first vector, the high
     /// halves of the second.
     fn expand_bf16(self, words: &[u32; LANES]) -> (Self::V, Self::V);
+
+    fn zero_i32(self) -> Self::I32;
+    fn zero_i16(self) -> Self::I16;
+    /// The first and the last sixteen bytes.
+    fn widen_i8(self, bytes: &[i8; 32]) -> (Self::I16, Self::I16);
+    /// Low and high nibbles of every byte.
+    fn nibbles(self, bytes: &[u8; 32]) -> (Self::U8, Self::U8);
+    /// Adds to lane `i` the products of integers `2i` and `2i + 1` of `w` with the two 16-bit
+    /// integers in `word`, low half first.
+    fn add_pairs(self, sum: Self::I32, w: Self::I16, word: i32) -> Self::I32;
+    /// Adds to lane `i` the products of bytes `2i` and `2i + 1` of `w` with the two signed bytes of
+    /// `word` that belong to them (bytes repeat every four). Nothing may overflow 16 bits.
+    fn add_quads(self, sum: Self::I16, w: Self::U8, word: i32) -> Self::I16;
+    /// Lane `i` becomes `plus` and the sum of integers `2i` and `2i + 1`.
+    fn sum_pairs(self, v: Self::I16, plus: i32) -> Self::I32;
+    /// Each integer as the nearest f32.
+    fn i32_to_f32(self, v: Self::I32) -> Self::V;
+
+    /// Hints that memory `ahead` bytes after `place` will be read soon; the memory need not exist.
+    fn fetch_ahead<T>(self, place: &T, ahead: usize);
 
     /// The lanes in memory order.
     #[inline(always)]
@@ -81,6 +107,9 @@ fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; L
 
 impl Simd for Portable {
     type V = [f32; LANES];
+    type I32 = [i32; LANES];
+    type I16 = [i16; 2 * LANES];
+    type U8 = [u8; 4 * LANES];
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -162,4 +191,58 @@ impl Simd for Portable {
         }
         (low, high)
     }
+
+    #[inline(always)]
+    fn zero_i32(self) -> Self::I32 {
+        [0; LANES]
+    }
+
+    #[inline(always)]
+    fn zero_i16(self) -> Self::I16 {
+        [0; 2 * LANES]
+    }
+
+    #[inline(always)]
+    fn widen_i8(self, bytes: &[i8; 32]) -> (Self::I16, Self::I16) {
+        let half = |first: usize| std::array::from_fn(|i| i16::from(bytes[first + i]));
+        (half(0), half(2 * LANES))
+    }
+
+    #[inline(always)]
+    fn nibbles(self, bytes: &[u8; 32]) -> (Self::U8, Self::U8) {
+        (bytes.map(|b| b & 15), bytes.map(|b| b >> 4))
+    }
+
+    #[inline(always)]
+    fn add_pairs(self, sum: Self::I32, w: Self::I16, word: i32) -> Self::I32 {
+        let (low, high) = (i32::from(word as i16), word >> 16);
+        let add = |i: usize| {
+            let products = i32::from(w[2 * i]) * low + i32::from(w[2 * i + 1]) * high;
+            sum[i].wrapping_add(products)
+        };
+        std::array::from_fn(add)
+    }
+
+    #[inline(always)]
+    fn add_quads(self, sum: Self::I16, w: Self::U8, word: i32) -> Self::I16 {
+        let x = word.to_le_bytes().map(|b| i16::from(b as i8));
+        let product = |i: usize| i16::from(w[i]) * x[i % 4];
+        std::array::from_fn(|i| {
+            let products = product(2 * i).saturating_add(product(2 * i + 1));
+            sum[i].wrapping_add(products)
+        })
+    }
+
+    #[inline(always)]
+    fn sum_pairs(self, v: Self::I16, plus: i32) -> Self::I32 {
+        std::array::from_fn(|i| i32::from(v[2 * i]) + i32::from(v[2 * i + 1]) + plus)
+    }
+
+    #[inline(always)]
+    fn i32_to_f32(self, v: Self::I32) -> Self::V {
+        v.map(|x| x as f32)
+    }
+
+    #[inline(always)]
+    fn fetch_ahead<T>(self, _place: &T, _ahead: usize) {}
 }

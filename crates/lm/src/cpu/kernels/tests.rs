@@ -3,11 +3,13 @@
 use proptest::prelude::*;
 
 use super::Kernels;
-use super::gemm::{Gemm, Panels, Rows, Store};
+use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
 use super::panel::{PackedMatrix, PanelData};
+use super::quant::{Int4Row, Int8Row, IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, LANES, PANEL, Simd};
 use super::vector::{RmsNorm, SiluMul, SoftmaxNumerators, exp};
+use crate::cpu::arena::Arena;
 use crate::cpu::{KernelChoice, WeightType};
 
 fn sets() -> Vec<Kernels> {
@@ -181,7 +183,7 @@ struct Case {
 
 fn cases() -> impl Strategy<Value = Case> {
     let store = prop_oneof![Just(Store::Set), Just(Store::Add), Just(Store::Extend)];
-    (1..21_usize, 1..40_usize, 1..150_usize, store).prop_flat_map(
+    (1..21_usize, 1..150_usize, 1..80_usize, store).prop_flat_map(
         |(count, inputs, outputs, store)| {
             let values = |n| prop::collection::vec(-2.0_f32..2.0, n);
             (
@@ -204,41 +206,155 @@ fn cases() -> impl Strategy<Value = Case> {
 
 impl Case {
     fn run(&self, kernels: Kernels, packed: &PackedMatrix) -> Vec<f32> {
-        let mut data = self.before.clone();
-        let out = &mut Out::new(&mut data, self.outputs, self.outputs);
         let x = Rows {
             data: &self.x,
             stride: self.inputs,
             count: self.count,
         };
-        let (inner, panels, store) = (0..self.inputs, 0..packed.panels(), self.store);
-        let stride = self.inputs;
+        let (inner, stride) = ((0, self.inputs), self.inputs);
         match packed.data() {
             PanelData::F32(rows) => {
                 let w = Panels { rows, stride };
-                kernels.run(Gemm {
-                    x,
-                    w,
-                    inner,
-                    panels,
-                    out,
-                    store,
-                });
+                self.product(kernels, packed, Chains { x, w, inner })
             }
             PanelData::Bf16(rows) => {
                 let w = Panels { rows, stride };
-                kernels.run(Gemm {
-                    x,
-                    w,
-                    inner,
-                    panels,
-                    out,
-                    store,
-                });
+                self.product(kernels, packed, Chains { x, w, inner })
+            }
+            PanelData::Int8(panels) => {
+                let quantised = quantise::<Int8Row>(kernels, x, self.inputs);
+                let operands = IntGroups {
+                    x: quantised.rows::<Int8Row>(self.count, self.inputs),
+                    rows: &panels.rows,
+                    scales: &panels.scales,
+                    inputs: self.inputs,
+                };
+                self.product(kernels, packed, operands)
+            }
+            PanelData::Int4(panels) => {
+                let quantised = quantise::<Int4Row>(kernels, x, self.inputs);
+                let operands = IntGroups {
+                    x: quantised.rows::<Int4Row>(self.count, self.inputs),
+                    rows: &panels.rows,
+                    scales: &panels.scales,
+                    inputs: self.inputs,
+                };
+                self.product(kernels, packed, operands)
             }
         }
+    }
+
+    fn product(
+        &self,
+        kernels: Kernels,
+        packed: &PackedMatrix,
+        operands: impl Operands,
+    ) -> Vec<f32> {
+        let mut data = self.before.clone();
+        kernels.run(Gemm {
+            operands,
+            panels: 0..packed.panels(),
+            out: &mut Out::new(&mut data, self.outputs, self.outputs),
+            store: self.store,
+        });
         data
     }
+
+    fn packed(&self, weights: WeightType) -> PackedMatrix {
+        let panels = self.outputs.div_ceil(PANEL);
+        let mut packed = PackedMatrix::zeros(&mut Arena::new(0), self.inputs, panels, weights);
+        packed.pack(&self.w, 0, 1);
+        packed
+    }
+
+    /// Compares every output with `expected(row, column, start)`.
+    fn check(
+        &self,
+        kernels: Kernels,
+        packed: &PackedMatrix,
+        expected: impl Fn(usize, usize, f32) -> f32,
+    ) -> Result<(), TestCaseError> {
+        for (at, found) in self.run(kernels, packed).into_iter().enumerate() {
+            let (row, column) = (at / self.outputs, at % self.outputs);
+            let before = self.before[at];
+            let expected = match self.store {
+                Store::Set => expected(row, column, 0.0),
+                Store::Add => before + expected(row, column, 0.0),
+                Store::Extend => expected(row, column, before),
+            };
+            prop_assert_eq!(found.to_bits(), expected.to_bits());
+        }
+        Ok(())
+    }
+
+    fn row(&self, row: usize) -> &[f32] {
+        &self.x[row * self.inputs..][..self.inputs]
+    }
+
+    fn column(&self, column: usize) -> &[f32] {
+        &self.w[column * self.inputs..][..self.inputs]
+    }
+}
+
+fn quantise<R: IntRow>(kernels: Kernels, x: Rows<'_>, width: usize) -> QuantScratch {
+    let mut to = QuantScratch::new(x.count, width);
+    kernels.run(Quantize::<R> {
+        x,
+        width,
+        to: &mut to,
+        format: std::marker::PhantomData,
+    });
+    to
+}
+
+/// Levels and scale of a group of weights, written from the definition of the format.
+fn weight_levels(bits: u32, weights: &[f32]) -> (Vec<i64>, f32) {
+    let mut largest = 0.0_f32;
+    for w in weights {
+        if w.abs() > largest.abs() {
+            largest = *w;
+        }
+    }
+    let (scale, low, high) = match bits {
+        8 => (largest.abs() / 127.0, -127.0, 127.0),
+        _ => (largest / -8.0, -8.0, 7.0),
+    };
+    let scale = half::bf16::from_f32(scale).to_f32();
+    let level = |w: &f32| match 1.0 / scale {
+        inverse if inverse.is_finite() => (w * inverse).round_ties_even().clamp(low, high) as i64,
+        _ => 0,
+    };
+    (weights.iter().map(level).collect(), scale)
+}
+
+/// Levels and scale of a group of activations.
+fn activation_levels(most: f32, x: &[f32]) -> (Vec<i64>, f32) {
+    let largest = x.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
+    let level = |x: &f32| match most / largest {
+        inverse if inverse.is_finite() => (x * inverse).round_ties_even() as i64,
+        _ => 0,
+    };
+    (x.iter().map(level).collect(), largest / most)
+}
+
+/// The chain over groups that integer formats promise.
+fn group_chain(kernels: Kernels, bits: u32, x: &[f32], w: &[f32], start: f32) -> f32 {
+    let (group, most) = if bits == 8 {
+        (64, 32767.0)
+    } else {
+        (32, 127.0)
+    };
+    x.chunks(group)
+        .zip(w.chunks(group))
+        .fold(start, |sum, (x, w)| {
+            let ((x, x_scale), (w, w_scale)) = (activation_levels(most, x), weight_levels(bits, w));
+            let dot: i64 = x.iter().zip(&w).map(|(x, w)| x * w).sum();
+            let (dot, factor) = (dot as f32, x_scale * w_scale);
+            match kernels.choice() {
+                KernelChoice::Portable => dot * factor + sum,
+                _ => dot.mul_add(factor, sum),
+            }
+        })
 }
 
 proptest! {
@@ -246,24 +362,97 @@ proptest! {
 
     #[test]
     fn products_are_the_promised_chains_bit_for_bit(case in cases(), bf16 in any::<bool>()) {
-        let weights = if bf16 { WeightType::Bf16 } else { WeightType::F32 };
-        let mut packed =
-            PackedMatrix::zeros(case.inputs, case.outputs.div_ceil(PANEL), weights);
-        packed.pack(&case.w, 0, 1);
-        let stored = |w: f32| if bf16 { half::bf16::from_f32(w).to_f32() } else { w };
+        let packed = case.packed(if bf16 { WeightType::Bf16 } else { WeightType::F32 });
+        let stored = |w: &f32| if bf16 { half::bf16::from_f32(*w).to_f32() } else { *w };
         for kernels in sets() {
-            let found = case.run(kernels, &packed);
-            for (at, found) in found.into_iter().enumerate() {
-                let (row, column) = (at / case.outputs, at % case.outputs);
-                let x = &case.x[row * case.inputs..][..case.inputs];
-                let w = case.w[column * case.inputs..][..case.inputs].iter().map(|w| stored(*w));
-                let before = case.before[at];
-                let expected = match case.store {
-                    Store::Set => chain(kernels, x, w, 0.0),
-                    Store::Add => before + chain(kernels, x, w, 0.0),
-                    Store::Extend => chain(kernels, x, w, before),
-                };
-                prop_assert_eq!(found.to_bits(), expected.to_bits());
+            case.check(kernels, &packed, |row, column, start| {
+                chain(kernels, case.row(row), case.column(column).iter().map(stored), start)
+            })?;
+        }
+    }
+
+    #[test]
+    fn integer_products_are_the_promised_chains_bit_for_bit(case in cases(), eight in any::<bool>()) {
+        let (weights, bits) = if eight { (WeightType::Int8, 8) } else { (WeightType::Int4, 4) };
+        let packed = case.packed(weights);
+        for kernels in sets() {
+            case.check(kernels, &packed, |row, column, start| {
+                group_chain(kernels, bits, case.row(row), case.column(column), start)
+            })?;
+        }
+    }
+}
+
+/// Panels longer than the part that stays in cache, for every height of tile.
+#[test]
+fn long_panels_are_cut_without_a_trace() {
+    for weights in [
+        WeightType::F32,
+        WeightType::Bf16,
+        WeightType::Int8,
+        WeightType::Int4,
+    ] {
+        let (inputs, outputs) = (4200, 20);
+        let value = |i: usize| ((i * 2_654_435_761) % 1000) as f32 / 500.0 - 1.0;
+        let case = |count: usize| Case {
+            count,
+            inputs,
+            outputs,
+            store: Store::Set,
+            x: (0..count * inputs).map(value).collect(),
+            w: (0..outputs * inputs).map(|i| value(i + 7)).collect(),
+            before: vec![0.0; count * outputs],
+        };
+        let packed = case(1).packed(weights);
+        for kernels in sets() {
+            let expected = case(100).run(kernels, &packed);
+            for count in [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 48, 49] {
+                assert!(case(count).run(kernels, &packed) == expected[..count * outputs]);
+            }
+        }
+    }
+}
+
+/// The extremes of both formats, where intermediate sums are largest.
+#[test]
+fn extreme_integers_do_not_overflow() {
+    for (weights, bits) in [(WeightType::Int8, 8), (WeightType::Int4, 4)] {
+        for (x, w) in [(1.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (-1.0, -1.0)] {
+            let case = Case {
+                count: 5,
+                inputs: 128,
+                outputs: 16,
+                store: Store::Set,
+                x: vec![x; 5 * 128],
+                w: vec![w; 16 * 128],
+                before: vec![0.0; 5 * 16],
+            };
+            for kernels in sets() {
+                let expected = group_chain(kernels, bits, case.row(0), case.column(0), 0.0);
+                let found = case.run(kernels, &case.packed(weights));
+                assert!(found.iter().all(|found| *found == expected));
+                assert!((expected - 128.0 * x * w).abs() < 0.5);
+            }
+        }
+    }
+}
+
+#[test]
+fn undefined_activations_and_weights_stay_undefined() {
+    for weights in [WeightType::Int8, WeightType::Int4] {
+        for (x, w) in [(f32::NAN, 1.0), (f32::INFINITY, 1.0), (1.0, f32::NAN)] {
+            let mut case = Case {
+                count: 1,
+                inputs: 40,
+                outputs: 3,
+                store: Store::Set,
+                x: vec![0.5; 40],
+                w: vec![0.5; 120],
+                before: vec![0.0; 3],
+            };
+            (case.x[33], case.w[33]) = (x, w);
+            for kernels in sets() {
+                assert!(case.run(kernels, &case.packed(weights))[0].is_nan());
             }
         }
     }
