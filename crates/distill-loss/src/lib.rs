@@ -1,30 +1,49 @@
-//! The losses that teach a drafter from a target with another vocabulary.
+//! The losses that teach a drafter from a target with another vocabulary, on rows of logits.
 //!
 //! Hybrid distillation (OmniDraft, section 3.2): `L = L_DM + lambda * L_N-gram`. Where a target
-//! token has a draft token of the same text, the drafter's distribution is pulled towards the
-//! target's ([`reverse_kl`], in target space on the shared tokens); where a target token is spelled
-//! by several draft tokens, their likelihood is raised ([`negative_log_likelihood`], in draft
-//! space). Which positions are which is decided by whoever aligns the text; this crate sees rows.
+//! token has a draft token of the same text, the drafter's law is pulled towards the target's
+//! ([`DirectLoss`], in target space on the shared tokens); where a target token is spelled by
+//! several draft tokens, that spelling is ([`NgramLoss`], in draft space). [`alm`] replaces both: it
+//! compares likelihoods of aligned chunks only. Which positions are which is decided by whoever
+//! aligns the text; this crate sees rows.
+//!
+//! Every function takes the logits of a row (or of the rows of one chunk), returns the loss in nats
+//! and leaves `weight * d loss / d logits` in place of the logits: no graph, no second buffer of
+//! that size. Arithmetic is f32 with sums in f64, in a fixed order and without fused operations:
+//! the same bits on every machine.
+//!
+//! Symbols: `x` logits, `q` the drafter's softmax over the row, `p` the target's law at the same
+//! columns (which need not sum to one over them: what is missing is on tokens the drafter has no
+//! counterpart of), `[A]` one if `A` holds, else zero.
 //!
 //! ```
-//! use burn::tensor::{Device, Tensor};
-//!
-//! let device = Device::flex();
 //! // One position, two shared tokens; the teacher is certain of the first.
-//! let student = Tensor::<2>::from_floats([[0.0, 0.0]], &device);
-//! let teacher = Tensor::<2>::from_floats([[-0.01, -5.0]], &device);
-//! let loss: f32 = distill_loss::reverse_kl(student, teacher)?.into_scalar();
+//! let mut logits = [0.0, 0.0];
+//! let mut teacher = [-0.01, -5.0];
+//! let loss = distill_loss::reverse_kl(&mut logits, &mut teacher, 1.0);
 //! // 0.5 * (ln 0.5 + 0.01) + 0.5 * (ln 0.5 + 5)
 //! assert!((loss - 1.8119).abs() < 1e-3);
-//! # Ok::<(), distill_loss::LossError>(())
+//! // Descending raises the first logit and lowers the second.
+//! assert!(logits[0] < 0.0 && logits[1] > 0.0);
 //! ```
 
+mod alm;
 mod direct;
-mod error;
-mod hybrid;
+mod math;
 mod ngram;
+mod rows;
 
-pub use direct::reverse_kl;
-pub use error::LossError;
-pub use hybrid::{HybridLoss, PAPER_LAMBDA};
-pub use ngram::negative_log_likelihood;
+pub use alm::{alm, binarised_kl};
+pub use direct::DirectLoss;
+pub use direct::acceptance::{acceptance, log_acceptance};
+pub use direct::forward_kl::forward_kl;
+pub use direct::jsd::jensen_shannon;
+pub use direct::nll::negative_log_likelihood;
+pub use direct::reverse_kl::reverse_kl;
+pub use ngram::NgramLoss;
+pub use ngram::approximate_kl::{Merged, approximate_kl};
+pub use ngram::nll::ngram_likelihood;
+pub use rows::log_sum_exp;
+
+/// The paper's lambda, fixed at this value in all its experiments.
+pub const PAPER_LAMBDA: f64 = 0.2;

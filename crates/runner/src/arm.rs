@@ -1,17 +1,46 @@
 //! The methods a run compares.
 
 use anyhow::{Result, bail};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use spec_decode::VerifyMode;
 
+use crate::learn::{LearnName, LearnSpec};
+
 /// An arm in a configuration: a preset's name, or its parts.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum ArmSpec {
     /// A preset.
     Preset(String),
     /// Parts spelled out.
     Custom(CustomArm),
+}
+
+/// By hand, because an untagged enum forgets what was wrong with a table.
+impl<'de> Deserialize<'de> for ArmSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = ArmSpec;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("the name of an arm or a table of its parts")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<ArmSpec, E> {
+                Ok(ArmSpec::Preset(name.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ArmSpec, A::Error> {
+                CustomArm::deserialize(MapAccessDeserializer::new(map)).map(ArmSpec::Custom)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// An arm by its parts.
@@ -27,33 +56,11 @@ pub struct CustomArm {
     pub cache: bool,
     /// Whether the drafter learns, and from which terms.
     #[serde(default)]
-    pub learn: LearnName,
-}
-
-/// Loss by name.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LearnName {
-    /// No learning.
-    #[default]
-    None,
-    /// L_DM alone.
-    Direct,
-    /// L_DM + lambda L_N-gram.
-    Hybrid,
-}
-
-/// What an arm learns from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loss {
-    /// L_DM.
-    Direct,
-    /// L_DM + lambda L_N-gram.
-    Hybrid,
+    pub learn: LearnSpec,
 }
 
 /// One method.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Arm {
     /// Label in tables and figures.
     pub name: String,
@@ -61,8 +68,8 @@ pub struct Arm {
     pub verify: Option<VerifyMode>,
     /// Whether n-grams are cached and merged.
     pub cache: bool,
-    /// Loss, if the drafter learns.
-    pub learn: Option<Loss>,
+    /// What it learns, if it does.
+    pub learn: Option<LearnSpec>,
 }
 
 impl Arm {
@@ -85,10 +92,23 @@ fn presets() -> [(&'static str, Arm); 5] {
         ("autoregressive", arm("autoregressive", None, false, None)),
         ("SpD_DM", arm("SpD_DM", tli, false, None)),
         ("N-gram_pp", arm("+ N-gram_pp", paper, true, None)),
-        ("L_DM", arm("L_DM", tli, false, Some(Loss::Direct))),
+        (
+            "L_DM",
+            arm(
+                "L_DM",
+                tli,
+                false,
+                Some(LearnSpec::Named(LearnName::Direct)),
+            ),
+        ),
         (
             "L_DM+L_N-gram",
-            arm("L_DM + λ L_N-gram", paper, true, Some(Loss::Hybrid)),
+            arm(
+                "L_DM + λ L_N-gram",
+                paper,
+                true,
+                Some(LearnSpec::Named(LearnName::Hybrid)),
+            ),
         ),
     ]
 }
@@ -119,11 +139,8 @@ impl ArmSpec {
                         parts.name
                     );
                 }
-                let learn = match parts.learn {
-                    LearnName::None => None,
-                    LearnName::Direct => Some(Loss::Direct),
-                    LearnName::Hybrid => Some(Loss::Hybrid),
-                };
+                let learn =
+                    (parts.learn != LearnSpec::Named(LearnName::None)).then_some(parts.learn);
                 Ok(Arm {
                     name: parts.name.clone(),
                     verify: Some(verify),

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use spec_decode::{ConstantLength, DraftPolicy, VerifyMode};
 
 use crate::arm::{Arm, ArmSpec};
+use crate::learn::{LearnConfig, ObjectiveName};
 
 mod target;
 
@@ -188,34 +189,6 @@ impl From<WeightFormat> for WeightType {
     }
 }
 
-/// Online learning (Algorithm 2).
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LearnConfig {
-    /// Prompts between updates, the paper's I, and the batch size.
-    pub every: usize,
-    /// Constant learning rate.
-    pub lr: f64,
-    /// Weight of the n-gram term.
-    pub lambda: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Gradients are scaled down to this norm.
-    pub max_grad_norm: f64,
-}
-
-impl Default for LearnConfig {
-    fn default() -> Self {
-        Self {
-            every: 8,
-            lr: 1e-3,
-            lambda: distill_loss::PAPER_LAMBDA,
-            weight_decay: 0.01,
-            max_grad_norm: 1.0,
-        }
-    }
-}
-
 /// Bounds of the n-gram cache.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -341,20 +314,7 @@ impl RunConfig {
             (0.0..=1.0).contains(&d.threshold),
             format!("decode.threshold = {} is outside 0..=1", d.threshold),
         );
-        let l = &self.learn;
-        check(l.every > 0, "learn.every must be at least 1".into());
-        check(
-            l.lr.is_finite() && l.lr >= 0.0,
-            format!("learn.lr = {} must be 0 or more", l.lr),
-        );
-        check(
-            l.lambda.is_finite() && l.lambda >= 0.0,
-            format!("learn.lambda = {} must be 0 or more", l.lambda),
-        );
-        check(
-            l.max_grad_norm > 0.0,
-            format!("learn.max_grad_norm = {} must be positive", l.max_grad_norm),
-        );
+        faults.extend(self.learn.faults());
         for segment in &self.segments {
             if let Err(e) = self.target_of(segment) {
                 faults.push(e.to_string());
@@ -367,12 +327,17 @@ impl RunConfig {
                     if !names.insert(arm.name.clone()) {
                         faults.push(format!("arms: `{}` appears twice", arm.name));
                     }
-                    if arm.learn.is_some() && arm.verify == Some(VerifyMode::Slem) {
-                        faults.push(format!(
-                            "arms: `{}`: slem has no direct positions to learn from",
-                            arm.name
-                        ));
+                    let Some(spec) = arm.learn else { continue };
+                    let learn = self.learn.for_arm(spec);
+                    let mut wrong = learn.faults();
+                    wrong.retain(|fault| !faults.contains(fault));
+                    wrong.extend(learn.terms().err().map(|e| e.to_string()));
+                    if arm.verify == Some(VerifyMode::Slem) && learn.objective != ObjectiveName::Alm
+                    {
+                        wrong.push("slem has no direct positions to learn from".into());
                     }
+                    let of_arm = |fault| format!("arms: `{}`: {fault}", arm.name);
+                    faults.extend(wrong.into_iter().map(of_arm));
                 }
                 if arms.is_empty() {
                     faults.push("arms: at least one is needed".into());

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! - [`streams`]: prompts and training text, embedded or from a folder.
-//! - [`config`] and [`arm`]: what a run is, as data.
+//! - [`config`], [`learn`] and [`arm`]: what a run is, as data.
 //! - [`models`]: model folders in the role their ids have.
 //! - [`online`]: the loop itself (Algorithms 1 and 2 of the paper).
 //! - [`results`] and [`report`]: rows, manifest; tables and figures made from them alone.
@@ -16,6 +16,7 @@
 pub mod arm;
 pub mod cli;
 pub mod config;
+pub mod learn;
 pub mod models;
 pub mod online;
 pub mod pretrain;

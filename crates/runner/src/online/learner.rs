@@ -1,15 +1,15 @@
 //! The drafter's updates (Algorithm 2): a buffer of lessons, one optimiser step when it is full.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use anyhow::Result;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use distill_loss::{HybridLoss, negative_log_likelihood, reverse_kl};
-use lm::{AdamW, AdamWConfig, Checkpoint, Transformer};
-use vocab_align::{Alignment, TokenId};
+use lm::{AdamWConfig, Checkpoint, Trainer};
 
+use super::batch::Batch;
 use super::lesson::Lesson;
-use crate::config::LearnConfig;
+use crate::learn::{LearnConfig, Terms};
+use crate::streams::StreamRng;
 
 /// Numbers of one update.
 #[derive(Clone, Copy, Debug)]
@@ -18,15 +18,15 @@ pub struct Update {
     pub number: u32,
     /// Prompts it has learned from, this update's included.
     pub prompts_seen: u32,
-    /// `L_DM + lambda * L_N-gram`.
+    /// What was minimised.
     pub loss: f64,
-    /// Mean `L_DM`, nats; NaN without positions.
+    /// Mean direct term or, for ALM, mean divergence of a chunk, nats; NaN without positions.
     pub direct: f64,
-    /// Mean `L_N-gram`, nats; NaN without tokens.
+    /// Mean n-gram term, nats; NaN without tokens.
     pub ngram: f64,
-    /// Positions of `L_DM`.
+    /// Positions of the direct term, or chunks of ALM.
     pub direct_positions: usize,
-    /// Tokens of `L_N-gram`.
+    /// Tokens of the n-gram term.
     pub ngram_tokens: usize,
     /// Gradient norm before clipping.
     pub grad_norm: f64,
@@ -36,53 +36,55 @@ pub struct Update {
 
 /// A drafter that learns.
 pub struct Learner {
-    model: Option<Transformer>,
-    optimizer: AdamW,
+    trainer: Trainer,
     config: LearnConfig,
-    lambda: Option<f64>,
+    terms: Terms,
     buffer: Vec<Lesson>,
+    replay: Replay,
+    /// Running mean of the weights, if it is what decodes.
+    average: Option<Checkpoint>,
     updates: u32,
     prompts: u32,
-    device: Device,
 }
 
 impl Learner {
-    /// Starts from `checkpoint`. `lambda` weighs the n-gram term; `None` leaves it out (the arm
-    /// L_DM).
-    pub fn new(checkpoint: &Checkpoint, config: LearnConfig, lambda: Option<f64>) -> Result<Self> {
-        let device = Device::flex().autodiff();
-        let model = Transformer::from_checkpoint(checkpoint, &device)?;
-        let optimizer = AdamW::new(AdamWConfig {
+    /// Starts from `checkpoint`; `seed` decides what is replayed.
+    ///
+    /// # Errors
+    /// Settings without a loss, a checkpoint the trainer cannot take.
+    pub fn new(checkpoint: &Checkpoint, config: LearnConfig, seed: u64) -> Result<Self> {
+        let optimizer = AdamWConfig {
             weight_decay: config.weight_decay,
             max_grad_norm: Some(config.max_grad_norm),
             ..AdamWConfig::default()
-        });
+        };
         Ok(Self {
-            model: Some(model),
-            optimizer,
-            config,
-            lambda,
+            trainer: Trainer::new(checkpoint, optimizer)?,
+            terms: config.terms()?,
             buffer: Vec::new(),
+            replay: Replay::new(&config, seed),
+            average: (config.ema > 0.0).then(|| checkpoint.clone()),
             updates: 0,
             prompts: 0,
-            device,
+            config,
         })
     }
 
-    /// Adds a lesson; with the `every`-th one, takes a step and returns the new weights.
+    /// What it minimises, which is what lessons must hold.
+    pub fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// Adds a lesson; with the `every`-th one, takes a step and returns the weights to decode with.
     ///
     /// # Errors
     /// Losses or gradients that are not finite.
-    pub fn push(
-        &mut self,
-        lesson: Lesson,
-        alignment: &Alignment,
-    ) -> Result<Option<(Update, Checkpoint)>> {
+    pub fn push(&mut self, lesson: Lesson) -> Result<Option<(Update, Checkpoint)>> {
         self.buffer.push(lesson);
         if self.buffer.len() < self.config.every {
             Ok(None)
         } else {
-            self.flush(alignment)
+            self.flush()
         }
     }
 
@@ -90,128 +92,104 @@ impl Learner {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn flush(&mut self, alignment: &Alignment) -> Result<Option<(Update, Checkpoint)>> {
+    pub fn flush(&mut self) -> Result<Option<(Update, Checkpoint)>> {
         if self.buffer.is_empty() {
             return Ok(None);
         }
-        let lessons = std::mem::take(&mut self.buffer);
-        self.prompts += lessons.len() as u32;
+        let fresh = std::mem::take(&mut self.buffer);
+        self.prompts += fresh.len() as u32;
         let began = Instant::now();
-        let Some(model) = self.model.take() else {
-            anyhow::bail!("the drafter's weights were lost in a failed update");
+        let again = self.replay.draw();
+        let lessons = fresh
+            .iter()
+            .chain(again.iter().map(|i| &self.replay.kept[*i]));
+        let batch = Batch::new(lessons.collect(), self.terms);
+        let step = if batch.is_empty() {
+            None
+        } else {
+            let graded = self.trainer.accumulate(&batch.sequences(), &batch)?;
+            let (direct, ngram, loss) = batch.losses(graded);
+            anyhow::ensure!(
+                loss.is_finite(),
+                "the distillation loss is {loss}; lower learn.lr"
+            );
+            let counts = (batch.positions, batch.ngram_tokens);
+            Some((direct, ngram, loss, counts))
         };
-        let (loss, batch) = self.loss(&model, &lessons, alignment)?;
-        let Some(total) = loss.total(self.lambda.unwrap_or_default()) else {
-            self.model = Some(model);
+        self.replay.keep(fresh);
+        let Some((direct, ngram, loss, (direct_positions, ngram_tokens))) = step else {
             return Ok(None);
         };
-        let grads = total.backward();
-        let (model, grad_norm) = self.optimizer.step(model, &grads, self.config.lr)?;
-        let weights = model.to_checkpoint()?;
-        self.model = Some(model);
-        let scalar =
-            |x: Option<Tensor<1>>| x.map_or(f64::NAN, |x| f64::from(x.into_scalar::<f32>()));
+        let grad_norm = self.trainer.step(self.config.lr)?;
+        let weights = self.decoding_weights();
         let update = Update {
             number: self.updates,
             prompts_seen: self.prompts,
-            loss: scalar(Some(total)),
-            direct: scalar(loss.direct),
-            ngram: scalar(loss.ngram),
-            direct_positions: batch.direct_rows.len(),
-            ngram_tokens: batch.ngram_rows.len(),
+            loss,
+            direct,
+            ngram,
+            direct_positions,
+            ngram_tokens,
             grad_norm,
             seconds: began.elapsed().as_secs_f64(),
         };
         self.updates += 1;
-        anyhow::ensure!(
-            update.loss.is_finite(),
-            "the distillation loss is {}; lower learn.lr",
-            update.loss
-        );
         Ok(Some((update, weights)))
     }
 
-    fn loss(
-        &self,
-        model: &Transformer,
-        lessons: &[Lesson],
-        alignment: &Alignment,
-    ) -> Result<(HybridLoss, Batch)> {
-        let batch = Batch::new(lessons, self.lambda.is_some());
-        let device = &self.device;
-        let shape = [lessons.len(), batch.width];
-        let input = Tensor::<2, Int>::from_data(TensorData::new(batch.ids.clone(), shape), device);
-        let hidden = model
-            .hidden(input)
-            .reshape([lessons.len() * batch.width, model.config().hidden_size]);
-        let ints = |values: &[i64]| {
-            Tensor::<1, Int>::from_data(TensorData::new(values.to_vec(), [values.len()]), device)
+    /// The last weights or, with `ema`, their running mean moved towards them.
+    fn decoding_weights(&mut self) -> Checkpoint {
+        let last = self.trainer.checkpoint();
+        let Some(average) = &mut self.average else {
+            return last;
         };
-        let direct = if batch.direct_rows.is_empty() {
-            None
-        } else {
-            let columns: Vec<i64> = alignment
-                .pairs()
-                .iter()
-                .map(|(draft, _)| i64::from(draft.get()))
-                .collect();
-            let rows = hidden.clone().select(0, ints(&batch.direct_rows));
-            let student = model.logits_of(rows, ints(&columns));
-            let shape = [batch.direct_rows.len(), columns.len()];
-            let teacher =
-                Tensor::<2>::from_data(TensorData::new(batch.teacher.clone(), shape), device);
-            Some(reverse_kl(student, teacher)?)
-        };
-        let ngram = if batch.ngram_rows.is_empty() {
-            None
-        } else {
-            let student = model.logits(hidden.select(0, ints(&batch.ngram_rows)));
-            Some(negative_log_likelihood(student, ints(&batch.ngram_labels))?)
-        };
-        Ok((HybridLoss::new(direct, ngram), batch))
+        let share = (1.0 - self.config.ema) as f32;
+        for (name, mean) in &mut average.tensors {
+            let Some(tensor) = last.tensors.get(name) else {
+                continue;
+            };
+            for (mean, weight) in mean.data.iter_mut().zip(&tensor.data) {
+                *mean += share * (weight - *mean);
+            }
+        }
+        average.clone()
     }
 }
 
-/// Lessons padded on the right to one width; rows index the flattened `[lessons * width]`.
-struct Batch {
-    width: usize,
-    ids: Vec<i64>,
-    direct_rows: Vec<i64>,
-    teacher: Vec<f32>,
-    ngram_rows: Vec<i64>,
-    ngram_labels: Vec<i64>,
+/// The latest lessons, some of which an update sees once more.
+struct Replay {
+    count: usize,
+    window: usize,
+    kept: VecDeque<Lesson>,
+    rng: StreamRng,
 }
 
-impl Batch {
-    fn new(lessons: &[Lesson], with_ngrams: bool) -> Self {
-        let width = lessons.iter().map(|l| l.ids.len()).max().unwrap_or(0);
-        let mut batch = Self {
-            width,
-            ids: Vec::with_capacity(width * lessons.len()),
-            direct_rows: Vec::new(),
-            teacher: Vec::new(),
-            ngram_rows: Vec::new(),
-            ngram_labels: Vec::new(),
-        };
-        for (i, lesson) in lessons.iter().enumerate() {
-            let start = i * width;
-            batch
-                .ids
-                .extend(lesson.ids.iter().map(|id| i64::from(id.get())));
-            batch.ids.resize(start + width, 0);
-            for (position, row) in &lesson.direct {
-                batch.direct_rows.push((start + position) as i64);
-                batch.teacher.extend(row.log_probs());
-            }
-            if with_ngrams {
-                for position in &lesson.ngram {
-                    batch.ngram_rows.push((start + position - 1) as i64);
-                    batch
-                        .ngram_labels
-                        .push(i64::from(lesson.ids[*position].get()));
-                }
-            }
+impl Replay {
+    fn new(config: &LearnConfig, seed: u64) -> Self {
+        Self {
+            count: config.replay,
+            window: config.replay_window,
+            kept: VecDeque::new(),
+            rng: StreamRng::new(seed, "replay"),
         }
-        batch
+    }
+
+    /// Indices of distinct lessons, all alike likely.
+    fn draw(&mut self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.kept.len()).collect();
+        if self.count > 0 {
+            self.rng.shuffle(&mut order);
+        }
+        order.truncate(self.count);
+        order
+    }
+
+    fn keep(&mut self, lessons: Vec<Lesson>) {
+        if self.count == 0 {
+            return;
+        }
+        self.kept.extend(lessons);
+        let excess = self.kept.len().saturating_sub(self.window);
+        self.kept.drain(..excess);
     }
 }

@@ -1,9 +1,20 @@
-//! What a verified response teaches: the target's law where vocabularies meet, the spelling where
-//! they do not.
+//! What a verified response teaches: the target's law where vocabularies meet, its likelihoods
+//! everywhere.
 
+use std::ops::Range;
+use std::sync::Arc;
+
+use distill_loss::log_sum_exp;
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 use spec_decode::TeacherSink;
 use vocab_align::{Alignment, DraftId, TargetId, TokenId, Vocabulary, align_offsets};
+
+use crate::learn::Terms;
+
+/// Log-probabilities below this are recorded as this: no sampler tells them apart, and losses stay
+/// finite on tokens a target rules out.
+const FLOOR: f32 = -100.0;
 
 /// The target's law at one position, on the shared tokens only.
 ///
@@ -13,102 +24,151 @@ use vocab_align::{Alignment, DraftId, TargetId, TokenId, Vocabulary, align_offse
 pub struct TeacherRow(Vec<f16>);
 
 impl TeacherRow {
-    /// Log-probabilities in the order of [`Alignment::pairs`].
-    pub fn log_probs(&self) -> impl Iterator<Item = f32> + '_ {
-        self.0.iter().map(|x| x.to_f32())
+    /// Stores log-probabilities in the order of [`Alignment::pairs`].
+    pub fn new(log_probs: impl Iterator<Item = f32>) -> Self {
+        let bounded = log_probs.map(|x| if x < FLOOR { FLOOR } else { x });
+        Self(bounded.map(f16::from_f32).collect())
     }
+
+    /// Number of shared tokens.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether the vocabularies share nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Writes the log-probabilities over `out`.
+    pub fn read(&self, out: &mut Vec<f32>) {
+        out.resize(self.0.len(), 0.0);
+        self.0.convert_to_f32_slice(out);
+    }
+}
+
+/// What the target knew when it emitted a token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taught {
+    /// Log-probability of the token at temperature 1.
+    pub log_prob: f32,
+    /// The law, if a loss reads it.
+    pub law: Option<TeacherRow>,
 }
 
 /// Records the target's law at every emitted token while it is there anyway (no second forward).
 pub struct Recorder<'a> {
     shared: &'a [(DraftId, TargetId)],
-    rows: Vec<TeacherRow>,
+    laws: bool,
+    taught: Vec<Taught>,
 }
 
 impl<'a> Recorder<'a> {
-    /// Records the law at the target tokens of `alignment.pairs()`.
-    pub fn new(alignment: &'a Alignment) -> Self {
+    /// Records what `terms` read, laws at the target tokens of `alignment.pairs()`.
+    pub fn new(alignment: &'a Alignment, terms: Terms) -> Self {
         Self {
             shared: alignment.pairs(),
-            rows: Vec::new(),
+            laws: terms.reads_direct_law() || terms.reads_ngram_law(),
+            taught: Vec::new(),
         }
     }
 
-    /// One row an emitted token, in order.
-    pub fn into_rows(self) -> Vec<TeacherRow> {
-        self.rows
+    /// One entry an emitted token, in order.
+    pub fn into_taught(self) -> Vec<Taught> {
+        self.taught
     }
 }
 
 impl TeacherSink for Recorder<'_> {
-    fn record(&mut self, index: usize, _token: TargetId, logits: &[f32]) {
-        let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = logits.iter().map(|x| f64::from(x - highest).exp()).sum();
-        let shift = highest + sum.ln() as f32;
-        let row = self
-            .shared
-            .iter()
-            .map(|(_, target)| f16::from_f32(logits[target.index()] - shift));
-        self.rows.truncate(index);
-        self.rows.push(TeacherRow(row.collect()));
+    fn record(&mut self, index: usize, token: TargetId, logits: &[f32]) {
+        let shift = log_sum_exp(logits) as f32;
+        let at = |target: TargetId| logits[target.index()] - shift;
+        let law = self
+            .laws
+            .then(|| TeacherRow::new(self.shared.iter().map(|(_, target)| at(*target))));
+        self.taught.truncate(index);
+        self.taught.push(Taught {
+            log_prob: at(token).min(0.0),
+            law,
+        });
     }
+}
+
+/// A stretch of the response that draft and target tokens both end with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chunk {
+    /// Indices of its draft tokens in [`Lesson::ids`]; at least one token, never the first of all.
+    pub draft: Range<usize>,
+    /// Number of its target tokens, at least one.
+    pub targets: usize,
+    /// The target's log-likelihood of the stretch.
+    pub log_prob: f64,
+    /// The target's law at its first target token, if there is only one and a loss reads it.
+    pub law: Option<TeacherRow>,
 }
 
 /// One response as training material.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lesson {
-    /// Prompt and response in draft tokens.
-    pub ids: Vec<DraftId>,
-    /// Positions of `L_DM`: the index of the token *before*, and the target's law there.
-    pub direct: Vec<(usize, TeacherRow)>,
-    /// Positions of `L_N-gram`: indices of the tokens that spell an n-gram.
-    pub ngram: Vec<usize>,
+    /// Prompt and response in draft ids.
+    pub ids: Vec<u32>,
+    /// Draft ids of the shared tokens, ascending: the columns of every law.
+    pub shared: Arc<[u32]>,
+    /// The response, in order. Chunks of one and one token are the positions of L_DM, chunks of
+    /// several draft tokens and one target token those of L_N-gram.
+    pub chunks: Vec<Chunk>,
 }
 
 impl Lesson {
-    /// Aligns the two spellings of a response and sorts its positions into the two terms.
-    ///
-    /// A direct position is a target token whose text is one draft token; an n-gram is a target
-    /// token spelled by several. Chunks where the draft token spans several target tokens teach
-    /// nothing.
+    /// Aligns the two spellings of a response.
     pub fn new(
         context: &[DraftId],
         prompt_len: usize,
         response: &[TargetId],
-        rows: Vec<TeacherRow>,
-        draft: &Vocabulary<DraftId>,
-        target: &Vocabulary<TargetId>,
+        taught: Vec<Taught>,
+        pair: &spec_decode::Pair,
+        terms: Terms,
     ) -> Self {
-        let spelled = &context[prompt_len..];
-        let draft_lengths: Vec<usize> = spelled
-            .iter()
-            .map(|id| draft.bytes(*id).map_or(0, <[u8]>::len))
-            .collect();
-        let target_lengths: Vec<usize> = response
-            .iter()
-            .map(|id| target.bytes(*id).map_or(0, <[u8]>::len))
-            .collect();
-        let mut rows: Vec<Option<TeacherRow>> = rows.into_iter().map(Some).collect();
-        let (mut direct, mut ngram) = (Vec::new(), Vec::new());
+        let draft_lengths = lengths(&context[prompt_len..], &pair.draft);
+        let target_lengths = lengths(response, &pair.target);
+        let mut taught: Vec<Option<Taught>> = taught.into_iter().map(Some).collect();
+        let mut chunks = Vec::new();
         for span in align_offsets(&draft_lengths, &target_lengths) {
-            let start = prompt_len + span.draft.start;
-            if span.target.len() != 1 || start == 0 {
+            let draft = prompt_len + span.draft.start..prompt_len + span.draft.end;
+            if draft.is_empty() || span.target.is_empty() || draft.start == 0 {
                 continue;
             }
-            match span.draft.len() {
-                0 => {}
-                1 => direct.extend(
-                    rows.get_mut(span.target.start)
-                        .and_then(Option::take)
-                        .map(|row| (start - 1, row)),
-                ),
-                n => ngram.extend(start..start + n),
-            }
+            let Some(known) = taught.get_mut(span.target.clone()) else {
+                continue;
+            };
+            let mut known: Vec<Taught> = known.iter_mut().filter_map(Option::take).collect();
+            let wanted = known.len() == 1
+                && if draft.len() == 1 {
+                    terms.reads_direct_law()
+                } else {
+                    terms.reads_ngram_law()
+                };
+            chunks.push(Chunk {
+                draft,
+                targets: known.len(),
+                log_prob: known.iter().map(|t| f64::from(t.log_prob)).sum(),
+                law: known.pop().and_then(|t| t.law).filter(|_| wanted),
+            });
         }
         Self {
-            ids: context.to_vec(),
-            direct,
-            ngram,
+            ids: context.iter().map(|id| id.get()).collect(),
+            shared: pair
+                .alignment
+                .pairs()
+                .iter()
+                .map(|(d, _)| d.get())
+                .collect(),
+            chunks,
         }
     }
+}
+
+fn lengths<I: TokenId>(tokens: &[I], vocabulary: &Vocabulary<I>) -> Vec<usize> {
+    let length = |id: &I| vocabulary.bytes(*id).map_or(0, <[u8]>::len);
+    tokens.iter().map(length).collect()
 }

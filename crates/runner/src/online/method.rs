@@ -12,7 +12,7 @@ use vocab_align::DraftId;
 
 use super::learner::{Learner, Update};
 use super::lesson::{Lesson, Recorder};
-use crate::arm::{Arm, Loss};
+use crate::arm::Arm;
 use crate::config::RunConfig;
 use crate::models::{Engine, ModelFolder};
 use crate::results::Phase;
@@ -45,7 +45,7 @@ pub struct Method {
 }
 
 impl Method {
-    /// A fresh arm; `None` for plain decoding.
+    /// A fresh arm; `None` for plain decoding. `seed` decides what its learner replays.
     ///
     /// # Errors
     /// A drafter the engine or the learner cannot take.
@@ -53,17 +53,15 @@ impl Method {
         arm: &Arm,
         drafter: &ModelFolder<DraftId>,
         config: &RunConfig,
+        seed: u64,
     ) -> Result<Option<Self>> {
         let Some(mode) = arm.verify else {
             return Ok(None);
         };
-        let learner = match arm.learn {
-            None => None,
-            Some(loss) => {
-                let lambda = (loss == Loss::Hybrid).then_some(config.learn.lambda);
-                Some(Learner::new(&drafter.checkpoint, config.learn, lambda)?)
-            }
-        };
+        let learner = arm
+            .learn
+            .map(|spec| Learner::new(&drafter.checkpoint, config.learn.for_arm(spec), seed))
+            .transpose()?;
         Ok(Some(Self {
             arm: arm.clone(),
             mode,
@@ -106,12 +104,13 @@ impl Method {
         };
         let mut session = Session::new(&mut self.drafter, target, task.pair.clone(), settings)?;
         let mut policy = self.config.decode.draft_policy()?;
-        if self.learner.is_none() || !streamed {
+        let Some(learner) = self.learner.as_ref().filter(|_| streamed) else {
             let done =
                 session.generate(task.prompt, task.name, cache, policy.as_mut(), &mut NoSink)?;
             return Ok((done, None));
-        }
-        let mut recorder = Recorder::new(&task.pair.alignment);
+        };
+        let terms = learner.terms();
+        let mut recorder = Recorder::new(&task.pair.alignment, terms);
         let done = session.generate(
             task.prompt,
             task.name,
@@ -123,9 +122,9 @@ impl Method {
             session.draft_context(),
             task.prompt.draft.len(),
             &done.tokens,
-            recorder.into_rows(),
-            &task.pair.draft,
-            &task.pair.target,
+            recorder.into_taught(),
+            task.pair,
+            terms,
         );
         Ok((done, Some(lesson)))
     }
@@ -135,11 +134,11 @@ impl Method {
     ///
     /// # Errors
     /// A failed update.
-    pub fn learn(&mut self, lesson: Lesson, pair: &Pair) -> Result<Option<Update>> {
+    pub fn learn(&mut self, lesson: Lesson) -> Result<Option<Update>> {
         let Some(learner) = self.learner.as_mut() else {
             return Ok(None);
         };
-        let update = learner.push(lesson, &pair.alignment)?;
+        let update = learner.push(lesson)?;
         self.adopt(update)
     }
 
@@ -147,11 +146,11 @@ impl Method {
     ///
     /// # Errors
     /// A failed update.
-    pub fn flush(&mut self, pair: &Pair) -> Result<Option<Update>> {
+    pub fn flush(&mut self) -> Result<Option<Update>> {
         let Some(learner) = self.learner.as_mut() else {
             return Ok(None);
         };
-        let update = learner.flush(&pair.alignment)?;
+        let update = learner.flush()?;
         self.adopt(update)
     }
 

@@ -4,6 +4,7 @@
 //! disturbs the machine disturbs all of them. Plain decoding of the same prompt in the same turn is
 //! the reference of every measured speedup.
 
+mod batch;
 mod learner;
 mod lesson;
 mod method;
@@ -22,7 +23,7 @@ use spec_decode::{
 use vocab_align::{DraftId, TargetId};
 
 pub use learner::{Learner, Update};
-pub use lesson::{Lesson, Recorder, TeacherRow};
+pub use lesson::{Chunk, Lesson, Recorder, Taught, TeacherRow};
 pub use method::{Method, Task};
 
 use crate::arm::Arm;
@@ -207,10 +208,10 @@ impl<'a> Runner<'a> {
 
     fn run(&mut self, writer: &mut RunWriter, progress: bool) -> Result<()> {
         for &seed in &self.config.seeds {
-            let mut methods = self.fresh_methods()?;
+            let mut methods = self.fresh_methods(seed)?;
             for (index, segment) in self.config.segments.iter().enumerate() {
                 if index > 0 && self.config.streams == StreamMode::Independent {
-                    methods = self.fresh_methods()?;
+                    methods = self.fresh_methods(seed)?;
                 }
                 self.segment(index, segment, seed, &mut methods, writer, progress)
                     .with_context(|| {
@@ -221,10 +222,10 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn fresh_methods(&self) -> Result<Vec<Option<Method>>> {
+    fn fresh_methods(&self, seed: u64) -> Result<Vec<Option<Method>>> {
         self.arms
             .iter()
-            .map(|arm| Method::new(arm, &self.drafter, self.config))
+            .map(|arm| Method::new(arm, &self.drafter, self.config, seed))
             .collect()
     }
 
@@ -276,7 +277,7 @@ impl<'a> Runner<'a> {
                 bar.inc(1);
             }
             for method in methods.iter_mut().flatten() {
-                if let Some(update) = method.flush(&target.pair)? {
+                if let Some(update) = method.flush()? {
                     recording.update(&method.arm.name, &update)?;
                 }
             }
@@ -375,7 +376,7 @@ fn one_prompt(
                 let (answer, lesson) = method.answer(engine, &task)?;
                 let began = std::time::Instant::now();
                 let update = match lesson {
-                    Some(lesson) => method.learn(lesson, &target.pair)?,
+                    Some(lesson) => method.learn(lesson)?,
                     None => None,
                 };
                 answers.push((i, answer, update, began.elapsed().as_secs_f64()));

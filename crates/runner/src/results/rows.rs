@@ -336,13 +336,13 @@ row! {
         update: u32,
         /// Prompts of the stream seen before this update.
         prompts_seen: u32,
-        /// Total loss, L_DM + lambda L_N-gram.
+        /// What was minimised: L_DM + lambda L_N-gram, or ALM.
         loss: f64,
-        /// L_DM, reverse KL in nats per position (Eq. 3).
+        /// Direct term in nats per position, reverse KL (Eq. 3) unless configured otherwise; for ALM, divergence per chunk.
         loss_dm: f64,
-        /// L_N-gram, negative log-likelihood in nats per draft token (Eq. 4).
+        /// N-gram term in nats per draft token, negative log-likelihood (Eq. 4) unless configured otherwise.
         loss_ngram: f64,
-        /// Positions that contributed to L_DM.
+        /// Positions that contributed to the direct term; for ALM, chunks.
         dm_positions: u32,
         /// Draft tokens that contributed to L_N-gram.
         ngram_tokens: u32,

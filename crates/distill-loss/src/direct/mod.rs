@@ -1,0 +1,54 @@
+//! The direct-mapping term L_DM (section 3.2, Eq. 3) and what may take its place.
+
+pub(crate) mod acceptance;
+pub(crate) mod forward_kl;
+pub(crate) mod jsd;
+pub(crate) mod nll;
+pub(crate) mod reverse_kl;
+
+/// Losses between the drafter's law on the shared tokens and the target's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DirectLoss {
+    /// [`reverse_kl`](crate::reverse_kl), the paper's.
+    ReverseKl,
+    /// [`forward_kl`](crate::forward_kl).
+    ForwardKl,
+    /// [`jensen_shannon`](crate::jensen_shannon) with this share of the target in the mixture.
+    Jsd {
+        /// In `(0, 1)`.
+        beta: f64,
+    },
+    /// [`negative_log_likelihood`](crate::negative_log_likelihood) of the emitted token.
+    Nll,
+    /// [`acceptance`](crate::acceptance).
+    Acceptance,
+    /// [`log_acceptance`](crate::log_acceptance).
+    LogAcceptance,
+}
+
+impl DirectLoss {
+    /// Whether the target's law is read, not only the emitted token.
+    pub fn reads_law(self) -> bool {
+        self != Self::Nll
+    }
+
+    /// Grades one row.
+    ///
+    /// # Shapes
+    /// - `logits`: `[shared]`, replaced by `weight` times the gradient
+    /// - `teacher`: `[shared]`, log-probabilities, overwritten; any length for [`Self::Nll`]
+    /// - `label`: column of the emitted token, read by [`Self::Nll`] only
+    ///
+    /// # Panics
+    /// If lengths differ or the label read is no column.
+    pub fn grade(self, logits: &mut [f32], teacher: &mut [f32], label: usize, weight: f64) -> f64 {
+        match self {
+            Self::ReverseKl => reverse_kl::reverse_kl(logits, teacher, weight),
+            Self::ForwardKl => forward_kl::forward_kl(logits, teacher, weight),
+            Self::Jsd { beta } => jsd::jensen_shannon(logits, teacher, beta, weight),
+            Self::Nll => nll::negative_log_likelihood(logits, label, weight),
+            Self::Acceptance => acceptance::acceptance(logits, teacher, weight),
+            Self::LogAcceptance => acceptance::log_acceptance(logits, teacher, weight),
+        }
+    }
+}

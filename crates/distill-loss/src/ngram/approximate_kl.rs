@@ -1,0 +1,92 @@
+//! Reverse KL where a target token is merged from several draft tokens, through the lifted law of
+//! Eq. 2.
+
+use crate::direct::reverse_kl::reverse_kl;
+use crate::rows::{likelihood_gradient, log_sum_exp, softmax};
+
+/// Probabilities below this are treated as this where a logarithm is taken of a difference.
+const LEAST: f64 = 1e-6;
+
+/// A target token `t` that the draft tokens `d_1..d_n` spell, and what the target knows there.
+pub struct Merged<'a> {
+    /// `[shared]`, draft ids of the shared tokens, ascending.
+    pub shared: &'a [u32],
+    /// `[shared]`, `ln p` at the shared tokens, finite; overwritten.
+    pub teacher: &'a mut Vec<f32>,
+    /// `ln p(t)`, at most 0.
+    pub log_prob: f64,
+    /// `d_1..d_n`, at least two.
+    pub spelling: &'a [u32],
+}
+
+/// Approximate `KL(q' || p)` on the shared tokens, the merged token and the first sub-token.
+///
+/// With `q` the softmax over the shared tokens and `d_1`, and `pi = prod_{j>1} q_j(d_j)` the
+/// probability that the spelling goes on, Eq. 2 gives `t` the probability `q(d_1) pi`, the direct
+/// token of `d_1` what is left, `q(d_1) (1 - pi)`, and every other shared token keeps `q`. Where
+/// `d_1` has no direct token, what is left is compared with all of the target's mass that is
+/// neither shared nor on `t`. So
+///
+/// `L = sum_{i != d_1} q_i (ln q_i - ln p_i) + q(d_1) (ln q(d_1) + h)`,
+/// `h = pi (ln pi - ln p(t)) + (1 - pi) (ln(1 - pi) - ln p_1)`,
+///
+/// which is [`reverse_kl`] with `-h` as the teacher's logarithm at `d_1`; later rows get
+/// `dL / d ln pi = q(d_1) pi ((ln pi - ln p(t)) - (ln(1 - pi) - ln p_1))` times the gradient of
+/// their log-likelihood.
+///
+/// # Shapes
+/// - `logits`: `[spelling, draft_vocab]`, row `j` predicts `spelling[j]`; replaced by `weight`
+///   times the gradient
+///
+/// # Panics
+/// If the rows do not fit the spelling, the teacher not the shared tokens, or an id is no column.
+pub fn approximate_kl(logits: &mut [f32], merged: Merged<'_>, weight: f64) -> f64 {
+    let Merged {
+        shared,
+        teacher,
+        log_prob,
+        spelling,
+    } = merged;
+    assert_eq!(shared.len(), teacher.len(), "a law over other columns");
+    let Some((first, later)) = spelling.split_first() else {
+        return 0.0;
+    };
+    let width = logits.len() / spelling.len();
+    assert_eq!(
+        width * spelling.len(),
+        logits.len(),
+        "a row for every token"
+    );
+    let (row, later_rows) = logits.split_at_mut(width);
+
+    let mut log_pi = 0.0;
+    for (row, label) in later_rows.chunks_exact_mut(width).zip(later) {
+        log_pi += softmax(row, *label as usize);
+    }
+    let pi = log_pi.exp().min(1.0 - LEAST);
+    let log_left = (1.0 - pi).ln();
+
+    let mut columns = shared.to_vec();
+    let place = shared.binary_search(first).unwrap_or_else(|_| {
+        let mass: f64 = teacher.iter().map(|x| f64::from(*x).exp()).sum();
+        let other = (1.0 - mass - log_prob.exp()).max(LEAST).ln();
+        columns.push(*first);
+        teacher.push(other as f32);
+        shared.len()
+    });
+    let mut picked: Vec<f32> = columns.iter().map(|id| row[*id as usize]).collect();
+    let log_first = f64::from(picked[place]) - log_sum_exp(&picked);
+    let (merge, leave) = (log_pi - log_prob, log_left - f64::from(teacher[place]));
+    teacher[place] = -(pi * merge + (1.0 - pi) * leave) as f32;
+
+    let loss = reverse_kl(&mut picked, teacher, weight);
+    row.fill(0.0);
+    for (id, gradient) in columns.iter().zip(&picked) {
+        row[*id as usize] = *gradient;
+    }
+    let slope = log_first.exp() * pi * (merge - leave);
+    for (row, label) in later_rows.chunks_exact_mut(width).zip(later) {
+        likelihood_gradient(row, *label as usize, -weight * slope);
+    }
+    loss
+}
