@@ -82,7 +82,7 @@ fn time(checkpoint: &Checkpoint, shape: &Shape, objective: ObjectiveName) -> Res
 }
 
 fn main() -> Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/drafter");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/D");
     let drafter = Checkpoint::load(&folder).with_context(|| folder.display().to_string())?;
     let small = Shape {
         name: "drafter",

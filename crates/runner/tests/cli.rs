@@ -163,8 +163,8 @@ fn run_with(config: &str, extra: &[&str], folder: &Path) -> Command {
 const EXPERIMENT: &str = r#"name = "small"
 arms = ["autoregressive", "SpD_DM"]
 [models]
-drafter = "models/drafter"
-targets = { target = "models/target" }
+drafter = "models/D"
+targets = { target = "models/L" }
 [[segments]]
 task = "mini-math"
 train = 2
@@ -207,7 +207,7 @@ fn faulty_configurations_name_line_or_key() {
     );
     told(&EXPERIMENT.replace("mini-math", "maths"), &[], &["maths"]);
     told(
-        &EXPERIMENT.replace("models/target", "models/nothing"),
+        &EXPERIMENT.replace("models/L", "models/nothing"),
         &[],
         &["models/nothing"],
     );
@@ -279,7 +279,7 @@ fn a_padded_target_says_so_and_answers_the_same() {
     let hashes = |name: &str, target: &str| -> Vec<String> {
         let place = folder.path().join(name);
         std::fs::create_dir(&place).unwrap();
-        let config = EXPERIMENT.replace("\"models/target\"", target);
+        let config = EXPERIMENT.replace("\"models/L\"", target);
         let label = if name == "padded" {
             "target (padded)"
         } else {
@@ -297,8 +297,8 @@ fn a_padded_target_says_so_and_answers_the_same() {
         let rows = reader.prompts().unwrap().rows;
         rows.into_iter().map(|row| row.tokens_hash).collect()
     };
-    let plain = hashes("plain", "\"models/target\"");
-    let padded = hashes("padded", "{ path = \"models/target\", pad_layers = 2 }");
+    let plain = hashes("plain", "\"models/L\"");
+    let padded = hashes("padded", "{ path = \"models/L\", pad_layers = 2 }");
     assert_eq!(plain, padded);
 }
 
@@ -308,9 +308,9 @@ fn pad_measures_until_the_ratio_is_met() {
         .args([
             "pad",
             "--draft",
-            "models/drafter",
+            "models/D",
             "--target",
-            "models/target",
+            "models/L",
         ])
         .args(["--ratio", "0.05", "--context", "16", "--json"])
         .assert()
@@ -329,9 +329,9 @@ fn pad_measures_until_the_ratio_is_met() {
         .args([
             "pad",
             "--draft",
-            "models/drafter",
+            "models/D",
             "--target",
-            "models/target",
+            "models/L",
             "--ratio",
             "0",
         ])
@@ -343,7 +343,7 @@ fn pad_measures_until_the_ratio_is_met() {
 #[test]
 fn generate_answers_as_json_with_and_without_a_drafter() {
     let answers = |extra: &[&str]| -> serde_json::Value {
-        let mut command = generate(&repository().join("models/target"));
+        let mut command = generate(&repository().join("models/L"));
         let output = command
             .args(["--json", "--n", "2"])
             .args(extra)
@@ -357,7 +357,7 @@ fn generate_answers_as_json_with_and_without_a_drafter() {
     let plain = answers(&[]);
     assert_eq!(plain.as_array().unwrap().len(), 2);
     for mode in ["exact", "paper", "tli", "slem"] {
-        let speculative = answers(&["--drafter", "models/drafter", "--verify", mode]);
+        let speculative = answers(&["--drafter", "models/D", "--verify", mode]);
         for (a, b) in plain
             .as_array()
             .unwrap()
@@ -384,9 +384,9 @@ fn align_and_replay_print_their_json_keys() {
     };
     let pair = [
         "--draft",
-        "models/drafter",
+        "models/D",
         "--target",
-        "models/target",
+        "models/L",
         "--json",
     ];
     let stats = keys(&[&["align"][..], &pair].concat());

@@ -21,9 +21,9 @@ enum Mode {
 /// Arguments of `align`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  omnidraft align --draft models/drafter --target models/target
+  omnidraft align --draft models/D --target models/L
   omnidraft align --draft llama-2/tokenizer.json --target llama-3/tokenizer.json --mode paper
-  omnidraft align --draft models/drafter --target models/target --json | jq .draft_coverage")]
+  omnidraft align --draft models/D --target models/L --json | jq .draft_coverage")]
 pub struct AlignArgs {
     /// The drafter's tokenizer.json, or its folder.
     #[arg(long, value_name = "PATH")]

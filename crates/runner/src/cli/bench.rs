@@ -28,7 +28,7 @@ const MIN_SAMPLES: usize = 5;
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   omnidraft bench verify --shape llama-242m --weights int8 --threads 2
-  omnidraft bench decode --model models/target --weights bf16 --json
+  omnidraft bench decode --model models/L --weights bf16 --json
   omnidraft bench prefill --shape llama-68m --context 128")]
 pub enum BenchCommand {
     /// Time one token after a context.

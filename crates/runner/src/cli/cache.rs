@@ -29,7 +29,7 @@ impl CacheCommand {
 /// Arguments of `cache replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  omnidraft cache replay --draft models/drafter --target models/target --data datasets/mini-math/train.jsonl
+  omnidraft cache replay --draft models/D --target models/L --data datasets/mini-math/train.jsonl
   omnidraft cache replay --draft llama-2 --target qwen2 --data gsm8k/train.jsonl --ids paper_split.json:train
   omnidraft cache replay --draft llama-2 --target qwen2 --data gsm8k/train.jsonl --json --save gsm8k.ngrams")]
 pub struct ReplayArgs {

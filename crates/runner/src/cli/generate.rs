@@ -20,9 +20,9 @@ use crate::models::{ModelFolder, align};
 /// Arguments of `generate`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  omnidraft generate --target models/target --prompt 'Give three tips for staying healthy.'
-  omnidraft generate --target models/target --drafter models/drafter --prompt 'Add 2 and 3.' --verify exact
-  omnidraft generate --target models/target --prompt Hello --n 3 --temperature 0.8 --seed 7 --json")]
+  omnidraft generate --target models/L --prompt 'Give three tips for staying healthy.'
+  omnidraft generate --target models/L --drafter models/D --prompt 'Add 2 and 3.' --verify exact
+  omnidraft generate --target models/L --prompt Hello --n 3 --temperature 0.8 --seed 7 --json")]
 pub struct GenerateArgs {
     /// Model folder of the target.
     #[arg(long, value_name = "DIR")]

@@ -24,8 +24,8 @@ use crate::streams::DataSource;
 #[command(name = "omnidraft", version, propagate_version = true)]
 #[command(after_help = "Examples:
   omnidraft run experiments/quickstart.toml
-  omnidraft generate --target models/target --drafter models/drafter --prompt 'Write a haiku.'
-  omnidraft align --draft models/drafter --target models/target")]
+  omnidraft generate --target models/L --drafter models/D --prompt 'Write a haiku.'
+  omnidraft align --draft models/D --target models/L")]
 pub struct Cli {
     /// Draw no progress bars (they are never drawn where stderr is no terminal).
     #[arg(long, global = true)]

@@ -20,11 +20,11 @@ const MEASUREMENTS: usize = 10;
 /// Arguments of `pad`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  omnidraft pad --draft models/drafter --target models/target
-  omnidraft pad --draft models/drafter --target models/target --weights bf16 --threads 2
-  omnidraft pad --draft models/drafter --target models/target --ratio 0.1 --json | jq .pad_layers
+  omnidraft pad --draft models/D --target models/L
+  omnidraft pad --draft models/D --target models/L --weights bf16 --threads 2
+  omnidraft pad --draft models/D --target models/L --ratio 0.1 --json | jq .pad_layers
 
-The number found goes into an experiment: targets = { big = { path = \"models/target\", pad_layers = N } }")]
+The number found goes into an experiment: targets = { big = { path = \"models/L\", pad_layers = N } }")]
 pub struct PadArgs {
     /// Model folder of the drafter.
     #[arg(long, value_name = "DIR")]

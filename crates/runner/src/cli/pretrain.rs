@@ -23,7 +23,7 @@ enum DeviceName {
 /// Arguments of `pretrain`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  omnidraft pretrain experiments/zoo/drafter.toml --data-dir ~/data --out models/drafter
+  omnidraft pretrain experiments/zoo/drafter.toml --data-dir ~/data --out models/D
   omnidraft pretrain experiments/zoo/target.toml --stop-after 100   # resumes when called again")]
 pub struct PretrainArgs {
     /// The recipe.
