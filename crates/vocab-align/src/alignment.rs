@@ -120,6 +120,19 @@ impl Alignment {
         Some(self.specials[at].1)
     }
 
+    /// The length in bytes of what each target token is in the drafter's context
+    /// ([`DraftContext`](crate::DraftContext)): as [`Vocabulary::byte_lengths`], but a marker
+    /// without a counterpart is as long as its name, which is how the drafter spells it.
+    pub fn spelled_lengths(&self, target: &Vocabulary<TargetId>, ids: &[TargetId]) -> Vec<usize> {
+        ids.iter()
+            .map(|&id| match target.bytes(id) {
+                Some(bytes) => bytes.len(),
+                None if self.special_of(id).is_some() => 0,
+                None => target.marker(id).map_or(0, str::len),
+            })
+            .collect()
+    }
+
     /// Counts and coverage.
     pub fn stats(&self) -> &AlignmentStats {
         &self.stats

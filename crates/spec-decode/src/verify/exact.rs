@@ -22,6 +22,7 @@ use crate::Chance;
 use crate::error::LawError;
 use crate::lexicon::Place;
 use crate::residual::{check_empty_residual, path_probability};
+use crate::sampling::sum;
 
 pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
     let mut scores = Vec::with_capacity(evidence.proposals.len());
@@ -334,10 +335,14 @@ impl Fork {
     /// Probability that the draft takes none of the branches, summed directly: the complement of
     /// a sum near 1 would be rounding noise.
     fn stop_probability(&self, known: &Known<'_>) -> f64 {
-        let laws = known.law.iter().enumerate();
-        laws.filter(|&(raw, &q)| q > 0.0 && self.branch(DraftId::new(raw as u32)).is_none())
-            .map(|(_, &q)| q)
-            .sum()
+        let mut start = 0;
+        let mut stop = 0.0;
+        for &(label, _, _) in &self.branches {
+            let end = label.index().min(known.law.len());
+            stop += sum(&known.law[start..end]);
+            start = (end + 1).min(known.law.len());
+        }
+        stop + sum(&known.law[start..])
     }
 
     /// Target and proposal probability of the outcome the draft token stands for.
@@ -377,10 +382,14 @@ impl<'a> Known<'a> {
         let total = if excluded.is_empty() {
             1.0
         } else {
-            let laws = law.iter().enumerate();
-            laws.filter(|&(raw, _)| !excluded.contains(&DraftId::new(raw as u32)))
-                .map(|(_, &q)| q)
-                .sum()
+            let mut start = 0;
+            let mut total = 0.0;
+            for draft in excluded {
+                let end = draft.index().min(law.len());
+                total += sum(&law[start..end]);
+                start = (end + 1).min(law.len());
+            }
+            total + sum(&law[start..])
         };
         let known = Self {
             law,

@@ -12,6 +12,7 @@ use vocab_align::{DraftId, TargetId};
 /// The drafter's tokens: `ef` and `bd` have no direct target token.
 pub const DRAFT: ToyVocab<'static> = ToyVocab {
     merges: &[("e", "f"), ("b", "d")],
+    added: &[],
 };
 
 /// The target's tokens, without the drafter's merged ones; `zz` can never be drafted.
@@ -27,6 +28,7 @@ pub const TARGET: ToyVocab<'static> = ToyVocab {
         ("f", "a"),
         ("e", "fa"),
     ],
+    added: &[],
 };
 
 /// Settings of a property test that leaves no files behind.
