@@ -60,6 +60,7 @@ mod chance;
 mod draft;
 mod error;
 mod fault;
+pub mod goodness;
 mod lexicon;
 mod lookup;
 mod mask;

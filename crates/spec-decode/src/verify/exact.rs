@@ -205,6 +205,12 @@ impl Position<'_> {
         origin: Origin,
         dice: &mut dyn Chance,
     ) -> Result<Settled, LawError> {
+        // Nothing to draw: over one vocabulary this is ordinary speculative sampling, dice included.
+        if let &[(token, mass)] = tokens
+            && mass > 0.0
+        {
+            return Ok(Settled { token, origin });
+        }
         let masses: Vec<f64> = tokens.iter().map(|&(_, mass)| mass).collect();
         let (token, _) = tokens[dice.pick(&masses)?];
         Ok(Settled { token, origin })

@@ -15,7 +15,8 @@ pub const DRAFT: ToyVocab<'static> = ToyVocab {
     added: &[],
 };
 
-/// The target's tokens, without the drafter's merged ones; `zz` can never be drafted.
+/// The target's tokens, without the drafter's merged ones; `zz` can never be drafted. `<t>` is a
+/// marker and `<u>` an added token with text, both without a counterpart.
 pub const TARGET: ToyVocab<'static> = ToyVocab {
     merges: &[
         ("a", "b"),
@@ -28,7 +29,7 @@ pub const TARGET: ToyVocab<'static> = ToyVocab {
         ("f", "a"),
         ("e", "fa"),
     ],
-    added: &[],
+    added: &[("<t>", true), ("<u>", false)],
 };
 
 /// Settings of a property test that leaves no files behind.
