@@ -54,7 +54,7 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
         .last()
         .map_or(0, |proposal| proposal.span.end);
     if start >= evidence.draft.ids.len() {
-        return evidence.all_accepted(scores, dice);
+        return evidence.all_accepted(scores, &mut law, dice);
     }
     // The draft ends in a path that no n-gram completed. Its first token is put to the test like
     // any other: to draw from p just because of that token would spoil its law for the others.
@@ -338,17 +338,9 @@ impl Fork {
         self.branches.get(at.ok()?)
     }
 
-    /// Probability that the draft takes none of the branches, summed directly: the complement of
-    /// a sum near 1 would be rounding noise.
+    /// Probability that the draft takes none of the branches.
     fn stop_probability(&self, known: &Known<'_>) -> f64 {
-        let mut start = 0;
-        let mut stop = 0.0;
-        for &(label, _, _) in &self.branches {
-            let end = label.index().min(known.law.len());
-            stop += sum(&known.law[start..end]);
-            start = (end + 1).min(known.law.len());
-        }
-        stop + sum(&known.law[start..])
+        remaining(known.law, self.branches.iter().map(|&(label, _, _)| label))
     }
 
     /// Target and proposal probability of the outcome the draft token stands for.
@@ -370,6 +362,27 @@ impl Fork {
     }
 }
 
+/// What a law leaves to all tokens but some, which come in ascending order.
+///
+/// The complement, where at least half is left: the law sums to 1 within the rounding tolerance, so
+/// what is left is off by at most twice that relative to itself. Else the sum of the rest: the
+/// complement of a sum near 1 would be rounding noise.
+fn remaining(law: &[f64], without: impl Iterator<Item = DraftId> + Clone) -> f64 {
+    let probability = |draft: DraftId| law.get(draft.index()).copied().unwrap_or(0.0);
+    let taken: f64 = without.clone().map(probability).sum();
+    if taken <= 0.5 {
+        return 1.0 - taken;
+    }
+    let mut start = 0;
+    let mut left = 0.0;
+    for draft in without {
+        let end = draft.index().min(law.len());
+        left += sum(&law[start..end]);
+        start = (end + 1).min(law.len());
+    }
+    left + sum(&law[start..])
+}
+
 /// The known law of one draft token: the drafter's, without what is already ruled out.
 struct Known<'a> {
     law: &'a [f64],
@@ -388,14 +401,7 @@ impl<'a> Known<'a> {
         let total = if excluded.is_empty() {
             1.0
         } else {
-            let mut start = 0;
-            let mut total = 0.0;
-            for draft in excluded {
-                let end = draft.index().min(law.len());
-                total += sum(&law[start..end]);
-                start = (end + 1).min(law.len());
-            }
-            total + sum(&law[start..])
+            remaining(law, excluded.iter().copied())
         };
         let known = Self {
             law,

@@ -181,9 +181,15 @@ impl Evidence<'_> {
     }
 
     /// The free token behind all proposals, all of which stood.
-    fn all_accepted(&self, scores: Vec<Score>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
+    fn all_accepted(
+        &self,
+        scores: Vec<Score>,
+        law: &mut Vec<f64>,
+        dice: &mut dyn Chance,
+    ) -> Result<Verdict, LawError> {
         let accepted = self.proposals.len();
-        let free = self.sampling.draw(self.rows.row(accepted), dice)?;
+        self.sampling.law(self.rows.row(accepted), law)?;
+        let free = dice.pick(law)?;
         Ok(Verdict {
             accepted,
             last: TargetId::new(free as u32),
