@@ -91,7 +91,10 @@ fn rows(proposals: &[Proposal], reject: bool) -> Vec<f32> {
     let mut dice = dice(2);
     let last = proposals.len() - 1;
     let likely = proposals.iter().map(|proposal| proposal.target.0);
-    let mut all: Vec<f32> = likely.chain([5]).flat_map(|t| logits(&mut dice, t)).collect();
+    let mut all: Vec<f32> = likely
+        .chain([5])
+        .flat_map(|t| logits(&mut dice, t))
+        .collect();
     if reject {
         all[last * VOCAB + proposals[last].target.0 as usize] = f32::NEG_INFINITY;
     }
@@ -154,7 +157,11 @@ fn main() {
             let name = format!(
                 "{mode}, k = {K}, m = {}, {}",
                 proposals.len(),
-                if reject { "last rejected" } else { "all accepted" }
+                if reject {
+                    "last rejected"
+                } else {
+                    "all accepted"
+                }
             );
             assert_eq!(outcome.accepted, positions - 1, "{name}");
             criterion.bench_function(&name, |bencher| {

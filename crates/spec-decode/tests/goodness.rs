@@ -30,8 +30,7 @@ fn options(temperature: f64, truncated: bool) -> Sampling {
 fn partition(seed: u64, sampling: Sampling) -> Partition {
     let (_, mut target) = text_models(seed, &pair(), 1.0);
     let least = LEAST_EXPECTED / f64::from(SAMPLES);
-    Partition::new(&mut target, PROMPT.target, sampling, &stop(), LEN, least)
-        .expect("a partition")
+    Partition::new(&mut target, PROMPT.target, sampling, &stop(), LEN, least).expect("a partition")
 }
 
 fn test(partition: &Partition, mut sample: impl FnMut(StreamName) -> Vec<TargetId>) -> GTest {
@@ -70,7 +69,6 @@ fn speculate<D: LanguageModel<DraftId>>(
         done.expect("generates").tokens
     })
 }
-
 
 #[test]
 fn samples_follow_the_targets_law_except_the_papers() {
@@ -138,7 +136,5 @@ fn a_partition_assigns_every_response() {
         target: &[],
         ..PROMPT
     };
-    assert!(
-        Partition::new(&mut target, empty.target, sampling, &stop(), LEN, 0.1).is_err()
-    );
+    assert!(Partition::new(&mut target, empty.target, sampling, &stop(), LEN, 0.1).is_err());
 }

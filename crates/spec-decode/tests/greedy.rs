@@ -7,8 +7,8 @@ use ngram_cache::{CacheConfig, Eviction, NgramCache};
 use proptest::prelude::*;
 use spec_decode::testkit::{FakeModel, text_rows};
 use spec_decode::{
-    ConstantLength, DraftPolicy, DraftStep, NoSink, Pair, PlainConfig, Sampling, SamplingOptions, SessionConfig,
-    StreamName, Totals, VerifyMode, decode_plain,
+    ConstantLength, DraftPolicy, DraftStep, NoSink, Pair, PlainConfig, Sampling, SamplingOptions,
+    SessionConfig, StreamName, Totals, VerifyMode, decode_plain,
 };
 
 /// Changes its mind in every round and stops in the middle of drafts.

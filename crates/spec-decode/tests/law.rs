@@ -12,8 +12,8 @@ use common::*;
 use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::testkit::{FakeModel, RowFn, law_of};
 use spec_decode::{
-    ConstantLength, Dice, LanguageModel, NoSink, Pair, Prompt, PromptLookup, Purpose,
-    Sampling, SamplingOptions, Session, SessionConfig, StreamName, VerifyMode,
+    ConstantLength, Dice, LanguageModel, NoSink, Pair, Prompt, PromptLookup, Purpose, Sampling,
+    SamplingOptions, Session, SessionConfig, StreamName, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId, TokenId};
 

@@ -39,19 +39,19 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = 64)]
     max_tokens: usize,
     /// Sampling temperature; 0 is greedy.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f64,
     /// Draw from the k most probable tokens only; 0 for all.
     #[arg(long, default_value_t = 0)]
     top_k: usize,
     /// Draw from the most probable tokens that together reach this share; 1 for all.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     top_p: f64,
     /// Draw from tokens at least this probable relative to the most probable one; 0 for all.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     min_p: f64,
     /// Above 1, tokens that prompt or answer hold become less probable (also at temperature 0).
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     repetition_penalty: f64,
     /// Seed of the random streams.
     #[arg(long, default_value_t = 0)]
@@ -139,11 +139,7 @@ impl GenerateArgs {
         }
     }
 
-    fn plain(
-        &self,
-        sampling: Sampling,
-        target: &ModelFolder<TargetId>,
-    ) -> Result<Vec<Answer>> {
+    fn plain(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
         let prompt = target.encode(&target.template.render(&self.prompt)?)?;
         let mut engine = target.engine(&self.decode())?;
         let stop = target.stop_tokens();
@@ -198,11 +194,7 @@ impl GenerateArgs {
     }
 
     /// Drafts from the text so far, in the target's own tokens.
-    fn look_up(
-        &self,
-        sampling: Sampling,
-        target: &ModelFolder<TargetId>,
-    ) -> Result<Vec<Answer>> {
+    fn look_up(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
         let target_ids = target.encode(&target.template.render(&self.prompt)?)?;
         let draft_ids: Vec<DraftId> = target_ids.iter().map(|id| DraftId(id.0)).collect();
         let engine = target.engine(&self.decode())?;

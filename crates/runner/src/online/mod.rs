@@ -17,8 +17,8 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use lm::Checkpoint;
 use spec_decode::{
-    NoSink, Pair, PlainConfig, PlainGeneration, Prompt as PromptIds, SessionConfig,
-    StreamName, VerifyMode, decode_plain,
+    NoSink, Pair, PlainConfig, PlainGeneration, Prompt as PromptIds, SessionConfig, StreamName,
+    VerifyMode, decode_plain,
 };
 use vocab_align::{DraftId, TargetId};
 

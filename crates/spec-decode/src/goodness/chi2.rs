@@ -77,9 +77,8 @@ fn ln_gamma(a: f64) -> f64 {
         a += 1.0;
     }
     let inverse = 1.0 / (a * a);
-    let correction = (1.0 / 12.0
-        - inverse * (1.0 / 360.0 - inverse * (1.0 / 1260.0 - inverse / 1680.0)))
-        / a;
+    let correction =
+        (1.0 / 12.0 - inverse * (1.0 / 360.0 - inverse * (1.0 / 1260.0 - inverse / 1680.0))) / a;
     (a - 0.5) * a.ln() - a + 0.5 * (2.0 * std::f64::consts::PI).ln() + correction - shift
 }
 

@@ -34,7 +34,10 @@ impl fmt::Display for GTest {
             degrees,
             p_value,
         } = self;
-        write!(f, "G = {g:.1}, {degrees} degrees of freedom, p = {p_value:.3e}")
+        write!(
+            f,
+            "G = {g:.1}, {degrees} degrees of freedom, p = {p_value:.3e}"
+        )
     }
 }
 

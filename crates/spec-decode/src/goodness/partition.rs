@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vocab_align::{TargetId, TokenId};
 
+use crate::LanguageModel;
 use crate::error::{LawError, Role, SpecError};
 use crate::sampling::Sampling;
 use crate::session::read_prompt;
-use crate::LanguageModel;
 
 /// A partition of all continuations of a prompt by a given number of tokens.
 ///

@@ -267,9 +267,8 @@ pub fn masked_argmax(
         if is_impossible(value) {
             return Err(LawError::Logit { token, value });
         }
-        let better = best.is_none_or(|(held, largest)| {
-            value > largest || (value == largest && token < held)
-        });
+        let better = best
+            .is_none_or(|(held, largest)| value > largest || (value == largest && token < held));
         if better {
             best = Some((token, value));
         }
@@ -385,7 +384,9 @@ mod tests {
         let mut state = 1u64;
         let weights: Vec<f64> = (0..5000)
             .map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 // Few distinct values, so that ties sit at every cut.
                 ((state >> 60) + 1) as f64
             })
@@ -399,7 +400,11 @@ mod tests {
                     top_p,
                     ..SamplingOptions::default()
                 };
-                let left = if top_k == 0 { &order[..] } else { &order[..top_k] };
+                let left = if top_k == 0 {
+                    &order[..]
+                } else {
+                    &order[..top_k]
+                };
                 let total: f64 = left.iter().map(|&id| weights[id]).sum();
                 let mut held = 0.0;
                 let mut expected: Vec<usize> = Vec::new();
@@ -437,12 +442,21 @@ mod tests {
         let off = SamplingOptions::default();
         for bad in [-1.0, f64::NAN, f64::INFINITY] {
             for (option, options) in [
-                ("temperature", SamplingOptions { temperature: bad, ..off }),
+                (
+                    "temperature",
+                    SamplingOptions {
+                        temperature: bad,
+                        ..off
+                    },
+                ),
                 ("top_p", SamplingOptions { top_p: bad, ..off }),
                 ("min_p", SamplingOptions { min_p: bad, ..off }),
                 (
                     "repetition_penalty",
-                    SamplingOptions { repetition_penalty: bad, ..off },
+                    SamplingOptions {
+                        repetition_penalty: bad,
+                        ..off
+                    },
                 ),
             ] {
                 let error = Sampling::with_options(options).unwrap_err();

@@ -169,7 +169,9 @@ mod tests {
                 let mut broken = row.clone();
                 broken[length as usize / 2] = f32::NAN;
                 let token = length as usize / 2;
-                assert!(matches!(argmax(&broken), Err(LawError::Logit { token: t, .. }) if t == token));
+                assert!(
+                    matches!(argmax(&broken), Err(LawError::Logit { token: t, .. }) if t == token)
+                );
             }
         }
     }

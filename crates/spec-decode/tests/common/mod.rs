@@ -75,11 +75,6 @@ pub fn pair() -> Pair {
     toy_pair(&DRAFT, &TARGET).expect("valid toy tokenizers")
 }
 
-/// One vocabulary in both roles.
-pub fn same_pair() -> Pair {
-    toy_pair(&DRAFT, &DRAFT).expect("valid toy tokenizers")
-}
-
 /// Memoryless pseudo-random models.
 pub fn hashed_models(seed: u64, spread: f32) -> (FakeModel<DraftId>, FakeModel<TargetId>) {
     let draft: RowFn<DraftId> = hashed_rows(seed, DRAFT.len(), draft_active(), spread);

@@ -54,7 +54,11 @@ pub struct LawtestArgs {
     #[arg(long, default_value_t = 100)]
     prompts: usize,
     /// What to ask when sampling.
-    #[arg(long, value_name = "TEXT", default_value = "Give three tips for staying healthy.")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "Give three tips for staying healthy."
+    )]
     prompt: String,
     /// Answers to sample with each mode.
     #[arg(long, default_value_t = 20_000)]
@@ -66,22 +70,22 @@ pub struct LawtestArgs {
     #[arg(long, default_value_t = 20)]
     warmup: u32,
     /// Chance of rejecting any mode wrongly.
-    #[arg(long, default_value_t = 0.01)]
+    #[arg(long, default_value_t = 0.01, allow_negative_numbers = true)]
     alpha: f64,
     /// Sampling temperature.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     temperature: f64,
     /// As in `generate`.
     #[arg(long, default_value_t = 0)]
     top_k: usize,
     /// As in `generate`.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     top_p: f64,
     /// As in `generate`.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     min_p: f64,
     /// As in `generate`.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     repetition_penalty: f64,
     /// Draft tokens a round.
     #[arg(long, short, default_value_t = 4)]
