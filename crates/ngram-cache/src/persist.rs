@@ -66,8 +66,8 @@ impl NgramCache {
         })
     }
 
-    /// Checks that every n-gram spells the bytes of its target token, that is, that the cache belongs to
-    /// these two vocabularies.
+    /// Checks that every n-gram spells the bytes of its target token (the name of a marker), that is,
+    /// that the cache belongs to these two vocabularies.
     ///
     /// # Errors
     /// [`CacheError::WrongVocabulary`] for the first n-gram that does not.
@@ -78,7 +78,8 @@ impl NgramCache {
     ) -> Result<(), CacheError> {
         for ngram in self.entries() {
             let spelled = draft.decode_bytes(&ngram.draft);
-            let wanted = target.bytes(ngram.target).unwrap_or_default();
+            let marker = target.marker(ngram.target).map(str::as_bytes);
+            let wanted = target.bytes(ngram.target).or(marker).unwrap_or_default();
             if spelled != wanted || wanted.is_empty() {
                 return Err(CacheError::WrongVocabulary {
                     draft_text: String::from_utf8_lossy(&spelled).into_owned(),

@@ -1,12 +1,32 @@
 //! The methods a run compares.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use spec_decode::VerifyMode;
 
 use crate::learn::{LearnName, LearnSpec};
+
+/// Names the drafter without a model, among the names of verification modes.
+const LOOKUP: &str = "prompt-lookup";
+
+/// A verification mode by name, and whether drafts are looked up instead of drafted by a model.
+///
+/// # Errors
+/// An unknown name, with the known ones.
+pub fn parse_verify(name: &str) -> Result<(VerifyMode, bool)> {
+    if name == LOOKUP {
+        return Ok((VerifyMode::Tli, true));
+    }
+    match name.parse() {
+        Ok(mode) => Ok((mode, false)),
+        Err(_) => {
+            let modes = VerifyMode::ALL.map(VerifyMode::name).join(", ");
+            bail!("unknown verification mode `{name}` (one of {modes}, {LOOKUP})")
+        }
+    }
+}
 
 /// An arm in a configuration: a preset's name, or its parts.
 #[derive(Debug, Clone, Serialize)]
@@ -49,7 +69,8 @@ impl<'de> Deserialize<'de> for ArmSpec {
 pub struct CustomArm {
     /// Label in tables and figures.
     pub name: String,
-    /// How drafts are verified: `paper`, `tli`, `exact` or `slem`.
+    /// How drafts are verified: `paper`, `tli`, `exact` or `slem`; or `prompt-lookup`, which drafts
+    /// from the context instead of by the drafter.
     pub verify: String,
     /// Whether n-grams are cached and merged.
     #[serde(default)]
@@ -66,6 +87,8 @@ pub struct Arm {
     pub name: String,
     /// How drafts are verified; `None` is plain decoding without a drafter.
     pub verify: Option<VerifyMode>,
+    /// Whether drafts are looked up in the context, in the target's own tokens, without the drafter.
+    pub lookup: bool,
     /// Whether n-grams are cached and merged.
     pub cache: bool,
     /// What it learns, if it does.
@@ -80,16 +103,22 @@ impl Arm {
 }
 
 /// Presets: the name in configurations, then the arm.
-fn presets() -> [(&'static str, Arm); 5] {
+fn presets() -> [(&'static str, Arm); 6] {
     let arm = |name: &str, verify, cache, learn| Arm {
         name: name.to_owned(),
         verify,
+        lookup: false,
         cache,
         learn,
+    };
+    let lookup = Arm {
+        lookup: true,
+        ..arm(LOOKUP, Some(VerifyMode::Tli), false, None)
     };
     let (tli, paper) = (Some(VerifyMode::Tli), Some(VerifyMode::Paper));
     [
         ("autoregressive", arm("autoregressive", None, false, None)),
+        (LOOKUP, lookup),
         ("SpD_DM", arm("SpD_DM", tli, false, None)),
         ("N-gram_pp", arm("+ N-gram_pp", paper, true, None)),
         (
@@ -129,14 +158,13 @@ impl ArmSpec {
                 }
             }
             Self::Custom(parts) => {
-                let verify: VerifyMode = parts
-                    .verify
-                    .parse()
-                    .map_err(|e| anyhow::anyhow!("arms: `{}`: verify: {e}", parts.name))?;
-                if parts.cache && matches!(verify, VerifyMode::Tli | VerifyMode::Slem) {
+                let (verify, lookup) = parse_verify(&parts.verify)
+                    .map_err(|e| anyhow!("arms: `{}`: verify: {e}", parts.name))?;
+                if parts.cache && !verify.uses_cache() {
                     bail!(
-                        "arms: `{}`: verify = \"{verify}\" does not merge n-grams; cache must be false",
-                        parts.name
+                        "arms: `{}`: verify = \"{}\" does not merge n-grams; cache must be false",
+                        parts.name,
+                        parts.verify
                     );
                 }
                 let learn =
@@ -144,6 +172,7 @@ impl ArmSpec {
                 Ok(Arm {
                     name: parts.name.clone(),
                     verify: Some(verify),
+                    lookup,
                     cache: parts.cache,
                     learn,
                 })

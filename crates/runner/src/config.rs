@@ -8,7 +8,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use lm::WeightType;
 use ngram_cache::{CacheConfig, Eviction};
 use serde::{Deserialize, Serialize};
-use spec_decode::{ConstantLength, DraftPolicy, VerifyMode};
+use spec_decode::{
+    ConstantLength, DraftPolicy, Sampling, SamplingError, SamplingOptions, VerifyMode,
+};
 
 use crate::arm::{Arm, ArmSpec};
 use crate::learn::{LearnConfig, ObjectiveName};
@@ -115,6 +117,14 @@ pub struct DecodeConfig {
     pub threshold: f64,
     /// Sampling temperature of both models; 0 is greedy.
     pub temperature: f64,
+    /// Keeps the k most probable tokens; 0 keeps all.
+    pub top_k: usize,
+    /// Keeps the most probable tokens up to this share; 1 keeps all.
+    pub top_p: f64,
+    /// Keeps tokens at least this probable relative to the most probable one; 0 keeps all.
+    pub min_p: f64,
+    /// Makes tokens that prompt or response hold less probable; 1 changes nothing.
+    pub repetition_penalty: f64,
     /// Longest response, in target tokens.
     pub max_new_tokens: usize,
     /// Weight storage of the decode engine: `f32`, `bf16`, `int8` or `int4`.
@@ -130,6 +140,10 @@ impl Default for DecodeConfig {
             policy: PolicyName::Constant,
             threshold: 0.3,
             temperature: 0.01,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
             max_new_tokens: 64,
             weights: WeightFormat::F32,
             threads: 1,
@@ -151,6 +165,20 @@ pub enum PolicyName {
 }
 
 impl DecodeConfig {
+    /// How tokens are drawn.
+    ///
+    /// # Errors
+    /// The first option outside its range.
+    pub fn sampling(&self) -> Result<Sampling, SamplingError> {
+        Sampling::with_options(SamplingOptions {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+        })
+    }
+
     /// A fresh policy, as every response starts with.
     ///
     /// # Errors
@@ -301,10 +329,9 @@ impl RunConfig {
             (1..=64).contains(&d.k),
             format!("decode.k = {} is outside 1..=64", d.k),
         );
-        check(
-            d.temperature.is_finite() && d.temperature >= 0.0,
-            format!("decode.temperature = {} must be 0 or more", d.temperature),
-        );
+        if let Err(e) = d.sampling() {
+            check(false, format!("decode.{e}"));
+        }
         check(
             d.max_new_tokens > 0,
             "decode.max_new_tokens must be at least 1".into(),
@@ -330,6 +357,9 @@ impl RunConfig {
                     let Some(spec) = arm.learn else { continue };
                     let learn = self.learn.for_arm(spec);
                     let mut wrong = learn.faults();
+                    if arm.lookup {
+                        wrong.push("prompt-lookup has no drafter that could learn".into());
+                    }
                     wrong.retain(|fault| !faults.contains(fault));
                     wrong.extend(learn.terms().err().map(|e| e.to_string()));
                     if arm.verify == Some(VerifyMode::Slem) && learn.objective != ObjectiveName::Alm

@@ -63,6 +63,7 @@ fn help_shows_examples_for_every_command() {
         "cache replay",
         "generate",
         "pad",
+        "lawtest",
         "pretrain",
         "streams",
     ] {
@@ -258,7 +259,7 @@ fn a_run_writes_its_report_once() {
     assert_eq!(
         header.lines().next(),
         Some(
-            "target,task,method,temperature,prompts,acceptance_rate,block_efficiency,ngram_hits,speedup_measured,speedup_low,speedup_high,speedup_modelled"
+            "target,task,method,temperature,prompts,acceptance_rate,block_efficiency,bytes_per_step,ngram_hits,speedup_measured,speedup_low,speedup_high,speedup_modelled"
         )
     );
     run_with(EXPERIMENT, &[], folder.path())
@@ -338,6 +339,87 @@ fn pad_measures_until_the_ratio_is_met() {
         .assert()
         .code(2)
         .stderr(contains("--ratio"));
+fn sampling_options_outside_their_range_name_the_flag() {
+    for (flag, value) in [
+        ("--temperature", "-1"),
+        ("--temperature", "inf"),
+        ("--top-p", "0"),
+        ("--top-p", "1.5"),
+        ("--min-p", "-0.1"),
+        ("--repetition-penalty", "0"),
+    ] {
+        generate(&repository().join("models/L"))
+            .args([flag, value])
+            .assert()
+            .code(2)
+            .stderr(contains(flag));
+    }
+    for key in [
+        "top_p=0",
+        "min_p=2",
+        "repetition_penalty=-1",
+        "temperature=-1",
+    ] {
+        omnidraft()
+            .args(["run", "experiments/quickstart.toml", "--set"])
+            .arg(format!("decode.{key}"))
+            .assert()
+            .code(2)
+            .stderr(contains(format!(
+                "decode.{}",
+                key.split('=').next().unwrap()
+            )));
+    }
+}
+
+fn lawtest(extra: &[&str]) -> Command {
+    let mut command = omnidraft();
+    command
+        .args(["lawtest", "--drafter", "models/D"])
+        .args(["--target", "models/L"])
+        .args(extra);
+    command
+}
+
+#[test]
+fn lawtest_judges_samples_and_greedy_answers() {
+    let report = |extra: &[&str]| -> serde_json::Value {
+        let output = lawtest(extra)
+            .assert()
+            .success()
+            .get_output()
+            .stdout
+            .clone();
+        serde_json::from_slice(&output).unwrap()
+    };
+    let sampled = report(&[
+        "--samples",
+        "150",
+        "--warmup",
+        "2",
+        "--verify",
+        "exact,slem,prompt-lookup",
+    ]);
+    assert_eq!(sampled["modes"].as_array().unwrap().len(), 3);
+    for mode in sampled["modes"].as_array().unwrap() {
+        assert_eq!(mode["rejected"], false, "{sampled:#}");
+        assert!(mode["degrees"].as_u64().unwrap() > 0, "{sampled:#}");
+    }
+    let greedy = report(&["--greedy", "--prompts", "10", "--tokens", "12"]);
+    for mode in greedy["modes"].as_array().unwrap() {
+        assert_eq!(
+            (&mode["equal"], &mode["different"]),
+            (&10.into(), &0.into())
+        );
+    }
+    lawtest(&["--temperature", "0"])
+        .assert()
+        .code(2)
+        .stderr(contains("--greedy"));
+    lawtest(&["--verify", "fast"])
+        .assert()
+        .code(2)
+        .stderr(contains("--verify").and(contains("prompt-lookup")));
 }
 
 #[test]

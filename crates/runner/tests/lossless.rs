@@ -23,6 +23,7 @@ arms = [
     "autoregressive", "SpD_DM", "N-gram_pp", "L_DM", "L_DM+L_N-gram",
     {{ name = "exact", verify = "exact", cache = true, learn = "hybrid" }},
     {{ name = "slem", verify = "slem" }},
+    "prompt-lookup",
 ]
 [models]
 drafter = "{models}/drafter"
@@ -81,7 +82,7 @@ fn assert_equal_to_plain(task: &str) {
         );
         compared += usize::from(row.phase == Phase::Test);
     }
-    assert_eq!(compared, 6 * 120);
+    assert_eq!(compared, 7 * 120);
     let accepted: u32 = prompts.iter().map(|row| row.accepted).sum();
     assert!(
         accepted > 0,

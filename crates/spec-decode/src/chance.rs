@@ -4,6 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::LawError;
+use crate::sampling::sum;
 
 /// The only two random events of speculative decoding.
 ///
@@ -83,7 +84,7 @@ impl Chance for Dice {
     }
 
     fn pick(&mut self, weights: &[f64]) -> Result<usize, LawError> {
-        let total: f64 = weights.iter().sum();
+        let total = sum(weights);
         if !(total > 0.0 && total.is_finite()) {
             return Err(LawError::NoMass {
                 candidates: weights.len(),

@@ -85,26 +85,30 @@ pub(crate) struct DraftRules<'a> {
     pub(crate) stop: &'a BTreeSet<TargetId>,
     /// Most tokens both models have room for.
     pub(crate) room: usize,
+    /// Distinct tokens of the drafter's context, where a repetition penalty looks at them.
+    pub(crate) seen: Option<BTreeSet<DraftId>>,
 }
 
 /// Drafts tokens behind `pending`, the context tokens the drafter's cache does not hold yet.
 ///
 /// Takes one forward per drafted token; the first also reads `pending`. The last drafted token is
-/// not fed back.
+/// not fed back. Also returns how many tokens of `pending` and the draft the drafter was fed.
 pub(crate) fn draft<D: LanguageModel<DraftId>>(
     drafter: &mut D,
     pending: &[DraftId],
     rules: &DraftRules<'_>,
     policy: &mut dyn DraftPolicy,
     dice: &mut dyn Chance,
-) -> Result<Draft, Fault> {
+) -> Result<(Draft, usize), Fault> {
     let wanted = policy.next_len().min(rules.room);
     let most = wanted.saturating_add(MAX_COMPLETION_STEPS).min(rules.room);
     let mut step = Stepper::new(rules);
     if step.roots.is_empty() {
-        return Ok(Draft::default());
+        return Ok((Draft::default(), 0));
     }
     let mut drafted = Draft::default();
+    let mut fed = 0;
+    let mut seen = rules.seen.clone();
     let mut input = pending.to_vec();
     let mut logits = Vec::new();
     let mut enough = wanted == 0;
@@ -112,8 +116,21 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
         drafter
             .forward(&input, &mut logits)
             .map_err(|source| Fault::Model(Role::Drafter, source))?;
+        fed += input.len();
+        if drafter.abstains() {
+            break;
+        }
         let row = last_row(&logits, input.len(), drafter.vocab_size())?;
-        let (token, law) = step.sample(row, dice)?;
+        let (token, law) = match &mut seen {
+            None => step.sample(row, dice)?,
+            Some(seen) => {
+                let mut penalised = row.to_vec();
+                rules.sampling.penalise(&mut penalised, seen);
+                let (token, law) = step.sample(&penalised, dice)?;
+                seen.insert(token);
+                (token, law)
+            }
+        };
         let probability = law.as_ref().map_or(1.0, |law| law.probability(token));
         drafted.ids.push(token);
         drafted.laws.extend(law);
@@ -130,7 +147,7 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
         input.clear();
         input.push(token);
     }
-    Ok(drafted)
+    Ok((drafted, fed))
 }
 
 fn last_row(logits: &[f32], positions: usize, vocab: usize) -> Result<&[f32], Fault> {

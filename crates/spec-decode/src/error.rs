@@ -94,9 +94,6 @@ pub enum LawError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// The temperature is negative, NaN or infinite.
-    #[error("temperature {0} is not a finite number >= 0")]
-    Temperature(f64),
     /// A prompt needs at least one token on both sides, from which the first round starts.
     #[error("the prompt has no {0} token")]
     EmptyPrompt(Role),

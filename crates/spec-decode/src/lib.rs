@@ -13,6 +13,8 @@
 //! |---|---|---|
 //! | which tokens may be drafted | [`Walk`], [`Mask`] | suppression outside the intersection (SpD_DM), extended to n-grams |
 //! | drafting | [`Draft`], [`DraftPolicy`] | Algorithm 1, drafting of k tokens |
+//! | drafting without a model | [`PromptLookup`] | not in the paper: the baseline to beat |
+//! | the law of a row of logits | [`Sampling`] | temperature; further options beyond the paper |
 //! | translation | [`translate()`] | section 3.1, Eq. 1 |
 //! | q' over V_p, residual | [`Pushforward`] | Eq. 2, norm(max(0, p - q')) |
 //! | verification | [`verify()`], [`VerifyMode`] | rejection sampling; modes beyond the paper |
@@ -22,7 +24,35 @@
 //! # Which output law
 //! At temperature 0 every mode gives the target's greedy decoding token for token. Above, `tli`,
 //! `exact` and `slem` give the target's law exactly, whatever drafter and cache; `paper` (Eq. 1-2)
-//! does so only as long as nothing is merged. Tests enumerate every outcome to show both.
+//! does so only as long as nothing is merged. Tests enumerate every outcome to show both, and
+//! [`goodness`] tests samples of models too large to enumerate.
+//!
+//! "The target's law" is its *processed* law: logits, repetition penalty, temperature, top-k,
+//! top-p, min-p ([`SamplingOptions`]). Ties are broken by the lower id, so it is a function of the
+//! logits. The drafter is processed alike, but any proposal law is as exact.
+//!
+//! Over one vocabulary `tli` and `exact` are ordinary speculative sampling, token for token with
+//! the same dice; [`Pair::shared`] makes such a pair.
+//!
+//! # Special tokens
+//! | target token | in the drafter's context | drafted |
+//! |---|---|---|
+//! | end of turn, end of text, beginning of text | the drafter's token of that role (end of turn and end of text stand in for each other) | as that token, where the two correspond one to one |
+//! | any other special token the drafter has by name | that token | as that token |
+//! | added token with text (`<think>`, `<tool_call>` where they are no specials) | its text in draft tokens | as an n-gram, once learnt, or by a token of the same text |
+//! | marker: other special token without a counterpart | its name in draft tokens | as an n-gram of that spelling, once learnt |
+//! | padding, unknown, reserved rows of the embedding | nothing | never: only the target emits it |
+//!
+//! Tokens that nothing can propose are groups of their own with no proposal mass: the target still
+//! emits each with exactly its probability. Mode `tli` never proposes what is not one draft token,
+//! mode `slem` no marker (its drafts are text). A draft ends behind a stop token of the session;
+//! other special tokens, an end of turn too where it is no stop token, are drafted across.
+//!
+//! # Tolerances
+//! The only tolerance is [`rounding_tolerance`]: how far rounding alone can push two sums of
+//! probabilities apart. A rejection whose residual is empty passes within it and is an error
+//! beyond. Every other impossible probability (NaN or infinite logits, a row without mass, a
+//! drafted token of probability 0, a negative Eq. 2) is an error that names round and model.
 //!
 //! # Symbols
 //! p: the target's law at a position; q: the drafter's, masked and renormalised; q': its image in
@@ -39,7 +69,7 @@
 //! };
 //! use vocab_align::{DraftId, TargetId};
 //!
-//! let vocab = ToyVocab { merges: &[("a", "b")] };
+//! let vocab = ToyVocab { merges: &[("a", "b")], added: &[] };
 //! let letters: Vec<u32> = (b'a'..=b'z').map(u32::from).collect();
 //! let drafter = FakeModel::new(vocab.len(), hashed_rows(1, vocab.len(), letters.clone(), 1.0));
 //! let target = FakeModel::new(vocab.len(), hashed_rows(1, vocab.len(), letters, 1.0));
@@ -60,7 +90,9 @@ mod chance;
 mod draft;
 mod error;
 mod fault;
+pub mod goodness;
 mod lexicon;
+mod lookup;
 mod mask;
 mod metrics;
 mod model;
@@ -79,13 +111,14 @@ pub use chance::{Chance, Dice, Purpose, StreamName};
 pub use draft::{Draft, DraftLaw, MAX_COMPLETION_STEPS};
 pub use error::{LawError, Role, SpecError};
 pub use lexicon::{DirectMap, Lexicon, Place};
+pub use lookup::PromptLookup;
 pub use mask::{Mask, Walk};
 pub use metrics::{RoundOutcome, Timings, Totals};
 pub use model::{LanguageModel, ModelError, Rows};
 pub use plain::{PlainConfig, PlainGeneration, decode_plain, decode_plain_with};
 pub use policy::{ConstantLength, DraftPolicy, DraftStep};
 pub use residual::{Pushforward, rounding_tolerance};
-pub use sampling::{Sampling, argmax, masked_argmax};
+pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax, masked_argmax};
 pub use session::{Finish, Generation, Pair, Prefill, Prompt, Session, SessionConfig};
 pub use sink::{NoSink, TeacherSink};
 pub use translate::{Proposal, translate};

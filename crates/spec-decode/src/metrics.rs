@@ -58,6 +58,8 @@ pub struct RoundOutcome {
     /// p and q' of the judged proposals: the accepted and the rejected one; all m where the
     /// session is asked for unjudged scores too.
     pub scores: Vec<Score>,
+    /// Bytes of text among the emitted tokens; special tokens have none.
+    pub emitted_bytes: usize,
     /// N-grams new to the cache.
     pub inserted: usize,
     /// Seconds.
@@ -112,6 +114,8 @@ pub struct Totals {
     pub accepted: usize,
     /// Target tokens appended to responses.
     pub emitted: usize,
+    /// Bytes of text appended to responses.
+    pub emitted_bytes: usize,
     /// Merged n-grams among the proposals.
     pub ngrams_proposed: usize,
     /// Merged n-grams among the accepted proposals.
@@ -135,6 +139,7 @@ impl Totals {
         self.proposed += outcome.proposed();
         self.accepted += outcome.accepted;
         self.emitted += outcome.emitted.len();
+        self.emitted_bytes += outcome.emitted_bytes;
         self.ngrams_proposed += outcome.ngrams_proposed();
         self.ngrams_accepted += outcome.ngrams_accepted();
         self.inserted += outcome.inserted;
@@ -150,6 +155,7 @@ impl Totals {
         self.proposed += other.proposed;
         self.accepted += other.accepted;
         self.emitted += other.emitted;
+        self.emitted_bytes += other.emitted_bytes;
         self.ngrams_proposed += other.ngrams_proposed;
         self.ngrams_accepted += other.ngrams_accepted;
         self.inserted += other.inserted;
@@ -172,6 +178,12 @@ impl Totals {
     /// counts on neither side. Plain decoding has 1.
     pub fn block_efficiency(&self) -> f64 {
         ratio(self.emitted as f64, self.rounds)
+    }
+
+    /// Bytes of text per target forward: block efficiency that can be compared across target
+    /// vocabularies, whose tokens differ in length.
+    pub fn bytes_per_forward(&self) -> f64 {
+        ratio(self.emitted_bytes as f64, self.rounds)
     }
 
     /// Accepted merged n-grams per round ("n-gram hits", Table 5).
@@ -211,6 +223,7 @@ mod tests {
                     proposal: 0.4,
                 },
             ],
+            emitted_bytes: 4 * emitted as usize,
             inserted: 1,
             timings: Timings {
                 draft: 1.0,
@@ -230,6 +243,7 @@ mod tests {
         assert_eq!(totals.acceptance_rate(), 0.25);
         assert_eq!(totals.pooled_acceptance_rate(), 0.4);
         assert_eq!(totals.block_efficiency(), 5.0 / 3.0);
+        assert_eq!(totals.bytes_per_forward(), 20.0 / 3.0);
         assert_eq!(totals.ngram_hits(), 1.0 / 3.0);
         assert_eq!(
             (totals.ngrams_proposed, totals.inserted, totals.drafted),
@@ -239,7 +253,10 @@ mod tests {
         let mut twice = totals.clone();
         twice.merge(&totals);
         assert_eq!(twice.acceptance_rate(), totals.acceptance_rate());
-        assert_eq!((twice.rounds, twice.emitted), (6, 10));
+        assert_eq!(
+            (twice.rounds, twice.emitted, twice.emitted_bytes),
+            (6, 10, 40)
+        );
         assert_eq!(Totals::default().acceptance_rate(), 0.0);
     }
 

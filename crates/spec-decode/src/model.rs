@@ -65,6 +65,12 @@ pub trait LanguageModel<I: TokenId> {
     /// Whatever the engine reports; the cache length is unspecified afterwards.
     fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError>;
 
+    /// True where a drafter has nothing to propose behind the tokens in its cache, whatever its last
+    /// row says: the draft ends there. A neural model never abstains.
+    fn abstains(&self) -> bool {
+        false
+    }
+
     /// Appends `ids` to the cache where nobody needs the logits. Engines that can skip the output
     /// projection should override this.
     ///
@@ -97,6 +103,10 @@ macro_rules! forward_to_inner {
 
         fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError> {
             (**self).forward(ids, logits)
+        }
+
+        fn abstains(&self) -> bool {
+            (**self).abstains()
         }
 
         fn prefill(&mut self, ids: &[I]) -> Result<(), ModelError> {

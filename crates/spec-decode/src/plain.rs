@@ -13,7 +13,7 @@ use crate::{Chance, LanguageModel, Purpose, StreamName, TeacherSink};
 /// Settings of plain decoding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlainConfig {
-    /// Temperature.
+    /// How tokens are drawn from logits.
     pub sampling: Sampling,
     /// Most tokens of a response.
     pub max_new_tokens: usize,
@@ -68,7 +68,8 @@ pub fn decode_plain_with<T: LanguageModel<TargetId>>(
     let prefill_seconds = clock.elapsed().as_secs_f64();
     let clock = Instant::now();
     let mut tokens = Vec::new();
-    let mut logits = Vec::new();
+    let (mut logits, mut penalised) = (Vec::new(), Vec::new());
+    let mut seen: BTreeSet<TargetId> = prompt.iter().copied().collect();
     let finish = loop {
         if tokens.len() >= config.max_new_tokens {
             break Finish::MaxNewTokens;
@@ -78,9 +79,16 @@ pub fn decode_plain_with<T: LanguageModel<TargetId>>(
         }
         let round = tokens.len();
         step(target, pending, &mut logits, round)?;
+        let row = if config.sampling.penalises() {
+            penalised.clone_from(&logits);
+            config.sampling.penalise(&mut penalised, &seen);
+            &penalised
+        } else {
+            &logits
+        };
         let column = config
             .sampling
-            .draw(&logits, dice)
+            .draw(row, dice)
             .map_err(|source| SpecError::Law {
                 round,
                 role: Role::Target,
@@ -89,6 +97,7 @@ pub fn decode_plain_with<T: LanguageModel<TargetId>>(
         pending = TargetId::new(column as u32);
         sink.record(round, pending, &logits);
         tokens.push(pending);
+        seen.insert(pending);
         if config.stop.contains(&pending) {
             break Finish::Stop(pending);
         }

@@ -5,9 +5,10 @@ mod common;
 use common::*;
 use ngram_cache::{CacheConfig, Eviction, NgramCache};
 use proptest::prelude::*;
+use spec_decode::testkit::{FakeModel, text_rows};
 use spec_decode::{
-    ConstantLength, DraftPolicy, DraftStep, NoSink, PlainConfig, Sampling, SessionConfig,
-    StreamName, Totals, VerifyMode, decode_plain,
+    ConstantLength, DraftPolicy, DraftStep, NoSink, Pair, PlainConfig, Sampling, SamplingOptions,
+    SessionConfig, StreamName, Totals, VerifyMode, decode_plain,
 };
 
 /// Changes its mind in every round and stops in the middle of drafts.
@@ -27,10 +28,10 @@ impl DraftPolicy for Erratic {
     }
 }
 
-fn plain(seed: u64, max_new_tokens: usize) -> Vec<vocab_align::TargetId> {
+fn plain(seed: u64, sampling: Sampling, max_new_tokens: usize) -> Vec<vocab_align::TargetId> {
     let (_, mut target) = text_models(seed, &pair(), 0.0);
     let config = PlainConfig {
-        sampling: Sampling::GREEDY,
+        sampling,
         max_new_tokens,
         stop: stop(),
     };
@@ -64,8 +65,14 @@ proptest! {
         mode in prop::sample::select(VerifyMode::ALL.to_vec()),
         learn_ngrams in any::<bool>(),
         max_new_tokens in 0usize..40,
+        repetition_penalty in prop::sample::select(vec![1.0, 1.0, 1.5]),
     ) {
+        let sampling = Sampling::with_options(SamplingOptions {
+            repetition_penalty,
+            ..SamplingOptions::default()
+        }).expect("valid options");
         let config = SessionConfig {
+            sampling,
             stop: stop(),
             learn_ngrams,
             ..SessionConfig::new(mode, max_new_tokens)
@@ -74,7 +81,7 @@ proptest! {
         let mut session = session(text_models(seed, &pair, disagreement), pair, config);
         let mut cache = cache(kind);
         let mut policy = Erratic { lengths, rounds: 0 };
-        let expected = plain(seed, max_new_tokens);
+        let expected = plain(seed, sampling, max_new_tokens);
         // Twice: the second response meets whatever the first one taught the cache.
         for prompt in 0..2 {
             let name = StreamName::new(seed, prompt);
@@ -113,4 +120,22 @@ fn a_drafter_that_agrees_is_mostly_accepted_and_ngrams_help() {
         paper.block_efficiency() > 1.2 && paper.block_efficiency() <= 5.0,
         "{paper:?}"
     );
+}
+
+#[test]
+fn over_one_vocabulary_the_group_rule_is_ordinary_speculative_sampling() {
+    // Not only the same law: with the same dice the same tokens, because every group is one token.
+    for seed in 0..200 {
+        let run = |mode| {
+            let pair = Pair::shared(pair().target);
+            let (_, target) = text_models(seed, &pair, 0.0);
+            let rows = text_rows(seed, pair.draft.clone(), target_active(), 1.0);
+            let drafter = FakeModel::new(TARGET.len(), rows);
+            let mut session = session((drafter, target), pair, config(mode, 0.9, 30));
+            let k = &mut ConstantLength(4);
+            let done = session.generate(PROMPT, StreamName::new(seed, 0), None, k, &mut NoSink);
+            done.expect("generates").tokens
+        };
+        assert_eq!(run(VerifyMode::Exact), run(VerifyMode::Tli), "seed {seed}");
+    }
 }

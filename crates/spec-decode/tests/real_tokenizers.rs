@@ -8,7 +8,7 @@ use spec_decode::testkit::{FakeModel, RowFn};
 use spec_decode::{
     ConstantLength, NoSink, Pair, Prompt, Session, SessionConfig, StreamName, Totals, VerifyMode,
 };
-use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
+use vocab_align::{Alignment, DraftContext, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
 
 const TEXT: &str = "The naïve café owner wrote 12345 unbelievable words — “très bien” 😀:\n\n\
     \tdef tokenise(text):\n        return text.split()  # nothing else\n\n\
@@ -114,5 +114,107 @@ fn one_shared_vocabulary_accepts_everything() {
         let totals = recite(&pair, mode, &mut cache);
         assert_eq!(cache.len(), 0, "{mode}");
         assert!(totals.pooled_acceptance_rate() > 0.9, "{mode} {totals:?}");
+    }
+}
+
+/// Drafter and target that know a conversation by heart, special tokens included.
+fn conversation(pair: &Pair, target: &[TargetId]) -> (FakeModel<DraftId>, FakeModel<TargetId>) {
+    fn recite<I: TokenId>(vocab: usize, tokens: Vec<I>) -> FakeModel<I> {
+        let row: RowFn<I> = Arc::new(move |ids: &[I]| {
+            let mut row = vec![0.0; vocab];
+            if let Some(next) = tokens.get(ids.len())
+                && tokens.starts_with(ids)
+            {
+                row[next.index()] = 1.0;
+            }
+            row
+        });
+        FakeModel::new(vocab, row)
+    }
+    let alignment = Arc::clone(&pair.alignment);
+    let mut context = DraftContext::new(pair.draft.clone(), pair.target.clone(), alignment)
+        .expect("vocabularies that belong together");
+    context.start(&[]);
+    context.push(target).expect("known tokens");
+    (
+        recite(pair.draft.len(), context.ids().to_vec()),
+        recite(pair.target.len(), target.to_vec()),
+    )
+}
+
+#[test]
+fn turns_and_markers_are_drafted_across_the_boundary() {
+    let text = "Yes.\n<tool_call>\n{\"city\": \"Zürich\"}\n</tool_call><|im_end|>\n\
+        <|im_start|>user\nThanks 😀<|im_end|>\n<|im_start|>assistant\nYes.\n<tool_call>\n";
+    let Some(pair) = pair("llama-2", "qwen2.5") else {
+        println!("skipped: OMNIDRAFT_SHARED is not set");
+        return;
+    };
+    let tokens = pair.target.encode_with_specials(text).expect("spells it");
+    let named = |name: &str| {
+        pair.target
+            .find_content(name)
+            .expect("a token of the target")
+    };
+    let (end, start, tool) = (
+        named("<|im_end|>"),
+        named("<|im_start|>"),
+        named("<tool_call>"),
+    );
+    for mode in [VerifyMode::Paper, VerifyMode::Exact] {
+        let mut cache = NgramCache::new(CacheConfig::default());
+        let mut run = || {
+            let models = conversation(&pair, &tokens);
+            let config = SessionConfig::new(mode, tokens.len() - 1);
+            let mut session =
+                Session::new(models.0, models.1, pair.clone(), config).expect("a session");
+            let first = pair.target.decode_bytes(&tokens[..1]);
+            let draft = pair.draft.encode_bytes(&first).expect("spells any text");
+            let prompt = Prompt {
+                draft: &draft,
+                target: &tokens[..1],
+            };
+            let name = StreamName::new(0, 0);
+            let k = &mut ConstantLength(8);
+            let done = session
+                .generate(prompt, name, Some(&mut cache), k, &mut NoSink)
+                .expect("recites");
+            assert_eq!(done.tokens, tokens[1..], "{mode}");
+            done
+        };
+        let first = run();
+        let again = run();
+        assert!(
+            again.totals.rounds < first.totals.rounds,
+            "{mode}: {} then {} rounds",
+            first.totals.rounds,
+            again.totals.rounds
+        );
+        let learnt: Vec<TargetId> = cache.entries().map(|ngram| ngram.target).collect();
+        assert!(learnt.contains(&start), "{mode}: {learnt:?}");
+        assert!(learnt.contains(&tool), "{mode}: {learnt:?}");
+        cache
+            .check_bytes(&pair.draft, &pair.target)
+            .expect("true spellings");
+        let accepted = |token: TargetId| {
+            again.rounds.iter().any(|round| {
+                let stood = &round.proposals[..round.accepted];
+                stood.iter().any(|proposal| proposal.target == token)
+            })
+        };
+        assert!(
+            accepted(end),
+            "{mode}: the end of a turn is one draft token"
+        );
+        assert!(
+            accepted(start) && accepted(tool),
+            "{mode}: markers are n-grams"
+        );
+        let across = again.rounds.iter().any(|round| {
+            let stood = &round.proposals[..round.accepted];
+            let at = stood.iter().position(|proposal| proposal.target == end);
+            at.is_some_and(|at| at + 1 < stood.len())
+        });
+        assert!(across, "{mode}: no draft goes on behind the end of a turn");
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::AlignError;
 use crate::ids::{DraftId, TargetId, TokenId};
 use crate::pool::NONE;
+use crate::roles::SpecialRole;
 use crate::tables::Kind;
 use crate::vocabulary::Vocabulary;
 
@@ -120,6 +121,19 @@ impl Alignment {
         Some(self.specials[at].1)
     }
 
+    /// The length in bytes of what each target token is in the drafter's context
+    /// ([`DraftContext`](crate::DraftContext)): as [`Vocabulary::byte_lengths`], but a marker
+    /// without a counterpart is as long as its name, which is how the drafter spells it.
+    pub fn spelled_lengths(&self, target: &Vocabulary<TargetId>, ids: &[TargetId]) -> Vec<usize> {
+        ids.iter()
+            .map(|&id| match target.bytes(id) {
+                Some(bytes) => bytes.len(),
+                None if self.special_of(id).is_some() => 0,
+                None => target.marker(id).map_or(0, str::len),
+            })
+            .collect()
+    }
+
     /// Counts and coverage.
     pub fn stats(&self) -> &AlignmentStats {
         &self.stats
@@ -188,7 +202,8 @@ fn best_text<A: TokenId, B: TokenId>(
 }
 
 /// Special tokens of the same role and name correspond, then those of the same role, then those
-/// of the role that substitutes a missing one.
+/// of the role that substitutes a missing one. The only end token of a vocabulary corresponds to the
+/// end of a turn where the other vocabulary tells the two ends apart.
 fn best_special<A: TokenId, B: TokenId>(
     from: &Vocabulary<A>,
     id: u32,
@@ -202,7 +217,17 @@ fn best_special<A: TokenId, B: TokenId>(
     if !role.crosses() {
         return None;
     }
-    let partner = to.special(role).or_else(|| to.special(role.substitute()?));
+    let other = role.substitute();
+    // A vocabulary with one end token ends its turns with it, and turns end more often than texts.
+    let only_end = other.is_some_and(|other| from.special(other).is_none());
+    let first = match role {
+        SpecialRole::Eos if only_end => SpecialRole::EndOfTurn,
+        role => role,
+    };
+    let partner = [Some(first), Some(role), other]
+        .into_iter()
+        .flatten()
+        .find_map(|role| to.special(role));
     partner.map(TokenId::get)
 }
 

@@ -28,11 +28,14 @@ const MAX_WINDOW: usize = 512;
 /// (the "translate back" step of Algorithm 1).
 ///
 /// Invariant: the bytes of [`ids`](Self::ids) are those of the prompt and of all pushed tokens,
-/// at all times, even where a target token ends inside a UTF-8 character.
+/// at all times, even where a target token ends inside a UTF-8 character. A marker without a
+/// counterpart (below) contributes its name.
 ///
 /// The tokens are those of encoding the response as a whole, provided no cut inside a piece longer
-/// than 512 bytes moved one. Special target tokens become the draft token of their role or, where
-/// there is none, nothing; the text before and after one is tokenised separately.
+/// than 512 bytes moved one. Special target tokens become the draft token of their role. Where there
+/// is none, a [marker](Vocabulary::marker) is spelled out in the drafter's tokens for its name, and
+/// any other (padding, unknown) contributes nothing. The text before and after is tokenised
+/// separately.
 ///
 /// Cost of a push: re-tokenising the window, which is the pushed text and the last few pieces
 /// (words) before it, at most 512 bytes.
@@ -99,7 +102,13 @@ impl DraftContext {
                 Some(bytes) => self.window.extend_from_slice(bytes),
                 None => {
                     unchanged = unchanged.min(self.retokenise()?);
-                    self.ids.extend(self.alignment.special_of(*id));
+                    match self.alignment.special_of(*id) {
+                        Some(counterpart) => self.ids.push(counterpart),
+                        None => {
+                            let name = self.target.marker(*id).unwrap_or_default();
+                            self.ids.extend(self.draft.encode_with_specials(name)?);
+                        }
+                    }
                     self.settle();
                 }
             }

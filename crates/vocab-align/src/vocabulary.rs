@@ -168,6 +168,14 @@ impl<I: TokenId> Vocabulary<I> {
             .map(|(id, _)| id)
     }
 
+    /// The name of a special token that says something by its name alone: a chat or tool marker,
+    /// of [`SpecialRole::Other`]. A drafter without a counterpart reads and drafts it as this text.
+    pub fn marker(&self, id: I) -> Option<&str> {
+        (self.role(id) == Some(SpecialRole::Other))
+            .then(|| self.content(id))
+            .flatten()
+    }
+
     /// All special tokens by ascending id.
     pub fn specials(&self) -> impl Iterator<Item = (I, SpecialRole)> + '_ {
         self.tables()

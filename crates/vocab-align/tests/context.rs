@@ -32,6 +32,38 @@ fn pairs() -> Vec<Pair> {
     pairs
 }
 
+#[test]
+fn markers_without_a_counterpart_are_spelled_out() {
+    let json = common::byte_level_json(60).to_string();
+    let target: Vocabulary<TargetId> = Vocabulary::from_json(&json, "target").unwrap();
+    let json = common::sentence_piece_json(60, common::Prefix::Absent).to_string();
+    let draft: Vocabulary<DraftId> = Vocabulary::from_json(&json, "draft").unwrap();
+    let mut context = context(&draft, &target);
+    let start = target.find_content("<|im_start|>").unwrap();
+    let end = target.special(SpecialRole::EndOfTurn).unwrap();
+    assert_eq!(target.marker(start), Some("<|im_start|>"));
+    assert_eq!(target.marker(end), None);
+
+    context.start(&[]);
+    let text = target.encode("The dog").unwrap();
+    let tokens = [text.as_slice(), &[end, start], &text].concat();
+    context.push(&tokens).unwrap();
+    let the_dog = draft.encode("The dog").unwrap();
+    let turn_ends = draft.special(SpecialRole::Eos).unwrap();
+    let spelled = draft.encode("<|im_start|>").unwrap();
+    assert_eq!(
+        context.ids(),
+        [the_dog.as_slice(), &[turn_ends], &spelled, &the_dog].concat()
+    );
+
+    // Lengths as the context has them, so that what follows a marker stays aligned.
+    let alignment = vocab_align::Alignment::build(&draft, &target, vocab_align::MappingMode::Bytes);
+    let lengths = alignment.spelled_lengths(&target, &tokens);
+    let total: usize = draft.byte_lengths(context.ids()).iter().sum();
+    assert_eq!(lengths.iter().sum::<usize>(), total);
+    assert_eq!(lengths[text.len()..text.len() + 2], [0, 12]);
+}
+
 fn common_prefix(a: &[DraftId], b: &[DraftId]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
@@ -134,11 +166,15 @@ fn the_window_stays_short_on_ordinary_text() {
 }
 
 #[test]
-fn specials_become_their_role_or_nothing() {
+fn specials_become_their_role_their_name_or_nothing() {
     for mut pair in pairs() {
         let text = pair.target.encode("The end").unwrap();
         let eos = pair.target.special(SpecialRole::Eos).unwrap();
+        // A target with one end token ends turns with it.
+        let only_end = pair.target.special(SpecialRole::EndOfTurn).is_none();
+        let turn = pair.draft.special(SpecialRole::EndOfTurn);
         let draft_eos = pair.draft.special(SpecialRole::Eos).unwrap();
+        let draft_eos = turn.filter(|_| only_end).unwrap_or(draft_eos);
         pair.context.start(&[]);
         let tokens: Vec<_> = text
             .iter()
@@ -156,7 +192,7 @@ fn specials_become_their_role_or_nothing() {
             b"The endThe end"
         );
 
-        // A chat marker or <unk> has no counterpart in a foreign vocabulary and is skipped.
+        // In a foreign vocabulary a chat marker is spelled out, and <unk> is skipped.
         let marker = pair
             .target
             .find_content("<|im_start|>")
@@ -166,11 +202,13 @@ fn specials_become_their_role_or_nothing() {
             .draft
             .find_content(pair.target.content(marker).unwrap());
         let same = same.filter(|id| pair.draft.role(*id).is_some());
+        let name = pair.target.marker(marker).unwrap_or_default();
+        let spelled = pair.draft.encode(name).unwrap();
         pair.context.start(&one);
         assert_eq!(pair.context.push(&[marker]).unwrap(), one.len());
         assert_eq!(
             pair.context.ids()[one.len()..],
-            Vec::from_iter(same),
+            same.map_or_else(|| spelled, |id| vec![id]),
             "{}",
             pair.name
         );

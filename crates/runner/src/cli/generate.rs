@@ -8,12 +8,13 @@ use clap::Args;
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
-    ConstantLength, PlainConfig, Prompt, Sampling, Session, SessionConfig, StreamName, TeacherSink,
-    VerifyMode, decode_plain,
+    ConstantLength, LanguageModel, Pair, PlainConfig, Prompt, PromptLookup, Sampling,
+    SamplingError, Session, SessionConfig, StreamName, TeacherSink, VerifyMode, decode_plain,
 };
 use vocab_align::{DraftId, TargetId, Vocabulary};
 
 use super::print;
+use crate::arm::parse_verify;
 use crate::config::{DecodeConfig, WeightFormat};
 use crate::models::{ModelFolder, align};
 
@@ -22,6 +23,7 @@ use crate::models::{ModelFolder, align};
 #[command(after_help = "Examples:
   omnidraft generate --target models/L --prompt 'Give three tips for staying healthy.'
   omnidraft generate --target models/L --drafter models/D --prompt 'Add 2 and 3.' --verify exact
+  omnidraft generate --target models/L --prompt 'Repeat after me: tick tock tick' --verify prompt-lookup
   omnidraft generate --target models/L --prompt Hello --n 3 --temperature 0.8 --seed 7 --json")]
 pub struct GenerateArgs {
     /// Model folder of the target.
@@ -37,8 +39,20 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = 64)]
     max_tokens: usize,
     /// Sampling temperature; 0 is greedy.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f64,
+    /// Draw from the k most probable tokens only; 0 for all.
+    #[arg(long, default_value_t = 0)]
+    top_k: usize,
+    /// Draw from the most probable tokens that together reach this share; 1 for all.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    top_p: f64,
+    /// Draw from tokens at least this probable relative to the most probable one; 0 for all.
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    min_p: f64,
+    /// Above 1, tokens that prompt or answer hold become less probable (also at temperature 0).
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    repetition_penalty: f64,
     /// Seed of the random streams.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -48,7 +62,8 @@ pub struct GenerateArgs {
     /// Draft tokens a round.
     #[arg(long, short, default_value_t = 4)]
     k: usize,
-    /// How drafts are verified: exact, paper, tli or slem.
+    /// How drafts are verified: exact, paper, tli or slem. Or prompt-lookup: drafts are looked up
+    /// in the text so far, without a drafter.
     #[arg(long, default_value = "exact")]
     verify: String,
     /// Weight storage while decoding.
@@ -80,7 +95,11 @@ impl GenerateArgs {
         if self.max_tokens == 0 || self.n == 0 || self.k == 0 || self.threads == 0 {
             bail!("--max-tokens, --n, --k and --threads must be at least 1");
         }
-        let mode: VerifyMode = self.verify.parse().map_err(|e| anyhow!("--verify: {e}"))?;
+        let (mode, lookup) = parse_verify(&self.verify).map_err(|e| anyhow!("--verify: {e}"))?;
+        if lookup && self.drafter.is_some() {
+            bail!("--verify prompt-lookup drafts without a model; leave out --drafter");
+        }
+        let sampling = self.decode().sampling().map_err(flag)?;
         let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
         let drafter = self
             .drafter
@@ -88,8 +107,9 @@ impl GenerateArgs {
             .map(ModelFolder::<DraftId>::load)
             .transpose()?;
         let answers = match &drafter {
-            Some(drafter) => self.speculate(mode, &target, drafter)?,
-            None => self.plain(&target)?,
+            Some(drafter) => self.speculate(mode, sampling, &target, drafter)?,
+            None if lookup => self.look_up(sampling, &target)?,
+            None => self.plain(sampling, &target)?,
         };
         if self.json {
             print(&format!("{:#}\n", serde_json::to_value(&answers)?))?;
@@ -101,6 +121,10 @@ impl GenerateArgs {
         DecodeConfig {
             k: self.k,
             temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
             max_new_tokens: self.max_tokens,
             weights: self.weights,
             threads: self.threads,
@@ -115,12 +139,12 @@ impl GenerateArgs {
         }
     }
 
-    fn plain(&self, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
+    fn plain(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
         let prompt = target.encode(&target.template.render(&self.prompt)?)?;
         let mut engine = target.engine(&self.decode())?;
         let stop = target.stop_tokens();
         let config = PlainConfig {
-            sampling: Sampling::new(self.temperature)?,
+            sampling,
             max_new_tokens: self.max_tokens,
             stop,
         };
@@ -151,25 +175,60 @@ impl GenerateArgs {
     fn speculate(
         &self,
         mode: VerifyMode,
+        sampling: Sampling,
         target: &ModelFolder<TargetId>,
         drafter: &ModelFolder<DraftId>,
     ) -> Result<Vec<Answer>> {
         let rendered = target.template.render(&self.prompt)?;
         let target_ids = target.encode(&rendered)?;
         let draft_ids = drafter.encode(&drafter.template.render(&self.prompt)?)?;
-        let settings = SessionConfig {
-            sampling: Sampling::new(self.temperature)?,
-            stop: target.stop_tokens(),
-            ..SessionConfig::new(mode, self.max_tokens)
-        };
         let decode = self.decode();
         let engines = (drafter.engine(&decode)?, target.engine(&decode)?);
-        let mut session = Session::new(engines.0, engines.1, align(drafter, target), settings)?;
-        let mut cache = NgramCache::new(CacheConfig::default());
+        let settings = self.settings(mode, sampling, target);
+        let session = Session::new(engines.0, engines.1, align(drafter, target), settings)?;
         let prompt = Prompt {
             draft: &draft_ids,
             target: &target_ids,
         };
+        self.answers(session, prompt, target)
+    }
+
+    /// Drafts from the text so far, in the target's own tokens.
+    fn look_up(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
+        let target_ids = target.encode(&target.template.render(&self.prompt)?)?;
+        let draft_ids: Vec<DraftId> = target_ids.iter().map(|id| DraftId(id.0)).collect();
+        let engine = target.engine(&self.decode())?;
+        let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(&engine));
+        let settings = self.settings(VerifyMode::Tli, sampling, target);
+        let pair = Pair::shared(target.vocabulary.clone());
+        let session = Session::new(drafter, engine, pair, settings)?;
+        let prompt = Prompt {
+            draft: &draft_ids,
+            target: &target_ids,
+        };
+        self.answers(session, prompt, target)
+    }
+
+    fn settings(
+        &self,
+        mode: VerifyMode,
+        sampling: Sampling,
+        target: &ModelFolder<TargetId>,
+    ) -> SessionConfig {
+        SessionConfig {
+            sampling,
+            stop: target.stop_tokens(),
+            ..SessionConfig::new(mode, self.max_tokens)
+        }
+    }
+
+    fn answers<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
+        &self,
+        mut session: Session<D, T>,
+        prompt: Prompt<'_>,
+        target: &ModelFolder<TargetId>,
+    ) -> Result<Vec<Answer>> {
+        let mut cache = NgramCache::new(CacheConfig::default());
         (0..self.n)
             .map(|sample| {
                 let mut stream = TextStream::new(&target.vocabulary, !self.json);
@@ -194,6 +253,16 @@ impl GenerateArgs {
             })
             .collect()
     }
+}
+
+/// The flag of a sampling option.
+pub(super) fn flag(error: SamplingError) -> anyhow::Error {
+    let SamplingError {
+        option,
+        value,
+        range,
+    } = error;
+    anyhow!("--{} {value}: must be in {range}", option.replace('_', "-"))
 }
 
 /// Prints tokens as they come, never half a character.

@@ -5,6 +5,7 @@ mod bench;
 mod cache;
 mod failure;
 mod generate;
+mod lawtest;
 mod pad;
 mod pretrain;
 mod run;
@@ -53,6 +54,8 @@ enum Command {
     /// Time the decode engine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Test whether a pair's output follows the target's own law.
+    Lawtest(lawtest::LawtestArgs),
     /// Train a tokenizer and a small model from a recipe.
     Pretrain(pretrain::PretrainArgs),
     /// Write the mini streams again from their generators.
@@ -88,6 +91,7 @@ impl Cli {
             Command::Generate(args) => args.execute(),
             Command::Pad(args) => args.execute(),
             Command::Bench(command) => command.execute(),
+            Command::Lawtest(args) => args.execute(),
             Command::Pretrain(args) => args.execute(progress),
             Command::Streams(args) => args.execute(),
         }

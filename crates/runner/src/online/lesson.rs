@@ -130,7 +130,7 @@ impl Lesson {
         terms: Terms,
     ) -> Self {
         let draft_lengths = lengths(&context[prompt_len..], &pair.draft);
-        let target_lengths = lengths(response, &pair.target);
+        let target_lengths = pair.alignment.spelled_lengths(&pair.target, response);
         let mut taught: Vec<Option<Taught>> = taught.into_iter().map(Some).collect();
         let mut chunks = Vec::new();
         for span in align_offsets(&draft_lengths, &target_lengths) {

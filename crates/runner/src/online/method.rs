@@ -6,9 +6,10 @@ use anyhow::Result;
 use lm::Checkpoint;
 use ngram_cache::NgramCache;
 use spec_decode::{
-    Generation, NoSink, Pair, Prompt, Session, SessionConfig, StreamName, VerifyMode,
+    DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt, PromptLookup, Session,
+    SessionConfig, StreamName, VerifyMode,
 };
-use vocab_align::DraftId;
+use vocab_align::{DraftId, TargetId};
 
 use super::learner::{Learner, Update};
 use super::lesson::{Lesson, Recorder};
@@ -31,12 +32,20 @@ pub struct Task<'a> {
     pub phase: Phase,
 }
 
+/// Where drafts come from.
+enum Drafter {
+    /// The draft model.
+    Model(Box<Engine>),
+    /// The context. Pairs of a target's vocabulary with itself, by its fingerprint.
+    Lookup(BTreeMap<u64, Pair>),
+}
+
 /// An arm with its state.
 pub struct Method {
     /// What it is.
     pub arm: Arm,
     mode: VerifyMode,
-    drafter: Engine,
+    drafter: Drafter,
     /// By fingerprint of the target's vocabulary: targets of one family share what was learnt,
     /// another family starts anew.
     caches: BTreeMap<u64, NgramCache>,
@@ -65,7 +74,11 @@ impl Method {
         Ok(Some(Self {
             arm: arm.clone(),
             mode,
-            drafter: drafter.engine(&config.decode)?,
+            drafter: if arm.lookup {
+                Drafter::Lookup(BTreeMap::new())
+            } else {
+                Drafter::Model(Box::new(drafter.engine(&config.decode)?))
+            },
             caches: BTreeMap::new(),
             learner,
             config: config.clone(),
@@ -102,8 +115,19 @@ impl Method {
         } else {
             None
         };
-        let mut session = Session::new(&mut self.drafter, target, task.pair.clone(), settings)?;
         let mut policy = self.config.decode.draft_policy()?;
+        let drafter = match &mut self.drafter {
+            Drafter::Model(drafter) => drafter.as_mut(),
+            Drafter::Lookup(pairs) => {
+                let vocabulary = &task.pair.target;
+                let shared = pairs
+                    .entry(vocabulary.fingerprint())
+                    .or_insert_with(|| Pair::shared(vocabulary.clone()));
+                let done = look_up(target, shared, settings, task, policy.as_mut())?;
+                return Ok((done, None));
+            }
+        };
+        let mut session = Session::new(drafter, target, task.pair.clone(), settings)?;
         let Some(learner) = self.learner.as_ref().filter(|_| streamed) else {
             let done =
                 session.generate(task.prompt, task.name, cache, policy.as_mut(), &mut NoSink)?;
@@ -158,7 +182,27 @@ impl Method {
         let Some((update, weights)) = update else {
             return Ok(None);
         };
-        self.drafter.load_weights(&weights)?;
+        if let Drafter::Model(drafter) = &mut self.drafter {
+            drafter.load_weights(&weights)?;
+        }
         Ok(Some(update))
     }
+}
+
+/// Answers a prompt with drafts from its own context.
+fn look_up(
+    target: &mut Engine,
+    pair: &Pair,
+    settings: SessionConfig,
+    task: &Task<'_>,
+    policy: &mut dyn DraftPolicy,
+) -> Result<Generation> {
+    let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(target));
+    let ids: Vec<DraftId> = task.prompt.target.iter().map(|id| DraftId(id.0)).collect();
+    let prompt = Prompt {
+        draft: &ids,
+        target: task.prompt.target,
+    };
+    let mut session = Session::new(drafter, target, pair.clone(), settings)?;
+    Ok(session.generate(prompt, task.name, None, policy, &mut NoSink)?)
 }

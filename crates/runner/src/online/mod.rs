@@ -17,8 +17,8 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use lm::Checkpoint;
 use spec_decode::{
-    NoSink, Pair, PlainConfig, PlainGeneration, Prompt as PromptIds, Sampling, SessionConfig,
-    StreamName, VerifyMode, decode_plain,
+    NoSink, Pair, PlainConfig, PlainGeneration, Prompt as PromptIds, SessionConfig, StreamName,
+    VerifyMode, decode_plain,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -256,6 +256,7 @@ impl<'a> Runner<'a> {
                 phase,
                 task: &segment.task,
                 target: &name,
+                vocabulary: target.folder.vocabulary.clone(),
             };
             for (position, prompt) in prompts.into_iter().enumerate() {
                 let ready = ready(prompt, &self.drafter, &target.folder)?;
@@ -324,7 +325,7 @@ fn one_prompt(
 ) -> Result<()> {
     let stop = target.folder.stop_tokens();
     let session = SessionConfig {
-        sampling: Sampling::new(config.decode.temperature)?,
+        sampling: config.decode.sampling()?,
         stop: stop.clone(),
         ..SessionConfig::new(VerifyMode::Paper, config.decode.max_new_tokens)
     };

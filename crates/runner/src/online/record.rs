@@ -6,7 +6,7 @@ use anyhow::Result;
 use ngram_cache::NgramCache;
 use sha2::{Digest, Sha256};
 use spec_decode::{Finish as Ended, Generation, PlainGeneration};
-use vocab_align::{TargetId, TokenId};
+use vocab_align::{TargetId, TokenId, Vocabulary};
 
 use super::{Ready, Update};
 use crate::arm::Arm;
@@ -25,6 +25,8 @@ pub(super) struct Recording<'a> {
     pub(super) phase: Phase,
     pub(super) task: &'a str,
     pub(super) target: &'a str,
+    /// The target's.
+    pub(super) vocabulary: Vocabulary<TargetId>,
 }
 
 impl Recording<'_> {
@@ -77,6 +79,7 @@ impl Recording<'_> {
                 proposed: outcome.proposed() as u32,
                 accepted: outcome.accepted as u32,
                 emitted: outcome.emitted.len() as u32,
+                emitted_bytes: outcome.emitted_bytes as u32,
                 ngrams_proposed: outcome.ngrams_proposed() as u32,
                 ngrams_accepted: outcome.ngrams_accepted() as u32,
                 expected_acceptance: outcome.expected_acceptance().unwrap_or(f64::NAN),
@@ -143,6 +146,7 @@ impl Recording<'_> {
             prompt_id: ready.record.id.clone(),
             prompt_tokens: ready.target.len() as u32,
             new_tokens: tokens.len() as u32,
+            new_bytes: self.vocabulary.decode_bytes(tokens).len() as u32,
             rounds: 0,
             draft_tokens: 0,
             proposed: 0,

@@ -148,6 +148,7 @@ mod tests {
             prompt_id: "0".into(),
             prompt_tokens: 5,
             new_tokens: 20,
+            new_bytes: 80,
             rounds: 10,
             draft_tokens: 40,
             proposed: 40,

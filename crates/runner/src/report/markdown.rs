@@ -91,6 +91,7 @@ fn details(rows: &[TableRow]) -> String {
         "prompts",
         "acceptance",
         "tokens/step",
+        "bytes/step",
         "n-gram hits/step",
         "speedup",
         "95% interval",
@@ -106,6 +107,7 @@ fn details(rows: &[TableRow]) -> String {
                 row.prompts.to_string(),
                 decimals(row.acceptance_rate, 3),
                 decimals(row.block_efficiency, 2),
+                decimals(row.bytes_per_step, 2),
                 decimals(row.ngram_hits, 2),
                 times(row.speedup),
                 row.interval.map_or_else(
@@ -175,7 +177,7 @@ fn footer(data: &RunData, rows: &[TableRow]) -> Vec<String> {
             seeds(&data.seeds),
         ),
         "Acceptance: accepted / proposed target tokens, mean over speculative steps; the target's own token is not counted.".to_owned(),
-        "Tokens/step: generated tokens per target forward, the target's own token included. N-gram hits: accepted tokens from the n-gram cache per step.".to_owned(),
+        "Tokens/step: generated tokens per target forward, the target's own token included; bytes/step: bytes of their text. N-gram hits: accepted tokens from the n-gram cache per step.".to_owned(),
         "Speedup: tokens per second of the method over tokens per second of plain decoding, totals over the same prompts, decoding time only (prefill and learning are recorded apart).".to_owned(),
         "95% interval: paired bootstrap over prompts.".to_owned(),
     ];

@@ -10,7 +10,7 @@ use crate::results::{Phase, PromptRow};
 use std::collections::BTreeMap;
 
 /// Columns of `report/table.csv`.
-pub const TABLE_COLUMNS: [&str; 12] = [
+pub const TABLE_COLUMNS: [&str; 13] = [
     "target",
     "task",
     "method",
@@ -18,6 +18,7 @@ pub const TABLE_COLUMNS: [&str; 12] = [
     "prompts",
     "acceptance_rate",
     "block_efficiency",
+    "bytes_per_step",
     "ngram_hits",
     "speedup_measured",
     "speedup_low",
@@ -44,6 +45,8 @@ pub struct TableRow {
     pub acceptance_rate: Option<f64>,
     /// Generated tokens per step.
     pub block_efficiency: Option<f64>,
+    /// Bytes of text per step.
+    pub bytes_per_step: Option<f64>,
     /// Accepted n-grams per step.
     pub ngram_hits: Option<f64>,
     /// Measured speedup over plain decoding.
@@ -111,6 +114,7 @@ fn table_row(data: &RunData, arm: &super::data::Arm, rows: &[&PromptRow]) -> Tab
         prompts: distinct.len(),
         acceptance_rate: totals.acceptance_rate(),
         block_efficiency: totals.block_efficiency(),
+        bytes_per_step: totals.bytes_per_step(),
         ngram_hits: totals.ngram_hits_per_step(),
         speedup: speedup(&timings),
         interval: if arm.plain {
@@ -149,6 +153,7 @@ pub fn table_csv(rows: &[TableRow]) -> String {
             row.prompts.to_string(),
             number(row.acceptance_rate),
             number(row.block_efficiency),
+            number(row.bytes_per_step),
             number(row.ngram_hits),
             number(row.speedup),
             number(row.interval.map(|interval| interval.low)),

@@ -250,6 +250,8 @@ row! {
         accepted: u32,
         /// Target tokens committed: accepted ones plus the target's own token.
         emitted: u32,
+        /// Bytes of text of the committed tokens; special tokens have none.
+        emitted_bytes: u32,
         /// Proposed target tokens that came from the n-gram cache.
         ngrams_proposed: u32,
         /// Accepted target tokens that came from the n-gram cache.
@@ -290,6 +292,8 @@ row! {
         prompt_tokens: u32,
         /// Target tokens generated.
         new_tokens: u32,
+        /// Bytes of text generated; special tokens have none.
+        new_bytes: u32,
         /// Speculative rounds, one target forward each.
         rounds: u32,
         /// Draft tokens over all rounds.

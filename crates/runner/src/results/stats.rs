@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | acceptance rate | mean over speculative steps of accepted / proposed target tokens | the target's own token is not counted |
 //! | block efficiency | generated tokens / steps | the target's own token is counted |
+//! | bytes per step | bytes of generated text / steps | special tokens have no text |
 //! | n-gram hits | accepted tokens that came from the n-gram cache / steps | |
 //! | measured speedup | tokens per second of the arm / tokens per second of plain decoding, totals over the same prompts | decoding only: prefill and learning are recorded apart |
 //! | modelled speedup | block efficiency / (1 + k c) (Appendix B.1) | c = drafter step / target step |
@@ -61,6 +62,8 @@ pub struct Totals {
     pub draft_tokens: u64,
     /// Generated target tokens.
     pub new_tokens: u64,
+    /// Bytes of text generated.
+    pub new_bytes: u64,
     /// Accepted tokens that came from the n-gram cache.
     pub ngram_hits: u64,
     acceptance_sum: f64,
@@ -83,6 +86,7 @@ impl Totals {
         self.steps += u64::from(row.rounds);
         self.draft_tokens += u64::from(row.draft_tokens);
         self.new_tokens += u64::from(row.new_tokens);
+        self.new_bytes += u64::from(row.new_bytes);
         self.ngram_hits += u64::from(row.ngram_hits);
         if row.acceptance_rate.is_finite() {
             self.acceptance_sum += row.acceptance_rate * f64::from(row.rounds);
@@ -96,6 +100,7 @@ impl Totals {
         self.steps += other.steps;
         self.draft_tokens += other.draft_tokens;
         self.new_tokens += other.new_tokens;
+        self.new_bytes += other.new_bytes;
         self.ngram_hits += other.ngram_hits;
         self.acceptance_sum += other.acceptance_sum;
         self.acceptance_steps += other.acceptance_steps;
@@ -109,6 +114,12 @@ impl Totals {
     /// Generated tokens per step; `None` without steps.
     pub fn block_efficiency(&self) -> Option<f64> {
         per_step(self.new_tokens, self.steps)
+    }
+
+    /// Bytes of text per step, which compares targets whose tokens differ in length; `None` without
+    /// steps.
+    pub fn bytes_per_step(&self) -> Option<f64> {
+        per_step(self.new_bytes, self.steps)
     }
 
     /// Accepted n-grams per step; `None` without steps.

@@ -40,6 +40,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             );
         }
         running.response.extend_from_slice(&emitted);
+        if let Some(seen) = &mut running.seen {
+            seen.extend(&emitted);
+        }
         self.roll_back_target(running, result.proposals.len())?;
         self.context.push(&emitted)?;
         self.roll_back_drafter(running)?;

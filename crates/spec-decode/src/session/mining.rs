@@ -28,7 +28,7 @@ impl Running {
         let draft: &[DraftId] = &context.ids()[self.prompt_draft + self.mined.draft..];
         let target: &[TargetId] = &self.response[self.mined.target..];
         let draft_bytes = pair.draft.byte_lengths(draft);
-        let target_bytes = pair.target.byte_lengths(target);
+        let target_bytes = pair.alignment.spelled_lengths(&pair.target, target);
         let open = if self.finish.is_some() {
             0
         } else {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ngram_cache::NgramCache;
-use vocab_align::{Alignment, DraftContext, DraftId, TargetId, Vocabulary};
+use vocab_align::{Alignment, DraftContext, DraftId, MappingMode, TargetId, Vocabulary};
 
 use crate::error::{Role, SpecError};
 use crate::lexicon::DirectMap;
@@ -34,12 +34,26 @@ pub struct Pair {
     pub alignment: Arc<Alignment>,
 }
 
+impl Pair {
+    /// One vocabulary in both roles: ordinary speculative decoding, and
+    /// [`PromptLookup`](crate::PromptLookup).
+    pub fn shared(target: Vocabulary<TargetId>) -> Self {
+        let draft = target.retag();
+        let alignment = Arc::new(Alignment::build(&draft, &target, MappingMode::Bytes));
+        Self {
+            draft,
+            target,
+            alignment,
+        }
+    }
+}
+
 /// Settings of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionConfig {
     /// How drafts are masked, translated and judged.
     pub mode: VerifyMode,
-    /// Temperature of both models.
+    /// How tokens are drawn from logits; the target's processed law is the law of the output.
     pub sampling: Sampling,
     /// Most tokens of a response; surplus of the last round is cut.
     pub max_new_tokens: usize,
@@ -146,6 +160,8 @@ struct Running {
     prompt_draft: usize,
     prompt_target: usize,
     response: Vec<TargetId>,
+    /// Distinct tokens of prompt and response, where a repetition penalty looks at them.
+    seen: Option<BTreeSet<TargetId>>,
     /// The last token, not yet in the target's cache.
     pending: TargetId,
     /// The tokens in the drafter's cache.
@@ -236,6 +252,11 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             prompt_draft: prompt.draft.len(),
             prompt_target: prompt.target.len(),
             response: Vec::new(),
+            seen: self
+                .config
+                .sampling
+                .penalises()
+                .then(|| prompt.target.iter().copied().collect()),
             pending,
             fed: prompt.draft[..prompt.draft.len() - 1].to_vec(),
             round: 0,

@@ -72,6 +72,11 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
                 sampling: self.config.sampling,
                 stop: &self.config.stop,
                 room: room.saturating_sub(1),
+                seen: self
+                    .config
+                    .sampling
+                    .penalises()
+                    .then(|| self.context.ids().iter().copied().collect()),
             },
             policy,
             running,
@@ -89,22 +94,22 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         timings.target = clock.lap();
 
         let law = |source| Fault::Law(Role::Target, source);
-        let rows =
-            Rows::new(&logits, self.target.vocab_size(), proposals.len() + 1).ok_or_else(|| {
-                law(row_shape(
-                    &logits,
-                    proposals.len() + 1,
-                    self.target.vocab_size(),
-                ))
-            })?;
+        let (vocab, positions) = (self.target.vocab_size(), proposals.len() + 1);
+        let rows = Rows::new(&logits, vocab, positions)
+            .ok_or_else(|| law(row_shape(&logits, positions, vocab)))?;
+        let penalised = self.penalised(running, &proposals, rows);
+        let judged = penalised
+            .as_deref()
+            .and_then(|logits| Rows::new(logits, vocab, positions))
+            .unwrap_or(rows);
         let needs_groups =
             self.config.mode == VerifyMode::Exact && !self.config.sampling.is_greedy();
         let evidence = Evidence {
             draft: &drafted,
             proposals: &proposals,
-            rows,
+            rows: judged,
             lexicon,
-            groups: self.groups.of(&lexicon, rows.vocab(), needs_groups),
+            groups: self.groups.of(&lexicon, vocab, needs_groups),
             sampling: self.config.sampling,
         };
         let mode = self.config.mode;
@@ -131,6 +136,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             cache,
             sink,
         )?;
+        let emitted_bytes = self.pair.target.decode_bytes(&emitted).len();
         timings.commit = clock.lap();
         let round = running.round;
         running.round += 1;
@@ -142,9 +148,30 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             emitted,
             origin,
             scores,
+            emitted_bytes,
             inserted,
             timings,
         })
+    }
+
+    /// The rows with the repetition penalty of their own prefixes; `None` where there is none.
+    fn penalised(
+        &self,
+        running: &Running,
+        proposals: &[Proposal],
+        rows: Rows<'_>,
+    ) -> Option<Vec<f32>> {
+        let mut seen = running.seen.clone()?;
+        let mut penalised = Vec::with_capacity(rows.positions() * rows.vocab());
+        for position in 0..rows.positions() {
+            let start = penalised.len();
+            penalised.extend_from_slice(rows.row(position));
+            self.config
+                .sampling
+                .penalise(&mut penalised[start..], &seen);
+            seen.extend(proposals.get(position).map(|proposal| proposal.target));
+        }
+        Some(penalised)
     }
 }
 
@@ -161,11 +188,9 @@ fn propose<D: LanguageModel<DraftId>>(
     rules.room = rules
         .room
         .min((drafter.max_len() + 1).saturating_sub(context));
-    let drafted = draft(drafter, pending, &rules, policy, &mut *running.draft_dice)?;
-    if let Some((_, fed)) = drafted.ids.split_last() {
-        running.fed.extend_from_slice(pending);
-        running.fed.extend_from_slice(fed);
-    }
+    let (drafted, fed) = draft(drafter, pending, &rules, policy, &mut *running.draft_dice)?;
+    let read = pending.iter().chain(&drafted.ids).take(fed);
+    running.fed.extend(read);
     Ok(drafted)
 }
 

@@ -8,11 +8,13 @@ use vocab_align::{AlignError, Alignment, MappingMode, TokenId, Vocabulary};
 use crate::Pair;
 
 /// A byte-level BPE: ids 0..=255 are the bytes, then the merged tokens in order, then one special
-/// token that ends a turn.
+/// token that ends a turn, then the added tokens in order.
 #[derive(Clone, Copy, Debug)]
 pub struct ToyVocab<'a> {
     /// Merges as (left, right); each adds the token `left + right`, ASCII letters only.
     pub merges: &'a [(&'a str, &'a str)],
+    /// Added tokens, ASCII without quotes, and whether they are special (without bytes).
+    pub added: &'a [(&'a str, bool)],
 }
 
 impl ToyVocab<'_> {
@@ -21,8 +23,12 @@ impl ToyVocab<'_> {
         256 + self.merges.len() as u32
     }
 
-    /// Id of the token that spells `text`.
+    /// Id of the token that spells `text`, or of the added token of that name.
     pub fn id(&self, text: &str) -> Option<u32> {
+        let added = self.added.iter().position(|(name, _)| *name == text);
+        if let Some(index) = added {
+            return Some(self.end_of_turn() + 1 + index as u32);
+        }
         if let [byte] = text.as_bytes() {
             return Some(u32::from(*byte));
         }
@@ -35,7 +41,7 @@ impl ToyVocab<'_> {
 
     /// Number of ids.
     pub fn len(&self) -> usize {
-        257 + self.merges.len()
+        257 + self.merges.len() + self.added.len()
     }
 
     /// Never: bytes are always there.
@@ -68,13 +74,24 @@ impl ToyVocab<'_> {
             let _ = write!(vocab, ",\"{left}{right}\":{}", 256 + index);
             merges.push(format!("[\"{left}\",\"{right}\"]"));
         }
+        let end = [("<|im_end|>", true)];
+        let added: Vec<String> = end
+            .iter()
+            .chain(self.added)
+            .zip(self.end_of_turn()..)
+            .map(|((content, special), id)| {
+                format!(
+                    "{{\"id\":{id},\"content\":\"{content}\",\"special\":{special},\
+                     \"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false}}"
+                )
+            })
+            .collect();
         format!(
-            "{{\"added_tokens\":[{{\"id\":{},\"content\":\"<|im_end|>\",\"special\":true,\
-             \"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false}}],\
+            "{{\"added_tokens\":[{}],\
              \"pre_tokenizer\":{{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\
              \"trim_offsets\":true,\"use_regex\":true}},\
              \"model\":{{\"type\":\"BPE\",\"vocab\":{{{vocab}}},\"merges\":[{}]}}}}",
-            self.end_of_turn(),
+            added.join(","),
             merges.join(","),
         )
     }

@@ -22,6 +22,7 @@ use crate::Chance;
 use crate::error::LawError;
 use crate::lexicon::Place;
 use crate::residual::{check_empty_residual, path_probability};
+use crate::sampling::sum;
 
 pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
     let mut scores = Vec::with_capacity(evidence.proposals.len());
@@ -53,7 +54,7 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
         .last()
         .map_or(0, |proposal| proposal.span.end);
     if start >= evidence.draft.ids.len() {
-        return evidence.all_accepted(scores, dice);
+        return evidence.all_accepted(scores, &mut law, dice);
     }
     // The draft ends in a path that no n-gram completed. Its first token is put to the test like
     // any other: to draw from p just because of that token would spoil its law for the others.
@@ -204,6 +205,12 @@ impl Position<'_> {
         origin: Origin,
         dice: &mut dyn Chance,
     ) -> Result<Settled, LawError> {
+        // Nothing to draw: over one vocabulary this is ordinary speculative sampling, dice included.
+        if let &[(token, mass)] = tokens
+            && mass > 0.0
+        {
+            return Ok(Settled { token, origin });
+        }
         let masses: Vec<f64> = tokens.iter().map(|&(_, mass)| mass).collect();
         let (token, _) = tokens[dice.pick(&masses)?];
         Ok(Settled { token, origin })
@@ -331,13 +338,9 @@ impl Fork {
         self.branches.get(at.ok()?)
     }
 
-    /// Probability that the draft takes none of the branches, summed directly: the complement of
-    /// a sum near 1 would be rounding noise.
+    /// Probability that the draft takes none of the branches.
     fn stop_probability(&self, known: &Known<'_>) -> f64 {
-        let laws = known.law.iter().enumerate();
-        laws.filter(|&(raw, &q)| q > 0.0 && self.branch(DraftId::new(raw as u32)).is_none())
-            .map(|(_, &q)| q)
-            .sum()
+        remaining(known.law, self.branches.iter().map(|&(label, _, _)| label))
     }
 
     /// Target and proposal probability of the outcome the draft token stands for.
@@ -359,6 +362,27 @@ impl Fork {
     }
 }
 
+/// What a law leaves to all tokens but some, which come in ascending order.
+///
+/// The complement, where at least half is left: the law sums to 1 within the rounding tolerance, so
+/// what is left is off by at most twice that relative to itself. Else the sum of the rest: the
+/// complement of a sum near 1 would be rounding noise.
+fn remaining(law: &[f64], without: impl Iterator<Item = DraftId> + Clone) -> f64 {
+    let probability = |draft: DraftId| law.get(draft.index()).copied().unwrap_or(0.0);
+    let taken: f64 = without.clone().map(probability).sum();
+    if taken <= 0.5 {
+        return 1.0 - taken;
+    }
+    let mut start = 0;
+    let mut left = 0.0;
+    for draft in without {
+        let end = draft.index().min(law.len());
+        left += sum(&law[start..end]);
+        start = (end + 1).min(law.len());
+    }
+    left + sum(&law[start..])
+}
+
 /// The known law of one draft token: the drafter's, without what is already ruled out.
 struct Known<'a> {
     law: &'a [f64],
@@ -377,10 +401,7 @@ impl<'a> Known<'a> {
         let total = if excluded.is_empty() {
             1.0
         } else {
-            let laws = law.iter().enumerate();
-            laws.filter(|&(raw, _)| !excluded.contains(&DraftId::new(raw as u32)))
-                .map(|(_, &q)| q)
-                .sum()
+            remaining(law, excluded.iter().copied())
         };
         let known = Self {
             law,

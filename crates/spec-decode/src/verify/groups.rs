@@ -1,7 +1,5 @@
 //! Which group every target token belongs to.
 
-use std::collections::BTreeMap;
-
 use ngram_cache::NodeId;
 use vocab_align::{DraftId, TargetId, TokenId};
 
@@ -16,18 +14,19 @@ use crate::lexicon::{Lexicon, Place};
 /// the draft. The other spellings carry no token as far as the group rule is concerned.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
-    /// Node of the one spelling of every token that has no direct one.
-    spelled: BTreeMap<TargetId, NodeId>,
+    /// Node of the one spelling of every token that has no direct one, by target id.
+    spelled: Vec<Option<NodeId>>,
     /// First draft token of every token's spelling, by target id.
     first: Vec<Option<DraftId>>,
 }
 
 impl Groups {
-    /// Partitions `target_vocab` tokens. Linear in the cache.
+    /// Partitions `target_vocab` tokens. Linear in the cache; a session does it again only when
+    /// the cache has changed.
     pub fn new(lexicon: &Lexicon<'_>, target_vocab: usize) -> Self {
         let direct = lexicon.direct();
         let mut groups = Self {
-            spelled: BTreeMap::new(),
+            spelled: vec![None; target_vocab],
             first: vec![None; target_vocab],
         };
         for &(draft, target) in direct.pairs() {
@@ -42,7 +41,7 @@ impl Groups {
             for (spelling, target) in cache.subtree(node) {
                 if let Some(first @ None) = groups.first.get_mut(target.index()) {
                     *first = Some(draft);
-                    groups.spelled.insert(target, spelling);
+                    groups.spelled[target.index()] = Some(spelling);
                 }
             }
         }
@@ -59,7 +58,7 @@ impl Groups {
         let token = lexicon.token(place)?;
         let owned = match place.depth() {
             1 => true,
-            _ => self.spelled.get(&token).copied() == place.node(),
+            _ => self.spelled.get(token.index()).copied().flatten() == place.node(),
         };
         owned.then_some(token)
     }

@@ -26,5 +26,5 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
             });
         }
     }
-    evidence.all_accepted(scores, dice)
+    evidence.all_accepted(scores, &mut law, dice)
 }

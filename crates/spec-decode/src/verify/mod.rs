@@ -88,13 +88,14 @@ pub struct Evidence<'a> {
     pub draft: &'a Draft,
     /// Their translation, m proposals.
     pub proposals: &'a [Proposal],
-    /// The target's logits: row i decides proposal i, row m the free token.
+    /// The target's logits, penalised where the sampling penalises repetition: row i decides
+    /// proposal i, row m the free token.
     pub rows: Rows<'a>,
     /// What the draft was masked and translated by.
     pub lexicon: Lexicon<'a>,
     /// Group ownership of the lexicon; only [`VerifyMode::Exact`] above temperature 0 reads it.
     pub groups: &'a Groups,
-    /// Temperature of both models.
+    /// How the target's law follows from its logits.
     pub sampling: Sampling,
 }
 
@@ -180,9 +181,15 @@ impl Evidence<'_> {
     }
 
     /// The free token behind all proposals, all of which stood.
-    fn all_accepted(&self, scores: Vec<Score>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
+    fn all_accepted(
+        &self,
+        scores: Vec<Score>,
+        law: &mut Vec<f64>,
+        dice: &mut dyn Chance,
+    ) -> Result<Verdict, LawError> {
         let accepted = self.proposals.len();
-        let free = self.sampling.draw(self.rows.row(accepted), dice)?;
+        self.sampling.law(self.rows.row(accepted), law)?;
+        let free = dice.pick(law)?;
         Ok(Verdict {
             accepted,
             last: TargetId::new(free as u32),

@@ -32,7 +32,7 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
             scores,
         });
     }
-    evidence.all_accepted(scores, dice)
+    evidence.all_accepted(scores, &mut law, dice)
 }
 
 fn draw_residual(

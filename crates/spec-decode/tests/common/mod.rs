@@ -12,9 +12,11 @@ use vocab_align::{DraftId, TargetId};
 /// The drafter's tokens: `ef` and `bd` have no direct target token.
 pub const DRAFT: ToyVocab<'static> = ToyVocab {
     merges: &[("e", "f"), ("b", "d")],
+    added: &[],
 };
 
-/// The target's tokens, without the drafter's merged ones; `zz` can never be drafted.
+/// The target's tokens, without the drafter's merged ones; `zz` can never be drafted. `<t>` is a
+/// marker and `<u>` an added token with text, both without a counterpart.
 pub const TARGET: ToyVocab<'static> = ToyVocab {
     merges: &[
         ("a", "b"),
@@ -27,6 +29,7 @@ pub const TARGET: ToyVocab<'static> = ToyVocab {
         ("f", "a"),
         ("e", "fa"),
     ],
+    added: &[("<t>", true), ("<u>", false)],
 };
 
 /// Settings of a property test that leaves no files behind.
@@ -70,11 +73,6 @@ pub fn target_active() -> Vec<u32> {
 /// Both vocabularies.
 pub fn pair() -> Pair {
     toy_pair(&DRAFT, &TARGET).expect("valid toy tokenizers")
-}
-
-/// One vocabulary in both roles.
-pub fn same_pair() -> Pair {
-    toy_pair(&DRAFT, &DRAFT).expect("valid toy tokenizers")
 }
 
 /// Memoryless pseudo-random models.

@@ -1,0 +1,156 @@
+//! Greedy answers against plain decoding.
+
+use anyhow::Result;
+use ngram_cache::{CacheConfig, NgramCache};
+use serde::Serialize;
+use serde_json::{Value, json};
+use spec_decode::{
+    LanguageModel, NoSink, PlainConfig, SessionConfig, StreamName, Totals, decode_plain,
+};
+use vocab_align::{TargetId, TokenId};
+
+use super::prompts::prompts;
+use super::{LawtestArgs, Mode, Models};
+
+/// Tokens of an answer by default.
+const TOKENS: usize = 48;
+/// Differences written out; all are counted.
+const SHOWN: usize = 5;
+
+/// The comparison of one mode.
+#[derive(Debug, Default, Serialize)]
+struct Compared {
+    verify: String,
+    equal: usize,
+    different: usize,
+    /// The first few.
+    differences: Vec<Difference>,
+    cache_ngrams: usize,
+    acceptance_rate: f64,
+    block_efficiency: f64,
+    bytes_per_forward: f64,
+    seconds: f64,
+}
+
+/// Where an answer leaves the plain one.
+#[derive(Debug, Serialize)]
+struct Difference {
+    prompt: String,
+    position: usize,
+    plain: Option<TargetId>,
+    found: Option<TargetId>,
+    /// By how much the target prefers its own token: near 0 where rounding decides a tie.
+    margin: Option<f32>,
+}
+
+/// Compares every mode on every prompt; the n-gram cache learns from prompt to prompt.
+pub(super) fn run(
+    args: &LawtestArgs,
+    modes: &[Mode],
+    models: &mut Models,
+) -> Result<(Value, Vec<String>)> {
+    let tokens = args.tokens.unwrap_or(TOKENS);
+    let sampling = args.decode().sampling()?;
+    let plain_config = PlainConfig {
+        sampling,
+        max_new_tokens: tokens,
+        stop: models.target.stop_tokens(),
+    };
+    let mut results: Vec<(Compared, Totals, NgramCache)> = modes
+        .iter()
+        .map(|mode| {
+            let compared = Compared {
+                verify: mode.name.clone(),
+                ..Compared::default()
+            };
+            let cache = NgramCache::new(CacheConfig::default());
+            (compared, Totals::default(), cache)
+        })
+        .collect();
+    let mut compared_tokens = 0;
+    let asked = prompts(args.prompts, args.seed)?;
+    for (number, prompt) in asked.iter().enumerate() {
+        let ids = models.ids(prompt)?;
+        let name = StreamName::new(args.seed, number as u64);
+        let plain = decode_plain(
+            &mut models.target_engine,
+            &ids.target,
+            &plain_config,
+            name,
+            &mut NoSink,
+        )?;
+        compared_tokens += plain.tokens.len();
+        for (mode, (compared, totals, cache)) in modes.iter().zip(&mut results) {
+            let settings = SessionConfig {
+                learn_ngrams: true,
+                ..models.settings(mode, sampling, tokens)
+            };
+            let done = models.with_session(mode, settings, &ids, |decoder| {
+                decoder.answer(name, cache, args.k)
+            })?;
+            totals.merge(&done.totals);
+            if done.tokens == plain.tokens {
+                compared.equal += 1;
+                continue;
+            }
+            compared.different += 1;
+            if compared.differences.len() < SHOWN {
+                let found = difference(models, prompt, &ids.target, &plain.tokens, &done.tokens)?;
+                compared.differences.push(found);
+            }
+        }
+    }
+    let mut failed = Vec::new();
+    let mut reports = Vec::new();
+    for (mut compared, totals, cache) in results {
+        compared.cache_ngrams = cache.len();
+        compared.acceptance_rate = totals.acceptance_rate();
+        compared.block_efficiency = totals.block_efficiency();
+        compared.bytes_per_forward = totals.bytes_per_forward();
+        compared.seconds = totals.timings.total();
+        if compared.different > 0 {
+            let Compared {
+                verify, different, ..
+            } = &compared;
+            failed.push(format!("{verify} ({different} of {} prompts)", asked.len()));
+        }
+        reports.push(compared);
+    }
+    let report = json!({
+        "drafter": args.drafter,
+        "target": args.target,
+        "prompts": asked.len(),
+        "tokens": compared_tokens,
+        "k": args.k,
+        "repetition_penalty": args.repetition_penalty,
+        "modes": reports,
+    });
+    Ok((report, failed))
+}
+
+fn difference(
+    models: &mut Models,
+    prompt: &str,
+    ids: &[TargetId],
+    plain: &[TargetId],
+    found: &[TargetId],
+) -> Result<Difference> {
+    let position = plain.iter().zip(found).take_while(|(a, b)| a == b).count();
+    let (expected, got) = (plain.get(position).copied(), found.get(position).copied());
+    let target = &mut models.target_engine;
+    LanguageModel::<TargetId>::truncate(target, 0);
+    let context = [ids, &plain[..position]].concat();
+    let mut logits = Vec::new();
+    target.forward(&context, &mut logits)?;
+    let row = &logits[logits.len() - LanguageModel::<TargetId>::vocab_size(target)..];
+    let margin = expected
+        .zip(got)
+        .map(|(expected, got)| row[expected.index()] - row[got.index()]);
+    Ok(Difference {
+        prompt: prompt.to_owned(),
+        position,
+        plain: expected,
+        found: got,
+        margin,
+    })
+}

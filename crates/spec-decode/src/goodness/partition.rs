@@ -1,0 +1,157 @@
+//! Buckets for the first tokens of a response, with their exact probabilities.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vocab_align::{TargetId, TokenId};
+
+use crate::LanguageModel;
+use crate::error::{LawError, Role, SpecError};
+use crate::sampling::Sampling;
+use crate::session::read_prompt;
+
+/// A partition of all continuations of a prompt by a given number of tokens.
+///
+/// Every continuation that is probable enough is a bucket of its own; of the others, those with the
+/// longest common beginning that together are probable enough share one. What is left over is in
+/// bucket 0. The partition follows from the target's law alone. A continuation ends early behind a
+/// stop token.
+#[derive(Clone, Debug)]
+pub struct Partition {
+    len: usize,
+    stop: BTreeSet<TargetId>,
+    whole: BTreeMap<Vec<TargetId>, usize>,
+    /// Buckets of what else begins like this.
+    rest: BTreeMap<Vec<TargetId>, usize>,
+    law: Vec<f64>,
+}
+
+impl Partition {
+    /// Enumerates the target's processed law behind `prompt`, `len` tokens deep, down to
+    /// continuations of probability `least`. One target forward per beginning that is at least
+    /// that probable: at most `len / least`.
+    ///
+    /// # Errors
+    /// An empty or too long prompt, a failing model, impossible logits (the "round" is the depth).
+    pub fn new<T: LanguageModel<TargetId>>(
+        target: &mut T,
+        prompt: &[TargetId],
+        sampling: Sampling,
+        stop: &BTreeSet<TargetId>,
+        len: usize,
+        least: f64,
+    ) -> Result<Self, SpecError> {
+        read_prompt(target, Role::Target, prompt)?;
+        let mut partition = Self {
+            len,
+            stop: stop.clone(),
+            whole: BTreeMap::new(),
+            rest: BTreeMap::new(),
+            law: vec![0.0],
+        };
+        let mut walk = Walk {
+            target,
+            prompt,
+            sampling,
+            least,
+            prefix: Vec::new(),
+        };
+        let left = partition.expand(&mut walk, 1.0)?;
+        partition.law[0] = left;
+        Ok(partition)
+    }
+
+    /// Splits what begins with the walk's prefix; returns the mass that found no bucket.
+    fn expand<T: LanguageModel<TargetId>>(
+        &mut self,
+        walk: &mut Walk<'_, T>,
+        mass: f64,
+    ) -> Result<f64, SpecError> {
+        let law = walk.law()?;
+        let mut left = 0.0;
+        for (column, &p) in law.iter().enumerate() {
+            if mass * p < walk.least {
+                left += mass * p;
+                continue;
+            }
+            let token = TargetId::new(column as u32);
+            walk.prefix.push(token);
+            if walk.prefix.len() == self.len || self.stop.contains(&token) {
+                self.whole.insert(walk.prefix.clone(), self.law.len());
+                self.law.push(mass * p);
+            } else {
+                left += self.expand(walk, mass * p)?;
+            }
+            walk.prefix.pop();
+        }
+        if left < walk.least {
+            return Ok(left);
+        }
+        self.rest.insert(walk.prefix.clone(), self.law.len());
+        self.law.push(left);
+        Ok(0.0)
+    }
+
+    /// Probability of every bucket.
+    pub fn law(&self) -> &[f64] {
+        &self.law
+    }
+
+    /// The bucket of a response, of which only the first tokens count.
+    pub fn bucket(&self, response: &[TargetId]) -> usize {
+        let response = &response[..response.len().min(self.len)];
+        if let Some(&bucket) = self.whole.get(response) {
+            return bucket;
+        }
+        (0..response.len())
+            .rev()
+            .find_map(|end| self.rest.get(&response[..end]).copied())
+            .unwrap_or(0)
+    }
+}
+
+struct Walk<'a, T> {
+    target: &'a mut T,
+    prompt: &'a [TargetId],
+    sampling: Sampling,
+    least: f64,
+    prefix: Vec<TargetId>,
+}
+
+impl<T: LanguageModel<TargetId>> Walk<'_, T> {
+    /// The law of the token behind the prefix.
+    fn law(&mut self) -> Result<Vec<f64>, SpecError> {
+        let (round, role) = (self.prefix.len(), Role::Target);
+        let read = self.prompt.len() - 1;
+        let input = [&self.prompt[read..], &self.prefix].concat();
+        let mut logits = Vec::new();
+        self.target.truncate(read);
+        self.target
+            .forward(&input, &mut logits)
+            .map_err(|source| SpecError::Model {
+                round,
+                role,
+                source,
+            })?;
+        let vocab = self.target.vocab_size();
+        let fault = |source| SpecError::Law {
+            round,
+            role,
+            source,
+        };
+        if logits.len() != vocab * input.len() {
+            return Err(fault(LawError::RowShape {
+                found: logits.len(),
+                positions: input.len(),
+                vocab,
+            }));
+        }
+        let row = &mut logits[vocab * (input.len() - 1)..];
+        if self.sampling.penalises() {
+            let context = self.prompt.iter().chain(&self.prefix);
+            self.sampling.penalise(row, &context.copied().collect());
+        }
+        let mut law = Vec::new();
+        self.sampling.law(row, &mut law).map_err(fault)?;
+        Ok(law)
+    }
+}

@@ -1,0 +1,140 @@
+//! Prompt lookup: a drafter without a model.
+
+use vocab_align::TokenId;
+
+use crate::{LanguageModel, ModelError};
+
+/// Longest run of tokens looked for by default.
+const LONGEST_MATCH: usize = 3;
+
+/// Proposes what followed the last time the context ended like this.
+///
+/// The last n tokens, n as large as possible, are looked for earlier in the context; the token
+/// behind their latest occurrence is the prediction, given with probability 1. Where even the last
+/// token alone is new, it [abstains](LanguageModel::abstains) and the draft ends. Drafted tokens
+/// are context too, so a draft copies on behind the occurrence it began with.
+///
+/// It drafts tokens of the target's own vocabulary (a pair of one vocabulary in both roles, see
+/// [`Pair::shared`](crate::Pair::shared)), verified in mode `tli`: with a proposal law that is
+/// one-hot, ordinary rejection sampling accepts a drafted token with its probability p and
+/// otherwise draws from p without it, so the output law is the target's.
+#[derive(Clone, Debug)]
+pub struct PromptLookup<I> {
+    vocab: usize,
+    longest: usize,
+    ids: Vec<I>,
+    prediction: Option<I>,
+}
+
+impl<I: TokenId> PromptLookup<I> {
+    /// For a target with logits rows of `vocab` entries.
+    pub fn new(vocab: usize) -> Self {
+        Self {
+            vocab,
+            longest: LONGEST_MATCH,
+            ids: Vec::new(),
+            prediction: None,
+        }
+    }
+
+    /// What followed the latest earlier occurrence of the longest suffix; O(context).
+    fn predict(&self) -> Option<I> {
+        let ids = &self.ids;
+        (1..=self.longest.min(ids.len().saturating_sub(1)))
+            .rev()
+            .find_map(|n| {
+                let suffix = &ids[ids.len() - n..];
+                let earlier = ids[..ids.len() - 1].windows(n);
+                let at = earlier.rev().position(|window| window == suffix)?;
+                // Windows from the right: the one at distance 0 ends right before the last token.
+                Some(ids[ids.len() - 1 - at])
+            })
+            .filter(|id| id.index() < self.vocab)
+    }
+}
+
+impl<I: TokenId> LanguageModel<I> for PromptLookup<I> {
+    fn vocab_size(&self) -> usize {
+        self.vocab
+    }
+
+    fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    fn max_len(&self) -> usize {
+        u32::MAX as usize
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.ids.truncate(len);
+    }
+
+    fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        logits.clear();
+        for &id in ids {
+            self.ids.push(id);
+            self.prediction = self.predict();
+            let start = logits.len();
+            // Without a prediction every token is as likely; the loop does not sample from that.
+            let rest = self.prediction.map_or(0.0, |_| f32::NEG_INFINITY);
+            logits.resize(start + self.vocab, rest);
+            if let Some(next) = self.prediction {
+                logits[start + next.index()] = 0.0;
+            }
+        }
+        Ok(())
+    }
+
+    fn prefill(&mut self, ids: &[I]) -> Result<(), ModelError> {
+        self.ids.extend_from_slice(ids);
+        Ok(())
+    }
+
+    fn abstains(&self) -> bool {
+        self.prediction.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vocab_align::DraftId;
+
+    fn prediction(ids: &[u32]) -> Option<u32> {
+        let mut lookup = PromptLookup::new(10);
+        let ids: Vec<DraftId> = ids.iter().copied().map(DraftId).collect();
+        let mut logits = Vec::new();
+        lookup.forward(&ids, &mut logits).expect("never fails");
+        assert_eq!(logits.len(), 10 * ids.len());
+        assert_eq!(lookup.abstains(), lookup.prediction.is_none());
+        lookup.prediction.map(|id| id.0)
+    }
+
+    #[test]
+    fn the_longest_suffix_wins_then_its_latest_occurrence() {
+        // "1 2" occurs twice, "5 1 2" once: what followed that one counts.
+        assert_eq!(prediction(&[5, 1, 2, 7, 3, 1, 2, 8, 5, 1, 2]), Some(7));
+        assert_eq!(prediction(&[1, 2, 7, 3, 1, 2, 8, 4, 1, 2]), Some(8));
+        assert_eq!(prediction(&[4, 4]), Some(4));
+        assert_eq!(prediction(&[4, 4, 4]), Some(4));
+        assert_eq!(prediction(&[1, 2, 3]), None);
+        assert_eq!(prediction(&[1]), None);
+    }
+
+    #[test]
+    fn it_copies_on_behind_its_own_drafts() {
+        let mut lookup = PromptLookup::new(10);
+        let mut logits = Vec::new();
+        lookup
+            .prefill(&[1, 2, 3, 4].map(DraftId))
+            .expect("never fails");
+        let mut last = DraftId(1);
+        for expected in [2, 3, 4] {
+            lookup.forward(&[last], &mut logits).expect("never fails");
+            let next = crate::argmax(&logits).expect("one token");
+            assert_eq!(next, expected);
+            last = DraftId(next as u32);
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! From a logits row to a token: argmax at temperature 0, a processed softmax law above.
+
+mod softmax;
+mod truncate;
+
+use std::collections::BTreeSet;
+
+use vocab_align::TokenId;
+
+use crate::{Chance, LawError};
+
+pub use softmax::argmax;
+pub(crate) use softmax::sum;
+use softmax::{Scale, is_impossible, scale};
+use truncate::truncate;
+
+/// What shapes the law tokens are drawn from, in the order it is applied.
+///
+/// The *processed* law of a model is: logits, repetition penalty, temperature, top-k, top-p, min-p,
+/// renormalised. It is the target's processed law that exact modes reproduce. The drafter's law is
+/// processed in the same way (over its masked vocabulary and its own context), which keeps it close
+/// to the target's; exactness does not depend on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SamplingOptions {
+    /// Divides the logits: 0 is greedy, else `1e-6..=1e6`.
+    pub temperature: f64,
+    /// Keeps the k most probable tokens; 0 keeps all.
+    pub top_k: usize,
+    /// Keeps the most probable tokens until their share of what top-k left reaches this, the token
+    /// that does included: `0 < top_p <= 1`, 1 keeps all.
+    pub top_p: f64,
+    /// Keeps tokens at least this probable relative to the most probable one: `0..=1`, 0 keeps all.
+    pub min_p: f64,
+    /// Divides positive and multiplies negative logits of tokens that prompt or response hold:
+    /// `1e-3..=1e3`, 1 changes nothing. It also changes what greedy decoding picks.
+    pub repetition_penalty: f64,
+}
+
+impl Default for SamplingOptions {
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+        }
+    }
+}
+
+impl SamplingOptions {
+    fn truncates(&self) -> bool {
+        self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0
+    }
+}
+
+/// A sampling option outside its range.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{option} = {value} is outside {range}")]
+pub struct SamplingError {
+    /// Field of [`SamplingOptions`], which is also the key in configurations.
+    pub option: &'static str,
+    /// The value given.
+    pub value: f64,
+    /// What is allowed.
+    pub range: &'static str,
+}
+
+/// How tokens are chosen from logits; drafter and target use the same rule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    options: SamplingOptions,
+}
+
+impl Sampling {
+    /// Temperature 0: argmax, the lowest id wins ties, no randomness.
+    pub const GREEDY: Self = Self {
+        options: SamplingOptions {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+        },
+    };
+
+    /// Sampling at `temperature` (dimensionless; 0 is greedy) from the whole vocabulary.
+    ///
+    /// # Errors
+    /// As [`with_options`](Self::with_options).
+    pub fn new(temperature: f64) -> Result<Self, SamplingError> {
+        Self::with_options(SamplingOptions {
+            temperature,
+            ..SamplingOptions::default()
+        })
+    }
+
+    /// Sampling from a processed law.
+    ///
+    /// # Errors
+    /// The first option outside its range; NaN is outside every range.
+    pub fn with_options(options: SamplingOptions) -> Result<Self, SamplingError> {
+        let t = options.temperature;
+        let checks = [
+            (
+                "temperature",
+                t,
+                t == 0.0 || (1e-6..=1e6).contains(&t),
+                "0 (greedy) or 1e-6..=1e6",
+            ),
+            (
+                "top_p",
+                options.top_p,
+                options.top_p > 0.0 && options.top_p <= 1.0,
+                "0 < top_p <= 1",
+            ),
+            (
+                "min_p",
+                options.min_p,
+                (0.0..=1.0).contains(&options.min_p),
+                "0..=1",
+            ),
+            (
+                "repetition_penalty",
+                options.repetition_penalty,
+                (1e-3..=1e3).contains(&options.repetition_penalty),
+                "1e-3..=1e3",
+            ),
+        ];
+        match checks.into_iter().find(|&(_, _, fits, _)| !fits) {
+            Some((option, value, _, range)) => Err(SamplingError {
+                option,
+                value,
+                range,
+            }),
+            None => Ok(Self { options }),
+        }
+    }
+
+    /// The options.
+    pub fn options(self) -> SamplingOptions {
+        self.options
+    }
+
+    /// The temperature.
+    pub fn temperature(self) -> f64 {
+        self.options.temperature
+    }
+
+    /// True at temperature 0, where decoding takes its own path without any randomness.
+    pub fn is_greedy(self) -> bool {
+        self.options.temperature == 0.0
+    }
+
+    /// True where a law depends on which tokens came before other than through the model.
+    pub fn penalises(self) -> bool {
+        self.options.repetition_penalty != 1.0
+    }
+
+    /// Applies the repetition penalty to a row of logits. `seen` are the distinct tokens of prompt
+    /// and response; ids beyond the row are passed over.
+    pub fn penalise<I: TokenId>(self, row: &mut [f32], seen: &BTreeSet<I>) {
+        if !self.penalises() {
+            return;
+        }
+        let penalty = self.options.repetition_penalty;
+        for id in seen {
+            if let Some(logit) = row.get_mut(id.index()) {
+                let raw = f64::from(*logit);
+                let penalised = if raw > 0.0 {
+                    raw / penalty
+                } else {
+                    raw * penalty
+                };
+                *logit = penalised as f32;
+            }
+        }
+    }
+
+    /// The processed law of a row that is already penalised, in f64, into `law`.
+    ///
+    /// At temperature 0 this is the one-hot law of the argmax.
+    ///
+    /// # Errors
+    /// [`LawError::Logit`] for NaN or `+inf`, [`LawError::NoMass`] where every logit is `-inf`.
+    pub fn law(self, logits: &[f32], law: &mut Vec<f64>) -> Result<(), LawError> {
+        let best = argmax(logits)?;
+        law.clear();
+        if self.is_greedy() {
+            law.resize(logits.len(), 0.0);
+            law[best] = 1.0;
+            return Ok(());
+        }
+        let softmax = Scale::new(logits[best], self.options.temperature);
+        law.extend(logits.iter().map(|&logit| softmax.weight(logit)));
+        self.finish(law);
+        Ok(())
+    }
+
+    /// Truncates and renormalises weights of which at least one is positive.
+    fn finish(self, law: &mut [f64]) {
+        truncate(law, &self.options);
+        let total = sum(law);
+        scale(law, 1.0 / total);
+    }
+
+    /// Draws one token from a row that is already penalised: its column.
+    ///
+    /// # Errors
+    /// As [`law`](Self::law).
+    pub fn draw(self, logits: &[f32], dice: &mut dyn Chance) -> Result<usize, LawError> {
+        if self.is_greedy() {
+            return argmax(logits);
+        }
+        let mut law = Vec::new();
+        self.law(logits, &mut law)?;
+        dice.pick(&law)
+    }
+
+    /// The processed law over the columns `support` only, renormalised: `(column, probability)` is
+    /// written to `law[column]`, every other entry of `law` becomes 0. `support` must not repeat a
+    /// column.
+    ///
+    /// # Errors
+    /// As [`law`](Self::law), for the columns of the support, and
+    /// [`LawError::OutOfVocabulary`] where a column does not exist.
+    pub fn masked_law(
+        self,
+        logits: &[f32],
+        support: impl IntoIterator<Item = u32> + Clone,
+        law: &mut Vec<f64>,
+    ) -> Result<(), LawError> {
+        let best = masked_argmax(logits, support.clone())?;
+        law.clear();
+        law.resize(logits.len(), 0.0);
+        if self.is_greedy() {
+            law[best] = 1.0;
+            return Ok(());
+        }
+        let softmax = Scale::new(logits[best], self.options.temperature);
+        for column in support {
+            law[column as usize] = softmax.weight(logits[column as usize]);
+        }
+        self.finish(law);
+        Ok(())
+    }
+}
+
+/// Column of the largest logit among `support`, the lowest one of several.
+///
+/// # Errors
+/// As [`argmax`], and [`LawError::OutOfVocabulary`] where a column does not exist.
+pub fn masked_argmax(
+    logits: &[f32],
+    support: impl IntoIterator<Item = u32>,
+) -> Result<usize, LawError> {
+    let (mut best, mut candidates) = (None, 0);
+    for token in support {
+        let Some(&value) = logits.get(token as usize) else {
+            return Err(LawError::OutOfVocabulary {
+                token,
+                vocab: logits.len(),
+            });
+        };
+        candidates += 1;
+        let token = token as usize;
+        if is_impossible(value) {
+            return Err(LawError::Logit { token, value });
+        }
+        let better = best
+            .is_none_or(|(held, largest)| value > largest || (value == largest && token < held));
+        if better {
+            best = Some((token, value));
+        }
+    }
+    best.filter(|&(_, value)| value > f32::NEG_INFINITY)
+        .map(|(token, _)| token)
+        .ok_or(LawError::NoMass { candidates })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ties_go_to_the_lowest_id() {
+        assert_eq!(argmax(&[1.0, 3.0, 3.0]), Ok(1));
+        assert_eq!(masked_argmax(&[1.0, 3.0, 3.0, 0.0], [3, 2, 1]), Ok(1));
+    }
+
+    #[test]
+    fn softmax_by_hand() {
+        let mut law = Vec::new();
+        let sampling = Sampling::new(0.5).unwrap();
+        // (ln 2) / 0.5 = ln 4, so the weights are 4 : 1 : 0.
+        sampling
+            .law(&[std::f32::consts::LN_2, 0.0, f32::NEG_INFINITY], &mut law)
+            .unwrap();
+        assert!((law[0] - 0.8).abs() < 1e-7 && (law[1] - 0.2).abs() < 1e-7);
+        assert_eq!(law[2], 0.0);
+    }
+
+    #[test]
+    fn huge_logits_do_not_overflow() {
+        let mut law = Vec::new();
+        let sampling = Sampling::new(0.01).unwrap();
+        sampling.law(&[3e38, -3e38, 3e38], &mut law).unwrap();
+        assert_eq!(law, [0.5, 0.0, 0.5]);
+    }
+
+    #[test]
+    fn masked_law_is_the_renormalised_softmax() {
+        let logits = [0.3, -1.0, 2.0, 0.7];
+        let sampling = Sampling::new(0.8).unwrap();
+        let (mut full, mut masked) = (Vec::new(), Vec::new());
+        sampling.law(&logits, &mut full).unwrap();
+        sampling.masked_law(&logits, [3, 0], &mut masked).unwrap();
+        let kept = full[0] + full[3];
+        for column in 0..4 {
+            let expected = if column % 3 == 0 {
+                full[column] / kept
+            } else {
+                0.0
+            };
+            assert!((masked[column] - expected).abs() < 1e-15);
+        }
+    }
+
+    #[test]
+    fn impossible_rows_are_errors() {
+        let mut law = Vec::new();
+        let sampling = Sampling::new(1.0).unwrap();
+        assert!(matches!(
+            sampling.law(&[0.0, f32::NAN], &mut law),
+            Err(LawError::Logit { token: 1, .. })
+        ));
+        assert!(matches!(
+            argmax(&[f32::INFINITY]),
+            Err(LawError::Logit { token: 0, .. })
+        ));
+        assert_eq!(
+            argmax(&[f32::NEG_INFINITY; 3]),
+            Err(LawError::NoMass { candidates: 3 })
+        );
+        assert_eq!(argmax(&[]), Err(LawError::NoMass { candidates: 0 }));
+        assert!(masked_argmax(&[0.0], [1]).is_err());
+    }
+
+    fn processed(weights: &[f64], options: SamplingOptions) -> Vec<f64> {
+        let logits: Vec<f32> = weights.iter().map(|w| w.ln() as f32).collect();
+        let temperature = 1.0;
+        let options = SamplingOptions {
+            temperature,
+            ..options
+        };
+        let mut law = Vec::new();
+        let sampling = Sampling::with_options(options).unwrap();
+        sampling.law(&logits, &mut law).unwrap();
+        law.iter().map(|p| (p * 1e6).round() / 1e6).collect()
+    }
+
+    #[test]
+    fn truncation_by_hand() {
+        let weights = [1.0, 4.0, 2.0, 2.0, 1.0];
+        let with = |change: &dyn Fn(&mut SamplingOptions)| {
+            let mut options = SamplingOptions::default();
+            change(&mut options);
+            processed(&weights, options)
+        };
+        // Of the two equal tokens the lower id is kept.
+        assert_eq!(with(&|o| o.top_k = 2), [0.0, 0.666667, 0.333333, 0.0, 0.0]);
+        // 0.4 + 0.2 does not reach 0.61, the next token does.
+        assert_eq!(with(&|o| o.top_p = 0.61), [0.0, 0.5, 0.25, 0.25, 0.0]);
+        assert_eq!(with(&|o| o.top_p = 0.01), [0.0, 1.0, 0.0, 0.0, 0.0]);
+        assert_eq!(with(&|o| o.min_p = 0.4), [0.0, 0.5, 0.25, 0.25, 0.0]);
+        // Top-p counts what top-k left: 4 of 6 suffice for a share of 0.6.
+        let both = with(&|o| (o.top_k, o.top_p) = (2, 0.6));
+        assert_eq!(both, [0.0, 1.0, 0.0, 0.0, 0.0]);
+        assert_eq!(with(&|o| o.top_k = 99), with(&|_| ()));
+    }
+
+    #[test]
+    fn truncation_of_a_long_row_is_the_sorted_prefix() {
+        let mut state = 1u64;
+        let weights: Vec<f64> = (0..5000)
+            .map(|_| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                // Few distinct values, so that ties sit at every cut.
+                ((state >> 60) + 1) as f64
+            })
+            .collect();
+        let mut order: Vec<usize> = (0..weights.len()).collect();
+        order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
+        for top_k in [0, 1, 63, 64, 65, 700] {
+            for top_p in [1.0, 0.9, 0.5, 0.01] {
+                let options = SamplingOptions {
+                    top_k,
+                    top_p,
+                    ..SamplingOptions::default()
+                };
+                let left = if top_k == 0 {
+                    &order[..]
+                } else {
+                    &order[..top_k]
+                };
+                let total: f64 = left.iter().map(|&id| weights[id]).sum();
+                let mut held = 0.0;
+                let mut expected: Vec<usize> = Vec::new();
+                for &id in left {
+                    if held >= top_p * total {
+                        break;
+                    }
+                    held += weights[id];
+                    expected.push(id);
+                }
+                expected.sort_unstable();
+                let mut law = weights.clone();
+                truncate(&mut law, &options);
+                let kept: Vec<usize> = (0..law.len()).filter(|&id| law[id] > 0.0).collect();
+                assert_eq!(kept, expected, "top_k {top_k}, top_p {top_p}");
+            }
+        }
+    }
+
+    #[test]
+    fn repetition_pushes_both_signs_down() {
+        let options = SamplingOptions {
+            repetition_penalty: 2.0,
+            ..SamplingOptions::default()
+        };
+        let sampling = Sampling::with_options(options).unwrap();
+        let seen = BTreeSet::from([0, 1, 3, 9].map(vocab_align::TargetId));
+        let mut row = [1.0, -1.0, 3.0, f32::NEG_INFINITY];
+        sampling.penalise(&mut row, &seen);
+        assert_eq!(row, [0.5, -2.0, 3.0, f32::NEG_INFINITY]);
+    }
+
+    #[test]
+    fn options_outside_their_range_are_named() {
+        let off = SamplingOptions::default();
+        for bad in [-1.0, f64::NAN, f64::INFINITY] {
+            for (option, options) in [
+                (
+                    "temperature",
+                    SamplingOptions {
+                        temperature: bad,
+                        ..off
+                    },
+                ),
+                ("top_p", SamplingOptions { top_p: bad, ..off }),
+                ("min_p", SamplingOptions { min_p: bad, ..off }),
+                (
+                    "repetition_penalty",
+                    SamplingOptions {
+                        repetition_penalty: bad,
+                        ..off
+                    },
+                ),
+            ] {
+                let error = Sampling::with_options(options).unwrap_err();
+                assert_eq!(error.option, option);
+                assert!(error.to_string().contains(option), "{error}");
+            }
+        }
+        let zero = SamplingOptions { top_p: 0.0, ..off };
+        assert!(Sampling::with_options(zero).is_err());
+    }
+}

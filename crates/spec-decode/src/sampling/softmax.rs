@@ -1,0 +1,178 @@
+//! Passes over a whole row of logits, written so that the compiler vectorises them.
+
+use crate::LawError;
+
+/// Independent partial results of a reduction: a whole number of vector registers of any width,
+/// enough of them to hide the latency of an addition.
+const LANES: usize = 16;
+
+/// Exponents below this weigh 0. e^-708 is the smallest power that is a normal f64; beside a
+/// largest weight of 1 anything below is lost to rounding in every sum it could take part in.
+pub(super) const UNDERFLOW: f64 = -708.0;
+
+/// Column of the largest logit, the lowest one of several.
+///
+/// # Errors
+/// [`LawError::Logit`] for NaN or `+inf` anywhere, [`LawError::NoMass`] where all are `-inf`.
+pub fn argmax(logits: &[f32]) -> Result<usize, LawError> {
+    let largest = largest(logits)?;
+    let column = logits.iter().position(|&logit| logit == largest);
+    column
+        .filter(|_| largest > f32::NEG_INFINITY)
+        .ok_or(LawError::NoMass {
+            candidates: logits.len(),
+        })
+}
+
+fn largest(logits: &[f32]) -> Result<f32, LawError> {
+    let mut most = [f32::NEG_INFINITY; LANES];
+    let mut impossible = [false; LANES];
+    let (chunks, rest) = logits.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            let logit = chunk[lane];
+            impossible[lane] |= is_impossible(logit);
+            most[lane] = if logit > most[lane] {
+                logit
+            } else {
+                most[lane]
+            };
+        }
+    }
+    let found = impossible.contains(&true) || rest.iter().any(|&logit| is_impossible(logit));
+    if found {
+        let at = logits.iter().position(|&logit| is_impossible(logit));
+        let token = at.unwrap_or_default();
+        return Err(LawError::Logit {
+            token,
+            value: logits[token],
+        });
+    }
+    let all = most.iter().chain(rest);
+    Ok(all.fold(f32::NEG_INFINITY, |held, &logit| held.max(logit)))
+}
+
+pub(super) fn is_impossible(logit: f32) -> bool {
+    logit.is_nan() | (logit == f32::INFINITY)
+}
+
+/// Sum of many numbers in a fixed order.
+pub(crate) fn sum(values: &[f64]) -> f64 {
+    let mut partial = [0.0; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            partial[lane] += chunk[lane];
+        }
+    }
+    partial.iter().chain(rest).sum()
+}
+
+/// Shifts by the largest logit before the exponential, so that nothing overflows and the largest
+/// weight is 1.
+pub(super) struct Scale {
+    largest: f64,
+    inverse: f64,
+}
+
+impl Scale {
+    pub(super) fn new(largest: f32, temperature: f64) -> Self {
+        Self {
+            largest: f64::from(largest),
+            inverse: 1.0 / temperature,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn weight(&self, logit: f32) -> f64 {
+        exp((f64::from(logit) - self.largest) * self.inverse)
+    }
+}
+
+/// Multiplies by `factor`.
+pub(super) fn scale(law: &mut [f64], factor: f64) {
+    law.iter_mut().for_each(|mass| *mass *= factor);
+}
+
+/// 1/0!, 1/1!, .. 1/13!. On |r| <= (ln 2) / 2 the first term left out is below 2^-57.
+const TAYLOR: [f64; 14] = [
+    1.0,
+    1.0,
+    1.0 / 2.0,
+    1.0 / 6.0,
+    1.0 / 24.0,
+    1.0 / 120.0,
+    1.0 / 720.0,
+    1.0 / 5_040.0,
+    1.0 / 40_320.0,
+    1.0 / 362_880.0,
+    1.0 / 3_628_800.0,
+    1.0 / 39_916_800.0,
+    1.0 / 479_001_600.0,
+    1.0 / 6_227_020_800.0,
+];
+
+/// Adding this rounds a small f64 to an integer, which is then in the low bits of the mantissa.
+const TO_INTEGER: f64 = 6_755_399_441_055_744.0;
+
+/// ln 2 in two parts; the first has trailing zeros, so that its product with an exponent is exact.
+const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
+const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
+
+/// e^x for x <= 0, within a few ulps, without branches: libm's is a call that no compiler
+/// vectorises.
+#[inline(always)]
+fn exp(x: f64) -> f64 {
+    let bounded = if x < UNDERFLOW { UNDERFLOW } else { x };
+    let shifted = bounded * std::f64::consts::LOG2_E + TO_INTEGER;
+    let power = shifted - TO_INTEGER;
+    let r = bounded - power * LN_2_HIGH - power * LN_2_LOW;
+    let mut series = TAYLOR[13];
+    for &term in TAYLOR[..13].iter().rev() {
+        series = series * r + term;
+    }
+    // `power` is at least -1022 here, so the biased exponent stays positive.
+    let two_to_power = f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52);
+    if x < UNDERFLOW {
+        0.0
+    } else {
+        series * two_to_power
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exponential_is_the_exponential() {
+        for step in 0..200_000 {
+            let x = -f64::from(step) * 708.0 / 200_000.0;
+            let relative = (exp(x) / x.exp() - 1.0).abs();
+            assert!(relative < 4.0 * f64::EPSILON, "e^{x}: {relative:e}");
+        }
+        assert_eq!(exp(0.0), 1.0);
+        assert_eq!(exp(UNDERFLOW - 1e-9), 0.0);
+        assert_eq!(exp(f64::NEG_INFINITY), 0.0);
+        assert!(exp(UNDERFLOW).is_normal());
+    }
+
+    #[test]
+    fn rows_of_any_length() {
+        for length in 0..70 {
+            let values: Vec<f64> = (0..length).map(f64::from).collect();
+            let expected = f64::from(length * (length - 1)) / 2.0;
+            assert_eq!(sum(&values), expected);
+            let row: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+            if length > 0 {
+                assert_eq!(argmax(&row), Ok(length as usize - 1));
+                let mut broken = row.clone();
+                broken[length as usize / 2] = f32::NAN;
+                let token = length as usize / 2;
+                assert!(
+                    matches!(argmax(&broken), Err(LawError::Logit { token: t, .. }) if t == token)
+                );
+            }
+        }
+    }
+}
