@@ -78,7 +78,7 @@ fn help_shows_examples_for_every_command() {
 #[test]
 fn damaged_models_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let target = copy_of("target", folder.path());
+    let target = copy_of("L", folder.path());
     let failure = |command: &mut Command, parts: &[&str]| {
         let mut assert = command
             .assert()
@@ -92,7 +92,7 @@ fn damaged_models_are_named() {
     shorten(&target.join("model.safetensors"));
     failure(&mut generate(&target), &["model.safetensors", "hint:"]);
 
-    let target = copy_of("target", &{
+    let target = copy_of("L", &{
         let second = folder.path().join("second");
         std::fs::create_dir(&second).unwrap();
         second
@@ -129,7 +129,7 @@ fn damaged_models_are_named() {
 #[test]
 fn a_tokenizer_larger_than_its_model_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let target = copy_of("target", folder.path());
+    let target = copy_of("L", folder.path());
     let path = target.join("tokenizer.json");
     let mut tokenizer: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();

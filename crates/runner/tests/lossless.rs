@@ -26,8 +26,8 @@ arms = [
     "prompt-lookup",
 ]
 [models]
-drafter = "{models}/drafter"
-targets = {{ target = "{models}/target" }}
+drafter = "{models}/D"
+targets = {{ target = "{models}/L" }}
 {segments}
 [decode]
 temperature = {temperature}
