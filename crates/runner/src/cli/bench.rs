@@ -201,7 +201,8 @@ impl BenchArgs {
                 let time = call(&mut engine, &ids, self.context, *m)?;
                 times.entry(*m).or_default().push(time);
             }
-            bandwidth.push(probe.pass() / 1e9);
+            // The better of two, as for the calls.
+            bandwidth.push(probe.pass().max(probe.pass()) / 1e9);
         }
         let ms: BTreeMap<usize, f64> = times
             .into_iter()

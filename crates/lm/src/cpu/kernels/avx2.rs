@@ -187,9 +187,15 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn fetch_ahead<T>(self, place: &T, ahead: usize) {
-        let address = std::ptr::from_ref(place).cast::<i8>().wrapping_add(ahead);
-        // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address) }
+    fn fetch_ahead<T>(self, place: &T) {
+        const BLOCK: usize = 4 << 12;
+        let place = std::ptr::from_ref(place).cast::<i8>();
+        let within = place.addr() % BLOCK;
+        // The start of the next block, and from there a line for every four behind `place`.
+        let next = place.wrapping_add(BLOCK - within + (within / 4) / 64 * 64);
+        for page in 0..4 {
+            // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(page << 12)) }
+        }
     }
 }

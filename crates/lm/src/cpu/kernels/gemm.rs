@@ -20,13 +20,33 @@ const STRIP: usize = 48;
 /// Bytes of a panel that stay in the first-level cache while several tiles use them.
 pub(crate) const PART_BYTES: usize = 16 << 10;
 
-/// How far ahead of the multiplication weights are fetched by tiles of many rows. Such a tile walks
-/// one panel, and the processor's own prefetcher stops at every page.
-pub(crate) const FETCH_AHEAD: usize = 8 << 10;
+/// Tiles of at least this many rows walk one panel and ask for weights ahead of time; lower ones
+/// walk several panels at once, which the processor's own prefetcher follows best alone.
+const FETCH_ROWS: usize = 4;
 
-/// Tiles of at least this many rows ask for weights ahead of time; lower ones walk several panels
-/// at once, which the processor's prefetcher follows better alone.
-pub(crate) const FETCH_ROWS: usize = 4;
+/// Bytes of weights between two such requests: [`Simd::fetch_ahead`] asks for as many.
+const FETCH_STEP: usize = 256;
+
+/// Cuts a walk over `range`, rows of type `R`, where a tile of height `m` asks for weights.
+#[inline(always)]
+pub(crate) fn fetch_steps<R>(m: usize, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let step = match m {
+        FETCH_ROWS.. => FETCH_STEP / size_of::<R>(),
+        _ => range.len().max(1),
+    };
+    let end = range.end;
+    range
+        .step_by(step)
+        .map(move |start| start..end.min(start + step))
+}
+
+/// Asks for the weights that a tile of height `m` will need a while after those at `place`.
+#[inline(always)]
+pub(crate) fn fetch<S: Simd, R>(simd: S, m: usize, place: &R) {
+    if m >= FETCH_ROWS {
+        simd.fetch_ahead(place);
+    }
+}
 
 /// The sums of `M` rows and `P` panels.
 pub(crate) type Sums<V, const M: usize, const P: usize> = [[[V; 2]; P]; M];
@@ -124,16 +144,16 @@ impl<R: PanelRow> Operands for Chains<'_, R> {
             let start = (panel + p) * self.w.stride + self.inner.0 + units.start;
             w[p] = &self.w.rows[start..][..depth];
         }
-        for i in 0..depth {
-            for p in 0..P {
-                if M >= FETCH_ROWS {
-                    simd.fetch_ahead(&w[p][i], FETCH_AHEAD);
-                }
-                let (low, high) = w[p][i].expand(simd);
-                for r in 0..M {
-                    let value = simd.splat(x[r][i]);
-                    sums[r][p][0] = simd.mul_add(value, low, sums[r][p][0]);
-                    sums[r][p][1] = simd.mul_add(value, high, sums[r][p][1]);
+        for step in fetch_steps::<R>(M, 0..depth) {
+            fetch(simd, M, &w[0][step.start]);
+            for i in step {
+                for p in 0..P {
+                    let (low, high) = w[p][i].expand(simd);
+                    for r in 0..M {
+                        let value = simd.splat(x[r][i]);
+                        sums[r][p][0] = simd.mul_add(value, low, sums[r][p][0]);
+                        sums[r][p][1] = simd.mul_add(value, high, sums[r][p][1]);
+                    }
                 }
             }
         }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::gemm::{FETCH_AHEAD, FETCH_ROWS, Operands, PART_BYTES, Rows, Sums};
+use super::gemm::{Operands, PART_BYTES, Rows, Sums, fetch, fetch_steps};
 use super::panel::{Bf16Row, PanelRow};
 use super::simd::{Kernel, LANES, PANEL, ROUND_MAGIC, Simd};
 
@@ -361,16 +361,17 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
         }
         for group in units {
             let mut integers = [[[R::zero(simd); 2]; P]; M];
-            for i in group * group_rows..words.min((group + 1) * group_rows) {
-                for p in 0..P {
-                    if M >= FETCH_ROWS {
-                        simd.fetch_ahead(&w[p][i], FETCH_AHEAD);
-                    }
-                    let (low, high) = w[p][i].widen(simd);
-                    for r in 0..M {
-                        let word = x[r][i];
-                        integers[r][p][0] = R::multiply(simd, integers[r][p][0], low, word);
-                        integers[r][p][1] = R::multiply(simd, integers[r][p][1], high, word);
+            let range = group * group_rows..words.min((group + 1) * group_rows);
+            for step in fetch_steps::<R>(M, range) {
+                fetch(simd, M, &w[0][step.start]);
+                for i in step {
+                    for p in 0..P {
+                        let (low, high) = w[p][i].widen(simd);
+                        for r in 0..M {
+                            let word = x[r][i];
+                            integers[r][p][0] = R::multiply(simd, integers[r][p][0], low, word);
+                            integers[r][p][1] = R::multiply(simd, integers[r][p][1], high, word);
+                        }
                     }
                 }
             }
