@@ -14,7 +14,7 @@ use crate::{online, report};
 #[command(after_help = "Examples:
   omnidraft run experiments/quickstart.toml
   omnidraft run experiments/quickstart.toml --set decode.k=3 --set decode.temperature=0 --out runs/greedy
-  omnidraft run experiments/table1.toml --data-dir ~/data --set seeds=[1,2,3]")]
+  omnidraft run experiments/table1-L.toml --data-dir ~/data --set seeds=[1,2,3]")]
 pub struct RunArgs {
     /// The experiment.
     config: PathBuf,
