@@ -339,6 +339,9 @@ fn pad_measures_until_the_ratio_is_met() {
         .assert()
         .code(2)
         .stderr(contains("--ratio"));
+}
+
+#[test]
 fn sampling_options_outside_their_range_name_the_flag() {
     for (flag, value) in [
         ("--temperature", "-1"),

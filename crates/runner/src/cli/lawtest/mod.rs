@@ -193,7 +193,9 @@ impl LawtestArgs {
 impl Models {
     fn ids(&self, prompt: &str) -> Result<Ids> {
         Ok(Ids {
-            draft: self.drafter.encode(&self.drafter.template.render(prompt)?)?,
+            draft: self
+                .drafter
+                .encode(&self.drafter.template.render(prompt)?)?,
             target: self.target.encode(&self.target.template.render(prompt)?)?,
         })
     }
