@@ -243,7 +243,7 @@ impl GenerateArgs {
                 stream.finish()?;
                 Ok(Answer {
                     text: target.vocabulary.decode_lossy(&done.tokens),
-                    prompt_ids: target_ids.clone(),
+                    prompt_ids: prompt.target.to_vec(),
                     target_ids: done.tokens,
                     rounds: done.totals.rounds,
                     accepted: done.totals.accepted,
