@@ -306,13 +306,7 @@ fn a_padded_target_says_so_and_answers_the_same() {
 #[test]
 fn pad_measures_until_the_ratio_is_met() {
     let output = omnidraft()
-        .args([
-            "pad",
-            "--draft",
-            "models/D",
-            "--target",
-            "models/L",
-        ])
+        .args(["pad", "--draft", "models/D", "--target", "models/L"])
         .args(["--ratio", "0.05", "--context", "16", "--json"])
         .assert()
         .success()
@@ -328,13 +322,7 @@ fn pad_measures_until_the_ratio_is_met() {
     assert!(rows.len() > 1 && rows[0]["pad_layers"] == 0);
     omnidraft()
         .args([
-            "pad",
-            "--draft",
-            "models/D",
-            "--target",
-            "models/L",
-            "--ratio",
-            "0",
+            "pad", "--draft", "models/D", "--target", "models/L", "--ratio", "0",
         ])
         .assert()
         .code(2)
@@ -467,13 +455,7 @@ fn align_and_replay_print_their_json_keys() {
             .clone();
         serde_json::from_slice(&output).unwrap()
     };
-    let pair = [
-        "--draft",
-        "models/D",
-        "--target",
-        "models/L",
-        "--json",
-    ];
+    let pair = ["--draft", "models/D", "--target", "models/L", "--json"];
     let stats = keys(&[&["align"][..], &pair].concat());
     for key in [
         "draft_vocab",
