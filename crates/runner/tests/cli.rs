@@ -100,7 +100,7 @@ fn damaged_models_are_named() {
     let config = std::fs::read_to_string(target.join("config.json")).unwrap();
     std::fs::write(
         target.join("config.json"),
-        config.replace("\"hidden_size\": 256", "\"hidden_size\": 128"),
+        config.replace("\"hidden_size\": 192", "\"hidden_size\": 128"),
     )
     .unwrap();
     failure(
@@ -109,13 +109,13 @@ fn damaged_models_are_named() {
     );
     std::fs::write(
         target.join("config.json"),
-        config.replace("\"vocab_size\": 6144", "\"vocab_size\": 6000"),
+        config.replace("\"vocab_size\": 8192", "\"vocab_size\": 8000"),
     )
     .unwrap();
     failure(&mut generate(&target), &["model.embed_tokens.weight"]);
     std::fs::write(
         target.join("config.json"),
-        config.replace("\"hidden_size\": 256,", ""),
+        config.replace("\"hidden_size\": 192,", ""),
     )
     .unwrap();
     failure(&mut generate(&target), &["config.json", "`hidden_size`"]);
@@ -134,7 +134,7 @@ fn a_tokenizer_larger_than_its_model_is_refused() {
     let mut tokenizer: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let extra = serde_json::json!({
-        "id": 6144, "content": "<|extra|>", "special": true, "single_word": false,
+        "id": 8192, "content": "<|extra|>", "special": true, "single_word": false,
         "lstrip": false, "rstrip": false, "normalized": false,
     });
     tokenizer["added_tokens"]
@@ -145,7 +145,7 @@ fn a_tokenizer_larger_than_its_model_is_refused() {
     generate(&target)
         .assert()
         .code(2)
-        .stderr(contains("6145 tokens").and(contains("vocab_size = 6144")));
+        .stderr(contains("8193 tokens").and(contains("vocab_size = 8192")));
 }
 
 fn run_with(config: &str, extra: &[&str], folder: &Path) -> Command {
@@ -473,7 +473,7 @@ fn align_and_replay_print_their_json_keys() {
             stats["draft_vocab"].as_u64(),
             stats["target_vocab"].as_u64()
         ),
-        (Some(4096), Some(6144))
+        (Some(4096), Some(8192))
     );
     let replay = keys(
         &[

@@ -96,7 +96,9 @@ fn figure(
     x_label: &str,
     mut caption: Vec<String>,
 ) -> Figure {
-    let mut legend = legend(data, speculative(data).map(|arm| arm.name.as_str()));
+    let drawn = |name: &&str| curves.iter().any(|curve| curve.arm == *name);
+    let arms = speculative(data).map(|arm| arm.name.as_str());
+    let mut legend = legend(data, arms.filter(drawn));
     if has(data, curves, SPEEDUP) {
         legend.push(reference_legend());
     }
