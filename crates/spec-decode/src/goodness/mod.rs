@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn small_buckets_are_pooled_and_impossible_outcomes_are_fatal() {
         let law = [0.5, 0.45, 0.02, 0.03];
-        assert_eq!(g_test(&[50, 45, 3, 2], &law).degrees, 1);
+        assert_eq!(g_test(&[50, 45, 3, 2], &law).degrees, 2);
         assert_eq!(g_test(&[500, 450, 20, 30], &law).degrees, 3);
         let impossible = g_test(&[50, 45, 5], &[0.5, 0.5, 0.0]);
         assert_eq!(impossible.p_value, 0.0, "{impossible}");
