@@ -50,6 +50,25 @@ fn bits_do_not_depend_on_batch_or_threads() {
     }
 }
 
+/// Both round every product and sum alike; where a processor lacks one of them, nothing is compared.
+#[test]
+fn avx2_and_avx512_give_the_same_bits() {
+    let checkpoint = ODD.checkpoint(12);
+    let ids = tokens(ODD.vocab, 60, 5);
+    for weights in WEIGHTS {
+        let mut expected = None;
+        for kernels in kernel_sets() {
+            if kernels == KernelChoice::Portable {
+                continue;
+            }
+            let mut engine = CpuEngine::new(&checkpoint, options(weights, kernels, 1)).unwrap();
+            let found = in_batches(&mut engine, &ids, 7);
+            let expected = expected.get_or_insert_with(|| found.clone());
+            assert!(found == *expected, "{kernels} {weights:?}");
+        }
+    }
+}
+
 #[test]
 fn bits_do_not_depend_on_the_batch_at_a_context_of_2048() {
     let shape = Shape { layers: 1, ..EVEN };

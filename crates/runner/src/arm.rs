@@ -6,7 +6,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use spec_decode::VerifyMode;
 
-use crate::learn::{LearnName, LearnSpec};
+use crate::learn::{LearnConfig, LearnName, LearnSpec, ObjectiveName};
 
 /// Names the drafter without a model, among the names of verification modes.
 const LOOKUP: &str = "prompt-lookup";
@@ -78,6 +78,10 @@ pub struct CustomArm {
     /// Whether the drafter learns, and from which terms.
     #[serde(default)]
     pub learn: LearnSpec,
+    /// Held-out prompts are answered with the drafter and the n-grams of this arm, by name; the
+    /// stream is left to it.
+    #[serde(default)]
+    pub learnt_by: Option<String>,
 }
 
 /// One method.
@@ -93,12 +97,48 @@ pub struct Arm {
     pub cache: bool,
     /// What it learns, if it does.
     pub learn: Option<LearnSpec>,
+    /// The arm whose drafter and n-grams it uses on held-out prompts, instead of its own.
+    pub learnt_by: Option<String>,
 }
 
 impl Arm {
     /// Whether answering a streamed prompt leaves a trace in the arm.
     pub fn changes(&self) -> bool {
-        self.cache || self.learn.is_some()
+        self.learnt_by.is_none() && (self.cache || self.learn.is_some())
+    }
+
+    /// What is wrong with it beside the other arms of a run.
+    pub fn faults(&self, all: &[Arm], learn: &LearnConfig) -> Vec<String> {
+        let mut faults = Vec::new();
+        if let Some(spec) = self.learn {
+            let learn = learn.for_arm(spec);
+            faults.extend(learn.faults());
+            faults.extend(learn.terms().err().map(|e| e.to_string()));
+            if self.lookup {
+                faults.push("prompt-lookup has no drafter that could learn".into());
+            }
+            if self.verify == Some(VerifyMode::Slem) && learn.objective != ObjectiveName::Alm {
+                faults.push("slem has no direct positions to learn from".into());
+            }
+        }
+        if let Some(name) = &self.learnt_by {
+            match all.iter().find(|arm| arm.name == *name) {
+                None => faults.push(format!("learnt_by: there is no arm `{name}`")),
+                Some(lender) if !lender.changes() => {
+                    faults.push(format!("learnt_by: `{name}` neither learns nor caches"));
+                }
+                Some(lender) if self.cache && !lender.cache => {
+                    faults.push(format!(
+                        "learnt_by: `{name}` has no n-grams; cache must be false"
+                    ));
+                }
+                Some(_) => {}
+            }
+            if self.learn.is_some() || self.lookup {
+                faults.push("learnt_by: it neither learns nor looks up itself".into());
+            }
+        }
+        faults
     }
 }
 
@@ -110,6 +150,7 @@ fn presets() -> [(&'static str, Arm); 6] {
         lookup: false,
         cache,
         learn,
+        learnt_by: None,
     };
     let lookup = Arm {
         lookup: true,
@@ -175,6 +216,7 @@ impl ArmSpec {
                     lookup,
                     cache: parts.cache,
                     learn,
+                    learnt_by: parts.learnt_by.clone(),
                 })
             }
         }

@@ -8,12 +8,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use lm::WeightType;
 use ngram_cache::{CacheConfig, Eviction};
 use serde::{Deserialize, Serialize};
-use spec_decode::{
-    ConstantLength, DraftPolicy, Sampling, SamplingError, SamplingOptions, VerifyMode,
-};
+use spec_decode::{ConstantLength, DraftPolicy, Sampling, SamplingError, SamplingOptions};
 
 use crate::arm::{Arm, ArmSpec};
-use crate::learn::{LearnConfig, ObjectiveName};
+use crate::learn::LearnConfig;
 
 mod target;
 
@@ -354,18 +352,8 @@ impl RunConfig {
                     if !names.insert(arm.name.clone()) {
                         faults.push(format!("arms: `{}` appears twice", arm.name));
                     }
-                    let Some(spec) = arm.learn else { continue };
-                    let learn = self.learn.for_arm(spec);
-                    let mut wrong = learn.faults();
-                    if arm.lookup {
-                        wrong.push("prompt-lookup has no drafter that could learn".into());
-                    }
+                    let mut wrong = arm.faults(&arms, &self.learn);
                     wrong.retain(|fault| !faults.contains(fault));
-                    wrong.extend(learn.terms().err().map(|e| e.to_string()));
-                    if arm.verify == Some(VerifyMode::Slem) && learn.objective != ObjectiveName::Alm
-                    {
-                        wrong.push("slem has no direct positions to learn from".into());
-                    }
                     let of_arm = |fault| format!("arms: `{}`: {fault}", arm.name);
                     faults.extend(wrong.into_iter().map(of_arm));
                 }

@@ -109,10 +109,14 @@ pub fn options(weights: WeightType, kernels: KernelChoice, threads: usize) -> En
 /// The kernel sets this machine can run.
 pub fn kernel_sets() -> Vec<KernelChoice> {
     let tiny = EVEN.checkpoint(0);
-    [KernelChoice::Portable, KernelChoice::Avx2]
-        .into_iter()
-        .filter(|k| CpuEngine::new(&tiny, options(WeightType::F32, *k, 1)).is_ok())
-        .collect()
+    [
+        KernelChoice::Portable,
+        KernelChoice::Avx2,
+        KernelChoice::Avx512,
+    ]
+    .into_iter()
+    .filter(|k| CpuEngine::new(&tiny, options(WeightType::F32, *k, 1)).is_ok())
+    .collect()
 }
 
 /// Token ids without a pattern.

@@ -58,9 +58,36 @@ pub struct BenchArgs {
     /// Seconds to measure, memory bandwidth included.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
+    /// Instruction set.
+    #[arg(long, value_enum, default_value_t = KernelName::Auto)]
+    kernels: KernelName,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Instruction sets by name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum KernelName {
+    /// The widest this processor has.
+    Auto,
+    /// AVX-512 with VNNI.
+    Avx512,
+    /// AVX2 and FMA.
+    Avx2,
+    /// No explicit vector instructions.
+    Portable,
+}
+
+impl From<KernelName> for KernelChoice {
+    fn from(name: KernelName) -> Self {
+        match name {
+            KernelName::Auto => Self::Auto,
+            KernelName::Avx512 => Self::Avx512,
+            KernelName::Avx2 => Self::Avx2,
+            KernelName::Portable => Self::Portable,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -243,7 +270,7 @@ impl BenchArgs {
         let mut options = EngineOptions {
             weights: self.weights.into(),
             max_len: self.context + LONGEST_CALL,
-            kernels: KernelChoice::Auto,
+            kernels: self.kernels.into(),
             ..EngineOptions::default()
         };
         if let Some(threads) = self.threads {

@@ -7,7 +7,7 @@ use lm::Checkpoint;
 use ngram_cache::NgramCache;
 use spec_decode::{
     DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt, PromptLookup, Session,
-    SessionConfig, StreamName, VerifyMode,
+    SessionConfig, StreamName,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -40,11 +40,8 @@ enum Drafter {
     Lookup(BTreeMap<u64, Pair>),
 }
 
-/// An arm with its state.
+/// The state of an arm.
 pub struct Method {
-    /// What it is.
-    pub arm: Arm,
-    mode: VerifyMode,
     drafter: Drafter,
     /// By fingerprint of the target's vocabulary: targets of one family share what was learnt,
     /// another family starts anew.
@@ -54,7 +51,7 @@ pub struct Method {
 }
 
 impl Method {
-    /// A fresh arm; `None` for plain decoding. `seed` decides what its learner replays.
+    /// The state `arm` starts from. `seed` decides what its learner replays.
     ///
     /// # Errors
     /// A drafter the engine or the learner cannot take.
@@ -63,17 +60,12 @@ impl Method {
         drafter: &ModelFolder<DraftId>,
         config: &RunConfig,
         seed: u64,
-    ) -> Result<Option<Self>> {
-        let Some(mode) = arm.verify else {
-            return Ok(None);
-        };
+    ) -> Result<Self> {
         let learner = arm
             .learn
             .map(|spec| Learner::new(&drafter.checkpoint, config.learn.for_arm(spec), seed))
             .transpose()?;
-        Ok(Some(Self {
-            arm: arm.clone(),
-            mode,
+        Ok(Self {
             drafter: if arm.lookup {
                 Drafter::Lookup(BTreeMap::new())
             } else {
@@ -82,7 +74,7 @@ impl Method {
             caches: BTreeMap::new(),
             learner,
             config: config.clone(),
-        }))
+        })
     }
 
     /// The n-gram cache used with targets of this vocabulary, if there is one.
@@ -90,22 +82,24 @@ impl Method {
         self.caches.get(&pair.target.fingerprint())
     }
 
-    /// Answers a prompt and, on the stream, remembers the lesson.
+    /// Answers a prompt as `arm` does, the arm of this state or one that borrows it, and, on the
+    /// stream, remembers the lesson.
     ///
     /// # Errors
     /// Failing models, impossible probabilities.
     pub fn answer(
         &mut self,
+        arm: &Arm,
         target: &mut Engine,
         task: &Task<'_>,
     ) -> Result<(Generation, Option<Lesson>)> {
         let streamed = task.phase == Phase::Train;
         let settings = SessionConfig {
-            mode: self.mode,
-            learn_ngrams: streamed && self.arm.cache,
+            mode: arm.verify.unwrap_or(task.session.mode),
+            learn_ngrams: streamed && arm.cache,
             ..task.session.clone()
         };
-        let cache = if self.arm.cache {
+        let cache = if arm.cache {
             let fresh = || NgramCache::new(self.config.cache.into());
             Some(
                 self.caches

@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 use spec_decode::{Finish as Ended, Generation, PlainGeneration};
 use vocab_align::{TargetId, TokenId, Vocabulary};
 
-use super::{Ready, Update};
+use super::Update;
+use super::prompt::Ready;
 use crate::arm::Arm;
 use crate::config::{RunConfig, StreamMode};
 use crate::results::{
@@ -82,11 +83,14 @@ impl Recording<'_> {
                 emitted_bytes: outcome.emitted_bytes as u32,
                 ngrams_proposed: outcome.ngrams_proposed() as u32,
                 ngrams_accepted: outcome.ngrams_accepted() as u32,
-                expected_acceptance: outcome.expected_acceptance().unwrap_or(f64::NAN),
-                draft_s: timings.draft,
-                translate_s: timings.translate,
-                verify_s: timings.target + timings.verify,
-                commit_s: timings.commit,
+                expected_acceptance: rounded(
+                    outcome.expected_acceptance().unwrap_or(f64::NAN),
+                    1e4,
+                ),
+                draft_s: rounded(timings.draft, 1e6),
+                translate_s: rounded(timings.translate, 1e6),
+                verify_s: rounded(timings.target + timings.verify, 1e6),
+                commit_s: rounded(timings.commit, 1e6),
             })?;
         }
         let totals = &done.totals;
@@ -168,6 +172,12 @@ impl Recording<'_> {
             tokens_hash: hash(tokens),
         }
     }
+}
+
+/// `value` to the nearest multiple of `1 / steps`: digits below what can be measured would make up
+/// most of a results folder.
+fn rounded(value: f64, steps: f64) -> f64 {
+    (value * steps).round() / steps
 }
 
 fn hash(tokens: &[TargetId]) -> String {

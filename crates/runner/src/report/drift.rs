@@ -5,7 +5,7 @@ use super::data::RunData;
 use crate::results::stats::Totals;
 use crate::results::{Phase, PromptRow};
 
-/// Share of the plateau that counts as recovered.
+/// Share of a plateau that counts as recovered.
 pub const RECOVERED_SHARE: f64 = 0.95;
 
 /// Recovery of one arm in one segment after the first.
@@ -21,9 +21,14 @@ pub struct Recovery {
     pub plateau: f64,
     /// Acceptance rate over the segment's first window.
     pub start: f64,
-    /// Prompts of the segment until the trailing average reached 95% of the plateau. The window's own length when
-    /// the first full window was already there.
+    /// Plateau that all arms are held to: the lowest of the arms that learn (of all, where none does). By their
+    /// own plateaus, an arm that ends higher would seem to recover later.
+    pub common: f64,
+    /// Prompts of the segment until the trailing average reached 95% of the common plateau. The window's own
+    /// length when the first full window was already there.
     pub prompts: Option<usize>,
+    /// The same for the arm's own plateau.
+    pub own_prompts: Option<usize>,
     /// Length of the trailing window in prompts.
     pub window: usize,
 }
@@ -33,22 +38,36 @@ pub fn recoveries(data: &RunData, window: usize) -> Vec<Recovery> {
     if !data.has_drift() {
         return Vec::new();
     }
+    let learns = |arm: &str| data.updates.iter().any(|update| update.arm == arm);
+    let anyone_learns = !data.updates.is_empty();
     let mut recoveries = Vec::new();
     for pair in data.segments.windows(2) {
+        let mut measured = Vec::new();
         for arm in data.arms.iter().filter(|arm| !arm.plain) {
             let streams = data.streams(&arm.name, pair[1].index, Phase::Train);
-            let pooled = pool(&streams);
-            if let Some((plateau, start, prompts)) = recovery(&pooled, window) {
-                recoveries.push(Recovery {
-                    method: arm.name.clone(),
-                    segment: pair[1].index,
-                    switch: format!("{} → {}", pair[0].title, pair[1].title),
-                    plateau,
-                    start,
-                    prompts,
-                    window,
-                });
+            let prompts = pool(&streams);
+            if let Some(ends) = ends(&prompts, window) {
+                measured.push((arm, prompts, ends));
             }
+        }
+        let held = measured
+            .iter()
+            .filter(|(arm, ..)| !anyone_learns || learns(&arm.name));
+        let common = held
+            .map(|(.., (_, plateau))| *plateau)
+            .fold(f64::INFINITY, f64::min);
+        for (arm, prompts, (start, plateau)) in measured {
+            recoveries.push(Recovery {
+                method: arm.name.clone(),
+                segment: pair[1].index,
+                switch: format!("{} → {}", pair[0].title, pair[1].title),
+                plateau,
+                start,
+                common,
+                prompts: recovered(&prompts, window, common),
+                own_prompts: recovered(&prompts, window, plateau),
+                window,
+            });
         }
     }
     recoveries
@@ -62,20 +81,23 @@ fn pool(streams: &[Vec<&PromptRow>]) -> Vec<Totals> {
         .collect()
 }
 
-/// (plateau, acceptance of the first window, prompts until recovered) of a segment; `None` when the segment is
-/// shorter than a window or nothing was drafted.
-fn recovery(prompts: &[Totals], window: usize) -> Option<(f64, f64, Option<usize>)> {
+/// Acceptance over the first window and over the last quarter of a segment; `None` when the segment is shorter than
+/// a window or nothing was drafted.
+fn ends(prompts: &[Totals], window: usize) -> Option<(f64, f64)> {
     if prompts.len() < window || window == 0 {
         return None;
     }
     let quarter = (prompts.len() / 4).max(window);
     let plateau = acceptance(&prompts[prompts.len() - quarter..])?;
-    let start = acceptance(&prompts[..window])?;
-    let recovered = (window..=prompts.len()).find(|&seen| {
+    Some((acceptance(&prompts[..window])?, plateau))
+}
+
+/// Prompts until the average of a trailing window reaches 95% of `plateau`.
+fn recovered(prompts: &[Totals], window: usize, plateau: f64) -> Option<usize> {
+    (window..=prompts.len()).find(|&seen| {
         acceptance(&prompts[seen - window..seen])
             .is_some_and(|rate| rate >= RECOVERED_SHARE * plateau)
-    });
-    Some((plateau, start, recovered))
+    })
 }
 
 fn acceptance(prompts: &[Totals]) -> Option<f64> {
@@ -94,7 +116,9 @@ pub fn recovery_csv(recoveries: &[Recovery]) -> String {
         "method",
         "start_acceptance",
         "plateau_acceptance",
+        "common_plateau",
         "recovery_prompts",
+        "own_plateau_prompts",
         "window",
     ]);
     for row in recoveries {
@@ -104,7 +128,9 @@ pub fn recovery_csv(recoveries: &[Recovery]) -> String {
             row.method.clone(),
             number(Some(row.start)),
             number(Some(row.plateau)),
+            number(Some(row.common)),
             row.prompts.map_or_else(String::new, |n| n.to_string()),
+            row.own_prompts.map_or_else(String::new, |n| n.to_string()),
             row.window.to_string(),
         ]);
     }
@@ -171,24 +197,27 @@ mod tests {
     fn recovery_by_hand() {
         // 0.1 for four prompts, 0.2 for four, then 0.4 for eight. Plateau (last quarter): 0.4, threshold 0.38.
         // Windows of two: prompts 8 and 9 average 0.3, prompts 9 and 10 average 0.4: recovered after 10.
+        // Half that plateau: prompts 5 and 6 average 0.2.
         let rates = [[0.1; 4], [0.2; 4], [0.4; 4], [0.4; 4]].concat();
         let prompts: Vec<_> = rates.into_iter().map(totals).collect();
-        let (plateau, start, recovered) = recovery(&prompts, 2).unwrap();
+        let (start, plateau) = ends(&prompts, 2).unwrap();
         assert!((plateau - 0.4).abs() < 1e-12);
         assert!((start - 0.1).abs() < 1e-12);
-        assert_eq!(recovered, Some(10));
+        assert_eq!(recovered(&prompts, 2, plateau), Some(10));
+        assert_eq!(recovered(&prompts, 2, 0.2), Some(6));
+        assert_eq!(recovered(&prompts, 2, 0.9), None);
     }
 
     #[test]
     fn no_drop_is_recovered_after_the_first_window() {
         let prompts = vec![totals(0.3); 12];
-        assert_eq!(recovery(&prompts, 3).map(|r| r.2), Some(Some(3)));
+        assert_eq!(recovered(&prompts, 3, 0.3), Some(3));
     }
 
     #[test]
     fn a_segment_shorter_than_a_window_has_no_recovery() {
-        assert_eq!(recovery(&[totals(0.3)], 2), None);
-        assert_eq!(recovery(&[], 0), None);
-        assert_eq!(recovery(&vec![totals(f64::NAN); 4], 2), None);
+        assert_eq!(ends(&[totals(0.3)], 2), None);
+        assert_eq!(ends(&[], 0), None);
+        assert_eq!(ends(&vec![totals(f64::NAN); 4], 2), None);
     }
 }

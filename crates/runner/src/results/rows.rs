@@ -256,9 +256,9 @@ row! {
         ngrams_proposed: u32,
         /// Accepted target tokens that came from the n-gram cache.
         ngrams_accepted: u32,
-        /// Expected acceptance: mean over the proposed tokens of sum min(p, q'); NaN when nothing was proposed.
+        /// Expected acceptance: mean over the proposed tokens of sum min(p, q'); to four digits; NaN when nothing was proposed.
         expected_acceptance: f64,
-        /// Seconds in the drafter's forwards and sampling.
+        /// Seconds in the drafter's forwards and sampling, to the microsecond as those below.
         draft_s: f64,
         /// Seconds of translation to target tokens.
         translate_s: f64,

@@ -11,28 +11,25 @@ use super::out::Out;
 use super::panel::PanelRow;
 use super::simd::{Kernel, LANES, PANEL, Simd};
 
-/// Rows of a tile; with two vectors a row, six rows fill the registers of AVX2.
-const MAX_TILE: usize = 6;
-
 /// Rows whose unfinished sums are kept between two parts of a panel.
 const STRIP: usize = 48;
 
 /// Bytes of a panel that stay in the first-level cache while several tiles use them.
 pub(crate) const PART_BYTES: usize = 16 << 10;
 
-/// Tiles of at least this many rows walk one panel and ask for weights ahead of time; lower ones
-/// walk several panels at once, which the processor's own prefetcher follows best alone.
-const FETCH_ROWS: usize = 4;
-
-/// Bytes of weights between two such requests: [`Simd::fetch_ahead`] asks for as many.
+/// Bytes of weights between two requests for weights: [`Simd::fetch_ahead`] asks for as many.
 const FETCH_STEP: usize = 256;
 
 /// Cuts a walk over `range`, rows of type `R`, where a tile of height `m` asks for weights.
 #[inline(always)]
-pub(crate) fn fetch_steps<R>(m: usize, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let step = match m {
-        FETCH_ROWS.. => FETCH_STEP / size_of::<R>(),
-        _ => range.len().max(1),
+pub(crate) fn fetch_steps<S: Simd, R>(
+    m: usize,
+    range: Range<usize>,
+) -> impl Iterator<Item = Range<usize>> {
+    let step = if m >= S::FETCH_ROWS {
+        FETCH_STEP / size_of::<R>()
+    } else {
+        range.len().max(1)
     };
     let end = range.end;
     range
@@ -43,7 +40,7 @@ pub(crate) fn fetch_steps<R>(m: usize, range: Range<usize>) -> impl Iterator<Ite
 /// Asks for the weights that a tile of height `m` will need a while after those at `place`.
 #[inline(always)]
 pub(crate) fn fetch<S: Simd, R>(simd: S, m: usize, place: &R) {
-    if m >= FETCH_ROWS {
+    if m >= S::FETCH_ROWS {
         simd.fetch_ahead(place);
     }
 }
@@ -144,7 +141,7 @@ impl<R: PanelRow> Operands for Chains<'_, R> {
             let start = (panel + p) * self.w.stride + self.inner.0 + units.start;
             w[p] = &self.w.rows[start..][..depth];
         }
-        for step in fetch_steps::<R>(M, 0..depth) {
+        for step in fetch_steps::<S, R>(M, 0..depth) {
             fetch(simd, M, &w[0][step.start]);
             for i in step {
                 for p in 0..P {
@@ -187,12 +184,18 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
     fn run<S: Simd>(mut self, simd: S) {
         match self.operands.rows() {
             0 => {}
-            1 => self.sweep::<S, 1, 4>(simd),
-            2 => self.sweep::<S, 2, 3>(simd),
-            3 => self.sweep::<S, 3, 2>(simd),
+            1 if S::FETCH_ROWS > 1 => self.sweep::<S, 1, 4>(simd),
+            2 if S::FETCH_ROWS > 2 => self.sweep::<S, 2, 3>(simd),
+            3 if S::FETCH_ROWS > 3 => self.sweep::<S, 3, 2>(simd),
+            1 => self.sweep::<S, 1, 1>(simd),
+            2 => self.sweep::<S, 2, 1>(simd),
+            3 => self.sweep::<S, 3, 1>(simd),
             4 => self.sweep::<S, 4, 1>(simd),
             5 => self.sweep::<S, 5, 1>(simd),
             6 => self.sweep::<S, 6, 1>(simd),
+            7 if S::TILE >= 7 => self.sweep::<S, 7, 1>(simd),
+            8 if S::TILE >= 8 => self.sweep::<S, 8, 1>(simd),
+            9 if S::TILE >= 9 => self.sweep::<S, 9, 1>(simd),
             count => {
                 let mut unfinished = [[0.0; PANEL]; STRIP];
                 let strips = count.div_ceil(STRIP);
@@ -208,8 +211,8 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
 }
 
 impl<T: Operands> Gemm<'_, '_, T> {
-    /// All rows as one tile, `P` panels at a time: few rows alone would leave the multipliers
-    /// waiting for each other.
+    /// All rows as one tile, `P` panels at a time: few rows of one panel leave the multipliers
+    /// waiting for each other, which matters where weights do not have to be waited for.
     #[inline(always)]
     fn sweep<S: Simd, const M: usize, const P: usize>(&mut self, simd: S) {
         let mut panel = self.panels.start;
@@ -231,7 +234,7 @@ impl<T: Operands> Gemm<'_, '_, T> {
         self.finish(simd, 0, panel, sums);
     }
 
-    /// At least seven rows of one panel, in tiles of nearly equal height, part of the panel after
+    /// More rows than a sweep takes, over one panel, in tiles of nearly equal height, part of the panel after
     /// part, so that every tile but the first finds its weights in the nearest cache.
     #[inline(always)]
     fn strip<S: Simd>(
@@ -242,7 +245,7 @@ impl<T: Operands> Gemm<'_, '_, T> {
         unfinished: &mut [[f32; PANEL]; STRIP],
     ) {
         let (depth, part) = (self.operands.depth(), self.operands.part());
-        let tiles = rows.len().div_ceil(MAX_TILE);
+        let tiles = rows.len().div_ceil(S::TILE);
         let mut start = 0;
         loop {
             let units = start..depth.min(start + part);
@@ -260,7 +263,13 @@ impl<T: Operands> Gemm<'_, '_, T> {
                     3 => self.step::<S, 3>(simd, step, unfinished),
                     4 => self.step::<S, 4>(simd, step, unfinished),
                     5 => self.step::<S, 5>(simd, step, unfinished),
-                    _ => self.step::<S, MAX_TILE>(simd, step, unfinished),
+                    7 if S::TILE >= 7 => self.step::<S, 7>(simd, step, unfinished),
+                    8 if S::TILE >= 8 => self.step::<S, 8>(simd, step, unfinished),
+                    9 if S::TILE >= 9 => self.step::<S, 9>(simd, step, unfinished),
+                    10 if S::TILE >= 10 => self.step::<S, 10>(simd, step, unfinished),
+                    11 if S::TILE >= 11 => self.step::<S, 11>(simd, step, unfinished),
+                    12 if S::TILE >= 12 => self.step::<S, 12>(simd, step, unfinished),
+                    _ => self.step::<S, 6>(simd, step, unfinished),
                 }
             }
             start = units.end;

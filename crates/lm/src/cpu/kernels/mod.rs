@@ -3,8 +3,6 @@
 //! Everything is written once against [`simd::Simd`] and compiled per instruction set; a wider set
 //! is another implementation of that trait and another arm in [`Kernels::run`].
 
-#[cfg(target_arch = "x86_64")]
-mod avx2;
 pub(crate) mod fused;
 pub(crate) mod gemm;
 pub(crate) mod out;
@@ -15,6 +13,8 @@ pub(crate) mod simd;
 #[cfg(test)]
 mod tests;
 pub(crate) mod vector;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use crate::LmError;
 
@@ -26,28 +26,42 @@ use simd::{Kernel, Portable};
 pub(crate) enum Kernels {
     Portable,
     #[cfg(target_arch = "x86_64")]
-    Avx2(avx2::Avx2),
+    Avx2(x86::Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(x86::Avx512),
 }
 
 impl Kernels {
     /// Resolves a choice on this processor.
     pub(crate) fn select(choice: KernelChoice) -> Result<Self, LmError> {
-        match choice {
-            KernelChoice::Auto => Ok(Self::avx2().unwrap_or(Self::Portable)),
-            KernelChoice::Portable => Ok(Self::Portable),
-            KernelChoice::Avx2 => Self::avx2().ok_or_else(|| LmError::Kernels {
-                kernels: choice.to_string(),
-            }),
-        }
+        let found = match choice {
+            KernelChoice::Auto => Self::avx512().or_else(Self::avx2).or(Some(Self::Portable)),
+            KernelChoice::Portable => Some(Self::Portable),
+            KernelChoice::Avx2 => Self::avx2(),
+            KernelChoice::Avx512 => Self::avx512(),
+        };
+        found.ok_or_else(|| LmError::Kernels {
+            kernels: choice.to_string(),
+        })
     }
 
     #[cfg(target_arch = "x86_64")]
     fn avx2() -> Option<Self> {
-        avx2::Avx2::detect().map(Self::Avx2)
+        x86::Avx2::detect().map(Self::Avx2)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn avx512() -> Option<Self> {
+        x86::Avx512::detect().map(Self::Avx512)
     }
 
     #[cfg(not(target_arch = "x86_64"))]
     fn avx2() -> Option<Self> {
+        None
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn avx512() -> Option<Self> {
         None
     }
 
@@ -57,6 +71,8 @@ impl Kernels {
             Self::Portable => KernelChoice::Portable,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => KernelChoice::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(_) => KernelChoice::Avx512,
         }
     }
 
@@ -67,6 +83,8 @@ impl Kernels {
             Self::Portable => kernel.run(Portable),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(simd) => simd.run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(simd) => simd.run(kernel),
         }
     }
 }

@@ -23,6 +23,15 @@ pub(crate) trait Simd: Copy {
     type I16: Copy;
     /// Thirty-two bytes.
     type U8: Copy;
+    /// Eight sums of products of bytes, in whatever form adding is cheapest.
+    type Quads: Copy;
+
+    /// Rows of activations whose sums, two vectors a row, fit in registers beside the weights.
+    const TILE: usize;
+
+    /// Tiles of at least this many rows walk one panel and ask for weights ahead of time; lower
+    /// ones walk several panels at once, which the processor's own prefetcher follows.
+    const FETCH_ROWS: usize;
 
     fn splat(self, x: f32) -> Self::V;
     fn load(self, from: &[f32; LANES]) -> Self::V;
@@ -46,7 +55,7 @@ pub(crate) trait Simd: Copy {
     fn expand_bf16(self, words: &[u32; LANES]) -> (Self::V, Self::V);
 
     fn zero_i32(self) -> Self::I32;
-    fn zero_i16(self) -> Self::I16;
+    fn zero_quads(self) -> Self::Quads;
     /// The first and the last sixteen bytes.
     fn widen_i8(self, bytes: &[i8; 32]) -> (Self::I16, Self::I16);
     /// Low and high nibbles of every byte.
@@ -54,19 +63,17 @@ pub(crate) trait Simd: Copy {
     /// Adds to lane `i` the products of integers `2i` and `2i + 1` of `w` with the two 16-bit
     /// integers in `word`, low half first.
     fn add_pairs(self, sum: Self::I32, w: Self::I16, word: i32) -> Self::I32;
-    /// Adds to lane `i` the products of bytes `2i` and `2i + 1` of `w` with the two signed bytes of
-    /// `word` that belong to them (bytes repeat every four). Nothing may overflow 16 bits.
-    fn add_quads(self, sum: Self::I16, w: Self::U8, word: i32) -> Self::I16;
-    /// Lane `i` becomes `plus` and the sum of integers `2i` and `2i + 1`.
-    fn sum_pairs(self, v: Self::I16, plus: i32) -> Self::I32;
+    /// Adds to sum `i` the products of bytes `4i` to `4i + 3` of `w` with the four signed bytes of
+    /// `word`. The sum of any neighbouring pair of products may not leave 16 bits, however many are
+    /// added up.
+    fn add_quads(self, sum: Self::Quads, w: Self::U8, word: i32) -> Self::Quads;
+    /// The sums, `plus` added to each.
+    fn sum_quads(self, sums: Self::Quads, plus: i32) -> Self::I32;
     /// Each integer as the nearest f32.
     fn i32_to_f32(self, v: Self::I32) -> Self::V;
 
-    /// Hints that memory some 16 KiB after `place` will be read soon; the memory need not exist.
-    ///
-    /// Called every 256 bytes, it covers everything once: four lines a call, one from each page of
-    /// the next 16 KiB, so that the processor sees four streams instead of one and its own
-    /// prefetcher, which stops at the end of a page, runs ahead in all of them.
+    /// Hints that memory some KiB after `place` will be read soon; the memory need not exist.
+    /// Called every 256 bytes, it covers everything once.
     fn fetch_ahead<T>(self, place: &T);
 
     /// The lanes in memory order.
@@ -114,6 +121,10 @@ impl Simd for Portable {
     type I32 = [i32; LANES];
     type I16 = [i16; 2 * LANES];
     type U8 = [u8; 4 * LANES];
+    type Quads = [i32; LANES];
+
+    const TILE: usize = 6;
+    const FETCH_ROWS: usize = 4;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -202,8 +213,8 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn zero_i16(self) -> Self::I16 {
-        [0; 2 * LANES]
+    fn zero_quads(self) -> Self::Quads {
+        [0; LANES]
     }
 
     #[inline(always)]
@@ -228,18 +239,17 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn add_quads(self, sum: Self::I16, w: Self::U8, word: i32) -> Self::I16 {
-        let x = word.to_le_bytes().map(|b| i16::from(b as i8));
-        let product = |i: usize| i16::from(w[i]) * x[i % 4];
+    fn add_quads(self, sum: Self::Quads, w: Self::U8, word: i32) -> Self::Quads {
+        let x = word.to_le_bytes().map(|b| i32::from(b as i8));
         std::array::from_fn(|i| {
-            let products = product(2 * i).saturating_add(product(2 * i + 1));
-            sum[i].wrapping_add(products)
+            let products = x.iter().zip(&w[4 * i..]).map(|(x, w)| x * i32::from(*w));
+            sum[i] + products.sum::<i32>()
         })
     }
 
     #[inline(always)]
-    fn sum_pairs(self, v: Self::I16, plus: i32) -> Self::I32 {
-        std::array::from_fn(|i| i32::from(v[2 * i]) + i32::from(v[2 * i + 1]) + plus)
+    fn sum_quads(self, sums: Self::Quads, plus: i32) -> Self::I32 {
+        sums.map(|sum| sum.wrapping_add(plus))
     }
 
     #[inline(always)]

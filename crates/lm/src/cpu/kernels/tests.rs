@@ -13,10 +13,14 @@ use crate::cpu::arena::Arena;
 use crate::cpu::{KernelChoice, WeightType};
 
 fn sets() -> Vec<Kernels> {
-    [KernelChoice::Portable, KernelChoice::Avx2]
-        .into_iter()
-        .filter_map(|choice| Kernels::select(choice).ok())
-        .collect()
+    [
+        KernelChoice::Portable,
+        KernelChoice::Avx2,
+        KernelChoice::Avx512,
+    ]
+    .into_iter()
+    .filter_map(|choice| Kernels::select(choice).ok())
+    .collect()
 }
 
 /// The chain a kernel set promises for one output element.

@@ -72,8 +72,8 @@ pub fn drift_figure(
     }
     let mut caption = vec![format!(
         "Averages over the last {window} prompts of a segment. Recovery: prompts after a switch until the average \
-         reaches 95% of the segment's plateau, the acceptance over its last quarter (dots; ≤ {window}: there from \
-         the first full window).{}",
+         reaches 95% of the lowest plateau of an arm that learns, a plateau being the acceptance over the segment's \
+         last quarter (dots; ≤ {window}: there from the first full window).{}",
         band_note(data)
     )];
     let lines = recovery_lines(recoveries);

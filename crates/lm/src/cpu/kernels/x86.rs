@@ -1,16 +1,33 @@
-//! AVX2 and FMA behind [`Simd`].
+//! AVX2 with FMA, and the same vectors with what AVX-512 adds to them, behind [`Simd`].
 #![expect(
     unsafe_code,
-    reason = "vector intrinsics; reachable only through a detected Avx2 token"
+    reason = "vector intrinsics; reachable only through a detected token"
 )]
 
 use std::arch::x86_64::*;
 
 use super::simd::{Kernel, LANES, Simd};
 
-/// Proof that this processor has AVX2 and FMA.
+/// How far ahead one stream is asked for.
+const AHEAD: usize = 8 << 10;
+
+/// Pages that are asked for together.
+const BLOCK: usize = 4 << 12;
+
+/// Proof that this processor has AVX2 and FMA and, if `WIDE`, AVX-512 with VNNI.
+///
+/// Vectors stay eight lanes wide: what AVX-512 brings is thirty-two registers, so that tiles twice
+/// as high read the weights once, and integer products that are summed in the same instruction.
+/// Processors that halve 512-bit arithmetic would gain nothing more from wider vectors, and results
+/// are the same bit for bit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx2(());
+pub(crate) struct X86<const WIDE: bool>(());
+
+/// AVX2 and FMA.
+pub(crate) type Avx2 = X86<false>;
+
+/// AVX2, FMA, AVX-512 F, BW, VL and VNNI.
+pub(crate) type Avx512 = X86<true>;
 
 impl Avx2 {
     /// The token, if the processor has the instructions.
@@ -29,13 +46,41 @@ impl Avx2 {
     }
 }
 
+impl Avx512 {
+    /// The token, if the processor has the instructions.
+    pub(crate) fn detect() -> Option<Self> {
+        let wide = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni");
+        (wide && Avx2::detect().is_some()).then_some(Self(()))
+    }
+
+    /// Runs `kernel` compiled for AVX-512.
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+        fn with_features<K: Kernel>(simd: Avx512, kernel: K) -> K::Output {
+            kernel.run(simd)
+        }
+        // SAFETY: `self` exists only where `detect` saw all features.
+        unsafe { with_features(self, kernel) }
+    }
+}
+
 // In every method below the instruction is available because the token `self` exists only where
-// `detect` saw AVX2 and FMA; loads and stores go through references to exactly 32 bytes.
-impl Simd for Avx2 {
+// `detect` saw AVX2 and FMA, and AVX-512 with VNNI where `WIDE`; loads and stores go through
+// references to exactly 32 bytes.
+impl<const WIDE: bool> Simd for X86<WIDE> {
     type V = __m256;
     type I32 = __m256i;
     type I16 = __m256i;
     type U8 = __m256i;
+    type Quads = __m256i;
+
+    const TILE: usize = if WIDE { 12 } else { 6 };
+    // Measured on a Zen 4 and a Zen 3: with one stream asked for in time, the first reads memory
+    // faster than with four panels at once, whatever the number of rows.
+    const FETCH_ROWS: usize = if WIDE { 1 } else { 4 };
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m256 {
@@ -131,7 +176,7 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn zero_i16(self) -> __m256i {
+    fn zero_quads(self) -> __m256i {
         // SAFETY: the token proves AVX2.
         unsafe { _mm256_setzero_si256() }
     }
@@ -161,21 +206,39 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn add_pairs(self, sum: __m256i, w: __m256i, word: i32) -> __m256i {
-        // SAFETY: the token proves AVX2.
-        unsafe { _mm256_add_epi32(sum, _mm256_madd_epi16(w, _mm256_set1_epi32(word))) }
+        // SAFETY: the token proves AVX2 and, where wide, VNNI.
+        unsafe {
+            let word = _mm256_set1_epi32(word);
+            if WIDE {
+                _mm256_dpwssd_epi32(sum, w, word)
+            } else {
+                _mm256_add_epi32(sum, _mm256_madd_epi16(w, word))
+            }
+        }
     }
 
     #[inline(always)]
     fn add_quads(self, sum: __m256i, w: __m256i, word: i32) -> __m256i {
-        // SAFETY: the token proves AVX2.
-        unsafe { _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, _mm256_set1_epi32(word))) }
+        // SAFETY: the token proves AVX2 and, where wide, VNNI.
+        unsafe {
+            let word = _mm256_set1_epi32(word);
+            if WIDE {
+                _mm256_dpbusd_epi32(sum, w, word)
+            } else {
+                _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, word))
+            }
+        }
     }
 
     #[inline(always)]
-    fn sum_pairs(self, v: __m256i, plus: i32) -> __m256i {
+    fn sum_quads(self, v: __m256i, plus: i32) -> __m256i {
         // SAFETY: the token proves AVX2.
         unsafe {
-            let sums = _mm256_madd_epi16(v, _mm256_set1_epi16(1));
+            let sums = if WIDE {
+                v
+            } else {
+                _mm256_madd_epi16(v, _mm256_set1_epi16(1))
+            };
             _mm256_add_epi32(sums, _mm256_set1_epi32(plus))
         }
     }
@@ -188,14 +251,22 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn fetch_ahead<T>(self, place: &T) {
-        const BLOCK: usize = 4 << 12;
         let place = std::ptr::from_ref(place).cast::<i8>();
-        let within = place.addr() % BLOCK;
-        // The start of the next block, and from there a line for every four behind `place`.
-        let next = place.wrapping_add(BLOCK - within + (within / 4) / 64 * 64);
-        for page in 0..4 {
+        let (start, stride) = if WIDE {
+            (place.wrapping_add(AHEAD), 64)
+        } else {
+            // A line from each page of the next four: the processor sees four streams instead of
+            // one, and its own prefetcher, which stops at the end of a page, runs ahead in all of
+            // them. The start of the next block, and from there a line for every four behind.
+            let within = place.addr() % BLOCK;
+            (
+                place.wrapping_add(BLOCK - within + (within / 4) / 64 * 64),
+                BLOCK / 4,
+            )
+        };
+        for line in 0..4 {
             // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(page << 12)) }
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * stride)) }
         }
     }
 }

@@ -1,0 +1,77 @@
+//! Targets with everything that belongs to them.
+
+use anyhow::Result;
+use lm::Checkpoint;
+use spec_decode::Pair;
+use vocab_align::{DraftId, TargetId};
+
+use crate::config::{DecodeConfig, TargetConfig};
+use crate::models::{Engine, ModelFolder, align};
+use crate::results::Padding;
+use crate::step::{Stepper, measure};
+
+/// Context at which the step times of padded targets are measured, in tokens.
+const STEP_CONTEXT: usize = 128;
+
+/// A target of a run.
+pub(super) struct Target {
+    pub(super) folder: ModelFolder<TargetId>,
+    pub(super) pair: Pair,
+    pub(super) engine: Engine,
+    /// The padded model, on which held-out prompts are timed. Its tokens are the same, so the
+    /// stream is learnt from on the cheaper one.
+    pub(super) padded: Option<Padded>,
+}
+
+/// A target with idle layers.
+pub(super) struct Padded {
+    layers: usize,
+    checkpoint: Checkpoint,
+    pub(super) engine: Engine,
+}
+
+impl Target {
+    pub(super) fn load(
+        config: &TargetConfig,
+        drafter: &ModelFolder<DraftId>,
+        decode: &DecodeConfig,
+    ) -> Result<Self> {
+        let folder = ModelFolder::load(&config.path)?;
+        let pair = align(drafter, &folder);
+        let engine = folder.engine(decode)?;
+        let layers = config.pad_layers;
+        let padded = if layers > 0 {
+            let padded = folder.padded(layers);
+            Some(Padded {
+                layers,
+                engine: padded.engine(decode)?,
+                checkpoint: padded.checkpoint,
+            })
+        } else {
+            None
+        };
+        Ok(Self {
+            folder,
+            pair,
+            engine,
+            padded,
+        })
+    }
+}
+
+impl Padded {
+    /// What the padding makes of the step times.
+    pub(super) fn measure(
+        &self,
+        drafter: &ModelFolder<DraftId>,
+        decode: &DecodeConfig,
+    ) -> Result<Padding> {
+        let stepper = |checkpoint| Stepper::new(checkpoint, decode, STEP_CONTEXT);
+        let mut drafter = stepper(&drafter.checkpoint)?;
+        let steps = measure(&mut drafter, &mut stepper(&self.checkpoint)?)?;
+        Ok(Padding {
+            layers: self.layers,
+            steps,
+        })
+    }
+}
