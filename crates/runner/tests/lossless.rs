@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use runner::config::RunConfig;
-use runner::online;
+use runner::online::{self, RunOptions};
 use runner::results::{Phase, PromptRow, RunReader, UpdateRow};
 use runner::streams::DataSource;
 
@@ -48,7 +48,7 @@ fn segment(task: &str, train: usize, test: usize) -> String {
 }
 
 fn run(config: &RunConfig, out: &Path) -> (Vec<PromptRow>, Vec<UpdateRow>) {
-    online::run(config, &DataSource::embedded(), out, Vec::new(), false).unwrap();
+    online::run(config, &DataSource::embedded(), out, RunOptions::default()).unwrap();
     let reader = RunReader::open(out).unwrap();
     (
         reader.prompts().unwrap().rows,

@@ -7,23 +7,28 @@ use clap::Args;
 
 use super::{DataArgs, print};
 use crate::config::RunConfig;
-use crate::{online, report};
+use crate::online::{self, RunOptions};
+use crate::report;
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft run experiments/quickstart.toml
   omnidraft run experiments/quickstart.toml --set decode.k=3 --set decode.temperature=0 --out runs/greedy
-  omnidraft run experiments/table1-L.toml --data-dir ~/data --set seeds=[1,2,3]")]
+  omnidraft run experiments/table1-L.toml --data-dir ~/data --set seeds=[1,2,3]
+  omnidraft run experiments/table1-L.toml --data-dir ~/data --resume    # after an interruption")]
 pub struct RunArgs {
     /// The experiment.
     config: PathBuf,
     /// Override a key of the configuration, for example decode.k=3; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
-    /// Results folder; must not exist [default: runs/NAME]
+    /// Results folder; must be new or empty, but for --resume [default: runs/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Go on with the unfinished run in the results folder.
+    #[arg(long)]
+    resume: bool,
     #[command(flatten)]
     data: DataArgs,
 }
@@ -35,8 +40,12 @@ impl RunArgs {
         let out = self
             .out
             .unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
-        let argv = std::env::args().skip(1).collect();
-        online::run(&config, &self.data.source(), &out, argv, progress)?;
+        let options = RunOptions {
+            argv: std::env::args().skip(1).collect(),
+            progress,
+            resume: self.resume,
+        };
+        online::run(&config, &self.data.source(), &out, options)?;
         let summary = report::write_report(&out)?;
         print(&summary.markdown)?;
         eprintln!("results: {}", out.display());

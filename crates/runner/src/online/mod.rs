@@ -37,30 +37,40 @@ const PHASES: [Phase; 2] = [Phase::Train, Phase::Test];
 
 /// Runs a configuration into a results folder.
 ///
+/// A run that was cut short can go on: what depends on nothing before it, a segment or, where drafters
+/// live through all of them, a seed, is done again or left alone as a whole, so that tokens, losses and
+/// tables are those of an uninterrupted run.
+///
 /// # Errors
 /// Unusable models or data, failing rounds; what was recorded before stays in the folder, whose
 /// manifest then says `failed`.
-pub fn run(
-    config: &RunConfig,
-    data: &DataSource,
-    out: &Path,
-    argv: Vec<String>,
-    progress: bool,
-) -> Result<()> {
+pub fn run(config: &RunConfig, data: &DataSource, out: &Path, options: RunOptions) -> Result<()> {
     let mut runner = Runner::load(config, data)?;
-    let mut manifest = runner.manifest(argv)?;
+    let mut manifest = runner.manifest(options.argv)?;
     manifest.inputs.extend(runner.inputs()?);
-    let mut writer = RunWriter::create(out, &manifest)?;
-    let outcome = runner.run(&mut writer, progress);
-    let status = if outcome.is_ok() {
-        RunStatus::Complete
+    let mut writer = if options.resume {
+        RunWriter::resume(out, &manifest)?
     } else {
-        RunStatus::Failed
+        RunWriter::create(out, &manifest)?
     };
-    let finished = writer.finish(status);
-    outcome?;
-    finished?;
+    if let Err(error) = runner.run(&mut writer, options.progress) {
+        // The first error is the one to tell.
+        let _ = writer.fail();
+        return Err(error);
+    }
+    writer.finish(RunStatus::Complete)?;
     Ok(())
+}
+
+/// How to run, apart from what.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// The command line, for the manifest.
+    pub argv: Vec<String>,
+    /// Whether to show progress on stderr.
+    pub progress: bool,
+    /// Whether to go on with the unfinished run in the results folder.
+    pub resume: bool,
 }
 
 struct Runner<'a> {
@@ -154,17 +164,24 @@ impl<'a> Runner<'a> {
     }
 
     fn run(&mut self, writer: &mut RunWriter, progress: bool) -> Result<()> {
-        for &seed in &self.config.seeds {
+        // What starts from fresh drafters and caches can be left out when an interrupted run goes on.
+        let stretch = match self.config.streams {
+            StreamMode::Independent => 1,
+            StreamMode::Continual => self.config.segments.len(),
+        };
+        let segments: Vec<_> = self.config.segments.iter().enumerate().collect();
+        let seeds = self.config.seeds.iter();
+        let stretches =
+            seeds.flat_map(|seed| segments.chunks(stretch).map(move |part| (*seed, part)));
+        for (seed, part) in stretches.skip(writer.done()) {
             let mut players = self.fresh_players(seed)?;
-            for (index, segment) in self.config.segments.iter().enumerate() {
-                if index > 0 && self.config.streams == StreamMode::Independent {
-                    players = self.fresh_players(seed)?;
-                }
-                self.segment(index, segment, seed, &mut players, writer, progress)
+            for (index, segment) in part {
+                self.segment(*index, segment, seed, &mut players, writer, progress)
                     .with_context(|| {
                         format!("seed {seed}, segment {index} (`{}`)", segment.task)
                     })?;
             }
+            writer.checkpoint()?;
         }
         Ok(())
     }

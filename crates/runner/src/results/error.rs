@@ -8,12 +8,35 @@ use std::path::PathBuf;
 pub enum ResultsError {
     /// The folder of a new run already has files in it.
     #[error(
-        "results folder {} already exists and is not empty\n  hint: choose another folder with --out, or remove it",
+        "results folder {} already exists and is not empty\n  hint: choose another folder with --out, remove it, or go on with an unfinished run there with --resume",
         path.display()
     )]
     FolderExists {
         /// The folder.
         path: PathBuf,
+    },
+    /// Another process records into the folder.
+    #[error("{}: another process is writing it\n  hint: wait for that run, or stop it", path.display())]
+    Busy {
+        /// The journal.
+        path: PathBuf,
+    },
+    /// A finished run cannot go on.
+    #[error("{}: this run is complete\n  hint: `omnidraft report` shows it; start another one with --out", path.display())]
+    Complete {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// What a run would go on with is not what it began with.
+    #[error(
+        "{}: the run there began with another {what}\n  hint: go on with the same one, or start anew with --out",
+        path.display()
+    )]
+    OtherRun {
+        /// The folder.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
     },
     /// The folder holds no manifest.
     #[error(

@@ -1,8 +1,8 @@
 //! Rows as JSON lines, appended while a run is going.
 
 use super::{ResultsError, Row};
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
@@ -25,10 +25,48 @@ impl<R: Row> Journal<R> {
     pub(super) fn create(dir: &Path) -> Result<Self, ResultsError> {
         let path = dir.join(journal_name(R::TABLE));
         let file = File::create_new(&path).map_err(|source| io("create", &path, source))?;
+        Self::on(path, file, 0)
+    }
+
+    /// Opens the table's journal in `dir` to go on after its first `rows` rows; what follows them is cut off.
+    pub(super) fn resume(dir: &Path, rows: u64) -> Result<Self, ResultsError> {
+        let path = dir.join(journal_name(R::TABLE));
+        let open = OpenOptions::new().read(true).write(true).open(&path);
+        let file = open.map_err(|source| io("open", &path, source))?;
+        let mut journal = Self::on(path, file, rows)?;
+        let failed = |source| io("shorten", &journal.path, source);
+        let mut lines = BufReader::new(journal.file.get_ref());
+        let (mut line, mut end) = (Vec::new(), 0);
+        for row in 0..rows {
+            line.clear();
+            let length = lines.read_until(b'\n', &mut line).map_err(failed)?;
+            if line.last() != Some(&b'\n') {
+                return Err(ResultsError::RowCount {
+                    path: journal.path.clone(),
+                    found: row,
+                    expected: rows,
+                });
+            }
+            end += length as u64;
+        }
+        let file = journal.file.get_mut();
+        file.set_len(end)
+            .and_then(|()| file.seek(SeekFrom::End(0)))
+            .map_err(|source| io("shorten", &journal.path, source))?;
+        Ok(journal)
+    }
+
+    /// Two processes must not write one journal: the lock goes with the process, however it ends.
+    fn on(path: PathBuf, file: File, rows: u64) -> Result<Self, ResultsError> {
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(ResultsError::Busy { path }),
+            Err(TryLockError::Error(source)) => return Err(io("lock", &path, source)),
+        }
         Ok(Self {
             path,
             file: BufWriter::new(file),
-            rows: 0,
+            rows,
             row: PhantomData,
         })
     }

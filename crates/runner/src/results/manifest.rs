@@ -159,8 +159,8 @@ impl InputFile {
     }
 }
 
-/// Rows of each table, written when the run ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Rows of each table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowCounts {
     /// Rows of `rounds`.
     pub rounds: u64,
@@ -208,6 +208,18 @@ pub struct Manifest {
     pub finished: Option<String>,
     /// Rows of each table at the end.
     pub rows: Option<RowCounts>,
+    /// While it runs: from where it can go on after an interruption.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+}
+
+/// A state of a run that depends on nothing before it but its configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Independent stretches of the run that are done: segments, or seeds where drafters live through all segments.
+    pub done: usize,
+    /// Rows recorded by then.
+    pub rows: RowCounts,
 }
 
 impl Manifest {
@@ -231,6 +243,7 @@ impl Manifest {
             started: utc_now(),
             finished: None,
             rows: None,
+            progress: None,
         }
     }
 

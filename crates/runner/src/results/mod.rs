@@ -10,7 +10,7 @@
 //!
 //! While a run is going the rows live in journals (`rounds.jsonl`, `prompts.jsonl`, `updates.jsonl`, one JSON
 //! object a line) that are handed to the operating system after every prompt, so a process that dies loses at
-//! most the prompt it was working on. [`RunWriter::finish`] turns the journals into parquet (written as
+//! most the prompt it was working on; [`RunWriter::resume`] goes on from the last finished stretch. [`RunWriter::finish`] turns the journals into parquet (written as
 //! `*.part`, then renamed), removes them and finalises the manifest. [`RunReader`] reads either form.
 //!
 //! The row structs in [`rows`] are the only description of the tables: parquet columns, journal keys and the
@@ -29,8 +29,8 @@ mod writer;
 pub use error::ResultsError;
 pub use machine::{BuildInfo, MachineInfo};
 pub use manifest::{
-    ArmInfo, InputFile, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, Padding, RowCounts, RunStatus,
-    StepLatency, StreamKind,
+    ArmInfo, InputFile, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, Padding, Progress, RowCounts,
+    RunStatus, StepLatency, StreamKind,
 };
 pub use reader::{RunReader, Table};
 pub use rows::{

@@ -2,7 +2,9 @@
 
 use super::journal::{Journal, read_journal};
 use super::parquet::write_table;
-use super::{Manifest, PromptRow, ResultsError, RoundRow, Row, RowCounts, RunStatus, UpdateRow};
+use super::{
+    Manifest, Progress, PromptRow, ResultsError, RoundRow, Row, RowCounts, RunStatus, UpdateRow,
+};
 use std::path::{Path, PathBuf};
 
 /// Writes the results folder of one run.
@@ -50,6 +52,67 @@ impl RunWriter {
         })
     }
 
+    /// Goes on in the folder of a run that did not finish, from the last [`checkpoint`](Self::checkpoint): rows
+    /// after it are dropped. `manifest` is what a new run would write; the one in the folder is kept.
+    ///
+    /// # Errors
+    /// [`ResultsError::Complete`] or [`ResultsError::OtherRun`] (configuration, program or inputs differ) where
+    /// there is nothing to go on with, [`ResultsError::Busy`] while another process records; as for
+    /// [`create`](Self::create) and reading a folder otherwise.
+    pub fn resume(dir: &Path, manifest: &Manifest) -> Result<Self, ResultsError> {
+        let mut found = Manifest::read(dir)?;
+        let path = || dir.to_path_buf();
+        if found.status == RunStatus::Complete {
+            return Err(ResultsError::Complete { path: path() });
+        }
+        let differences = [
+            (
+                found.config_sha256 != manifest.config_sha256,
+                "configuration",
+            ),
+            (found.build != manifest.build, "program"),
+            (found.inputs != manifest.inputs, "model or data set"),
+        ];
+        if let Some((_, what)) = differences.into_iter().find(|(differs, _)| *differs) {
+            return Err(ResultsError::OtherRun { path: path(), what });
+        }
+        let rows = found.progress.map_or(RowCounts::default(), |p| p.rows);
+        let (rounds, prompts, updates) = (
+            Journal::resume(dir, rows.rounds)?,
+            Journal::resume(dir, rows.prompts)?,
+            Journal::resume(dir, rows.updates)?,
+        );
+        found.status = RunStatus::Running;
+        found.finished = None;
+        found.write(dir)?;
+        Ok(Self {
+            dir: path(),
+            manifest: found,
+            rounds,
+            prompts,
+            updates,
+            finished: false,
+        })
+    }
+
+    /// Stretches done before this writer was opened.
+    pub fn done(&self) -> usize {
+        self.manifest.progress.map_or(0, |progress| progress.done)
+    }
+
+    /// Notes that one more stretch of the run is done: [`resume`](Self::resume) starts after it.
+    ///
+    /// # Errors
+    /// An I/O error naming the file.
+    pub fn checkpoint(&mut self) -> Result<(), ResultsError> {
+        self.flush()?;
+        self.manifest.progress = Some(Progress {
+            done: self.done() + 1,
+            rows: self.counts(),
+        });
+        self.manifest.write(&self.dir)
+    }
+
     /// The folder.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -88,11 +151,7 @@ impl RunWriter {
     /// An I/O or parquet error naming the file; the journals are then still there and the status stays as it was.
     pub fn finish(mut self, status: RunStatus) -> Result<Manifest, ResultsError> {
         self.flush()?;
-        let rows = RowCounts {
-            rounds: self.rounds.rows(),
-            prompts: self.prompts.rows(),
-            updates: self.updates.rows(),
-        };
+        let rows = self.counts();
         convert(&self.rounds, &self.dir)?;
         convert(&self.prompts, &self.dir)?;
         convert(&self.updates, &self.dir)?;
@@ -100,6 +159,7 @@ impl RunWriter {
         manifest.status = status;
         manifest.finished = Some(super::machine::utc_now());
         manifest.rows = Some(rows);
+        manifest.progress = None;
         manifest.write(&self.dir)?;
         self.finished = true;
         for path in [self.rounds.path(), self.prompts.path(), self.updates.path()] {
@@ -110,6 +170,26 @@ impl RunWriter {
             })?;
         }
         Ok(manifest)
+    }
+
+    /// Ends a run that failed: its journals stay, so that it can go on once the cause is gone.
+    ///
+    /// # Errors
+    /// An I/O error naming the file.
+    pub fn fail(mut self) -> Result<(), ResultsError> {
+        self.flush()?;
+        self.manifest.status = RunStatus::Failed;
+        self.manifest.finished = Some(super::machine::utc_now());
+        self.finished = true;
+        self.manifest.write(&self.dir)
+    }
+
+    fn counts(&self) -> RowCounts {
+        RowCounts {
+            rounds: self.rounds.rows(),
+            prompts: self.prompts.rows(),
+            updates: self.updates.rows(),
+        }
     }
 
     fn flush(&mut self) -> Result<(), ResultsError> {
