@@ -14,7 +14,8 @@ use crate::{online, report};
 #[command(after_help = "Examples:
   omnidraft run experiments/quickstart.toml
   omnidraft run experiments/quickstart.toml --set decode.k=3 --set decode.temperature=0 --out runs/greedy
-  omnidraft run experiments/table1-L.toml --data-dir ~/data --set seeds=[1,2,3]")]
+  omnidraft run experiments/table1-L.toml --data-dir ~/data --set seeds=[1,2,3]
+  omnidraft run experiments/table1-L.toml --data-dir hub")]
 pub struct RunArgs {
     /// The experiment.
     config: PathBuf,
@@ -36,7 +37,7 @@ impl RunArgs {
             .out
             .unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
         let argv = std::env::args().skip(1).collect();
-        online::run(&config, &self.data.source(), &out, argv, progress)?;
+        online::run(&config, &self.data.source()?, &out, argv, progress)?;
         let summary = report::write_report(&out)?;
         print(&summary.markdown)?;
         eprintln!("results: {}", out.display());
