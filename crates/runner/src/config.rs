@@ -76,7 +76,7 @@ pub enum OnStream {
     Learning,
 }
 
-/// Model folders, relative to the working directory.
+/// Model folders, relative to the working directory, or `hf:owner/name[@revision]`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelsConfig {

@@ -5,6 +5,7 @@
 //! ```
 //!
 //! - [`streams`]: prompts and training text, embedded or from a folder.
+//! - [`hub`]: models and streams downloaded when they are asked for.
 //! - [`config`], [`learn`] and [`arm`]: what a run is, as data.
 //! - [`models`]: model folders in the role their ids have.
 //! - [`online`]: the loop itself (Algorithms 1 and 2 of the paper).
@@ -16,6 +17,7 @@
 pub mod arm;
 pub mod cli;
 pub mod config;
+pub mod hub;
 pub mod learn;
 pub mod models;
 pub mod online;

@@ -10,6 +10,7 @@ use spec_decode::{LanguageModel, ModelError, Pair};
 use vocab_align::{Alignment, DraftId, MappingMode, SpecialRole, TargetId, TokenId, Vocabulary};
 
 use crate::config::DecodeConfig;
+use crate::hub::local_folder;
 use crate::streams::{ChatTemplate, Rendered};
 
 /// A loaded model folder, in the role its ids have.
@@ -26,11 +27,13 @@ pub struct ModelFolder<I: TokenId> {
 
 impl<I: TokenId> ModelFolder<I> {
     /// Loads `config.json`, weights, `tokenizer.json`, the chat template if there is one, and the
-    /// optional `omnidraft.json`.
+    /// optional `omnidraft.json`. `hf:owner/name` stands for a folder that is downloaded first.
     ///
     /// # Errors
-    /// Anything missing or malformed, with its file; a tokenizer larger than the model.
+    /// Anything missing or malformed, with its file; a tokenizer larger than the model; a failing
+    /// download.
     pub fn load(path: &Path) -> Result<Self> {
+        let path = &*local_folder(path)?;
         if !path.is_dir() {
             bail!("{}: no such model folder", path.display());
         }

@@ -338,7 +338,7 @@ fn the_real_tasks_have_the_papers_counts() -> Result {
         println!("skipped: {DATA_ENV} is not set");
         return Ok(());
     }
-    let source = DataSource::resolve(None);
+    let source = DataSource::resolve(None)?;
     let counts = [
         ("gsm8k", 7473, 200),
         ("mbpp_humaneval", 910, 228),

@@ -23,12 +23,13 @@ enum Mode {
 #[command(after_help = "Examples:
   omnidraft align --draft models/D --target models/L
   omnidraft align --draft llama-2/tokenizer.json --target llama-3/tokenizer.json --mode paper
+  omnidraft align --draft hf:HuggingFaceTB/SmolLM2-135M-Instruct --target hf:Qwen/Qwen2.5-0.5B-Instruct
   omnidraft align --draft models/D --target models/L --json | jq .draft_coverage")]
 pub struct AlignArgs {
-    /// The drafter's tokenizer.json, or its folder.
+    /// The drafter's tokenizer.json, its folder, or hf:owner/name.
     #[arg(long, value_name = "PATH")]
     draft: PathBuf,
-    /// The target's tokenizer.json, or its folder.
+    /// The target's tokenizer.json, its folder, or hf:owner/name.
     #[arg(long, value_name = "PATH")]
     target: PathBuf,
     /// When two tokens are the same.
@@ -42,8 +43,8 @@ pub struct AlignArgs {
 impl AlignArgs {
     /// Aligns and prints the statistics.
     pub fn execute(self) -> Result<()> {
-        let draft: Vocabulary<DraftId> = Vocabulary::from_file(&tokenizer_file(&self.draft))?;
-        let target: Vocabulary<TargetId> = Vocabulary::from_file(&tokenizer_file(&self.target))?;
+        let draft: Vocabulary<DraftId> = Vocabulary::from_file(&tokenizer_file(&self.draft)?)?;
+        let target: Vocabulary<TargetId> = Vocabulary::from_file(&tokenizer_file(&self.target)?)?;
         let mode = match self.mode {
             Mode::Bytes => MappingMode::Bytes,
             Mode::Paper => MappingMode::Paper,

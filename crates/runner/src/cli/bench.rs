@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::print;
 use crate::config::WeightFormat;
+use crate::hub::local_folder;
 
 /// Tokens of the calls that `verify` times.
 const VERIFY: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
@@ -93,7 +94,7 @@ impl From<KernelName> for KernelChoice {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct What {
-    /// Model folder (config.json and weights).
+    /// Model folder (config.json and weights), or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Random weights in the shape of a known model.
@@ -278,7 +279,7 @@ impl BenchArgs {
         }
         Ok(match (&self.what.model, self.what.shape) {
             (Some(folder), _) => {
-                let engine = CpuEngine::new(&Checkpoint::load(folder)?, options)?;
+                let engine = CpuEngine::new(&Checkpoint::load(&local_folder(folder)?)?, options)?;
                 (folder.display().to_string(), engine)
             }
             (None, Some(shape)) => {

@@ -33,10 +33,10 @@ impl CacheCommand {
   omnidraft cache replay --draft llama-2 --target qwen2 --data gsm8k/train.jsonl --ids paper_split.json:train
   omnidraft cache replay --draft llama-2 --target qwen2 --data gsm8k/train.jsonl --json --save gsm8k.ngrams")]
 pub struct ReplayArgs {
-    /// The drafter's tokenizer.json, or its folder.
+    /// The drafter's tokenizer.json, its folder, or hf:owner/name.
     #[arg(long, value_name = "PATH")]
     draft: PathBuf,
-    /// The target's tokenizer.json, or its folder.
+    /// The target's tokenizer.json, its folder, or hf:owner/name.
     #[arg(long, value_name = "PATH")]
     target: PathBuf,
     /// JSON lines with an id and texts.
@@ -58,8 +58,8 @@ pub struct ReplayArgs {
 
 impl ReplayArgs {
     fn execute(self) -> Result<()> {
-        let draft: Vocabulary<DraftId> = Vocabulary::from_file(&tokenizer_file(&self.draft))?;
-        let target: Vocabulary<TargetId> = Vocabulary::from_file(&tokenizer_file(&self.target))?;
+        let draft: Vocabulary<DraftId> = Vocabulary::from_file(&tokenizer_file(&self.draft)?)?;
+        let target: Vocabulary<TargetId> = Vocabulary::from_file(&tokenizer_file(&self.target)?)?;
         let mut texts = load_texts(&self.data, &self.field)?;
         if let Some(ids) = &self.ids {
             texts = ids.select_texts(texts, &self.data)?;

@@ -3,6 +3,7 @@
 use lm::LmError;
 use vocab_align::AlignError;
 
+use crate::hub::HubError;
 use crate::streams::StreamError;
 
 /// The message for stderr.
@@ -20,9 +21,12 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(e) = cause.downcast_ref::<StreamError>() {
         return e.hint();
     }
+    if let Some(e) = cause.downcast_ref::<HubError>() {
+        return e.hint();
+    }
     let text = match cause.downcast_ref::<LmError>() {
         Some(LmError::Io { .. }) => {
-            "a model folder needs config.json, model.safetensors (or its shards and index) and tokenizer.json; paths are relative to the working directory"
+            "a model folder needs config.json, model.safetensors (or its shards and index) and tokenizer.json; paths are relative to the working directory, and hf:owner/name downloads one"
         }
         Some(LmError::Safetensors { .. }) => {
             "the file is damaged or was not copied whole; fetch it again"

@@ -24,12 +24,13 @@ use crate::models::{ModelFolder, align};
   omnidraft generate --target models/L --prompt 'Give three tips for staying healthy.'
   omnidraft generate --target models/L --drafter models/D --prompt 'Add 2 and 3.' --verify exact
   omnidraft generate --target models/L --prompt 'Repeat after me: tick tock tick' --verify prompt-lookup
+  omnidraft generate --target hf:Qwen/Qwen2.5-0.5B-Instruct --drafter hf:HuggingFaceTB/SmolLM2-135M-Instruct --prompt 'Add 2 and 3.'
   omnidraft generate --target models/L --prompt Hello --n 3 --temperature 0.8 --seed 7 --json")]
 pub struct GenerateArgs {
-    /// Model folder of the target.
+    /// Model folder of the target, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
-    /// Model folder of the drafter; without one, decoding is plain.
+    /// Model folder of the drafter, or hf:owner/name[@revision]; without one, decoding is plain.
     #[arg(long, value_name = "DIR")]
     drafter: Option<PathBuf>,
     /// What to ask.

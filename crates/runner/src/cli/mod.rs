@@ -18,6 +18,7 @@ use clap::{Parser, Subcommand};
 
 pub use failure::report as report_failure;
 
+use crate::hub::{local_tokenizer, show_progress};
 use crate::streams::DataSource;
 
 /// Speculative decoding with one drafter for any target model, whatever its tokenizer.
@@ -26,7 +27,10 @@ use crate::streams::DataSource;
 #[command(after_help = "Examples:
   omnidraft run experiments/quickstart.toml
   omnidraft generate --target models/L --drafter models/D --prompt 'Write a haiku.'
-  omnidraft align --draft models/D --target models/L")]
+  omnidraft align --draft models/D --target models/L
+
+Wherever a model folder is expected, hf:owner/name or hf:owner/name@revision downloads a model from
+the Hugging Face hub into its cache (HF_HOME) first. Gated models need HF_TOKEN.")]
 pub struct Cli {
     /// Draw no progress bars (they are never drawn where stderr is no terminal).
     #[arg(long, global = true)]
@@ -65,14 +69,16 @@ enum Command {
 /// Where prompts and texts come from.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DataArgs {
-    /// Folder with one subfolder per task (default: $OMNIDRAFT_SHARED/datasets, if that is set).
-    #[arg(long, value_name = "DIR")]
+    /// Folder with one subfolder per task, or `hub`: gsm8k, mbpp_humaneval, alpaca and xsum are
+    /// downloaded from the Hugging Face hub when first used (default: $OMNIDRAFT_SHARED/datasets,
+    /// if that is set).
+    #[arg(long, value_name = "DIR|hub")]
     data_dir: Option<PathBuf>,
 }
 
 impl DataArgs {
-    fn source(&self) -> DataSource {
-        DataSource::resolve(self.data_dir.clone())
+    fn source(&self) -> Result<DataSource> {
+        Ok(DataSource::resolve(self.data_dir.clone())?)
     }
 }
 
@@ -83,6 +89,7 @@ impl Cli {
     /// Whatever went wrong, with its context.
     pub fn execute(self) -> Result<()> {
         let progress = !self.no_progress && std::io::IsTerminal::is_terminal(&std::io::stderr());
+        show_progress(progress);
         match self.command {
             Command::Run(args) => args.execute(progress),
             Command::Report(args) => args.execute(),
@@ -98,13 +105,13 @@ impl Cli {
     }
 }
 
-/// Accepts a `tokenizer.json` or a folder that holds one.
-fn tokenizer_file(path: &std::path::Path) -> PathBuf {
-    if path.is_dir() {
-        path.join("tokenizer.json")
-    } else {
-        path.to_owned()
-    }
+/// Accepts a `tokenizer.json`, a folder that holds one, or a model of the hub.
+fn tokenizer_file(path: &std::path::Path) -> Result<PathBuf> {
+    Ok(match local_tokenizer(path)? {
+        Some(file) => file,
+        None if path.is_dir() => path.join("tokenizer.json"),
+        None => path.to_owned(),
+    })
 }
 
 /// Writes to stdout; a closed pipe is no failure.

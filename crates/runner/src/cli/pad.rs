@@ -26,10 +26,10 @@ const MEASUREMENTS: usize = 10;
 
 The number found goes into an experiment: targets = { big = { path = \"models/L\", pad_layers = N } }")]
 pub struct PadArgs {
-    /// Model folder of the drafter.
+    /// Model folder of the drafter, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     draft: PathBuf,
-    /// Model folder of the target.
+    /// Model folder of the target, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
     /// Drafter step over target step to reach; the default is the paper's on an A100.

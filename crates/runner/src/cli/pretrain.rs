@@ -65,7 +65,7 @@ impl PretrainArgs {
         };
         let request = pretrain::Request {
             recipe: self.recipe,
-            data: self.data.source(),
+            data: self.data.source()?,
             out: out.clone(),
             device,
             stop_after: self.stop_after,

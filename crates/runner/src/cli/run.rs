@@ -16,7 +16,8 @@ use crate::report;
   omnidraft run experiments/quickstart.toml
   omnidraft run experiments/quickstart.toml --set decode.k=3 --set decode.temperature=0 --out runs/greedy
   omnidraft run experiments/table1-L.toml --data-dir ~/data --set seeds=[1,2,3]
-  omnidraft run experiments/table1-L.toml --data-dir ~/data --resume    # after an interruption")]
+  omnidraft run experiments/table1-L.toml --data-dir hub
+  omnidraft run experiments/table1-L.toml --data-dir hub --resume    # after an interruption")]
 pub struct RunArgs {
     /// The experiment.
     config: PathBuf,
@@ -45,7 +46,7 @@ impl RunArgs {
             progress,
             resume: self.resume,
         };
-        online::run(&config, &self.data.source(), &out, options)?;
+        online::run(&config, &self.data.source()?, &out, options)?;
         let summary = report::write_report(&out)?;
         print(&summary.markdown)?;
         eprintln!("results: {}", out.display());

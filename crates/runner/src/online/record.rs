@@ -1,8 +1,8 @@
 //! From what happened to rows of the results folder.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use ngram_cache::NgramCache;
 use sha2::{Digest, Sha256};
 use spec_decode::{Finish as Ended, Generation, PlainGeneration};
@@ -220,12 +220,28 @@ pub(super) fn manifest<'a>(
     manifest.seeds = config.seeds.clone();
     let folders = std::iter::once(("drafter", drafter)).chain(targets);
     for (role, folder) in folders {
-        for file in ["model.safetensors", "tokenizer.json"] {
-            let path = folder.join(file);
-            if path.exists() {
-                manifest.inputs.push(InputFile::hash(role, &path, None)?);
-            }
+        for path in model_files(folder)? {
+            manifest.inputs.push(InputFile::hash(role, &path, None)?);
         }
     }
     Ok(manifest)
+}
+
+/// Weights, in shards or whole, and tokenizer, in order of their names.
+fn model_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let read = |e| anyhow!("{}: {e}", folder.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(read)? {
+        let path = entry.map_err(read)?.path();
+        let weights = path.extension().is_some_and(|e| e == "safetensors");
+        if weights
+            || path
+                .file_name()
+                .is_some_and(|name| name == "tokenizer.json")
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
 }

@@ -32,6 +32,7 @@ pub use manifest::{
     ArmInfo, InputFile, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, Padding, Progress, RowCounts,
     RunStatus, StepLatency, StreamKind,
 };
+pub(crate) use parquet::read_rows;
 pub use reader::{RunReader, Table};
 pub use rows::{
     Column, ColumnData, ColumnKind, Finish, Phase, PromptRow, RoundRow, Row, UpdateRow,

@@ -2,8 +2,10 @@
 
 use super::{ColumnData, ColumnKind, ResultsError, Row, part_path};
 use polars::prelude::{
-    Column, DataFrame, NamedFrom, ParquetReader, ParquetWriter, PolarsError, SerReader, Series,
+    AnyValue, Column, DataFrame, NamedFrom, ParquetReader, ParquetWriter, PolarsError, SerReader,
+    Series,
 };
+use serde_json::{Map, Value};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -97,4 +99,52 @@ fn from_polars(column: &Column, kind: ColumnKind) -> Option<ColumnData> {
         ColumnKind::U64 => ColumnData::U64(series.u64().ok()?.iter().collect::<Option<_>>()?),
         ColumnKind::F64 => ColumnData::F64(series.f64().ok()?.iter().collect::<Option<_>>()?),
     })
+}
+
+/// The rows of somebody else's parquet file, with the named columns; a column may hold texts,
+/// numbers or lists of them.
+///
+/// # Errors
+/// Here: an unreadable file, or one that lacks a column. Later: a damaged row.
+pub(crate) fn read_rows(
+    path: &Path,
+    columns: &[&str],
+) -> Result<impl Iterator<Item = Result<Map<String, Value>, ResultsError>>, ResultsError> {
+    let path = path.to_owned();
+    let file = File::open(&path).map_err(|source| ResultsError::Io {
+        action: "read",
+        path: path.clone(),
+        source,
+    })?;
+    let failed = move |error: PolarsError| ResultsError::Parquet {
+        path: path.clone(),
+        message: error.to_string(),
+    };
+    let names: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
+    let frame = ParquetReader::new(file)
+        .with_columns(Some(names.clone()))
+        .finish()
+        .map_err(&failed)?;
+    Ok((0..frame.height()).map(move |index| {
+        let cell = |name: &String| {
+            let value = frame.column(name)?.get(index)?;
+            Ok((name.clone(), to_json(&value)))
+        };
+        names
+            .iter()
+            .map(cell)
+            .collect::<Result<_, _>>()
+            .map_err(&failed)
+    }))
+}
+
+/// Null for what JSON has no form for: the reader of the field then says which one it is.
+fn to_json(value: &AnyValue<'_>) -> Value {
+    match value {
+        AnyValue::String(text) => (*text).into(),
+        AnyValue::StringOwned(text) => text.as_str().into(),
+        AnyValue::Boolean(yes) => (*yes).into(),
+        AnyValue::List(items) => items.iter().map(|item| to_json(&item)).collect(),
+        number => number.extract::<i64>().map_or(Value::Null, Value::from),
+    }
 }

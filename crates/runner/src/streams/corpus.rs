@@ -112,7 +112,6 @@ impl Corpus {
             return Err(StreamError::BadHeldOut { share: held_out });
         }
         template.validate()?;
-        let reserved = data.test_ids()?;
         let mut documents = Vec::new();
         for source in sources {
             let (name, loaded) = match source {
@@ -124,7 +123,8 @@ impl Corpus {
                     (path.display().to_string(), text_documents(&path)?)
                 }
             };
-            refuse_test_ids(&loaded, &reserved, &name)?;
+            // Loading may download a task, and with it ids that are reserved.
+            refuse_test_ids(&loaded, &data.test_ids()?, &name)?;
             documents.extend(loaded);
         }
         if documents.is_empty() {

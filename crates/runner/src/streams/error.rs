@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::hub::HubError;
+
 /// Why a stream, a schedule, a template or a corpus cannot be used.
 ///
 /// Messages name the file and, where there is one, the line (counted from 1); [`StreamError::hint`] says what to do.
@@ -164,6 +166,9 @@ pub enum StreamError {
         /// What was given.
         task: String,
     },
+    /// The hub does not give a task.
+    #[error(transparent)]
+    Hub(#[from] HubError),
     /// A stream is asked for more prompts than it holds.
     #[error("stream `{stream}` has {available} prompts, {wanted} were asked for with those before")]
     StreamExhausted {
@@ -234,6 +239,7 @@ impl StreamError {
     /// What the user can do about it, where there is something to say.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
+            Self::Hub(error) => return error.hint(),
             Self::InvalidUtf8 { .. } => "convert the file to UTF-8",
             Self::MalformedLine { source, .. } if source.is_eof() => {
                 "the line ends in the middle of the object: is the file truncated?"
@@ -252,12 +258,12 @@ impl StreamError {
             Self::UnknownId { .. } => "the split file belongs to another version of the data",
             Self::TestLeak { .. } => "train on the task's train split, or remove the record",
             Self::NoDataDir { .. } => {
-                "pass --data-dir DIR or set OMNIDRAFT_SHARED to a folder that holds datasets/; \
-                 mini-math, mini-code, mini-chat and mini-news need neither"
+                "--data-dir hub downloads gsm8k, mbpp_humaneval, alpaca and xsum; --data-dir DIR, or OMNIDRAFT_SHARED \
+                 naming a folder that holds datasets/, reads local files; mini-math, mini-code, mini-chat and mini-news need neither"
             }
             Self::MissingTask { .. } => {
                 "the data directory holds one folder per task (gsm8k, mbpp_humaneval, alpaca, xsum) \
-                 with train.jsonl and test.jsonl"
+                 with train.jsonl and test.jsonl; --data-dir hub downloads these four"
             }
             Self::BadTaskName { .. } => "a task is the name of a folder in the data directory",
             Self::StreamExhausted { .. } => {

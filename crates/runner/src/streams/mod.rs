@@ -5,8 +5,8 @@
 //!
 //! * [`Prompt`] and [`load_prompts`] read JSON lines and say which line is wrong;
 //! * [`PaperSplit`] and [`IdSelector`] select the ids of a published train/test split;
-//! * [`DataSource`] and [`StreamSpec`] find a task in a data directory or among the embedded [`mini`] streams, and
-//!   order it by a seed that gives the same order on every machine;
+//! * [`DataSource`] and [`StreamSpec`] find a task in a data directory, on the hub or among the embedded [`mini`]
+//!   streams, and order it by a seed that gives the same order on every machine;
 //! * [`ChatTemplate`] wraps a prompt in the words the model was trained on and shortens a long one, as text, so
 //!   that drafter and target read the same bytes whatever their tokenizers;
 //! * [`Corpus`] serves the same records as training documents, never one of a test split.
@@ -38,5 +38,5 @@ pub use error::StreamError;
 pub use record::{Prompt, load_prompts, load_texts, parse_prompts};
 pub use rng::StreamRng;
 pub use select::{IdSelector, PaperSplit};
-pub use source::{DATA_ENV, DataSource, Split, StreamSpec};
+pub use source::{DATA_ENV, DATA_HUB, DataSource, Split, StreamSpec};
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};

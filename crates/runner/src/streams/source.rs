@@ -5,7 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::hub::Hub;
+use crate::hub::datasets::{Datasets, HubTask};
+
 use super::{PaperSplit, Prompt, StreamError, StreamRng, load_prompts, mini::MiniTask};
+
+/// What `--data-dir` says in place of a folder for [`DataSource::hub`]; a folder of that name is `./hub`.
+pub const DATA_HUB: &str = "hub";
 
 /// Environment variable naming a folder that holds `datasets/`.
 pub const DATA_ENV: &str = "OMNIDRAFT_SHARED";
@@ -38,6 +44,7 @@ impl Split {
 #[derive(Debug, Clone, Default)]
 pub struct DataSource {
     directory: Option<PathBuf>,
+    hub: Option<Datasets>,
 }
 
 impl DataSource {
@@ -50,19 +57,36 @@ impl DataSource {
     pub fn directory(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: Some(directory.into()),
+            hub: None,
         }
     }
 
-    /// `--data-dir` where given, else `datasets/` under the folder named by [`DATA_ENV`], else only what is embedded.
-    pub fn resolve(data_dir: Option<PathBuf>) -> Self {
+    /// Tasks from the Hugging Face hub, each downloaded and converted into a data directory when it is first asked for.
+    pub fn hub(datasets: Datasets) -> Self {
+        Self {
+            directory: Some(datasets.folder()),
+            hub: Some(datasets),
+        }
+    }
+
+    /// `--data-dir` where given ([`DATA_HUB`] for the hub), else `datasets/` under the folder named by [`DATA_ENV`],
+    /// else only what is embedded.
+    ///
+    /// # Errors
+    /// The hub is wanted, but there is nowhere to keep downloads.
+    pub fn resolve(data_dir: Option<PathBuf>) -> Result<Self, StreamError> {
+        if data_dir.as_deref() == Some(Path::new(DATA_HUB)) {
+            return Ok(Self::hub(Datasets::new(Hub::from_env()?)));
+        }
         let from_env = || {
             std::env::var_os(DATA_ENV)
                 .filter(|v| !v.is_empty())
                 .map(|v| Path::new(&v).join("datasets"))
         };
-        Self {
+        Ok(Self {
             directory: data_dir.or_else(from_env),
-        }
+            hub: None,
+        })
     }
 
     /// The data directory, where there is one.
@@ -132,10 +156,16 @@ impl DataSource {
         let Some(directory) = &self.directory else {
             return Ok(reserved);
         };
-        let folders = std::fs::read_dir(directory).map_err(|source| StreamError::Read {
-            path: directory.clone(),
-            source,
-        })?;
+        let folders = match std::fs::read_dir(directory) {
+            // Nothing has been downloaded yet.
+            Err(e) if self.hub.is_some() && e.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(reserved);
+            }
+            folders => folders.map_err(|source| StreamError::Read {
+                path: directory.clone(),
+                source,
+            })?,
+        };
         for folder in folders {
             let folder = folder.map_err(|source| StreamError::Read {
                 path: directory.clone(),
@@ -166,6 +196,9 @@ impl DataSource {
             return Err(StreamError::BadTaskName {
                 task: task.to_owned(),
             });
+        }
+        if let (Some(hub), Some(task)) = (&self.hub, HubTask::from_name(task)) {
+            return Ok(Place::Folder(hub.prepare(task)?));
         }
         let folder = self.directory.as_ref().map(|d| d.join(task));
         if let Some(folder) = folder.as_ref().filter(|f| f.is_dir()) {

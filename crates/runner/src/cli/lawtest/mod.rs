@@ -33,10 +33,10 @@ target's own law are computed exactly, and compared by a G-test, Holm-corrected 
 Greedy: answers are compared with plain decoding, token for token.
 The command fails where a mode other than `paper` differs from the target.")]
 pub struct LawtestArgs {
-    /// Model folder of the target.
+    /// Model folder of the target, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
-    /// Model folder of the drafter.
+    /// Model folder of the drafter, or hf:owner/name[@revision].
     #[arg(long, alias = "draft", value_name = "DIR")]
     drafter: PathBuf,
     /// Modes to test, separated by commas: exact, tli, slem, paper, prompt-lookup.

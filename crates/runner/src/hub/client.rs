@@ -1,0 +1,276 @@
+//! Repositories of the hub: which files one has, and each of them on disk.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{env, fmt, fs};
+
+use hf_hub::api::sync::{Api, ApiBuilder, ApiRepo};
+use hf_hub::{Cache, CacheRepo, Repo, RepoType};
+use sha2::{Digest, Sha256};
+
+use super::HubError;
+use super::progress::LateBar;
+
+/// Pauses before a transfer that broke off is continued; then it is the user's turn.
+const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(1500)];
+/// What errors call the list of a repository's files.
+const LISTING: &str = "list of files";
+
+/// A hub and the local folders its files are kept in.
+#[derive(Clone)]
+pub struct Hub {
+    /// The public hub where there is none.
+    endpoint: Option<String>,
+    home: PathBuf,
+    cache: PathBuf,
+    token: Option<String>,
+}
+
+impl fmt::Debug for Hub {
+    // By hand, because a token must not reach a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub")
+            .field("endpoint", &self.endpoint)
+            .field("home", &self.home)
+            .field("cache", &self.cache)
+            .field("token", &self.token.is_some())
+            .finish()
+    }
+}
+
+impl Hub {
+    /// A hub at `endpoint` whose files are kept under `home`, asked without a token.
+    pub fn new(endpoint: impl Into<String>, home: impl Into<PathBuf>) -> Self {
+        Self {
+            endpoint: Some(endpoint.into().trim_end_matches('/').to_owned()),
+            ..Self::public(home.into())
+        }
+    }
+
+    fn public(home: PathBuf) -> Self {
+        Self {
+            endpoint: None,
+            cache: home.join("hub"),
+            home,
+            token: None,
+        }
+    }
+
+    /// As `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE` and `HF_TOKEN` (or the token file in `HF_HOME`) say.
+    ///
+    /// # Errors
+    /// [`HubError::NoHome`].
+    pub fn from_env() -> Result<Self, HubError> {
+        let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+        let home = set("HF_HOME")
+            .map(PathBuf::from)
+            .or_else(|| Some(PathBuf::from(set("XDG_CACHE_HOME")?).join("huggingface")))
+            .or_else(|| Some(env::home_dir()?.join(".cache/huggingface")))
+            .ok_or(HubError::NoHome)?;
+        let mut hub = match set("HF_ENDPOINT") {
+            Some(endpoint) => Self::new(endpoint.to_string_lossy(), home),
+            None => Self::public(home),
+        };
+        if let Some(cache) = set("HF_HUB_CACHE") {
+            hub.cache = cache.into();
+        }
+        let token = set("HF_TOKEN")
+            .and_then(|value| value.into_string().ok())
+            .or_else(|| fs::read_to_string(hub.home.join("token")).ok());
+        hub.token = token
+            .map(|token| token.trim().to_owned())
+            .filter(|token| !token.is_empty());
+        Ok(hub)
+    }
+
+    /// The same hub, asked with a token.
+    pub fn with_token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// This program's folder beside the cache.
+    pub(super) fn own_folder(&self) -> PathBuf {
+        self.home.join("omnidraft")
+    }
+
+    /// The cached files of a repository at a revision.
+    pub(super) fn cached(&self, kind: RepoType, repo: &str, revision: &str) -> CacheRepo {
+        let repo = Repo::with_revision(repo.to_owned(), kind, revision.to_owned());
+        Cache::new(self.cache.clone()).repo(repo)
+    }
+
+    /// Asks which commit a revision is and which files it has.
+    ///
+    /// # Errors
+    /// No answer, or not that of a hub.
+    pub fn snapshot(
+        &self,
+        kind: RepoType,
+        repo: &str,
+        revision: &str,
+    ) -> Result<Snapshot, HubError> {
+        let failed = |error| HubError::from_api(repo, LISTING, error);
+        let mut builder =
+            ApiBuilder::from_cache(Cache::new(self.cache.clone())).with_token(self.token.clone());
+        if let Some(endpoint) = &self.endpoint {
+            builder = builder.with_endpoint(endpoint.clone());
+        }
+        let api = builder.build().map_err(failed)?;
+        let at = |revision: &str| Repo::with_revision(repo.to_owned(), kind, revision.to_owned());
+        let info = api.repo(at(revision)).info().map_err(failed)?;
+        let files: Vec<String> = info.siblings.into_iter().map(|s| s.rfilename).collect();
+        // Both become paths of the cache.
+        let strange = files.iter().find(|file| !is_plain_path(file));
+        let commit_is_plain = info.sha.bytes().all(|b| b.is_ascii_alphanumeric());
+        if strange.is_some() || !commit_is_plain || info.sha.is_empty() {
+            return Err(HubError::Reply {
+                repo: repo.to_owned(),
+                file: LISTING.to_owned(),
+                message: format!("commit `{}`, file {strange:?}", info.sha),
+            });
+        }
+        tracing::info!("{repo}: revision {revision} is commit {}", info.sha);
+        let pinned = at(&info.sha);
+        Ok(Snapshot {
+            name: repo.to_owned(),
+            remote: api.repo(pinned.clone()),
+            cached: Cache::new(self.cache.clone()).repo(pinned),
+            api,
+            commit: info.sha,
+            files,
+        })
+    }
+}
+
+/// A repository at one commit: all its files belong together, whatever is pushed meanwhile.
+pub struct Snapshot {
+    name: String,
+    commit: String,
+    files: Vec<String>,
+    api: Api,
+    remote: ApiRepo,
+    cached: CacheRepo,
+}
+
+impl Snapshot {
+    /// The commit.
+    pub fn commit(&self) -> &str {
+        &self.commit
+    }
+
+    /// Every file of the repository.
+    pub fn files(&self) -> &[String] {
+        &self.files
+    }
+
+    /// Whether the repository has a file.
+    pub fn has(&self, file: &str) -> bool {
+        self.files.iter().any(|name| name == file)
+    }
+
+    /// Where fetched files are.
+    pub fn folder(&self) -> PathBuf {
+        self.cached.pointer_path(&self.commit)
+    }
+
+    /// The file on disk, downloaded if it is not there yet. What an interrupted download left is
+    /// continued.
+    ///
+    /// # Errors
+    /// No such file, a download that cannot be begun or, tried again, ended.
+    pub fn fetch(&self, file: &str) -> Result<PathBuf, HubError> {
+        if !self.has(file) {
+            return Err(HubError::MissingFile {
+                repo: self.name.clone(),
+                file: file.to_owned(),
+            });
+        }
+        let there = self.folder().join(file);
+        if there.exists() {
+            return Ok(there);
+        }
+        let mut pauses = PAUSES.iter();
+        loop {
+            let bar = LateBar::new(&self.name, file);
+            let error = match self.remote.download_with_progress(file, bar) {
+                Ok(path) => {
+                    self.verify(file, &path)?;
+                    return Ok(path);
+                }
+                Err(error) => HubError::from_api(&self.name, file, error),
+            };
+            let pause = pauses.next().filter(|_| error.is_passing());
+            let Some(pause) = pause else {
+                return Err(error);
+            };
+            tracing::warn!("{error}; trying again");
+            if matches!(error, HubError::StalePart { .. }) {
+                self.drop_part(file);
+            }
+            std::thread::sleep(*pause);
+        }
+    }
+
+    /// Compares a large file with its hash, by which the hub names it; small ones have other names.
+    fn verify(&self, file: &str, path: &Path) -> Result<(), HubError> {
+        let blob = fs::canonicalize(path).map_err(HubError::io(path))?;
+        let name = blob.file_name().unwrap_or_default().to_string_lossy();
+        if name.len() != 64 || !name.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Ok(());
+        }
+        let found = sha256(&blob).map_err(HubError::io(&blob))?;
+        if found.eq_ignore_ascii_case(&name) {
+            return Ok(());
+        }
+        for damaged in [path, &blob] {
+            fs::remove_file(damaged).map_err(HubError::io(damaged))?;
+        }
+        Err(HubError::Damaged {
+            repo: self.name.clone(),
+            file: file.to_owned(),
+        })
+    }
+
+    /// Removes what an earlier download left, so that the next one starts afresh.
+    fn drop_part(&self, file: &str) {
+        if let Ok(known) = self.api.metadata(&self.remote.url(file)) {
+            let part = self.cached.blob_path(known.etag()).with_extension("part");
+            // If it cannot be removed, the next attempt fails as this one did and says so.
+            let _ = fs::remove_file(part);
+        }
+    }
+}
+
+fn sha256(path: &Path) -> std::io::Result<String> {
+    let mut file = fs::File::open(path)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            n => hasher.update(&buffer[..n]),
+        }
+    }
+    let digest = hasher.finalize();
+    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Whether a name stays inside the folder it is joined to, on every system.
+pub(super) fn is_plain_path(name: &str) -> bool {
+    let step = |part: &str| !part.is_empty() && part != "." && part != "..";
+    name.split('/').all(step) && !name.contains(['\\', ':', '\0'])
+}
+
+/// Writes a file whole or not at all.
+pub(super) fn write_whole(path: &Path, content: &[u8]) -> Result<(), HubError> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(HubError::io(folder))?;
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}.part", std::process::id()));
+    let part = PathBuf::from(part);
+    fs::write(&part, content).map_err(HubError::io(&part))?;
+    fs::rename(&part, path).map_err(HubError::io(path))
+}
