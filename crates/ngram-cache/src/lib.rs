@@ -50,4 +50,4 @@ pub use mine::mine;
 pub use replay::{Replay, ReplayOptions, ReplayReport, TextStart, replay};
 pub use stats::CacheStats;
 pub use translate::{Kind, Translated, translate, translate_with};
-pub use walk::NodeId;
+pub use walk::{EntryId, NodeId};

@@ -17,7 +17,30 @@ use crate::trie::ROOT;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(pub(crate) Link);
 
+/// Names a stored n-gram.
+///
+/// Valid until that n-gram is evicted, whatever is inserted meanwhile; afterwards it names another
+/// n-gram or none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct EntryId(u32);
+
 impl NgramCache {
+    /// The n-gram that ends here, if one does. O(1).
+    pub fn entry(&self, node: NodeId) -> Option<EntryId> {
+        self.trie.entry_at(node.0).map(EntryId)
+    }
+
+    /// The n-gram spelled by exactly these draft tokens.
+    pub fn entry_of(&self, draft: &[DraftId]) -> Option<EntryId> {
+        self.find(draft).map(EntryId)
+    }
+
+    /// The draft tokens of an n-gram; `None` where it is not stored any more.
+    pub fn spelling(&self, entry: EntryId) -> Option<Vec<DraftId>> {
+        self.trie.target(entry.0)?;
+        Some(self.trie.path(entry.0).into_iter().map(DraftId).collect())
+    }
+
     /// The position before any draft token.
     pub fn root(&self) -> NodeId {
         NodeId(Link::node(ROOT))

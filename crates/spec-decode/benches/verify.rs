@@ -132,8 +132,15 @@ fn main() {
     criterion.bench_function("argmax pass, one position", |bencher| {
         bencher.iter(|| spec_decode::argmax(black_box(&row)));
     });
-    criterion.bench_function("groups, after the cache has changed", |bencher| {
+    criterion.bench_function("groups, from nothing", |bencher| {
         bencher.iter(|| Groups::new(black_box(&cached), VOCAB));
+    });
+    let learnt: Vec<DraftId> = [21, 22].map(DraftId).to_vec();
+    let mut grown = round.cache.clone();
+    grown.insert(&learnt, TargetId(DIRECT + 1));
+    let mut groups = Groups::new(&cached, VOCAB);
+    criterion.bench_function("groups, one n-gram learnt", |bencher| {
+        bencher.iter(|| groups.insert(black_box(&grown), &learnt, TargetId(DIRECT + 1)));
     });
     let mut lines = Vec::new();
     for mode in VerifyMode::ALL {

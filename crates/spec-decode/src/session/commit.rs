@@ -59,7 +59,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
                 cache.record_use(&result.draft.ids[hit.span.clone()]);
             }
             if self.config.learn_ngrams {
-                inserted = running.mine(&self.context, &self.pair, cache);
+                inserted = running.mine(&self.context, &self.pair, cache, &mut self.groups);
             }
         }
         Ok((emitted, inserted))

@@ -3,7 +3,7 @@
 use ngram_cache::{Insertion, NgramCache, mine};
 use vocab_align::{DraftContext, DraftId, TargetId, align_offsets};
 
-use super::{Pair, Running};
+use super::{CachedGroups, Pair, Running};
 
 /// How far the response has been mined: a byte offset common to both tokenisations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,7 @@ impl Running {
         context: &DraftContext,
         pair: &Pair,
         cache: &mut NgramCache,
+        groups: &mut CachedGroups,
     ) -> usize {
         let draft: &[DraftId] = &context.ids()[self.prompt_draft + self.mined.draft..];
         let target: &[TargetId] = &self.response[self.mined.target..];
@@ -42,9 +43,15 @@ impl Running {
             end += draft_bytes[span.draft.clone()].iter().sum::<usize>();
             end <= final_bytes
         });
-        let inserted = mine(&spans, draft, target)
-            .filter(|&(spelling, token)| is_new(cache.insert(spelling, token)))
-            .count();
+        let mut inserted = 0;
+        for (spelling, token) in mine(&spans, draft, target) {
+            let before = cache.generation();
+            let insertion = cache.insert(spelling, token);
+            if insertion == Insertion::New {
+                groups.learn(cache, before, spelling, token);
+            }
+            inserted += usize::from(is_new(insertion));
+        }
         if let Some(last) = spans.last() {
             self.mined.draft += last.draft.end;
             self.mined.target += last.target.end;

@@ -148,7 +148,7 @@ pub struct Session<D, T> {
     running: Option<Running>,
 }
 
-/// Group ownership, rebuilt when the cache has changed.
+/// Group ownership with the place and the generation of the cache it belongs to.
 #[derive(Debug, Default)]
 struct CachedGroups {
     generation: Option<(usize, u64)>,

@@ -219,16 +219,31 @@ fn row_shape(logits: &[f32], positions: usize, vocab: usize) -> LawError {
 }
 
 impl CachedGroups {
-    /// The groups of a lexicon, rebuilt only where the cache has changed.
+    /// The groups of a lexicon, rebuilt only where the cache has changed behind their back.
     fn of(&mut self, lexicon: &Lexicon<'_>, vocab: usize, needed: bool) -> &Groups {
         let generation = lexicon.cache().map_or((0, 0), |cache| {
-            (std::ptr::from_ref(cache) as usize, cache.generation())
+            (std::ptr::from_ref(cache).addr(), cache.generation())
         });
         if needed && self.generation != Some(generation) {
             self.groups = Groups::new(lexicon, vocab);
             self.generation = Some(generation);
         }
         &self.groups
+    }
+
+    /// Takes in an n-gram that the cache, of generation `before` until then, has just learnt.
+    pub(super) fn learn(
+        &mut self,
+        cache: &NgramCache,
+        before: u64,
+        spelling: &[DraftId],
+        token: TargetId,
+    ) {
+        let place = std::ptr::from_ref(cache).addr();
+        if self.generation == Some((place, before)) {
+            self.groups.insert(cache, spelling, token);
+            self.generation = Some((place, cache.generation()));
+        }
     }
 }
 

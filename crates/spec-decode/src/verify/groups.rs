@@ -1,6 +1,6 @@
 //! Which group every target token belongs to.
 
-use ngram_cache::NodeId;
+use ngram_cache::{EntryId, NgramCache};
 use vocab_align::{DraftId, TargetId, TokenId};
 
 use crate::lexicon::{Lexicon, Place};
@@ -12,17 +12,17 @@ use crate::lexicon::{Lexicon, Place};
 /// twice: the direct one where there is one, else the first in the cache's order (shorter before
 /// longer on one path, then by draft id), which depends on the cache's content alone and never on
 /// the draft. The other spellings carry no token as far as the group rule is concerned.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
-    /// Node of the one spelling of every token that has no direct one, by target id.
-    spelled: Vec<Option<NodeId>>,
+    /// The one spelling of every token that has no direct one, by target id.
+    spelled: Vec<Option<EntryId>>,
     /// First draft token of every token's spelling, by target id.
     first: Vec<Option<DraftId>>,
 }
 
 impl Groups {
-    /// Partitions `target_vocab` tokens. Linear in the cache; a session does it again only when
-    /// the cache has changed.
+    /// Partitions `target_vocab` tokens. Linear in vocabulary and cache: a session does it once a
+    /// response and keeps up with the n-grams it learns by [`insert`](Self::insert).
     pub fn new(lexicon: &Lexicon<'_>, target_vocab: usize) -> Self {
         let direct = lexicon.direct();
         let mut groups = Self {
@@ -41,11 +41,36 @@ impl Groups {
             for (spelling, target) in cache.subtree(node) {
                 if let Some(first @ None) = groups.first.get_mut(target.index()) {
                     *first = Some(draft);
-                    groups.spelled[target.index()] = Some(spelling);
+                    groups.spelled[target.index()] = cache.entry(spelling);
                 }
             }
         }
         groups
+    }
+
+    /// Takes in an n-gram that has just been inserted. Costs a look-up, and a comparison where the
+    /// token has another spelling.
+    pub fn insert(&mut self, cache: &NgramCache, draft: &[DraftId], target: TargetId) {
+        let (Some(entry), Some(&start)) = (cache.entry_of(draft), draft.first()) else {
+            return;
+        };
+        let slots = (
+            self.first.get_mut(target.index()),
+            self.spelled.get_mut(target.index()),
+        );
+        let (Some(first), Some(spelled)) = slots else {
+            return;
+        };
+        let owns = match (&first, &spelled) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(_), Some(owner)) => cache
+                .spelling(*owner)
+                .is_none_or(|owner| draft < owner.as_slice()),
+        };
+        if owns {
+            (*first, *spelled) = (Some(start), Some(entry));
+        }
     }
 
     /// The group of a target token, named by its draft token; `None` outside all groups.
@@ -58,7 +83,11 @@ impl Groups {
         let token = lexicon.token(place)?;
         let owned = match place.depth() {
             1 => true,
-            _ => self.spelled.get(token.index()).copied().flatten() == place.node(),
+            _ => {
+                let here = lexicon.cache().zip(place.node());
+                let here = here.and_then(|(cache, node)| cache.entry(node));
+                self.spelled.get(token.index()).copied().flatten() == here
+            }
         };
         owned.then_some(token)
     }
@@ -79,7 +108,29 @@ impl Groups {
 mod tests {
     use super::*;
     use crate::lexicon::DirectMap;
-    use ngram_cache::{CacheConfig, NgramCache};
+    use ngram_cache::{CacheConfig, Insertion};
+
+    proptest::proptest! {
+        /// Learning n-grams one by one gives the partition of the finished cache, whatever the order.
+        #[test]
+        fn insertion_equals_a_fresh_partition(
+            ngrams in proptest::collection::vec(
+                (proptest::collection::vec(0..4_u32, 2..5), 0..10_u32), 0..40),
+        ) {
+            let pairs: Vec<_> = (0..3).map(|i| (DraftId(i), TargetId(i))).collect();
+            let direct = DirectMap::from_pairs(&pairs, 4, 9);
+            let mut cache = NgramCache::new(CacheConfig::default());
+            let mut groups = Groups::new(&Lexicon::new(&direct, Some(&cache)), 9);
+            for (draft, target) in ngrams {
+                let draft: Vec<DraftId> = draft.into_iter().map(DraftId).collect();
+                if cache.insert(&draft, TargetId(target)) == Insertion::New {
+                    groups.insert(&cache, &draft, TargetId(target));
+                }
+                let lexicon = Lexicon::new(&direct, Some(&cache));
+                proptest::prop_assert_eq!(&groups, &Groups::new(&lexicon, 9));
+            }
+        }
+    }
 
     #[test]
     fn every_token_has_one_spelling() {
