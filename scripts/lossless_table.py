@@ -3,10 +3,10 @@
 experiments/lossless-*.toml.
 
     pip install polars
-    python3 scripts/lossless_table.py results/lossless-L/* results/lossless-Q/* > results/lossless.md
+    python3 scripts/lossless_table.py results/lossless-?/* results/exact-cost-? > table.md
 
 Per cell: tokens / bytes per target forward, and speedup over plain decoding (totals of the held-out
-prompts). Last, `exact` against `paper` with the learnt drafter: the ratio of their tokens per
+prompts); runs without plain decoding have no such table. Last, `exact` against `paper` with the learnt drafter: the ratio of their tokens per
 forward, with a 95% paired bootstrap interval over prompts.
 """
 
@@ -17,6 +17,7 @@ import sys
 import polars as pl
 
 PLAIN = "autoregressive"
+EXACT = "exact, after"
 PAPER = "L_DM + λ L_N-gram"
 ROWS = [
     (f"{mode}, {when}", PAPER if (mode, when) == ("paper", "after") else f"{mode}, {when}")
@@ -37,12 +38,12 @@ def totals(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def ratio(rows: pl.DataFrame, tasks: list[str]) -> tuple[float, float, float]:
-    """Tokens per forward of exact over paper, and a 95% interval."""
+def ratio(rows: pl.DataFrame, tasks: list[str]) -> tuple[int, float, float, float]:
+    """Prompts, tokens per forward of exact over paper, and a 95% interval."""
     pick = rows.filter(pl.col("task").is_in(tasks))
     key = ["task", "prompt_index"]
     both = (
-        pick.filter(pl.col("arm") == "exact, after")
+        pick.filter(pl.col("arm") == EXACT)
         .join(pick.filter(pl.col("arm") == PAPER), on=key, suffix="_p")
         .select("new_tokens", "rounds", "new_tokens_p", "rounds_p")
         .rows()
@@ -54,7 +55,7 @@ def ratio(rows: pl.DataFrame, tasks: list[str]) -> tuple[float, float, float]:
 
     rng = random.Random(1)
     draws = sorted(value(rng.choices(both, k=len(both))) for _ in range(2000))
-    return value(both), draws[50], draws[1949]
+    return len(both), value(both), draws[50], draws[1949]
 
 
 def main(folders: list[str]) -> None:
@@ -69,6 +70,10 @@ def main(folders: list[str]) -> None:
     ratios = []
     for target, temperature, rows, _ in runs:
         tasks = rows["task"].unique(maintain_order=True).to_list()
+        for name, some in [(task, [task]) for task in tasks] + [("all", tasks)]:
+            ratios.append((target, temperature, name, *ratio(rows, some)))
+        if rows.filter(pl.col("arm") == PLAIN).is_empty():
+            continue
         table = totals(rows)
         print(f"## Target {target}, temperature {temperature}\n")
         print("| mode | " + " | ".join(tasks) + " |")
@@ -82,13 +87,11 @@ def main(folders: list[str]) -> None:
                 )
             print(f"| {label} | " + " | ".join(cells) + " |")
         print()
-        for name, some in [(task, [task]) for task in tasks] + [("all", tasks)]:
-            ratios.append((target, temperature, name, *ratio(rows, some)))
     print("## Tokens per forward of `exact` over those of `paper`, learnt drafter and cache\n")
-    print("| target | temperature | task | ratio | 95% interval |")
-    print("|:--|--:|:--|--:|--:|")
-    for target, temperature, task, value, low, high in ratios:
-        print(f"| {target} | {temperature} | {task} | {value:.3f} | {low:.3f}-{high:.3f} |")
+    print("| target | temperature | task | prompts | ratio | 95% interval |")
+    print("|:--|--:|:--|--:|--:|--:|")
+    for target, temperature, task, prompts, value, low, high in ratios:
+        print(f"| {target} | {temperature} | {task} | {prompts} | {value:.3f} | {low:.3f}-{high:.3f} |")
 
 
 if __name__ == "__main__":
