@@ -234,8 +234,8 @@ impl<T: Operands> Gemm<'_, '_, T> {
         self.finish(simd, 0, panel, sums);
     }
 
-    /// More rows than a sweep takes, over one panel, in tiles of nearly equal height, part of the panel after
-    /// part, so that every tile but the first finds its weights in the nearest cache.
+    /// More rows than a sweep takes, over one panel, in tiles of nearly equal height, part of the
+    /// panel after part, so that every tile but the first finds its weights in the nearest cache.
     #[inline(always)]
     fn strip<S: Simd>(
         &mut self,
