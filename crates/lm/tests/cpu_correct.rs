@@ -27,51 +27,28 @@ fn logits_match_the_scalar_reference() {
     }
 }
 
+/// An activation close to the middle between two bf16 numbers may round either way, so that the
+/// comparison is of a mean.
 #[test]
-fn bf16_equals_f32_on_weights_that_bf16_can_hold() {
-    for shape in [EVEN, ODD, WIDE] {
-        let mut checkpoint = shape.checkpoint(5);
-        for (name, tensor) in &mut checkpoint.tensors {
-            if !name.ends_with("bias") && !name.ends_with("norm.weight") {
-                tensor
-                    .data
-                    .iter_mut()
-                    .for_each(|x| *x = half::bf16::from_f32(*x).to_f32());
-            }
-        }
-        let ids = tokens(shape.vocab, 60, 5);
+fn bf16_rounds_weights_and_activations_to_nearest() {
+    for (seed, shape) in [EVEN, ODD, WIDE].into_iter().enumerate() {
+        let checkpoint = shape.checkpoint(seed as u64 + 5);
+        let ids = tokens(shape.vocab, 41, 5);
+        let expected = reference_logits_in_bf16(&checkpoint, &ids);
+        let unrounded = reference_logits(&checkpoint, &ids);
         for kernels in kernel_sets() {
-            let logits = [WeightType::F32, WeightType::Bf16].map(|weights| {
-                let mut engine = CpuEngine::new(&checkpoint, options(weights, kernels, 1)).unwrap();
-                let mut logits = Vec::new();
-                engine.forward(&ids, &mut logits).unwrap();
-                bits(&logits)
-            });
-            assert!(logits[0] == logits[1], "{shape:?} {kernels}");
+            let mut engine =
+                CpuEngine::new(&checkpoint, options(WeightType::Bf16, kernels, 2)).unwrap();
+            let mut logits = Vec::new();
+            engine.forward(&ids, &mut logits).unwrap();
+            let error = relative_error(&logits, &expected);
+            let rounding = relative_error(&unrounded, &expected);
+            eprintln!("{shape:?} {kernels}: {error} of {rounding}");
+            assert!(
+                error < 0.3 * rounding,
+                "{shape:?} {kernels}: {error} of {rounding}"
+            );
         }
-    }
-}
-
-#[test]
-fn bf16_rounds_weights_to_nearest() {
-    let checkpoint = WIDE.checkpoint(6);
-    let mut rounded = checkpoint.clone();
-    for (name, tensor) in &mut rounded.tensors {
-        if !name.ends_with("bias") && !name.ends_with("norm.weight") {
-            tensor
-                .data
-                .iter_mut()
-                .for_each(|x| *x = half::bf16::from_f32(*x).to_f32());
-        }
-    }
-    let ids = tokens(WIDE.vocab, 30, 6);
-    let expected = reference_logits(&rounded, &ids);
-    for kernels in kernel_sets() {
-        let mut engine =
-            CpuEngine::new(&checkpoint, options(WeightType::Bf16, kernels, 2)).unwrap();
-        let mut logits = Vec::new();
-        engine.forward(&ids, &mut logits).unwrap();
-        assert!(max_difference(&logits, &expected) < 2e-4);
     }
 }
 

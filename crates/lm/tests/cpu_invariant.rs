@@ -168,21 +168,24 @@ proptest! {
     }
 
     #[test]
-    fn kernel_sets_agree(odd in any::<bool>(), format in 0..2_usize, seed in 0..1000_u64) {
+    fn kernel_sets_agree(odd in any::<bool>(), bf16 in any::<bool>(), seed in 0..1000_u64) {
         let shape = if odd { ODD } else { EVEN };
         let checkpoint = shape.checkpoint(seed);
         let ids = tokens(shape.vocab, 50, seed);
         let logits: Vec<Vec<f32>> = kernel_sets()
             .into_iter()
             .map(|kernels| {
-                let options = options(WEIGHTS[format], kernels, 1);
+                let weights = if bf16 { WeightType::Bf16 } else { WeightType::F32 };
+                let options = options(weights, kernels, 1);
                 let mut logits = Vec::new();
                 CpuEngine::new(&checkpoint, options).unwrap().forward(&ids, &mut logits).unwrap();
                 logits
             })
             .collect();
         for other in &logits[1..] {
-            prop_assert!(max_difference(&logits[0], other) < 1e-4);
+            // Sums that differ in their last bit may round to different bf16 activations.
+            let error = relative_error(&logits[0], other);
+            prop_assert!(error < if bf16 { 5e-3 } else { 2e-6 }, "{}", error);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use anyhow::{Context, Result, bail};
 use lm::{Checkpoint, CpuEngine, DecodeEngine, EngineOptions, KernelChoice};
@@ -122,11 +122,25 @@ impl<I: TokenId> ModelFolder<I> {
         let engine = CpuEngine::new(&self.checkpoint, options).with_context(|| {
             format!("{}: the decode engine cannot be built", self.path.display())
         })?;
+        announce(&engine, decode);
         Ok(Engine {
             inner: engine,
             ids: Vec::new(),
         })
     }
+}
+
+/// Says which kernels run, with the first engine of the process.
+fn announce(engine: &CpuEngine, decode: &DecodeConfig) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        tracing::info!(
+            kernels = %engine.kernels(),
+            weights = %lm::WeightType::from(decode.weights),
+            threads = engine.threads(),
+            "decoding on the CPU"
+        );
+    });
 }
 
 /// Vocabularies of drafter and target, aligned by bytes.

@@ -9,8 +9,7 @@ use super::KernelChoice;
 use super::arena::{Arena, Buffer};
 use super::kernels::Kernels;
 use super::kernels::panel::F32Row;
-use super::kernels::panel::PanelRow;
-use super::kernels::simd::{Kernel, Simd};
+use super::kernels::simd::{Kernel, PANEL, Simd};
 use super::pool::Pool;
 
 /// A buffer far larger than any cache, read again and again.
@@ -65,19 +64,19 @@ impl Kernel for SumRows<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> f32 {
         let quarter = self.0.len() / 4;
-        let mut sums = [[simd.splat(0.0); 2]; 4];
+        let mut sums = [simd.splat_panel(0.0); 4];
         let (a, rest) = self.0.split_at(quarter);
         let (b, rest) = rest.split_at(quarter);
         let (c, d) = rest.split_at(quarter);
         for (((a, b), c), d) in a.iter().zip(b).zip(c).zip(d) {
             for (sum, row) in sums.iter_mut().zip([a, b, c, d]) {
-                let (low, high) = row.expand(simd);
-                *sum = [simd.add(sum[0], low), simd.add(sum[1], high)];
+                *sum = simd.add_panel(*sum, row.load(simd));
             }
         }
-        let total = sums
-            .into_iter()
-            .fold(simd.splat(0.0), |t, [l, h]| simd.add(t, simd.add(l, h)));
-        simd.sum(total)
+        let [a, b, c, d] = sums;
+        let total = simd.add_panel(simd.add_panel(a, b), simd.add_panel(c, d));
+        let mut columns = [0.0; PANEL];
+        simd.store_panel(total, &mut columns);
+        columns.into_iter().sum()
     }
 }

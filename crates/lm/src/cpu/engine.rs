@@ -99,7 +99,7 @@ impl CpuEngine {
         let pool = Pool::shared(threads).map_err(|source| LmError::Threads { threads, source })?;
         let config = config.clone();
         let max_len = options.max_len.min(config.max_position_embeddings);
-        let integers = matches!(options.weights, WeightType::Int8 | WeightType::Int4);
+        let rounded = options.weights != WeightType::F32;
         let mut weights = Weights::zeros(&config, options.weights);
         weights.load(&config, source)?;
         Ok(Self {
@@ -107,7 +107,7 @@ impl CpuEngine {
             rope: RotaryTable::new(&config, max_len),
             executor: Executor { kernels, pool },
             cache: Cache::new(&config, max_len),
-            scratch: Scratch::new(&config, max_len, threads, integers),
+            scratch: Scratch::new(&config, max_len, threads, rounded),
             len: 0,
             max_len,
             config,

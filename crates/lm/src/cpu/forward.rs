@@ -45,8 +45,8 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// `integers` says whether projections read integer activations.
-    pub(crate) fn new(config: &LmConfig, max_len: usize, threads: usize, integers: bool) -> Self {
+    /// `rounded` says whether projections read activations narrower than f32.
+    pub(crate) fn new(config: &LmConfig, max_len: usize, threads: usize, rounded: bool) -> Self {
         let widest = config
             .hidden_size
             .max(config.q_width())
@@ -62,7 +62,7 @@ impl Scratch {
             gate_up: rows(2 * panels(config.intermediate_size) * PANEL),
             gated: rows(config.intermediate_size),
             key: vec![0.0; config.head_dim],
-            quantised: QuantScratch::new(if integers { PASS_TOKENS } else { 0 }, widest),
+            quantised: QuantScratch::new(if rounded { PASS_TOKENS } else { 0 }, widest),
             attention: std::iter::repeat_with(attention).take(threads).collect(),
         }
     }

@@ -3,15 +3,15 @@
 //!
 //! A speculative step scores `k + 1` tokens with the target (Algorithm 1), which pays only if that
 //! costs little more than scoring one. Weights are packed into panels of sixteen output columns,
-//! inputs are broadcast, and six to twelve rows are multiplied while a panel row is in registers: while
-//! weights come from memory, more rows are nearly free; once they fit in cache, arithmetic counts.
-//! Weights of 8 and 4 bits meet integer activations, so that fewer bytes do not make verification
-//! wait for the multipliers.
+//! inputs are broadcast, and up to twelve rows are multiplied while a panel row is in registers:
+//! while weights come from memory, more rows are nearly free; once they fit in cache, arithmetic
+//! counts. So narrow weights meet narrow activations: bf16 ones beside bf16, bytes with a scale a
+//! group beside 8 and 4 bits. That is what other engines do with such weights, and without it fewer
+//! bytes would only make verification wait for the multipliers.
 //!
-//! Instruction sets: AVX-512 with VNNI (twice the registers, integer products summed in one
-//! instruction), AVX2 with FMA, and portable code. The first two give the same bits. bf16 dot
-//! products are not used, because they would round the activations too; NEON is absent because it
-//! could not be run where this was written.
+//! Instruction sets: AVX-512 with bf16 and VNNI (bf16 products summed in pairs, byte products in
+//! fours), AVX2 with FMA, and portable code. The first two give the same bits. NEON is absent
+//! because it could not be run where this was written.
 //!
 //! [`CpuEngine`] states what is guaranteed. `unsafe` stays in the kernel files and the pool, and
 //! every kernel is checked against plain scalar code.
@@ -31,16 +31,17 @@ pub use bandwidth::MemoryProbe;
 pub use engine::{CpuEngine, MemoryUse};
 pub(crate) use kernels::Kernels;
 
-/// How the engine stores weights. The KV cache, activations between projections and the sums over
-/// inputs are f32.
+/// How the engine stores weights, and what it rounds the inputs of projections to. The residual
+/// stream, the KV cache, attention and the sums over groups of inputs are f32 always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WeightType {
     /// Exactly the checkpoint's values.
     #[default]
     F32,
-    /// Projections and embedding rounded to nearest even bf16; half the memory traffic.
+    /// Projections, their inputs and the embedding rounded to nearest even bf16; half the memory
+    /// traffic.
     Bf16,
-    /// Projections in 8 bits with a bf16 scale per 64 inputs; their inputs in 16 bits with a scale
+    /// Projections in 8 bits with a bf16 scale per 64 inputs; their inputs in 8 bits with a scale
     /// per 64; embedding in bf16.
     Int8,
     /// Projections in 4 bits with a bf16 scale per 32 inputs; their inputs in 8 bits with a scale
@@ -70,7 +71,7 @@ pub enum KernelChoice {
     Portable,
     /// AVX2 and FMA.
     Avx2,
-    /// AVX2 and FMA with AVX-512 F, BW, VL and VNNI.
+    /// AVX2 and FMA with AVX-512 F, BW, VL, BF16 and VNNI.
     Avx512,
 }
 

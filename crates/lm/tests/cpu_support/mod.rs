@@ -140,6 +140,29 @@ pub fn max_difference(a: &[f32], b: &[f32]) -> f32 {
         .fold(0.0, f32::max)
 }
 
+/// Root mean square of the differences over that of `b`; panics on unequal lengths.
+pub fn relative_error(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let sum = |squares: &mut dyn Iterator<Item = f32>| -> f64 {
+        squares.map(|x| f64::from(x).powi(2)).sum()
+    };
+    let error = sum(&mut a.iter().zip(b).map(|(a, b)| a - b));
+    (error / sum(&mut b.iter().copied())).sqrt()
+}
+
+/// `checkpoint` with its matrices rounded to bf16.
+pub fn rounded(checkpoint: &Checkpoint) -> Checkpoint {
+    let mut rounded = checkpoint.clone();
+    for (name, tensor) in &mut rounded.tensors {
+        if !name.ends_with("bias") && !name.ends_with("norm.weight") {
+            for x in &mut tensor.data {
+                *x = half::bf16::from_f32(*x).to_f32();
+            }
+        }
+    }
+    rounded
+}
+
 /// Bit patterns, for equality that tells -0 from 0 and compares NaN.
 pub fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
@@ -147,6 +170,20 @@ pub fn bits(x: &[f32]) -> Vec<u32> {
 
 /// Logits of every position, `[ids.len()][vocab]`, computed one scalar at a time in f64.
 pub fn reference_logits(checkpoint: &Checkpoint, ids: &[u32]) -> Vec<f32> {
+    reference_of(checkpoint, ids, |x| x)
+}
+
+/// The same with the inputs of every projection rounded to bf16.
+pub fn reference_logits_in_bf16(checkpoint: &Checkpoint, ids: &[u32]) -> Vec<f32> {
+    let round = |x: f64| f64::from(half::bf16::from_f32(x as f32).to_f32());
+    reference_of(&rounded(checkpoint), ids, round)
+}
+
+fn reference_of(checkpoint: &Checkpoint, ids: &[u32], round: impl Fn(f64) -> f64) -> Vec<f32> {
+    let matvec = |weights: &[f32], x: &[f64]| {
+        let x: Vec<f64> = x.iter().map(|x| round(*x)).collect();
+        matvec(weights, &x)
+    };
     let c = &checkpoint.config;
     let tensor = |name: &str| -> &[f32] { &checkpoint.tensors[name].data };
     let embedding = tensor("model.embed_tokens.weight");

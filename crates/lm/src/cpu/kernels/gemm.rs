@@ -8,8 +8,8 @@
 use std::ops::Range;
 
 use super::out::Out;
-use super::panel::PanelRow;
-use super::simd::{Kernel, LANES, PANEL, Simd};
+use super::panel::F32Row;
+use super::simd::{Kernel, PANEL, Simd};
 
 /// Rows whose unfinished sums are kept between two parts of a panel.
 const STRIP: usize = 48;
@@ -18,7 +18,7 @@ const STRIP: usize = 48;
 pub(crate) const PART_BYTES: usize = 16 << 10;
 
 /// Bytes of weights between two requests for weights: [`Simd::fetch_ahead`] asks for as many.
-const FETCH_STEP: usize = 256;
+pub(crate) const FETCH_STEP: usize = 256;
 
 /// Cuts a walk over `range`, rows of type `R`, where a tile of height `m` asks for weights.
 #[inline(always)]
@@ -46,7 +46,7 @@ pub(crate) fn fetch<S: Simd, R>(simd: S, m: usize, place: &R) {
 }
 
 /// The sums of `M` rows and `P` panels.
-pub(crate) type Sums<V, const M: usize, const P: usize> = [[[V; 2]; P]; M];
+pub(crate) type Sums<V, const M: usize, const P: usize> = [[V; P]; M];
 
 /// Activations and weights of one format.
 pub(crate) trait Operands: Copy {
@@ -66,8 +66,8 @@ pub(crate) trait Operands: Copy {
         row: usize,
         panel: usize,
         units: Range<usize>,
-        sums: Sums<S::V, M, P>,
-    ) -> Sums<S::V, M, P>;
+        sums: Sums<S::P, M, P>,
+    ) -> Sums<S::P, M, P>;
 }
 
 /// Row-major activations.
@@ -90,19 +90,16 @@ pub(crate) struct Panels<'a, R> {
     pub(crate) stride: usize,
 }
 
-/// f32 activations times weights that expand to f32: the chain of an output is
-/// `sum = x[i] * w[i] + sum`.
-#[derive(Clone)]
-pub(crate) struct Chains<'a, R> {
+/// f32 activations times f32 weights: the chain of an output is `sum = x[i] * w[i] + sum`.
+#[derive(Clone, Copy)]
+pub(crate) struct Chains<'a> {
     /// Column `i` of `x` meets row `inner.start + i` of the panels.
     pub(crate) x: Rows<'a>,
-    pub(crate) w: Panels<'a, R>,
+    pub(crate) w: Panels<'a, F32Row>,
     pub(crate) inner: (usize, usize),
 }
 
-impl<R: Copy> Copy for Chains<'_, R> {}
-
-impl<R: PanelRow> Operands for Chains<'_, R> {
+impl Operands for Chains<'_> {
     #[inline(always)]
     fn rows(&self) -> usize {
         self.x.count
@@ -115,7 +112,7 @@ impl<R: PanelRow> Operands for Chains<'_, R> {
 
     #[inline(always)]
     fn part(&self) -> usize {
-        PART_BYTES / size_of::<R>()
+        PART_BYTES / size_of::<F32Row>()
     }
 
     #[expect(
@@ -129,27 +126,26 @@ impl<R: PanelRow> Operands for Chains<'_, R> {
         row: usize,
         panel: usize,
         units: Range<usize>,
-        mut sums: Sums<S::V, M, P>,
-    ) -> Sums<S::V, M, P> {
+        mut sums: Sums<S::P, M, P>,
+    ) -> Sums<S::P, M, P> {
         let depth = units.len();
         let mut x: [&[f32]; M] = [&[]; M];
         for r in 0..M {
             x[r] = &self.x.data[(row + r) * self.x.stride + units.start..][..depth];
         }
-        let mut w: [&[R]; P] = [&[]; P];
+        let mut w: [&[F32Row]; P] = [&[]; P];
         for p in 0..P {
             let start = (panel + p) * self.w.stride + self.inner.0 + units.start;
             w[p] = &self.w.rows[start..][..depth];
         }
-        for step in fetch_steps::<S, R>(M, 0..depth) {
+        for step in fetch_steps::<S, F32Row>(M, 0..depth) {
             fetch(simd, M, &w[0][step.start]);
             for i in step {
                 for p in 0..P {
-                    let (low, high) = w[p][i].expand(simd);
+                    let weights = w[p][i].load(simd);
                     for r in 0..M {
-                        let value = simd.splat(x[r][i]);
-                        sums[r][p][0] = simd.mul_add(value, low, sums[r][p][0]);
-                        sums[r][p][1] = simd.mul_add(value, high, sums[r][p][1]);
+                        let value = simd.splat_panel(x[r][i]);
+                        sums[r][p] = simd.mul_add_panel(value, weights, sums[r][p]);
                     }
                 }
             }
@@ -316,8 +312,8 @@ impl<T: Operands> Gemm<'_, '_, T> {
         simd: S,
         row: usize,
         panel: usize,
-    ) -> Sums<S::V, M, P> {
-        let mut sums = [[[simd.splat(0.0); 2]; P]; M];
+    ) -> Sums<S::P, M, P> {
+        let mut sums = [[simd.splat_panel(0.0); P]; M];
         if self.store == Store::Extend {
             for (r, sums) in sums.iter_mut().enumerate() {
                 for (p, sum) in sums.iter_mut().enumerate() {
@@ -334,14 +330,13 @@ impl<T: Operands> Gemm<'_, '_, T> {
         simd: S,
         row: usize,
         panel: usize,
-        sums: Sums<S::V, M, P>,
+        sums: Sums<S::P, M, P>,
     ) {
         for (r, sums) in sums.into_iter().enumerate() {
             for (p, mut sum) in sums.into_iter().enumerate() {
                 let out = self.out.panel(row + r, panel + p);
                 if self.store == Store::Add {
-                    let before = load_panel(simd, out);
-                    sum = [simd.add(before[0], sum[0]), simd.add(before[1], sum[1])];
+                    sum = simd.add_panel(load_panel(simd, out), sum);
                 }
                 store_panel(simd, sum, out);
             }
@@ -358,27 +353,24 @@ struct Step {
     last: bool,
 }
 
-/// Up to sixteen values as two vectors, zeros beyond.
+/// Up to sixteen values, zeros beyond.
 #[inline(always)]
-fn load_panel<S: Simd>(simd: S, from: &[f32]) -> [S::V; 2] {
-    if let ([low, high], []) = from.as_chunks::<LANES>() {
-        return [simd.load(low), simd.load(high)];
+fn load_panel<S: Simd>(simd: S, from: &[f32]) -> S::P {
+    if let ([whole], []) = from.as_chunks::<PANEL>() {
+        return simd.load_panel(whole);
     }
     let mut padded = [0.0; PANEL];
     padded[..from.len()].copy_from_slice(from);
-    let (halves, _) = padded.as_chunks::<LANES>();
-    [simd.load(&halves[0]), simd.load(&halves[1])]
+    simd.load_panel(&padded)
 }
 
 #[inline(always)]
-fn store_panel<S: Simd>(simd: S, values: [S::V; 2], to: &mut [f32]) {
-    if let ([low, high], []) = to.as_chunks_mut::<LANES>() {
-        simd.store(values[0], low);
-        simd.store(values[1], high);
+fn store_panel<S: Simd>(simd: S, values: S::P, to: &mut [f32]) {
+    if let ([whole], []) = to.as_chunks_mut::<PANEL>() {
+        simd.store_panel(values, whole);
     } else {
-        let (low, high) = (simd.to_array(values[0]), simd.to_array(values[1]));
-        for (slot, value) in to.iter_mut().zip(low.into_iter().chain(high)) {
-            *slot = value;
-        }
+        let mut whole = [0.0; PANEL];
+        simd.store_panel(values, &mut whole);
+        to.copy_from_slice(&whole[..to.len()]);
     }
 }

@@ -6,8 +6,10 @@
 pub(crate) mod fused;
 pub(crate) mod gemm;
 pub(crate) mod out;
+pub(crate) mod pairs;
 pub(crate) mod panel;
 pub(crate) mod parallel;
+mod portable;
 pub(crate) mod quant;
 pub(crate) mod simd;
 #[cfg(test)]
@@ -19,7 +21,8 @@ mod x86;
 use crate::LmError;
 
 use super::KernelChoice;
-use simd::{Kernel, Portable};
+use portable::Portable;
+use simd::Kernel;
 
 /// An instruction set this processor has.
 #[derive(Clone, Copy, Debug)]
@@ -31,38 +34,43 @@ pub(crate) enum Kernels {
     Avx512(x86::Avx512),
 }
 
+/// The instruction sets of a processor beyond the portable code.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Available {
+    pub(crate) avx2: Option<Kernels>,
+    pub(crate) avx512: Option<Kernels>,
+}
+
+impl Available {
+    /// What this processor has.
+    pub(crate) fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        return Self {
+            avx2: x86::Avx2::detect().map(Kernels::Avx2),
+            avx512: x86::Avx512::detect().map(Kernels::Avx512),
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        Self::default()
+    }
+}
+
 impl Kernels {
     /// Resolves a choice on this processor.
     pub(crate) fn select(choice: KernelChoice) -> Result<Self, LmError> {
+        Self::select_among(choice, Available::detect())
+    }
+
+    /// Resolves a choice where only these sets may be used.
+    pub(crate) fn select_among(choice: KernelChoice, sets: Available) -> Result<Self, LmError> {
         let found = match choice {
-            KernelChoice::Auto => Self::avx512().or_else(Self::avx2).or(Some(Self::Portable)),
+            KernelChoice::Auto => sets.avx512.or(sets.avx2).or(Some(Self::Portable)),
             KernelChoice::Portable => Some(Self::Portable),
-            KernelChoice::Avx2 => Self::avx2(),
-            KernelChoice::Avx512 => Self::avx512(),
+            KernelChoice::Avx2 => sets.avx2,
+            KernelChoice::Avx512 => sets.avx512,
         };
         found.ok_or_else(|| LmError::Kernels {
             kernels: choice.to_string(),
         })
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    fn avx2() -> Option<Self> {
-        x86::Avx2::detect().map(Self::Avx2)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    fn avx512() -> Option<Self> {
-        x86::Avx512::detect().map(Self::Avx512)
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn avx2() -> Option<Self> {
-        None
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn avx512() -> Option<Self> {
-        None
     }
 
     /// The choice that names this set.

@@ -4,59 +4,40 @@
 use crate::cpu::WeightType;
 use crate::cpu::arena::{Arena, Buffer, Zeroed};
 
+use super::pairs::{self, PairRow};
 use super::quant::{Int4Row, Int8Row, IntRow, groups, pack_panel, panel_rows};
-use super::simd::{LANES, PANEL, Simd};
+use super::simd::{PANEL, Simd};
 
-/// One input dimension of a panel: the weights of [`PANEL`] neighbouring output columns.
-pub(crate) trait PanelRow: Copy + Default + Send + Sync {
-    /// Packs sixteen weights, rounding to nearest even where storage is narrower.
-    fn pack(weights: &[f32; PANEL]) -> Self;
-
-    /// The weights as two f32 vectors, columns 0 to 7 and 8 to 15.
-    fn expand<S: Simd>(&self, simd: S) -> (S::V, S::V);
-}
-
-/// Sixteen f32: one cache line.
+/// One input of sixteen neighbouring output columns in f32: one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
-pub(crate) struct F32Row(pub(crate) [[f32; LANES]; 2]);
+pub(crate) struct F32Row(pub(crate) [f32; PANEL]);
 
 impl F32Row {
     /// Sets one column.
     pub(crate) fn set(&mut self, column: usize, value: f32) {
-        self.0[column / LANES][column % LANES] = value;
-    }
-}
-
-impl PanelRow for F32Row {
-    fn pack(weights: &[f32; PANEL]) -> Self {
-        let mut row = Self::default();
-        for (column, weight) in weights.iter().enumerate() {
-            row.set(column, *weight);
-        }
-        row
+        self.0[column] = value;
     }
 
     #[inline(always)]
-    fn expand<S: Simd>(&self, simd: S) -> (S::V, S::V) {
-        (simd.load(&self.0[0]), simd.load(&self.0[1]))
+    pub(crate) fn load<S: Simd>(&self, simd: S) -> S::P {
+        simd.load_panel(&self.0)
     }
 }
 
-/// Sixteen bf16: word `i` holds column `i` in its low half and column `i + 8` in its high half, so
-/// that a shift and a mask expand both vectors in order.
+/// The scales of sixteen columns in bf16.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(32))]
-pub(crate) struct Bf16Row([u32; LANES]);
+pub(crate) struct ScaleRow([u16; PANEL]);
 
-impl PanelRow for Bf16Row {
-    fn pack(weights: &[f32; PANEL]) -> Self {
-        let bits = |column: usize| u32::from(half::bf16::from_f32(weights[column]).to_bits());
-        Self(std::array::from_fn(|i| bits(i) | bits(i + LANES) << 16))
+impl ScaleRow {
+    /// Rounds to nearest even.
+    pub(crate) fn pack(scales: &[f32; PANEL]) -> Self {
+        Self(scales.map(|scale| half::bf16::from_f32(scale).to_bits()))
     }
 
     #[inline(always)]
-    fn expand<S: Simd>(&self, simd: S) -> (S::V, S::V) {
+    pub(crate) fn load<S: Simd>(&self, simd: S) -> S::P {
         simd.expand_bf16(&self.0)
     }
 }
@@ -64,7 +45,9 @@ impl PanelRow for Bf16Row {
 // SAFETY: arrays of numbers, no padding.
 unsafe impl Zeroed for F32Row {}
 // SAFETY: as above.
-unsafe impl Zeroed for Bf16Row {}
+unsafe impl Zeroed for PairRow {}
+// SAFETY: as above.
+unsafe impl Zeroed for ScaleRow {}
 // SAFETY: as above.
 unsafe impl Zeroed for Int8Row {}
 // SAFETY: as above.
@@ -73,7 +56,7 @@ unsafe impl Zeroed for Int4Row {}
 /// Storage of a [`PackedMatrix`], panel after panel.
 pub(crate) enum PanelData {
     F32(Buffer<F32Row>),
-    Bf16(Buffer<Bf16Row>),
+    Bf16(Buffer<PairRow>),
     Int8(IntPanels<Int8Row>),
     Int4(IntPanels<Int4Row>),
 }
@@ -82,7 +65,7 @@ pub(crate) enum PanelData {
 pub(crate) struct IntPanels<R> {
     pub(crate) rows: Buffer<R>,
     /// `[panels][groups]`, sixteen columns each.
-    pub(crate) scales: Buffer<Bf16Row>,
+    pub(crate) scales: Buffer<ScaleRow>,
 }
 
 /// A projection `[outputs, inputs]` as panels `[outputs / 16][inputs][16]`, so that the kernel
@@ -102,10 +85,9 @@ impl PackedMatrix {
         panels: usize,
         weights: WeightType,
     ) -> Self {
-        let rows = inputs * panels;
         let data = match weights {
-            WeightType::F32 => PanelData::F32(arena.take(rows)),
-            WeightType::Bf16 => PanelData::Bf16(arena.take(rows)),
+            WeightType::F32 => PanelData::F32(arena.take(inputs * panels)),
+            WeightType::Bf16 => PanelData::Bf16(arena.take(pairs::pairs(inputs) * panels)),
             WeightType::Int8 => PanelData::Int8(IntPanels::zeros(arena, inputs, panels)),
             WeightType::Int4 => PanelData::Int4(IntPanels::zeros(arena, inputs, panels)),
         };
@@ -120,7 +102,7 @@ impl PackedMatrix {
     pub(crate) fn room(inputs: usize, panels: usize, weights: WeightType) -> usize {
         match weights {
             WeightType::F32 => Arena::bytes_of::<F32Row>(inputs * panels),
-            WeightType::Bf16 => Arena::bytes_of::<Bf16Row>(inputs * panels),
+            WeightType::Bf16 => Arena::bytes_of::<PairRow>(pairs::pairs(inputs) * panels),
             WeightType::Int8 => IntPanels::<Int8Row>::room(inputs, panels),
             WeightType::Int4 => IntPanels::<Int4Row>::room(inputs, panels),
         }
@@ -155,8 +137,14 @@ impl PackedMatrix {
     pub(crate) fn pack(&mut self, weights: &[f32], first: usize, step: usize) {
         let inputs = self.inputs;
         match &mut self.data {
-            PanelData::F32(rows) => pack_into(rows, inputs, weights, first, step),
-            PanelData::Bf16(rows) => pack_into(rows, inputs, weights, first, step),
+            PanelData::F32(rows) => pack_f32(rows, inputs, weights, first, step),
+            PanelData::Bf16(rows) => {
+                let panels = rows.chunks_exact_mut(pairs::pairs(inputs));
+                let panels = panels.skip(first).step_by(step);
+                for (panel, columns) in panels.zip(weights.chunks(PANEL * inputs)) {
+                    pairs::pack_panel(columns, inputs, panel);
+                }
+            }
             PanelData::Int8(panels) => panels.pack(inputs, weights, first, step),
             PanelData::Int4(panels) => panels.pack(inputs, weights, first, step),
         }
@@ -173,7 +161,7 @@ impl<R: IntRow + Zeroed> IntPanels<R> {
 
     fn room(inputs: usize, panels: usize) -> usize {
         Arena::bytes_of::<R>(panels * panel_rows::<R>(inputs))
-            + Arena::bytes_of::<Bf16Row>(panels * groups::<R>(inputs))
+            + Arena::bytes_of::<ScaleRow>(panels * groups::<R>(inputs))
     }
 
     fn bytes(&self) -> usize {
@@ -190,21 +178,13 @@ impl<R: IntRow + Zeroed> IntPanels<R> {
     }
 }
 
-fn pack_into<R: PanelRow>(
-    rows: &mut [R],
-    inputs: usize,
-    weights: &[f32],
-    first: usize,
-    step: usize,
-) {
+fn pack_f32(rows: &mut [F32Row], inputs: usize, weights: &[f32], first: usize, step: usize) {
     let panels = rows.chunks_exact_mut(inputs).skip(first).step_by(step);
     for (panel, columns) in panels.zip(weights.chunks(PANEL * inputs)) {
         for (k, row) in panel.iter_mut().enumerate() {
-            let mut packed = [0.0; PANEL];
-            for (slot, column) in packed.iter_mut().zip(columns.chunks_exact(inputs)) {
-                *slot = column[k];
+            for (column, weights) in columns.chunks_exact(inputs).enumerate() {
+                row.set(column, weights[k]);
             }
-            *row = R::pack(&packed);
         }
     }
 }

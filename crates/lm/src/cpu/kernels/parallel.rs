@@ -17,6 +17,7 @@ use super::fused::{
 };
 use super::gemm::{Chains, Operands, Panels, Rows};
 use super::out::{Out, SharedOut};
+use super::pairs::{PairChains, RoundPairs};
 use super::panel::{F32Row, IntPanels, PackedMatrix, PanelData};
 use super::quant::{IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, PANEL};
@@ -76,15 +77,6 @@ impl ColumnWork for ProjectGated<'_> {
             gate_up,
             out,
         });
-    }
-}
-
-fn chains<'a, R>(x: Rows<'a>, w: &PackedMatrix, rows: &'a [R]) -> Chains<'a, R> {
-    let stride = w.inputs();
-    Chains {
-        x,
-        w: Panels { rows, stride },
-        inner: (0, stride),
     }
 }
 
@@ -162,8 +154,32 @@ impl Executor {
         work: &impl ColumnWork,
     ) {
         match w.data() {
-            PanelData::F32(rows) => self.spread(chains(x, w, rows), w, unit, work),
-            PanelData::Bf16(rows) => self.spread(chains(x, w, rows), w, unit, work),
+            PanelData::F32(rows) => {
+                let stride = w.inputs();
+                let (w_panels, inner) = (Panels { rows, stride }, (0, stride));
+                let operands = Chains {
+                    x,
+                    w: w_panels,
+                    inner,
+                };
+                self.spread(operands, w, unit, work);
+            }
+            PanelData::Bf16(rows) => {
+                let (count, inputs) = (x.count, w.inputs());
+                let to = quantised.pairs(count, inputs);
+                self.kernels.run(RoundPairs {
+                    x,
+                    width: inputs,
+                    to: &mut *to,
+                });
+                let operands = PairChains {
+                    x: to,
+                    count,
+                    rows,
+                    inputs,
+                };
+                self.spread(operands, w, unit, work);
+            }
             PanelData::Int8(panels) => self.integers(x, w, panels, unit, quantised, work),
             PanelData::Int4(panels) => self.integers(x, w, panels, unit, quantised, work),
         }

@@ -1,31 +1,37 @@
 //! Weights of 8 and 4 bits and activations quantised to meet them.
 //!
-//! AVX2 multiplies 16-bit integers twice as fast as f32 and 8-bit ones four times (VNNI also spares
-//! the additions), so activations become integers too, group by group with a scale each: 16 bits
-//! beside 8-bit weights (an error far below the weights' own), 8 bits beside 4-bit ones. Products
-//! of a group are summed exactly in integers, groups in f32 in order, so the sums do not depend on
-//! instruction set or tile.
+//! Products of bytes are summed four times as fast as f32 ones, so activations become bytes too,
+//! group by group with a scale each. Products of a group are summed exactly in integers, groups in
+//! f32 in order, so the sums do not depend on instruction set or tile.
 
 use std::ops::Range;
 
-use super::gemm::{Operands, PART_BYTES, Rows, Sums, fetch, fetch_steps};
-use super::panel::{Bf16Row, PanelRow};
-use super::simd::{Kernel, LANES, PANEL, ROUND_MAGIC, Simd};
+use super::gemm::{FETCH_STEP, Operands, PART_BYTES, Rows, Sums, fetch};
+use super::pairs;
+use super::panel::ScaleRow;
+use super::simd::{Kernel, LANES, PANEL, Simd};
 
-/// A few input dimensions of a panel of integer weights.
+/// Largest magnitude of an activation.
+const LEVELS: f32 = 127.0;
+
+/// Activations in a word.
+const WORD: usize = 4;
+
+/// A few inputs of a panel of integer weights: sixty-four bytes.
 pub(crate) trait IntRow: Copy + Default + Send + Sync {
-    /// Input dimensions of a row.
+    /// Inputs of a row.
     const INPUTS: usize;
-    /// Input dimensions that share a scale; a multiple of [`Self::INPUTS`].
+    /// Inputs that share a scale; a multiple of [`Self::INPUTS`] and of 32.
     const GROUP: usize;
-    /// Largest magnitude of an activation.
-    const LEVELS: f32;
-    /// What an integer sum of stored weights counts too much per unit of activation.
-    const OFFSET: i32;
-    /// Weights ready to multiply, eight columns.
+    /// The words of activations that meet a row.
+    type Words: Copy;
+    /// Weights ready to multiply.
     type Wide<S: Simd>: Copy;
-    /// Integer sums of eight columns.
+    /// Integer sums.
     type Sum<S: Simd>: Copy;
+
+    /// Words row after row.
+    fn words(words: &[i32]) -> &[Self::Words];
 
     /// Scale of a group of weights.
     fn scale(weights: &[f32]) -> f32;
@@ -33,74 +39,161 @@ pub(crate) trait IntRow: Copy + Default + Send + Sync {
     /// Stores the weight of one column and input, given as a multiple of the scale.
     fn set(&mut self, column: usize, input: usize, multiple: f32);
 
-    fn zero<S: Simd>(simd: S) -> Self::Sum<S>;
+    /// What an integer sum counts too much per unit of activation.
+    fn offset<S: Simd>() -> i32;
 
-    /// Columns 0 to 7 and 8 to 15.
-    fn widen<S: Simd>(&self, simd: S) -> (Self::Wide<S>, Self::Wide<S>);
+    /// Sums at the start of a group.
+    fn start<S: Simd>(simd: S, correction: i32) -> Self::Sum<S>;
 
-    /// `sum` plus the products of the row's inputs with the activations in `word`.
-    fn multiply<S: Simd>(simd: S, sum: Self::Sum<S>, w: Self::Wide<S>, word: i32) -> Self::Sum<S>;
+    fn widen<S: Simd>(&self, simd: S) -> Self::Wide<S>;
 
-    /// The group's sums with `correction` added.
-    fn total<S: Simd>(simd: S, sum: Self::Sum<S>, correction: i32) -> S::V;
+    /// `sum` plus the products of the row's inputs with the activations in `words`.
+    fn multiply<S: Simd>(
+        simd: S,
+        sum: Self::Sum<S>,
+        w: Self::Wide<S>,
+        words: &Self::Words,
+    ) -> Self::Sum<S>;
+
+    /// [`add_group`] with the number of rows of a group.
+    fn add_group<S: Simd, const M: usize, const P: usize>(
+        simd: S,
+        sums: IntSums<Self, S, M, P>,
+        w: [&[Self]; P],
+        x: [&[Self::Words]; M],
+    ) -> IntSums<Self, S, M, P>;
+
+    /// The group's sums, the correction included.
+    fn total<S: Simd>(simd: S, sum: Self::Sum<S>, correction: i32) -> S::P;
 }
 
-/// Two inputs of sixteen columns, byte `2 * column + input`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(32))]
-pub(crate) struct Int8Row([i8; 32]);
+/// The integer sums of `M` rows and `P` panels.
+type IntSums<R, S, const M: usize, const P: usize> = [[<R as IntRow>::Sum<S>; P]; M];
+
+/// Adds the products of one group of `ROWS` rows. A constant number, so that nothing but
+/// multiplications is left of the loop.
+#[expect(
+    clippy::needless_range_loop,
+    reason = "constant bounds unroll into registers"
+)]
+#[inline(always)]
+fn add_group<S: Simd, R: IntRow, const M: usize, const P: usize, const ROWS: usize>(
+    simd: S,
+    mut sums: IntSums<R, S, M, P>,
+    w: [&[R]; P],
+    x: [&[R::Words]; M],
+) -> IntSums<R, S, M, P> {
+    for p in 0..P {
+        assert!(w[p].len() == ROWS, "a panel ends inside a group");
+    }
+    for r in 0..M {
+        assert!(x[r].len() == ROWS, "activations end inside a group");
+    }
+    for i in 0..ROWS {
+        if i % (FETCH_STEP / size_of::<R>()) == 0 {
+            fetch(simd, M, &w[0][i]);
+        }
+        for p in 0..P {
+            let wide = w[p][i].widen(simd);
+            for r in 0..M {
+                sums[r][p] = R::multiply(simd, sums[r][p], wide, &x[r][i]);
+            }
+        }
+    }
+    sums
+}
+
+/// Four inputs of sixteen columns, byte `4 * column + input`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Int8Row([i8; WORD * PANEL]);
+
+impl Default for Int8Row {
+    fn default() -> Self {
+        Self([0; WORD * PANEL])
+    }
+}
 
 impl IntRow for Int8Row {
-    const INPUTS: usize = 2;
+    const INPUTS: usize = WORD;
     const GROUP: usize = 64;
-    const LEVELS: f32 = 32767.0;
-    const OFFSET: i32 = 0;
-    type Wide<S: Simd> = S::I16;
-    type Sum<S: Simd> = S::I32;
+    type Words = i32;
+    type Wide<S: Simd> = S::Signed;
+    type Sum<S: Simd> = S::SignedSums;
+
+    #[inline(always)]
+    fn words(words: &[i32]) -> &[i32] {
+        words
+    }
 
     fn scale(weights: &[f32]) -> f32 {
         largest(weights).abs() / 127.0
     }
 
     fn set(&mut self, column: usize, input: usize, multiple: f32) {
-        self.0[2 * column + input] = multiple.round_ties_even().clamp(-127.0, 127.0) as i8;
+        self.0[WORD * column + input] = multiple.round_ties_even().clamp(-127.0, 127.0) as i8;
     }
 
     #[inline(always)]
-    fn zero<S: Simd>(simd: S) -> S::I32 {
-        simd.zero_i32()
+    fn offset<S: Simd>() -> i32 {
+        S::SIGNED_OFFSET
     }
 
     #[inline(always)]
-    fn widen<S: Simd>(&self, simd: S) -> (S::I16, S::I16) {
-        simd.widen_i8(&self.0)
+    fn start<S: Simd>(simd: S, correction: i32) -> S::SignedSums {
+        simd.start_signed(correction)
     }
 
     #[inline(always)]
-    fn multiply<S: Simd>(simd: S, sum: S::I32, w: S::I16, word: i32) -> S::I32 {
-        simd.add_pairs(sum, w, word)
+    fn widen<S: Simd>(&self, simd: S) -> S::Signed {
+        simd.signed(&self.0)
     }
 
     #[inline(always)]
-    fn total<S: Simd>(simd: S, sum: S::I32, _correction: i32) -> S::V {
-        simd.i32_to_f32(sum)
+    fn multiply<S: Simd>(simd: S, sum: S::SignedSums, w: S::Signed, word: &i32) -> S::SignedSums {
+        simd.add_signed(sum, w, *word)
+    }
+
+    #[inline(always)]
+    fn add_group<S: Simd, const M: usize, const P: usize>(
+        simd: S,
+        sums: IntSums<Self, S, M, P>,
+        w: [&[Self]; P],
+        x: [&[i32]; M],
+    ) -> IntSums<Self, S, M, P> {
+        add_group::<S, Self, M, P, { Self::GROUP / Self::INPUTS }>(simd, sums, w, x)
+    }
+
+    #[inline(always)]
+    fn total<S: Simd>(simd: S, sum: S::SignedSums, _correction: i32) -> S::P {
+        simd.signed_to_f32(sum)
     }
 }
 
-/// Four inputs of sixteen columns: byte `4 * (column % 8) + input`, columns 0 to 7 in the low
-/// nibbles, 8 to 15 in the high ones, each weight plus eight.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(32))]
-pub(crate) struct Int4Row([u8; 32]);
+/// Eight inputs of sixteen columns: byte `4 * column + input % 4`, inputs 0 to 3 in the low
+/// nibbles, 4 to 7 in the high ones, each weight plus eight.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Int4Row([u8; WORD * PANEL]);
+
+impl Default for Int4Row {
+    fn default() -> Self {
+        Self([0; WORD * PANEL])
+    }
+}
 
 impl IntRow for Int4Row {
-    const INPUTS: usize = 4;
+    const INPUTS: usize = 2 * WORD;
     // Eight additions of two products of at most 15 * 127 stay below 2^15.
     const GROUP: usize = 32;
-    const LEVELS: f32 = 127.0;
-    const OFFSET: i32 = 8;
-    type Wide<S: Simd> = S::U8;
-    type Sum<S: Simd> = S::Quads;
+    type Words = [i32; 2];
+    type Wide<S: Simd> = (S::Nibbles, S::Nibbles);
+    type Sum<S: Simd> = S::NibbleSums;
+
+    #[inline(always)]
+    fn words(words: &[i32]) -> &[[i32; 2]] {
+        words.as_chunks::<2>().0
+    }
 
     fn scale(weights: &[f32]) -> f32 {
         // The far end of the range is -8, so the largest weight decides the sign.
@@ -109,8 +202,8 @@ impl IntRow for Int4Row {
 
     fn set(&mut self, column: usize, input: usize, multiple: f32) {
         let level = (multiple.round_ties_even() + 8.0).clamp(0.0, 15.0) as u8;
-        let byte = &mut self.0[4 * (column % LANES) + input];
-        *byte = if column < LANES {
+        let byte = &mut self.0[WORD * column + input % WORD];
+        *byte = if input < WORD {
             (*byte & 0xf0) | level
         } else {
             (*byte & 0x0f) | level << 4
@@ -118,23 +211,44 @@ impl IntRow for Int4Row {
     }
 
     #[inline(always)]
-    fn zero<S: Simd>(simd: S) -> S::Quads {
-        simd.zero_quads()
+    fn offset<S: Simd>() -> i32 {
+        8
     }
 
     #[inline(always)]
-    fn widen<S: Simd>(&self, simd: S) -> (S::U8, S::U8) {
+    fn start<S: Simd>(simd: S, correction: i32) -> S::NibbleSums {
+        simd.start_nibbles(correction)
+    }
+
+    #[inline(always)]
+    fn widen<S: Simd>(&self, simd: S) -> Self::Wide<S> {
         simd.nibbles(&self.0)
     }
 
     #[inline(always)]
-    fn multiply<S: Simd>(simd: S, sum: S::Quads, w: S::U8, word: i32) -> S::Quads {
-        simd.add_quads(sum, w, word)
+    fn multiply<S: Simd>(
+        simd: S,
+        sum: S::NibbleSums,
+        w: Self::Wide<S>,
+        words: &[i32; 2],
+    ) -> S::NibbleSums {
+        let sum = simd.add_nibbles(sum, w.0, words[0]);
+        simd.add_nibbles(sum, w.1, words[1])
     }
 
     #[inline(always)]
-    fn total<S: Simd>(simd: S, sum: S::Quads, correction: i32) -> S::V {
-        simd.i32_to_f32(simd.sum_quads(sum, correction))
+    fn add_group<S: Simd, const M: usize, const P: usize>(
+        simd: S,
+        sums: IntSums<Self, S, M, P>,
+        w: [&[Self]; P],
+        x: [&[[i32; 2]]; M],
+    ) -> IntSums<Self, S, M, P> {
+        add_group::<S, Self, M, P, { Self::GROUP / Self::INPUTS }>(simd, sums, w, x)
+    }
+
+    #[inline(always)]
+    fn total<S: Simd>(simd: S, sum: S::NibbleSums, correction: i32) -> S::P {
+        simd.nibbles_to_f32(sum, correction)
     }
 }
 
@@ -150,9 +264,14 @@ fn largest(values: &[f32]) -> f32 {
     values.iter().fold(0.0, larger)
 }
 
-/// Rows of a panel for `inputs` input dimensions, the last one padded with zeros.
+/// Rows of a panel for `inputs` input dimensions, whole groups, padded with zeros.
 pub(crate) fn panel_rows<R: IntRow>(inputs: usize) -> usize {
-    inputs.div_ceil(R::INPUTS)
+    groups::<R>(inputs) * (R::GROUP / R::INPUTS)
+}
+
+/// Words of a row of `inputs` activations, padded as panels are.
+fn row_words<R: IntRow>(inputs: usize) -> usize {
+    panel_rows::<R>(inputs) * R::INPUTS / WORD
 }
 
 /// Scales of a column.
@@ -166,7 +285,7 @@ pub(crate) fn pack_panel<R: IntRow>(
     columns: &[f32],
     inputs: usize,
     rows: &mut [R],
-    scales: &mut [Bf16Row],
+    scales: &mut [ScaleRow],
 ) {
     let group_rows = R::GROUP / R::INPUTS;
     for (group, (rows, stored)) in rows.chunks_mut(group_rows).zip(scales).enumerate() {
@@ -186,7 +305,7 @@ pub(crate) fn pack_panel<R: IntRow>(
                 rows[input / R::INPUTS].set(column, input % R::INPUTS, 0.0);
             }
         }
-        *stored = Bf16Row::pack(&scale);
+        *stored = ScaleRow::pack(&scale);
     }
 }
 
@@ -203,7 +322,8 @@ impl QuantScratch {
     pub(crate) fn new(rows: usize, width: usize) -> Self {
         let groups = rows * groups::<Int4Row>(width);
         Self {
-            words: vec![0; rows * panel_rows::<Int8Row>(width)],
+            // Pairs of bf16 take most room, but for the padding of short rows to a group.
+            words: vec![0; rows * pairs::pairs(width).max(row_words::<Int8Row>(width))],
             scales: vec![0.0; groups],
             corrections: vec![0; groups],
         }
@@ -216,9 +336,16 @@ impl QuantScratch {
             + size_of_val(self.corrections.as_slice())
     }
 
+    /// The words of the first rows for [`RoundPairs`] to fill.
+    ///
+    /// [`RoundPairs`]: pairs::RoundPairs
+    pub(crate) fn pairs(&mut self, count: usize, width: usize) -> &mut [i32] {
+        &mut self.words[..count * pairs::pairs(width)]
+    }
+
     /// The first rows as filled by [`Quantize`] for weights of format `R`.
     pub(crate) fn rows<R: IntRow>(&self, count: usize, width: usize) -> IntRows<'_> {
-        let (words, groups) = (panel_rows::<R>(width), groups::<R>(width));
+        let (words, groups) = (row_words::<R>(width), groups::<R>(width));
         IntRows {
             words: &self.words[..count * words],
             scales: &self.scales[..count * groups],
@@ -252,26 +379,32 @@ impl<R: IntRow> Kernel for Quantize<'_, R> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let (words, groups) = (panel_rows::<R>(self.width), groups::<R>(self.width));
+        let (words, groups) = (row_words::<R>(self.width), groups::<R>(self.width));
         for row in 0..self.x.count {
             let x = &self.x.data[row * self.x.stride..][..self.width];
             let to = &mut self.to.words[row * words..][..words];
             let scales = &mut self.to.scales[row * groups..][..groups];
             let corrections = &mut self.to.corrections[row * groups..][..groups];
-            let parts = x.chunks(R::GROUP).zip(to.chunks_mut(R::GROUP / R::INPUTS));
+            let parts = x.chunks(R::GROUP).zip(to.chunks_mut(R::GROUP / WORD));
             for ((x, to), (scale, correction)) in parts.zip(scales.iter_mut().zip(corrections)) {
-                let mut padded = [0.0; 64];
-                let padded = &mut padded[..R::GROUP];
-                padded[..x.len()].copy_from_slice(x);
-                (*scale, *correction) = quantize_group::<S, R>(simd, padded, to);
+                let sum;
+                (*scale, sum) = if x.len() == R::GROUP {
+                    quantize_group(simd, x, to)
+                } else {
+                    let mut padded = [0.0; 64];
+                    let padded = &mut padded[..R::GROUP];
+                    padded[..x.len()].copy_from_slice(x);
+                    quantize_group(simd, padded, to)
+                };
+                *correction = sum.wrapping_mul(-R::offset::<S>());
             }
         }
     }
 }
 
-/// One padded group; returns its scale and the correction of its integer sums.
+/// One whole group; returns its scale and the sum of its levels.
 #[inline(always)]
-fn quantize_group<S: Simd, R: IntRow>(simd: S, x: &[f32], to: &mut [i32]) -> (f32, i32) {
+fn quantize_group<S: Simd>(simd: S, x: &[f32], to: &mut [i32]) -> (f32, i32) {
     let (chunks, _) = x.as_chunks::<LANES>();
     let zero = simd.splat(0.0);
     let (mut most, mut undefined) = (zero, zero);
@@ -281,29 +414,28 @@ fn quantize_group<S: Simd, R: IntRow>(simd: S, x: &[f32], to: &mut [i32]) -> (f3
         undefined = simd.add(undefined, simd.mul(v, zero));
     }
     let most = simd.to_array(most).into_iter().fold(0.0, f32::max);
-    let scale = most / R::LEVELS + simd.sum(undefined);
-    let inverse = Some(R::LEVELS / most)
+    let scale = most / LEVELS + simd.sum(undefined);
+    let inverse = Some(LEVELS / most)
         .filter(|inverse| inverse.is_finite())
         .unwrap_or(0.0);
-    let (inverse, magic) = (simd.splat(inverse), simd.splat(ROUND_MAGIC));
-    let bits = 32 / R::INPUTS;
+    let inverse = simd.splat(inverse);
     let mut sum = 0_i32;
-    let words_per_chunk = LANES / R::INPUTS;
-    for (chunk, to) in chunks.iter().zip(to.chunks_mut(words_per_chunk)) {
-        // Product and sum apart: a fused operation would round differently.
-        let rounded = simd.add(simd.mul(simd.load(chunk), inverse), magic);
-        let lanes = simd.to_array(rounded).map(f32::to_bits);
-        for (lanes, word) in lanes.chunks_exact(R::INPUTS).zip(to) {
-            let mut packed = 0_u32;
-            for (i, lane) in lanes.iter().enumerate() {
-                let shifted = lane << (32 - bits);
-                sum = sum.wrapping_add(shifted as i32 >> (32 - bits));
-                packed |= (shifted >> (32 - bits)) << (bits * i);
-            }
-            *word = packed as i32;
+    let (quarters, _) = chunks.as_chunks::<4>();
+    for ([a, b, c, d], to) in quarters.iter().zip(to.chunks_mut(LANES)) {
+        let bytes = simd.round_to_bytes([
+            simd.mul(simd.load(a), inverse),
+            simd.mul(simd.load(b), inverse),
+            simd.mul(simd.load(c), inverse),
+            simd.mul(simd.load(d), inverse),
+        ]);
+        for byte in bytes {
+            sum += i32::from(byte);
+        }
+        for (word, bytes) in to.iter_mut().zip(bytes.as_chunks::<WORD>().0) {
+            *word = i32::from_le_bytes(bytes.map(|byte| byte as u8));
         }
     }
-    (scale, sum.wrapping_mul(-R::OFFSET))
+    (scale, sum)
 }
 
 /// Integer activations times integer weights: the chain of an output is
@@ -314,7 +446,7 @@ pub(crate) struct IntGroups<'a, R> {
     /// Panel after panel.
     pub(crate) rows: &'a [R],
     /// Panel after panel, a row a group.
-    pub(crate) scales: &'a [Bf16Row],
+    pub(crate) scales: &'a [ScaleRow],
     /// Input dimensions.
     pub(crate) inputs: usize,
 }
@@ -348,45 +480,42 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
         row: usize,
         panel: usize,
         units: Range<usize>,
-        mut sums: Sums<S::V, M, P>,
-    ) -> Sums<S::V, M, P> {
-        let (words, groups) = (panel_rows::<R>(self.inputs), self.depth());
+        mut sums: Sums<S::P, M, P>,
+    ) -> Sums<S::P, M, P> {
+        let (rows, groups) = (panel_rows::<R>(self.inputs), self.depth());
+        let words = row_words::<R>(self.inputs);
         let group_rows = R::GROUP / R::INPUTS;
-        let mut x: [&[i32]; M] = [&[]; M];
+        let mut x: [&[R::Words]; M] = [&[]; M];
         for r in 0..M {
-            x[r] = &self.x.words[(row + r) * words..][..words];
+            x[r] = &R::words(&self.x.words[(row + r) * words..][..words])[..rows];
         }
         let mut w: [&[R]; P] = [&[]; P];
         for p in 0..P {
-            w[p] = &self.rows[(panel + p) * words..][..words];
+            w[p] = &self.rows[(panel + p) * rows..][..rows];
         }
         for group in units {
-            let mut integers = [[[R::zero(simd); 2]; P]; M];
-            let range = group * group_rows..words.min((group + 1) * group_rows);
-            for step in fetch_steps::<S, R>(M, range) {
-                fetch(simd, M, &w[0][step.start]);
-                for i in step {
-                    for p in 0..P {
-                        let (low, high) = w[p][i].widen(simd);
-                        for r in 0..M {
-                            let word = x[r][i];
-                            integers[r][p][0] = R::multiply(simd, integers[r][p][0], low, word);
-                            integers[r][p][1] = R::multiply(simd, integers[r][p][1], high, word);
-                        }
-                    }
-                }
+            let mut integers = [[R::start(simd, 0); P]; M];
+            for r in 0..M {
+                let correction = self.x.corrections[(row + r) * groups + group];
+                integers[r] = [R::start(simd, correction); P];
             }
+            let range = group * group_rows..(group + 1) * group_rows;
+            let mut group_x: [&[R::Words]; M] = [&[]; M];
+            for r in 0..M {
+                group_x[r] = &x[r][range.clone()];
+            }
+            let mut group_w: [&[R]; P] = [&[]; P];
             for p in 0..P {
-                let (low, high) = self.scales[(panel + p) * groups + group].expand(simd);
+                group_w[p] = &w[p][range.clone()];
+            }
+            integers = R::add_group(simd, integers, group_w, group_x);
+            for p in 0..P {
+                let w_scale = self.scales[(panel + p) * groups + group].load(simd);
                 for r in 0..M {
                     let at = (row + r) * groups + group;
-                    let scale = simd.splat(self.x.scales[at]);
-                    let correction = self.x.corrections[at];
-                    for (half, w_scale) in [low, high].into_iter().enumerate() {
-                        let total = R::total(simd, integers[r][p][half], correction);
-                        let factor = simd.mul(scale, w_scale);
-                        sums[r][p][half] = simd.mul_add(total, factor, sums[r][p][half]);
-                    }
+                    let total = R::total(simd, integers[r][p], self.x.corrections[at]);
+                    let factor = simd.mul_panel(simd.splat_panel(self.x.scales[at]), w_scale);
+                    sums[r][p] = simd.mul_add_panel(total, factor, sums[r][p]);
                 }
             }
         }

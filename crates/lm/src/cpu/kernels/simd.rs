@@ -1,37 +1,22 @@
-//! The eight-lane vector every kernel is written against.
+//! The vectors every kernel is written against.
 
-/// Lanes of a vector.
+/// Lanes of a row vector.
 pub(crate) const LANES: usize = 8;
 
-/// Columns of a weight panel: two vectors.
+/// Columns of a weight panel.
 pub(crate) const PANEL: usize = 2 * LANES;
 
 /// Adding and subtracting this rounds an f32 below 2^22 to the nearest integer, which then sits in
 /// the low mantissa bits.
 pub(crate) const ROUND_MAGIC: f32 = 12_582_912.0;
 
-/// Eight f32 lanes and the arithmetic the kernels need.
+/// Eight f32 lanes and the arithmetic of norms, softmax and activations.
 ///
 /// A value of the implementing type is the proof that the processor has the instructions, so every
 /// method is safe. Lanes never mix: lane `i` of a result depends on lane `i` of the operands only.
-pub(crate) trait Simd: Copy {
+pub(crate) trait Lanes: Copy {
     /// Eight lanes.
     type V: Copy;
-    /// Eight 32-bit integers.
-    type I32: Copy;
-    /// Sixteen signed 16-bit integers.
-    type I16: Copy;
-    /// Thirty-two bytes.
-    type U8: Copy;
-    /// Eight sums of products of bytes, in whatever form adding is cheapest.
-    type Quads: Copy;
-
-    /// Rows of activations whose sums, two vectors a row, fit in registers beside the weights.
-    const TILE: usize;
-
-    /// Tiles of at least this many rows walk one panel and ask for weights ahead of time; lower
-    /// ones walk several panels at once, which the processor's own prefetcher follows.
-    const FETCH_ROWS: usize;
 
     fn splat(self, x: f32) -> Self::V;
     fn load(self, from: &[f32; LANES]) -> Self::V;
@@ -50,27 +35,8 @@ pub(crate) trait Simd: Copy {
     fn zero_below(self, v: Self::V, x: Self::V, limit: Self::V) -> Self::V;
     /// `2^n` for lanes holding `ROUND_MAGIC + n`, `-126 <= n <= 127`.
     fn exp2_of_rounded(self, rounded: Self::V) -> Self::V;
-    /// Sixteen bf16 numbers: the low halves of the words are lanes of the first vector, the high
-    /// halves of the second.
-    fn expand_bf16(self, words: &[u32; LANES]) -> (Self::V, Self::V);
-
-    fn zero_i32(self) -> Self::I32;
-    fn zero_quads(self) -> Self::Quads;
-    /// The first and the last sixteen bytes.
-    fn widen_i8(self, bytes: &[i8; 32]) -> (Self::I16, Self::I16);
-    /// Low and high nibbles of every byte.
-    fn nibbles(self, bytes: &[u8; 32]) -> (Self::U8, Self::U8);
-    /// Adds to lane `i` the products of integers `2i` and `2i + 1` of `w` with the two 16-bit
-    /// integers in `word`, low half first.
-    fn add_pairs(self, sum: Self::I32, w: Self::I16, word: i32) -> Self::I32;
-    /// Adds to sum `i` the products of bytes `4i` to `4i + 3` of `w` with the four signed bytes of
-    /// `word`. The sum of any neighbouring pair of products may not leave 16 bits, however many are
-    /// added up.
-    fn add_quads(self, sum: Self::Quads, w: Self::U8, word: i32) -> Self::Quads;
-    /// The sums, `plus` added to each.
-    fn sum_quads(self, sums: Self::Quads, plus: i32) -> Self::I32;
-    /// Each integer as the nearest f32.
-    fn i32_to_f32(self, v: Self::I32) -> Self::V;
+    /// Thirty-two numbers of magnitude 127.5 or less as bytes in order, rounded to nearest even.
+    fn round_to_bytes(self, x: [Self::V; 4]) -> [i8; 4 * LANES];
 
     /// Hints that memory some KiB after `place` will be read soon; the memory need not exist.
     /// Called every 256 bytes, it covers everything once.
@@ -92,7 +58,67 @@ pub(crate) trait Simd: Copy {
     }
 }
 
-/// A computation that runs on whichever vector the processor has.
+/// The sixteen columns of a panel and the arithmetic of the matrix kernel. Columns never mix.
+pub(crate) trait Simd: Lanes {
+    /// Sixteen f32.
+    type P: Copy;
+    /// Two bf16 weights a column, ready to multiply.
+    type Pairs: Copy;
+    /// Four signed bytes a column, ready to multiply.
+    type Signed: Copy;
+    /// Sixteen sums of products with signed bytes.
+    type SignedSums: Copy;
+    /// Four bytes below sixteen a column, ready to multiply.
+    type Nibbles: Copy;
+    /// Sixteen sums of products with such bytes.
+    type NibbleSums: Copy;
+
+    /// Rows of activations whose sums fit in registers beside the weights.
+    const TILE: usize;
+
+    /// Tiles of at least this many rows walk one panel and ask for weights ahead of time; lower
+    /// ones walk several panels at once, which the processor's own prefetcher follows.
+    const FETCH_ROWS: usize;
+
+    /// What sums of products with signed bytes count too much per unit of activation.
+    const SIGNED_OFFSET: i32;
+
+    fn splat_panel(self, x: f32) -> Self::P;
+    fn load_panel(self, from: &[f32; PANEL]) -> Self::P;
+    fn store_panel(self, v: Self::P, to: &mut [f32; PANEL]);
+    fn add_panel(self, a: Self::P, b: Self::P) -> Self::P;
+    fn mul_panel(self, a: Self::P, b: Self::P) -> Self::P;
+    /// `a * b + c`, rounded once where the instruction set can.
+    fn mul_add_panel(self, a: Self::P, b: Self::P, c: Self::P) -> Self::P;
+    /// Sixteen bf16 numbers.
+    fn expand_bf16(self, from: &[u16; PANEL]) -> Self::P;
+
+    /// Pairs of bf16 numbers, the first of each in the high half of its word.
+    fn pairs(self, words: &[u32; PANEL]) -> Self::Pairs;
+    /// Adds to each column the product of its first weight with the bf16 number in the high half of
+    /// `word`, then that of the second with the low half, each rounded once where the instruction
+    /// set can. Numbers below the normal range may count as zero.
+    fn add_pairs(self, sum: Self::P, w: Self::Pairs, word: u32) -> Self::P;
+
+    fn signed(self, bytes: &[i8; 4 * PANEL]) -> Self::Signed;
+    fn start_signed(self, correction: i32) -> Self::SignedSums;
+    /// Adds to sum `i` the products of bytes `4i` to `4i + 3` of `w`, none of them -128, with the
+    /// four signed bytes of `word`, none of them -128.
+    fn add_signed(self, sum: Self::SignedSums, w: Self::Signed, word: i32) -> Self::SignedSums;
+    /// The sums, the correction included.
+    fn signed_to_f32(self, sums: Self::SignedSums) -> Self::P;
+
+    /// Low and high nibbles of every byte.
+    fn nibbles(self, bytes: &[u8; 4 * PANEL]) -> (Self::Nibbles, Self::Nibbles);
+    fn start_nibbles(self, correction: i32) -> Self::NibbleSums;
+    /// As [`Self::add_signed`]. The sum of any neighbouring pair of products may not leave 16 bits,
+    /// however many are added up.
+    fn add_nibbles(self, sum: Self::NibbleSums, w: Self::Nibbles, word: i32) -> Self::NibbleSums;
+    /// The sums, the correction (as at the start) included.
+    fn nibbles_to_f32(self, sums: Self::NibbleSums, correction: i32) -> Self::P;
+}
+
+/// A computation that runs on whichever vectors the processor has.
 pub(crate) trait Kernel {
     /// What it returns.
     type Output;
@@ -100,163 +126,4 @@ pub(crate) trait Kernel {
     /// Runs it. Implementations are `#[inline(always)]`, so that the body is compiled with the
     /// instruction set of the caller.
     fn run<S: Simd>(self, simd: S) -> Self::Output;
-}
-
-/// Plain arrays: runs anywhere, vectorised by the compiler as far as the build target allows.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Portable;
-
-/// Lane-wise combination of two arrays.
-#[inline(always)]
-fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; LANES] {
-    let mut out = [0.0; LANES];
-    for i in 0..LANES {
-        out[i] = f(a[i], b[i]);
-    }
-    out
-}
-
-impl Simd for Portable {
-    type V = [f32; LANES];
-    type I32 = [i32; LANES];
-    type I16 = [i16; 2 * LANES];
-    type U8 = [u8; 4 * LANES];
-    type Quads = [i32; LANES];
-
-    const TILE: usize = 6;
-    const FETCH_ROWS: usize = 4;
-
-    #[inline(always)]
-    fn splat(self, x: f32) -> Self::V {
-        [x; LANES]
-    }
-
-    #[inline(always)]
-    fn load(self, from: &[f32; LANES]) -> Self::V {
-        *from
-    }
-
-    #[inline(always)]
-    fn store(self, v: Self::V, to: &mut [f32; LANES]) {
-        *to = v;
-    }
-
-    #[inline(always)]
-    fn add(self, a: Self::V, b: Self::V) -> Self::V {
-        zip(a, b, |a, b| a + b)
-    }
-
-    #[inline(always)]
-    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
-        zip(a, b, |a, b| a - b)
-    }
-
-    #[inline(always)]
-    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
-        zip(a, b, |a, b| a * b)
-    }
-
-    #[inline(always)]
-    fn div(self, a: Self::V, b: Self::V) -> Self::V {
-        zip(a, b, |a, b| a / b)
-    }
-
-    #[inline(always)]
-    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        // Not `f32::mul_add`: without the instruction that is a library call per lane.
-        zip(zip(a, b, |a, b| a * b), c, |ab, c| ab + c)
-    }
-
-    #[inline(always)]
-    fn max(self, a: Self::V, b: Self::V) -> Self::V {
-        zip(a, b, |a, b| if a > b { a } else { b })
-    }
-
-    #[inline(always)]
-    fn min(self, a: Self::V, b: Self::V) -> Self::V {
-        zip(a, b, |a, b| if a < b { a } else { b })
-    }
-
-    #[inline(always)]
-    fn zero_below(self, v: Self::V, x: Self::V, limit: Self::V) -> Self::V {
-        let mut out = v;
-        for i in 0..LANES {
-            if x[i] < limit[i] {
-                out[i] = 0.0;
-            }
-        }
-        out
-    }
-
-    #[inline(always)]
-    fn exp2_of_rounded(self, rounded: Self::V) -> Self::V {
-        let mut out = rounded;
-        for lane in &mut out {
-            *lane = f32::from_bits((lane.to_bits() << 23).wrapping_add(1.0f32.to_bits()));
-        }
-        out
-    }
-
-    #[inline(always)]
-    fn expand_bf16(self, words: &[u32; LANES]) -> (Self::V, Self::V) {
-        let (mut low, mut high) = ([0.0; LANES], [0.0; LANES]);
-        for i in 0..LANES {
-            low[i] = f32::from_bits(words[i] << 16);
-            high[i] = f32::from_bits(words[i] & 0xffff_0000);
-        }
-        (low, high)
-    }
-
-    #[inline(always)]
-    fn zero_i32(self) -> Self::I32 {
-        [0; LANES]
-    }
-
-    #[inline(always)]
-    fn zero_quads(self) -> Self::Quads {
-        [0; LANES]
-    }
-
-    #[inline(always)]
-    fn widen_i8(self, bytes: &[i8; 32]) -> (Self::I16, Self::I16) {
-        let half = |first: usize| std::array::from_fn(|i| i16::from(bytes[first + i]));
-        (half(0), half(2 * LANES))
-    }
-
-    #[inline(always)]
-    fn nibbles(self, bytes: &[u8; 32]) -> (Self::U8, Self::U8) {
-        (bytes.map(|b| b & 15), bytes.map(|b| b >> 4))
-    }
-
-    #[inline(always)]
-    fn add_pairs(self, sum: Self::I32, w: Self::I16, word: i32) -> Self::I32 {
-        let (low, high) = (i32::from(word as i16), word >> 16);
-        let add = |i: usize| {
-            let products = i32::from(w[2 * i]) * low + i32::from(w[2 * i + 1]) * high;
-            sum[i].wrapping_add(products)
-        };
-        std::array::from_fn(add)
-    }
-
-    #[inline(always)]
-    fn add_quads(self, sum: Self::Quads, w: Self::U8, word: i32) -> Self::Quads {
-        let x = word.to_le_bytes().map(|b| i32::from(b as i8));
-        std::array::from_fn(|i| {
-            let products = x.iter().zip(&w[4 * i..]).map(|(x, w)| x * i32::from(*w));
-            sum[i] + products.sum::<i32>()
-        })
-    }
-
-    #[inline(always)]
-    fn sum_quads(self, sums: Self::Quads, plus: i32) -> Self::I32 {
-        sums.map(|sum| sum.wrapping_add(plus))
-    }
-
-    #[inline(always)]
-    fn i32_to_f32(self, v: Self::I32) -> Self::V {
-        v.map(|x| x as f32)
-    }
-
-    #[inline(always)]
-    fn fetch_ahead<T>(self, _place: &T) {}
 }

@@ -2,13 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::Kernels;
 use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
+use super::pairs::{PairChains, RoundPairs, pairs};
 use super::panel::{PackedMatrix, PanelData};
 use super::quant::{Int4Row, Int8Row, IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, LANES, PANEL, Simd};
 use super::vector::{RmsNorm, SiluMul, SoftmaxNumerators, exp};
+use super::{Available, Kernels};
 use crate::cpu::arena::Arena;
 use crate::cpu::{KernelChoice, WeightType};
 
@@ -21,6 +22,34 @@ fn sets() -> Vec<Kernels> {
     .into_iter()
     .filter_map(|choice| Kernels::select(choice).ok())
     .collect()
+}
+
+/// Whatever is masked, the widest of the rest runs, and asking for what is masked is an error.
+#[test]
+fn masked_instruction_sets_are_not_used() {
+    let all = Available::detect();
+    let select = |choice, sets| Kernels::select_among(choice, sets).map(Kernels::choice);
+    for avx2 in [None, all.avx2] {
+        for avx512 in [None, all.avx512] {
+            let sets = Available { avx2, avx512 };
+            let widest = match (avx2, avx512) {
+                (_, Some(_)) => KernelChoice::Avx512,
+                (Some(_), None) => KernelChoice::Avx2,
+                (None, None) => KernelChoice::Portable,
+            };
+            assert_eq!(select(KernelChoice::Auto, sets).ok(), Some(widest));
+            assert_eq!(
+                select(KernelChoice::Portable, sets).ok(),
+                Some(KernelChoice::Portable)
+            );
+            for (choice, there) in [
+                (KernelChoice::Avx2, avx2.is_some()),
+                (KernelChoice::Avx512, avx512.is_some()),
+            ] {
+                assert_eq!(select(choice, sets).is_ok(), there);
+            }
+        }
+    }
 }
 
 /// The chain a kernel set promises for one output element.
@@ -222,8 +251,19 @@ impl Case {
                 self.product(kernels, packed, Chains { x, w, inner })
             }
             PanelData::Bf16(rows) => {
-                let w = Panels { rows, stride };
-                self.product(kernels, packed, Chains { x, w, inner })
+                let mut to = vec![0; self.count * pairs(self.inputs)];
+                kernels.run(RoundPairs {
+                    x,
+                    width: self.inputs,
+                    to: &mut to,
+                });
+                let operands = PairChains {
+                    x: &to,
+                    count: self.count,
+                    rows,
+                    inputs: self.inputs,
+                };
+                self.product(kernels, packed, operands)
             }
             PanelData::Int8(panels) => {
                 let quantised = quantise::<Int8Row>(kernels, x, self.inputs);
@@ -343,11 +383,7 @@ fn activation_levels(most: f32, x: &[f32]) -> (Vec<i64>, f32) {
 
 /// The chain over groups that integer formats promise.
 fn group_chain(kernels: Kernels, bits: u32, x: &[f32], w: &[f32], start: f32) -> f32 {
-    let (group, most) = if bits == 8 {
-        (64, 32767.0)
-    } else {
-        (32, 127.0)
-    };
+    let (group, most) = if bits == 8 { (64, 127.0) } else { (32, 127.0) };
     x.chunks(group)
         .zip(w.chunks(group))
         .fold(start, |sum, (x, w)| {
@@ -370,7 +406,8 @@ proptest! {
         let stored = |w: &f32| if bf16 { half::bf16::from_f32(*w).to_f32() } else { *w };
         for kernels in sets() {
             case.check(kernels, &packed, |row, column, start| {
-                chain(kernels, case.row(row), case.column(column).iter().map(stored), start)
+                let x: Vec<f32> = case.row(row).iter().map(stored).collect();
+                chain(kernels, &x, case.column(column).iter().map(stored), start)
             })?;
         }
     }

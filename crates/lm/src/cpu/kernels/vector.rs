@@ -1,6 +1,6 @@
 //! Element-wise kernels: exponential, softmax numerators, gated SiLU, RMSNorm.
 
-use super::simd::{Kernel, LANES, ROUND_MAGIC, Simd};
+use super::simd::{Kernel, LANES, Lanes, ROUND_MAGIC, Simd};
 
 /// Below this, `e^x` is no normal f32 and becomes zero.
 const EXP_MIN: f32 = -87.336_54;
@@ -22,7 +22,7 @@ const EXP_POLY: [f32; 6] = [
 /// `e^x` within 2 units in the last place for `x` in `-87.3..88`; 0 below, constant above, NaN for
 /// NaN. The same operations for every lane, so equal inputs give equal bits.
 #[inline(always)]
-pub(crate) fn exp<S: Simd>(simd: S, x: S::V) -> S::V {
+pub(crate) fn exp<S: Lanes>(simd: S, x: S::V) -> S::V {
     let low = simd.splat(EXP_MIN);
     // The constant goes first: `max` and `min` return their second operand for NaN.
     let bounded = simd.min(simd.splat(EXP_MAX), simd.max(low, x));
@@ -103,7 +103,7 @@ impl Kernel for SiluMul<'_> {
 }
 
 #[inline(always)]
-fn silu_mul<S: Simd>(simd: S, gate: S::V, up: S::V) -> S::V {
+fn silu_mul<S: Lanes>(simd: S, gate: S::V, up: S::V) -> S::V {
     let e = exp(simd, simd.sub(simd.splat(0.0), gate));
     let silu = simd.div(gate, simd.add(simd.splat(1.0), e));
     simd.mul(silu, up)

@@ -1,12 +1,15 @@
-//! AVX2 with FMA, and the same vectors with what AVX-512 adds to them, behind [`Simd`].
+//! AVX2 with FMA, and AVX-512.
 #![expect(
     unsafe_code,
     reason = "vector intrinsics; reachable only through a detected token"
 )]
 
+mod avx2;
+mod avx512;
+
 use std::arch::x86_64::*;
 
-use super::simd::{Kernel, LANES, Simd};
+use super::simd::{Kernel, LANES, Lanes};
 
 /// How far ahead one stream is asked for.
 const AHEAD: usize = 8 << 10;
@@ -14,19 +17,18 @@ const AHEAD: usize = 8 << 10;
 /// Pages that are asked for together.
 const BLOCK: usize = 4 << 12;
 
-/// Proof that this processor has AVX2 and FMA and, if `WIDE`, AVX-512 with VNNI.
+/// Proof that this processor has AVX2 and FMA and, if `WIDE`, AVX-512 with bf16 and VNNI.
 ///
-/// Vectors stay eight lanes wide: what AVX-512 brings is thirty-two registers, so that tiles twice
-/// as high read the weights once, and integer products that are summed in the same instruction.
-/// Processors that halve 512-bit arithmetic would gain nothing more from wider vectors, and results
-/// are the same bit for bit.
+/// Row vectors are eight lanes wide on both, so that their sums are taken in the same order. Panels
+/// fill one 512-bit register or two of 256 bits; chains are the same, and so are results, bit for
+/// bit (bf16 numbers below the normal range apart, which AVX-512 takes for zero).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct X86<const WIDE: bool>(());
 
 /// AVX2 and FMA.
 pub(crate) type Avx2 = X86<false>;
 
-/// AVX2, FMA, AVX-512 F, BW, VL and VNNI.
+/// AVX2, FMA, AVX-512 F, BW, VL, BF16 and VNNI.
 pub(crate) type Avx512 = X86<true>;
 
 impl Avx2 {
@@ -52,13 +54,14 @@ impl Avx512 {
         let wide = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512bf16")
             && is_x86_feature_detected!("avx512vnni");
         (wide && Avx2::detect().is_some()).then_some(Self(()))
     }
 
     /// Runs `kernel` compiled for AVX-512.
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+        #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512bf16,avx512vnni")]
         fn with_features<K: Kernel>(simd: Avx512, kernel: K) -> K::Output {
             kernel.run(simd)
         }
@@ -68,19 +71,9 @@ impl Avx512 {
 }
 
 // In every method below the instruction is available because the token `self` exists only where
-// `detect` saw AVX2 and FMA, and AVX-512 with VNNI where `WIDE`; loads and stores go through
-// references to exactly 32 bytes.
-impl<const WIDE: bool> Simd for X86<WIDE> {
+// `detect` saw AVX2 and FMA; loads and stores go through references to exactly 32 bytes.
+impl<const WIDE: bool> Lanes for X86<WIDE> {
     type V = __m256;
-    type I32 = __m256i;
-    type I16 = __m256i;
-    type U8 = __m256i;
-    type Quads = __m256i;
-
-    const TILE: usize = if WIDE { 12 } else { 6 };
-    // Measured on a Zen 4 and a Zen 3: with one stream asked for in time, the first reads memory
-    // faster than with four panels at once, whatever the number of rows.
-    const FETCH_ROWS: usize = if WIDE { 1 } else { 4 };
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m256 {
@@ -159,94 +152,19 @@ impl<const WIDE: bool> Simd for X86<WIDE> {
     }
 
     #[inline(always)]
-    fn expand_bf16(self, words: &[u32; LANES]) -> (__m256, __m256) {
-        // SAFETY: the token proves AVX2; the reference covers the 32 bytes read.
+    fn round_to_bytes(self, x: [__m256; 4]) -> [i8; 4 * LANES] {
+        let mut bytes = [0; 4 * LANES];
+        // SAFETY: the token proves AVX2; the array has the 32 bytes written.
         unsafe {
-            let words = _mm256_loadu_si256(words.as_ptr().cast());
-            let low = _mm256_slli_epi32::<16>(words);
-            let high = _mm256_and_si256(words, _mm256_set1_epi32(0xffff_0000_u32 as i32));
-            (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high))
+            let (a, b) = (_mm256_cvtps_epi32(x[0]), _mm256_cvtps_epi32(x[1]));
+            let (c, d) = (_mm256_cvtps_epi32(x[2]), _mm256_cvtps_epi32(x[3]));
+            let words = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+            // Packing works within halves: four bytes of each vector lie in each.
+            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            let ordered = _mm256_permutevar8x32_epi32(words, order);
+            _mm256_storeu_si256(bytes.as_mut_ptr().cast(), ordered);
         }
-    }
-
-    #[inline(always)]
-    fn zero_i32(self) -> __m256i {
-        // SAFETY: the token proves AVX2.
-        unsafe { _mm256_setzero_si256() }
-    }
-
-    #[inline(always)]
-    fn zero_quads(self) -> __m256i {
-        // SAFETY: the token proves AVX2.
-        unsafe { _mm256_setzero_si256() }
-    }
-
-    #[inline(always)]
-    fn widen_i8(self, bytes: &[i8; 32]) -> (__m256i, __m256i) {
-        let (halves, _) = bytes.as_chunks::<16>();
-        // SAFETY: the token proves AVX2; each reference covers the 16 bytes read.
-        unsafe {
-            (
-                _mm256_cvtepi8_epi16(_mm_loadu_si128(halves[0].as_ptr().cast())),
-                _mm256_cvtepi8_epi16(_mm_loadu_si128(halves[1].as_ptr().cast())),
-            )
-        }
-    }
-
-    #[inline(always)]
-    fn nibbles(self, bytes: &[u8; 32]) -> (__m256i, __m256i) {
-        // SAFETY: the token proves AVX2; the reference covers the 32 bytes read.
-        unsafe {
-            let bytes = _mm256_loadu_si256(bytes.as_ptr().cast());
-            let mask = _mm256_set1_epi8(15);
-            let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), mask);
-            (_mm256_and_si256(bytes, mask), high)
-        }
-    }
-
-    #[inline(always)]
-    fn add_pairs(self, sum: __m256i, w: __m256i, word: i32) -> __m256i {
-        // SAFETY: the token proves AVX2 and, where wide, VNNI.
-        unsafe {
-            let word = _mm256_set1_epi32(word);
-            if WIDE {
-                _mm256_dpwssd_epi32(sum, w, word)
-            } else {
-                _mm256_add_epi32(sum, _mm256_madd_epi16(w, word))
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn add_quads(self, sum: __m256i, w: __m256i, word: i32) -> __m256i {
-        // SAFETY: the token proves AVX2 and, where wide, VNNI.
-        unsafe {
-            let word = _mm256_set1_epi32(word);
-            if WIDE {
-                _mm256_dpbusd_epi32(sum, w, word)
-            } else {
-                _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, word))
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn sum_quads(self, v: __m256i, plus: i32) -> __m256i {
-        // SAFETY: the token proves AVX2.
-        unsafe {
-            let sums = if WIDE {
-                v
-            } else {
-                _mm256_madd_epi16(v, _mm256_set1_epi16(1))
-            };
-            _mm256_add_epi32(sums, _mm256_set1_epi32(plus))
-        }
-    }
-
-    #[inline(always)]
-    fn i32_to_f32(self, v: __m256i) -> __m256 {
-        // SAFETY: the token proves AVX2.
-        unsafe { _mm256_cvtepi32_ps(v) }
+        bytes
     }
 
     #[inline(always)]

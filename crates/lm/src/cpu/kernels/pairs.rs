@@ -1,0 +1,145 @@
+//! bf16 weights, two inputs a row, and the activations rounded to meet them.
+//!
+//! AVX-512 multiplies pairs of bf16 numbers twice as fast as f32 ones, so activations become bf16
+//! too, as other engines round them beside bf16 weights. Both numbers of a pair enter the chain one
+//! after the other, so an output is the chain over the inputs in order that [`Chains`] promises,
+//! of rounded activations.
+//!
+//! [`Chains`]: super::gemm::Chains
+
+use std::ops::Range;
+
+use super::gemm::{Operands, PART_BYTES, Rows, Sums, fetch, fetch_steps};
+use super::simd::{Kernel, PANEL, Simd};
+
+/// Two inputs of sixteen columns, the first in the high half of each word.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct PairRow([u32; PANEL]);
+
+impl PairRow {
+    /// Stores the weight of one column and input (0 or 1), rounded to nearest even.
+    fn set(&mut self, column: usize, input: usize, weight: f32) {
+        let bits = u32::from(half::bf16::from_f32(weight).to_bits());
+        let shift = 16 - 16 * input;
+        let word = &mut self.0[column];
+        *word = *word & !(0xffff << shift) | bits << shift;
+    }
+}
+
+/// Rows of a panel, or words of a row of activations, for `inputs` inputs.
+pub(crate) fn pairs(inputs: usize) -> usize {
+    inputs.div_ceil(2)
+}
+
+/// Packs `columns` (up to sixteen rows of `inputs` weights) into one panel.
+pub(crate) fn pack_panel(columns: &[f32], inputs: usize, rows: &mut [PairRow]) {
+    for (column, weights) in columns.chunks_exact(inputs).enumerate() {
+        for (input, weight) in weights.iter().enumerate() {
+            rows[input / 2].set(column, input % 2, *weight);
+        }
+    }
+}
+
+/// Rounds the first `width` activations of every row to bf16, to nearest even, in pairs.
+pub(crate) struct RoundPairs<'a> {
+    pub(crate) x: Rows<'a>,
+    pub(crate) width: usize,
+    /// `[rows][pairs(width)]`.
+    pub(crate) to: &'a mut [i32],
+}
+
+impl Kernel for RoundPairs<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        for (row, to) in self.to.chunks_exact_mut(pairs(self.width)).enumerate() {
+            let (pairs, last) = self.x.data[row * self.x.stride..][..self.width].as_chunks::<2>();
+            for (word, [first, second]) in to.iter_mut().zip(pairs) {
+                *word = (bf16_bits(*first) << 16 | bf16_bits(*second)) as i32;
+            }
+            if let ([last], Some(word)) = (last, to.last_mut()) {
+                *word = (bf16_bits(*last) << 16) as i32;
+            }
+        }
+    }
+}
+
+/// The nearest bf16, ties to even. Written without branches, for the compiler to vectorise.
+#[inline(always)]
+fn bf16_bits(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    // Rounding could carry an undefined number out of the undefined ones.
+    let quiet = bits >> 16 | 0x40;
+    if bits & 0x7fff_ffff > 0x7f80_0000 {
+        quiet
+    } else {
+        rounded
+    }
+}
+
+/// Rounded activations times bf16 weights.
+#[derive(Clone, Copy)]
+pub(crate) struct PairChains<'a> {
+    /// `[count][pairs(inputs)]`.
+    pub(crate) x: &'a [i32],
+    pub(crate) count: usize,
+    /// Panel after panel.
+    pub(crate) rows: &'a [PairRow],
+    pub(crate) inputs: usize,
+}
+
+impl Operands for PairChains<'_> {
+    #[inline(always)]
+    fn rows(&self) -> usize {
+        self.count
+    }
+
+    #[inline(always)]
+    fn depth(&self) -> usize {
+        pairs(self.inputs)
+    }
+
+    #[inline(always)]
+    fn part(&self) -> usize {
+        PART_BYTES / size_of::<PairRow>()
+    }
+
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "constant bounds unroll into registers"
+    )]
+    #[inline(always)]
+    fn extend<S: Simd, const M: usize, const P: usize>(
+        self,
+        simd: S,
+        row: usize,
+        panel: usize,
+        units: Range<usize>,
+        mut sums: Sums<S::P, M, P>,
+    ) -> Sums<S::P, M, P> {
+        let (stride, depth) = (self.depth(), units.len());
+        let mut x: [&[i32]; M] = [&[]; M];
+        for r in 0..M {
+            x[r] = &self.x[(row + r) * stride + units.start..][..depth];
+        }
+        let mut w: [&[PairRow]; P] = [&[]; P];
+        for p in 0..P {
+            w[p] = &self.rows[(panel + p) * stride + units.start..][..depth];
+        }
+        for step in fetch_steps::<S, PairRow>(M, 0..depth) {
+            fetch(simd, M, &w[0][step.start]);
+            for i in step {
+                for p in 0..P {
+                    let weights = simd.pairs(&w[p][i].0);
+                    for r in 0..M {
+                        sums[r][p] = simd.add_pairs(sums[r][p], weights, x[r][i] as u32);
+                    }
+                }
+            }
+        }
+        sums
+    }
+}

@@ -1,0 +1,233 @@
+//! Kernels without vector instructions.
+
+use super::simd::{LANES, Lanes, PANEL, Simd};
+
+/// Plain arrays: runs anywhere, vectorised by the compiler as far as the build target allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Portable;
+
+/// Lane-wise combination of two arrays.
+#[inline(always)]
+fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; LANES] {
+    let mut out = [0.0; LANES];
+    for i in 0..LANES {
+        out[i] = f(a[i], b[i]);
+    }
+    out
+}
+
+impl Lanes for Portable {
+    type V = [f32; LANES];
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        [x; LANES]
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> Self::V {
+        *from
+    }
+
+    #[inline(always)]
+    fn store(self, v: Self::V, to: &mut [f32; LANES]) {
+        *to = v;
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| a - b)
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| a / b)
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        // Not `f32::mul_add`: without the instruction that is a library call per lane.
+        zip(zip(a, b, |a, b| a * b), c, |ab, c| ab + c)
+    }
+
+    #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| if a > b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn min(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| if a < b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn zero_below(self, v: Self::V, x: Self::V, limit: Self::V) -> Self::V {
+        let mut out = v;
+        for i in 0..LANES {
+            if x[i] < limit[i] {
+                out[i] = 0.0;
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn exp2_of_rounded(self, rounded: Self::V) -> Self::V {
+        let mut out = rounded;
+        for lane in &mut out {
+            *lane = f32::from_bits((lane.to_bits() << 23).wrapping_add(1.0f32.to_bits()));
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn round_to_bytes(self, x: [Self::V; 4]) -> [i8; 4 * LANES] {
+        std::array::from_fn(|i| x[i / LANES][i % LANES].round_ties_even() as i8)
+    }
+
+    #[inline(always)]
+    fn fetch_ahead<T>(self, _place: &T) {}
+}
+
+/// Column-wise combination of two panels.
+#[inline(always)]
+fn zip_panel(a: [f32; PANEL], b: [f32; PANEL], f: impl Fn(f32, f32) -> f32) -> [f32; PANEL] {
+    let mut out = [0.0; PANEL];
+    for i in 0..PANEL {
+        out[i] = f(a[i], b[i]);
+    }
+    out
+}
+
+/// The two bf16 numbers of a word, high half first.
+#[inline(always)]
+pub(super) fn halves(word: u32) -> [f32; 2] {
+    [
+        f32::from_bits(word & 0xffff_0000),
+        f32::from_bits(word << 16),
+    ]
+}
+
+impl Simd for Portable {
+    type P = [f32; PANEL];
+    type Pairs = [u32; PANEL];
+    type Signed = [i8; 4 * PANEL];
+    type SignedSums = [i32; PANEL];
+    type Nibbles = [u8; 4 * PANEL];
+    type NibbleSums = [i32; PANEL];
+
+    const TILE: usize = 6;
+    const FETCH_ROWS: usize = 4;
+    const SIGNED_OFFSET: i32 = 0;
+
+    #[inline(always)]
+    fn splat_panel(self, x: f32) -> Self::P {
+        [x; PANEL]
+    }
+
+    #[inline(always)]
+    fn load_panel(self, from: &[f32; PANEL]) -> Self::P {
+        *from
+    }
+
+    #[inline(always)]
+    fn store_panel(self, v: Self::P, to: &mut [f32; PANEL]) {
+        *to = v;
+    }
+
+    #[inline(always)]
+    fn add_panel(self, a: Self::P, b: Self::P) -> Self::P {
+        zip_panel(a, b, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    fn mul_panel(self, a: Self::P, b: Self::P) -> Self::P {
+        zip_panel(a, b, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    fn mul_add_panel(self, a: Self::P, b: Self::P, c: Self::P) -> Self::P {
+        // Not `f32::mul_add`: without the instruction that is a library call per column.
+        zip_panel(zip_panel(a, b, |a, b| a * b), c, |ab, c| ab + c)
+    }
+
+    #[inline(always)]
+    fn expand_bf16(self, from: &[u16; PANEL]) -> Self::P {
+        from.map(|bits| f32::from_bits(u32::from(bits) << 16))
+    }
+
+    #[inline(always)]
+    fn pairs(self, words: &[u32; PANEL]) -> Self::Pairs {
+        *words
+    }
+
+    #[inline(always)]
+    fn add_pairs(self, sum: Self::P, w: Self::Pairs, word: u32) -> Self::P {
+        let x = halves(word);
+        let mut out = sum;
+        for (out, w) in out.iter_mut().zip(w) {
+            let w = halves(w);
+            *out += x[0] * w[0];
+            *out += x[1] * w[1];
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn signed(self, bytes: &[i8; 4 * PANEL]) -> Self::Signed {
+        *bytes
+    }
+
+    #[inline(always)]
+    fn start_signed(self, correction: i32) -> Self::SignedSums {
+        [correction; PANEL]
+    }
+
+    #[inline(always)]
+    fn add_signed(self, sum: Self::SignedSums, w: Self::Signed, word: i32) -> Self::SignedSums {
+        let x = word.to_le_bytes().map(|b| i32::from(b as i8));
+        std::array::from_fn(|i| {
+            let products = x.iter().zip(&w[4 * i..]).map(|(x, w)| x * i32::from(*w));
+            sum[i].wrapping_add(products.sum::<i32>())
+        })
+    }
+
+    #[inline(always)]
+    fn signed_to_f32(self, sums: Self::SignedSums) -> Self::P {
+        sums.map(|x| x as f32)
+    }
+
+    #[inline(always)]
+    fn nibbles(self, bytes: &[u8; 4 * PANEL]) -> (Self::Nibbles, Self::Nibbles) {
+        (bytes.map(|b| b & 15), bytes.map(|b| b >> 4))
+    }
+
+    #[inline(always)]
+    fn start_nibbles(self, correction: i32) -> Self::NibbleSums {
+        [correction; PANEL]
+    }
+
+    #[inline(always)]
+    fn add_nibbles(self, sum: Self::NibbleSums, w: Self::Nibbles, word: i32) -> Self::NibbleSums {
+        let x = word.to_le_bytes().map(|b| i32::from(b as i8));
+        std::array::from_fn(|i| {
+            let products = x.iter().zip(&w[4 * i..]).map(|(x, w)| x * i32::from(*w));
+            sum[i].wrapping_add(products.sum::<i32>())
+        })
+    }
+
+    #[inline(always)]
+    fn nibbles_to_f32(self, sums: Self::NibbleSums, _correction: i32) -> Self::P {
+        sums.map(|x| x as f32)
+    }
+}
