@@ -4,7 +4,7 @@
     cargo build --release --locked
     scripts/peers/setup.sh                       # once: llama.cpp, transformers, candle
     python3 scripts/peers/compare.py --quick     # does it work?
-    python3 scripts/peers/compare.py             # an hour; writes results/peers
+    python3 scripts/peers/compare.py             # an hour or two; writes results/peers
 
 Writes rows.jsonl (a line a measurement, kept if the run is interrupted), manifest.json and table.md.
 """
@@ -135,6 +135,9 @@ def rounds(bench, args, folders, journal):
 def one(bench, variant, number, shape, folder, journal):
     about = {"round": number, "shape": shape, "engine": variant.engine}
     about |= {"weights": variant.weights, "bits": variant.bits}
+    if hasattr(os, "getloadavg"):
+        # Above the threads of the measurements themselves: something else ran too.
+        about["load"] = round(os.getloadavg()[0], 2)
     start = time.monotonic()
     try:
         found = bench.measure(variant, folder)
@@ -167,7 +170,8 @@ def main():
     if args.table:
         return write_table(args, report.read_rows(args.out / "rows.jsonl"))
     bench = Bench(args.binary, args.peers, args.threads, args.context, args.seconds)
-    if missing := bench.missing(args.engines):
+    needed = ["llama.cpp"] if args.prepare else args.engines
+    if missing := bench.missing(needed):
         sys.exit(f"{missing} is missing\nhint: cargo build --release --locked; scripts/peers/setup.sh {args.peers}")
     try:
         folders = prepare(bench, args)
@@ -182,15 +186,12 @@ def main():
         sys.exit(f"{args.out} has rows of an earlier run\nhint: remove it, or name another --out")
     stated = manifest.collect(args, bench)
     (args.out / "manifest.json").write_text(json.dumps(stated, indent=2) + "\n")
-    if not args.no_check:
-        try:
-            fine = check(bench, args, folders, journal)
-        except Failed as failure:
-            sys.exit(str(failure))
-        if not fine:
-            sys.exit("the engines do not compute the same function: timings would not compare the same work")
     try:
+        if not args.no_check and not check(bench, args, folders, journal):
+            sys.exit("the engines do not compute the same function: timings would not compare the same work")
         rounds(bench, args, folders, journal)
+    except Failed as failure:
+        sys.exit(str(failure))
     except KeyboardInterrupt:
         say("interrupted: the table has the rounds so far")
     write_table(args, journal.rows)

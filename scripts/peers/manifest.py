@@ -49,7 +49,7 @@ def machine():
         found["Memory"] = f"{int(total) / 2**20:.1f} GiB"
     except (OSError, IndexError):
         pass
-    return found | {"System": f"{platform.system()} {platform.release()}"}
+    return found | {"System": f"{platform.system()} {platform.release().split("-")[0]}"}
 
 
 def versions(bench):

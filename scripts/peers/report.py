@@ -151,14 +151,18 @@ def table(rows, manifest):
     """Markdown."""
     read = Rows(rows)
     context = manifest["context"]
+    done = len({row["round"] for row in rows if row["kind"] == "time"})
     machine = manifest["machine"].get("Model name", "unknown processor")
     lines = [
         "# The CPU engine and its peers",
         "",
-        f"{machine}, {manifest['threads']} threads, context {context}; medians of {manifest['repetitions']} rounds"
+        f"{machine}, {manifest['threads']} threads, context {context}; medians of {done} rounds"
         " (least-most), every engine once a round. Written by `scripts/peers/compare.py`; what is measured and what",
         "is not comparable: `scripts/peers/README.md`. Rows: `rows.jsonl`; versions: `manifest.json`.",
     ]
+    load = [row["load"] for row in rows if row["kind"] == "time" and "load" in row]
+    if load:
+        lines += ["", f"Load average before each process: {spread(load, 1)}; above {manifest['threads']}, something else ran too."]
     for shape in read.shapes:
         memory = spread(read.bandwidth(shape), 1)
         lines += ["", f"## {shape}", "", f"Memory bandwidth in the same run: {memory} GB/s.", ""]

@@ -49,14 +49,26 @@ fn main() -> Result<()> {
     if let Some(path) = &args.logits {
         model.forward(&ids[..args.context], true)?;
         let logits = model.forward(&ids[args.context..], false)?;
-        std::fs::write(path, logits.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())?;
+        std::fs::write(
+            path,
+            logits
+                .iter()
+                .flat_map(|x| x.to_le_bytes())
+                .collect::<Vec<u8>>(),
+        )?;
         return Ok(());
     }
     let evict = vec![1.0f32; EVICTED];
     let mut report = BTreeMap::new();
-    let measures = [("decode", &[1][..]), ("verify", &args.calls), ("prefill", &[])];
+    let measures = [
+        ("decode", &[1][..]),
+        ("verify", &args.calls),
+        ("prefill", &[]),
+    ];
     for (measure, calls) in measures {
         let mut times = BTreeMap::<usize, Vec<f64>>::new();
+        model.truncate(0);
+        model.forward(&ids[..args.context], true)?;
         let limit = Duration::from_secs_f64(args.seconds);
         let start = Instant::now();
         let mut samples = 0;
@@ -65,10 +77,16 @@ fn main() -> Result<()> {
                 model.truncate(0);
                 let begin = Instant::now();
                 model.forward(&ids[..args.context], true)?;
-                times.entry(args.context).or_default().push(1e3 * begin.elapsed().as_secs_f64());
+                times
+                    .entry(args.context)
+                    .or_default()
+                    .push(1e3 * begin.elapsed().as_secs_f64());
             }
             for m in calls {
-                times.entry(*m).or_default().push(1e3 * call(&mut model, &ids, args.context, *m)?);
+                times
+                    .entry(*m)
+                    .or_default()
+                    .push(1e3 * call(&mut model, &ids, args.context, *m)?);
             }
             std::hint::black_box(evict.iter().sum::<f32>());
             samples += 1;
@@ -81,8 +99,6 @@ fn main() -> Result<()> {
 
 /// Seconds of a call of `m` tokens after the context, the faster of two.
 fn call(model: &mut Model, ids: &[u32], context: usize, m: usize) -> Result<f64> {
-    model.truncate(0);
-    model.forward(&ids[..context], true)?;
     let mut best = f64::INFINITY;
     for _ in 0..2 {
         model.truncate(context);

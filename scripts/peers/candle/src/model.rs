@@ -192,7 +192,9 @@ impl Model {
     pub fn forward(&mut self, ids: &[u32], last_only: bool) -> Result<Vec<f32>> {
         ensure!(self.len + ids.len() <= self.capacity, "the cache is full");
         let (m, start, eps) = (ids.len(), self.len, self.config.rms_norm_eps);
-        let mut x = self.embedding.index_select(&Tensor::new(ids, &Device::Cpu)?, 0)?;
+        let mut x = self
+            .embedding
+            .index_select(&Tensor::new(ids, &Device::Cpu)?, 0)?;
         for block in &self.blocks {
             let normed = ops::rms_norm(&x, &block.attention_norm, eps)?;
             x = (x + block.attend(&normed, start, self)?)?;
@@ -218,11 +220,15 @@ impl Block {
         let shaped = |x: Tensor, heads: usize| -> Result<Tensor> {
             Ok(x.to_dtype(DType::F32)?.reshape((1, m, heads, dim))?)
         };
-        let (cos, sin) = (model.cos.narrow(0, start, m)?, model.sin.narrow(0, start, m)?);
+        let (cos, sin) = (
+            model.cos.narrow(0, start, m)?,
+            model.sin.narrow(0, start, m)?,
+        );
         let q = rotary_emb::rope_thd(&shaped(q, heads)?, &cos, &sin)?;
         let k = rotary_emb::rope_thd(&shaped(k, config.num_key_value_heads)?, &cos, &sin)?;
         self.keys.slice_set(&k, 1, start)?;
-        self.values.slice_set(&shaped(v, config.num_key_value_heads)?, 1, start)?;
+        self.values
+            .slice_set(&shaped(v, config.num_key_value_heads)?, 1, start)?;
         let attended = flash_attn::<f32>(
             &q,
             &self.keys.narrow(1, 0, start + m)?,
@@ -232,8 +238,11 @@ impl Block {
             None,
             None,
         )?;
-        let attended = attended.transpose(1, 2)?.reshape((m, config.num_attention_heads * dim))?;
+        let attended = attended
+            .transpose(1, 2)?
+            .reshape((m, config.num_attention_heads * dim))?;
         debug_assert_eq!(attended.dim(1)?, config.hidden_size);
-        self.output.forward(&attended.to_dtype(model.storage.activations())?)
+        self.output
+            .forward(&attended.to_dtype(model.storage.activations())?)
     }
 }
