@@ -49,7 +49,8 @@ def machine():
         found["Memory"] = f"{int(total) / 2**20:.1f} GiB"
     except (OSError, IndexError):
         pass
-    return found | {"System": f"{platform.system()} {platform.release().split("-")[0]}"}
+    release = platform.release().split("-")[0]
+    return found | {"System": f"{platform.system()} {release}"}
 
 
 def versions(bench):
