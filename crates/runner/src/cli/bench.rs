@@ -12,6 +12,7 @@ use lm::{
 };
 use serde::Serialize;
 
+use super::logits::LogitsArgs;
 use super::print;
 use crate::config::WeightFormat;
 use crate::hub::local_folder;
@@ -19,7 +20,7 @@ use crate::hub::local_folder;
 /// Tokens of the calls that `verify` times.
 const VERIFY: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
 /// Longest call beyond the context.
-const LONGEST_CALL: usize = 16;
+pub(super) const LONGEST_CALL: usize = 16;
 /// Memory read to measure bandwidth: several times the largest cache of common machines.
 const PROBE_BYTES: usize = 256 << 20;
 /// Fewest samples of every figure.
@@ -40,6 +41,8 @@ pub enum BenchCommand {
     Prefill(BenchArgs),
     /// Write a random model of a shape, for other engines to read.
     Checkpoint(CheckpointArgs),
+    /// Write the logits of 16 tokens after a context, those that `verify` times.
+    Logits(LogitsArgs),
 }
 
 /// Arguments of the measurements.
@@ -184,6 +187,7 @@ impl BenchCommand {
             Self::Verify(args) => args.execute("verify", &VERIFY),
             Self::Prefill(args) => args.execute("prefill", &[]),
             Self::Checkpoint(args) => args.execute(),
+            Self::Logits(args) => args.execute(),
         }
     }
 }
@@ -215,7 +219,7 @@ impl BenchArgs {
             );
         }
         let probe = MemoryProbe::new(PROBE_BYTES, engine.threads())?;
-        let ids = self.tokens(engine.vocab_size());
+        let ids = token_ids(self.context + LONGEST_CALL, engine.vocab_size());
         let (mut times, mut bandwidth) = (BTreeMap::<usize, Vec<f64>>::new(), Vec::new());
         let limit = Duration::from_secs_f64(self.seconds);
         let start = Instant::now();
@@ -293,11 +297,11 @@ impl BenchArgs {
             (None, None) => bail!("give --model or --shape"),
         })
     }
+}
 
-    fn tokens(&self, vocab: usize) -> Vec<u32> {
-        let count = self.context + LONGEST_CALL;
-        (0..count).map(|i| (i * 7919 % vocab) as u32).collect()
-    }
+/// Token `i` of every measurement is `i * 7919 % vocab`, so that other engines can be given the same.
+pub(super) fn token_ids(count: usize, vocab: usize) -> Vec<u32> {
+    (0..count).map(|i| (i * 7919 % vocab) as u32).collect()
 }
 
 /// Seconds of reading a prompt into an empty cache.

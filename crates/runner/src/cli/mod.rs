@@ -6,6 +6,7 @@ mod cache;
 mod failure;
 mod generate;
 mod lawtest;
+mod logits;
 mod pad;
 mod pretrain;
 mod run;

@@ -1,0 +1,121 @@
+//! `omnidraft bench`: the numbers it prints are consistent, and what it writes for other engines is
+//! what the engine computes.
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use lm::{Checkpoint, CpuEngine, DecodeEngine, EngineOptions, WeightType};
+use predicates::str::contains;
+
+const CALL: usize = 16;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
+    command
+        .current_dir(repository())
+        .args(["--no-progress", "bench"])
+        .args(arguments);
+    command
+}
+
+/// The logits of the same tokens, read one at a time.
+fn one_by_one(folder: &Path, weights: WeightType, context: usize) -> Vec<f32> {
+    let options = EngineOptions {
+        weights,
+        threads: 1,
+        max_len: context + CALL,
+        ..EngineOptions::default()
+    };
+    let mut engine = CpuEngine::new(&Checkpoint::load(folder).unwrap(), options).unwrap();
+    let vocab = engine.vocab_size();
+    let mut row = vec![0.0; vocab];
+    let mut rows = Vec::new();
+    for i in 0..context + CALL {
+        engine
+            .forward(&[(i * 7919 % vocab) as u32], &mut row)
+            .unwrap();
+        if i >= context {
+            rows.extend_from_slice(&row);
+        }
+    }
+    rows
+}
+
+#[test]
+fn logits_are_those_of_the_tokens_after_the_context() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, weights) in [("f32", WeightType::F32), ("bf16", WeightType::Bf16)] {
+        let file = folder.path().join(name);
+        bench(&["logits", "--model", "models/D", "--context", "7"])
+            .args(["--weights", name, "--threads", "2", "--out"])
+            .arg(&file)
+            .assert()
+            .success();
+        let found: Vec<f32> = std::fs::read(&file)
+            .unwrap()
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+            .collect();
+        let expected = one_by_one(&repository().join("models/D"), weights, 7);
+        assert!(found == expected, "{name}: logits differ");
+    }
+}
+
+#[test]
+fn logits_refuse_contexts_the_model_cannot_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("logits");
+    for (context, message) in [("0", "at least 1"), ("1000000", "the model holds")] {
+        bench(&[
+            "logits",
+            "--model",
+            "models/D",
+            "--context",
+            context,
+            "--out",
+        ])
+        .arg(&file)
+        .assert()
+        .failure()
+        .stderr(contains(message));
+    }
+    assert!(!file.exists());
+}
+
+#[test]
+fn a_written_checkpoint_is_measured_like_its_shape() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    bench(&["checkpoint", "--shape", "llama-68m", "--out"])
+        .arg(&out)
+        .assert()
+        .success();
+    let measure = |what: &[&str]| {
+        let output = bench(&["verify", "--json", "--seconds", "0", "--context", "4"])
+            .args(["--weights", "int8"])
+            .args(what)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let written = measure(&["--model", &out.display().to_string()]);
+    let drawn = measure(&["--shape", "llama-68m"]);
+    for key in ["parameters", "memory_bytes", "kernels", "context"] {
+        assert_eq!(written[key], drawn[key], "{key}");
+    }
+    for report in [written, drawn] {
+        let ms = |m: &str| report["ms"][m].as_f64().unwrap();
+        assert!(ms("1") > 0.0);
+        assert_eq!(report["ratio5"].as_f64().unwrap(), ms("5") / ms("1"));
+        assert_eq!(report["ratio9"].as_f64().unwrap(), ms("9") / ms("1"));
+        assert_eq!(report["tokens_per_s"].as_f64().unwrap(), 1e3 / ms("1"));
+    }
+}
