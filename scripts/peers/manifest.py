@@ -13,7 +13,7 @@ from engines import CALLS, HERE, WEIGHTS, Failed
 # Of lscpu; the rest says nothing about speed.
 PROCESSOR = ["Architecture", "Model name", "CPU family", "Model", "CPU(s)", "Thread(s) per core", "Hypervisor vendor"]
 PROCESSOR += ["L1d cache", "L2 cache", "L3 cache", "NUMA node(s)", "Flags"]
-PACKAGES = ["torch", "transformers", "llama-cpp-python", "gguf", "numpy"]
+PACKAGES = ["torch", "transformers", "gguf", "numpy"]
 ASK = """
 import importlib.metadata as metadata, json, sys
 found = {"python": sys.version.split()[0]}
@@ -24,6 +24,7 @@ for name in sys.argv[1:]:
         found[name] = None
 try:
     import llama_cpp
+    found["llama-cpp-python"] = llama_cpp.__version__
     found["llama.cpp, compiled with"] = llama_cpp.llama_print_system_info().decode().strip()
 except ImportError:
     pass
