@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import sys
 import time
 
@@ -179,6 +180,9 @@ def main():
         sys.exit(str(failure))
     if args.prepare:
         return None
+    # Also when started in the background, where interrupts are ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     args.out.mkdir(parents=True, exist_ok=True)
     try:
         journal = Journal(args.out / "rows.jsonl")
