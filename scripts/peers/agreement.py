@@ -8,8 +8,9 @@ import tempfile
 
 from engines import CALLS, Failed, Variant
 
-# In f32, as a share of the logits' standard deviation: room for llama.cpp's 16-bit KV cache.
-MOST = 0.02
+# In f32, as a share of the logits' standard deviation. Weights in 4 bits differ by more than 1;
+# a 16-bit KV cache (llama.cpp) by up to 0.02 in 22 layers.
+MOST = 0.05
 
 
 def read(file):
