@@ -90,20 +90,38 @@ impl Chance for Dice {
                 candidates: weights.len(),
             });
         }
-        let mut left = self.uniform() * total;
-        let mut last = 0;
+        Ok(place(weights, self.uniform() * total))
+    }
+}
+
+/// Weights that are passed over together.
+const BLOCK: usize = 512;
+
+/// The index at which the running sum of `weights`, some of them positive, first exceeds `left`.
+/// Rounding can leave a remainder of a few ulps behind the last positive weight, which then is it.
+fn place(weights: &[f64], mut left: f64) -> usize {
+    let mut last = 0;
+    for (block, weights) in weights.chunks(BLOCK).enumerate() {
+        let all = sum(weights);
+        // A remainder within rounding of a block's end is looked for in the block.
+        if left > all * (1.0 + 1e-12) {
+            left -= all;
+            if let Some(at) = weights.iter().rposition(|&weight| weight > 0.0) {
+                last = block * BLOCK + at;
+            }
+            continue;
+        }
         for (index, &weight) in weights.iter().enumerate() {
             if weight > 0.0 {
-                last = index;
+                last = block * BLOCK + index;
                 left -= weight;
                 if left < 0.0 {
-                    return Ok(index);
+                    return last;
                 }
             }
         }
-        // Rounding can leave a remainder of a few ulps behind the last positive weight.
-        Ok(last)
     }
+    last
 }
 
 #[cfg(test)]
@@ -135,6 +153,31 @@ mod tests {
         }
         assert_eq!((counts[1], counts[3]), (0, 0));
         assert!((f64::from(counts[0]) - 5000.0).abs() < 300.0, "{counts:?}");
+    }
+
+    #[test]
+    fn places_in_long_rows_are_those_of_the_running_sum() {
+        for length in [1, 511, 512, 513, 2000, 5000] {
+            // Integers, so that no sum is rounded; a third of them, and whole blocks, are zero.
+            let weight = |i: usize| match (i % 3, i / 700 % 2) {
+                (0, _) | (_, 1) => 0.0,
+                _ => (i % 7 + 1) as f64,
+            };
+            let mut weights: Vec<f64> = (0..length).map(weight).collect();
+            weights[length / 2] = 1.0;
+            let total: f64 = weights.iter().sum();
+            let mut at = 0;
+            let mut below = weights[0];
+            for left in 0..total as usize {
+                while below <= left as f64 {
+                    at += 1;
+                    below += weights[at];
+                }
+                assert_eq!(place(&weights, left as f64), at, "{length} {left}");
+            }
+            let last = weights.iter().rposition(|&w| w > 0.0);
+            assert_eq!(Some(place(&weights, total * 1.001)), last);
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use vocab_align::{DraftId, TargetId, TokenId};
 
+use crate::buffer::{self, Row};
 use crate::error::{LawError, Role};
 use crate::fault::Fault;
 use crate::lexicon::{DirectMap, Lexicon};
@@ -22,6 +23,12 @@ pub const MAX_COMPLETION_STEPS: usize = 2;
 /// The law one draft token was sampled from: masked and renormalised, dense over V_q.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DraftLaw(Vec<f64>);
+
+impl Drop for DraftLaw {
+    fn drop(&mut self) {
+        buffer::give(std::mem::take(&mut self.0));
+    }
+}
 
 impl DraftLaw {
     /// From probabilities by raw draft id.
@@ -110,7 +117,7 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
     let mut fed = 0;
     let mut seen = rules.seen.clone();
     let mut input = pending.to_vec();
-    let mut logits = Vec::new();
+    let mut logits = Row::of(drafter.vocab_size());
     let mut enough = wanted == 0;
     while drafted.ids.len() < most && !(enough && step.complete()) {
         drafter
@@ -225,7 +232,7 @@ fn choose(
     if sampling.is_greedy() {
         return Ok((masked_argmax(row, support)?, None));
     }
-    let mut law = Vec::new();
+    let mut law = buffer::take(row.len());
     sampling.masked_law(row, support, &mut law)?;
     Ok((dice.pick(&law)?, Some(DraftLaw(law))))
 }

@@ -86,6 +86,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod buffer;
 mod chance;
 mod draft;
 mod error;

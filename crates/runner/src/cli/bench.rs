@@ -12,8 +12,10 @@ use lm::{
 };
 use serde::Serialize;
 
+use super::fidelity::FidelityArgs;
 use super::logits::LogitsArgs;
 use super::print;
+use super::round::RoundArgs;
 use crate::config::WeightFormat;
 use crate::hub::local_folder;
 
@@ -31,7 +33,9 @@ const MIN_SAMPLES: usize = 5;
 #[command(after_help = "Examples:
   omnidraft bench verify --shape llama-242m --weights int8 --threads 2
   omnidraft bench decode --model models/L --weights bf16 --json
-  omnidraft bench prefill --shape llama-68m --context 128")]
+  omnidraft bench prefill --shape llama-68m --context 128
+  omnidraft bench round --target-shape llama-242m --drafter-shape llama-68m
+  omnidraft bench fidelity --model models/L models/Q")]
 pub enum BenchCommand {
     /// Time one token after a context.
     Decode(BenchArgs),
@@ -43,6 +47,10 @@ pub enum BenchCommand {
     Checkpoint(CheckpointArgs),
     /// Write the logits of 16 tokens after a context, those that `verify` times.
     Logits(LogitsArgs),
+    /// Time speculative rounds, and what of them is not spent in the models.
+    Round(RoundArgs),
+    /// Compare the next-token laws of narrower weights with those of f32.
+    Fidelity(FidelityArgs),
 }
 
 /// Arguments of the measurements.
@@ -75,7 +83,7 @@ pub struct BenchArgs {
 enum KernelName {
     /// The widest this processor has.
     Auto,
-    /// AVX-512 with VNNI.
+    /// AVX-512 with bf16 and VNNI.
     Avx512,
     /// AVX2 and FMA.
     Avx2,
@@ -121,7 +129,7 @@ pub struct CheckpointArgs {
 
 /// Shapes of known models.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Shape {
+pub(super) enum Shape {
     /// JackFram/llama-68m.
     #[value(name = "llama-68m")]
     Llama68m,
@@ -134,7 +142,13 @@ enum Shape {
 }
 
 impl Shape {
-    fn config(self) -> Result<LmConfig> {
+    /// The name it is given by.
+    pub(super) fn name(self) -> String {
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    pub(super) fn config(self) -> Result<LmConfig> {
         let [layers, hidden, inner, heads, kv_heads, vocab] = match self {
             Self::Llama68m => [2, 768, 3072, 12, 12, 32000],
             Self::Llama242m => [12, 1024, 2816, 16, 8, 49152],
@@ -188,6 +202,8 @@ impl BenchCommand {
             Self::Prefill(args) => args.execute("prefill", &[]),
             Self::Checkpoint(args) => args.execute(),
             Self::Logits(args) => args.execute(),
+            Self::Round(args) => args.execute(),
+            Self::Fidelity(args) => args.execute(),
         }
     }
 }
@@ -288,11 +304,7 @@ impl BenchArgs {
             }
             (None, Some(shape)) => {
                 let engine = CpuEngine::with_random_weights(&shape.config()?, options, 0)?;
-                let name = shape.to_possible_value();
-                (
-                    name.map_or_else(String::new, |v| v.get_name().to_owned()),
-                    engine,
-                )
+                (shape.name(), engine)
             }
             (None, None) => bail!("give --model or --shape"),
         })

@@ -4,11 +4,13 @@ mod align;
 mod bench;
 mod cache;
 mod failure;
+mod fidelity;
 mod generate;
 mod lawtest;
 mod logits;
 mod pad;
 mod pretrain;
+mod round;
 mod run;
 mod streams;
 

@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 
 use vocab_align::TokenId;
 
+use crate::buffer::Row;
 use crate::{Chance, LawError};
 
 pub use softmax::argmax;
 pub(crate) use softmax::sum;
-use softmax::{Scale, is_impossible, scale};
+use softmax::{scale, weigh};
 use truncate::truncate;
 
 /// What shapes the law tokens are drawn from, in the order it is applied.
@@ -185,22 +186,24 @@ impl Sampling {
     /// [`LawError::Logit`] for NaN or `+inf`, [`LawError::NoMass`] where every logit is `-inf`.
     pub fn law(self, logits: &[f32], law: &mut Vec<f64>) -> Result<(), LawError> {
         let best = argmax(logits)?;
-        law.clear();
-        if self.is_greedy() {
-            law.resize(logits.len(), 0.0);
-            law[best] = 1.0;
-            return Ok(());
-        }
-        let softmax = Scale::new(logits[best], self.options.temperature);
-        law.extend(logits.iter().map(|&logit| softmax.weight(logit)));
-        self.finish(law);
+        self.law_around(logits, best, law);
         Ok(())
     }
 
-    /// Truncates and renormalises weights of which at least one is positive.
-    fn finish(self, law: &mut [f64]) {
-        truncate(law, &self.options);
-        let total = sum(law);
+    /// The processed law of logits whose largest is in column `best`.
+    fn law_around(self, logits: &[f32], best: usize, law: &mut Vec<f64>) {
+        if self.is_greedy() {
+            law.clear();
+            law.resize(logits.len(), 0.0);
+            law[best] = 1.0;
+            return;
+        }
+        // Every entry is overwritten: old ones may stay.
+        law.resize(logits.len(), 0.0);
+        let mut total = weigh(logits, logits[best], self.options.temperature, law);
+        if truncate(law, &self.options) {
+            total = sum(law);
+        }
         scale(law, 1.0 / total);
     }
 
@@ -212,7 +215,7 @@ impl Sampling {
         if self.is_greedy() {
             return argmax(logits);
         }
-        let mut law = Vec::new();
+        let mut law = Row::of(logits.len());
         self.law(logits, &mut law)?;
         dice.pick(&law)
     }
@@ -230,20 +233,41 @@ impl Sampling {
         support: impl IntoIterator<Item = u32> + Clone,
         law: &mut Vec<f64>,
     ) -> Result<(), LawError> {
-        let best = masked_argmax(logits, support.clone())?;
-        law.clear();
-        law.resize(logits.len(), 0.0);
-        if self.is_greedy() {
-            law[best] = 1.0;
-            return Ok(());
-        }
-        let softmax = Scale::new(logits[best], self.options.temperature);
-        for column in support {
-            law[column as usize] = softmax.weight(logits[column as usize]);
-        }
-        self.finish(law);
+        let row = masked_row(logits, support.clone())?;
+        let best = masked_best(&row, support)?;
+        self.law_around(&row, best, law);
         Ok(())
     }
+}
+
+/// `logits` in the columns of `support`, `-inf` elsewhere.
+fn masked_row(
+    logits: &[f32],
+    support: impl IntoIterator<Item = u32>,
+) -> Result<Row<f32>, LawError> {
+    let mut row = Row::of(logits.len());
+    row.fill(f32::NEG_INFINITY);
+    for token in support {
+        let column = token as usize;
+        let (Some(to), Some(from)) = (row.get_mut(column), logits.get(column)) else {
+            return Err(LawError::OutOfVocabulary {
+                token,
+                vocab: logits.len(),
+            });
+        };
+        *to = *from;
+    }
+    Ok(row)
+}
+
+/// Column of the largest entry of a masked row.
+fn masked_best(row: &[f32], support: impl IntoIterator<Item = u32>) -> Result<usize, LawError> {
+    argmax(row).map_err(|error| match error {
+        LawError::NoMass { .. } => LawError::NoMass {
+            candidates: support.into_iter().count(),
+        },
+        other => other,
+    })
 }
 
 /// Column of the largest logit among `support`, the lowest one of several.
@@ -252,30 +276,10 @@ impl Sampling {
 /// As [`argmax`], and [`LawError::OutOfVocabulary`] where a column does not exist.
 pub fn masked_argmax(
     logits: &[f32],
-    support: impl IntoIterator<Item = u32>,
+    support: impl IntoIterator<Item = u32> + Clone,
 ) -> Result<usize, LawError> {
-    let (mut best, mut candidates) = (None, 0);
-    for token in support {
-        let Some(&value) = logits.get(token as usize) else {
-            return Err(LawError::OutOfVocabulary {
-                token,
-                vocab: logits.len(),
-            });
-        };
-        candidates += 1;
-        let token = token as usize;
-        if is_impossible(value) {
-            return Err(LawError::Logit { token, value });
-        }
-        let better = best
-            .is_none_or(|(held, largest)| value > largest || (value == largest && token < held));
-        if better {
-            best = Some((token, value));
-        }
-    }
-    best.filter(|&(_, value)| value > f32::NEG_INFINITY)
-        .map(|(token, _)| token)
-        .ok_or(LawError::NoMass { candidates })
+    let row = masked_row(logits, support.clone())?;
+    masked_best(&row, support)
 }
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
-//! Passes over a whole row of logits, written so that the compiler vectorises them.
+//! Passes over a whole row of logits, written so that the compiler vectorises them, and compiled for
+//! wider vectors beside the baseline. None of them lets operations fuse, so that every processor
+//! computes the same bits.
+
+use multiversion::multiversion;
 
 use crate::LawError;
 
@@ -25,6 +29,19 @@ pub fn argmax(logits: &[f32]) -> Result<usize, LawError> {
 }
 
 fn largest(logits: &[f32]) -> Result<f32, LawError> {
+    largest_possible(logits).ok_or_else(|| {
+        let at = logits.iter().position(|&logit| is_impossible(logit));
+        let token = at.unwrap_or_default();
+        LawError::Logit {
+            token,
+            value: logits[token],
+        }
+    })
+}
+
+/// `None` where a logit is impossible.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
+fn largest_possible(logits: &[f32]) -> Option<f32> {
     let mut most = [f32::NEG_INFINITY; LANES];
     let mut impossible = [false; LANES];
     let (chunks, rest) = logits.as_chunks::<LANES>();
@@ -40,23 +57,17 @@ fn largest(logits: &[f32]) -> Result<f32, LawError> {
         }
     }
     let found = impossible.contains(&true) || rest.iter().any(|&logit| is_impossible(logit));
-    if found {
-        let at = logits.iter().position(|&logit| is_impossible(logit));
-        let token = at.unwrap_or_default();
-        return Err(LawError::Logit {
-            token,
-            value: logits[token],
-        });
-    }
     let all = most.iter().chain(rest);
-    Ok(all.fold(f32::NEG_INFINITY, |held, &logit| held.max(logit)))
+    (!found).then(|| all.fold(f32::NEG_INFINITY, |held, &logit| held.max(logit)))
 }
 
-pub(super) fn is_impossible(logit: f32) -> bool {
+#[inline(always)]
+fn is_impossible(logit: f32) -> bool {
     logit.is_nan() | (logit == f32::INFINITY)
 }
 
 /// Sum of many numbers in a fixed order.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 pub(crate) fn sum(values: &[f64]) -> f64 {
     let mut partial = [0.0; LANES];
     let (chunks, rest) = values.as_chunks::<LANES>();
@@ -68,28 +79,39 @@ pub(crate) fn sum(values: &[f64]) -> f64 {
     partial.iter().chain(rest).sum()
 }
 
-/// Shifts by the largest logit before the exponential, so that nothing overflows and the largest
-/// weight is 1.
-pub(super) struct Scale {
-    largest: f64,
-    inverse: f64,
-}
-
-impl Scale {
-    pub(super) fn new(largest: f32, temperature: f64) -> Self {
-        Self {
-            largest: f64::from(largest),
-            inverse: 1.0 / temperature,
+/// `law[i] = e^((logits[i] - largest) / temperature)`, at most 1, for logits that are numbers or
+/// `-inf`: nothing overflows. The lengths are equal. Returns the [`sum`].
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
+pub(super) fn weigh(logits: &[f32], largest: f32, temperature: f64, law: &mut [f64]) -> f64 {
+    let (largest, inverse) = (f64::from(largest), 1.0 / temperature);
+    let exponent = |logit: f32| (f64::from(logit) - largest) * inverse;
+    let mut partial = [0.0; LANES];
+    let (chunks, rest) = law.as_chunks_mut::<LANES>();
+    let (logits, last) = logits.as_chunks::<LANES>();
+    for (masses, logits) in chunks.iter_mut().zip(logits) {
+        let mut some = false;
+        for lane in 0..LANES {
+            masses[lane] = exponent(logits[lane]);
+            some |= masses[lane] >= UNDERFLOW;
+        }
+        // At low temperatures, and where much is masked, nearly everything weighs nothing.
+        if !some {
+            masses.fill(0.0);
+            continue;
+        }
+        for lane in 0..LANES {
+            masses[lane] = exp(masses[lane]);
+            partial[lane] += masses[lane];
         }
     }
-
-    #[inline(always)]
-    pub(super) fn weight(&self, logit: f32) -> f64 {
-        exp((f64::from(logit) - self.largest) * self.inverse)
+    for (mass, &logit) in rest.iter_mut().zip(last) {
+        *mass = exp(exponent(logit));
     }
+    partial.iter().chain(&*rest).sum()
 }
 
 /// Multiplies by `factor`.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 pub(super) fn scale(law: &mut [f64], factor: f64) {
     law.iter_mut().for_each(|mass| *mass *= factor);
 }

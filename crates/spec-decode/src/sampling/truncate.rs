@@ -8,13 +8,13 @@ use super::softmax::sum;
 /// How many tokens are put in order at first where it is unknown how many will be kept.
 const FIRST_SORTED: usize = 64;
 
-/// Sets the weight of every token that the options do not keep to 0.
+/// Sets the weight of every token that the options do not keep to 0; false where they keep all.
 ///
 /// `law` holds non-negative weights that need not sum to 1. Tokens are ordered by weight, of equal
 /// ones the lower id first, so that the kept set is a function of the weights alone.
-pub(super) fn truncate(law: &mut [f64], options: &SamplingOptions) {
+pub(super) fn truncate(law: &mut [f64], options: &SamplingOptions) -> bool {
     if !options.truncates() {
-        return;
+        return false;
     }
     let mut order: Vec<u32> = (0..law.len() as u32)
         .filter(|&id| law[id as usize] > 0.0)
@@ -37,6 +37,7 @@ pub(super) fn truncate(law: &mut [f64], options: &SamplingOptions) {
     for (id, mass) in kept {
         law[id as usize] = mass;
     }
+    true
 }
 
 fn by_weight(law: &[f64], a: u32, b: u32) -> Ordering {

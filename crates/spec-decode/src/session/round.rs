@@ -7,6 +7,7 @@ use vocab_align::{DraftId, TargetId};
 
 use super::commit::Commitment;
 use super::{CachedGroups, Finish, Running, Session, slem};
+use crate::buffer::Row;
 use crate::draft::{Draft, DraftRules, Masking, draft};
 use crate::error::{LawError, Role, SpecError};
 use crate::fault::Fault;
@@ -199,11 +200,11 @@ fn score<T: LanguageModel<TargetId>>(
     target: &mut T,
     pending: TargetId,
     proposals: &[Proposal],
-) -> Result<Vec<f32>, Fault> {
+) -> Result<Row<f32>, Fault> {
     let input: Vec<TargetId> = std::iter::once(pending)
         .chain(proposals.iter().map(|proposal| proposal.target))
         .collect();
-    let mut logits = Vec::new();
+    let mut logits = Row::of(input.len() * target.vocab_size());
     target
         .forward(&input, &mut logits)
         .map_err(|source| Fault::Model(Role::Target, source))?;

@@ -19,6 +19,7 @@ use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::{Evidence, Origin, Score, Verdict};
 use crate::Chance;
+use crate::buffer::Row;
 use crate::error::LawError;
 use crate::lexicon::Place;
 use crate::residual::{check_empty_residual, path_probability};
@@ -27,7 +28,7 @@ use crate::sampling::sum;
 pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
     let mut scores = Vec::with_capacity(evidence.proposals.len());
     let mut open = OpenPaths::default();
-    let mut law = Vec::new();
+    let mut law = Row::of(evidence.rows.vocab());
     for (index, proposal) in evidence.proposals.iter().enumerate() {
         evidence.sampling.law(evidence.rows.row(index), &mut law)?;
         scores.push(Score {
@@ -98,6 +99,13 @@ impl OpenPaths {
         self.0.push(start);
         known.then_some(excluded)
     }
+}
+
+/// A row of zeros.
+fn zeros(length: usize) -> Row<f64> {
+    let mut row = Row::of(length);
+    row.fill(0.0);
+    row
 }
 
 /// One position of the target's sequence.
@@ -219,25 +227,36 @@ impl Position<'_> {
     /// Residual over groups, each keeping the proportions of p inside; tokens outside all groups
     /// keep p.
     fn reject_group(&self, known: &Known<'_>, dice: &mut dyn Chance) -> Result<Settled, LawError> {
-        let group_of = |raw: usize| {
-            let group = self.evidence.groups.of(TargetId::new(raw as u32));
-            group.filter(|group| group.index() < known.law.len())
-        };
-        let mut masses = vec![0.0; known.law.len()];
-        for (raw, p) in self.law.iter().enumerate() {
-            if let Some(group) = group_of(raw) {
-                masses[group.index()] += p;
+        let drafts = known.law.len();
+        let firsts = self.evidence.groups.firsts();
+        // Tokens outside all groups share a place of their own behind the groups.
+        let place_of = |first: &u32| (*first as usize).min(drafts);
+        let (grouped, outside) = self.law.split_at(firsts.len().min(self.law.len()));
+        let mut masses = zeros(drafts + 1);
+        for (p, first) in grouped.iter().zip(firsts) {
+            masses[place_of(first)] += p;
+        }
+        let group_mass = masses[known.token.index()];
+        // From here on: what is left of each group, as a share; all of what is outside.
+        let mut left = masses;
+        left[drafts] = 1.0;
+        for (group, left) in left[..drafts].iter_mut().enumerate() {
+            let mass = *left;
+            if mass > 0.0 {
+                let proposed = known.probability(DraftId::new(group as u32));
+                *left = ((mass - proposed) / mass).max(0.0);
             }
         }
-        let keep = |(raw, &p): (usize, &f64)| match group_of(raw) {
-            Some(group) if p > 0.0 => {
-                let mass = masses[group.index()];
-                p * ((mass - known.probability(group)) / mass).max(0.0)
-            }
-            _ => p,
-        };
-        let residual: Vec<f64> = self.law.iter().enumerate().map(keep).collect();
-        let token = self.draw_residual(&residual, masses[known.token.index()], known, dice)?;
+        let mut residual = Row::of(self.law.len());
+        residual.clear();
+        residual.extend(
+            grouped
+                .iter()
+                .zip(firsts)
+                .map(|(p, first)| p * left[place_of(first)]),
+        );
+        residual.extend_from_slice(outside);
+        let token = self.draw_residual(&residual, group_mass, known, dice)?;
         Ok(Settled {
             token,
             origin: Origin::Residual,

@@ -5,6 +5,9 @@ use vocab_align::{DraftId, TargetId, TokenId};
 
 use crate::lexicon::{Lexicon, Place};
 
+/// No draft token: vocabularies are smaller.
+const NONE: u32 = u32::MAX;
+
 /// The partition of the target vocabulary behind the group rule.
 ///
 /// The group of a draft token d is its direct token and the tokens of all n-grams that start with
@@ -16,8 +19,8 @@ use crate::lexicon::{Lexicon, Place};
 pub struct Groups {
     /// The one spelling of every token that has no direct one, by target id.
     spelled: Vec<Option<EntryId>>,
-    /// First draft token of every token's spelling, by target id.
-    first: Vec<Option<DraftId>>,
+    /// First draft token of every token's spelling, by target id; [`NONE`] outside all groups.
+    first: Vec<u32>,
 }
 
 impl Groups {
@@ -27,11 +30,11 @@ impl Groups {
         let direct = lexicon.direct();
         let mut groups = Self {
             spelled: vec![None; target_vocab],
-            first: vec![None; target_vocab],
+            first: vec![NONE; target_vocab],
         };
         for &(draft, target) in direct.pairs() {
             if let Some(first) = groups.first.get_mut(target.index()) {
-                *first = Some(draft);
+                *first = draft.get();
             }
         }
         let Some(cache) = lexicon.cache() else {
@@ -39,8 +42,8 @@ impl Groups {
         };
         for (draft, node) in cache.children(cache.root()) {
             for (spelling, target) in cache.subtree(node) {
-                if let Some(first @ None) = groups.first.get_mut(target.index()) {
-                    *first = Some(draft);
+                if let Some(first @ &mut NONE) = groups.first.get_mut(target.index()) {
+                    *first = draft.get();
                     groups.spelled[target.index()] = cache.entry(spelling);
                 }
             }
@@ -61,21 +64,27 @@ impl Groups {
         let (Some(first), Some(spelled)) = slots else {
             return;
         };
-        let owns = match (&first, &spelled) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(_), Some(owner)) => cache
+        let owns = match (*first, &spelled) {
+            (NONE, _) => true,
+            (_, None) => false,
+            (_, Some(owner)) => cache
                 .spelling(*owner)
                 .is_none_or(|owner| draft < owner.as_slice()),
         };
         if owns {
-            (*first, *spelled) = (Some(start), Some(entry));
+            (*first, *spelled) = (start.get(), Some(entry));
         }
     }
 
     /// The group of a target token, named by its draft token; `None` outside all groups.
     pub fn of(&self, target: TargetId) -> Option<DraftId> {
-        self.first.get(target.index()).copied().flatten()
+        let first = self.first.get(target.index()).copied();
+        first.filter(|first| *first != NONE).map(DraftId::new)
+    }
+
+    /// The group of every target token, by its id: a raw draft id, or one outside every vocabulary.
+    pub(super) fn firsts(&self) -> &[u32] {
+        &self.first
     }
 
     /// The target token a place stands for, if this is the token's one spelling.

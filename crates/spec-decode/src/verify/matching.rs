@@ -5,10 +5,11 @@ use vocab_align::{TargetId, TokenId};
 
 use super::{Evidence, Origin, Score, Verdict};
 use crate::Chance;
+use crate::buffer::Row;
 use crate::error::LawError;
 
 pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
-    let mut law = Vec::new();
+    let mut law = Row::of(evidence.rows.vocab());
     let mut scores = Vec::with_capacity(evidence.proposals.len());
     for (index, proposal) in evidence.proposals.iter().enumerate() {
         evidence.sampling.law(evidence.rows.row(index), &mut law)?;

@@ -15,6 +15,7 @@ use std::str::FromStr;
 use vocab_align::{TargetId, TokenId};
 
 use crate::Chance;
+use crate::buffer::Row;
 use crate::draft::Draft;
 use crate::error::LawError;
 use crate::lexicon::Lexicon;
@@ -220,7 +221,7 @@ pub fn unjudged_scores(
                 proposal: 1.0,
             });
         }
-        let mut law = Vec::new();
+        let mut law = Row::of(evidence.rows.vocab());
         evidence.sampling.law(row, &mut law)?;
         Ok(Score {
             target: law[proposal.target.index()],

@@ -8,11 +8,12 @@ use vocab_align::{TargetId, TokenId};
 
 use super::{Evidence, Origin, Score, Verdict};
 use crate::Chance;
+use crate::buffer::Row;
 use crate::error::LawError;
 use crate::residual::{Pushforward, check_empty_residual};
 
 pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
-    let mut law = Vec::new();
+    let mut law = Row::of(evidence.rows.vocab());
     let mut scores = Vec::with_capacity(evidence.proposals.len());
     for (index, proposal) in evidence.proposals.iter().enumerate() {
         evidence.sampling.law(evidence.rows.row(index), &mut law)?;
@@ -36,13 +37,14 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
 }
 
 fn draw_residual(
-    law: Vec<f64>,
+    law: Row<f64>,
     proposed: &Pushforward<'_>,
     rejected: TargetId,
     score: Score,
     dice: &mut dyn Chance,
 ) -> Result<TargetId, LawError> {
-    let mut residual = law.clone();
+    let mut residual = Row::of(law.len());
+    residual.copy_from_slice(&law);
     proposed.subtract_from(&mut residual);
     if residual.iter().all(|&mass| mass == 0.0) {
         check_empty_residual(rejected, score.target, score.proposal, law.len())?;

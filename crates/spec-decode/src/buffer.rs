@@ -1,0 +1,108 @@
+//! Vocabulary-sized rows that are used again: a fresh one costs page faults worth as much as the
+//! softmax written to it.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+use std::thread::LocalKey;
+
+/// Rows a thread keeps; a round needs about as many.
+const KEPT: usize = 24;
+
+/// Rows of this number type that nobody uses.
+type Spare<T> = RefCell<Vec<Vec<T>>>;
+
+/// Numbers of which a thread keeps rows.
+pub(crate) trait Kept: Copy + Default + 'static {
+    fn spare() -> &'static LocalKey<Spare<Self>>;
+}
+
+thread_local! {
+    static SINGLE: Spare<f32> = const { RefCell::new(Vec::new()) };
+    static DOUBLE: Spare<f64> = const { RefCell::new(Vec::new()) };
+}
+
+impl Kept for f32 {
+    fn spare() -> &'static LocalKey<Spare<Self>> {
+        &SINGLE
+    }
+}
+
+impl Kept for f64 {
+    fn spare() -> &'static LocalKey<Spare<Self>> {
+        &DOUBLE
+    }
+}
+
+/// A row of this length and any content.
+pub(crate) fn take<T: Kept>(length: usize) -> Vec<T> {
+    let kept = T::spare().try_with(|spare| {
+        let mut spare = spare.borrow_mut();
+        // The shortest that is long enough, so that a short row does not use up a long one.
+        let fits = (0..spare.len()).filter(|&at| spare[at].len() >= length);
+        let at = fits.min_by_key(|&at| spare[at].len())?;
+        Some(spare.swap_remove(at))
+    });
+    let mut row = kept.ok().flatten().unwrap_or_default();
+    row.resize(length, T::default());
+    row
+}
+
+/// Keeps a row for a later [`take`].
+pub(crate) fn give<T: Kept>(row: Vec<T>) {
+    // A thread that is ending keeps nothing.
+    let _ = T::spare().try_with(|spare| {
+        let mut spare = spare.borrow_mut();
+        if spare.len() < KEPT && row.capacity() > 0 {
+            spare.push(row);
+        }
+    });
+}
+
+/// A row that is kept when it is dropped.
+pub(crate) struct Row<T: Kept>(Vec<T>);
+
+impl<T: Kept> Row<T> {
+    /// A row of this length and any content.
+    pub(crate) fn of(length: usize) -> Self {
+        Self(take(length))
+    }
+}
+
+impl<T: Kept> Deref for Row<T> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.0
+    }
+}
+
+impl<T: Kept> DerefMut for Row<T> {
+    fn deref_mut(&mut self) -> &mut Vec<T> {
+        &mut self.0
+    }
+}
+
+impl<T: Kept> Drop for Row<T> {
+    fn drop(&mut self) {
+        give(std::mem::take(&mut self.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_back() {
+        let rows = [Row::<f64>::of(1000), Row::of(500)];
+        let places = rows.each_ref().map(|row| row.as_ptr());
+        drop(rows);
+        assert_eq!(Row::<f64>::of(400).as_ptr(), places[1]);
+        assert_eq!(Row::<f64>::of(501).as_ptr(), places[0]);
+        assert_eq!(Row::<f64>::of(2000).len(), 2000);
+        for _ in 0..3 * KEPT {
+            give(vec![0.0f32; 4]);
+        }
+        assert!(SINGLE.with_borrow(Vec::len) <= KEPT);
+    }
+}
