@@ -11,8 +11,13 @@ use std::arch::x86_64::*;
 
 use super::simd::{Kernel, LANES, Lanes};
 
-/// How far ahead one stream is asked for.
-const AHEAD: usize = 8 << 10;
+/// How far ahead one stream is asked into the second-level cache: at the pace of a few rows, as long
+/// as memory takes to answer.
+const FAR: usize = 16 << 10;
+
+/// How far ahead it is asked from there into the first-level cache, which waits for so few lines at
+/// once that memory must not be among what it waits for.
+const NEAR: usize = 2 << 10;
 
 /// Pages that are asked for together.
 const BLOCK: usize = 4 << 12;
@@ -170,21 +175,24 @@ impl<const WIDE: bool> Lanes for X86<WIDE> {
     #[inline(always)]
     fn fetch_ahead<T>(self, place: &T) {
         let place = std::ptr::from_ref(place).cast::<i8>();
-        let (start, stride) = if WIDE {
-            (place.wrapping_add(AHEAD), 64)
-        } else {
-            // A line from each page of the next four: the processor sees four streams instead of
-            // one, and its own prefetcher, which stops at the end of a page, runs ahead in all of
-            // them. The start of the next block, and from there a line for every four behind.
-            let within = place.addr() % BLOCK;
-            (
-                place.wrapping_add(BLOCK - within + (within / 4) / 64 * 64),
-                BLOCK / 4,
-            )
-        };
+        if WIDE {
+            for line in 0..4 {
+                // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
+                unsafe {
+                    _mm_prefetch::<_MM_HINT_T1>(place.wrapping_add(FAR + line * 64));
+                    _mm_prefetch::<_MM_HINT_T0>(place.wrapping_add(NEAR + line * 64));
+                }
+            }
+            return;
+        }
+        // A line from each page of the next four: the processor sees four streams instead of one,
+        // and its own prefetcher, which stops at the end of a page, runs ahead in all of them. The
+        // start of the next block, and from there a line for every four behind.
+        let within = place.addr() % BLOCK;
+        let start = place.wrapping_add(BLOCK - within + (within / 4) / 64 * 64);
         for line in 0..4 {
-            // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * stride)) }
+            // SAFETY: as above.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * (BLOCK / 4))) }
         }
     }
 }
