@@ -94,10 +94,10 @@ fn gradients_match_finite_differences() {
                 merged.merge(&moved).unwrap();
                 loss(&merged)
             };
-            let slope = (at(3e-3) - at(-3e-3)) / 6e-3;
+            let slope = (at(3e-4) - at(-3e-4)) / 6e-4;
             let error = (slope - length).abs();
             assert!(
-                error < 5e-3 * length + 5e-4,
+                error < 1e-2 * length + 1e-3,
                 "{kind} {name}: {slope} {length}"
             );
         }
