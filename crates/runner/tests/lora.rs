@@ -102,6 +102,26 @@ fn without_adapters_there_is_one_drafter_for_all() {
     assert!(learner.turn_to("L").is_err());
 }
 
+#[test]
+fn weights_given_back_are_written_over() {
+    for rank in [0, 4] {
+        let run = |give_back: bool| {
+            let mut learner = Learner::new(&drafter(), settings(rank, false), 1).unwrap();
+            let mut all = Vec::new();
+            for seed in 0..8 {
+                if let Some((_, weights)) = learner.push(lesson(seed)).unwrap() {
+                    all.push(weights.clone());
+                    if give_back {
+                        learner.give_back(weights);
+                    }
+                }
+            }
+            all
+        };
+        assert_eq!(run(true), run(false));
+    }
+}
+
 /// Lessons that do not depend on the weights teach the same on any thread.
 #[test]
 fn a_thread_of_its_own_learns_the_same() {

@@ -224,6 +224,22 @@ impl Trainer {
         }
     }
 
+    /// Writes what [`checkpoint`](Self::checkpoint) would return over an earlier one: no fresh pages.
+    ///
+    /// # Errors
+    /// A checkpoint of another shape.
+    pub fn write_checkpoint(&self, checkpoint: &mut Checkpoint) -> Result<(), LmError> {
+        checkpoint.check("(checkpoint in memory)".as_ref())?;
+        if checkpoint.config != self.layout.config {
+            return Err(LmError::OtherModel);
+        }
+        match &self.low_rank {
+            Some(low_rank) if low_rank.stale => *checkpoint = self.checkpoint(),
+            _ => self.layout.write(&self.weights, checkpoint),
+        }
+        Ok(())
+    }
+
     /// The gradient accumulated since the last step, under the names of the weights; zeros where an
     /// adapter is trained instead ([`adapter_gradient`](Self::adapter_gradient)).
     pub fn gradient(&self) -> Checkpoint {

@@ -138,6 +138,14 @@ impl Learner {
         self.student()?.load(folder)
     }
 
+    /// Takes back the weights of an update once they are packed: the next one is written over them.
+    pub fn give_back(&mut self, weights: Checkpoint) {
+        // A student at work has no use for them until it is back.
+        if let Seat::Here(student) = &mut self.seat {
+            student.give_back(weights);
+        }
+    }
+
     fn student(&mut self) -> Result<&mut Student> {
         match &mut self.seat {
             Seat::Here(student) => Ok(student),

@@ -260,6 +260,9 @@ impl Method {
         if let Drafter::Model(drafter) = &mut self.drafter {
             drafter.load_weights(&weights)?;
         }
+        if let Some(learner) = &mut self.learner {
+            learner.give_back(weights);
+        }
         Ok(Some(update))
     }
 }

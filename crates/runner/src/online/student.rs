@@ -60,6 +60,8 @@ pub(super) struct Student {
     name: String,
     course: Course,
     others: BTreeMap<String, Course>,
+    /// Weights that are no longer wanted, to be written over.
+    spare: Option<Checkpoint>,
     updates: u32,
     prompts: u32,
 }
@@ -90,6 +92,7 @@ impl Student {
                 average: (config.ema > 0.0).then(|| checkpoint.clone()),
             },
             others: BTreeMap::new(),
+            spare: None,
             updates: 0,
             prompts: 0,
             config,
@@ -184,6 +187,11 @@ impl Student {
         Ok(())
     }
 
+    /// Takes back weights that are no longer wanted.
+    pub(super) fn give_back(&mut self, weights: Checkpoint) {
+        self.spare = Some(weights);
+    }
+
     /// Learns from `fresh` lessons; `None` if they hold nothing to learn from.
     ///
     /// # Errors
@@ -219,7 +227,13 @@ impl Student {
         let grad_norm = self.trainer.step(self.config.lr)?;
         let step_seconds = stepping.elapsed().as_secs_f64();
         self.follow();
-        let weights = self.weights();
+        let weights = match (&self.course.average, self.spare.take()) {
+            (None, Some(mut spare)) => {
+                self.trainer.write_checkpoint(&mut spare)?;
+                spare
+            }
+            _ => self.weights(),
+        };
         let update = Update {
             number: self.updates,
             prompts_seen: self.prompts,

@@ -148,9 +148,11 @@ impl LearnArgs {
         for round in 0..=self.updates {
             for _ in 0..self.responses {
                 let lesson = self.lesson(config.vocab_size, &mut rng);
-                if let Some((update, _)) = learner.push(lesson)?
-                    && round > 0
-                {
+                let Some((update, weights)) = learner.push(lesson)? else {
+                    continue;
+                };
+                learner.give_back(weights);
+                if round > 0 {
                     whole.push(update.seconds);
                     pass.push(update.pass_seconds);
                     step.push(update.step_seconds);
