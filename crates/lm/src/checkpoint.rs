@@ -242,7 +242,7 @@ fn encode(data: &[f32], stored: StoredType) -> Vec<u8> {
     }
 }
 
-fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), LmError> {
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), LmError> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     let part = PathBuf::from(part);

@@ -113,6 +113,27 @@ pub enum LmError {
     /// New weights for an engine belong to a model of another shape.
     #[error("the new weights belong to a model of another configuration")]
     OtherModel,
+    /// A LoRA rank that a matrix leaves no room for.
+    #[error("a LoRA rank of {rank} is outside 1..={limit}, the smaller side of `{projection}`")]
+    Rank {
+        /// The rank.
+        rank: usize,
+        /// The largest possible.
+        limit: usize,
+        /// Name of the narrowest adapted projection.
+        projection: &'static str,
+    },
+    /// Adapters on nothing.
+    #[error("no projections are adapted")]
+    NoProjections,
+    /// A file of an adapter is not what it should be.
+    #[error("{path}: {message}")]
+    Adapter {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
     /// The device returned no data.
     #[error("device error: {0}")]
     Device(String),

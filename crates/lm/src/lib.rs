@@ -7,6 +7,7 @@
 //! - [`Transformer`] is the Burn module: grouped-query attention, rotary embeddings (Llama-3
 //!   scaling included), biases and tied embeddings where the architecture has them.
 //! - [`Trainer`] trains on the host, without a graph; [`Transformer`] on any Burn device.
+//! - [`Adapter`] is what a drafter learnt for one target as low-rank matrices (LoRA).
 //! - [`DecodeEngine`] is the seam the speculative loop sees: logits of *all* given positions and a
 //!   KV cache that truncates, both needed to verify drafts (Algorithm 1). [`CpuEngine`] is the fast
 //!   one, [`BurnEngine`] the oracle.
@@ -20,6 +21,7 @@ mod cpu;
 mod engine;
 mod error;
 mod init;
+mod lora;
 mod model;
 mod names;
 mod optim;
@@ -30,12 +32,15 @@ mod train;
 
 pub use checkpoint::{Checkpoint, HostTensor, StoredType, read_safetensors, write_safetensors};
 pub use config::{Architecture, LmConfig, RopeScaling};
-pub use cpu::{CpuEngine, EngineOptions, KernelChoice, MemoryProbe, MemoryUse, WeightType};
+pub use cpu::{
+    CpuEngine, EngineOptions, KernelChoice, MemoryProbe, MemoryUse, PackedWeights, WeightType,
+};
 pub use engine::DecodeEngine;
 pub use error::LmError;
 pub use init::random_checkpoint;
+pub use lora::{ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapter, LoraConfig, Projection, Projections};
 pub use model::{Block, KvCache, Transformer};
 pub use names::{expected_tensors, in_layer};
 pub use optim::{AdamW, AdamWConfig, Moments};
 pub use oracle::BurnEngine;
-pub use train::{Graded, NextToken, Objective, Scored, Trainer};
+pub use train::{AdapterState, Graded, NextToken, Objective, Scored, Trainer};

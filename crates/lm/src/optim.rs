@@ -73,6 +73,11 @@ impl AdamW {
         }
     }
 
+    /// Its hyper-parameters.
+    pub fn config(&self) -> AdamWConfig {
+        self.config
+    }
+
     /// Steps taken and the moments, in visiting order, for saving.
     pub fn state(&self) -> (u64, &[Moments]) {
         (self.steps, &self.moments)

@@ -6,6 +6,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use spec_decode::VerifyMode;
 
+use crate::config::CacheOptions;
 use crate::learn::{LearnConfig, LearnName, LearnSpec, ObjectiveName};
 
 /// Names the drafter without a model, among the names of verification modes.
@@ -72,9 +73,9 @@ pub struct CustomArm {
     /// How drafts are verified: `paper`, `tli`, `exact` or `slem`; or `prompt-lookup`, which drafts
     /// from the context instead of by the drafter.
     pub verify: String,
-    /// Whether n-grams are cached and merged.
+    /// Whether n-grams are cached and merged; a table of keys of `cache` bounds this arm's.
     #[serde(default)]
-    pub cache: bool,
+    pub cache: CacheSpec,
     /// Whether the drafter learns, and from which terms.
     #[serde(default)]
     pub learn: LearnSpec,
@@ -82,6 +83,48 @@ pub struct CustomArm {
     /// stream is left to it.
     #[serde(default)]
     pub learnt_by: Option<String>,
+}
+
+/// The n-gram cache of an arm: whether there is one, or its limits.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum CacheSpec {
+    /// As `[cache]` says, or none.
+    Used(bool),
+    /// With limits of its own.
+    Bounded(CacheOptions),
+}
+
+impl Default for CacheSpec {
+    fn default() -> Self {
+        Self::Used(false)
+    }
+}
+
+/// By hand, because an untagged enum forgets what was wrong with a table.
+impl<'de> Deserialize<'de> for CacheSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = CacheSpec;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("true, false or a table of keys of `cache`")
+            }
+
+            fn visit_bool<E: serde::de::Error>(self, used: bool) -> Result<CacheSpec, E> {
+                Ok(CacheSpec::Used(used))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CacheSpec, A::Error> {
+                let options = CacheOptions::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(CacheSpec::Bounded(options))
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// One method.
@@ -95,6 +138,8 @@ pub struct Arm {
     pub lookup: bool,
     /// Whether n-grams are cached and merged.
     pub cache: bool,
+    /// Replaces the limits of `[cache]`.
+    pub bounds: Option<CacheOptions>,
     /// What it learns, if it does.
     pub learn: Option<LearnSpec>,
     /// The arm whose drafter and n-grams it uses on held-out prompts, instead of its own.
@@ -149,6 +194,7 @@ fn presets() -> [(&'static str, Arm); 6] {
         verify,
         lookup: false,
         cache,
+        bounds: None,
         learn,
         learnt_by: None,
     };
@@ -201,7 +247,11 @@ impl ArmSpec {
             Self::Custom(parts) => {
                 let (verify, lookup) = parse_verify(&parts.verify)
                     .map_err(|e| anyhow!("arms: `{}`: verify: {e}", parts.name))?;
-                if parts.cache && !verify.uses_cache() {
+                let (cache, bounds) = match parts.cache {
+                    CacheSpec::Used(cache) => (cache, None),
+                    CacheSpec::Bounded(bounds) => (true, Some(bounds)),
+                };
+                if cache && !verify.uses_cache() {
                     bail!(
                         "arms: `{}`: verify = \"{}\" does not merge n-grams; cache must be false",
                         parts.name,
@@ -214,7 +264,8 @@ impl ArmSpec {
                     name: parts.name.clone(),
                     verify: Some(verify),
                     lookup,
-                    cache: parts.cache,
+                    cache,
+                    bounds,
                     learn,
                     learnt_by: parts.learnt_by.clone(),
                 })

@@ -47,6 +47,19 @@ pub struct RunConfig {
     /// The n-gram cache.
     #[serde(default)]
     pub cache: CacheOptions,
+    /// What arms learnt, across runs.
+    #[serde(default)]
+    pub state: StateConfig,
+}
+
+/// What arms learnt: drafters or adapters with their optimisers, n-gram caches.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StateConfig {
+    /// Whether it is written to `state/` of the results folder, by seed and arm.
+    pub save: bool,
+    /// The `state/` of another run, from which the arms and seeds of the same names go on.
+    pub load: Option<PathBuf>,
 }
 
 fn default_seeds() -> Vec<u64> {
@@ -216,7 +229,7 @@ impl From<WeightFormat> for WeightType {
 }
 
 /// Bounds of the n-gram cache.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheOptions {
     /// What leaves a full cache.
@@ -338,6 +351,11 @@ impl RunConfig {
         check(
             (0.0..=1.0).contains(&d.threshold),
             format!("decode.threshold = {} is outside 0..=1", d.threshold),
+        );
+        let state = self.state.save || self.state.load.is_some();
+        check(
+            !state || self.streams == StreamMode::Continual || self.segments.len() == 1,
+            "state: independent segments have a state each; streams must be \"continual\"".into(),
         );
         faults.extend(self.learn.faults());
         for segment in &self.segments {

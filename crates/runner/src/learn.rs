@@ -6,6 +6,10 @@ use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+mod lora;
+
+pub use lora::{LoraKeys, LoraSettings, Scope};
+
 /// Online learning (Algorithm 2).
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -37,6 +41,11 @@ pub struct LearnConfig {
     /// Decay of the running mean of weights that decodes, in `0..1`; 0 decodes with the last
     /// weights.
     pub ema: f64,
+    /// Whether an update runs on its own thread while decoding goes on with the last weights. From
+    /// which prompt on the new weights decode then depends on the machine: such runs do not repeat.
+    pub asynchronous: bool,
+    /// Adapters instead of weights.
+    pub lora: LoraSettings,
 }
 
 impl Default for LearnConfig {
@@ -55,6 +64,8 @@ impl Default for LearnConfig {
             replay: 0,
             replay_window: 64,
             ema: 0.0,
+            asynchronous: false,
+            lora: LoraSettings::default(),
         }
     }
 }
@@ -133,6 +144,10 @@ pub enum LearnName {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TermSpec {
+    /// Replaces `learn.every`.
+    pub every: Option<usize>,
+    /// Replaces `learn.lr`.
+    pub lr: Option<f64>,
     /// Replaces `learn.objective`.
     pub objective: Option<ObjectiveName>,
     /// Replaces `learn.direct`.
@@ -147,8 +162,14 @@ pub struct TermSpec {
     pub tau: Option<f64>,
     /// Replaces `learn.replay`.
     pub replay: Option<usize>,
+    /// Replaces `learn.replay_window`.
+    pub replay_window: Option<usize>,
     /// Replaces `learn.ema`.
     pub ema: Option<f64>,
+    /// Replaces `learn.asynchronous`.
+    pub asynchronous: Option<bool>,
+    /// Replaces keys of `learn.lora`.
+    pub lora: LoraKeys,
 }
 
 impl Default for LearnSpec {
@@ -233,6 +254,8 @@ impl LearnConfig {
             }
             LearnSpec::Named(LearnName::Alm) => own.objective = ObjectiveName::Alm,
             LearnSpec::Terms(keys) => {
+                own.every = keys.every.unwrap_or(own.every);
+                own.lr = keys.lr.unwrap_or(own.lr);
                 own.objective = keys.objective.unwrap_or(own.objective);
                 own.direct = keys.direct.unwrap_or(own.direct);
                 own.ngram = keys.ngram.unwrap_or(own.ngram);
@@ -240,7 +263,10 @@ impl LearnConfig {
                 own.beta = keys.beta.unwrap_or(own.beta);
                 own.tau = keys.tau.unwrap_or(own.tau);
                 own.replay = keys.replay.unwrap_or(own.replay);
+                own.replay_window = keys.replay_window.unwrap_or(own.replay_window);
                 own.ema = keys.ema.unwrap_or(own.ema);
+                own.asynchronous = keys.asynchronous.unwrap_or(own.asynchronous);
+                own.lora = own.lora.for_arm(keys.lora);
             }
         }
         own
@@ -314,6 +340,7 @@ impl LearnConfig {
             .filter(|(_, value, good, _)| !(*good && value.is_finite()))
             .map(|(key, value, _, fault)| format!("learn.{key} = {value} {fault}"))
             .collect();
+        faults.extend(self.lora.faults());
         if self.every == 0 {
             faults.push("learn.every must be at least 1".into());
         }

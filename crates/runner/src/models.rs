@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use anyhow::{Context, Result, bail};
-use lm::{Checkpoint, CpuEngine, DecodeEngine, EngineOptions, KernelChoice};
+use lm::{Checkpoint, CpuEngine, DecodeEngine, EngineOptions, KernelChoice, PackedWeights};
 use spec_decode::{LanguageModel, ModelError, Pair};
 use vocab_align::{Alignment, DraftId, MappingMode, SpecialRole, TargetId, TokenId, Vocabulary};
 
@@ -166,6 +166,14 @@ impl Engine {
     /// A checkpoint of another shape.
     pub fn load_weights(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         Ok(self.inner.load_weights(checkpoint)?)
+    }
+
+    /// Decodes with other weights from now on; `packed` receives the ones used so far.
+    ///
+    /// # Errors
+    /// Weights of another shape or storage.
+    pub fn swap_weights(&mut self, packed: &mut PackedWeights) -> Result<()> {
+        Ok(self.inner.swap_weights(packed)?)
     }
 }
 

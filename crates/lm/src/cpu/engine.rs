@@ -31,6 +31,36 @@ impl MemoryUse {
     }
 }
 
+/// The weights of a model as an engine reads them, without an engine: what a drafter that serves
+/// several targets keeps for each of them.
+pub struct PackedWeights {
+    config: LmConfig,
+    kind: WeightType,
+    weights: Weights,
+}
+
+impl PackedWeights {
+    /// Packs a checkpoint.
+    ///
+    /// # Errors
+    /// Those of [`Checkpoint::check`].
+    pub fn new(checkpoint: &Checkpoint, kind: WeightType) -> Result<Self, LmError> {
+        checkpoint.check("(checkpoint in memory)".as_ref())?;
+        let mut weights = Weights::zeros(&checkpoint.config, kind);
+        weights.load(&checkpoint.config, checkpoint)?;
+        Ok(Self {
+            config: checkpoint.config.clone(),
+            kind,
+            weights,
+        })
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.weights.bytes()
+    }
+}
+
 /// A decoder on the CPU that reads its packed weights once for all tokens of a call.
 ///
 /// # Invariants
@@ -57,6 +87,7 @@ impl MemoryUse {
 /// ```
 pub struct CpuEngine {
     config: LmConfig,
+    kind: WeightType,
     weights: Weights,
     rope: RotaryTable,
     executor: Executor,
@@ -104,6 +135,7 @@ impl CpuEngine {
         weights.load(&config, source)?;
         Ok(Self {
             weights,
+            kind: options.weights,
             rope: RotaryTable::new(&config, max_len),
             executor: Executor { kernels, pool },
             cache: Cache::new(&config, max_len),
@@ -127,6 +159,20 @@ impl CpuEngine {
         checkpoint.check("(checkpoint in memory)".as_ref())?;
         self.len = 0;
         self.weights.load(&self.config, checkpoint)
+    }
+
+    /// Decodes with other weights of the same shape and storage from now on; `packed` receives the
+    /// ones used so far. Moves pointers only. The KV cache is emptied.
+    ///
+    /// # Errors
+    /// [`LmError::OtherModel`] if configuration or storage differ; nothing is changed then.
+    pub fn swap_weights(&mut self, packed: &mut PackedWeights) -> Result<(), LmError> {
+        if packed.config != self.config || packed.kind != self.kind {
+            return Err(LmError::OtherModel);
+        }
+        std::mem::swap(&mut self.weights, &mut packed.weights);
+        self.len = 0;
+        Ok(())
     }
 
     /// Appends `ids` without computing logits: the cheap way to take in a prompt whose last token

@@ -28,7 +28,7 @@ pub(crate) mod rope;
 mod weights;
 
 pub use bandwidth::MemoryProbe;
-pub use engine::{CpuEngine, MemoryUse};
+pub use engine::{CpuEngine, MemoryUse, PackedWeights};
 pub(crate) use kernels::Kernels;
 
 /// How the engine stores weights, and what it rounds the inputs of projections to. The residual

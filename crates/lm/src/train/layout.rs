@@ -83,6 +83,18 @@ impl Layout {
         Ok(flat)
     }
 
+    /// Writes a flat vector over a checkpoint of the same shape.
+    pub(super) fn write(&self, flat: &[f32], checkpoint: &mut Checkpoint) {
+        let mut rest = flat;
+        for (name, shape) in expected_tensors(&self.config) {
+            let (data, after) = rest.split_at(shape.iter().product());
+            rest = after;
+            if let Some(tensor) = checkpoint.tensors.get_mut(&name) {
+                tensor.data.copy_from_slice(data);
+            }
+        }
+    }
+
     /// The checkpoint of a flat vector.
     pub(super) fn unflatten(&self, flat: &[f32]) -> Checkpoint {
         let mut rest = flat;

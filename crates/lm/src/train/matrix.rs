@@ -4,11 +4,13 @@
     reason = "`gemm` takes raw pointers; `multiply` checks every reachable index first"
 )]
 
+use std::ops::Range;
+
 use gemm::Parallelism;
 
 /// A read-only matrix over a slice, with a stride between rows and between columns.
 #[derive(Clone, Copy)]
-pub(super) struct Mat<'a> {
+pub(crate) struct Mat<'a> {
     data: &'a [f32],
     rows: usize,
     cols: usize,
@@ -18,7 +20,7 @@ pub(super) struct Mat<'a> {
 
 impl<'a> Mat<'a> {
     /// Rows one after the other.
-    pub(super) fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
+    pub(crate) fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
         Self::strided(data, rows, cols, cols)
     }
 
@@ -30,6 +32,30 @@ impl<'a> Mat<'a> {
             cols,
             row_stride: stride,
             col_stride: 1,
+        }
+    }
+
+    /// Number of rows.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub(super) fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Some neighbouring columns.
+    ///
+    /// # Panics
+    /// If there are not as many: a fault of this module's callers.
+    pub(super) fn columns(self, columns: Range<usize>) -> Self {
+        assert!(columns.start <= columns.end && columns.end <= self.cols);
+        let start = (columns.start * self.col_stride).min(self.data.len());
+        Self {
+            data: &self.data[start..],
+            cols: columns.len(),
+            ..self
         }
     }
 
@@ -47,20 +73,20 @@ impl<'a> Mat<'a> {
 
 /// What happens to the destination of a product.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Into {
+pub(crate) enum Into {
     Set,
     Add,
 }
 
 /// A destination: rows `stride` elements apart.
-pub(super) struct MatMut<'a> {
+pub(crate) struct MatMut<'a> {
     pub(super) data: &'a mut [f32],
     pub(super) stride: usize,
 }
 
 impl<'a> MatMut<'a> {
     /// Rows of `cols` elements, one after the other.
-    pub(super) fn new(data: &'a mut [f32], cols: usize) -> Self {
+    pub(crate) fn new(data: &'a mut [f32], cols: usize) -> Self {
         Self { data, stride: cols }
     }
 }
@@ -77,7 +103,7 @@ fn extent(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usi
 ///
 /// # Panics
 /// If the shapes do not fit each other or their slices: a fault of this module's callers.
-pub(super) fn multiply(to: MatMut<'_>, into: Into, a: Mat<'_>, b: Mat<'_>) {
+pub(crate) fn multiply(to: MatMut<'_>, into: Into, a: Mat<'_>, b: Mat<'_>) {
     assert_eq!(a.cols, b.rows, "inner dimensions");
     let (m, n, k) = (a.rows, b.cols, a.cols);
     assert!(extent(m, k, a.row_stride, a.col_stride) <= a.data.len());

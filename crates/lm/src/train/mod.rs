@@ -15,7 +15,8 @@ mod activations;
 mod attention;
 mod elementwise;
 mod layout;
-mod matrix;
+mod low_rank;
+pub(crate) mod matrix;
 mod objective;
 mod pass;
 
@@ -23,11 +24,13 @@ use rayon::prelude::*;
 
 use crate::cpu::rope::RotaryTable;
 use crate::cpu::{KernelChoice, Kernels};
+use crate::lora::{Adapter, LoraConfig};
 use crate::optim::{AdamW, AdamWConfig, Moments};
 use crate::{Checkpoint, LmConfig, LmError};
 
 use activations::Activations;
 use layout::Layout;
+use low_rank::LowRank;
 pub use objective::{Graded, NextToken, Objective, Scored};
 use pass::{Gradients, Shared};
 
@@ -59,6 +62,15 @@ pub struct Trainer {
     lanes: Vec<Lane>,
     rope: RotaryTable,
     kernels: Kernels,
+    /// Trained instead of the weights, which then hold what it makes of them.
+    low_rank: Option<LowRank>,
+}
+
+/// What training changed of one adapter: its values and the history of their optimiser.
+#[derive(Clone, Debug)]
+pub struct AdapterState {
+    values: Vec<f32>,
+    optimizer: AdamW,
 }
 
 /// One accumulator: the sequences dealt to it are added up in their order.
@@ -88,9 +100,7 @@ impl Trainer {
         checkpoint.check("(checkpoint in memory)".as_ref())?;
         let layout = Layout::new(&checkpoint.config);
         let weights = layout.flatten(checkpoint)?;
-        let (_, moments) = optimizer.state();
-        let fits = |m: &Moments| m.first.len() == layout.len && m.second.len() == layout.len;
-        if !(moments.is_empty() || moments.len() == 1 && fits(&moments[0])) {
+        if !has_moments_of(&optimizer, layout.len) {
             return Err(LmError::OtherModel);
         }
         let config = &checkpoint.config;
@@ -101,19 +111,95 @@ impl Trainer {
             optimizer,
             lanes: Vec::new(),
             kernels: Kernels::select(KernelChoice::Auto)?,
+            low_rank: None,
         };
         trainer = trainer.with_lanes(DEFAULT_LANES);
         Ok(trainer)
     }
 
-    /// Sets the number of gradient accumulators, each as large as the model: the most threads a
-    /// pass can use. Another number adds in another order and so gives other bits.
+    /// Trains adapters of `checkpoint` and freezes its weights. The first adapter changes nothing
+    /// yet; `seed` draws its `A`.
+    ///
+    /// # Errors
+    /// Those of [`Trainer::new`] and [`LoraConfig::check`].
+    pub fn with_adapter(
+        checkpoint: &Checkpoint,
+        optimizer: AdamWConfig,
+        lora: LoraConfig,
+        seed: u64,
+    ) -> Result<Self, LmError> {
+        let mut trainer = Self::new(checkpoint, optimizer)?;
+        let config = &trainer.layout.config;
+        trainer.low_rank = Some(LowRank::new(config, lora, &trainer.weights, seed)?);
+        let lanes = trainer.lanes.len();
+        Ok(trainer.with_lanes(lanes))
+    }
+
+    /// Sets the number of gradient accumulators, each as large as what is trained: the most threads
+    /// a pass can use. Another number adds in another order and so gives other bits.
     pub fn with_lanes(mut self, lanes: usize) -> Self {
         self.lanes.resize_with(lanes.max(1), Lane::default);
+        let trained = self.low_rank.as_ref();
+        let trained = trained.map_or(self.layout.len, LowRank::len);
         for lane in &mut self.lanes {
-            lane.gradients.weights.resize(self.layout.len, 0.0);
+            lane.gradients.weights = vec![0.0; trained];
         }
         self
+    }
+
+    /// The adapter in training, if one is.
+    pub fn adapter(&self) -> Option<Adapter> {
+        self.low_rank.as_ref().map(|l| l.name(&l.values))
+    }
+
+    /// The gradient of the adapter accumulated since the last step, under the names of its tensors.
+    pub fn adapter_gradient(&self) -> Option<Adapter> {
+        let low_rank = self.low_rank.as_ref();
+        low_rank.map(|l| l.name(&self.summed_gradient()))
+    }
+
+    /// An adapter that changes nothing yet, for [`swap_adapter`](Self::swap_adapter); `None` where
+    /// weights are trained. `seed` draws its `A`.
+    pub fn fresh_adapter(&self, seed: u64) -> Option<AdapterState> {
+        let low_rank = self.low_rank.as_ref()?;
+        Some(AdapterState {
+            values: low_rank.fresh(seed),
+            optimizer: AdamW::new(self.optimizer.config()),
+        })
+    }
+
+    /// A saved adapter with its optimiser, for [`swap_adapter`](Self::swap_adapter).
+    ///
+    /// # Errors
+    /// An adapter or moments of another shape.
+    pub fn saved_adapter(
+        &self,
+        adapter: &Adapter,
+        optimizer: AdamW,
+    ) -> Result<AdapterState, LmError> {
+        let low_rank = self.low_rank.as_ref().ok_or(LmError::OtherModel)?;
+        let values = low_rank.flatten(&self.layout.config, adapter)?;
+        if !has_moments_of(&optimizer, values.len()) {
+            return Err(LmError::OtherModel);
+        }
+        Ok(AdapterState { values, optimizer })
+    }
+
+    /// Goes on with another adapter; `state` receives the one trained so far. Costs three pointer
+    /// swaps: the weights are merged before the next pass.
+    ///
+    /// # Errors
+    /// A state of another trainer; nothing is changed then.
+    pub fn swap_adapter(&mut self, state: &mut AdapterState) -> Result<(), LmError> {
+        match &mut self.low_rank {
+            Some(low_rank) if low_rank.len() == state.values.len() => {
+                std::mem::swap(&mut low_rank.values, &mut state.values);
+                std::mem::swap(&mut self.optimizer, &mut state.optimizer);
+                low_rank.stale = true;
+                Ok(())
+            }
+            _ => Err(LmError::OtherModel),
+        }
     }
 
     /// Shape of the model.
@@ -126,13 +212,40 @@ impl Trainer {
         &self.optimizer
     }
 
-    /// The weights under their Hugging Face names.
+    /// The weights under their Hugging Face names, the adapter in training merged.
     pub fn checkpoint(&self) -> Checkpoint {
-        self.layout.unflatten(&self.weights)
+        match &self.low_rank {
+            Some(low_rank) if low_rank.stale => {
+                let mut weights = self.weights.clone();
+                low_rank.merge_into(&mut weights);
+                self.layout.unflatten(&weights)
+            }
+            _ => self.layout.unflatten(&self.weights),
+        }
     }
 
-    /// The gradient accumulated since the last step, under the names of the weights.
+    /// Writes what [`checkpoint`](Self::checkpoint) would return over an earlier one: no fresh pages.
+    ///
+    /// # Errors
+    /// A checkpoint of another shape.
+    pub fn write_checkpoint(&self, checkpoint: &mut Checkpoint) -> Result<(), LmError> {
+        checkpoint.check("(checkpoint in memory)".as_ref())?;
+        if checkpoint.config != self.layout.config {
+            return Err(LmError::OtherModel);
+        }
+        match &self.low_rank {
+            Some(low_rank) if low_rank.stale => *checkpoint = self.checkpoint(),
+            _ => self.layout.write(&self.weights, checkpoint),
+        }
+        Ok(())
+    }
+
+    /// The gradient accumulated since the last step, under the names of the weights; zeros where an
+    /// adapter is trained instead ([`adapter_gradient`](Self::adapter_gradient)).
     pub fn gradient(&self) -> Checkpoint {
+        if self.low_rank.is_some() {
+            return self.layout.unflatten(&vec![0.0; self.layout.len]);
+        }
         self.layout.unflatten(&self.summed_gradient())
     }
 
@@ -168,6 +281,11 @@ impl Trainer {
     ) -> Result<Graded, LmError> {
         self.check(sequences, objective)?;
         self.deal(sequences);
+        if let Some(low_rank) = self.low_rank.as_mut().filter(|l| l.stale) {
+            low_rank.merge_into(&mut self.weights);
+            low_rank.stale = false;
+        }
+        let dense = learn && self.low_rank.is_none();
         let d = self.layout.config.hidden_size;
         let head = &self.weights[self.layout.head.clone()];
         let gathered: Vec<Vec<f32>> = objective
@@ -185,12 +303,13 @@ impl Trainer {
             kernels: self.kernels,
             gathered: &gathered,
             objective,
+            low_rank: self.low_rank.as_ref(),
         };
         self.lanes.par_iter_mut().for_each(|lane| {
             lane.graded.clear();
             let of_subsets = &mut lane.gradients.gathered;
             of_subsets.clear();
-            if learn {
+            if dense {
                 of_subsets.extend(gathered.iter().map(|rows| vec![0.0; rows.len()]));
             }
             for index in lane.work.drain(..) {
@@ -202,7 +321,7 @@ impl Trainer {
                 };
                 lane.graded.push((index, graded));
             }
-            if learn {
+            if dense {
                 let d_head = &mut lane.gradients.weights[self.layout.head.clone()];
                 for (ids, rows) in objective.columns().iter().zip(&lane.gradients.gathered) {
                     for (id, row) in ids.iter().zip(rows.chunks_exact(d)) {
@@ -280,8 +399,26 @@ impl Trainer {
             elementwise::add(sum, &lane.gradients.weights);
             lane.gradients.weights.fill(0.0);
         }
-        let norm = self.optimizer.step_flat(&mut self.weights, sum, lr);
+        let weights = match &mut self.low_rank {
+            Some(low_rank) => &mut low_rank.values,
+            None => &mut self.weights,
+        };
+        let norm = self.optimizer.step_flat(weights, sum, lr);
         sum.fill(0.0);
+        if let Some(low_rank) = &mut self.low_rank {
+            low_rank.merge_into(&mut self.weights);
+            low_rank.stale = false;
+        }
         norm
+    }
+}
+
+/// Whether an optimiser has no history or one of `len` values.
+fn has_moments_of(optimizer: &AdamW, len: usize) -> bool {
+    let fits = |m: &Moments| m.first.len() == len && m.second.len() == len;
+    match optimizer.state() {
+        (_, []) => true,
+        (_, [moments]) => fits(moments),
+        _ => false,
     }
 }

@@ -1,5 +1,7 @@
 //! One sequence through the decoder and back.
 
+use std::ops::Range;
+
 use crate::cpu::Kernels;
 use crate::cpu::kernels::vector::SiluMul;
 use crate::cpu::rope::RotaryTable;
@@ -8,6 +10,7 @@ use super::activations::{Activations, clear, fit};
 use super::attention::Attention;
 use super::elementwise::{NormBackward, NormForward, SiluBackward, add};
 use super::layout::Layout;
+use super::low_rank::LowRank;
 use super::matrix::{Into, Mat, MatMut, multiply};
 use super::objective::{Graded, Objective, Scored};
 
@@ -20,14 +23,16 @@ pub(super) struct Shared<'a> {
     /// Rows of the output head for every subset of the objective.
     pub(super) gathered: &'a [Vec<f32>],
     pub(super) objective: &'a dyn Objective,
+    /// Trained instead of the weights.
+    pub(super) low_rank: Option<&'a LowRank>,
 }
 
 /// Gradients of one worker.
 #[derive(Default)]
 pub(super) struct Gradients {
-    /// Flat, as the weights.
+    /// Flat, as the weights, or as the adapter that is trained instead of them.
     pub(super) weights: Vec<f32>,
-    /// Of the gathered rows of the head.
+    /// Of the gathered rows of the head; empty while an adapter is trained.
     pub(super) gathered: Vec<Vec<f32>>,
 }
 
@@ -205,6 +210,9 @@ impl Shared<'_> {
             for (row, position) in kept.d_rows.chunks_exact(d).zip(positions) {
                 add(&mut kept.d_hidden[position * d..][..d], row);
             }
+            if self.low_rank.is_some() {
+                continue;
+            }
             let d_head = match columns {
                 Some(subset) => &mut gradients.gathered[*subset][..],
                 None => &mut gradients.weights[self.layout.head.clone()],
@@ -219,8 +227,28 @@ impl Shared<'_> {
         graded
     }
 
-    fn norm_back(&self, pass: NormPass<'_>) {
-        let d = pass.weight.len();
+    /// Adds the gradient of the matrix at `at`, or of its adapters.
+    fn weight_gradient(&self, grads: &mut [f32], at: &Range<usize>, dy: Mat<'_>, x: Mat<'_>) {
+        match self.low_rank {
+            Some(low_rank) => low_rank.add_gradients(at, dy, x, grads),
+            None => {
+                let to = MatMut::new(&mut grads[at.clone()], x.cols());
+                multiply(to, Into::Add, dy.t(), x);
+            }
+        }
+    }
+
+    /// Backward of a norm whose weight lies at `at`; a frozen weight has no gradient.
+    fn norm_back(&self, grads: &mut [f32], at: &Range<usize>, pass: NormPass<'_>) {
+        let weight = &self.weights[at.clone()];
+        let d = weight.len();
+        let mut unused = Vec::new();
+        let dw = if self.low_rank.is_some() {
+            clear(&mut unused, d);
+            &mut unused[..]
+        } else {
+            &mut grads[at.clone()]
+        };
         for (((x, dy), dx), inverse) in pass
             .x
             .chunks_exact(d)
@@ -230,11 +258,11 @@ impl Shared<'_> {
         {
             self.kernels.run(NormBackward {
                 x,
-                weight: pass.weight,
+                weight,
                 inverse: *inverse,
                 dy,
                 dx,
-                dw: pass.dw,
+                dw,
             });
         }
     }
@@ -244,14 +272,16 @@ impl Shared<'_> {
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let (q, width) = (config.q_width(), config.q_width() + 2 * config.kv_width());
         clear(&mut kept.d_stream, t * d);
-        self.norm_back(NormPass {
-            x: &kept.x,
-            weight: &w[self.layout.norm.clone()],
-            inverse: &kept.inverse,
-            dy: &mut kept.d_hidden,
-            dx: &mut kept.d_stream,
-            dw: &mut grads[self.layout.norm.clone()],
-        });
+        self.norm_back(
+            grads,
+            &self.layout.norm,
+            NormPass {
+                x: &kept.x,
+                inverse: &kept.inverse,
+                dy: &mut kept.d_hidden,
+                dx: &mut kept.d_stream,
+            },
+        );
         let attention = Attention {
             config,
             kernels: self.kernels,
@@ -265,12 +295,7 @@ impl Shared<'_> {
                 d_stream,
                 Mat::new(&w[at.down.clone()], d, f),
             );
-            multiply(
-                MatMut::new(&mut grads[at.down.clone()], f),
-                Into::Add,
-                d_stream.t(),
-                Mat::new(&block.active, t, f),
-            );
+            self.weight_gradient(grads, &at.down, d_stream, Mat::new(&block.active, t, f));
             for (row, d) in block
                 .gate_up
                 .chunks_exact_mut(2 * f)
@@ -286,20 +311,17 @@ impl Shared<'_> {
                 d_gate_up,
                 Mat::new(&w[at.gate_up.clone()], 2 * f, d),
             );
-            multiply(
-                MatMut::new(&mut grads[at.gate_up.clone()], d),
-                Into::Add,
-                d_gate_up.t(),
-                Mat::new(&block.mlp_in, t, d),
+            self.weight_gradient(grads, &at.gate_up, d_gate_up, Mat::new(&block.mlp_in, t, d));
+            self.norm_back(
+                grads,
+                &at.mlp_norm,
+                NormPass {
+                    x: &block.middle,
+                    inverse: &block.mlp_inverse,
+                    dy: &mut kept.d_normed,
+                    dx: &mut kept.d_stream,
+                },
             );
-            self.norm_back(NormPass {
-                x: &block.middle,
-                weight: &w[at.mlp_norm.clone()],
-                inverse: &block.mlp_inverse,
-                dy: &mut kept.d_normed,
-                dx: &mut kept.d_stream,
-                dw: &mut grads[at.mlp_norm.clone()],
-            });
 
             let d_stream = Mat::new(&kept.d_stream, t, d);
             multiply(
@@ -308,12 +330,7 @@ impl Shared<'_> {
                 d_stream,
                 Mat::new(&w[at.out.clone()], d, q),
             );
-            multiply(
-                MatMut::new(&mut grads[at.out.clone()], q),
-                Into::Add,
-                d_stream.t(),
-                Mat::new(&block.mixed, t, q),
-            );
+            self.weight_gradient(grads, &at.out, d_stream, Mat::new(&block.mixed, t, q));
             attention.backward(
                 &block.qkv,
                 &block.probs,
@@ -322,7 +339,7 @@ impl Shared<'_> {
                 &mut kept.d_probs,
             );
             self.rotate(&mut kept.d_qkv, Turn::Back);
-            if let Some(bias) = &at.qkv_bias {
+            if let Some(bias) = at.qkv_bias.as_ref().filter(|_| self.low_rank.is_none()) {
                 for row in kept.d_qkv.chunks_exact(width) {
                     add(&mut grads[bias.clone()], row);
                 }
@@ -334,20 +351,20 @@ impl Shared<'_> {
                 d_qkv,
                 Mat::new(&w[at.qkv.clone()], width, d),
             );
-            multiply(
-                MatMut::new(&mut grads[at.qkv.clone()], d),
-                Into::Add,
-                d_qkv.t(),
-                Mat::new(&block.attn_in, t, d),
+            self.weight_gradient(grads, &at.qkv, d_qkv, Mat::new(&block.attn_in, t, d));
+            self.norm_back(
+                grads,
+                &at.attn_norm,
+                NormPass {
+                    x: &block.x,
+                    inverse: &block.attn_inverse,
+                    dy: &mut kept.d_normed,
+                    dx: &mut kept.d_stream,
+                },
             );
-            self.norm_back(NormPass {
-                x: &block.x,
-                weight: &w[at.attn_norm.clone()],
-                inverse: &block.attn_inverse,
-                dy: &mut kept.d_normed,
-                dx: &mut kept.d_stream,
-                dw: &mut grads[at.attn_norm.clone()],
-            });
+        }
+        if self.low_rank.is_some() {
+            return;
         }
         let embedding = &mut grads[self.layout.embedding.clone()];
         for (row, id) in kept.d_stream.chunks_exact(d).zip(ids) {
@@ -365,9 +382,7 @@ enum Turn {
 /// Backward of one norm over all positions.
 struct NormPass<'a> {
     x: &'a [f32],
-    weight: &'a [f32],
     inverse: &'a [f32],
     dy: &'a mut [f32],
     dx: &'a mut [f32],
-    dw: &'a mut [f32],
 }

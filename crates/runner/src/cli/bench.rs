@@ -19,6 +19,10 @@ use super::round::RoundArgs;
 use crate::config::WeightFormat;
 use crate::hub::local_folder;
 
+mod learn;
+
+use learn::{LearnArgs, SwitchArgs};
+
 /// Tokens of the calls that `verify` times.
 const VERIFY: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
 /// Longest call beyond the context.
@@ -35,7 +39,9 @@ const MIN_SAMPLES: usize = 5;
   omnidraft bench decode --model models/L --weights bf16 --json
   omnidraft bench prefill --shape llama-68m --context 128
   omnidraft bench round --target-shape llama-242m --drafter-shape llama-68m
-  omnidraft bench fidelity --model models/L models/Q")]
+  omnidraft bench fidelity --model models/L models/Q
+  omnidraft bench learn --shape llama-68m --threads 2
+  omnidraft bench switch --shape llama-68m --rank 8")]
 pub enum BenchCommand {
     /// Time one token after a context.
     Decode(BenchArgs),
@@ -43,6 +49,10 @@ pub enum BenchCommand {
     Verify(BenchArgs),
     /// Time reading a prompt of --context tokens into an empty cache, logits of the last one.
     Prefill(BenchArgs),
+    /// Time an update of a drafter (Algorithm 2) on synthetic lessons.
+    Learn(LearnArgs),
+    /// Time switching a drafter from one adapter to another.
+    Switch(SwitchArgs),
     /// Write a random model of a shape, for other engines to read.
     Checkpoint(CheckpointArgs),
     /// Write the logits of 16 tokens after a context, those that `verify` times.
@@ -200,6 +210,8 @@ impl BenchCommand {
             Self::Decode(args) => args.execute("decode", &VERIFY[..1]),
             Self::Verify(args) => args.execute("verify", &VERIFY),
             Self::Prefill(args) => args.execute("prefill", &[]),
+            Self::Learn(args) => args.execute(),
+            Self::Switch(args) => args.execute(),
             Self::Checkpoint(args) => args.execute(),
             Self::Logits(args) => args.execute(),
             Self::Round(args) => args.execute(),

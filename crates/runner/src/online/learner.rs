@@ -1,72 +1,53 @@
-//! The drafter's updates (Algorithm 2): a buffer of lessons, one optimiser step when it is full.
+//! The drafter's updates (Algorithm 2): a buffer of lessons, one optimiser step when it is full,
+//! taken on the spot or on a thread of its own.
 
-use std::collections::VecDeque;
-use std::time::Instant;
+use std::path::Path;
+use std::thread::JoinHandle;
 
-use anyhow::Result;
-use lm::{AdamWConfig, Checkpoint, Trainer};
+use anyhow::{Result, bail};
+use lm::Checkpoint;
 
-use super::batch::Batch;
 use super::lesson::Lesson;
+use super::student::{Student, Update};
 use crate::learn::{LearnConfig, Terms};
-use crate::streams::StreamRng;
 
-/// Numbers of one update.
-#[derive(Clone, Copy, Debug)]
-pub struct Update {
-    /// Updates of this drafter before this one.
-    pub number: u32,
-    /// Prompts it has learned from, this update's included.
-    pub prompts_seen: u32,
-    /// What was minimised.
-    pub loss: f64,
-    /// Mean direct term or, for ALM, mean divergence of a chunk, nats; NaN without positions.
-    pub direct: f64,
-    /// Mean n-gram term, nats; NaN without tokens.
-    pub ngram: f64,
-    /// Positions of the direct term, or chunks of ALM.
-    pub direct_positions: usize,
-    /// Tokens of the n-gram term.
-    pub ngram_tokens: usize,
-    /// Gradient norm before clipping.
-    pub grad_norm: f64,
-    /// Wall time.
-    pub seconds: f64,
+/// An update and the weights to decode with after it.
+pub type Learnt = (Update, Checkpoint);
+
+/// Where the student is.
+enum Seat {
+    Here(Box<Student>),
+    /// On its own thread, at work on an update.
+    Away(JoinHandle<(Box<Student>, Result<Option<Learnt>>)>),
+    /// Lost with a thread that panicked.
+    Lost,
 }
 
 /// A drafter that learns.
+///
+/// With `learn.asynchronous`, an update runs while the next prompts are answered; if it is not done
+/// when the next one is due, that one waits for it. There is never more than one at a time.
 pub struct Learner {
-    trainer: Trainer,
-    config: LearnConfig,
+    seat: Seat,
+    every: usize,
+    asynchronous: bool,
     terms: Terms,
     buffer: Vec<Lesson>,
-    replay: Replay,
-    /// Running mean of the weights, if it is what decodes.
-    average: Option<Checkpoint>,
-    updates: u32,
-    prompts: u32,
 }
 
 impl Learner {
-    /// Starts from `checkpoint`; `seed` decides what is replayed.
+    /// Starts from `checkpoint`; `seed` decides what is replayed and how adapters start.
     ///
     /// # Errors
-    /// Settings without a loss, a checkpoint the trainer cannot take.
+    /// Settings without a loss, a checkpoint the trainer cannot take, a rank it has no room for.
     pub fn new(checkpoint: &Checkpoint, config: LearnConfig, seed: u64) -> Result<Self> {
-        let optimizer = AdamWConfig {
-            weight_decay: config.weight_decay,
-            max_grad_norm: Some(config.max_grad_norm),
-            ..AdamWConfig::default()
-        };
+        let student = Student::new(checkpoint, config, seed)?;
         Ok(Self {
-            trainer: Trainer::new(checkpoint, optimizer)?,
-            terms: config.terms()?,
+            terms: student.terms(),
+            seat: Seat::Here(Box::new(student)),
+            every: config.every,
+            asynchronous: config.asynchronous,
             buffer: Vec::new(),
-            replay: Replay::new(&config, seed),
-            average: (config.ema > 0.0).then(|| checkpoint.clone()),
-            updates: 0,
-            prompts: 0,
-            config,
         })
     }
 
@@ -75,121 +56,139 @@ impl Learner {
         self.terms
     }
 
-    /// Adds a lesson; with the `every`-th one, takes a step and returns the weights to decode with.
+    /// Adds a lesson. Returns an update that was taken because it was the `every`-th one, or one
+    /// that has come to an end meanwhile.
     ///
     /// # Errors
-    /// Losses or gradients that are not finite.
-    pub fn push(&mut self, lesson: Lesson) -> Result<Option<(Update, Checkpoint)>> {
+    /// Losses or gradients that are not finite, of this update or of the one before.
+    pub fn push(&mut self, lesson: Lesson) -> Result<Option<Learnt>> {
         self.buffer.push(lesson);
-        if self.buffer.len() < self.config.every {
-            Ok(None)
-        } else {
-            self.flush()
+        let due = self.buffer.len() >= self.every;
+        if !self.asynchronous {
+            return if due { self.learn() } else { Ok(None) };
         }
+        let done = match &self.seat {
+            Seat::Away(thread) if due || thread.is_finished() => self.come_back()?,
+            _ => None,
+        };
+        if due {
+            self.send_away()?;
+        }
+        Ok(done)
     }
 
-    /// Takes a step on whatever is buffered, if anything.
+    /// Waits for an update under way, then takes a step on whatever is buffered: at most two
+    /// updates.
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn flush(&mut self) -> Result<Option<(Update, Checkpoint)>> {
-        if self.buffer.is_empty() {
-            return Ok(None);
+    pub fn flush(&mut self) -> Result<Vec<Learnt>> {
+        let mut done: Vec<Learnt> = self.come_back()?.into_iter().collect();
+        if !self.buffer.is_empty() {
+            done.extend(self.learn()?);
         }
-        let fresh = std::mem::take(&mut self.buffer);
-        self.prompts += fresh.len() as u32;
-        let began = Instant::now();
-        let again = self.replay.draw();
-        let lessons = fresh
-            .iter()
-            .chain(again.iter().map(|i| &self.replay.kept[*i]));
-        let batch = Batch::new(lessons.collect(), self.terms);
-        let step = if batch.is_empty() {
-            None
-        } else {
-            let graded = self.trainer.accumulate(&batch.sequences(), &batch)?;
-            let (direct, ngram, loss) = batch.losses(graded);
-            anyhow::ensure!(
-                loss.is_finite(),
-                "the distillation loss is {loss}; lower learn.lr"
-            );
-            let counts = (batch.positions, batch.ngram_tokens);
-            Some((direct, ngram, loss, counts))
-        };
-        self.replay.keep(fresh);
-        let Some((direct, ngram, loss, (direct_positions, ngram_tokens))) = step else {
-            return Ok(None);
-        };
-        let grad_norm = self.trainer.step(self.config.lr)?;
-        let weights = self.decoding_weights();
-        let update = Update {
-            number: self.updates,
-            prompts_seen: self.prompts,
-            loss,
-            direct,
-            ngram,
-            direct_positions,
-            ngram_tokens,
-            grad_norm,
-            seconds: began.elapsed().as_secs_f64(),
-        };
-        self.updates += 1;
-        Ok(Some((update, weights)))
+        Ok(done)
     }
 
-    /// The last weights or, with `ema`, their running mean moved towards them.
-    fn decoding_weights(&mut self) -> Checkpoint {
-        let last = self.trainer.checkpoint();
-        let Some(average) = &mut self.average else {
-            return last;
+    /// Goes on with the adapter called `name`; what was learnt before is kept under its own name.
+    /// Returns whether that is another one than before. Nothing may be buffered or under way.
+    ///
+    /// # Errors
+    /// Lessons that were not [flushed](Self::flush).
+    pub fn turn_to(&mut self, name: &str) -> Result<bool> {
+        if !self.buffer.is_empty() {
+            bail!("lessons of one adapter are left while another one is turned to");
+        }
+        let student = self.student()?;
+        let before = student.name().to_owned();
+        student.turn_to(name)?;
+        Ok(student.name() != before)
+    }
+
+    /// Name of the adapter in use.
+    ///
+    /// # Errors
+    /// An update under way.
+    pub fn adapter_name(&mut self) -> Result<String> {
+        Ok(self.student()?.name().to_owned())
+    }
+
+    /// The weights to decode with.
+    ///
+    /// # Errors
+    /// An update under way.
+    pub fn weights(&mut self) -> Result<Checkpoint> {
+        Ok(self.student()?.weights())
+    }
+
+    /// Writes what was learnt: an adapter for every name, or all weights, with the optimiser's
+    /// history. `base` names the drafter in the files.
+    ///
+    /// # Errors
+    /// A folder that cannot be written; an update under way.
+    pub fn save(&mut self, folder: &Path, base: &str) -> Result<()> {
+        self.student()?.save(folder, base)
+    }
+
+    /// Goes on with what [`save`](Self::save) wrote.
+    ///
+    /// # Errors
+    /// Files that are missing, malformed or of another drafter.
+    pub fn load(&mut self, folder: &Path) -> Result<()> {
+        self.student()?.load(folder)
+    }
+
+    /// Takes back the weights of an update once they are packed: the next one is written over them.
+    pub fn give_back(&mut self, weights: Checkpoint) {
+        // A student at work has no use for them until it is back.
+        if let Seat::Here(student) = &mut self.seat {
+            student.give_back(weights);
+        }
+    }
+
+    fn student(&mut self) -> Result<&mut Student> {
+        match &mut self.seat {
+            Seat::Here(student) => Ok(student),
+            Seat::Away(_) => bail!("an update is under way"),
+            Seat::Lost => bail!("an earlier update panicked"),
+        }
+    }
+
+    /// Learns from the buffer on this thread.
+    fn learn(&mut self) -> Result<Option<Learnt>> {
+        let lessons = std::mem::take(&mut self.buffer);
+        self.student()?.learn(lessons)
+    }
+
+    /// Learns from the buffer on another thread.
+    fn send_away(&mut self) -> Result<()> {
+        self.student()?;
+        let Seat::Here(mut student) = std::mem::replace(&mut self.seat, Seat::Lost) else {
+            return Ok(());
         };
-        let share = (1.0 - self.config.ema) as f32;
-        for (name, mean) in &mut average.tensors {
-            let Some(tensor) = last.tensors.get(name) else {
-                continue;
-            };
-            for (mean, weight) in mean.data.iter_mut().zip(&tensor.data) {
-                *mean += share * (weight - *mean);
+        let lessons = std::mem::take(&mut self.buffer);
+        let thread = std::thread::Builder::new().name("learner".into());
+        self.seat = Seat::Away(thread.spawn(move || {
+            let learnt = student.learn(lessons);
+            (student, learnt)
+        })?);
+        Ok(())
+    }
+
+    /// Waits for an update under way, if there is one.
+    fn come_back(&mut self) -> Result<Option<Learnt>> {
+        match std::mem::replace(&mut self.seat, Seat::Lost) {
+            Seat::Away(thread) => {
+                let Ok((student, learnt)) = thread.join() else {
+                    bail!("the update panicked");
+                };
+                self.seat = Seat::Here(student);
+                learnt
+            }
+            other => {
+                self.seat = other;
+                Ok(None)
             }
         }
-        average.clone()
-    }
-}
-
-/// The latest lessons, some of which an update sees once more.
-struct Replay {
-    count: usize,
-    window: usize,
-    kept: VecDeque<Lesson>,
-    rng: StreamRng,
-}
-
-impl Replay {
-    fn new(config: &LearnConfig, seed: u64) -> Self {
-        Self {
-            count: config.replay,
-            window: config.replay_window,
-            kept: VecDeque::new(),
-            rng: StreamRng::new(seed, "replay"),
-        }
-    }
-
-    /// Indices of distinct lessons, all alike likely.
-    fn draw(&mut self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.kept.len()).collect();
-        if self.count > 0 {
-            self.rng.shuffle(&mut order);
-        }
-        order.truncate(self.count);
-        order
-    }
-
-    fn keep(&mut self, lessons: Vec<Lesson>) {
-        if self.count == 0 {
-            return;
-        }
-        self.kept.extend(lessons);
-        let excess = self.kept.len().saturating_sub(self.window);
-        self.kept.drain(..excess);
     }
 }

@@ -1,22 +1,29 @@
 //! One arm at work: its drafter, its caches, its learner.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::Result;
-use lm::Checkpoint;
-use ngram_cache::NgramCache;
+use lm::PackedWeights;
+use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::{
     DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt, PromptLookup, Session,
     SessionConfig, StreamName,
 };
 use vocab_align::{DraftId, TargetId};
 
-use super::learner::{Learner, Update};
+use super::learner::{Learner, Learnt};
 use super::lesson::{Lesson, Recorder};
+use super::state;
+use super::student::Update;
 use crate::arm::Arm;
 use crate::config::RunConfig;
+use crate::learn::LoraSettings;
 use crate::models::{Engine, ModelFolder};
 use crate::results::Phase;
+
+/// Folder of weights or adapters inside the folder of an arm.
+const LEARNT: &str = "drafter";
 
 /// What the prompt is asked under.
 pub struct Task<'a> {
@@ -47,6 +54,12 @@ pub struct Method {
     /// another family starts anew.
     caches: BTreeMap<u64, NgramCache>,
     learner: Option<Learner>,
+    /// Packed weights of the adapters that are not in use, by name.
+    resident: BTreeMap<String, PackedWeights>,
+    /// What has an adapter of its own.
+    lora: LoraSettings,
+    /// Limits of a cache.
+    bounds: CacheConfig,
     config: RunConfig,
 }
 
@@ -72,6 +85,11 @@ impl Method {
                 Drafter::Model(Box::new(drafter.engine(&config.decode)?))
             },
             caches: BTreeMap::new(),
+            lora: arm.learn.map_or_else(LoraSettings::default, |spec| {
+                config.learn.for_arm(spec).lora
+            }),
+            resident: BTreeMap::new(),
+            bounds: arm.bounds.unwrap_or(config.cache).into(),
             learner,
             config: config.clone(),
         })
@@ -100,7 +118,7 @@ impl Method {
             ..task.session.clone()
         };
         let cache = if arm.cache {
-            let fresh = || NgramCache::new(self.config.cache.into());
+            let fresh = || NgramCache::new(self.bounds);
             Some(
                 self.caches
                     .entry(task.pair.target.fingerprint())
@@ -164,20 +182,86 @@ impl Method {
     ///
     /// # Errors
     /// A failed update.
-    pub fn flush(&mut self) -> Result<Option<Update>> {
+    pub fn flush(&mut self) -> Result<Vec<Update>> {
         let Some(learner) = self.learner.as_mut() else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
-        let update = learner.flush()?;
-        self.adopt(update)
+        let learnt = learner.flush()?;
+        let adopted = learnt.into_iter().map(|learnt| self.adopt(Some(learnt)));
+        Ok(adopted
+            .collect::<Result<Vec<_>>>()?
+            .into_iter()
+            .flatten()
+            .collect())
     }
 
-    fn adopt(&mut self, update: Option<(Update, Checkpoint)>) -> Result<Option<Update>> {
-        let Some((update, weights)) = update else {
+    /// Drafts and learns with the adapter that belongs to a target and a task from now on. The
+    /// weights of the others stay packed, so that coming back moves pointers only.
+    ///
+    /// # Errors
+    /// Lessons that were not [flushed](Self::flush).
+    pub fn turn_to(&mut self, target: &str, task: &str) -> Result<()> {
+        let (Some(learner), Drafter::Model(drafter)) = (&mut self.learner, &mut self.drafter)
+        else {
+            return Ok(());
+        };
+        let name = self.lora.key(target, task);
+        let before = learner.adapter_name()?;
+        if !learner.turn_to(&name)? {
+            return Ok(());
+        }
+        let mut packed = match self.resident.remove(&name) {
+            Some(packed) => packed,
+            None => PackedWeights::new(&learner.weights()?, self.config.decode.weights.into())?,
+        };
+        drafter.swap_weights(&mut packed)?;
+        if !before.is_empty() {
+            self.resident.insert(before, packed);
+        }
+        Ok(())
+    }
+
+    /// Writes what was learnt: weights or adapters, and n-gram caches.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn save(&mut self, folder: &Path, drafter: &ModelFolder<DraftId>) -> Result<()> {
+        state::save_caches(folder, drafter.vocabulary.fingerprint(), &self.caches)?;
+        match &mut self.learner {
+            Some(learner) => {
+                learner.save(&folder.join(LEARNT), &drafter.path.display().to_string())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Goes on with what [`save`](Self::save) wrote; to be called before the first prompt.
+    ///
+    /// # Errors
+    /// Files that are missing, malformed or of another drafter.
+    pub fn load(&mut self, folder: &Path, drafter: &ModelFolder<DraftId>) -> Result<()> {
+        self.caches = state::load_caches(folder, drafter.vocabulary.fingerprint())?;
+        for cache in self.caches.values_mut() {
+            cache.reconfigure(self.bounds);
+        }
+        if let Some(learner) = &mut self.learner {
+            learner.load(&folder.join(LEARNT))?;
+            if let Drafter::Model(engine) = &mut self.drafter {
+                engine.load_weights(&learner.weights()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, learnt: Option<Learnt>) -> Result<Option<Update>> {
+        let Some((update, weights)) = learnt else {
             return Ok(None);
         };
         if let Drafter::Model(drafter) = &mut self.drafter {
             drafter.load_weights(&weights)?;
+        }
+        if let Some(learner) = &mut self.learner {
+            learner.give_back(weights);
         }
         Ok(Some(update))
     }

@@ -10,6 +10,9 @@ mod lesson;
 mod method;
 mod prompt;
 mod record;
+mod replay;
+mod state;
+mod student;
 mod target;
 
 use std::collections::BTreeMap;
@@ -19,9 +22,10 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use vocab_align::DraftId;
 
-pub use learner::{Learner, Update};
+pub use learner::{Learner, Learnt};
 pub use lesson::{Chunk, Lesson, Recorder, Taught, TeacherRow};
 pub use method::{Method, Task};
+pub use student::Update;
 
 use crate::arm::Arm;
 use crate::config::{RunConfig, SegmentConfig, StreamMode};
@@ -31,6 +35,9 @@ use crate::streams::{DataSource, Prompt, Split, StreamSpec};
 use prompt::{Place, Player, Ready, Table};
 use record::Recording;
 use target::Target;
+
+/// Folder of what arms learnt, inside a results folder.
+const STATE: &str = "state";
 
 /// The phases of a segment, in order.
 const PHASES: [Phase; 2] = [Phase::Train, Phase::Test];
@@ -53,7 +60,7 @@ pub fn run(config: &RunConfig, data: &DataSource, out: &Path, options: RunOption
     } else {
         RunWriter::create(out, &manifest)?
     };
-    if let Err(error) = runner.run(&mut writer, options.progress) {
+    if let Err(error) = runner.run(&mut writer, out, options.progress) {
         // The first error is the one to tell.
         let _ = writer.fail();
         return Err(error);
@@ -144,6 +151,11 @@ impl<'a> Runner<'a> {
                 inputs.push(InputFile::embedded("stream", &name, &content, rows));
             }
         }
+        if let Some(root) = &self.config.state.load {
+            for path in state::files(root).context("state.load")? {
+                inputs.push(InputFile::hash("state", &path, None)?);
+            }
+        }
         Ok(inputs)
     }
 
@@ -163,7 +175,7 @@ impl<'a> Runner<'a> {
         Ok(manifest)
     }
 
-    fn run(&mut self, writer: &mut RunWriter, progress: bool) -> Result<()> {
+    fn run(&mut self, writer: &mut RunWriter, out: &Path, progress: bool) -> Result<()> {
         // What starts from fresh drafters and caches can be left out when an interrupted run goes on.
         let stretch = match self.config.streams {
             StreamMode::Independent => 1,
@@ -181,7 +193,22 @@ impl<'a> Runner<'a> {
                         format!("seed {seed}, segment {index} (`{}`)", segment.task)
                     })?;
             }
+            if self.config.state.save {
+                self.save(&out.join(STATE), seed, &mut players)?;
+            }
             writer.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Writes what the arms learnt.
+    fn save(&self, root: &Path, seed: u64, players: &mut [Player]) -> Result<()> {
+        for (arm, player) in self.arms.iter().zip(players) {
+            if let Player::Method(method) = player
+                && arm.changes()
+            {
+                method.save(&state::arm_folder(root, seed, &arm.name), &self.drafter)?;
+            }
         }
         Ok(())
     }
@@ -193,12 +220,16 @@ impl<'a> Runner<'a> {
             Ok(match (arm.verify, lender) {
                 (None, _) => Player::Plain,
                 (_, Some(lender)) => Player::Borrower(lender),
-                _ => Player::Method(Box::new(Method::new(
-                    arm,
-                    &self.drafter,
-                    self.config,
-                    seed,
-                )?)),
+                _ => {
+                    let mut method = Method::new(arm, &self.drafter, self.config, seed)?;
+                    if let Some(root) = self.config.state.load.as_ref().filter(|_| arm.changes()) {
+                        let folder = state::arm_folder(root, seed, &arm.name);
+                        method
+                            .load(&folder, &self.drafter)
+                            .with_context(|| format!("state.load: arm `{}`", arm.name))?;
+                    }
+                    Player::Method(Box::new(method))
+                }
             })
         };
         self.arms.iter().map(player).collect()
@@ -214,6 +245,11 @@ impl<'a> Runner<'a> {
         progress: bool,
     ) -> Result<()> {
         let name = self.config.target_of(segment)?.to_owned();
+        for player in players.iter_mut() {
+            if let Player::Method(method) = player {
+                method.turn_to(&name, &segment.task)?;
+            }
+        }
         for phase in PHASES {
             let prompts = self.stream(index, phase, seed)?;
             if prompts.is_empty() {
@@ -252,10 +288,10 @@ impl<'a> Runner<'a> {
                 bar.inc(1);
             }
             for (arm, player) in self.arms.iter().zip(players.iter_mut()) {
-                if let Player::Method(method) = player
-                    && let Some(update) = method.flush()?
-                {
-                    recording.update(&arm.name, &update)?;
+                if let Player::Method(method) = player {
+                    for update in method.flush()? {
+                        recording.update(&arm.name, &update)?;
+                    }
                 }
             }
             bar.finish_and_clear();

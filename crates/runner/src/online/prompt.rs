@@ -10,9 +10,9 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId};
 
-use super::learner::Update;
 use super::method::{Method, Task};
 use super::record::Recording;
+use super::student::Update;
 use super::target::Target;
 use crate::arm::Arm;
 use crate::config::{OnStream, RunConfig};

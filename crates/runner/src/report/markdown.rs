@@ -1,12 +1,18 @@
 //! The speedup table as Markdown, in the layout of the paper's Table 1.
 
 use super::data::RunData;
+use super::learning::LearningRow;
 use super::table::{TableRow, table_phase};
 use crate::results::{Phase, StepLatency};
 use std::collections::BTreeSet;
 
 /// Text of `report/table.md`, also what a terminal is shown.
-pub fn table_markdown(data: &RunData, rows: &[TableRow], notes: &[String]) -> String {
+pub fn table_markdown(
+    data: &RunData,
+    rows: &[TableRow],
+    learning: &[LearningRow],
+    notes: &[String],
+) -> String {
     let mut text = format!("# {}: acceptance rate and speedup\n\n", data.manifest.name);
     for note in notes {
         text.push_str(&format!("> {note}\n"));
@@ -23,6 +29,10 @@ pub fn table_markdown(data: &RunData, rows: &[TableRow], notes: &[String]) -> St
     if let Some(caches) = caches(data) {
         text.push_str("\n## N-gram cache after the stream\n\n");
         text.push_str(&caches);
+    }
+    if !learning.is_empty() {
+        text.push_str("\n## Time spent learning\n\n");
+        text.push_str(&time_spent_learning(learning));
     }
     text.push_str("\n## How to read it\n\n");
     for line in footer(data, rows) {
@@ -152,6 +162,43 @@ fn caches(data: &RunData) -> Option<String> {
         }
     }
     (!cells.is_empty()).then(|| aligned(&header, &cells, 2))
+}
+
+fn time_spent_learning(rows: &[LearningRow]) -> String {
+    let header = [
+        "stream",
+        "method",
+        "prompts",
+        "decoding s",
+        "learning s",
+        "share",
+        "updates",
+        "ms/update",
+        "speedup",
+        "with learning",
+    ];
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            vec![
+                row.stream.clone(),
+                row.method.clone(),
+                row.prompts.to_string(),
+                format!("{:.1}", row.decode),
+                format!("{:.1}", row.learn),
+                format!("{:.1}%", 100.0 * row.share()),
+                row.updates.to_string(),
+                decimals(row.update.map(|s| 1e3 * s), 1),
+                times(row.without),
+                times(row.with),
+            ]
+        })
+        .collect();
+    let mut text = aligned(&header, &cells, 2);
+    text.push_str(
+        "\nOn the stream, all seeds together. Learning: seconds for which it held the stream up, as a share of decoding, prefill and learning; an update on its own thread may take longer than that. Speedups are those of the stream, where plain decoding was timed beside it.\n",
+    );
+    text
 }
 
 fn method_label(row: &TableRow) -> String {

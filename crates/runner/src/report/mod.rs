@@ -7,6 +7,7 @@
 //! drift.svg .png .csv                  the same across switches of task or target (Figures 5 and 6)
 //! drift_recovery.csv                   prompts until recovered after each switch
 //! losses.svg .png  losses.csv          loss terms of every update
+//! learning.csv                         share of the stream's time spent learning, speedups with and without it
 //! cache.svg .png                       n-gram cache entries and growth rate (Figure 9)
 //! ```
 //!
@@ -19,6 +20,7 @@ mod drift;
 mod error;
 mod figure;
 mod figures;
+mod learning;
 mod markdown;
 mod series;
 mod table;
@@ -36,7 +38,7 @@ use std::path::{Path, PathBuf};
 pub const REPORT_DIR: &str = "report";
 
 /// Every file a report may have; an old one is removed before a new one is made.
-const FILES: [&str; 14] = [
+const FILES: [&str; 15] = [
     "table.md",
     "table.csv",
     "curves.csv",
@@ -46,6 +48,7 @@ const FILES: [&str; 14] = [
     "drift.svg",
     "drift.png",
     "drift_recovery.csv",
+    "learning.csv",
     "losses.csv",
     "losses.svg",
     "losses.png",
@@ -103,9 +106,13 @@ pub fn write_report(dir: &Path) -> Result<ReportSummary, ReportError> {
         writer.figure("cache", &figure)?;
     }
 
+    let learning = learning::learning_rows(&data);
+    if !learning.is_empty() {
+        writer.text("learning.csv", &learning::learning_csv(&learning))?;
+    }
     let rows = table::table_rows(&data);
     notes.extend(table_notes(&data, &rows));
-    let markdown = markdown::table_markdown(&data, &rows, &notes);
+    let markdown = markdown::table_markdown(&data, &rows, &learning, &notes);
     writer.text("table.csv", &table::table_csv(&rows))?;
     writer.text("table.md", &markdown)?;
     Ok(ReportSummary {

@@ -1,0 +1,226 @@
+//! An adapter on its own: tensors under PEFT's names, its two files, merging.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{LoraConfig, Projection, Projections};
+use crate::checkpoint::write_atomically;
+use crate::train::matrix::{Into, Mat, MatMut, multiply};
+use crate::{
+    Checkpoint, HostTensor, LmConfig, LmError, StoredType, in_layer, read_safetensors,
+    write_safetensors,
+};
+
+/// File of an adapter's settings.
+pub const ADAPTER_CONFIG: &str = "adapter_config.json";
+/// File of an adapter's tensors.
+pub const ADAPTER_WEIGHTS: &str = "adapter_model.safetensors";
+
+/// The matrices `A` and `B` of every adapted projection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adapter {
+    /// What it adapts.
+    pub config: LoraConfig,
+    /// `...lora_A.weight` of shape `[rank, in]` and `...lora_B.weight` of shape `[out, rank]`.
+    pub tensors: BTreeMap<String, HostTensor>,
+}
+
+/// One adapted matrix of a model.
+pub(crate) struct Adapted {
+    /// Name of the dense matrix.
+    pub(crate) weight: String,
+    pub(crate) out: usize,
+    pub(crate) input: usize,
+    /// Name of `A`.
+    pub(crate) a: String,
+    /// Name of `B`.
+    pub(crate) b: String,
+}
+
+/// The adapted matrices of a model, block after block.
+pub(crate) fn adapted(config: &LmConfig, projections: Projections) -> Vec<Adapted> {
+    let one = |layer: usize, projection: Projection| {
+        let module = in_layer(layer, &projection.part());
+        let (out, input) = projection.shape(config);
+        Adapted {
+            weight: format!("{module}.weight"),
+            out,
+            input,
+            a: format!("base_model.model.{module}.lora_A.weight"),
+            b: format!("base_model.model.{module}.lora_B.weight"),
+        }
+    };
+    (0..config.num_layers)
+        .flat_map(|layer| projections.iter().map(move |p| one(layer, p)))
+        .collect()
+}
+
+/// `to += scale * b a` for `to: [out, in]`, `b: [out, rank]`, `a: [rank, in]`.
+pub(crate) fn add_product(to: &mut [f32], scale: f32, b: &[f32], a: &[f32], rank: usize) {
+    let (out, input) = (b.len() / rank, a.len() / rank);
+    let scaled: Vec<f32> = b.iter().map(|x| x * scale).collect();
+    multiply(
+        MatMut::new(to, input),
+        Into::Add,
+        Mat::new(&scaled, out, rank),
+        Mat::new(a, rank, input),
+    );
+}
+
+/// `adapter_config.json`: the keys PEFT needs to load the adapter.
+#[derive(Serialize, Deserialize)]
+struct PeftConfig {
+    peft_type: String,
+    #[serde(default)]
+    task_type: Option<String>,
+    #[serde(default)]
+    base_model_name_or_path: Option<String>,
+    r: usize,
+    lora_alpha: f64,
+    #[serde(default)]
+    lora_dropout: f64,
+    #[serde(default)]
+    bias: Option<String>,
+    #[serde(default)]
+    fan_in_fan_out: bool,
+    #[serde(default)]
+    inference_mode: bool,
+    target_modules: Projections,
+}
+
+impl Adapter {
+    /// Checks that it fits a model.
+    ///
+    /// # Errors
+    /// Those of [`LoraConfig::check`]; missing, misshapen or leftover tensors.
+    pub fn check(&self, config: &LmConfig, origin: &Path) -> Result<(), LmError> {
+        self.config.check(config)?;
+        let matrices = adapted(config, self.config.projections);
+        let rank = self.config.rank;
+        for matrix in &matrices {
+            let shapes = [
+                (&matrix.a, [rank, matrix.input]),
+                (&matrix.b, [matrix.out, rank]),
+            ];
+            for (name, shape) in shapes {
+                let tensor = self.tensors.get(name);
+                let tensor = tensor.ok_or_else(|| LmError::MissingTensor {
+                    path: origin.to_owned(),
+                    tensor: name.clone(),
+                })?;
+                if tensor.shape != shape || tensor.data.len() != shape[0] * shape[1] {
+                    return Err(LmError::Shape {
+                        path: origin.to_owned(),
+                        tensor: name.clone(),
+                        found: tensor.shape.clone(),
+                        expected: shape.to_vec(),
+                    });
+                }
+            }
+        }
+        let expected = 2 * matrices.len();
+        if self.tensors.len() > expected {
+            let known = |name: &String| matrices.iter().any(|m| m.a == *name || m.b == *name);
+            let first = self.tensors.keys().find(|name| !known(name));
+            return Err(LmError::LeftoverTensors {
+                path: origin.to_owned(),
+                count: self.tensors.len() - expected,
+                first: first.cloned().unwrap_or_default(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Number of parameters.
+    pub fn num_params(&self) -> usize {
+        self.tensors.values().map(|t| t.data.len()).sum()
+    }
+
+    /// Writes `adapter_config.json` and `adapter_model.safetensors`.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn save(&self, folder: &Path, base: &str, stored: StoredType) -> Result<(), LmError> {
+        std::fs::create_dir_all(folder).map_err(LmError::io(folder))?;
+        let config = PeftConfig {
+            peft_type: "LORA".into(),
+            task_type: Some("CAUSAL_LM".into()),
+            base_model_name_or_path: Some(base.into()),
+            r: self.config.rank,
+            lora_alpha: self.config.alpha,
+            lora_dropout: 0.0,
+            bias: Some("none".into()),
+            fan_in_fan_out: false,
+            inference_mode: true,
+            target_modules: self.config.projections,
+        };
+        let path = folder.join(ADAPTER_CONFIG);
+        let text = serde_json::to_string_pretty(&config).map_err(|e| LmError::Adapter {
+            path: path.clone(),
+            message: e.to_string(),
+        })?;
+        write_atomically(&path, format!("{text}\n").as_bytes())?;
+        write_safetensors(&folder.join(ADAPTER_WEIGHTS), &self.tensors, stored)
+    }
+
+    /// Reads an adapter of a model of this shape.
+    ///
+    /// # Errors
+    /// Files that are missing, malformed, of another kind of adapter or of another model.
+    pub fn load(folder: &Path, model: &LmConfig) -> Result<Self, LmError> {
+        let path = folder.join(ADAPTER_CONFIG);
+        let text = std::fs::read_to_string(&path).map_err(LmError::io(&path))?;
+        let wrong = |message: String| LmError::Adapter {
+            path: path.clone(),
+            message,
+        };
+        let found: PeftConfig = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        if found.peft_type != "LORA" || found.fan_in_fan_out {
+            let kind = found.peft_type;
+            return Err(wrong(format!("a plain LORA is expected, this is {kind}")));
+        }
+        if found.bias.as_deref().is_some_and(|bias| bias != "none") {
+            return Err(wrong("adapted biases are not supported".into()));
+        }
+        let path = folder.join(ADAPTER_WEIGHTS);
+        let mut tensors = BTreeMap::new();
+        read_safetensors(&path, &mut tensors)?;
+        let adapter = Self {
+            config: LoraConfig {
+                rank: found.r,
+                alpha: found.lora_alpha,
+                projections: found.target_modules,
+            },
+            tensors,
+        };
+        adapter.check(model, &path)?;
+        Ok(adapter)
+    }
+}
+
+impl Checkpoint {
+    /// Adds `alpha / rank * B A` to every adapted matrix, in place.
+    ///
+    /// # Errors
+    /// An adapter of another model; nothing is changed then.
+    pub fn merge(&mut self, adapter: &Adapter) -> Result<(), LmError> {
+        let origin = "(adapter in memory)".as_ref();
+        adapter.check(&self.config, origin)?;
+        self.check("(checkpoint in memory)".as_ref())?;
+        let (scale, rank) = (adapter.config.scale(), adapter.config.rank);
+        for matrix in adapted(&self.config, adapter.config.projections) {
+            let parts = (
+                adapter.tensors.get(&matrix.a),
+                adapter.tensors.get(&matrix.b),
+            );
+            let (Some(weight), (Some(a), Some(b))) = (self.tensors.get_mut(&matrix.weight), parts)
+            else {
+                continue;
+            };
+            add_product(&mut weight.data, scale, &b.data, &a.data, rank);
+        }
+        Ok(())
+    }
+}

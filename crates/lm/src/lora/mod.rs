@@ -1,0 +1,65 @@
+//! Low-rank adaptation (LoRA): a frozen matrix `W` is used as `W + alpha / rank * B A`.
+//!
+//! A drafter that serves several targets keeps one [`Adapter`] for each of them. Adapters are
+//! trained by a [`Trainer`](crate::Trainer) and merged into dense weights to decode with, so that
+//! decoding costs what it costs without them. Files are those of Hugging Face PEFT.
+
+mod adapter;
+mod projection;
+
+pub use adapter::{ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapter};
+pub(crate) use adapter::{adapted, add_product};
+pub use projection::{Projection, Projections};
+
+use crate::{LmConfig, LmError};
+
+/// Which matrices are adapted, and how much.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoraConfig {
+    /// Inner dimension of `B A`, at least 1.
+    pub rank: usize,
+    /// `B A` is scaled by `alpha / rank`.
+    pub alpha: f64,
+    /// Adapted matrices of every block, at least one.
+    pub projections: Projections,
+}
+
+impl LoraConfig {
+    /// The factor in front of `B A`.
+    pub fn scale(&self) -> f32 {
+        (self.alpha / self.rank as f64) as f32
+    }
+
+    /// Checks that the shape of a model leaves room for the rank.
+    ///
+    /// # Errors
+    /// [`LmError::Rank`] if the rank is 0 or larger than the smaller side of an adapted matrix;
+    /// [`LmError::NoProjections`] without any.
+    pub fn check(&self, config: &LmConfig) -> Result<(), LmError> {
+        if self.projections.is_empty() {
+            return Err(LmError::NoProjections);
+        }
+        for projection in self.projections.iter() {
+            let (out, input) = projection.shape(config);
+            let limit = out.min(input);
+            if !(1..=limit).contains(&self.rank) {
+                return Err(LmError::Rank {
+                    rank: self.rank,
+                    limit,
+                    projection: projection.name(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Parameters of an adapter for a model of this shape.
+    pub fn num_params(&self, config: &LmConfig) -> usize {
+        let sides = |p: Projection| {
+            let (out, input) = p.shape(config);
+            out + input
+        };
+        let sides: usize = self.projections.iter().map(sides).sum();
+        config.num_layers * self.rank * sides
+    }
+}
