@@ -2,10 +2,11 @@
 
 use spec_decode::{DraftPolicy, DraftStep};
 
-use crate::PolicyError;
+use crate::{Opinion, PolicyError};
 
 /// At most k tokens; stops behind the token with which the product of the drafter's probabilities
-/// falls below the threshold.
+/// falls below the threshold. They are those of its logits at temperature 1: near temperature 0
+/// the law that is sampled from gives every drafted token a probability of about 1.
 #[derive(Clone, Debug)]
 pub struct Confidence {
     longest: usize,
@@ -22,13 +23,7 @@ impl Confidence {
         if !(0.0..=1.0).contains(&threshold) {
             return Err(PolicyError::Threshold(threshold));
         }
-        if longest == 0 {
-            return Err(PolicyError::Bounds {
-                start: 0,
-                low: 1,
-                high: longest,
-            });
-        }
+        crate::at_least_one(longest)?;
         Ok(Self {
             longest,
             threshold,
@@ -44,7 +39,7 @@ impl DraftPolicy for Confidence {
     }
 
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        self.joint *= step.probability;
+        self.joint *= Opinion::of(step.token, step.logits).probability();
         self.joint < self.threshold
     }
 }

@@ -1,15 +1,22 @@
 //! How many tokens to draft before asking the target.
 //!
-//! Drafting more pays while drafts are accepted and costs drafter steps when they are not. These
-//! policies decide from what is known without training:
+//! Drafting more pays while drafts are accepted and costs drafter steps and verified positions when
+//! they are not. A policy may look at what has been drafted and at the drafter's state, never at
+//! the target's draws of the round, so every one of them leaves the output's law as it is.
 //!
-//! - [`Heuristic`]: two tokens more after a round that was accepted whole, one less otherwise;
-//! - [`Confidence`]: at most k tokens, ended early once the drafter's own probability of the whole
-//!   draft falls below a threshold.
+//! | policy | stops | needs |
+//! |---|---|---|
+//! | [`spec_decode::ConstantLength`] | behind k tokens, the paper's tables | |
+//! | [`Heuristic`] | two tokens later after a draft accepted whole, one earlier otherwise | |
+//! | [`Confidence`] | where the drafter's own probability of the draft falls below a threshold | |
+//! | [`EntropyBound`] | where `1 - sqrt(scale H(q))` does (AdaEDL) | |
+//! | [`AcceptanceStop`] | where `1 - prod P(accept_i) > gamma` (Eq. 5) | a [`Head`] |
+//! | [`Throughput`] | where one more token lowers the expected tokens per second | [`Costs`], perhaps a [`Head`] |
 //!
-//! The constant k of the paper's tables is [`spec_decode::ConstantLength`]. The paper's learned
-//! rule (Eq. 5, stop when `1 - prod P(accept_i) > gamma`) has the form of [`Confidence`] with
-//! predicted acceptance in place of the drafter's probability.
+//! The head is trained by [`HeadTrainer`] on labels min(1, p / q') by weighted cross-entropy
+//! (Eq. 6-7), which [`Watch`] collects whatever policy drafts; [`labels`] says what they are across
+//! vocabularies. Algorithm 3 (joint) is [`HeadTrainer::step_on_fresh`] with every distillation
+//! step, Algorithm 4 (interleaved) [`HeadTrainer::step_on_buffer`] between them.
 //!
 //! ```
 //! use adaptive_draft::Heuristic;
@@ -24,14 +31,33 @@
 //! # Ok::<(), adaptive_draft::PolicyError>(())
 //! ```
 //!
-//! Invariants: lengths stay within their bounds; a draft is never longer than under a lower
-//! threshold with the same probabilities.
+//! Invariants: lengths stay within their bounds; a draft is never longer under a stricter
+//! threshold with the same probabilities; nothing here reads a clock or draws at random outside
+//! named streams.
 
+mod acceptance;
 mod confidence;
+mod costs;
+mod entropy;
+mod features;
+mod head;
 mod heuristic;
+mod labels;
+mod throughput;
+mod watch;
 
+use std::path::PathBuf;
+
+pub use acceptance::AcceptanceStop;
 pub use confidence::Confidence;
+pub use costs::Costs;
+pub use entropy::EntropyBound;
+pub use features::{Opinion, SCALARS, write_features};
+pub use head::{Example, Head, HeadConfig, HeadReport, HeadScratch, HeadTrainer};
 pub use heuristic::Heuristic;
+pub use labels::{Label, labels};
+pub use throughput::{Chain, Plan, Score, Throughput};
+pub use watch::Watch;
 
 /// A policy that cannot work.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -50,4 +76,55 @@ pub enum PolicyError {
     /// A threshold that is no probability.
     #[error("threshold {0} is outside 0..=1")]
     Threshold(f64),
+    /// A factor that is not positive.
+    #[error("scale {0} must be positive")]
+    Scale(f64),
+    /// A cost that cannot be one.
+    #[error("costs: {key} = {value} is no cost")]
+    Costs {
+        /// Which one.
+        key: &'static str,
+        /// The number; NaN where it is missing.
+        value: f64,
+    },
+}
+
+/// A head that cannot be read, written or trained.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeadError {
+    /// File or optimiser.
+    #[error(transparent)]
+    Lm(#[from] lm::LmError),
+    /// A file without a part of the head.
+    #[error("{path}: tensor `{tensor}` of an acceptance head is missing")]
+    MissingTensor {
+        /// The file.
+        path: PathBuf,
+        /// The part.
+        tensor: &'static str,
+    },
+    /// Parts that do not fit together.
+    #[error("{path}: tensor `{tensor}` has size {found}, expected {expected}")]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The part.
+        tensor: &'static str,
+        /// Size or rank in the file.
+        found: usize,
+        /// What the other parts imply.
+        expected: usize,
+    },
+}
+
+fn at_least_one(longest: usize) -> Result<(), PolicyError> {
+    if longest > 0 {
+        return Ok(());
+    }
+    Err(PolicyError::Bounds {
+        start: 0,
+        low: 1,
+        high: longest,
+    })
 }

@@ -1,18 +1,27 @@
-//! Bounds, monotonicity, and the two policies step by step.
+//! Bounds, monotonicity, and the untrained policies step by step.
 
-use adaptive_draft::{Confidence, Heuristic, PolicyError};
+use adaptive_draft::{Confidence, Costs, EntropyBound, Heuristic, PolicyError};
 use proptest::prelude::*;
 use spec_decode::{DraftPolicy, DraftStep};
 use vocab_align::DraftId;
 
-fn drafted(policy: &mut Confidence, probabilities: &[f64]) -> usize {
+/// Logits of a token of this probability among two.
+fn logits(probability: f64) -> [f32; 2] {
+    let odds = (probability / (1.0 - probability)).ln();
+    [odds.clamp(-80.0, 80.0) as f32, 0.0]
+}
+
+fn drafted(policy: &mut dyn DraftPolicy, probabilities: &[f64]) -> usize {
     let most = policy.next_len();
     for (position, &probability) in probabilities.iter().take(most).enumerate() {
         let step = DraftStep {
             position,
             token: DraftId(0),
-            probability,
-            logits: &[],
+            // Near temperature 0 every drafted token is certain.
+            probability: 1.0,
+            logits: &logits(probability),
+            state: &[],
+            open: false,
         };
         if policy.stop_after(&step) {
             return position + 1;
@@ -40,6 +49,9 @@ proptest! {
         let mut patient = Confidence::new(8, low).unwrap();
         let mut hasty = Confidence::new(8, high).unwrap();
         prop_assert!(drafted(&mut hasty, &probabilities) <= drafted(&mut patient, &probabilities));
+        let mut patient = EntropyBound::new(8, 0.2, low).unwrap();
+        let mut hasty = EntropyBound::new(8, 0.2, high).unwrap();
+        prop_assert!(drafted(&mut hasty, &probabilities) <= drafted(&mut patient, &probabilities));
     }
 }
 
@@ -51,6 +63,28 @@ fn confidence_is_joint_over_the_draft_and_starts_anew() {
 }
 
 #[test]
+fn the_entropy_bound_looks_at_one_token_at_a_time() {
+    // Two even tokens: H = ln 2, the bound is 1 - sqrt(0.2 * 0.693) = 0.628.
+    let drafts = |threshold| {
+        let mut policy = EntropyBound::new(8, 0.2, threshold).unwrap();
+        drafted(&mut policy, &[0.999, 0.001, 0.5, 0.9])
+    };
+    assert_eq!((drafts(0.62), drafts(0.64)), (4, 3));
+}
+
+#[test]
+fn costs_follow_the_last_line() {
+    let costs = Costs {
+        draft: 0.1,
+        verify: vec![1.0, 1.1, 1.3],
+        round: 0.0,
+    };
+    assert_eq!(costs.verify(2), 1.1);
+    assert!((costs.verify(5) - 1.7).abs() < 1e-12);
+    assert_eq!(Costs::default().verify(9), 1.0);
+}
+
+#[test]
 fn settings_without_meaning_are_refused() {
     assert_eq!(
         Confidence::new(4, 1.5).unwrap_err(),
@@ -59,4 +93,23 @@ fn settings_without_meaning_are_refused() {
     assert!(Confidence::new(0, 0.5).is_err());
     assert!(Heuristic::new(9, 1..=8).is_err());
     assert!(Heuristic::new(0, 0..=8).is_err());
+    assert_eq!(
+        EntropyBound::new(4, 0.0, 0.5).unwrap_err(),
+        PolicyError::Scale(0.0)
+    );
+    let costs = |draft, verify: &[f64]| Costs {
+        draft,
+        verify: verify.to_vec(),
+        round: 0.0,
+    };
+    assert!(costs(0.1, &[1.0]).check().is_ok());
+    for bad in [
+        costs(-0.1, &[1.0]),
+        costs(0.1, &[]),
+        costs(0.1, &[0.0]),
+        costs(0.1, &[1.0, f64::NAN]),
+        costs(f64::INFINITY, &[1.0]),
+    ] {
+        assert!(matches!(bad.check(), Err(PolicyError::Costs { .. })));
+    }
 }

@@ -202,6 +202,10 @@ impl<I: TokenId> LanguageModel<I> for Engine {
             .map_err(ModelError::new)
     }
 
+    fn state(&self) -> &[f32] {
+        self.inner.last_state()
+    }
+
     fn prefill(&mut self, ids: &[I]) -> Result<(), ModelError> {
         self.ids.clear();
         self.ids.extend(ids.iter().map(|id| id.get()));

@@ -30,6 +30,8 @@ pub enum Purpose {
     Verify = 2,
     /// Plain decoding without a drafter.
     Plain = 3,
+    /// Initial weights and batches of an acceptance head.
+    Head = 4,
 }
 
 /// Names the random streams of one response: root seed, prompt, sample.

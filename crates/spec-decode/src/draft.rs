@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::lexicon::{DirectMap, Lexicon};
 use crate::mask::{Mask, Walk};
 use crate::sampling::{Sampling, masked_argmax};
-use crate::{Chance, DraftPolicy, DraftStep, LanguageModel};
+use crate::{Chance, DraftOutlook, DraftPolicy, DraftStep, LanguageModel};
 
 /// Steps a draft may go on beyond its length to complete an n-gram it has begun.
 ///
@@ -128,16 +128,28 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
             break;
         }
         let row = last_row(&logits, input.len(), drafter.vocab_size())?;
-        let (token, law) = match &mut seen {
-            None => step.sample(row, dice)?,
-            Some(seen) => {
-                let mut penalised = row.to_vec();
-                rules.sampling.penalise(&mut penalised, seen);
-                let (token, law) = step.sample(&penalised, dice)?;
-                seen.insert(token);
-                (token, law)
+        let penalised = seen.as_ref().map(|seen| {
+            let mut penalised = row.to_vec();
+            rules.sampling.penalise(&mut penalised, seen);
+            penalised
+        });
+        let processed = penalised.as_deref().unwrap_or(row);
+        if policy.looks_ahead() && step.complete() {
+            let stop = policy.stop_before(&DraftOutlook {
+                position: drafted.ids.len(),
+                likeliest: step.likeliest(processed)?,
+                logits: row,
+                state: drafter.state(),
+                open: step.open(),
+            });
+            if stop {
+                break;
             }
-        };
+        }
+        let (token, law) = step.sample(processed, dice)?;
+        if let Some(seen) = &mut seen {
+            seen.insert(token);
+        }
         let probability = law.as_ref().map_or(1.0, |law| law.probability(token));
         drafted.ids.push(token);
         drafted.laws.extend(law);
@@ -150,6 +162,8 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
             token,
             probability,
             logits: row,
+            state: drafter.state(),
+            open: step.open(),
         });
         input.clear();
         input.push(token);
@@ -189,16 +203,27 @@ impl<'a> Stepper<'a> {
         }
     }
 
+    fn mask(&self) -> Mask<'_> {
+        match &self.rules.masking {
+            Masking::Translatable(lexicon) => self.walk.mask(lexicon, &self.roots),
+            Masking::Fixed(ids) => Mask::fixed(ids),
+        }
+    }
+
+    /// The most probable token of the masked row.
+    fn likeliest(&self, row: &[f32]) -> Result<DraftId, Fault> {
+        let column = masked_argmax(row, self.mask().ids());
+        let column = column.map_err(|source| Fault::Law(Role::Drafter, source))?;
+        Ok(DraftId::new(column as u32))
+    }
+
     /// Samples the next token from the masked row and moves on behind it.
     fn sample(
         &mut self,
         row: &[f32],
         dice: &mut dyn Chance,
     ) -> Result<(DraftId, Option<DraftLaw>), Fault> {
-        let mask = match &self.rules.masking {
-            Masking::Translatable(lexicon) => self.walk.mask(lexicon, &self.roots),
-            Masking::Fixed(ids) => Mask::fixed(ids),
-        };
+        let mask = self.mask();
         let (column, law) = choose(self.rules.sampling, row, mask.ids(), dice)
             .map_err(|source| Fault::Law(Role::Drafter, source))?;
         let token = DraftId::new(column as u32);
@@ -213,6 +238,14 @@ impl<'a> Stepper<'a> {
         match &self.rules.masking {
             Masking::Translatable(lexicon) => self.walk.dangling(lexicon) == 0,
             Masking::Fixed(_) => true,
+        }
+    }
+
+    /// Whether a cached n-gram has begun that could still be completed.
+    fn open(&self) -> bool {
+        match &self.rules.masking {
+            Masking::Translatable(lexicon) => self.walk.open(lexicon),
+            Masking::Fixed(_) => false,
         }
     }
 

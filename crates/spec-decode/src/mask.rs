@@ -63,6 +63,12 @@ impl Walk {
         0
     }
 
+    /// Whether further tokens could still complete an n-gram that has begun.
+    pub fn open(&self, lexicon: &Lexicon<'_>) -> bool {
+        let last = self.path.last();
+        last.is_some_and(|&(_, place)| lexicon.children(place).next().is_some())
+    }
+
     /// The longest path from the root that `drafts` starts with.
     fn read(lexicon: &Lexicon<'_>, drafts: &[DraftId]) -> Self {
         let mut path: Vec<(DraftId, Place)> = Vec::new();

@@ -71,6 +71,13 @@ pub trait LanguageModel<I: TokenId> {
         false
     }
 
+    /// The normalised final hidden state behind the last position of the last
+    /// [`forward`](Self::forward), from which its last row of logits was computed; empty where the
+    /// model has none to show. Read before any other call.
+    fn state(&self) -> &[f32] {
+        &[]
+    }
+
     /// Appends `ids` to the cache where nobody needs the logits. Engines that can skip the output
     /// projection should override this.
     ///
@@ -107,6 +114,10 @@ macro_rules! forward_to_inner {
 
         fn abstains(&self) -> bool {
             (**self).abstains()
+        }
+
+        fn state(&self) -> &[f32] {
+            (**self).state()
         }
 
         fn prefill(&mut self, ids: &[I]) -> Result<(), ModelError> {

@@ -95,6 +95,8 @@ pub struct CpuEngine {
     scratch: Scratch,
     len: usize,
     max_len: usize,
+    /// Tokens of the last pass, 0 where it computed no logits.
+    scored: usize,
 }
 
 impl CpuEngine {
@@ -142,6 +144,7 @@ impl CpuEngine {
             scratch: Scratch::new(&config, max_len, threads, rounded),
             len: 0,
             max_len,
+            scored: 0,
             config,
         })
     }
@@ -217,7 +220,18 @@ impl CpuEngine {
         self.weights.bytes_per_token()
     }
 
+    /// The final hidden state, after the last norm, of the last token of the last
+    /// [`forward`](DecodeEngine::forward): what its logits were computed from, `[hidden_size]`.
+    /// Empty after [`append`](Self::append) and before the first forward.
+    pub fn last_state(&self) -> &[f32] {
+        match self.scored.checked_sub(1) {
+            Some(last) => self.scratch.normed(last, self.config.hidden_size),
+            None => &[],
+        }
+    }
+
     fn pass(&mut self, ids: &[u32], logits: Option<&mut [f32]>) {
+        self.scored = if logits.is_some() { ids.len() } else { 0 };
         Pass {
             config: &self.config,
             weights: &self.weights,

@@ -67,6 +67,11 @@ impl Scratch {
         }
     }
 
+    /// Normalised state of one token of the last pass, if that pass computed logits.
+    pub(crate) fn normed(&self, token: usize, width: usize) -> &[f32] {
+        &self.normed[token * width..][..width]
+    }
+
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
         let buffers = [

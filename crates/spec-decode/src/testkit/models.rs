@@ -18,6 +18,8 @@ pub struct FakeModel<I> {
     ids: Vec<I>,
     /// Positions of every forward so far (prefill included).
     pub forwards: Vec<usize>,
+    /// Last row of the last forward, shown as the model's state.
+    state: Vec<f32>,
     /// Forwards that succeed before one fails; `None` never fails.
     pub fail_after: Option<usize>,
 }
@@ -31,6 +33,7 @@ impl<I: TokenId> FakeModel<I> {
             max_len: 4096,
             ids: Vec::new(),
             forwards: Vec::new(),
+            state: Vec::new(),
             fail_after: None,
         }
     }
@@ -84,7 +87,14 @@ impl<I: TokenId> LanguageModel<I> for FakeModel<I> {
             self.ids.push(id);
             logits.extend((self.row)(&self.ids));
         }
+        self.state.clear();
+        let last = logits.len().saturating_sub(self.vocab);
+        self.state.extend(&logits[last..]);
         Ok(())
+    }
+
+    fn state(&self) -> &[f32] {
+        &self.state
     }
 }
 

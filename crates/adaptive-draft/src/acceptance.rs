@@ -1,0 +1,62 @@
+//! The paper's learned stop rule.
+
+use spec_decode::{DraftPolicy, DraftStep};
+
+use crate::head::HeadScratch;
+use crate::{Head, Opinion, PolicyError, write_features};
+
+/// At most k tokens; stops where one of them is probably rejected, `1 - prod P(accept_i) > gamma`
+/// (Eq. 5), with P(accept) predicted by a head.
+#[derive(Clone, Debug)]
+pub struct AcceptanceStop<'a> {
+    head: &'a Head,
+    longest: usize,
+    gamma: f64,
+    hold: bool,
+    joint: f64,
+    features: Vec<f32>,
+    scratch: HeadScratch,
+}
+
+impl<'a> AcceptanceStop<'a> {
+    /// Drafts of at most `longest` tokens. With `hold`, a draft does not stop inside a cached
+    /// n-gram that it could still complete: what its pieces were predicted for is the whole token.
+    ///
+    /// # Errors
+    /// [`PolicyError::Threshold`] for gamma outside `0..=1`, [`PolicyError::Bounds`] for `longest`
+    /// 0.
+    pub fn new(
+        head: &'a Head,
+        longest: usize,
+        gamma: f64,
+        hold: bool,
+    ) -> Result<Self, PolicyError> {
+        if !(0.0..=1.0).contains(&gamma) {
+            return Err(PolicyError::Threshold(gamma));
+        }
+        crate::at_least_one(longest)?;
+        Ok(Self {
+            head,
+            longest,
+            gamma,
+            hold,
+            joint: 1.0,
+            features: Vec::new(),
+            scratch: HeadScratch::default(),
+        })
+    }
+}
+
+impl DraftPolicy for AcceptanceStop<'_> {
+    fn next_len(&mut self) -> usize {
+        self.joint = 1.0;
+        self.longest
+    }
+
+    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        let opinion = Opinion::of(step.token, step.logits);
+        write_features(opinion, step.state, &mut self.features);
+        self.joint *= self.head.probability(&self.features, &mut self.scratch);
+        1.0 - self.joint > self.gamma && !(self.hold && step.open)
+    }
+}

@@ -1,0 +1,48 @@
+//! Stop where the drafter's entropy leaves little hope.
+
+use spec_decode::{DraftPolicy, DraftStep};
+
+use crate::{Opinion, PolicyError};
+
+/// At most k tokens; stops behind the first token of which `1 - sqrt(scale * H(q))`, a bound on
+/// its acceptance (AdaEDL, arXiv 2410.18351), is below the threshold. H(q) is the entropy of the
+/// drafter's logits at temperature 1, nats. The threshold stays as it is configured.
+#[derive(Clone, Debug)]
+pub struct EntropyBound {
+    longest: usize,
+    scale: f64,
+    threshold: f64,
+}
+
+impl EntropyBound {
+    /// Drafts of at most `longest` tokens.
+    ///
+    /// # Errors
+    /// [`PolicyError::Threshold`] outside `0..=1`, [`PolicyError::Scale`] for a scale that is not
+    /// positive, [`PolicyError::Bounds`] for `longest` 0.
+    pub fn new(longest: usize, scale: f64, threshold: f64) -> Result<Self, PolicyError> {
+        if !(0.0..=1.0).contains(&threshold) {
+            return Err(PolicyError::Threshold(threshold));
+        }
+        if !(scale > 0.0 && scale.is_finite()) {
+            return Err(PolicyError::Scale(scale));
+        }
+        crate::at_least_one(longest)?;
+        Ok(Self {
+            longest,
+            scale,
+            threshold,
+        })
+    }
+}
+
+impl DraftPolicy for EntropyBound {
+    fn next_len(&mut self) -> usize {
+        self.longest
+    }
+
+    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        let entropy = Opinion::of(step.token, step.logits).entropy;
+        1.0 - (self.scale * entropy).sqrt() < self.threshold
+    }
+}

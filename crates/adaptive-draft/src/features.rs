@@ -1,0 +1,117 @@
+//! What a draft token looks like before the target has seen it.
+
+use vocab_align::{DraftId, TokenId};
+
+/// Features beside the hidden state: log q(token) and the entropy of q.
+pub const SCALARS: usize = 2;
+
+/// Entries summed in f32 before the sum moves to f64.
+const BLOCK: usize = 256;
+
+/// The drafter's own opinion of a token, at temperature 1 and over its whole vocabulary: it says
+/// something at sampling temperatures near 0 too, and that a better token was masked out shows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Opinion {
+    /// log q(token), nats, at most 0.
+    pub log_prob: f64,
+    /// H(q), nats.
+    pub entropy: f64,
+}
+
+impl Opinion {
+    /// From raw logits `[V_q]`. A token without a logit is impossible.
+    pub fn of(token: DraftId, logits: &[f32]) -> Self {
+        let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let (mut total, mut weighted) = (0.0f64, 0.0f64);
+        for block in logits.chunks(BLOCK) {
+            let (mut sum, mut moment) = ([0.0f32; 8], [0.0f32; 8]);
+            let (lanes, rest) = block.as_chunks::<8>();
+            for chunk in lanes {
+                for lane in 0..8 {
+                    let (e, x) = exponential(chunk[lane] - top);
+                    sum[lane] += e;
+                    moment[lane] += e * x;
+                }
+            }
+            for logit in rest {
+                let (e, x) = exponential(logit - top);
+                sum[0] += e;
+                moment[0] += e * x;
+            }
+            total += f64::from(sum.iter().sum::<f32>());
+            weighted += f64::from(moment.iter().sum::<f32>());
+        }
+        let log_total = total.ln();
+        let own = logits.get(token.index()).copied();
+        let own = own.map_or(f64::NEG_INFINITY, |logit| f64::from(logit - top));
+        Self {
+            log_prob: (own - log_total).min(0.0),
+            entropy: (log_total - weighted / total).max(0.0),
+        }
+    }
+
+    /// q(token).
+    pub fn probability(self) -> f64 {
+        self.log_prob.exp()
+    }
+}
+
+/// Below this an exponential adds nothing to a sum that holds a 1.
+const LOWEST: f32 = -80.0;
+
+/// `e^x` for `x <= 0` within 3e-7 relative, and x bounded from below; no branch or call, so that
+/// loops over a row vectorise.
+#[inline(always)]
+fn exponential(x: f32) -> (f32, f32) {
+    /// Adding this rounds to an integer in the low mantissa bits.
+    const ROUND: f32 = 12_582_912.0;
+    let x = if x > LOWEST { x } else { LOWEST };
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let r = x - (shifted - ROUND) * std::f32::consts::LN_2;
+    // Taylor on |r| <= ln 2 / 2.
+    let p = 1.0 + r * (1.0 + r * (0.5 + r * (1.0 / 6.0 + r * (1.0 / 24.0 + r * (1.0 / 120.0)))));
+    let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1f32.to_bits()));
+    (p * power, x)
+}
+
+/// Writes the features of a token over `out`: the hidden state it is drawn from, log q, entropy.
+///
+/// The state *behind* the token would tell more, but costs the forward that the decision is
+/// about.
+pub fn write_features(opinion: Opinion, state: &[f32], out: &mut Vec<f32>) {
+    /// Log-probabilities further down are all alike: hopeless.
+    const FLOOR: f64 = -20.0;
+    out.clear();
+    out.extend_from_slice(state);
+    out.push(opinion.log_prob.max(FLOOR) as f32);
+    out.push(opinion.entropy as f32);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opinions_equal_the_definition() {
+        let logits: Vec<f32> = (0..1003)
+            .map(|i| 9.0 * ((i * 7919 % 1003) as f32 / 1003.0).sin() - (i % 5) as f32)
+            .chain([f32::NEG_INFINITY])
+            .collect();
+        let total: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
+        let p = |x: &f32| f64::from(*x).exp() / total;
+        let entropy: f64 = logits
+            .iter()
+            .filter(|x| x.is_finite())
+            .map(|x| -p(x) * p(x).ln())
+            .sum();
+        for token in [0, 17, 1002] {
+            let opinion = Opinion::of(DraftId(token), &logits);
+            let expected = p(&logits[token as usize]).ln();
+            assert!((opinion.log_prob - expected).abs() < 1e-5, "{opinion:?}");
+            assert!((opinion.entropy - entropy).abs() < 1e-4, "{opinion:?}");
+        }
+        let impossible = Opinion::of(DraftId(1003), &logits);
+        assert!(impossible.probability() < 1e-300);
+        assert!(Opinion::of(DraftId(5000), &logits).probability() == 0.0);
+    }
+}

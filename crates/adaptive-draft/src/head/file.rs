@@ -1,0 +1,186 @@
+//! Heads and their training in safetensors files.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lm::{AdamW, HostTensor, Moments, StoredType, read_safetensors, write_safetensors};
+
+use super::{Example, Head, HeadConfig, HeadTrainer};
+use crate::HeadError;
+
+type Tensors = BTreeMap<String, HostTensor>;
+
+impl Head {
+    /// Writes the weights: `first` `[features, hidden]`, `first_bias` `[hidden]`, `output`,
+    /// `output_bias` `[1]`, all f32.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), HeadError> {
+        Ok(write_safetensors(path, &self.tensors(), StoredType::F32)?)
+    }
+
+    /// Reads what [`save`](Self::save) wrote.
+    ///
+    /// # Errors
+    /// An unreadable file, or one that holds no head.
+    pub fn load(path: &Path) -> Result<Self, HeadError> {
+        let mut tensors = Tensors::new();
+        read_safetensors(path, &mut tensors)?;
+        Self::from_tensors(&mut Reader { path, tensors })
+    }
+
+    fn tensors(&self) -> Tensors {
+        let (inputs, hidden) = (self.features, self.hidden);
+        let mut parts = vec![("output_bias", vec![1])];
+        if hidden == 0 {
+            parts.push(("output", vec![inputs]));
+        } else {
+            parts.push(("output", vec![hidden]));
+            parts.push(("first_bias", vec![hidden]));
+            parts.push(("first", vec![inputs, hidden]));
+        }
+        let mut end = self.weights.len();
+        let mut tensor = |(name, shape): (&str, Vec<usize>)| {
+            let start = end - shape.iter().product::<usize>();
+            let data = self.weights[start..end].to_vec();
+            end = start;
+            (name.to_owned(), HostTensor { shape, data })
+        };
+        parts.into_iter().map(&mut tensor).collect()
+    }
+
+    fn from_tensors(reader: &mut Reader<'_>) -> Result<Self, HeadError> {
+        let output = reader.take("output", 1)?;
+        let (features, hidden, mut weights) = if reader.tensors.contains_key("first") {
+            let first = reader.take("first", 2)?;
+            let (features, hidden) = (first.shape[0], first.shape[1]);
+            reader.expect("output", output.data.len(), hidden)?;
+            let bias = reader.take("first_bias", 1)?;
+            reader.expect("first_bias", bias.data.len(), hidden)?;
+            let mut weights = first.data;
+            weights.extend(bias.data);
+            (features, hidden, weights)
+        } else {
+            (output.data.len(), 0, Vec::new())
+        };
+        weights.extend(output.data);
+        let bias = reader.take("output_bias", 1)?;
+        weights.extend(bias.data);
+        reader.expect(
+            "output_bias",
+            weights.len(),
+            Self::parameters(features, hidden),
+        )?;
+        Ok(Self {
+            features,
+            hidden,
+            weights,
+        })
+    }
+}
+
+impl HeadTrainer {
+    /// Writes head, moments, step count and the buffer R: what training goes on from bit by bit.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), HeadError> {
+        let mut tensors = self.head.tensors();
+        let mut put = |name: &str, shape: Vec<usize>, data: Vec<f32>| {
+            tensors.insert(name.to_owned(), HostTensor { shape, data });
+        };
+        let (steps, moments) = self.optimizer.state();
+        if let Some(moments) = moments.first() {
+            let n = moments.first.len();
+            put("moments_first", vec![n], moments.first.clone());
+            put("moments_second", vec![n], moments.second.clone());
+        }
+        put("steps", vec![4], limbs(steps));
+        put("fresh", vec![4], limbs(self.fresh as u64));
+        let (n, width) = (self.buffer.len(), self.head.features);
+        let features = self.buffer.iter().flat_map(|e| &e.features).copied();
+        put("buffer_features", vec![n, width], features.collect());
+        let labels = self.buffer.iter().map(|example| example.label).collect();
+        put("buffer_labels", vec![n], labels);
+        Ok(write_safetensors(path, &tensors, StoredType::F32)?)
+    }
+
+    /// Reads what [`save`](Self::save) wrote. `config` and `seed` must be those of before to go on
+    /// as if nothing had happened.
+    ///
+    /// # Errors
+    /// An unreadable file, or one that holds no training.
+    pub fn load(path: &Path, config: HeadConfig, seed: u64) -> Result<Self, HeadError> {
+        let mut tensors = Tensors::new();
+        read_safetensors(path, &mut tensors)?;
+        let mut reader = Reader { path, tensors };
+        let head = Head::from_tensors(&mut reader)?;
+        let mut moments = Vec::new();
+        if reader.tensors.contains_key("moments_first") {
+            let first = reader.take("moments_first", 1)?.data;
+            let second = reader.take("moments_second", 1)?.data;
+            reader.expect("moments_first", first.len(), head.weights.len())?;
+            reader.expect("moments_second", second.len(), head.weights.len())?;
+            moments.push(Moments { first, second });
+        }
+        let steps = number(&reader.take("steps", 1)?.data);
+        let fresh = number(&reader.take("fresh", 1)?.data) as usize;
+        let features = reader.take("buffer_features", 2)?;
+        let labels = reader.take("buffer_labels", 1)?.data;
+        let width = head.features;
+        reader.expect("buffer_features", features.data.len(), labels.len() * width)?;
+        let rows = features.data.chunks_exact(width.max(1));
+        let buffer = rows.zip(labels).map(|(features, label)| Example {
+            features: features.to_vec(),
+            label,
+        });
+        let buffer: std::collections::VecDeque<Example> = buffer.collect();
+        Ok(Self {
+            optimizer: AdamW::resume(Self::optimizer(&config), steps, moments),
+            fresh: fresh.min(buffer.len()),
+            head,
+            config,
+            buffer,
+            seed,
+        })
+    }
+}
+
+/// 16 bits a value, which f32 holds exactly.
+fn limbs(n: u64) -> Vec<f32> {
+    (0..4).map(|i| f32::from((n >> (16 * i)) as u16)).collect()
+}
+
+fn number(limbs: &[f32]) -> u64 {
+    let parts = limbs.iter().take(4).enumerate();
+    parts.map(|(i, x)| (*x as u64 & 0xFFFF) << (16 * i)).sum()
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    tensors: Tensors,
+}
+
+impl Reader<'_> {
+    fn take(&mut self, name: &'static str, rank: usize) -> Result<HostTensor, HeadError> {
+        let tensor = self.tensors.remove(name).ok_or(HeadError::MissingTensor {
+            path: self.path.to_owned(),
+            tensor: name,
+        })?;
+        self.expect(name, tensor.shape.len(), rank)?;
+        Ok(tensor)
+    }
+
+    fn expect(&self, name: &'static str, found: usize, expected: usize) -> Result<(), HeadError> {
+        if found == expected {
+            return Ok(());
+        }
+        Err(HeadError::Shape {
+            path: self.path.to_owned(),
+            tensor: name,
+            found,
+            expected,
+        })
+    }
+}

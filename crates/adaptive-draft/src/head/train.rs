@@ -1,0 +1,319 @@
+//! Training of the head: weighted binary cross-entropy (Eq. 6-7) over judged draft tokens.
+
+use std::collections::VecDeque;
+
+use lm::{AdamW, AdamWConfig};
+use spec_decode::{Purpose, StreamName};
+
+use super::{Head, HeadScratch, sigmoid};
+use crate::HeadError;
+
+/// One judged draft token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Example {
+    /// As [`write_features`](crate::write_features) gives them.
+    pub features: Vec<f32>,
+    /// min(1, p / q'), in `0..=1`.
+    pub label: f32,
+}
+
+/// How a head is trained.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeadConfig {
+    /// Units of the hidden layer; 0 is linear.
+    pub hidden: usize,
+    /// Constant learning rate of AdamW.
+    pub lr: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Weight of the rejected part of a label, `w (1 - y) log(1 - P)`; the accepted part has 1.
+    pub reject_weight: f64,
+    /// N, most examples of the buffer R; the oldest leave.
+    pub buffer: usize,
+    /// Examples drawn from R for one step of interleaved training.
+    pub batch: usize,
+}
+
+impl Default for HeadConfig {
+    fn default() -> Self {
+        Self {
+            hidden: 32,
+            lr: 3e-3,
+            weight_decay: 0.01,
+            reject_weight: 1.0,
+            buffer: 8192,
+            batch: 256,
+        }
+    }
+}
+
+/// One step in numbers. All but `loss` and `examples` are of the examples that came in since the
+/// step before, as predicted before any training on them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeadReport {
+    /// Steps before this one.
+    pub number: u64,
+    /// Examples the step was taken on.
+    pub examples: usize,
+    /// Weighted cross-entropy on them before the step, nats.
+    pub loss: f64,
+    /// Examples that came in.
+    pub fresh: usize,
+    /// Their weighted cross-entropy, nats; NaN, as those below, without any.
+    pub fresh_loss: f64,
+    /// Mean P(accept).
+    pub predicted: f64,
+    /// Mean label.
+    pub accepted: f64,
+    /// Expected calibration error: mean distance between predicted and true acceptance over ten
+    /// bins of prediction, by their sizes.
+    pub calibration_error: f64,
+}
+
+/// A head with its optimiser and its buffer R.
+#[derive(Clone, Debug)]
+pub struct HeadTrainer {
+    pub(super) head: Head,
+    pub(super) config: HeadConfig,
+    pub(super) optimizer: AdamW,
+    /// The buffer R.
+    pub(super) buffer: VecDeque<Example>,
+    /// How many at its end came in since the last step.
+    pub(super) fresh: usize,
+    /// Names the random streams that batches are drawn by.
+    pub(super) seed: u64,
+}
+
+impl HeadTrainer {
+    /// Goes on with a head. `seed` decides which batches are drawn.
+    pub fn new(head: Head, config: HeadConfig, seed: u64) -> Self {
+        Self {
+            head,
+            config,
+            optimizer: AdamW::new(Self::optimizer(&config)),
+            buffer: VecDeque::new(),
+            fresh: 0,
+            seed,
+        }
+    }
+
+    pub(super) fn optimizer(config: &HeadConfig) -> AdamWConfig {
+        AdamWConfig {
+            weight_decay: config.weight_decay,
+            max_grad_norm: Some(1.0),
+            ..AdamWConfig::default()
+        }
+    }
+
+    /// The head as it is now.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Examples in R.
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether R is empty.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// Takes in judged tokens; the oldest beyond N leave.
+    pub fn extend(&mut self, examples: impl IntoIterator<Item = Example>) {
+        let before = self.buffer.len();
+        self.buffer.extend(examples);
+        self.fresh += self.buffer.len() - before;
+        let excess = self.buffer.len().saturating_sub(self.config.buffer);
+        self.buffer.drain(..excess);
+        self.fresh = self.fresh.min(self.buffer.len());
+    }
+
+    /// One step on what came in since the last step (Algorithm 3); `None` without anything.
+    ///
+    /// # Errors
+    /// A gradient that is not finite.
+    pub fn step_on_fresh(&mut self) -> Result<Option<HeadReport>, HeadError> {
+        let start = self.buffer.len() - self.fresh;
+        let batch: Vec<usize> = (start..self.buffer.len()).collect();
+        self.step(&batch)
+    }
+
+    /// One step on a batch drawn from R with replacement (Algorithm 4); `None` while R is empty.
+    ///
+    /// # Errors
+    /// A gradient that is not finite.
+    pub fn step_on_buffer(&mut self) -> Result<Option<HeadReport>, HeadError> {
+        // Named by the step, so that a trainer read from a file draws what this one would.
+        let (steps, _) = self.optimizer.state();
+        let mut dice = StreamName::new(self.seed, steps).dice(Purpose::Head);
+        let n = self.buffer.len();
+        let draws = if n == 0 { 0 } else { self.config.batch };
+        let draw = |_| ((dice.uniform() * n as f64) as usize).min(n - 1);
+        let batch: Vec<usize> = (0..draws).map(draw).collect();
+        self.step(&batch)
+    }
+
+    fn step(&mut self, batch: &[usize]) -> Result<Option<HeadReport>, HeadError> {
+        if batch.is_empty() {
+            return Ok(None);
+        }
+        let (number, _) = self.optimizer.state();
+        let fresh = self.assess();
+        let mut gradient = vec![0.0; self.head.weights.len()];
+        let mut scratch = HeadScratch::default();
+        let mut loss = 0.0;
+        for &index in batch {
+            let Example { features, label } = &self.buffer[index];
+            let logit = f64::from(self.head.logit(features, &mut scratch));
+            let (value, slope) = self.cross_entropy(logit, f64::from(*label));
+            loss += value / batch.len() as f64;
+            let slope = (slope / batch.len() as f64) as f32;
+            self.head.backward(features, &scratch, slope, &mut gradient);
+        }
+        self.optimizer
+            .step_flat(&mut self.head.weights, &gradient, self.config.lr)?;
+        self.fresh = 0;
+        Ok(Some(HeadReport {
+            number,
+            examples: batch.len(),
+            loss,
+            ..fresh
+        }))
+    }
+
+    /// Loss and its derivative by the logit.
+    fn cross_entropy(&self, logit: f64, label: f64) -> (f64, f64) {
+        let weight = self.config.reject_weight;
+        // log(1 + e^x) without overflow.
+        let softplus = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
+        let loss = label * softplus(-logit) + weight * (1.0 - label) * softplus(logit);
+        let p = sigmoid(logit);
+        (loss, weight * (1.0 - label) * p - label * (1.0 - p))
+    }
+
+    /// What the head says about the examples it has not been trained on.
+    fn assess(&self) -> HeadReport {
+        const BINS: usize = 10;
+        let mut bins = [(0.0, 0.0); BINS];
+        let (mut loss, mut predicted, mut accepted) = (0.0, 0.0, 0.0);
+        let mut scratch = HeadScratch::default();
+        for example in self.buffer.range(self.buffer.len() - self.fresh..) {
+            let label = f64::from(example.label);
+            let logit = f64::from(self.head.logit(&example.features, &mut scratch));
+            let p = sigmoid(logit);
+            loss += self.cross_entropy(logit, label).0;
+            predicted += p;
+            accepted += label;
+            let bin = &mut bins[((p * BINS as f64) as usize).min(BINS - 1)];
+            *bin = (bin.0 + p, bin.1 + label);
+        }
+        let n = self.fresh as f64;
+        let gaps = bins.iter().map(|(p, y)| (p - y).abs()).sum::<f64>();
+        HeadReport {
+            number: 0,
+            examples: 0,
+            loss: f64::NAN,
+            fresh: self.fresh,
+            fresh_loss: loss / n,
+            predicted: predicted / n,
+            accepted: accepted / n,
+            calibration_error: gaps / n,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Acceptance follows the first feature alone: sigmoid(3 x).
+    fn examples(n: usize, seed: u64) -> Vec<Example> {
+        let mut dice = StreamName::new(seed, 0).dice(Purpose::Plain);
+        let example = |_| {
+            let features: Vec<f32> = (0..6).map(|_| 2.0 * dice.uniform() as f32 - 1.0).collect();
+            let accepted = dice.uniform() < sigmoid(3.0 * f64::from(features[0]));
+            Example {
+                features,
+                label: if accepted { 1.0 } else { 0.0 },
+            }
+        };
+        (0..n).map(example).collect()
+    }
+
+    fn trained(config: HeadConfig) -> (HeadTrainer, HeadReport) {
+        let mut trainer = HeadTrainer::new(Head::new(6, config.hidden, 1), config, 1);
+        trainer.extend(examples(4000, 1));
+        for _ in 0..600 {
+            trainer.step_on_buffer().unwrap().unwrap();
+        }
+        trainer.extend(examples(2000, 2));
+        let report = trainer.step_on_fresh().unwrap().unwrap();
+        (trainer, report)
+    }
+
+    #[test]
+    fn both_heads_learn_what_can_be_learnt() {
+        for hidden in [0, 8] {
+            let config = HeadConfig {
+                hidden,
+                ..HeadConfig::default()
+            };
+            let (trainer, report) = trained(config);
+            assert!(report.calibration_error < 0.04, "{report:?}");
+            assert!((report.predicted - report.accepted).abs() < 0.03);
+            // The entropy of sigmoid(3 x), x uniform, is 0.458 nats; a constant has 0.693.
+            assert!(report.fresh_loss < 0.50, "{report:?}");
+            let p = |x: f32| {
+                let features = [x, 0.0, 0.0, 0.0, 0.0, 0.0];
+                let head = trainer.head();
+                head.probability(&features, &mut HeadScratch::default())
+            };
+            assert!(p(0.8) > 0.85 && p(-0.8) < 0.15);
+        }
+    }
+
+    #[test]
+    fn weighing_rejections_predicts_fewer_acceptances() {
+        let heavy = HeadConfig {
+            reject_weight: 6.0,
+            ..HeadConfig::default()
+        };
+        let (_, report) = trained(heavy);
+        assert!(report.predicted < report.accepted - 0.15, "{report:?}");
+    }
+
+    #[test]
+    fn the_slope_is_the_derivative_of_the_loss() {
+        let config = HeadConfig {
+            reject_weight: 2.5,
+            ..HeadConfig::default()
+        };
+        let trainer = HeadTrainer::new(Head::new(1, 0, 0), config, 0);
+        for (logit, label) in [(0.3, 0.2), (-4.0, 1.0), (30.0, 0.0), (-50.0, 0.7)] {
+            let at = |x| trainer.cross_entropy(x, label).0;
+            let numeric = (at(logit + 1e-5) - at(logit - 1e-5)) / 2e-5;
+            let slope = trainer.cross_entropy(logit, label).1;
+            assert!((numeric - slope).abs() < 1e-5, "{logit} {label}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_examples_leave_the_buffer() {
+        let config = HeadConfig {
+            buffer: 100,
+            ..HeadConfig::default()
+        };
+        let mut trainer = HeadTrainer::new(Head::new(6, 0, 1), config, 1);
+        assert!(trainer.step_on_buffer().unwrap().is_none());
+        assert!(trainer.step_on_fresh().unwrap().is_none());
+        let all = examples(250, 3);
+        trainer.extend(all.clone());
+        assert_eq!(trainer.len(), 100);
+        assert_eq!(trainer.buffer[0], all[150]);
+        let report = trainer.step_on_fresh().unwrap().unwrap();
+        assert_eq!((report.examples, report.number), (100, 0));
+        assert!(trainer.step_on_fresh().unwrap().is_none());
+    }
+}

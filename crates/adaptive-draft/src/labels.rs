@@ -1,0 +1,126 @@
+//! What verification says about each drafted token.
+
+use spec_decode::RoundOutcome;
+
+/// The verdict on one draft token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Label {
+    /// min(1, p / q') of the target tokens that end with this draft token, multiplied; 1 where none
+    /// does.
+    pub accepted: f64,
+    /// How many target tokens end with it.
+    pub ends: u32,
+}
+
+/// Labels of the draft tokens of a round, in order; `None` where verification says nothing.
+///
+/// Across vocabularies a merged n-gram `d_1..d_n` is judged as one target token t. Its last piece
+/// is labelled min(1, p(t) / q'(t)), the pieces before it 1: nothing is put to the target with
+/// them. So the product of the labels over any stretch of whole proposals is the product of their
+/// acceptances, and that of calibrated predictions (each given what was drafted before) is the
+/// predicted acceptance of the merged token. A root of the acceptance for every piece would agree
+/// only where predictions are certain: of a token accepted in half of all cases each of two pieces
+/// would be predicted 1/2, their product 1/4.
+///
+/// Judged are the accepted proposals and the first rejected one, which is what Eq. 5 multiplies:
+/// acceptance given that all before was accepted. With `unjudged`, all proposals that the session
+/// has scored ([`score_unjudged`](spec_decode::SessionConfig::score_unjudged)), each given the
+/// proposals before it, accepted or not.
+pub fn labels(outcome: &RoundOutcome, unjudged: bool) -> Vec<Option<Label>> {
+    let mut labels = vec![None; outcome.draft.len()];
+    let judged = if unjudged {
+        outcome.scores.len()
+    } else {
+        outcome.scores.len().min(outcome.accepted + 1)
+    };
+    for (proposal, score) in outcome.proposals.iter().zip(&outcome.scores[..judged]) {
+        let Some(last) = proposal.span.end.checked_sub(1) else {
+            continue;
+        };
+        for piece in proposal.span.clone() {
+            let Some(label) = labels.get_mut(piece) else {
+                continue;
+            };
+            let label = label.get_or_insert(Label {
+                accepted: 1.0,
+                ends: 0,
+            });
+            if piece == last {
+                label.accepted *= score.acceptance();
+                label.ends += 1;
+            }
+        }
+    }
+    labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ngram_cache::Kind;
+    use spec_decode::{Origin, Proposal, Score, Timings};
+    use vocab_align::{DraftId, TargetId};
+
+    fn outcome(spans: &[std::ops::Range<usize>], ratios: &[f64], accepted: usize) -> RoundOutcome {
+        let drafted = spans.last().map_or(0, |span| span.end) + 1;
+        RoundOutcome {
+            round: 0,
+            draft: vec![DraftId(0); drafted],
+            proposals: spans
+                .iter()
+                .map(|span| Proposal {
+                    target: TargetId(0),
+                    span: span.clone(),
+                    kind: if span.len() > 1 {
+                        Kind::Ngram
+                    } else {
+                        Kind::Direct
+                    },
+                })
+                .collect(),
+            accepted,
+            emitted: Vec::new(),
+            origin: Origin::Residual,
+            scores: ratios
+                .iter()
+                .map(|&target| Score {
+                    target,
+                    proposal: 1.0,
+                })
+                .collect(),
+            emitted_bytes: 0,
+            inserted: 0,
+            timings: Timings::default(),
+        }
+    }
+
+    #[test]
+    fn pieces_multiply_to_the_acceptance_of_what_they_merge_to() {
+        let spans = [0..1, 1..4, 4..6, 6..7];
+        let ratios = [0.9, 0.6, 0.25, 0.5];
+        let seen = labels(&outcome(&spans, &ratios, 2), false);
+        // The first rejected proposal is judged, the one behind it is not, nor is the dangling end.
+        assert!(seen[6].is_none() && seen[7].is_none());
+        for (span, ratio) in spans.iter().zip(ratios).take(3) {
+            let pieces = || seen[span.clone()].iter().flatten();
+            let product: f64 = pieces().map(|label| label.accepted).product();
+            assert_eq!((product, pieces().map(|l| l.ends).sum()), (ratio, 1u32));
+        }
+        let all = labels(&outcome(&spans, &ratios, 2), true);
+        assert_eq!(all[6].map(|l| l.accepted), Some(0.5));
+        assert!(all[7].is_none());
+    }
+
+    #[test]
+    fn retokenised_drafts_share_pieces() {
+        // Two target tokens end inside the second draft token.
+        let seen = labels(&outcome(&[0..2, 1..2], &[0.5, 0.4], 2), false);
+        assert_eq!(
+            seen[1],
+            Some(Label {
+                accepted: 0.2,
+                ends: 2
+            })
+        );
+    }
+}

@@ -1,0 +1,27 @@
+//! Draft on while that raises the expected tokens per second.
+//!
+//! Three steps: a [`Chain`] learns, from verified rounds, how scores of draft tokens follow each
+//! other and what share of each is accepted; a [`Plan`] makes of it and of the costs the stopping
+//! rule with the highest long-run ratio of tokens to time; [`Throughput`] follows the plan.
+
+mod chain;
+mod plan;
+mod policy;
+
+pub use chain::Chain;
+pub(crate) use chain::Seen;
+pub use plan::Plan;
+pub(crate) use policy::Scorer;
+pub use policy::{Score, Throughput};
+
+/// Upper edges of the bins of a score in `0..=1`; the last bin has none. Finer at both ends, where
+/// most scores lie.
+const EDGES: [f64; 11] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
+
+/// Bins of a score.
+const BINS: usize = EDGES.len() + 1;
+
+/// The bin of a score.
+pub(crate) fn bin_of(score: f64) -> usize {
+    EDGES.iter().take_while(|edge| score > **edge).count()
+}

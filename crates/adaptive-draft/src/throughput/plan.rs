@@ -1,0 +1,168 @@
+//! The best stopping rule for given acceptances and costs.
+
+use super::{BINS, Chain, bin_of};
+use crate::Costs;
+
+/// Steps of the grid of S, the probability that the whole draft so far stands.
+const GRID: usize = 32;
+
+/// Halvings of the interval the rate is in.
+const HALVINGS: usize = 16;
+
+/// When to go on with a draft: the rule that maximises expected tokens per cost in the long run.
+///
+/// A round emits 1 + N tokens, N accepted ones, at a cost; by the renewal theorem tokens per
+/// second are E\[1 + N\] / E\[cost\], and the best rule maximises E\[1 + N\] - rate E\[cost\] for
+/// the rate it attains itself. For a rate the best decisions follow backwards from the longest
+/// draft. Let a draft of j tokens stand whole with probability S, its last one in bin b. Going on
+/// is worth
+///
+/// `W_j(S, b) = max(0, -rate c + sum_b' next(b' | b) U_j(S, b'))`,
+///
+/// c a drafter step: the forward is done, the next token's bin seen. Drawing that token is worth
+///
+/// `U_j(S, b') = max(0, e(b') (S a(b') - rate (v(j + 2) - v(j + 1))) + W_{j+1}(S a(b'), b'))`,
+///
+/// a the acceptance of its bin, e the target tokens that end with it, v the target's forward by
+/// positions. The rate solves `1 + W_0(1) = rate (v(1) + round)`.
+///
+/// Tokens at the end of a response or of the drafter's room are not looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    chain: Chain,
+    longest: usize,
+    rate: f64,
+    /// Cost of a drafter step and of one more position behind j proposals, in tokens at the rate.
+    step: f64,
+    position: Vec<f64>,
+    /// Value of a forward behind nothing.
+    start: f64,
+    /// `W_j` on the grid, `[longest + 1][BINS][GRID + 1]`; the last is zero.
+    values: Vec<[[f64; GRID + 1]; BINS]>,
+}
+
+impl Plan {
+    /// The best rule for drafts of at most `longest` tokens.
+    pub fn new(chain: &Chain, costs: &Costs, longest: usize) -> Self {
+        let mut plan = Self {
+            chain: chain.clone(),
+            longest,
+            rate: 0.0,
+            step: 0.0,
+            position: Vec::new(),
+            start: 0.0,
+            values: vec![[[0.0; GRID + 1]; BINS]; longest + 1],
+        };
+        let round = (costs.verify(1) + costs.round).max(1e-9);
+        // Plain decoding attains the lower end; no rule emits more than the upper one. What a round
+        // is worth beyond its cost falls with the rate.
+        let (mut low, mut high) = (1.0 / round, (1 + longest) as f64 / round);
+        for _ in 0..HALVINGS {
+            let middle = 0.5 * (low + high);
+            plan.solve(costs, middle);
+            if 1.0 + plan.start > middle * round {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        plan.solve(costs, low);
+        plan.rate = low;
+        plan
+    }
+
+    /// Values for a rate.
+    fn solve(&mut self, costs: &Costs, rate: f64) {
+        self.step = rate * costs.draft;
+        let more = |j: usize| rate * (costs.verify(j + 2) - costs.verify(j + 1));
+        self.position = (0..self.longest).map(more).collect();
+        let laws: [[f64; BINS]; BINS] = std::array::from_fn(|bin| self.chain.next(bin));
+        for j in (1..self.longest).rev() {
+            let mut values = [[0.0; GRID + 1]; BINS];
+            for s in 0..=GRID {
+                let stands = s as f64 / GRID as f64;
+                let drawn: [f64; BINS] = std::array::from_fn(|b| self.draw(j, stands, b).max(0.0));
+                for (bin, law) in laws.iter().enumerate() {
+                    values[bin][s] = (expectation(law, &drawn) - self.step).max(0.0);
+                }
+            }
+            self.values[j] = values;
+        }
+        let drawn: [f64; BINS] = std::array::from_fn(|bin| self.draw(0, 1.0, bin).max(0.0));
+        let looked = expectation(&self.chain.first(), &drawn) - self.step;
+        self.start = if self.longest == 0 {
+            0.0
+        } else {
+            looked.max(0.0)
+        };
+    }
+
+    /// `U_j` without the floor: what drawing a token of this bin behind j tokens is worth.
+    fn draw(&self, j: usize, stands: f64, bin: usize) -> f64 {
+        let Some(more) = self.position.get(j) else {
+            return 0.0;
+        };
+        let after = stands * self.chain.acceptance(bin);
+        self.chain.ends(bin) * (after - more) + self.value(j + 1, after, bin)
+    }
+
+    /// `W_j`, linear between the points of the grid.
+    fn value(&self, j: usize, stands: f64, bin: usize) -> f64 {
+        let Some(values) = self.values.get(j) else {
+            return 0.0;
+        };
+        let at = (stands * GRID as f64).clamp(0.0, GRID as f64);
+        let low = (at as usize).min(GRID - 1);
+        let part = at - low as f64;
+        values[bin][low] * (1.0 - part) + values[bin][low + 1] * part
+    }
+
+    /// Expected tokens per target step.
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// The longest draft.
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// What it was made from.
+    pub fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    /// Whether to draft at all.
+    pub fn begins(&self) -> bool {
+        self.start > 0.0
+    }
+
+    /// Whether to draw a token of this score behind `drafted` tokens that all stand with
+    /// probability `stands`.
+    pub fn draws(&self, drafted: usize, stands: f64, score: f64) -> bool {
+        self.draw(drafted, stands, self.bin(drafted, score)) > 0.0
+    }
+
+    /// Whether the drafter goes on behind `drafted` tokens, the last one of this score, that all
+    /// stand with probability `stands`.
+    pub fn goes_on(&self, drafted: usize, stands: f64, score: f64) -> bool {
+        drafted < self.longest
+            && self.value(drafted, stands, self.bin(drafted.saturating_sub(1), score)) > 0.0
+    }
+
+    /// Acceptance of a token of this score at a position of the draft.
+    pub fn acceptance(&self, position: usize, score: f64) -> f64 {
+        self.chain.acceptance(self.bin(position, score))
+    }
+
+    fn bin(&self, position: usize, score: f64) -> usize {
+        match self.chain.score() {
+            super::Score::Position => position.min(BINS - 1),
+            _ => bin_of(score),
+        }
+    }
+}
+
+fn expectation(law: &[f64; BINS], values: &[f64; BINS]) -> f64 {
+    law.iter().zip(values).map(|(p, v)| p * v).sum()
+}

@@ -1,0 +1,145 @@
+//! Following a plan.
+
+use std::sync::Arc;
+
+use spec_decode::{DraftOutlook, DraftPolicy, DraftStep};
+use vocab_align::DraftId;
+
+use super::Plan;
+use crate::head::HeadScratch;
+use crate::{Head, Opinion, write_features};
+
+/// What acceptance is predicted from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Score {
+    /// P(accept) of a head.
+    Head,
+    /// The drafter's own probability, at temperature 1.
+    Confidence,
+    /// The position in the draft.
+    Position,
+}
+
+/// Scores tokens; keeps its buffers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scorer {
+    features: Vec<f32>,
+    scratch: HeadScratch,
+}
+
+impl Scorer {
+    /// The score of a token. Without a head, the drafter's own probability stands in.
+    pub(crate) fn score(
+        &mut self,
+        by: Score,
+        head: Option<&Head>,
+        token: DraftId,
+        logits: &[f32],
+        state: &[f32],
+    ) -> f64 {
+        if by == Score::Position {
+            return 0.0;
+        }
+        let opinion = Opinion::of(token, logits);
+        match head {
+            Some(head) if by == Score::Head => {
+                write_features(opinion, state, &mut self.features);
+                head.probability(&self.features, &mut self.scratch)
+            }
+            _ => opinion.probability(),
+        }
+    }
+}
+
+/// Drafts as a [`Plan`] says: before each forward, whether it is worth its cost; before each draw,
+/// now that the drafter's state is known, whether one more position is worth its own.
+///
+/// What has been drawn is always proposed. Near temperature 0 the likeliest token, by whose score
+/// is decided before the draw, is the one that is drawn.
+#[derive(Clone, Debug)]
+pub struct Throughput<'a> {
+    plan: Arc<Plan>,
+    head: Option<&'a Head>,
+    hold: bool,
+    explore: Option<usize>,
+    rounds: usize,
+    exploring: bool,
+    /// S, the probability that all drafted tokens stand.
+    stands: f64,
+    scorer: Scorer,
+    /// Position and score of the token last looked at before its draw.
+    foreseen: Option<(usize, DraftId, f64)>,
+}
+
+impl<'a> Throughput<'a> {
+    /// Follows `plan`, of scores by `head` where it is one of a head. With `hold`, does not stop
+    /// inside a cached n-gram that could still be completed. `explore` makes the first of every so
+    /// many rounds as long as possible, so that the chain learns of what it would never see.
+    pub fn new(
+        plan: Arc<Plan>,
+        head: Option<&'a Head>,
+        hold: bool,
+        explore: Option<usize>,
+    ) -> Self {
+        Self {
+            plan,
+            head,
+            hold,
+            explore,
+            rounds: 0,
+            exploring: false,
+            stands: 1.0,
+            scorer: Scorer::default(),
+            foreseen: None,
+        }
+    }
+}
+
+impl DraftPolicy for Throughput<'_> {
+    fn next_len(&mut self) -> usize {
+        self.stands = 1.0;
+        self.foreseen = None;
+        self.exploring = self
+            .explore
+            .is_some_and(|every| self.rounds.is_multiple_of(every.max(1)));
+        self.rounds += 1;
+        if self.exploring || self.plan.begins() {
+            self.plan.longest()
+        } else {
+            0
+        }
+    }
+
+    fn looks_ahead(&self) -> bool {
+        !self.exploring && self.plan.chain().score() != Score::Position
+    }
+
+    fn stop_before(&mut self, outlook: &DraftOutlook<'_>) -> bool {
+        let by = self.plan.chain().score();
+        let (token, logits, state) = (outlook.likeliest, outlook.logits, outlook.state);
+        let score = self.scorer.score(by, self.head, token, logits, state);
+        self.foreseen = Some((outlook.position, token, score));
+        let held = self.hold && outlook.open;
+        !held && !self.plan.draws(outlook.position, self.stands, score)
+    }
+
+    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        if self.exploring {
+            return false;
+        }
+        let known = self
+            .foreseen
+            .filter(|(position, token, _)| (*position, *token) == (step.position, step.token));
+        let score = known.map_or_else(
+            || {
+                let by = self.plan.chain().score();
+                self.scorer
+                    .score(by, self.head, step.token, step.logits, step.state)
+            },
+            |(_, _, score)| score,
+        );
+        self.stands *= self.plan.acceptance(step.position, score);
+        let held = self.hold && step.open;
+        !held && !self.plan.goes_on(step.position + 1, self.stands, score)
+    }
+}

@@ -1,0 +1,226 @@
+//! The throughput rule against brute force over constant lengths and against simulated drafts.
+
+use std::sync::Arc;
+
+use adaptive_draft::{Chain, Costs, Plan, Score, Throughput, Watch};
+use ngram_cache::Kind;
+use spec_decode::{
+    ConstantLength, Dice, DraftOutlook, DraftPolicy, DraftStep, Origin, Proposal, Purpose,
+    RoundOutcome, Score as Judged, StreamName, Timings,
+};
+use vocab_align::{DraftId, TargetId};
+
+const LONGEST: usize = 8;
+
+/// A process of drafts: a text is easy or hard, and stays so with some probability; tokens of easy
+/// text are accepted often and their scores tell a little about it.
+struct Process {
+    dice: Dice,
+    easy: f64,
+    hard: f64,
+}
+
+/// A draft as far as it could go: scores and whether each token would stand.
+type Imagined = Vec<(f64, bool)>;
+
+impl Process {
+    fn new(easy: f64, hard: f64, seed: u64) -> Self {
+        let dice = StreamName::new(seed, 5).dice(Purpose::Plain);
+        Self { dice, easy, hard }
+    }
+
+    fn draft(&mut self) -> Imagined {
+        let mut is_easy = self.dice.uniform() < 0.5;
+        let mut draft = Vec::new();
+        for _ in 0..LONGEST {
+            if self.dice.uniform() < 0.2 {
+                is_easy = !is_easy;
+            }
+            let score = match (is_easy, self.dice.uniform() < 0.8) {
+                (true, true) | (false, false) => 0.97,
+                _ => 0.25,
+            };
+            let acceptance = if is_easy { self.easy } else { self.hard };
+            draft.push((score, self.dice.uniform() < acceptance));
+        }
+        draft
+    }
+}
+
+/// Plays one round by a policy; returns drafted and accepted tokens.
+fn play(policy: &mut dyn DraftPolicy, imagined: &Imagined) -> (usize, usize, usize) {
+    let most = policy.next_len().min(imagined.len());
+    let (mut drafted, mut forwards) = (0, 0);
+    for (position, (score, _)) in imagined.iter().take(most).enumerate() {
+        forwards += 1;
+        // Two logits make any probability of the first token.
+        let logits = [(score / (1.0 - score)).ln() as f32, 0.0];
+        let (token, state) = (DraftId(0), &[][..]);
+        let outlook = DraftOutlook {
+            position,
+            likeliest: token,
+            logits: &logits,
+            state,
+            open: false,
+        };
+        if policy.looks_ahead() && policy.stop_before(&outlook) {
+            break;
+        }
+        drafted += 1;
+        let step = DraftStep {
+            position,
+            token,
+            probability: 1.0,
+            logits: &logits,
+            state,
+            open: false,
+        };
+        if policy.stop_after(&step) {
+            break;
+        }
+    }
+    let accepted = imagined[..drafted].iter().take_while(|(_, y)| *y).count();
+    policy.observe(&outcome(drafted, accepted));
+    (forwards, drafted, accepted)
+}
+
+fn outcome(drafted: usize, accepted: usize) -> RoundOutcome {
+    let proposal = |i: usize| Proposal {
+        target: TargetId(0),
+        span: i..i + 1,
+        kind: Kind::Direct,
+    };
+    let score = |i: usize| Judged {
+        target: if i < accepted { 1.0 } else { 0.0 },
+        proposal: 1.0,
+    };
+    RoundOutcome {
+        round: 0,
+        draft: vec![DraftId(0); drafted],
+        proposals: (0..drafted).map(proposal).collect(),
+        accepted,
+        emitted: Vec::new(),
+        origin: Origin::Residual,
+        scores: (0..drafted.min(accepted + 1)).map(score).collect(),
+        emitted_bytes: 0,
+        inserted: 0,
+        timings: Timings::default(),
+    }
+}
+
+/// Tokens per cost of a policy over many rounds of the process.
+fn rate(policy: &mut dyn DraftPolicy, costs: &Costs, easy: f64, hard: f64) -> f64 {
+    let mut process = Process::new(easy, hard, 9);
+    let (mut tokens, mut cost) = (0.0, 0.0);
+    for _ in 0..30_000 {
+        let (forwards, drafted, accepted) = play(policy, &process.draft());
+        tokens += 1.0 + accepted as f64;
+        cost += costs.round + costs.verify(drafted + 1) + costs.draft * forwards as f64;
+    }
+    tokens / cost
+}
+
+fn learnt(score: Score, easy: f64, hard: f64) -> Chain {
+    let mut chains = [Chain::new(score)];
+    let mut process = Process::new(easy, hard, 4);
+    let mut watch = Watch::new(ConstantLength(LONGEST), None, &mut chains, None, false);
+    for _ in 0..5000 {
+        play(&mut watch, &process.draft());
+    }
+    let [chain] = chains;
+    chain
+}
+
+fn shapes() -> Vec<Costs> {
+    let slopes = [0.0, 0.05, 0.15, 0.5];
+    let line = |slope: f64| (0..=LONGEST).map(|i| 1.0 + slope * i as f64).collect();
+    let mut shapes: Vec<Costs> = slopes
+        .into_iter()
+        .map(|slope| Costs {
+            draft: 0.07,
+            verify: line(slope),
+            round: 0.05,
+        })
+        .collect();
+    // One position more is dear, further ones are cheap: looking one token ahead would stop.
+    shapes.push(Costs {
+        draft: 0.05,
+        verify: vec![1.0, 1.4, 1.42, 1.44, 1.46, 1.48],
+        round: 0.0,
+    });
+    shapes
+}
+
+#[test]
+fn the_rule_at_least_matches_the_best_constant_length() {
+    for costs in shapes() {
+        for (easy, hard) in [(0.9, 0.1), (0.6, 0.5), (0.97, 0.6), (0.2, 0.05)] {
+            let best = (0..=LONGEST)
+                .map(|k| rate(&mut ConstantLength(k), &costs, easy, hard))
+                .fold(0.0, f64::max);
+            for score in [Score::Confidence, Score::Position] {
+                let plan = Arc::new(Plan::new(&learnt(score, easy, hard), &costs, LONGEST));
+                let mut policy = Throughput::new(plan.clone(), None, false, None);
+                let found = rate(&mut policy, &costs, easy, hard);
+                assert!(
+                    found > 0.985 * best,
+                    "{score:?} {costs:?} {easy} {hard}: {found} against {best}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn scores_that_tell_something_pay() {
+    let costs = &shapes()[2];
+    let found = |score| {
+        let plan = Arc::new(Plan::new(&learnt(score, 0.95, 0.1), costs, LONGEST));
+        let predicted = plan.rate();
+        let mut policy = Throughput::new(plan, None, false, None);
+        (rate(&mut policy, costs, 0.95, 0.1), predicted)
+    };
+    let (blind, _) = found(Score::Position);
+    let (seeing, predicted) = found(Score::Confidence);
+    assert!(seeing > 1.05 * blind, "{seeing} against {blind}");
+    assert!(
+        (predicted / seeing - 1.0).abs() < 0.1,
+        "{predicted} and {seeing}"
+    );
+}
+
+#[test]
+fn hopeless_drafts_are_left_alone_and_looked_at_again() {
+    let costs = &shapes()[2];
+    let chain = learnt(Score::Confidence, 0.02, 0.01);
+    let plan = Arc::new(Plan::new(&chain, costs, LONGEST));
+    assert!(!plan.begins());
+    assert_eq!(
+        Throughput::new(plan.clone(), None, false, None).next_len(),
+        0
+    );
+    let mut curious = Throughput::new(plan, None, false, Some(4));
+    let lengths: Vec<usize> = (0..8).map(|_| curious.next_len()).collect();
+    assert_eq!(lengths, [LONGEST, 0, 0, 0, LONGEST, 0, 0, 0]);
+}
+
+#[test]
+fn dearer_positions_never_lengthen_a_draft() {
+    let chain = learnt(Score::Confidence, 0.9, 0.2);
+    let mut before = usize::MAX;
+    for slope in [0.0, 0.05, 0.1, 0.2, 0.4, 0.8] {
+        let costs = Costs {
+            draft: 0.05,
+            verify: vec![1.0, 1.0 + slope],
+            round: 0.0,
+        };
+        let plan = Arc::new(Plan::new(&chain, &costs, LONGEST));
+        let mut policy = Throughput::new(plan, None, false, None);
+        let mut process = Process::new(0.9, 0.2, 1);
+        let drafted: usize = (0..2000)
+            .map(|_| play(&mut policy, &process.draft()).1)
+            .sum();
+        assert!(drafted <= before, "{slope}: {drafted} after {before}");
+        before = drafted;
+    }
+}
