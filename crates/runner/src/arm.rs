@@ -6,8 +6,8 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use spec_decode::VerifyMode;
 
-use crate::config::CacheOptions;
-use crate::learn::{LearnConfig, LearnName, LearnSpec, ObjectiveName};
+use crate::config::{CacheOptions, DraftKeys, HeadTraining, PolicyName, RunConfig, ScoreName};
+use crate::learn::{LearnName, LearnSpec, ObjectiveName};
 
 /// Names the drafter without a model, among the names of verification modes.
 const LOOKUP: &str = "prompt-lookup";
@@ -79,10 +79,29 @@ pub struct CustomArm {
     /// Whether the drafter learns, and from which terms.
     #[serde(default)]
     pub learn: LearnSpec,
-    /// Held-out prompts are answered with the drafter and the n-grams of this arm, by name; the
-    /// stream is left to it.
+    /// Held-out prompts are answered with the drafter, the n-grams and the acceptance head of this
+    /// arm, by name; the stream is left to it.
     #[serde(default)]
     pub learnt_by: Option<String>,
+    /// Replaces `decode.k`.
+    #[serde(default)]
+    pub k: Option<usize>,
+    /// Replaces `decode.policy`.
+    #[serde(default)]
+    pub policy: Option<PolicyName>,
+    /// Replaces `decode.threshold`.
+    #[serde(default)]
+    pub threshold: Option<f64>,
+    /// Replaces `decode.gamma` and that of the segment.
+    #[serde(default)]
+    pub gamma: Option<f64>,
+    /// Replaces `decode.score`.
+    #[serde(default)]
+    pub score: Option<ScoreName>,
+    /// How its acceptance head is trained: `none`, `joint`, `interleaved` or `offline`. It is
+    /// trained whether the policy reads it or not.
+    #[serde(default)]
+    pub head: HeadTraining,
 }
 
 /// The n-gram cache of an arm: whether there is one, or its limits.
@@ -142,21 +161,27 @@ pub struct Arm {
     pub bounds: Option<CacheOptions>,
     /// What it learns, if it does.
     pub learn: Option<LearnSpec>,
-    /// The arm whose drafter and n-grams it uses on held-out prompts, instead of its own.
+    /// The arm whose drafter, n-grams and head it uses on held-out prompts, instead of its own.
     pub learnt_by: Option<String>,
+    /// How long it drafts.
+    pub draft: DraftKeys,
+    /// How its acceptance head is trained.
+    pub head: HeadTraining,
 }
 
 impl Arm {
     /// Whether answering a streamed prompt leaves a trace in the arm.
     pub fn changes(&self) -> bool {
-        self.learnt_by.is_none() && (self.cache || self.learn.is_some())
+        let estimates = self.draft.policy == Some(PolicyName::Throughput);
+        let adapts = self.head.is_online() || estimates;
+        self.learnt_by.is_none() && (self.cache || self.learn.is_some() || adapts)
     }
 
     /// What is wrong with it beside the other arms of a run.
-    pub fn faults(&self, all: &[Arm], learn: &LearnConfig) -> Vec<String> {
-        let mut faults = Vec::new();
+    pub fn faults(&self, all: &[Arm], config: &RunConfig) -> Vec<String> {
+        let mut faults = self.draft_faults(all, config);
         if let Some(spec) = self.learn {
-            let learn = learn.for_arm(spec);
+            let learn = config.learn.for_arm(spec);
             faults.extend(learn.faults());
             faults.extend(learn.terms().err().map(|e| e.to_string()));
             if self.lookup {
@@ -182,6 +207,33 @@ impl Arm {
             if self.learn.is_some() || self.lookup {
                 faults.push("learnt_by: it neither learns nor looks up itself".into());
             }
+            if self.head != HeadTraining::None {
+                faults.push("learnt_by: the head is that of the other arm; leave out head".into());
+            }
+        }
+        faults
+    }
+
+    /// What is wrong with how long it drafts.
+    fn draft_faults(&self, all: &[Arm], config: &RunConfig) -> Vec<String> {
+        let decode = config.decode.for_arm(&self.draft, None);
+        let mut faults = decode.policy_faults();
+        let lender = self.learnt_by.as_ref();
+        let lender = lender.and_then(|name| all.iter().find(|arm| arm.name == *name));
+        let head = lender.map_or(self.head, |arm| arm.head);
+        if self.verify.is_some() && decode.reads_head() && head == HeadTraining::None {
+            faults.push("its policy reads an acceptance head, and head = \"none\"".into());
+        }
+        if head == HeadTraining::Offline && config.head.path.is_none() {
+            faults.push("head = \"offline\" needs head.path".into());
+        }
+        if self.head == HeadTraining::Interleaved && self.learn.is_some() && config.learn.every < 2
+        {
+            faults.push("head = \"interleaved\" needs learn.every = 2 or more".into());
+        }
+        let reads = matches!(decode.policy, PolicyName::Head | PolicyName::Throughput);
+        if self.lookup && (self.head != HeadTraining::None || reads) {
+            faults.push("prompt-lookup has no drafter whose state a policy could read".into());
         }
         faults
     }
@@ -197,6 +249,8 @@ fn presets() -> [(&'static str, Arm); 6] {
         bounds: None,
         learn,
         learnt_by: None,
+        draft: DraftKeys::default(),
+        head: HeadTraining::None,
     };
     let lookup = Arm {
         lookup: true,
@@ -268,6 +322,14 @@ impl ArmSpec {
                     bounds,
                     learn,
                     learnt_by: parts.learnt_by.clone(),
+                    draft: DraftKeys {
+                        k: parts.k,
+                        policy: parts.policy,
+                        threshold: parts.threshold,
+                        gamma: parts.gamma,
+                        score: parts.score,
+                    },
+                    head: parts.head,
                 })
             }
         }

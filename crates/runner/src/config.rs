@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use adaptive_draft::{Confidence, Heuristic, PolicyError};
 use anyhow::{Context, Result, anyhow, bail};
 use lm::WeightType;
 use ngram_cache::{CacheConfig, Eviction};
 use serde::{Deserialize, Serialize};
-use spec_decode::{ConstantLength, DraftPolicy, Sampling, SamplingError, SamplingOptions};
+use spec_decode::{Sampling, SamplingError, SamplingOptions};
 
 use crate::arm::{Arm, ArmSpec};
 use crate::learn::LearnConfig;
 
+mod policy;
 mod target;
 
+pub use policy::{
+    CostsConfig, DraftKeys, HeadOptions, HeadTraining, PolicyFault, PolicyName, ScoreName,
+};
 pub use target::TargetConfig;
 
 /// Everything that determines a run.
@@ -47,6 +50,9 @@ pub struct RunConfig {
     /// The n-gram cache.
     #[serde(default)]
     pub cache: CacheOptions,
+    /// Acceptance heads.
+    #[serde(default)]
+    pub head: HeadOptions,
     /// What arms learnt, across runs.
     #[serde(default)]
     pub state: StateConfig,
@@ -114,6 +120,9 @@ pub struct SegmentConfig {
     /// Held-out prompts measured after the stream; all by default, 0 for none.
     #[serde(default)]
     pub test: Option<usize>,
+    /// Replaces `decode.gamma` here.
+    #[serde(default)]
+    pub gamma: Option<f64>,
 }
 
 /// Decoding options.
@@ -124,8 +133,23 @@ pub struct DecodeConfig {
     pub k: usize,
     /// How the draft length follows acceptance; `k` is the start, the longest, or the constant.
     pub policy: PolicyName,
-    /// `confidence` stops a draft whose joint probability under the drafter falls below this.
+    /// `confidence` stops a draft whose joint probability under the drafter falls below this,
+    /// `entropy` one with a token of which 1 - sqrt(entropy_scale H(q)) does.
     pub threshold: f64,
+    /// `head` stops where 1 - prod P(accept_i) exceeds this (Eq. 5).
+    pub gamma: f64,
+    /// Scale of the drafter's entropy in `entropy`.
+    pub entropy_scale: f64,
+    /// What `throughput` predicts acceptance from: `head`, `confidence` or `position`.
+    pub score: ScoreName,
+    /// Whether `head` and `throughput` never stop inside a cached n-gram that the draft could
+    /// still complete.
+    pub hold_ngrams: bool,
+    /// On the stream, the first of this many rounds of `throughput` drafts k tokens whatever it
+    /// predicts, so that it learns of them; 0 for none.
+    pub explore: usize,
+    /// What `throughput` weighs.
+    pub costs: CostsConfig,
     /// Sampling temperature of both models; 0 is greedy.
     pub temperature: f64,
     /// Keeps the k most probable tokens; 0 keeps all.
@@ -150,6 +174,12 @@ impl Default for DecodeConfig {
             k: 4,
             policy: PolicyName::Constant,
             threshold: 0.3,
+            gamma: 0.5,
+            entropy_scale: 0.2,
+            score: ScoreName::Head,
+            hold_ngrams: true,
+            explore: 8,
+            costs: CostsConfig::default(),
             temperature: 0.01,
             top_k: 0,
             top_p: 1.0,
@@ -160,19 +190,6 @@ impl Default for DecodeConfig {
             threads: 1,
         }
     }
-}
-
-/// Draft length policies by name.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PolicyName {
-    /// Always k, as in the paper's Table 1.
-    #[default]
-    Constant,
-    /// Two more after full acceptance, one less otherwise, between 1 and 2k.
-    Heuristic,
-    /// At most k, ended early by the drafter's own probability.
-    Confidence,
 }
 
 impl DecodeConfig {
@@ -187,18 +204,6 @@ impl DecodeConfig {
             top_p: self.top_p,
             min_p: self.min_p,
             repetition_penalty: self.repetition_penalty,
-        })
-    }
-
-    /// A fresh policy, as every response starts with.
-    ///
-    /// # Errors
-    /// A threshold outside `0..=1`.
-    pub fn draft_policy(&self) -> Result<Box<dyn DraftPolicy>, PolicyError> {
-        Ok(match self.policy {
-            PolicyName::Constant => Box::new(ConstantLength(self.k)),
-            PolicyName::Heuristic => Box::new(Heuristic::new(self.k, 1..=2 * self.k)?),
-            PolicyName::Confidence => Box::new(Confidence::new(self.k, self.threshold)?),
         })
     }
 }
@@ -311,9 +316,14 @@ impl RunConfig {
         }
     }
 
-    /// The arms, presets resolved.
+    /// The arms, presets resolved, each with a policy of its own.
     pub fn arms(&self) -> Result<Vec<Arm>> {
-        self.arms.iter().map(ArmSpec::resolve).collect()
+        let own = |spec: &ArmSpec| {
+            let mut arm = spec.resolve()?;
+            arm.draft.policy.get_or_insert(self.decode.policy);
+            Ok(arm)
+        };
+        self.arms.iter().map(own).collect()
     }
 
     fn validate(&self) -> Result<()> {
@@ -336,10 +346,6 @@ impl RunConfig {
             "models.targets: at least one is needed".into(),
         );
         let d = &self.decode;
-        check(
-            (1..=64).contains(&d.k),
-            format!("decode.k = {} is outside 1..=64", d.k),
-        );
         if let Err(e) = d.sampling() {
             check(false, format!("decode.{e}"));
         }
@@ -348,17 +354,18 @@ impl RunConfig {
             "decode.max_new_tokens must be at least 1".into(),
         );
         check(d.threads > 0, "decode.threads must be at least 1".into());
-        check(
-            (0.0..=1.0).contains(&d.threshold),
-            format!("decode.threshold = {} is outside 0..=1", d.threshold),
-        );
         let state = self.state.save || self.state.load.is_some();
         check(
             !state || self.streams == StreamMode::Continual || self.segments.len() == 1,
             "state: independent segments have a state each; streams must be \"continual\"".into(),
         );
+        faults.extend(d.policy_faults());
         faults.extend(self.learn.faults());
+        faults.extend(self.head.faults());
         for segment in &self.segments {
+            if let Some(gamma) = segment.gamma.filter(|gamma| !(0.0..=1.0).contains(gamma)) {
+                faults.push(format!("segments: gamma = {gamma} is outside 0..=1"));
+            }
             if let Err(e) = self.target_of(segment) {
                 faults.push(e.to_string());
             }
@@ -370,7 +377,7 @@ impl RunConfig {
                     if !names.insert(arm.name.clone()) {
                         faults.push(format!("arms: `{}` appears twice", arm.name));
                     }
-                    let mut wrong = arm.faults(&arms, &self.learn);
+                    let mut wrong = arm.faults(&arms, self);
                     wrong.retain(|fault| !faults.contains(fault));
                     let of_arm = |fault| format!("arms: `{}`: {fault}", arm.name);
                     faults.extend(wrong.into_iter().map(of_arm));

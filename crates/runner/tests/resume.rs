@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use runner::results::{Manifest, PromptRow, RunReader, RunStatus, UpdateRow};
+use runner::results::{HeadRow, Manifest, PromptRow, RunReader, RunStatus, UpdateRow};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -16,7 +16,13 @@ fn config(folder: &Path, streams: &str) -> PathBuf {
 name = "resume"
 seeds = [1, 2, 3]
 streams = "{streams}"
-arms = ["autoregressive", "L_DM+L_N-gram"]
+arms = [
+    "autoregressive",
+    "L_DM+L_N-gram",
+    {{ name = "joint", verify = "paper", cache = true, learn = "hybrid", policy = "head", head = "joint", k = 6 }},
+    {{ name = "throughput", verify = "tli", learn = "direct", policy = "throughput", head = "interleaved" }},
+    {{ name = "borrower", verify = "tli", learnt_by = "throughput", policy = "throughput", score = "confidence" }},
+]
 models = {{ drafter = "{models}/D", targets = {{ target = "{models}/L-small" }} }}
 segments = [
     {{ task = "mini-math", train = 12, test = 4 }},
@@ -70,7 +76,7 @@ fn kill_when(mut child: Child, out: &Path, ready: impl Fn(&Manifest) -> bool) {
 }
 
 /// Everything recorded but the times.
-fn content(out: &Path) -> (Vec<PromptRow>, Vec<UpdateRow>, usize) {
+fn content(out: &Path) -> (Vec<PromptRow>, Vec<UpdateRow>, Vec<HeadRow>, usize) {
     let reader = RunReader::open(out).unwrap();
     assert_eq!(reader.manifest().status, RunStatus::Complete);
     assert_eq!(reader.manifest().progress, None);
@@ -85,7 +91,13 @@ fn content(out: &Path) -> (Vec<PromptRow>, Vec<UpdateRow>, usize) {
     for row in &mut updates {
         row.seconds = 0.0;
     }
-    (prompts, updates, reader.rounds().unwrap().rows.len())
+    let mut heads = reader.heads().unwrap().rows;
+    assert!(heads.iter().any(|row| row.arm == "joint"));
+    assert!(heads.iter().any(|row| row.arm == "throughput"));
+    for row in &mut heads {
+        row.seconds = 0.0;
+    }
+    (prompts, updates, heads, reader.rounds().unwrap().rows.len())
 }
 
 fn killed_and_resumed(streams: &str, stretches: usize) {

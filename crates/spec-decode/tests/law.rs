@@ -12,8 +12,9 @@ use common::*;
 use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::testkit::{FakeModel, RowFn, law_of};
 use spec_decode::{
-    ConstantLength, Dice, LanguageModel, NoSink, Pair, Prompt, PromptLookup, Purpose, Sampling,
-    SamplingOptions, Session, SessionConfig, StreamName, VerifyMode,
+    ConstantLength, Dice, DraftOutlook, DraftPolicy, DraftStep, LanguageModel, NoSink, Pair,
+    Prompt, PromptLookup, Purpose, Sampling, SamplingOptions, Session, SessionConfig, StreamName,
+    VerifyMode,
 };
 use vocab_align::{DraftId, TargetId, TokenId};
 
@@ -159,9 +160,77 @@ struct Setting<D> {
     draft_prompt: Vec<DraftId>,
     k: usize,
     rounds: usize,
+    /// Numbers the policy that decides how much of k is drafted.
+    policy: u64,
+}
+
+/// A stand-in for policies that a head or a plan drives: it stops before and behind tokens, as a
+/// hash of the drafter's state, its logits, the token and the path so far will have it.
+struct StateDriven {
+    seed: u64,
+    k: usize,
+    path: u64,
+}
+
+impl StateDriven {
+    fn stops(
+        &mut self,
+        what: u64,
+        position: usize,
+        token: DraftId,
+        state: &[f32],
+        open: bool,
+    ) -> bool {
+        let mut key = self.seed ^ self.path ^ (what << 56) ^ (u64::from(open) << 48);
+        for value in state.iter().filter(|value| value.is_finite()) {
+            key = (key ^ u64::from(value.to_bits())).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        }
+        key = (key ^ u64::from(token.0) ^ ((position as u64) << 32))
+            .wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        self.path = self.path.rotate_left(7) ^ key;
+        StreamName::new(self.seed, key)
+            .dice(Purpose::Head)
+            .uniform()
+            < 0.35
+    }
+}
+
+impl DraftPolicy for StateDriven {
+    fn next_len(&mut self) -> usize {
+        self.path = 0;
+        self.k
+    }
+
+    fn looks_ahead(&self) -> bool {
+        true
+    }
+
+    fn stop_before(&mut self, outlook: &DraftOutlook<'_>) -> bool {
+        let DraftOutlook {
+            position,
+            likeliest,
+            state,
+            open,
+            ..
+        } = *outlook;
+        assert!(!state.is_empty() && state == outlook.logits);
+        self.stops(1, position, likeliest, state, open)
+    }
+
+    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        self.stops(2, step.position, step.token, step.state, step.open)
+    }
 }
 
 impl<D: LanguageModel<DraftId>> Setting<D> {
+    /// The same with drafts that the drafter's state cuts short.
+    fn state_driven(self, seed: u64) -> Self {
+        Self {
+            policy: 1 + seed,
+            ..self
+        }
+    }
+
     /// Largest deviation of the law after some rounds, continued by the target alone, from the
     /// target's own.
     fn deviation(self) -> f64 {
@@ -174,13 +243,24 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
             draft: &self.draft_prompt,
             target: &alone.prompt,
         };
+        let mut constant = ConstantLength(self.k);
+        let mut driven = StateDriven {
+            seed: self.policy,
+            k: self.k,
+            path: 0,
+        };
         let outcomes = law_of(|oracle| {
             let dice = || Box::new(oracle.clone());
             session.start_with(prompt, dice(), dice()).expect("starts");
             for _ in 0..self.rounds {
                 if session.finished().is_none() {
+                    let policy: &mut dyn DraftPolicy = if self.policy == 0 {
+                        &mut constant
+                    } else {
+                        &mut driven
+                    };
                     session
-                        .round(Some(&mut cache), &mut ConstantLength(self.k), &mut NoSink)
+                        .round(Some(&mut cache), policy, &mut NoSink)
                         .expect("a round");
                 }
             }
@@ -299,6 +379,7 @@ fn across(case: u64, family: Family, mode: VerifyMode) -> Setting<FakeModel<Draf
         draft_prompt: PROMPT.draft.to_vec(),
         k,
         rounds,
+        policy: 0,
     }
 }
 
@@ -337,6 +418,7 @@ fn within(case: u64, mode: VerifyMode) -> Setting<FakeModel<DraftId>> {
         draft_prompt: PROMPT.draft.to_vec(),
         k,
         rounds: 1 + usize::from(k == 1),
+        policy: 0,
     }
 }
 
@@ -366,6 +448,7 @@ fn lookup(case: u64) -> Setting<PromptLookup<DraftId>> {
         draft_prompt: prompt.iter().map(|id| DraftId(id.0)).collect(),
         k,
         rounds: 2,
+        policy: 0,
     }
 }
 
@@ -398,6 +481,23 @@ fn slem() {
 fn one_vocabulary() {
     assert_exact(0..2000, |case| within(case, VerifyMode::Tli));
     assert_exact(0..2000, |case| within(case, VerifyMode::Exact));
+}
+
+#[test]
+fn drafts_that_the_drafters_state_cuts_short() {
+    for mode in [VerifyMode::Exact, VerifyMode::Tli, VerifyMode::Slem] {
+        let cases = if mode == VerifyMode::Exact {
+            6000
+        } else {
+            2000
+        };
+        assert_exact(0..cases, |case| {
+            across(case, MIXED, mode).state_driven(case)
+        });
+    }
+    assert_exact(0..2000, |case| {
+        within(case, VerifyMode::Exact).state_driven(case)
+    });
 }
 
 #[test]

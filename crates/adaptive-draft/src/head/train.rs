@@ -32,6 +32,8 @@ pub struct HeadConfig {
     pub buffer: usize,
     /// Examples drawn from R for one step of interleaved training.
     pub batch: usize,
+    /// Steps of every turn.
+    pub steps: usize,
 }
 
 impl Default for HeadConfig {
@@ -43,19 +45,20 @@ impl Default for HeadConfig {
             reject_weight: 1.0,
             buffer: 8192,
             batch: 256,
+            steps: 1,
         }
     }
 }
 
-/// One step in numbers. All but `loss` and `examples` are of the examples that came in since the
-/// step before, as predicted before any training on them.
+/// One turn of training in numbers. All but the first three are of the examples that came in since
+/// the turn before, as predicted before any training on them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeadReport {
-    /// Steps before this one.
+    /// Steps before this turn.
     pub number: u64,
-    /// Examples the step was taken on.
+    /// Examples its first step was taken on.
     pub examples: usize,
-    /// Weighted cross-entropy on them before the step, nats.
+    /// Weighted cross-entropy on them before that step, nats.
     pub loss: f64,
     /// Examples that came in.
     pub fresh: usize,
@@ -130,37 +133,55 @@ impl HeadTrainer {
         self.fresh = self.fresh.min(self.buffer.len());
     }
 
-    /// One step on what came in since the last step (Algorithm 3); `None` without anything.
+    /// One turn on what came in since the last one (Algorithm 3); `None` without anything.
     ///
     /// # Errors
     /// A gradient that is not finite.
     pub fn step_on_fresh(&mut self) -> Result<Option<HeadReport>, HeadError> {
         let start = self.buffer.len() - self.fresh;
         let batch: Vec<usize> = (start..self.buffer.len()).collect();
-        self.step(&batch)
+        self.turn(|_| batch.clone())
     }
 
-    /// One step on a batch drawn from R with replacement (Algorithm 4); `None` while R is empty.
+    /// One turn on batches drawn from R with replacement (Algorithm 4); `None` while R is empty.
     ///
     /// # Errors
     /// A gradient that is not finite.
     pub fn step_on_buffer(&mut self) -> Result<Option<HeadReport>, HeadError> {
-        // Named by the step, so that a trainer read from a file draws what this one would.
-        let (steps, _) = self.optimizer.state();
-        let mut dice = StreamName::new(self.seed, steps).dice(Purpose::Head);
-        let n = self.buffer.len();
-        let draws = if n == 0 { 0 } else { self.config.batch };
-        let draw = |_| ((dice.uniform() * n as f64) as usize).min(n - 1);
-        let batch: Vec<usize> = (0..draws).map(draw).collect();
-        self.step(&batch)
+        let (n, seed, size) = (self.buffer.len(), self.seed, self.config.batch);
+        self.turn(|step| {
+            // Named by the step, so that a trainer read from a file draws what this one would.
+            let mut dice = StreamName::new(seed, step).dice(Purpose::Head);
+            let draws = if n == 0 { 0 } else { size };
+            let draw = |_| ((dice.uniform() * n as f64) as usize).min(n - 1);
+            (0..draws).map(draw).collect()
+        })
     }
 
-    fn step(&mut self, batch: &[usize]) -> Result<Option<HeadReport>, HeadError> {
-        if batch.is_empty() {
-            return Ok(None);
-        }
-        let (number, _) = self.optimizer.state();
+    /// The configured number of steps, on the batches that their numbers name; reports the first.
+    fn turn(&mut self, batch: impl Fn(u64) -> Vec<usize>) -> Result<Option<HeadReport>, HeadError> {
         let fresh = self.assess();
+        let mut first = None;
+        for _ in 0..self.config.steps.max(1) {
+            let (number, _) = self.optimizer.state();
+            let batch = batch(number);
+            if batch.is_empty() {
+                return Ok(None);
+            }
+            let loss = self.step(&batch)?;
+            first.get_or_insert(HeadReport {
+                number,
+                examples: batch.len(),
+                loss,
+                ..fresh
+            });
+        }
+        self.fresh = 0;
+        Ok(first)
+    }
+
+    /// One step; the loss before it.
+    fn step(&mut self, batch: &[usize]) -> Result<f64, HeadError> {
         let mut gradient = vec![0.0; self.head.weights.len()];
         let mut scratch = HeadScratch::default();
         let mut loss = 0.0;
@@ -174,13 +195,7 @@ impl HeadTrainer {
         }
         self.optimizer
             .step_flat(&mut self.head.weights, &gradient, self.config.lr)?;
-        self.fresh = 0;
-        Ok(Some(HeadReport {
-            number,
-            examples: batch.len(),
-            loss,
-            ..fresh
-        }))
+        Ok(loss)
     }
 
     /// Loss and its derivative by the logit.

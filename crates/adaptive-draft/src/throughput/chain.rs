@@ -7,6 +7,9 @@ use crate::Label;
 const MEMORY: f64 = 1000.0;
 /// Weight of what is believed of a bin before anything was seen, in tokens.
 const PRIOR: f64 = 4.0;
+/// Positions told apart: the same score means less deep in a draft, where the drafter builds on
+/// its own words. Deeper ones count as the last.
+const DEPTHS: usize = 4;
 
 /// Running counts over the draft tokens of verified rounds, by bin of their score.
 ///
@@ -19,7 +22,7 @@ pub struct Chain {
     /// Pairs of neighbouring tokens.
     next: [[f64; BINS]; BINS],
     /// Judged tokens, their labels added up, target tokens that end with them.
-    judged: [[f64; 3]; BINS],
+    judged: [[[f64; 3]; BINS]; DEPTHS],
 }
 
 /// The bin of one draft token and what verification said.
@@ -33,7 +36,7 @@ impl Chain {
             score,
             first: [0.0; BINS],
             next: [[0.0; BINS]; BINS],
-            judged: [[0.0; 3]; BINS],
+            judged: [[[0.0; 3]; BINS]; DEPTHS],
         }
     }
 
@@ -46,11 +49,11 @@ impl Chain {
     pub(crate) fn observe(&mut self, draft: &[Seen]) {
         let keep = 1.0 - 1.0 / MEMORY;
         let counts = self.first.iter_mut().chain(self.next.iter_mut().flatten());
-        for count in counts.chain(self.judged.iter_mut().flatten()) {
+        for count in counts.chain(self.judged.iter_mut().flatten().flatten()) {
             *count *= keep;
         }
         let mut before = None;
-        for &(bin, label) in draft {
+        for (position, &(bin, label)) in draft.iter().enumerate() {
             let bin = bin.min(BINS - 1);
             match before {
                 None => self.first[bin] += 1.0,
@@ -61,7 +64,7 @@ impl Chain {
             }
             before = Some(bin);
             if let Some(label) = label {
-                let [count, accepted, ends] = &mut self.judged[bin];
+                let [count, accepted, ends] = &mut self.judged[position.min(DEPTHS - 1)][bin];
                 *count += 1.0;
                 *accepted += label.accepted;
                 *ends += f64::from(label.ends);
@@ -69,16 +72,22 @@ impl Chain {
         }
     }
 
-    /// Acceptance of a token of this bin.
-    pub(super) fn acceptance(&self, bin: usize) -> f64 {
-        let [count, accepted, _] = self.judged[bin];
-        (accepted + PRIOR * self.believed(bin)) / (count + PRIOR)
+    /// Acceptance of a token of this bin at a position of the draft. Positions borrow from each
+    /// other what little they have seen.
+    pub(super) fn acceptance(&self, position: usize, bin: usize) -> f64 {
+        let all = self.pooled(bin, 1, self.believed(bin));
+        let [count, accepted, _] = self.judged[position.min(DEPTHS - 1)][bin];
+        (accepted + PRIOR * all) / (count + PRIOR)
     }
 
     /// Target tokens that end with a token of this bin: below 1 where many are pieces of n-grams.
     pub(super) fn ends(&self, bin: usize) -> f64 {
-        let [count, _, ends] = self.judged[bin];
-        (ends + PRIOR) / (count + PRIOR)
+        self.pooled(bin, 2, 1.0)
+    }
+
+    fn pooled(&self, bin: usize, what: usize, prior: f64) -> f64 {
+        let sum = |what: usize| self.judged.iter().map(|bins| bins[bin][what]).sum::<f64>();
+        (sum(what) + PRIOR * prior) / (sum(0) + PRIOR)
     }
 
     fn believed(&self, bin: usize) -> f64 {

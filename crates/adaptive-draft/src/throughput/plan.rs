@@ -21,9 +21,9 @@ const HALVINGS: usize = 16;
 ///
 /// c a drafter step: the forward is done, the next token's bin seen. Drawing that token is worth
 ///
-/// `U_j(S, b') = max(0, e(b') (S a(b') - rate (v(j + 2) - v(j + 1))) + W_{j+1}(S a(b'), b'))`,
+/// `U_j(S, b') = max(0, e(b') (S a - rate (v(j + 2) - v(j + 1))) + W_{j+1}(S a, b'))`,
 ///
-/// a the acceptance of its bin, e the target tokens that end with it, v the target's forward by
+/// a the acceptance of its bin at this position, e the target tokens that end with it, v the target's forward by
 /// positions. The rate solves `1 + W_0(1) = rate (v(1) + round)`.
 ///
 /// Tokens at the end of a response or of the drafter's room are not looked at.
@@ -35,6 +35,9 @@ pub struct Plan {
     /// Cost of a drafter step and of one more position behind j proposals, in tokens at the rate.
     step: f64,
     position: Vec<f64>,
+    /// Of the chain, by position and bin.
+    acceptances: Vec<[f64; BINS]>,
+    ends: [f64; BINS],
     /// Value of a forward behind nothing.
     start: f64,
     /// `W_j` on the grid, `[longest + 1][BINS][GRID + 1]`; the last is zero.
@@ -50,6 +53,10 @@ impl Plan {
             rate: 0.0,
             step: 0.0,
             position: Vec::new(),
+            acceptances: (0..=longest)
+                .map(|j| std::array::from_fn(|bin| chain.acceptance(j, bin)))
+                .collect(),
+            ends: std::array::from_fn(|bin| chain.ends(bin)),
             start: 0.0,
             values: vec![[[0.0; GRID + 1]; BINS]; longest + 1],
         };
@@ -102,8 +109,8 @@ impl Plan {
         let Some(more) = self.position.get(j) else {
             return 0.0;
         };
-        let after = stands * self.chain.acceptance(bin);
-        self.chain.ends(bin) * (after - more) + self.value(j + 1, after, bin)
+        let after = stands * self.acceptances[j.min(self.longest)][bin];
+        self.ends[bin] * (after - more) + self.value(j + 1, after, bin)
     }
 
     /// `W_j`, linear between the points of the grid.
@@ -152,7 +159,7 @@ impl Plan {
 
     /// Acceptance of a token of this score at a position of the draft.
     pub fn acceptance(&self, position: usize, score: f64) -> f64 {
-        self.chain.acceptance(self.bin(position, score))
+        self.chain.acceptance(position, self.bin(position, score))
     }
 
     fn bin(&self, position: usize, score: f64) -> usize {

@@ -3,9 +3,11 @@
 mod align;
 mod bench;
 mod cache;
+mod costs;
 mod failure;
 mod fidelity;
 mod generate;
+mod head;
 mod lawtest;
 mod logits;
 mod pad;
@@ -58,6 +60,10 @@ enum Command {
     Generate(generate::GenerateArgs),
     /// Find how many padding blocks give drafter and target a ratio of step times.
     Pad(pad::PadArgs),
+    /// Measure what drafting and verification cost in an experiment, for `[decode.costs]`.
+    Costs(costs::CostsArgs),
+    /// Train an acceptance head before a run.
+    Head(head::HeadArgs),
     /// Time the decode engine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -100,6 +106,8 @@ impl Cli {
             Command::Cache(command) => command.execute(),
             Command::Generate(args) => args.execute(),
             Command::Pad(args) => args.execute(),
+            Command::Costs(args) => args.execute(),
+            Command::Head(args) => args.execute(),
             Command::Bench(command) => command.execute(),
             Command::Lawtest(args) => args.execute(),
             Command::Pretrain(args) => args.execute(progress),

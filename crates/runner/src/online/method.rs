@@ -12,6 +12,7 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId};
 
+use super::adaptive::{Adaptive, HeadUpdate};
 use super::learner::{Learner, Learnt};
 use super::lesson::{Lesson, Recorder};
 use super::state;
@@ -37,6 +38,8 @@ pub struct Task<'a> {
     pub name: StreamName,
     /// Streamed or held out.
     pub phase: Phase,
+    /// The segment's gamma, if it has one.
+    pub gamma: Option<f64>,
 }
 
 /// Where drafts come from.
@@ -60,20 +63,24 @@ pub struct Method {
     lora: LoraSettings,
     /// Limits of a cache.
     bounds: CacheConfig,
+    adaptive: Adaptive,
     config: RunConfig,
 }
 
 impl Method {
-    /// The state `arm` starts from. `seed` decides what its learner replays.
+    /// The state `arm` starts from, from which `borrowers` answer held-out prompts. `seed` decides
+    /// what its learner replays and what its head is trained on.
     ///
     /// # Errors
     /// A drafter the engine or the learner cannot take.
     pub fn new(
         arm: &Arm,
+        borrowers: &[&Arm],
         drafter: &ModelFolder<DraftId>,
         config: &RunConfig,
         seed: u64,
     ) -> Result<Self> {
+        let width = drafter.checkpoint.config.hidden_size;
         let learner = arm
             .learn
             .map(|spec| Learner::new(&drafter.checkpoint, config.learn.for_arm(spec), seed))
@@ -91,6 +98,7 @@ impl Method {
             resident: BTreeMap::new(),
             bounds: arm.bounds.unwrap_or(config.cache).into(),
             learner,
+            adaptive: Adaptive::new(arm, borrowers, width, config, seed)?,
             config: config.clone(),
         })
     }
@@ -115,6 +123,7 @@ impl Method {
         let settings = SessionConfig {
             mode: arm.verify.unwrap_or(task.session.mode),
             learn_ngrams: streamed && arm.cache,
+            score_unjudged: streamed && self.adaptive.scores_unjudged(),
             ..task.session.clone()
         };
         let cache = if arm.cache {
@@ -127,7 +136,9 @@ impl Method {
         } else {
             None
         };
-        let mut policy = self.config.decode.draft_policy()?;
+        let decode = self.config.decode.for_arm(&arm.draft, task.gamma);
+        let mut examples = Vec::new();
+        let mut policy = self.adaptive.policy(&decode, streamed, &mut examples)?;
         let drafter = match &mut self.drafter {
             Drafter::Model(drafter) => drafter.as_mut(),
             Drafter::Lookup(pairs) => {
@@ -143,6 +154,10 @@ impl Method {
         let Some(learner) = self.learner.as_ref().filter(|_| streamed) else {
             let done =
                 session.generate(task.prompt, task.name, cache, policy.as_mut(), &mut NoSink)?;
+            drop(policy);
+            if streamed {
+                self.adaptive.take_in(examples);
+            }
             return Ok((done, None));
         };
         let terms = learner.terms();
@@ -162,7 +177,19 @@ impl Method {
             task.pair,
             terms,
         );
+        drop(policy);
+        self.adaptive.take_in(examples);
         Ok((done, Some(lesson)))
+    }
+
+    /// Trains the acceptance head if it is its turn behind a streamed prompt; `updated` says
+    /// whether the drafter has just been. At the `end` of a stream it learns what is left.
+    ///
+    /// # Errors
+    /// A failed step.
+    pub fn train_head(&mut self, updated: bool, end: bool) -> Result<Option<HeadUpdate>> {
+        let distilled = self.learner.as_ref().map(|_| updated);
+        self.adaptive.train(distilled, end)
     }
 
     /// Learns from a lesson; when an update is due, the drafter decodes with its weights from now

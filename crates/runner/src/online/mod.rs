@@ -4,12 +4,14 @@
 //! disturbs the machine disturbs all of them. Plain decoding of the same prompt in the same turn is
 //! the reference of every measured speedup.
 
+mod adaptive;
 mod batch;
 mod learner;
 mod lesson;
 mod method;
 mod prompt;
 mod record;
+mod rehearsal;
 mod replay;
 mod state;
 mod student;
@@ -22,9 +24,11 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use vocab_align::DraftId;
 
+pub use adaptive::HeadUpdate;
 pub use learner::{Learner, Learnt};
 pub use lesson::{Chunk, Lesson, Recorder, Taught, TeacherRow};
 pub use method::{Method, Task};
+pub use rehearsal::{Rehearsal, Rehearsed};
 pub use student::Update;
 
 use crate::arm::Arm;
@@ -221,7 +225,12 @@ impl<'a> Runner<'a> {
                 (None, _) => Player::Plain,
                 (_, Some(lender)) => Player::Borrower(lender),
                 _ => {
-                    let mut method = Method::new(arm, &self.drafter, self.config, seed)?;
+                    let name = Some(&arm.name);
+                    let all = self.arms.iter();
+                    let borrowers: Vec<&Arm> =
+                        all.filter(|a| a.learnt_by.as_ref() == name).collect();
+                    let mut method =
+                        Method::new(arm, &borrowers, &self.drafter, self.config, seed)?;
                     if let Some(root) = self.config.state.load.as_ref().filter(|_| arm.changes()) {
                         let folder = state::arm_folder(root, seed, &arm.name);
                         method
@@ -281,6 +290,7 @@ impl<'a> Runner<'a> {
                     position,
                     segment: index,
                     seed,
+                    gamma: segment.gamma,
                 };
                 table
                     .answer(&ready, place, &mut recording, &bar)
@@ -292,6 +302,12 @@ impl<'a> Runner<'a> {
                     for update in method.flush()? {
                         recording.update(&arm.name, &update)?;
                     }
+                }
+                if let Player::Method(method) = player
+                    && phase == Phase::Train
+                    && let Some(step) = method.train_head(false, true)?
+                {
+                    recording.head(&arm.name, &step)?;
                 }
             }
             bar.finish_and_clear();

@@ -10,6 +10,7 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId};
 
+use super::adaptive::HeadUpdate;
 use super::method::{Method, Task};
 use super::record::Recording;
 use super::student::Update;
@@ -33,7 +34,7 @@ pub(super) enum Player {
 /// A prompt ready for both models.
 pub(super) struct Ready {
     pub(super) record: Prompt,
-    draft: Vec<DraftId>,
+    pub(super) draft: Vec<DraftId>,
     pub(super) target: Vec<TargetId>,
 }
 
@@ -62,6 +63,8 @@ pub(super) struct Place {
     pub(super) position: usize,
     pub(super) segment: usize,
     pub(super) seed: u64,
+    /// The segment's, if it has one.
+    pub(super) gamma: Option<f64>,
 }
 
 /// What one arm made of a prompt.
@@ -69,6 +72,7 @@ struct Answer {
     arm: usize,
     generation: Generation,
     update: Option<Update>,
+    head: Option<HeadUpdate>,
     learn_seconds: f64,
 }
 
@@ -112,6 +116,9 @@ impl Table<'_> {
             )?;
             if let Some(update) = &answer.update {
                 recording.update(&arm.name, update)?;
+            }
+            if let Some(step) = &answer.head {
+                recording.head(&arm.name, step)?;
             }
         }
         if let Some(Answer { generation, .. }) = answers.last() {
@@ -159,6 +166,7 @@ impl Table<'_> {
             },
             name,
             phase,
+            gamma: place.gamma,
         };
         let engine = match &mut self.target.padded {
             Some(padded) if phase == Phase::Test => &mut padded.engine,
@@ -195,10 +203,15 @@ impl Table<'_> {
                 Some(lesson) => method.learn(lesson)?,
                 None => None,
             };
+            let head = match phase {
+                Phase::Train => method.train_head(update.is_some(), false)?,
+                Phase::Test => None,
+            };
             answers.push(Answer {
                 arm: i,
                 generation,
                 update,
+                head,
                 learn_seconds: began.elapsed().as_secs_f64(),
             });
         }

@@ -8,13 +8,13 @@ use sha2::{Digest, Sha256};
 use spec_decode::{Finish as Ended, Generation, PlainGeneration};
 use vocab_align::{TargetId, TokenId, Vocabulary};
 
-use super::Update;
 use super::prompt::Ready;
+use super::{HeadUpdate, Update};
 use crate::arm::Arm;
 use crate::config::{RunConfig, StreamMode};
 use crate::results::{
-    ArmInfo, Finish, InputFile, Manifest, Phase, PromptRow, RoundRow, RunWriter, StreamKind,
-    UpdateRow,
+    ArmInfo, Finish, HeadRow, InputFile, Manifest, Phase, PromptRow, RoundRow, RunWriter,
+    StreamKind, UpdateRow,
 };
 
 /// Where rows of one segment and phase go.
@@ -131,6 +131,26 @@ impl Recording<'_> {
         })?)
     }
 
+    /// One step of one arm's acceptance head.
+    pub(super) fn head(&mut self, arm: &str, step: &HeadUpdate) -> Result<()> {
+        let report = &step.report;
+        Ok(self.writer.push_head(&HeadRow {
+            arm: arm.to_owned(),
+            seed: self.seed,
+            segment: self.segment as u32,
+            step: report.number as u32,
+            prompts_seen: step.prompts_seen,
+            examples: report.examples as u32,
+            loss: report.loss,
+            fresh: report.fresh as u32,
+            fresh_loss: report.fresh_loss,
+            predicted: report.predicted,
+            accepted: report.accepted,
+            calibration_error: report.calibration_error,
+            seconds: step.seconds,
+        })?)
+    }
+
     fn prompt_row(
         &self,
         arm: &str,
@@ -206,7 +226,7 @@ pub(super) fn manifest<'a>(
         .map(|arm| ArmInfo {
             name: arm.name.clone(),
             draft_length: if arm.verify.is_some() {
-                config.decode.k as u32
+                arm.draft.k.unwrap_or(config.decode.k) as u32
             } else {
                 0
             },
@@ -223,6 +243,10 @@ pub(super) fn manifest<'a>(
         for path in model_files(folder)? {
             manifest.inputs.push(InputFile::hash(role, &path, None)?);
         }
+    }
+    if let Some(path) = &config.head.path {
+        let input = InputFile::hash("acceptance head", path, None)?;
+        manifest.inputs.push(input);
     }
     Ok(manifest)
 }

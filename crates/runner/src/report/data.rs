@@ -2,7 +2,9 @@
 
 use super::ReportError;
 use crate::results::stats::Timing;
-use crate::results::{Manifest, Phase, PromptRow, RunReader, RunStatus, StreamKind, UpdateRow};
+use crate::results::{
+    HeadRow, Manifest, Phase, PromptRow, RunReader, RunStatus, StreamKind, UpdateRow,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
@@ -48,6 +50,8 @@ pub struct RunData {
     pub prompts: Vec<PromptRow>,
     /// All updates.
     pub updates: Vec<UpdateRow>,
+    /// All steps of acceptance heads.
+    pub heads: Vec<HeadRow>,
     /// What the reader of the tables has to be told.
     pub notes: Vec<String>,
     plain: HashMap<(PromptKey, Option<u64>), Timing>,
@@ -78,7 +82,13 @@ impl RunData {
         }
         notes.extend(prompts.warning);
         notes.extend(updates.warning);
-        Ok(Self::new(manifest, prompts.rows, updates.rows, notes))
+        let heads = reader.heads()?;
+        notes.extend(heads.warning);
+        let data = Self::new(manifest, prompts.rows, updates.rows, notes);
+        Ok(Self {
+            heads: heads.rows,
+            ..data
+        })
     }
 
     /// Orders rows that were already read.
@@ -110,6 +120,7 @@ impl RunData {
             seeds: seeds.into_iter().collect(),
             prompts,
             updates,
+            heads: Vec::new(),
             notes,
             plain,
         }

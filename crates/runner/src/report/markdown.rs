@@ -3,7 +3,7 @@
 use super::data::RunData;
 use super::learning::LearningRow;
 use super::table::{TableRow, table_phase};
-use crate::results::{Phase, StepLatency};
+use crate::results::{HeadRow, Phase, StepLatency};
 use std::collections::BTreeSet;
 
 /// Text of `report/table.md`, also what a terminal is shown.
@@ -33,6 +33,10 @@ pub fn table_markdown(
     if !learning.is_empty() {
         text.push_str("\n## Time spent learning\n\n");
         text.push_str(&time_spent_learning(learning));
+    }
+    if let Some(heads) = heads(data) {
+        text.push_str("\n## Acceptance heads, last quarter of the stream\n\n");
+        text.push_str(&heads);
     }
     text.push_str("\n## How to read it\n\n");
     for line in footer(data, rows) {
@@ -100,6 +104,7 @@ fn details(rows: &[TableRow]) -> String {
         "method",
         "prompts",
         "acceptance",
+        "drafted/step",
         "tokens/step",
         "bytes/step",
         "n-gram hits/step",
@@ -116,6 +121,7 @@ fn details(rows: &[TableRow]) -> String {
                 method_label(row),
                 row.prompts.to_string(),
                 decimals(row.acceptance_rate, 3),
+                decimals(row.draft_length, 2),
                 decimals(row.block_efficiency, 2),
                 decimals(row.bytes_per_step, 2),
                 decimals(row.ngram_hits, 2),
@@ -199,6 +205,65 @@ fn time_spent_learning(rows: &[LearningRow]) -> String {
         "\nOn the stream, all seeds together. Learning: seconds for which it held the stream up, as a share of decoding, prefill and learning; an update on its own thread may take longer than that. Speedups are those of the stream, where plain decoding was timed beside it.\n",
     );
     text
+}
+
+/// What every arm's head said of draft tokens before it was trained on them, in the last quarter of its steps, seeds
+/// pooled; `None` where no arm trained one.
+fn heads(data: &RunData) -> Option<String> {
+    let header = [
+        "stream",
+        "method",
+        "steps",
+        "judged tokens",
+        "cross-entropy",
+        "predicted",
+        "accepted",
+        "calibration error",
+    ];
+    let mut cells = Vec::new();
+    for segment in &data.segments {
+        for arm in &data.arms {
+            let own = |row: &&HeadRow| row.arm == arm.name && row.segment == segment.index;
+            let steps = data.heads.iter().filter(own).count();
+            let last = |seed: &u64| {
+                let rows: Vec<_> = data
+                    .heads
+                    .iter()
+                    .filter(own)
+                    .filter(|r| r.seed == *seed)
+                    .collect();
+                rows[rows.len() - rows.len().div_ceil(4)..].to_vec()
+            };
+            let rows: Vec<&HeadRow> = data
+                .seeds
+                .iter()
+                .flat_map(last)
+                .filter(|r| r.fresh > 0)
+                .collect();
+            let tokens: f64 = rows.iter().map(|row| f64::from(row.fresh)).sum();
+            if tokens == 0.0 {
+                continue;
+            }
+            let mean = |value: fn(&HeadRow) -> f64| {
+                let sum: f64 = rows
+                    .iter()
+                    .map(|row| f64::from(row.fresh) * value(row))
+                    .sum();
+                format!("{:.3}", sum / tokens)
+            };
+            cells.push(vec![
+                segment.title.clone(),
+                arm.name.clone(),
+                steps.to_string(),
+                tokens.to_string(),
+                mean(|row| row.fresh_loss),
+                mean(|row| row.predicted),
+                mean(|row| row.accepted),
+                mean(|row| row.calibration_error),
+            ]);
+        }
+    }
+    (!cells.is_empty()).then(|| aligned(&header, &cells, 2))
 }
 
 fn method_label(row: &TableRow) -> String {

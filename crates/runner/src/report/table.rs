@@ -10,7 +10,7 @@ use crate::results::{Phase, PromptRow};
 use std::collections::BTreeMap;
 
 /// Columns of `report/table.csv`.
-pub const TABLE_COLUMNS: [&str; 13] = [
+pub const TABLE_COLUMNS: [&str; 14] = [
     "target",
     "task",
     "method",
@@ -24,6 +24,7 @@ pub const TABLE_COLUMNS: [&str; 13] = [
     "speedup_low",
     "speedup_high",
     "speedup_modelled",
+    "draft_length",
 ];
 
 /// One row of the speedup table. An undefined quantity is `None`.
@@ -45,6 +46,8 @@ pub struct TableRow {
     pub acceptance_rate: Option<f64>,
     /// Generated tokens per step.
     pub block_efficiency: Option<f64>,
+    /// Draft tokens per step.
+    pub draft_length: Option<f64>,
     /// Bytes of text per step.
     pub bytes_per_step: Option<f64>,
     /// Accepted n-grams per step.
@@ -114,6 +117,7 @@ fn table_row(data: &RunData, arm: &super::data::Arm, rows: &[&PromptRow]) -> Tab
         prompts: distinct.len(),
         acceptance_rate: totals.acceptance_rate(),
         block_efficiency: totals.block_efficiency(),
+        draft_length: totals.draft_length().filter(|_| !arm.plain),
         bytes_per_step: totals.bytes_per_step(),
         ngram_hits: totals.ngram_hits_per_step(),
         speedup: speedup(&timings),
@@ -159,6 +163,7 @@ pub fn table_csv(rows: &[TableRow]) -> String {
             number(row.interval.map(|interval| interval.low)),
             number(row.interval.map(|interval| interval.high)),
             number(row.modelled),
+            number(row.draft_length),
         ]);
     }
     csv.into_text()

@@ -168,6 +168,9 @@ pub struct RowCounts {
     pub prompts: u64,
     /// Rows of `updates`.
     pub updates: u64,
+    /// Rows of `heads`.
+    #[serde(default)]
+    pub heads: u64,
 }
 
 /// The manifest of a run.

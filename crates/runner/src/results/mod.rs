@@ -5,6 +5,7 @@
 //! rounds.parquet    one row per speculative round     (RoundRow)
 //! prompts.parquet   one row per prompt                (PromptRow)
 //! updates.parquet   one row per optimiser update      (UpdateRow)
+//! heads.parquet     one row per step of a head        (HeadRow), where there are any
 //! report/           made from the files above by `report::write_report`
 //! ```
 //!
@@ -35,7 +36,7 @@ pub use manifest::{
 pub(crate) use parquet::read_rows;
 pub use reader::{RunReader, Table};
 pub use rows::{
-    Column, ColumnData, ColumnKind, Finish, Phase, PromptRow, RoundRow, Row, UpdateRow,
+    Column, ColumnData, ColumnKind, Finish, HeadRow, Phase, PromptRow, RoundRow, Row, UpdateRow,
 };
 pub use writer::RunWriter;
 

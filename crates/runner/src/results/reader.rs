@@ -2,7 +2,7 @@
 
 use super::journal::{journal_name, read_journal};
 use super::parquet::{read_table, table_path};
-use super::{Manifest, PromptRow, ResultsError, RoundRow, Row, UpdateRow};
+use super::{HeadRow, Manifest, PromptRow, ResultsError, RoundRow, Row, UpdateRow};
 use std::path::{Path, PathBuf};
 
 /// A results folder opened for reading. Tables are read when asked for.
@@ -65,6 +65,25 @@ impl RunReader {
     /// As [`rounds`](Self::rounds).
     pub fn updates(&self) -> Result<Table<UpdateRow>, ResultsError> {
         self.table(self.manifest.rows.map(|rows| rows.updates))
+    }
+
+    /// One row per step of an acceptance head; empty where no arm trained one.
+    ///
+    /// # Errors
+    /// As [`rounds`](Self::rounds).
+    pub fn heads(&self) -> Result<Table<HeadRow>, ResultsError> {
+        let expected = self.manifest.rows.map(|rows| rows.heads);
+        let missing = match self.table(expected) {
+            Err(error @ ResultsError::MissingTable { .. }) => error,
+            table => return table,
+        };
+        match expected {
+            None | Some(0) => Ok(Table {
+                rows: Vec::new(),
+                warning: None,
+            }),
+            Some(_) => Err(missing),
+        }
     }
 
     fn table<R: Row>(&self, expected: Option<u64>) -> Result<Table<R>, ResultsError> {

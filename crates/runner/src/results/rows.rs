@@ -357,6 +357,39 @@ row! {
     }
 }
 
+row! {
+    /// One turn of training of an acceptance head (Algorithms 3 and 4). The columns from `fresh` to `calibration_error` are of
+    /// judged draft tokens the head has not been trained on.
+    HeadRow in "heads" {
+        /// Arm (method) of the run.
+        arm: String,
+        /// Seed of the repetition.
+        seed: u64,
+        /// Stream segment, counted from 0.
+        segment: u32,
+        /// First step of the turn within the arm and seed, counted from 0.
+        step: u32,
+        /// Prompts of the stream seen before this step.
+        prompts_seen: u32,
+        /// Judged draft tokens that step was taken on.
+        examples: u32,
+        /// Weighted cross-entropy on them before the step, nats (Eq. 6-7).
+        loss: f64,
+        /// Judged draft tokens that came in since the turn before.
+        fresh: u32,
+        /// Weighted cross-entropy on those, nats; NaN, as the next three, when there were none.
+        fresh_loss: f64,
+        /// Mean predicted acceptance.
+        predicted: f64,
+        /// Mean label min(1, p / q').
+        accepted: f64,
+        /// Mean distance between predicted and true acceptance over ten bins of prediction.
+        calibration_error: f64,
+        /// Seconds of the turn.
+        seconds: f64,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

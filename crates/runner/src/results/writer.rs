@@ -3,7 +3,8 @@
 use super::journal::{Journal, read_journal};
 use super::parquet::write_table;
 use super::{
-    Manifest, Progress, PromptRow, ResultsError, RoundRow, Row, RowCounts, RunStatus, UpdateRow,
+    HeadRow, Manifest, Progress, PromptRow, ResultsError, RoundRow, Row, RowCounts, RunStatus,
+    UpdateRow,
 };
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,7 @@ pub struct RunWriter {
     rounds: Journal<RoundRow>,
     prompts: Journal<PromptRow>,
     updates: Journal<UpdateRow>,
+    heads: Journal<HeadRow>,
     finished: bool,
 }
 
@@ -48,6 +50,7 @@ impl RunWriter {
             rounds: Journal::create(dir)?,
             prompts: Journal::create(dir)?,
             updates: Journal::create(dir)?,
+            heads: Journal::create(dir)?,
             finished: false,
         })
     }
@@ -77,10 +80,11 @@ impl RunWriter {
             return Err(ResultsError::OtherRun { path: path(), what });
         }
         let rows = found.progress.map_or(RowCounts::default(), |p| p.rows);
-        let (rounds, prompts, updates) = (
+        let (rounds, prompts, updates, heads) = (
             Journal::resume(dir, rows.rounds)?,
             Journal::resume(dir, rows.prompts)?,
             Journal::resume(dir, rows.updates)?,
+            Journal::resume(dir, rows.heads)?,
         );
         found.status = RunStatus::Running;
         found.finished = None;
@@ -91,6 +95,7 @@ impl RunWriter {
             rounds,
             prompts,
             updates,
+            heads,
             finished: false,
         })
     }
@@ -144,6 +149,15 @@ impl RunWriter {
         self.updates.flush()
     }
 
+    /// Records a step of an acceptance head.
+    ///
+    /// # Errors
+    /// An I/O error naming the journal.
+    pub fn push_head(&mut self, row: &HeadRow) -> Result<(), ResultsError> {
+        self.heads.push(row)?;
+        self.heads.flush()
+    }
+
     /// Turns the journals into parquet, finalises the manifest and returns it. The status is written last: a
     /// folder that says `complete` has all its tables.
     ///
@@ -155,6 +169,9 @@ impl RunWriter {
         convert(&self.rounds, &self.dir)?;
         convert(&self.prompts, &self.dir)?;
         convert(&self.updates, &self.dir)?;
+        if rows.heads > 0 {
+            convert(&self.heads, &self.dir)?;
+        }
         let mut manifest = self.manifest.clone();
         manifest.status = status;
         manifest.finished = Some(super::machine::utc_now());
@@ -162,7 +179,12 @@ impl RunWriter {
         manifest.progress = None;
         manifest.write(&self.dir)?;
         self.finished = true;
-        for path in [self.rounds.path(), self.prompts.path(), self.updates.path()] {
+        for path in [
+            self.rounds.path(),
+            self.prompts.path(),
+            self.updates.path(),
+            self.heads.path(),
+        ] {
             std::fs::remove_file(path).map_err(|source| ResultsError::Io {
                 action: "remove",
                 path: path.to_path_buf(),
@@ -189,13 +211,15 @@ impl RunWriter {
             rounds: self.rounds.rows(),
             prompts: self.prompts.rows(),
             updates: self.updates.rows(),
+            heads: self.heads.rows(),
         }
     }
 
     fn flush(&mut self) -> Result<(), ResultsError> {
         self.rounds.flush()?;
         self.prompts.flush()?;
-        self.updates.flush()
+        self.updates.flush()?;
+        self.heads.flush()
     }
 }
 
