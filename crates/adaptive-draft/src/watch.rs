@@ -20,7 +20,7 @@ pub struct Watch<'a, P> {
     scorer: Scorer,
 }
 
-/// A token of the round under way.
+/// A token of the round under way; the last one may not have been drawn.
 #[derive(Debug)]
 struct Token {
     features: Vec<f32>,
@@ -77,7 +77,14 @@ impl<P: DraftPolicy> DraftPolicy for Watch<'_, P> {
     }
 
     fn stop_before(&mut self, outlook: &DraftOutlook<'_>) -> bool {
-        self.inner.stop_before(outlook)
+        let stop = self.inner.stop_before(outlook);
+        if stop {
+            // Seen, though not drawn: without such tokens a chain would believe that only good
+            // ones follow.
+            let (token, logits, state) = (outlook.likeliest, outlook.logits, outlook.state);
+            self.record(outlook.position, token, logits, state);
+        }
+        stop
     }
 
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
@@ -89,8 +96,9 @@ impl<P: DraftPolicy> DraftPolicy for Watch<'_, P> {
         self.inner.observe(outcome);
         let judged: Vec<Option<Label>> = labels(outcome, false);
         for (index, chain) in self.chains.iter_mut().enumerate() {
-            let tokens = self.round.iter().zip(&judged);
-            let seen: Vec<Seen> = tokens.map(|(t, label)| (t.bins[index], *label)).collect();
+            let tokens = self.round.iter().enumerate();
+            let label = |i: usize| judged.get(i).copied().flatten();
+            let seen: Vec<Seen> = tokens.map(|(i, t)| (t.bins[index], label(i))).collect();
             chain.observe(&seen);
         }
         let Some(examples) = &mut self.examples else {

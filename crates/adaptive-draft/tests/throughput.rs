@@ -189,6 +189,33 @@ fn scores_that_tell_something_pay() {
     );
 }
 
+/// What a plan leaves undrawn is counted all the same: learning on its own drafts ends where
+/// learning on whole ones does.
+#[test]
+fn learning_under_the_rule_itself_is_not_biased_by_what_it_leaves_out() {
+    let costs = &shapes()[2];
+    let (easy, hard) = (0.95, 0.1);
+    let whole = Plan::new(&learnt(Score::Confidence, easy, hard), costs, LONGEST);
+    let mut chains = [Chain::new(Score::Confidence)];
+    let mut process = Process::new(easy, hard, 4);
+    for _ in 0..500 {
+        let plan = Arc::new(Plan::new(&chains[0], costs, LONGEST));
+        let policy = Throughput::new(plan, None, false, Some(8));
+        let mut watch = Watch::new(policy, None, &mut chains, None, false);
+        for _ in 0..10 {
+            play(&mut watch, &process.draft());
+        }
+    }
+    let own = Plan::new(&chains[0], costs, LONGEST);
+    let ratio = own.rate() / whole.rate();
+    assert!(
+        (ratio - 1.0).abs() < 0.05,
+        "{} and {}",
+        own.rate(),
+        whole.rate()
+    );
+}
+
 #[test]
 fn hopeless_drafts_are_left_alone_and_looked_at_again() {
     let costs = &shapes()[2];

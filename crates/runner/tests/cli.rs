@@ -259,7 +259,7 @@ fn a_run_writes_its_report_once() {
     assert_eq!(
         header.lines().next(),
         Some(
-            "target,task,method,temperature,prompts,acceptance_rate,block_efficiency,bytes_per_step,ngram_hits,speedup_measured,speedup_low,speedup_high,speedup_modelled"
+            "target,task,method,temperature,prompts,acceptance_rate,block_efficiency,bytes_per_step,ngram_hits,speedup_measured,speedup_low,speedup_high,speedup_modelled,draft_length"
         )
     );
     run_with(EXPERIMENT, &[], folder.path())

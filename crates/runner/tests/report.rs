@@ -30,7 +30,7 @@ fn the_columns_are_the_documented_ones() {
     assert_eq!(
         TABLE_COLUMNS.join(","),
         "target,task,method,temperature,prompts,acceptance_rate,block_efficiency,bytes_per_step,ngram_hits,\
-         speedup_measured,speedup_low,speedup_high,speedup_modelled"
+         speedup_measured,speedup_low,speedup_high,speedup_modelled,draft_length"
     );
 }
 

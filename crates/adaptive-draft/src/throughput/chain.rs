@@ -4,12 +4,16 @@ use super::{BINS, EDGES, Score};
 use crate::Label;
 
 /// Rounds after which an observation counts 1/e: the drafter changes while it learns.
-const MEMORY: f64 = 1000.0;
+const MEMORY: f64 = 4000.0;
 /// Weight of what is believed of a bin before anything was seen, in tokens.
 const PRIOR: f64 = 4.0;
-/// Positions told apart: the same score means less deep in a draft, where the drafter builds on
-/// its own words. Deeper ones count as the last.
+/// Positions told apart: the same score need not mean the same deep in a draft, where the drafter
+/// builds on its own words. Deeper ones count as the last.
 const DEPTHS: usize = 4;
+/// Weight, in accepted tokens, of the belief that a position makes no difference.
+const DEPTH_PRIOR: f64 = 20.0;
+/// Weight of the belief that a token's bin says nothing about the next one's, in tokens.
+const NEXT_PRIOR: f64 = 10.0;
 
 /// Running counts over the draft tokens of verified rounds, by bin of their score.
 ///
@@ -72,22 +76,38 @@ impl Chain {
         }
     }
 
-    /// Acceptance of a token of this bin at a position of the draft. Positions borrow from each
-    /// other what little they have seen.
-    pub(super) fn acceptance(&self, position: usize, bin: usize) -> f64 {
-        let all = self.pooled(bin, 1, self.believed(bin));
-        let [count, accepted, _] = self.judged[position.min(DEPTHS - 1)][bin];
-        (accepted + PRIOR * all) / (count + PRIOR)
+    /// Acceptance by position, up to `longest`, and bin.
+    ///
+    /// A plan picks what looks best, and with a number of its own for every bin of every position
+    /// what looks best is mostly luck. So a position only scales the acceptances of all bins, and
+    /// these rise with the score: bins that contradict that are pooled.
+    pub(super) fn acceptances(&self, longest: usize) -> Vec<[f64; BINS]> {
+        let sums: [(f64, f64); BINS] = std::array::from_fn(|bin| {
+            let [count, accepted] = [0, 1].map(|what| self.total(bin, what));
+            (accepted + PRIOR * self.believed(bin), count + PRIOR)
+        });
+        if self.score == Score::Position {
+            let by_bin = sums.map(|(accepted, count)| accepted / count);
+            return vec![by_bin; longest];
+        }
+        let by_bin = rising(&sums);
+        let at = |position: usize| {
+            let seen = &self.judged[position.min(DEPTHS - 1)];
+            let accepted: f64 = seen.iter().map(|bin| bin[1]).sum();
+            let expected: f64 = seen.iter().zip(&by_bin).map(|(bin, a)| bin[0] * a).sum();
+            let ratio = (accepted + DEPTH_PRIOR) / (expected + DEPTH_PRIOR);
+            by_bin.map(|a| (a * ratio).min(1.0))
+        };
+        (0..longest).map(at).collect()
     }
 
     /// Target tokens that end with a token of this bin: below 1 where many are pieces of n-grams.
     pub(super) fn ends(&self, bin: usize) -> f64 {
-        self.pooled(bin, 2, 1.0)
+        (self.total(bin, 2) + PRIOR) / (self.total(bin, 0) + PRIOR)
     }
 
-    fn pooled(&self, bin: usize, what: usize, prior: f64) -> f64 {
-        let sum = |what: usize| self.judged.iter().map(|bins| bins[bin][what]).sum::<f64>();
-        (sum(what) + PRIOR * prior) / (sum(0) + PRIOR)
+    fn total(&self, bin: usize, what: usize) -> f64 {
+        self.judged.iter().map(|bins| bins[bin][what]).sum()
     }
 
     fn believed(&self, bin: usize) -> f64 {
@@ -105,18 +125,46 @@ impl Chain {
             Score::Position => at(0),
             _ => [1.0 / BINS as f64; BINS],
         };
-        law(&self.first, &prior)
+        law(&self.first, &prior, PRIOR)
     }
 
     /// Law of the bin that follows a token of this one.
     pub(super) fn next(&self, bin: usize) -> [f64; BINS] {
-        let prior = match self.score {
-            Score::Position => at((bin + 1).min(BINS - 1)),
-            // Neighbours are alike until something else was seen.
-            _ => at(bin),
-        };
-        law(&self.next[bin], &prior)
+        if self.score == Score::Position {
+            return law(&self.next[bin], &at((bin + 1).min(BINS - 1)), PRIOR);
+        }
+        // Believed of any token before it is seen what follows this one.
+        let mut all = [0.0; BINS];
+        for row in &self.next {
+            for (sum, count) in all.iter_mut().zip(row) {
+                *sum += count;
+            }
+        }
+        let all = law(&all, &self.first(), PRIOR);
+        law(&self.next[bin], &all, NEXT_PRIOR)
     }
+}
+
+/// Ratios of the pairs, pooled with their neighbours until none falls below the one before.
+fn rising(sums: &[(f64, f64); BINS]) -> [f64; BINS] {
+    let mut pools: Vec<(f64, f64, usize)> = Vec::new();
+    for &(accepted, count) in sums {
+        let mut pool = (accepted, count, 1);
+        while let Some(before) = pools.last()
+            && before.0 * pool.1 >= pool.0 * before.1
+        {
+            pool = (pool.0 + before.0, pool.1 + before.1, pool.2 + before.2);
+            pools.pop();
+        }
+        pools.push(pool);
+    }
+    let mut ratios = [0.0; BINS];
+    let mut bin = 0;
+    for (accepted, count, width) in pools {
+        ratios[bin..bin + width].fill(accepted / count);
+        bin += width;
+    }
+    ratios
 }
 
 fn at(bin: usize) -> [f64; BINS] {
@@ -125,7 +173,48 @@ fn at(bin: usize) -> [f64; BINS] {
     law
 }
 
-fn law(counts: &[f64; BINS], prior: &[f64; BINS]) -> [f64; BINS] {
-    let total = counts.iter().sum::<f64>() + PRIOR;
-    std::array::from_fn(|bin| (counts[bin] + PRIOR * prior[bin]) / total)
+fn law(counts: &[f64; BINS], prior: &[f64; BINS], weight: f64) -> [f64; BINS] {
+    let total = counts.iter().sum::<f64>() + weight;
+    std::array::from_fn(|bin| (counts[bin] + weight * prior[bin]) / total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_that_fall_are_pooled() {
+        let mut sums = [(0.0, 0.0); BINS];
+        for (bin, sum) in sums.iter_mut().enumerate() {
+            *sum = (bin as f64, BINS as f64);
+        }
+        let straight = rising(&sums);
+        assert!(straight.windows(2).all(|pair| pair[0] < pair[1]));
+        // A long pool: bin 5 has what bins 2 to 4 should have had.
+        sums[2].0 = 4.0;
+        sums[5].0 = 0.0;
+        let pooled = rising(&sums);
+        assert!(
+            pooled.windows(2).all(|pair| pair[0] <= pair[1]),
+            "{pooled:?}"
+        );
+        assert!((pooled[5] - (4.0 + 3.0 + 4.0) / 48.0).abs() < 1e-12);
+        assert_eq!(pooled[2], pooled[5]);
+        assert_eq!((pooled[1], pooled[6]), (straight[1], straight[6]));
+    }
+
+    #[test]
+    fn a_position_scales_what_its_scores_promise() {
+        let mut chain = Chain::new(Score::Confidence);
+        let label = |accepted| Some(Label { accepted, ends: 1 });
+        for i in 0..2000 {
+            // The same scores, accepted half as often at the second position.
+            let first = f64::from(u8::from(i % 10 < 8));
+            let second = f64::from(u8::from(i % 10 < 4));
+            chain.observe(&[(8, label(first)), (8, label(second))]);
+        }
+        let found = chain.acceptances(6);
+        assert!((found[0][8] - 0.8).abs() < 0.03, "{}", found[0][8]);
+        assert!((found[1][8] - 0.4).abs() < 0.03, "{}", found[1][8]);
+    }
 }

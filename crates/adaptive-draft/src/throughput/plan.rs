@@ -53,9 +53,7 @@ impl Plan {
             rate: 0.0,
             step: 0.0,
             position: Vec::new(),
-            acceptances: (0..=longest)
-                .map(|j| std::array::from_fn(|bin| chain.acceptance(j, bin)))
-                .collect(),
+            acceptances: chain.acceptances(longest),
             ends: std::array::from_fn(|bin| chain.ends(bin)),
             start: 0.0,
             values: vec![[[0.0; GRID + 1]; BINS]; longest + 1],
@@ -109,7 +107,7 @@ impl Plan {
         let Some(more) = self.position.get(j) else {
             return 0.0;
         };
-        let after = stands * self.acceptances[j.min(self.longest)][bin];
+        let after = stands * self.acceptances[j][bin];
         self.ends[bin] * (after - more) + self.value(j + 1, after, bin)
     }
 
@@ -159,7 +157,9 @@ impl Plan {
 
     /// Acceptance of a token of this score at a position of the draft.
     pub fn acceptance(&self, position: usize, score: f64) -> f64 {
-        self.chain.acceptance(position, self.bin(position, score))
+        self.acceptances
+            .get(position)
+            .map_or(0.0, |bins| bins[self.bin(position, score)])
     }
 
     fn bin(&self, position: usize, score: f64) -> usize {
