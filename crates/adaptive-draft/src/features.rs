@@ -27,10 +27,11 @@ impl Opinion {
             let (mut sum, mut moment) = ([0.0f32; 8], [0.0f32; 8]);
             let (lanes, rest) = block.as_chunks::<8>();
             for chunk in lanes {
-                for lane in 0..8 {
-                    let (e, x) = exponential(chunk[lane] - top);
-                    sum[lane] += e;
-                    moment[lane] += e * x;
+                let sums = sum.iter_mut().zip(&mut moment);
+                for ((sum, moment), logit) in sums.zip(chunk) {
+                    let (e, x) = exponential(logit - top);
+                    *sum += e;
+                    *moment += e * x;
                 }
             }
             for logit in rest {

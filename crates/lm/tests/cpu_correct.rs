@@ -166,3 +166,36 @@ fn logits_and_greedy_continuations_match_hugging_face() {
         }
     }
 }
+
+#[test]
+fn the_last_state_times_the_head_is_the_last_row_of_logits() {
+    for shape in [EVEN, ODD] {
+        let checkpoint = shape.checkpoint(11);
+        let name = if shape.tied {
+            "model.embed_tokens.weight"
+        } else {
+            "lm_head.weight"
+        };
+        let head = &checkpoint.tensors[name].data;
+        let mut engine = CpuEngine::new(&checkpoint, EngineOptions::default()).unwrap();
+        assert!(engine.last_state().is_empty());
+        // More tokens than one pass takes.
+        let ids = tokens(shape.vocab, 100, 4);
+        let mut logits = Vec::new();
+        engine.forward(&ids, &mut logits).unwrap();
+        let state = engine.last_state().to_vec();
+        let row = head.chunks_exact(shape.hidden).map(|weights| {
+            let products = weights.iter().zip(&state);
+            products.map(|(w, x)| f64::from(w * x)).sum::<f64>() as f32
+        });
+        let last = &logits[99 * shape.vocab..];
+        for (expected, found) in row.zip(last) {
+            assert!((expected - found).abs() < 1e-3, "{expected} {found}");
+        }
+        engine.truncate(99);
+        engine.forward(&ids[99..], &mut logits).unwrap();
+        assert_eq!(engine.last_state(), state);
+        engine.append(&ids[..3]).unwrap();
+        assert!(engine.last_state().is_empty());
+    }
+}
