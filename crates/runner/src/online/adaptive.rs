@@ -2,17 +2,21 @@
 //! them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use adaptive_draft::{
-    Chain, Costs, Example, Head, HeadReport, HeadTrainer, Plan, SCALARS, Score, Watch,
+    Chain, Costs, Example, Head, HeadConfig, HeadReport, HeadTrainer, Plan, SCALARS, Score, Watch,
 };
 use anyhow::{Context, Result, bail};
 use spec_decode::DraftPolicy;
 
 use crate::arm::Arm;
 use crate::config::{DecodeConfig, HeadTraining, PolicyName, RunConfig};
+
+/// The training of a head inside an arm's state.
+const HEAD: &str = "head.safetensors";
 
 /// Numbers of one step of a head.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +41,8 @@ pub(super) struct Adaptive {
     /// Prompts between two steps of a head whose drafter does not learn.
     every: usize,
     prompts: u32,
+    settings: HeadConfig,
+    seed: u64,
 }
 
 impl Adaptive {
@@ -83,6 +89,8 @@ impl Adaptive {
             unjudged: config.head.unjudged,
             every: config.learn.every,
             prompts: 0,
+            settings: config.head.training(),
+            seed,
         })
     }
 
@@ -135,6 +143,32 @@ impl Adaptive {
         if let Some(trainer) = &mut self.trainer {
             trainer.extend(examples);
         }
+    }
+
+    /// Writes the head's training, if the stream trains one. Chains are not written: they follow the
+    /// first hundreds of rounds anew.
+    pub(super) fn save(&self, folder: &Path) -> Result<()> {
+        let Some(trainer) = self.trainer.as_ref().filter(|_| self.training.is_online()) else {
+            return Ok(());
+        };
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        Ok(trainer.save(&folder.join(HEAD))?)
+    }
+
+    /// Goes on with what [`save`](Self::save) wrote.
+    pub(super) fn load(&mut self, folder: &Path) -> Result<()> {
+        if !self.training.is_online() {
+            return Ok(());
+        }
+        if let Some(trainer) = &mut self.trainer {
+            let features = trainer.head().features();
+            let saved = HeadTrainer::load(&folder.join(HEAD), self.settings, self.seed)?;
+            if saved.head().features() != features {
+                bail!("the saved head belongs to another drafter");
+            }
+            *trainer = saved;
+        }
+        Ok(())
     }
 
     /// Trains the head if it is its turn behind a streamed prompt, after which the drafter was

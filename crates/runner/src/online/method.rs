@@ -248,12 +248,13 @@ impl Method {
         Ok(())
     }
 
-    /// Writes what was learnt: weights or adapters, and n-gram caches.
+    /// Writes what was learnt: weights or adapters, n-gram caches, the acceptance head.
     ///
     /// # Errors
     /// A folder that cannot be written.
     pub fn save(&mut self, folder: &Path, drafter: &ModelFolder<DraftId>) -> Result<()> {
         state::save_caches(folder, drafter.vocabulary.fingerprint(), &self.caches)?;
+        self.adaptive.save(folder)?;
         match &mut self.learner {
             Some(learner) => {
                 learner.save(&folder.join(LEARNT), &drafter.path.display().to_string())
@@ -271,6 +272,7 @@ impl Method {
         for cache in self.caches.values_mut() {
             cache.reconfigure(self.bounds);
         }
+        self.adaptive.load(folder)?;
         if let Some(learner) = &mut self.learner {
             learner.load(&folder.join(LEARNT))?;
             if let Drafter::Model(engine) = &mut self.drafter {

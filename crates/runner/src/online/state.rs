@@ -4,6 +4,7 @@
 //! state/seed-1/ARM/drafter/weights.safetensors, optimizer.safetensors         all weights trained
 //! state/seed-1/ARM/drafter/NAME/adapter_model.safetensors, ...                an adapter a folder
 //! state/seed-1/ARM/ngrams-DRAFTER-TARGET.bin                                  by vocabularies
+//! state/seed-1/ARM/head.safetensors                                           acceptance head and its training
 //! ```
 
 use std::collections::BTreeMap;
