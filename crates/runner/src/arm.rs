@@ -36,7 +36,7 @@ pub enum ArmSpec {
     /// A preset.
     Preset(String),
     /// Parts spelled out.
-    Custom(CustomArm),
+    Custom(Box<CustomArm>),
 }
 
 /// By hand, because an untagged enum forgets what was wrong with a table.
@@ -56,7 +56,8 @@ impl<'de> Deserialize<'de> for ArmSpec {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ArmSpec, A::Error> {
-                CustomArm::deserialize(MapAccessDeserializer::new(map)).map(ArmSpec::Custom)
+                let arm = CustomArm::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(ArmSpec::Custom(Box::new(arm)))
             }
         }
 

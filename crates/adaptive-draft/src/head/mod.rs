@@ -161,15 +161,15 @@ mod tests {
             head.logit(&features, &mut scratch);
             let mut gradient = vec![0.0; head.weights.len()];
             head.backward(&features, &scratch, 1.5, &mut gradient);
-            for i in 0..head.weights.len() {
+            for (i, &found) in gradient.iter().enumerate() {
                 let step = 1e-2;
-                let mut at = |offset: f32| {
+                let at = |offset: f32| {
                     let mut moved = head.clone();
                     moved.weights[i] += offset;
                     1.5 * f64::from(moved.logit(&features, &mut HeadScratch::default()))
                 };
                 let numeric = (at(step) - at(-step)) / (2.0 * f64::from(step));
-                let error = (numeric - f64::from(gradient[i])).abs();
+                let error = (numeric - f64::from(found)).abs();
                 assert!(
                     error < 2e-3 * (1.0 + numeric.abs()),
                     "{hidden} {i}: {error}"

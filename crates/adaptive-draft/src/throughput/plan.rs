@@ -84,11 +84,13 @@ impl Plan {
         let laws: [[f64; BINS]; BINS] = std::array::from_fn(|bin| self.chain.next(bin));
         for j in (1..self.longest).rev() {
             let mut values = [[0.0; GRID + 1]; BINS];
-            for s in 0..=GRID {
+            let drawn: [[f64; BINS]; GRID + 1] = std::array::from_fn(|s| {
                 let stands = s as f64 / GRID as f64;
-                let drawn: [f64; BINS] = std::array::from_fn(|b| self.draw(j, stands, b).max(0.0));
-                for (bin, law) in laws.iter().enumerate() {
-                    values[bin][s] = (expectation(law, &drawn) - self.step).max(0.0);
+                std::array::from_fn(|bin| self.draw(j, stands, bin).max(0.0))
+            });
+            for (values, law) in values.iter_mut().zip(&laws) {
+                for (value, drawn) in values.iter_mut().zip(&drawn) {
+                    *value = (expectation(law, drawn) - self.step).max(0.0);
                 }
             }
             self.values[j] = values;

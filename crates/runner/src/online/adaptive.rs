@@ -113,7 +113,7 @@ impl Adaptive {
         let head = self.trainer.as_ref().map(HeadTrainer::head);
         let policy = decode.draft_policy(head, plan, streamed)?;
         let collects = self.training.is_online();
-        if !streamed || !(collects || !self.chains.is_empty()) {
+        if !streamed || (!collects && self.chains.is_empty()) {
             return Ok(policy);
         }
         self.plans.clear();
