@@ -273,6 +273,7 @@ mod tests {
         for hidden in [0, 8] {
             let config = HeadConfig {
                 hidden,
+                steps: 4,
                 ..HeadConfig::default()
             };
             let (trainer, report) = trained(config);
