@@ -74,24 +74,31 @@ fn bits_do_not_depend_on_the_batch_at_a_context_of_2048() {
     let shape = Shape { layers: 1, ..EVEN };
     let checkpoint = shape.checkpoint(4);
     let ids = tokens(shape.vocab, 2048, 4);
-    let options = EngineOptions {
-        weights: WeightType::F32,
-        threads: 2,
-        max_len: 2048,
-        kernels: KernelChoice::Auto,
-    };
-    let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
-    let expected = in_batches(&mut engine, &ids, ids.len());
-    let mut logits = Vec::new();
-    for batch in BATCHES {
-        engine.truncate(ids.len() - 2 * batch);
-        for ids in ids[ids.len() - 2 * batch..].chunks(batch) {
-            engine.forward(ids, &mut logits).unwrap();
+    for kernels in kernel_sets() {
+        for weights in WEIGHTS {
+            let options = EngineOptions {
+                weights,
+                threads: 2,
+                max_len: 2048,
+                kernels,
+            };
+            let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
+            let expected = in_batches(&mut engine, &ids, ids.len());
+            let mut logits = Vec::new();
+            for batch in BATCHES {
+                engine.truncate(ids.len() - 2 * batch);
+                for ids in ids[ids.len() - 2 * batch..].chunks(batch) {
+                    engine.forward(ids, &mut logits).unwrap();
+                }
+                let tail = expected.len() - batch * shape.vocab;
+                assert!(
+                    bits(&logits) == expected[tail..],
+                    "{kernels} {weights:?} batch {batch}"
+                );
+            }
+            assert!(in_batches(&mut engine, &ids, 9) == expected);
         }
-        let tail = expected.len() - batch * shape.vocab;
-        assert!(bits(&logits) == expected[tail..], "batch {batch}");
     }
-    assert!(in_batches(&mut engine, &ids, 9) == expected);
 }
 
 #[test]

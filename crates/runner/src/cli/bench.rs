@@ -12,21 +12,24 @@ use lm::{
 };
 use serde::Serialize;
 
-use super::fidelity::FidelityArgs;
-use super::logits::LogitsArgs;
 use super::print;
-use super::round::RoundArgs;
 use crate::config::WeightFormat;
 use crate::hub::local_folder;
 
+mod fidelity;
 mod learn;
+mod logits;
+mod round;
 
+use fidelity::FidelityArgs;
 use learn::{LearnArgs, SwitchArgs};
+use logits::LogitsArgs;
+use round::RoundArgs;
 
 /// Tokens of the calls that `verify` times.
 const VERIFY: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
 /// Longest call beyond the context.
-pub(super) const LONGEST_CALL: usize = 16;
+const LONGEST_CALL: usize = 16;
 /// Memory read to measure bandwidth: several times the largest cache of common machines.
 const PROBE_BYTES: usize = 256 << 20;
 /// Fewest samples of every figure.
@@ -139,7 +142,7 @@ pub struct CheckpointArgs {
 
 /// Shapes of known models.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Shape {
+enum Shape {
     /// JackFram/llama-68m.
     #[value(name = "llama-68m")]
     Llama68m,
@@ -153,12 +156,12 @@ pub(super) enum Shape {
 
 impl Shape {
     /// The name it is given by.
-    pub(super) fn name(self) -> String {
+    fn name(self) -> String {
         self.to_possible_value()
             .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    pub(super) fn config(self) -> Result<LmConfig> {
+    fn config(self) -> Result<LmConfig> {
         let [layers, hidden, inner, heads, kv_heads, vocab] = match self {
             Self::Llama68m => [2, 768, 3072, 12, 12, 32000],
             Self::Llama242m => [12, 1024, 2816, 16, 8, 49152],
@@ -324,7 +327,7 @@ impl BenchArgs {
 }
 
 /// Token `i` of every measurement is `i * 7919 % vocab`, so that other engines can be given the same.
-pub(super) fn token_ids(count: usize, vocab: usize) -> Vec<u32> {
+fn token_ids(count: usize, vocab: usize) -> Vec<u32> {
     (0..count).map(|i| (i * 7919 % vocab) as u32).collect()
 }
 

@@ -5,14 +5,11 @@ mod bench;
 mod cache;
 mod costs;
 mod failure;
-mod fidelity;
 mod generate;
 mod head;
 mod lawtest;
-mod logits;
 mod pad;
 mod pretrain;
-mod round;
 mod run;
 mod streams;
 

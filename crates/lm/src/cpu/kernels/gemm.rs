@@ -41,7 +41,7 @@ pub(crate) fn fetch_steps<S: Simd, R>(
 #[inline(always)]
 pub(crate) fn fetch<S: Simd, R>(simd: S, m: usize, place: &R) {
     if m >= S::FETCH_ROWS {
-        simd.fetch_ahead(place);
+        simd.fetch_ahead(m, place);
     }
 }
 

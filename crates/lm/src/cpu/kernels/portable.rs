@@ -96,7 +96,7 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn fetch_ahead<T>(self, _place: &T) {}
+    fn fetch_ahead<T>(self, _rows: usize, _place: &T) {}
 }
 
 /// Column-wise combination of two panels.

@@ -38,9 +38,9 @@ pub(crate) trait Lanes: Copy {
     /// Thirty-two numbers of magnitude 127.5 or less as bytes in order, rounded to nearest even.
     fn round_to_bytes(self, x: [Self::V; 4]) -> [i8; 4 * LANES];
 
-    /// Hints that memory some KiB after `place` will be read soon; the memory need not exist.
-    /// Called every 256 bytes, it covers everything once.
-    fn fetch_ahead<T>(self, place: &T);
+    /// Hints that memory some KiB after `place` will be read soon, at the pace of `rows` rows; the
+    /// memory need not exist. Called every 256 bytes, it covers everything once.
+    fn fetch_ahead<T>(self, rows: usize, place: &T);
 
     /// The lanes in memory order.
     #[inline(always)]

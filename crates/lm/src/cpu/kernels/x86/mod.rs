@@ -11,8 +11,14 @@ use std::arch::x86_64::*;
 
 use super::simd::{Kernel, LANES, Lanes};
 
-/// How far ahead one stream is asked into the second-level cache: at the pace of a few rows, as long
-/// as memory takes to answer.
+/// How far ahead one stream is asked for where few rows leave the processor's own prefetcher the
+/// time to run ahead as well.
+const AHEAD: usize = 4 << 10;
+
+/// Rows from which on that prefetcher falls behind.
+const MANY_ROWS: usize = 5;
+
+/// How far ahead the stream is then asked into the second-level cache.
 const FAR: usize = 16 << 10;
 
 /// How far ahead it is asked from there into the first-level cache, which waits for so few lines at
@@ -173,14 +179,18 @@ impl<const WIDE: bool> Lanes for X86<WIDE> {
     }
 
     #[inline(always)]
-    fn fetch_ahead<T>(self, place: &T) {
+    fn fetch_ahead<T>(self, rows: usize, place: &T) {
         let place = std::ptr::from_ref(place).cast::<i8>();
         if WIDE {
             for line in 0..4 {
                 // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
                 unsafe {
-                    _mm_prefetch::<_MM_HINT_T1>(place.wrapping_add(FAR + line * 64));
-                    _mm_prefetch::<_MM_HINT_T0>(place.wrapping_add(NEAR + line * 64));
+                    if rows < MANY_ROWS {
+                        _mm_prefetch::<_MM_HINT_T0>(place.wrapping_add(AHEAD + line * 64));
+                    } else {
+                        _mm_prefetch::<_MM_HINT_T1>(place.wrapping_add(FAR + line * 64));
+                        _mm_prefetch::<_MM_HINT_T0>(place.wrapping_add(NEAR + line * 64));
+                    }
                 }
             }
             return;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use lm::{Checkpoint, CpuEngine, DecodeEngine, EngineOptions};
 
-use super::bench::{LONGEST_CALL, token_ids};
+use super::{LONGEST_CALL, token_ids};
 use crate::config::WeightFormat;
 use crate::hub::local_folder;
 

@@ -8,7 +8,7 @@ use lm::{CpuEngine, DecodeEngine, EngineOptions, WeightType};
 use serde::Serialize;
 use vocab_align::TargetId;
 
-use super::print;
+use crate::cli::print;
 use crate::models::ModelFolder;
 use crate::streams::mini::MiniTask;
 use crate::streams::{DataSource, Split};

@@ -17,9 +17,9 @@ use spec_decode::{
 use std::sync::Arc;
 use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
 
-use super::bench::Shape;
-use super::print;
+use super::Shape;
 use crate::arm::parse_verify;
+use crate::cli::print;
 use crate::config::WeightFormat;
 use crate::hub::local_folder;
 use crate::streams::mini::MiniTask;
