@@ -1,5 +1,7 @@
 //! Adapters: gradients, what full fine-tuning and they have in common, files, switching.
 
+mod train_support;
+
 use std::path::Path;
 
 use lm::{
@@ -8,25 +10,7 @@ use lm::{
     WeightType, random_checkpoint, read_safetensors,
 };
 
-fn config(model_type: &str, kv_heads: usize) -> LmConfig {
-    let json = serde_json::json!({
-        "model_type": model_type, "hidden_size": 24, "intermediate_size": 44,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": kv_heads,
-        "head_dim": 6, "vocab_size": 67, "tie_word_embeddings": true,
-    });
-    LmConfig::from_json(&json.to_string(), Path::new("config.json")).unwrap()
-}
-
-/// Deviations large enough that every path carries gradient.
-fn lively(config: &LmConfig) -> Checkpoint {
-    let mut checkpoint = random_checkpoint(config, 5);
-    for (i, tensor) in checkpoint.tensors.values_mut().enumerate() {
-        for (j, x) in tensor.data.iter_mut().enumerate() {
-            *x = *x * 6.0 + ((i * 31 + j * 17) % 13) as f32 * 0.01 - 0.06;
-        }
-    }
-    checkpoint
-}
+use train_support::{config, lively};
 
 fn batch() -> Vec<Vec<u32>> {
     [9usize, 70, 1, 131]
@@ -71,7 +55,7 @@ fn loss(checkpoint: &Checkpoint) -> f64 {
 #[test]
 fn gradients_match_finite_differences() {
     for (kind, kv_heads) in [("llama", 2), ("qwen2", 4)] {
-        let base = lively(&config(kind, kv_heads));
+        let base = lively(&config(kind, true, kv_heads));
         let mut trainer = trained(&base, lora(3, Projections::ALL), 4);
         let batch = batch();
         let batch: Vec<&[u32]> = batch.iter().map(Vec::as_slice).collect();
@@ -107,7 +91,7 @@ fn gradients_match_finite_differences() {
 /// `dB = s dW A^T` and `dA = s B^T dW` with the dense gradient at the merged weights.
 #[test]
 fn gradients_are_the_dense_gradient_seen_through_the_adapter() {
-    let base = lively(&config("llama", 2));
+    let base = lively(&config("llama", true, 2));
     let few: Projections = [
         Projection::Query,
         Projection::Value,
@@ -164,7 +148,7 @@ fn gradients_are_the_dense_gradient_seen_through_the_adapter() {
 
 #[test]
 fn a_fresh_adapter_changes_nothing_and_a_trained_one_only_its_projections() {
-    let base = lively(&config("qwen2", 2));
+    let base = lively(&config("qwen2", true, 2));
     let only: Projections = [Projection::Key, Projection::Gate].into_iter().collect();
     assert_eq!(trained(&base, lora(4, only), 0).checkpoint(), base);
     let trainer = trained(&base, lora(4, only), 3);
@@ -190,7 +174,7 @@ fn a_fresh_adapter_changes_nothing_and_a_trained_one_only_its_projections() {
 #[test]
 fn adapters_come_back_from_their_files_and_go_on_as_if_never_away() {
     let folder = tempfile::tempdir().unwrap();
-    let base = lively(&config("llama", 2));
+    let base = lively(&config("llama", true, 2));
     let settings = lora(4, Projections::ALL);
     let batch = batch();
     let batch: Vec<&[u32]> = batch.iter().map(Vec::as_slice).collect();
@@ -231,7 +215,7 @@ fn adapters_come_back_from_their_files_and_go_on_as_if_never_away() {
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["peft_type"], "LORA");
     assert_eq!(json["target_modules"][0], "q_proj");
-    let wrong = Adapter::load(folder.path(), &config("llama", 1));
+    let wrong = Adapter::load(folder.path(), &config("llama", true, 1));
     assert!(matches!(wrong, Err(LmError::Shape { .. })), "{wrong:?}");
     std::fs::write(folder.path().join(lm::ADAPTER_CONFIG), "{}").unwrap();
     let wrong = Adapter::load(folder.path(), &base.config);
@@ -240,7 +224,7 @@ fn adapters_come_back_from_their_files_and_go_on_as_if_never_away() {
 
 #[test]
 fn ranks_without_room_are_refused() {
-    let shape = config("llama", 2);
+    let shape = config("llama", true, 2);
     let check = |rank, projections| lora(rank, projections).check(&shape);
     assert!(check(12, Projections::ALL).is_ok());
     let error = check(13, Projections::ALL);
@@ -291,7 +275,7 @@ fn an_adapter_is_a_small_part_of_the_drafter_on_disk() {
 
 #[test]
 fn an_engine_decodes_with_whichever_weights_were_swapped_in() {
-    let base = lively(&config("llama", 2));
+    let base = lively(&config("llama", true, 2));
     let adapted = trained(&base, lora(4, Projections::ALL), 4).checkpoint();
     let options = EngineOptions {
         weights: WeightType::Bf16,

@@ -1,5 +1,7 @@
 //! The host trainer against Burn's automatic differentiation and against PyTorch.
 
+mod train_support;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -7,32 +9,14 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
 use lm::{
-    AdamW, AdamWConfig, Checkpoint, Graded, HostTensor, LmConfig, LmError, NextToken, Objective,
-    Scored, Trainer, Transformer, random_checkpoint,
+    AdamW, AdamWConfig, Checkpoint, Graded, HostTensor, LmError, NextToken, Objective, Scored,
+    Trainer, Transformer, random_checkpoint,
 };
+
+use train_support::{config, lively};
 
 /// Largest relative deviation between two f32 implementations, in Euclidean norm.
 const TOLERANCE: f64 = 1e-4;
-
-fn config(model_type: &str, tied: bool, kv_heads: usize) -> LmConfig {
-    let json = serde_json::json!({
-        "model_type": model_type, "hidden_size": 24, "intermediate_size": 44,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": kv_heads,
-        "head_dim": 6, "vocab_size": 67, "tie_word_embeddings": tied,
-    });
-    LmConfig::from_json(&json.to_string(), Path::new("config.json")).unwrap()
-}
-
-/// Random weights with deviations large enough that every path carries gradient.
-fn lively(config: &LmConfig) -> Checkpoint {
-    let mut checkpoint = random_checkpoint(config, 5);
-    for (i, tensor) in checkpoint.tensors.values_mut().enumerate() {
-        for (j, x) in tensor.data.iter_mut().enumerate() {
-            *x = *x * 6.0 + ((i * 31 + j * 17) % 13) as f32 * 0.01 - 0.06;
-        }
-    }
-    checkpoint
-}
 
 /// Lengths on both sides of a block of query rows.
 fn batch() -> Vec<Vec<u32>> {
