@@ -62,7 +62,8 @@ pub struct RunConfig {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StateConfig {
-    /// Whether it is written to `state/` of the results folder, by seed and arm.
+    /// Whether it is written to `state/` of the results folder, by seed and arm and, where segments
+    /// are independent, by task and target.
     pub save: bool,
     /// The `state/` of another run, from which the arms and seeds of the same names go on.
     pub load: Option<PathBuf>,
@@ -355,9 +356,10 @@ impl RunConfig {
         );
         check(d.threads > 0, "decode.threads must be at least 1".into());
         let state = self.state.save || self.state.load.is_some();
+        let kept: BTreeSet<_> = self.segments.iter().map(|s| (&s.task, &s.target)).collect();
         check(
-            !state || self.streams == StreamMode::Continual || self.segments.len() == 1,
-            "state: independent segments have a state each; streams must be \"continual\"".into(),
+            !state || self.streams == StreamMode::Continual || kept.len() == self.segments.len(),
+            "state: independent segments are kept by task and target, which must differ".into(),
         );
         faults.extend(d.policy_faults());
         faults.extend(self.learn.faults());

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lm::{Checkpoint, LmConfig, random_checkpoint};
-use runner::config::RunConfig;
+use runner::config::{RunConfig, StreamMode};
 use runner::learn::{LearnConfig, LoraSettings, Scope};
 use runner::online::{self, Chunk, Learner, Learnt, Lesson, RunOptions, TeacherRow};
 use runner::report::write_report;
@@ -277,6 +277,37 @@ fn a_target_finds_its_adapter_and_its_cache_again() {
     assert_eq!(held_out(&later, "own", 0), own);
     assert_eq!(held_out(&later, "own", 1), held_out(&out, "own", 1));
     assert_eq!(held_out(&later, "all", 0), held_out(&out, "all", 2));
+}
+
+#[test]
+fn independent_segments_are_kept_by_task_and_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = |segments: &str, rest: &str| {
+        let rest = format!("ema = 0.8\nreplay = 2\n{rest}");
+        let mut config = config(folder.path(), segments, &rest).unwrap();
+        config.streams = StreamMode::Independent;
+        config
+    };
+    let streamed = r#"
+    { task = "mini-math", target = "L", train = 14, test = 4 },
+    { task = "mini-math", target = "Q", train = 14, test = 4 }"#;
+    let first = config(streamed, "[state]\nsave = true");
+    let out = folder.path().join("first");
+    run(&first, &out);
+
+    // The other way round, and what decodes is the running mean.
+    let held = r#"
+    { task = "mini-math", target = "Q", train = 0, test = 4 },
+    { task = "mini-math", target = "L", train = 0, test = 4 }"#;
+    let again = format!("[state]\nload = \"{}\"", out.join("state").display());
+    let later = folder.path().join("second");
+    run(&config(held, &again), &later);
+    for arm in ["own", "all"] {
+        let (l, q) = (held_out(&out, arm, 0), held_out(&out, arm, 1));
+        assert_ne!(l, q);
+        assert_eq!(held_out(&later, arm, 0), q, "{arm}");
+        assert_eq!(held_out(&later, arm, 1), l, "{arm}");
+    }
 }
 
 #[test]

@@ -190,7 +190,8 @@ impl<'a> Runner<'a> {
         let stretches =
             seeds.flat_map(|seed| segments.chunks(stretch).map(move |part| (*seed, part)));
         for (seed, part) in stretches.skip(writer.done()) {
-            let mut players = self.fresh_players(seed)?;
+            let own = state_segment(self.config, part)?;
+            let mut players = self.fresh_players(seed, own)?;
             for (index, segment) in part {
                 self.segment(*index, segment, seed, &mut players, writer, progress)
                     .with_context(|| {
@@ -198,7 +199,7 @@ impl<'a> Runner<'a> {
                     })?;
             }
             if self.config.state.save {
-                self.save(&out.join(STATE), seed, &mut players)?;
+                self.save(&out.join(STATE), seed, own, &mut players)?;
             }
             writer.checkpoint()?;
         }
@@ -206,18 +207,25 @@ impl<'a> Runner<'a> {
     }
 
     /// Writes what the arms learnt.
-    fn save(&self, root: &Path, seed: u64, players: &mut [Player]) -> Result<()> {
+    fn save(
+        &self,
+        root: &Path,
+        seed: u64,
+        segment: Option<(&str, &str)>,
+        players: &mut [Player],
+    ) -> Result<()> {
         for (arm, player) in self.arms.iter().zip(players) {
             if let Player::Method(method) = player
                 && arm.changes()
             {
-                method.save(&state::arm_folder(root, seed, &arm.name), &self.drafter)?;
+                let folder = state::arm_folder(root, seed, segment, &arm.name);
+                method.save(&folder, &self.drafter)?;
             }
         }
         Ok(())
     }
 
-    fn fresh_players(&self, seed: u64) -> Result<Vec<Player>> {
+    fn fresh_players(&self, seed: u64, segment: Option<(&str, &str)>) -> Result<Vec<Player>> {
         let player = |arm: &Arm| {
             let lender = arm.learnt_by.as_ref();
             let lender = lender.and_then(|name| self.arms.iter().position(|a| a.name == *name));
@@ -232,7 +240,7 @@ impl<'a> Runner<'a> {
                     let mut method =
                         Method::new(arm, &borrowers, &self.drafter, self.config, seed)?;
                     if let Some(root) = self.config.state.load.as_ref().filter(|_| arm.changes()) {
-                        let folder = state::arm_folder(root, seed, &arm.name);
+                        let folder = state::arm_folder(root, seed, segment, &arm.name);
                         method
                             .load(&folder, &self.drafter)
                             .with_context(|| format!("state.load: arm `{}`", arm.name))?;
@@ -313,6 +321,19 @@ impl<'a> Runner<'a> {
             bar.finish_and_clear();
         }
         Ok(())
+    }
+}
+
+/// Task and target of a segment that starts from fresh drafters, under which its state is kept.
+fn state_segment<'a>(
+    config: &'a RunConfig,
+    part: &[(usize, &'a SegmentConfig)],
+) -> Result<Option<(&'a str, &'a str)>> {
+    match (config.streams, part) {
+        (StreamMode::Independent, [(_, segment)]) => {
+            Ok(Some((&segment.task, config.target_of(segment)?)))
+        }
+        _ => Ok(None),
     }
 }
 

@@ -2,10 +2,13 @@
 //!
 //! ```text
 //! state/seed-1/ARM/drafter/weights.safetensors, optimizer.safetensors         all weights trained
+//! state/seed-1/ARM/drafter/mean.safetensors                                   their running mean, if it decodes
 //! state/seed-1/ARM/drafter/NAME/adapter_model.safetensors, ...                an adapter a folder
 //! state/seed-1/ARM/ngrams-DRAFTER-TARGET.bin                                  by vocabularies
 //! state/seed-1/ARM/head.safetensors                                           acceptance head and its training
 //! ```
+//!
+//! Where segments are independent there is a folder TASK-TARGET between the seed and the arm.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,11 +23,21 @@ use sha2::{Digest, Sha256};
 
 const WEIGHTS: &str = "weights.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
+const MEAN: &str = "mean.safetensors";
 const NAME: &str = "name.txt";
 
-/// Folder of an arm inside a state folder.
-pub(super) fn arm_folder(root: &Path, seed: u64, arm: &str) -> PathBuf {
-    root.join(format!("seed-{seed}")).join(file_name(arm))
+/// Folder of an arm inside a state folder; `segment` is the task and the target of an independent one.
+pub(super) fn arm_folder(
+    root: &Path,
+    seed: u64,
+    segment: Option<(&str, &str)>,
+    arm: &str,
+) -> PathBuf {
+    let mut folder = root.join(format!("seed-{seed}"));
+    if let Some((task, target)) = segment {
+        folder.push(file_name(&format!("{task} {target}")));
+    }
+    folder.join(file_name(arm))
 }
 
 /// A name any file system takes; different names stay different by the digits at the end.
@@ -49,14 +62,33 @@ pub(super) fn load_weights(
     model: &LmConfig,
     optimizer: AdamWConfig,
 ) -> Result<(Checkpoint, AdamW)> {
+    let weights = read_weights(&folder.join(WEIGHTS), model)?;
+    Ok((weights, load_optimizer(folder, optimizer)?))
+}
+
+/// The running mean of the weights.
+pub(super) fn save_mean(folder: &Path, mean: &Checkpoint) -> Result<()> {
+    let path = folder.join(MEAN);
+    Ok(write_safetensors(&path, &mean.tensors, StoredType::F32)?)
+}
+
+/// What [`save_mean`] wrote; `None` if it was not called.
+pub(super) fn load_mean(folder: &Path, model: &LmConfig) -> Result<Option<Checkpoint>> {
+    let path = folder.join(MEAN);
+    path.is_file()
+        .then(|| read_weights(&path, model))
+        .transpose()
+}
+
+fn read_weights(path: &Path, model: &LmConfig) -> Result<Checkpoint> {
     let mut tensors = BTreeMap::new();
-    read_safetensors(&folder.join(WEIGHTS), &mut tensors)?;
+    read_safetensors(path, &mut tensors)?;
     let weights = Checkpoint {
         config: model.clone(),
         tensors,
     };
-    weights.check(folder)?;
-    Ok((weights, load_optimizer(folder, optimizer)?))
+    weights.check(path)?;
+    Ok(weights)
 }
 
 /// One adapter, in f32, with its optimiser.
@@ -74,18 +106,31 @@ pub(super) fn save_adapter(
     save_optimizer(folder, optimizer)
 }
 
-/// Every adapter in `folder` with its name and optimiser.
+/// An adapter as [`save_adapter`] and [`save_mean`] left it.
+pub(super) struct SavedAdapter {
+    pub(super) name: String,
+    pub(super) adapter: Adapter,
+    pub(super) optimizer: AdamW,
+    /// Running mean of the drafter's weights with it.
+    pub(super) mean: Option<Checkpoint>,
+}
+
+/// Every adapter in `folder`.
 pub(super) fn load_adapters(
     folder: &Path,
     model: &LmConfig,
     optimizer: AdamWConfig,
-) -> Result<Vec<(String, Adapter, AdamW)>> {
+) -> Result<Vec<SavedAdapter>> {
     let mut found = Vec::new();
     for folder in entries(folder)? {
         let path = folder.join(NAME);
         let name = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let adapter = Adapter::load(&folder, model)?;
-        found.push((name, adapter, load_optimizer(&folder, optimizer)?));
+        found.push(SavedAdapter {
+            name,
+            adapter: Adapter::load(&folder, model)?,
+            optimizer: load_optimizer(&folder, optimizer)?,
+            mean: load_mean(&folder, model)?,
+        });
     }
     Ok(found)
 }

@@ -144,11 +144,12 @@ impl Student {
     }
 
     /// Writes every adapter, or the weights where there are none, with the history of their
-    /// optimiser. Lessons to replay and running means are not kept.
+    /// optimiser and the running mean. Lessons to replay are not kept.
     pub(super) fn save(&mut self, folder: &Path, base: &str) -> Result<()> {
         if self.config.lora.adapters().is_none() {
             let weights = self.trainer.checkpoint();
-            return state::save_weights(folder, &weights, self.trainer.optimizer());
+            state::save_weights(folder, &weights, self.trainer.optimizer())?;
+            return self.save_mean(folder);
         }
         let active = self.name.clone();
         let names: Vec<String> = self.others.keys().cloned().collect();
@@ -157,9 +158,15 @@ impl Student {
             if let Some(adapter) = self.trainer.adapter() {
                 let folder = folder.join(state::file_name(&name));
                 state::save_adapter(&folder, &name, &adapter, base, self.trainer.optimizer())?;
+                self.save_mean(&folder)?;
             }
         }
         self.turn_to(&active)
+    }
+
+    fn save_mean(&self, folder: &Path) -> Result<()> {
+        let mean = self.course.average.as_ref();
+        mean.map_or(Ok(()), |mean| state::save_mean(folder, mean))
     }
 
     /// Goes on with what [`save`](Self::save) wrote.
@@ -172,17 +179,19 @@ impl Student {
         if self.config.lora.adapters().is_none() {
             let (weights, optimizer) = state::load_weights(folder, &model, optimizer)?;
             if self.config.ema > 0.0 {
-                self.course.average = Some(weights.clone());
+                let mean = state::load_mean(folder, &model)?;
+                self.course.average = Some(mean.unwrap_or_else(|| weights.clone()));
             }
             self.trainer = Trainer::resume(&weights, optimizer)?;
             return Ok(());
         }
-        for (name, adapter, optimizer) in state::load_adapters(folder, &model, optimizer)? {
-            let state = self.trainer.saved_adapter(&adapter, optimizer);
-            let state = state.with_context(|| format!("{}: `{name}`", folder.display()))?;
-            let mut course = self.fresh_course(&name);
+        for saved in state::load_adapters(folder, &model, optimizer)? {
+            let state = self.trainer.saved_adapter(&saved.adapter, saved.optimizer);
+            let state = state.with_context(|| format!("{}: `{}`", folder.display(), saved.name))?;
+            let mut course = self.fresh_course(&saved.name);
             course.adapter = Some(state);
-            self.others.insert(name, course);
+            course.average = saved.mean.filter(|_| self.config.ema > 0.0);
+            self.others.insert(saved.name, course);
         }
         Ok(())
     }
