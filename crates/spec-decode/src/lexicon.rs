@@ -126,7 +126,8 @@ impl<'a> Lexicon<'a> {
                     .map(DraftId::get),
             );
             if ids.len() > direct {
-                ids.sort_unstable();
+                // Two ascending runs, which this sort merges.
+                ids.sort();
             }
         }
         ids
