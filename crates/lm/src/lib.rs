@@ -33,7 +33,8 @@ mod train;
 pub use checkpoint::{Checkpoint, HostTensor, StoredType, read_safetensors, write_safetensors};
 pub use config::{Architecture, LmConfig, RopeScaling};
 pub use cpu::{
-    CpuEngine, EngineOptions, KernelChoice, MemoryProbe, MemoryUse, PackedWeights, WeightType,
+    Compact, CpuEngine, EngineOptions, KernelChoice, MemoryProbe, MemoryUse, PackedWeights,
+    WeightType,
 };
 pub use engine::DecodeEngine;
 pub use error::LmError;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use anyhow::{Context, Result, bail};
-use lm::{Checkpoint, CpuEngine, DecodeEngine, EngineOptions, KernelChoice, PackedWeights};
+use lm::{Checkpoint, CpuEngine, DecodeEngine, EngineOptions, PackedWeights};
 use spec_decode::{LanguageModel, ModelError, Pair};
 use vocab_align::{Alignment, DraftId, MappingMode, SpecialRole, TargetId, TokenId, Vocabulary};
 
@@ -117,7 +117,7 @@ impl<I: TokenId> ModelFolder<I> {
             weights: decode.weights.into(),
             threads: decode.threads,
             max_len: self.checkpoint.config.max_position_embeddings,
-            kernels: KernelChoice::Auto,
+            ..EngineOptions::default()
         };
         let engine = CpuEngine::new(&self.checkpoint, options).with_context(|| {
             format!("{}: the decode engine cannot be built", self.path.display())
@@ -130,13 +130,14 @@ impl<I: TokenId> ModelFolder<I> {
     }
 }
 
-/// Says which kernels run, with the first engine of the process.
+/// Says which kernels run on what, with the first engine of the process.
 fn announce(engine: &CpuEngine, decode: &DecodeConfig) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         tracing::info!(
             kernels = %engine.kernels(),
             weights = %lm::WeightType::from(decode.weights),
+            compact = engine.compact(),
             threads = engine.threads(),
             "decoding on the CPU"
         );

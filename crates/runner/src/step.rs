@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use lm::{Checkpoint, CpuEngine, DecodeEngine, EngineOptions, KernelChoice};
+use lm::{Checkpoint, CpuEngine, DecodeEngine, EngineOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::config::DecodeConfig;
@@ -59,7 +59,7 @@ impl Stepper {
             weights: decode.weights.into(),
             threads: decode.threads,
             max_len: context + VERIFIED,
-            kernels: KernelChoice::Auto,
+            ..EngineOptions::default()
         };
         let mut engine = CpuEngine::new(checkpoint, options)?;
         let vocab = checkpoint.config.vocab_size;

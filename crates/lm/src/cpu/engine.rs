@@ -11,7 +11,7 @@ use super::pool::Pool;
 use super::random::RandomWeights;
 use super::rope::RotaryTable;
 use super::weights::{TensorSource, Weights};
-use super::{EngineOptions, KernelChoice, WeightType};
+use super::{Compact, EngineOptions, KernelChoice, WeightType};
 
 /// Bytes an engine holds, all allocated when it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +44,16 @@ impl PackedWeights {
     ///
     /// # Errors
     /// Those of [`Checkpoint::check`].
-    pub fn new(checkpoint: &Checkpoint, kind: WeightType) -> Result<Self, LmError> {
+    pub fn new(
+        checkpoint: &Checkpoint,
+        kind: WeightType,
+        compact: Compact,
+    ) -> Result<Self, LmError> {
         checkpoint.check("(checkpoint in memory)".as_ref())?;
-        let mut weights = Weights::zeros(&checkpoint.config, kind);
-        weights.load(&checkpoint.config, checkpoint)?;
         Ok(Self {
             config: checkpoint.config.clone(),
             kind,
-            weights,
+            weights: Weights::of(&checkpoint.config, kind, compact, checkpoint)?,
         })
     }
 
@@ -133,10 +135,8 @@ impl CpuEngine {
         let config = config.clone();
         let max_len = options.max_len.min(config.max_position_embeddings);
         let rounded = options.weights != WeightType::F32;
-        let mut weights = Weights::zeros(&config, options.weights);
-        weights.load(&config, source)?;
         Ok(Self {
-            weights,
+            weights: Weights::of(&config, options.weights, options.compact, source)?,
             kind: options.weights,
             rope: RotaryTable::new(&config, max_len),
             executor: Executor { kernels, pool },
@@ -164,11 +164,11 @@ impl CpuEngine {
         self.weights.load(&self.config, checkpoint)
     }
 
-    /// Decodes with other weights of the same shape and storage from now on; `packed` receives the
-    /// ones used so far. Moves pointers only. The KV cache is emptied.
+    /// Decodes with other weights of the same shape and type from now on, compact or not; `packed`
+    /// receives the ones used so far. Moves pointers only. The KV cache is emptied.
     ///
     /// # Errors
-    /// [`LmError::OtherModel`] if configuration or storage differ; nothing is changed then.
+    /// [`LmError::OtherModel`] if configuration or type differ; nothing is changed then.
     pub fn swap_weights(&mut self, packed: &mut PackedWeights) -> Result<(), LmError> {
         if packed.config != self.config || packed.kind != self.kind {
             return Err(LmError::OtherModel);
@@ -199,6 +199,11 @@ impl CpuEngine {
     /// The kernels in use, never [`KernelChoice::Auto`].
     pub fn kernels(&self) -> KernelChoice {
         self.executor.kernels.choice()
+    }
+
+    /// Whether weights are kept compact: see [`Compact`].
+    pub fn compact(&self) -> bool {
+        self.weights.is_compact()
     }
 
     /// Threads of a forward.

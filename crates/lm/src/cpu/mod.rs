@@ -39,7 +39,7 @@ pub enum WeightType {
     #[default]
     F32,
     /// Projections, their inputs and the embedding rounded to nearest even bf16; half the memory
-    /// traffic.
+    /// traffic, or less: see [`Compact`].
     Bf16,
     /// Projections in 8 bits with a bf16 scale per 64 inputs; their inputs in 8 bits with a scale
     /// per 64; embedding in bf16.
@@ -58,6 +58,20 @@ impl std::fmt::Display for WeightType {
             Self::Int4 => "int4",
         })
     }
+}
+
+/// Whether bf16 weights are kept in 12 bits instead of 16. The results are the same, bit for bit:
+/// weights are written in a shorter code, not rounded. Only matrices whose weights use few exponents
+/// become compact, as those of trained models do; the others stay plain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Compact {
+    /// Where a forward has to read the weights from memory: from 24 MiB on.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
 }
 
 /// Which kernels run.
@@ -91,6 +105,8 @@ impl std::fmt::Display for KernelChoice {
 pub struct EngineOptions {
     /// Storage of the weights.
     pub weights: WeightType,
+    /// Whether they are kept compact.
+    pub compact: Compact,
     /// Threads of a forward; 1 (or 0) runs on the calling thread alone.
     pub threads: usize,
     /// Most tokens the KV cache holds; the model's `max_position_embeddings` if that is less.
@@ -104,6 +120,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             weights: WeightType::F32,
+            compact: Compact::Auto,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             max_len: 2048,
             kernels: KernelChoice::Auto,

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use crate::names::{EMBEDDING, FINAL_NORM, HEAD, in_layer};
 use crate::{Checkpoint, LmConfig, LmError};
 
-use super::WeightType;
 use super::arena::{Arena, Buffer};
-use super::kernels::panel::PackedMatrix;
+use super::kernels::panel::{PackedMatrix, Part};
 use super::kernels::simd::PANEL;
+use super::{Compact, WeightType};
 
 /// One block.
 pub(crate) struct BlockWeights {
@@ -55,33 +55,85 @@ pub(crate) fn panels(outputs: usize) -> usize {
     outputs.div_ceil(PANEL)
 }
 
-impl Weights {
-    /// Zeros in the shape of `config`.
-    pub(crate) fn zeros(config: &LmConfig, weights: WeightType) -> Self {
+/// Bytes of matrices from which on they are kept compact by default. Below, they stay in the caches
+/// of common machines between two forwards, and small drafters are packed again after every update.
+const COMPACT_FROM: usize = 24 << 20;
+
+/// Inputs and panels of the matrices of a model.
+struct Shapes {
+    /// Queries, keys and values; attention output; gate and up; down.
+    block: [(usize, usize); 4],
+    layers: usize,
+    head: (usize, usize),
+}
+
+impl Shapes {
+    fn of(config: &LmConfig) -> Self {
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let (q, kv) = (panels(config.q_width()), panels(config.kv_width()));
-        let cells = config.vocab_size * d;
-        // Inputs and panels of the matrices of a block, and of the head.
-        let shapes = [
-            (d, q + 2 * kv),
-            (config.q_width(), panels(d)),
-            (d, 2 * panels(f)),
-            (f, panels(d)),
-        ];
-        let head = (d, panels(config.vocab_size));
-        let room = |(inputs, panels)| PackedMatrix::room(inputs, panels, weights);
-        let block: usize = shapes.into_iter().map(room).sum();
+        Self {
+            block: [
+                (d, q + 2 * kv),
+                (config.q_width(), panels(d)),
+                (d, 2 * panels(f)),
+                (f, panels(d)),
+            ],
+            layers: config.num_layers,
+            head: (d, panels(config.vocab_size)),
+        }
+    }
+
+    /// Bytes of the arena that the matrices take.
+    fn room(&self, weights: WeightType, compact: bool) -> usize {
+        let room = |(inputs, panels)| PackedMatrix::room(inputs, panels, weights, compact);
+        let block: usize = self.block.into_iter().map(room).sum();
+        self.layers * block + room(self.head)
+    }
+}
+
+/// Weights that fill a matrix.
+fn whole(weights: &[f32]) -> Part<'_> {
+    Part {
+        weights,
+        first: 0,
+        step: 1,
+    }
+}
+
+impl Weights {
+    /// The weights of a model in the shape of `config`.
+    pub(crate) fn of(
+        config: &LmConfig,
+        weights: WeightType,
+        compact: Compact,
+        source: &impl TensorSource,
+    ) -> Result<Self, LmError> {
+        let compact = match compact {
+            Compact::On => true,
+            Compact::Off => false,
+            Compact::Auto => Shapes::of(config).room(weights, false) >= COMPACT_FROM,
+        };
+        let mut of = Self::new(config, weights, compact);
+        of.load(config, source)?;
+        Ok(of)
+    }
+
+    /// Room for a model in the shape of `config`, to be loaded before use.
+    fn new(config: &LmConfig, weights: WeightType, compact: bool) -> Self {
+        let shapes = Shapes::of(config);
+        let (d, cells) = (config.hidden_size, config.vocab_size * config.hidden_size);
         let embedding = match weights {
             WeightType::F32 => Arena::bytes_of::<f32>(cells),
             _ => Arena::bytes_of::<half::bf16>(cells),
         };
-        let arena = &mut Arena::new(config.num_layers * block + room(head) + embedding);
-        let mut matrix = |(inputs, panels)| PackedMatrix::zeros(arena, inputs, panels, weights);
+        let arena = &mut Arena::new(shapes.room(weights, compact) + embedding);
+        let mut matrix =
+            |(inputs, panels)| PackedMatrix::new(arena, inputs, panels, weights, compact);
         let blocks = (0..config.num_layers)
             .map(|_| {
-                let [qkv, out, gate_up, down] = shapes.map(&mut matrix);
+                let [qkv, out, gate_up, down] = shapes.block.map(&mut matrix);
                 let bias = if config.qkv_bias {
-                    (q + 2 * kv) * PANEL
+                    qkv.panels() * PANEL
                 } else {
                     0
                 };
@@ -96,7 +148,7 @@ impl Weights {
                 }
             })
             .collect();
-        let head = matrix(head);
+        let head = matrix(shapes.head);
         Self {
             embedding: match weights {
                 WeightType::F32 => Embedding::F32(arena.take(cells)),
@@ -118,9 +170,9 @@ impl Weights {
         let embedding = source.values(EMBEDDING)?;
         self.embedding.load(&embedding);
         if config.tie_word_embeddings {
-            self.head.pack(&embedding, 0, 1);
+            self.head.pack(&[whole(&embedding)]);
         } else {
-            self.head.pack(&source.values(HEAD)?, 0, 1);
+            self.head.pack(&[whole(&source.values(HEAD)?)]);
         }
         for (layer, block) in self.blocks.iter_mut().enumerate() {
             block.load(config, source, layer)?;
@@ -138,6 +190,12 @@ impl Weights {
                 .iter()
                 .map(BlockWeights::vector_bytes)
                 .sum::<usize>()
+    }
+
+    /// Whether any matrix is compact.
+    pub(crate) fn is_compact(&self) -> bool {
+        let in_blocks = self.blocks.iter().flat_map(BlockWeights::matrices);
+        in_blocks.chain([&self.head]).any(PackedMatrix::is_compact)
     }
 
     /// Bytes of the matrices, all of which a forward reads.
@@ -160,26 +218,39 @@ impl BlockWeights {
             .copy_from_slice(&tensor("input_layernorm.weight")?);
         self.mlp_norm
             .copy_from_slice(&tensor("post_attention_layernorm.weight")?);
-        for (name, first) in [("q_proj", 0), ("k_proj", q), ("v_proj", q + kv)] {
-            self.qkv
-                .pack(&tensor(&format!("self_attn.{name}.weight"))?, first, 1);
-            if config.qkv_bias {
+        if config.qkv_bias {
+            for (name, first) in [("q_proj", 0), ("k_proj", q), ("v_proj", q + kv)] {
                 let bias = tensor(&format!("self_attn.{name}.bias"))?;
                 self.qkv_bias[first * PANEL..][..bias.len()].copy_from_slice(&bias);
             }
         }
-        self.out.pack(&tensor("self_attn.o_proj.weight")?, 0, 1);
-        self.gate_up.pack(&tensor("mlp.gate_proj.weight")?, 0, 2);
-        self.gate_up.pack(&tensor("mlp.up_proj.weight")?, 1, 2);
-        self.down.pack(&tensor("mlp.down_proj.weight")?, 0, 1);
+        let queries = &tensor("self_attn.q_proj.weight")?;
+        let keys = &tensor("self_attn.k_proj.weight")?;
+        let values = &tensor("self_attn.v_proj.weight")?;
+        let part = |weights, first, step| Part {
+            weights,
+            first,
+            step,
+        };
+        self.qkv.pack(&[
+            part(queries, 0, 1),
+            part(keys, q, 1),
+            part(values, q + kv, 1),
+        ]);
+        self.out.pack(&[whole(&tensor("self_attn.o_proj.weight")?)]);
+        let gate = &tensor("mlp.gate_proj.weight")?;
+        let up = &tensor("mlp.up_proj.weight")?;
+        self.gate_up.pack(&[part(gate, 0, 2), part(up, 1, 2)]);
+        self.down.pack(&[whole(&tensor("mlp.down_proj.weight")?)]);
         Ok(())
     }
 
-    fn matrix_bytes(&self) -> usize {
+    fn matrices(&self) -> [&PackedMatrix; 4] {
         [&self.qkv, &self.out, &self.gate_up, &self.down]
-            .into_iter()
-            .map(PackedMatrix::bytes)
-            .sum()
+    }
+
+    fn matrix_bytes(&self) -> usize {
+        self.matrices().into_iter().map(PackedMatrix::bytes).sum()
     }
 
     fn vector_bytes(&self) -> usize {

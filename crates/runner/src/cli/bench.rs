@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use lm::{
-    Checkpoint, CpuEngine, DecodeEngine, EngineOptions, KernelChoice, LmConfig, MemoryProbe,
-    StoredType, random_checkpoint,
+    Checkpoint, Compact, CpuEngine, DecodeEngine, EngineOptions, KernelChoice, LmConfig,
+    MemoryProbe, StoredType, random_checkpoint,
 };
 use serde::Serialize;
 
@@ -74,6 +74,9 @@ pub struct BenchArgs {
     /// Weight storage.
     #[arg(long, value_enum, default_value_t = WeightFormat::Bf16)]
     weights: WeightFormat,
+    /// Whether bf16 weights are kept in 12 bits without loss (auto: from 24 MiB of them on).
+    #[arg(long, value_enum, default_value_t = CompactName::Auto)]
+    compact: CompactName,
     /// Threads (default: one a core).
     #[arg(long)]
     threads: Option<usize>,
@@ -111,6 +114,27 @@ impl From<KernelName> for KernelChoice {
             KernelName::Avx512 => Self::Avx512,
             KernelName::Avx2 => Self::Avx2,
             KernelName::Portable => Self::Portable,
+        }
+    }
+}
+
+/// Choices of [`Compact`] by name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum CompactName {
+    /// Where it pays.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl From<CompactName> for Compact {
+    fn from(name: CompactName) -> Self {
+        match name {
+            CompactName::Auto => Self::Auto,
+            CompactName::On => Self::On,
+            CompactName::Off => Self::Off,
         }
     }
 }
@@ -189,6 +213,8 @@ struct Report {
     command: &'static str,
     model: String,
     weights: String,
+    /// Whether they are kept compact.
+    compact: bool,
     threads: usize,
     context: usize,
     kernels: String,
@@ -200,7 +226,7 @@ struct Report {
     ms: BTreeMap<usize, f64>,
     ratio5: Option<f64>,
     ratio9: Option<f64>,
-    /// Weights read by the shortest call, over its time.
+    /// Bytes of weights read by the shortest call, over its time.
     weights_gb_per_s: f64,
     /// Read bandwidth with the same threads, between the calls.
     memory_gb_per_s: f64,
@@ -283,6 +309,7 @@ impl BenchArgs {
             command,
             model: name,
             weights: lm::WeightType::from(self.weights).to_string(),
+            compact: engine.compact(),
             threads: engine.threads(),
             context: self.context,
             kernels: engine.kernels().to_string(),
@@ -305,6 +332,7 @@ impl BenchArgs {
     fn engine(&self) -> Result<(String, CpuEngine)> {
         let mut options = EngineOptions {
             weights: self.weights.into(),
+            compact: self.compact.into(),
             max_len: self.context + LONGEST_CALL,
             kernels: self.kernels.into(),
             ..EngineOptions::default()
@@ -372,11 +400,12 @@ fn median(mut samples: Vec<f64>) -> f64 {
 impl Report {
     fn text(&self) -> String {
         let mut text = format!(
-            "{} {}: {:.1}M parameters, weights {}, kernels {}, {} threads, context {}, {:.0} MB\n",
+            "{} {}: {:.1}M parameters, weights {}{}, kernels {}, {} threads, context {}, {:.0} MB\n",
             self.command,
             self.model,
             self.parameters as f64 / 1e6,
             self.weights,
+            if self.compact { " compact" } else { "" },
             self.kernels,
             self.threads,
             self.context,

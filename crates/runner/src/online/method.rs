@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use lm::PackedWeights;
+use lm::{Compact, PackedWeights};
 use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::{
     DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt, PromptLookup, Session,
@@ -239,7 +239,11 @@ impl Method {
         }
         let mut packed = match self.resident.remove(&name) {
             Some(packed) => packed,
-            None => PackedWeights::new(&learner.weights()?, self.config.decode.weights.into())?,
+            None => PackedWeights::new(
+                &learner.weights()?,
+                self.config.decode.weights.into(),
+                Compact::Auto,
+            )?,
         };
         drafter.swap_weights(&mut packed)?;
         if !before.is_empty() {

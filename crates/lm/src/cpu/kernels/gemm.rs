@@ -20,6 +20,9 @@ pub(crate) const PART_BYTES: usize = 16 << 10;
 /// Bytes of weights between two requests for weights: [`Simd::fetch_ahead`] asks for as many.
 pub(crate) const FETCH_STEP: usize = 256;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Cuts a walk over `range`, rows of type `R`, where a tile of height `m` asks for weights.
 #[inline(always)]
 pub(crate) fn fetch_steps<S: Simd, R>(
@@ -37,11 +40,20 @@ pub(crate) fn fetch_steps<S: Simd, R>(
         .map(move |start| start..end.min(start + step))
 }
 
-/// Asks for the weights that a tile of height `m` will need a while after those at `place`.
+/// Asks for as many weights as are between two requests, those that a tile of height `m` will need
+/// a while after those at `place`.
 #[inline(always)]
 pub(crate) fn fetch<S: Simd, R>(simd: S, m: usize, place: &R) {
     if m >= S::FETCH_ROWS {
-        simd.fetch_ahead(m, place);
+        simd.fetch_ahead(m, place, FETCH_STEP / LINE);
+    }
+}
+
+/// The same where requests are made with every `R`.
+#[inline(always)]
+pub(crate) fn fetch_each<S: Simd, R>(simd: S, m: usize, place: &R) {
+    if m >= S::FETCH_ROWS {
+        simd.fetch_ahead(m, place, size_of::<R>() / LINE);
     }
 }
 
@@ -50,6 +62,9 @@ pub(crate) type Sums<V, const M: usize, const P: usize> = [[V; P]; M];
 
 /// Activations and weights of one format.
 pub(crate) trait Operands: Copy {
+    /// Whether up to three rows walk two panels at once, on any instruction set.
+    const TWO_STREAMS: bool = false;
+
     /// Number of activation rows.
     fn rows(&self) -> usize;
 
@@ -59,12 +74,12 @@ pub(crate) trait Operands: Copy {
     /// Units that fill [`PART_BYTES`].
     fn part(&self) -> usize;
 
-    /// Continues the chains of rows `row..row + M` in panels `panel..panel + P` over some units.
+    /// Continues the chains of rows `row..row + M` in `panels` over some units.
     fn extend<S: Simd, const M: usize, const P: usize>(
         self,
         simd: S,
         row: usize,
-        panel: usize,
+        panels: [usize; P],
         units: Range<usize>,
         sums: Sums<S::P, M, P>,
     ) -> Sums<S::P, M, P>;
@@ -124,7 +139,7 @@ impl Operands for Chains<'_> {
         self,
         simd: S,
         row: usize,
-        panel: usize,
+        panels: [usize; P],
         units: Range<usize>,
         mut sums: Sums<S::P, M, P>,
     ) -> Sums<S::P, M, P> {
@@ -135,7 +150,7 @@ impl Operands for Chains<'_> {
         }
         let mut w: [&[F32Row]; P] = [&[]; P];
         for p in 0..P {
-            let start = (panel + p) * self.w.stride + self.inner.0 + units.start;
+            let start = panels[p] * self.w.stride + self.inner.0 + units.start;
             w[p] = &self.w.rows[start..][..depth];
         }
         for step in fetch_steps::<S, F32Row>(M, 0..depth) {
@@ -180,6 +195,9 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
     fn run<S: Simd>(mut self, simd: S) {
         match self.operands.rows() {
             0 => {}
+            1 if T::TWO_STREAMS => self.sweep::<S, 1, 2>(simd),
+            2 if T::TWO_STREAMS => self.sweep::<S, 2, 2>(simd),
+            3 if T::TWO_STREAMS => self.sweep::<S, 3, 2>(simd),
             1 if S::FETCH_ROWS > 1 => self.sweep::<S, 1, 4>(simd),
             2 if S::FETCH_ROWS > 2 => self.sweep::<S, 2, 3>(simd),
             3 if S::FETCH_ROWS > 3 => self.sweep::<S, 3, 2>(simd),
@@ -211,23 +229,27 @@ impl<T: Operands> Gemm<'_, '_, T> {
     /// waiting for each other, which matters where weights do not have to be waited for.
     #[inline(always)]
     fn sweep<S: Simd, const M: usize, const P: usize>(&mut self, simd: S) {
-        let mut panel = self.panels.start;
-        while panel + P <= self.panels.end {
-            self.tile::<S, M, P>(simd, panel);
-            panel += P;
+        let Range { start, end } = self.panels;
+        // Far apart, so that each of them goes on where it ended: prefetchers follow long streams.
+        let apart = (end - start) / P;
+        for first in start..start + apart {
+            let mut panels = [first; P];
+            for (p, panel) in panels.iter_mut().enumerate() {
+                *panel += p * apart;
+            }
+            self.tile::<S, M, P>(simd, panels);
         }
-        while P > 1 && panel < self.panels.end {
-            self.tile::<S, M, 1>(simd, panel);
-            panel += 1;
+        for panel in start + P * apart..end {
+            self.tile::<S, M, 1>(simd, [panel]);
         }
     }
 
     #[inline(always)]
-    fn tile<S: Simd, const M: usize, const P: usize>(&mut self, simd: S, panel: usize) {
-        let sums = self.begin::<S, M, P>(simd, 0, panel);
+    fn tile<S: Simd, const M: usize, const P: usize>(&mut self, simd: S, panels: [usize; P]) {
+        let sums = self.begin::<S, M, P>(simd, 0, panels);
         let units = 0..self.operands.depth();
-        let sums = self.operands.extend(simd, 0, panel, units, sums);
-        self.finish(simd, 0, panel, sums);
+        let sums = self.operands.extend(simd, 0, panels, units, sums);
+        self.finish(simd, 0, panels, sums);
     }
 
     /// More rows than a sweep takes, over one panel, in tiles of nearly equal height, part of the
@@ -289,15 +311,15 @@ impl<T: Operands> Gemm<'_, '_, T> {
             units,
             last,
         } = step;
-        let mut sums = self.begin::<S, M, 1>(simd, row, panel);
+        let mut sums = self.begin::<S, M, 1>(simd, row, [panel]);
         if units.start > 0 {
             for (sums, stored) in sums.iter_mut().zip(unfinished.iter()) {
                 sums[0] = load_panel(simd, stored);
             }
         }
-        let sums = self.operands.extend(simd, row, panel, units, sums);
+        let sums = self.operands.extend(simd, row, [panel], units, sums);
         if last {
-            self.finish(simd, row, panel, sums);
+            self.finish(simd, row, [panel], sums);
         } else {
             for (sums, stored) in sums.iter().zip(unfinished) {
                 store_panel(simd, sums[0], stored);
@@ -311,13 +333,13 @@ impl<T: Operands> Gemm<'_, '_, T> {
         &mut self,
         simd: S,
         row: usize,
-        panel: usize,
+        panels: [usize; P],
     ) -> Sums<S::P, M, P> {
         let mut sums = [[simd.splat_panel(0.0); P]; M];
         if self.store == Store::Extend {
             for (r, sums) in sums.iter_mut().enumerate() {
                 for (p, sum) in sums.iter_mut().enumerate() {
-                    *sum = load_panel(simd, self.out.panel(row + r, panel + p));
+                    *sum = load_panel(simd, self.out.panel(row + r, panels[p]));
                 }
             }
         }
@@ -329,12 +351,12 @@ impl<T: Operands> Gemm<'_, '_, T> {
         &mut self,
         simd: S,
         row: usize,
-        panel: usize,
+        panels: [usize; P],
         sums: Sums<S::P, M, P>,
     ) {
         for (r, sums) in sums.into_iter().enumerate() {
             for (p, mut sum) in sums.into_iter().enumerate() {
-                let out = self.out.panel(row + r, panel + p);
+                let out = self.out.panel(row + r, panels[p]);
                 if self.store == Store::Add {
                     sum = simd.add_panel(load_panel(simd, out), sum);
                 }

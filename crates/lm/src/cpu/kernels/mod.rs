@@ -3,6 +3,7 @@
 //! Everything is written once against [`simd::Simd`] and compiled per instruction set; a wider set
 //! is another implementation of that trait and another arm in [`Kernels::run`].
 
+pub(crate) mod compact;
 pub(crate) mod fused;
 pub(crate) mod gemm;
 pub(crate) mod out;

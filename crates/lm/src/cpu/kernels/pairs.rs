@@ -25,6 +25,11 @@ impl PairRow {
         let word = &mut self.0[column];
         *word = *word & !(0xffff << shift) | bits << shift;
     }
+
+    /// The words of the columns.
+    pub(crate) fn words(&self) -> [u32; PANEL] {
+        self.0
+    }
 }
 
 /// Rows of a panel, or words of a row of activations, for `inputs` inputs.
@@ -116,7 +121,7 @@ impl Operands for PairChains<'_> {
         self,
         simd: S,
         row: usize,
-        panel: usize,
+        panels: [usize; P],
         units: Range<usize>,
         mut sums: Sums<S::P, M, P>,
     ) -> Sums<S::P, M, P> {
@@ -127,13 +132,13 @@ impl Operands for PairChains<'_> {
         }
         let mut w: [&[PairRow]; P] = [&[]; P];
         for p in 0..P {
-            w[p] = &self.rows[(panel + p) * stride + units.start..][..depth];
+            w[p] = &self.rows[panels[p] * stride + units.start..][..depth];
         }
         for step in fetch_steps::<S, PairRow>(M, 0..depth) {
             fetch(simd, M, &w[0][step.start]);
             for i in step {
                 for p in 0..P {
-                    let weights = simd.pairs(&w[p][i].0);
+                    let weights = simd.pairs(simd.words(&w[p][i].0));
                     for r in 0..M {
                         sums[r][p] = simd.add_pairs(sums[r][p], weights, x[r][i] as u32);
                     }

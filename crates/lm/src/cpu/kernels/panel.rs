@@ -4,6 +4,7 @@
 use crate::cpu::WeightType;
 use crate::cpu::arena::{Arena, Buffer, Zeroed};
 
+use super::compact::{CompactPanels, Granule};
 use super::pairs::{self, PairRow};
 use super::quant::{Int4Row, Int8Row, IntRow, groups, pack_panel, panel_rows};
 use super::simd::{PANEL, Simd};
@@ -45,6 +46,8 @@ impl ScaleRow {
 // SAFETY: arrays of numbers, no padding.
 unsafe impl Zeroed for F32Row {}
 // SAFETY: as above.
+unsafe impl Zeroed for Granule {}
+// SAFETY: as above.
 unsafe impl Zeroed for PairRow {}
 // SAFETY: as above.
 unsafe impl Zeroed for ScaleRow {}
@@ -57,6 +60,7 @@ unsafe impl Zeroed for Int4Row {}
 pub(crate) enum PanelData {
     F32(Buffer<F32Row>),
     Bf16(Buffer<PairRow>),
+    Compact(CompactPanels),
     Int8(IntPanels<Int8Row>),
     Int4(IntPanels<Int4Row>),
 }
@@ -68,24 +72,49 @@ pub(crate) struct IntPanels<R> {
     pub(crate) scales: Buffer<ScaleRow>,
 }
 
+/// Weights, row-major `[outputs, inputs]`, and where in a matrix they go.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) weights: &'a [f32],
+    /// The first panel.
+    pub(crate) first: usize,
+    /// Panels from one to the next.
+    pub(crate) step: usize,
+}
+
+impl<'a> Part<'a> {
+    /// Every panel and the rows of weights that are its columns.
+    fn panels(&self, inputs: usize) -> impl Iterator<Item = (usize, &'a [f32])> {
+        let panels = (self.first..).step_by(self.step);
+        panels.zip(self.weights.chunks(PANEL * inputs))
+    }
+}
+
 /// A projection `[outputs, inputs]` as panels `[outputs / 16][inputs][16]`, so that the kernel
 /// reads memory in order, broadcasts inputs and never sums across columns. Columns beyond `outputs`
 /// in the last panel are zero.
 pub(crate) struct PackedMatrix {
     inputs: usize,
     panels: usize,
+    /// Whether weights that can be compact are to be.
+    compact: bool,
     data: PanelData,
 }
 
 impl PackedMatrix {
-    /// Room in `arena` for `panels` panels of `inputs` rows, all zero.
-    pub(crate) fn zeros(
+    /// Room in `arena` for `panels` panels of `inputs` rows, to be packed before it is multiplied.
+    /// With `compact`, bf16 weights are kept compact where that takes fewer bytes.
+    pub(crate) fn new(
         arena: &mut Arena,
         inputs: usize,
         panels: usize,
         weights: WeightType,
+        compact: bool,
     ) -> Self {
         let data = match weights {
+            WeightType::Bf16 if compact => {
+                PanelData::Compact(CompactPanels::new(arena, inputs, panels))
+            }
             WeightType::F32 => PanelData::F32(arena.take(inputs * panels)),
             WeightType::Bf16 => PanelData::Bf16(arena.take(pairs::pairs(inputs) * panels)),
             WeightType::Int8 => PanelData::Int8(IntPanels::zeros(arena, inputs, panels)),
@@ -94,13 +123,15 @@ impl PackedMatrix {
         Self {
             inputs,
             panels,
+            compact: compact && weights == WeightType::Bf16,
             data,
         }
     }
 
-    /// Bytes of the arena that [`Self::zeros`] takes.
-    pub(crate) fn room(inputs: usize, panels: usize, weights: WeightType) -> usize {
+    /// Bytes of the arena that [`Self::new`] takes.
+    pub(crate) fn room(inputs: usize, panels: usize, weights: WeightType, compact: bool) -> usize {
         match weights {
+            WeightType::Bf16 if compact => CompactPanels::room(inputs, panels),
             WeightType::F32 => Arena::bytes_of::<F32Row>(inputs * panels),
             WeightType::Bf16 => Arena::bytes_of::<PairRow>(pairs::pairs(inputs) * panels),
             WeightType::Int8 => IntPanels::<Int8Row>::room(inputs, panels),
@@ -123,30 +154,73 @@ impl PackedMatrix {
         &self.data
     }
 
+    /// Whether the weights are compact.
+    pub(crate) fn is_compact(&self) -> bool {
+        matches!(self.data, PanelData::Compact(_))
+    }
+
     /// Bytes of the packed weights.
     pub(crate) fn bytes(&self) -> usize {
         match &self.data {
             PanelData::F32(rows) => size_of_val::<[_]>(rows),
             PanelData::Bf16(rows) => size_of_val::<[_]>(rows),
+            PanelData::Compact(panels) => panels.bytes(),
             PanelData::Int8(panels) => panels.bytes(),
             PanelData::Int4(panels) => panels.bytes(),
         }
     }
 
-    /// Packs `weights`, row-major `[outputs, inputs]`, into panels `first`, `first + step`, ...
-    pub(crate) fn pack(&mut self, weights: &[f32], first: usize, step: usize) {
-        let inputs = self.inputs;
-        match &mut self.data {
-            PanelData::F32(rows) => pack_f32(rows, inputs, weights, first, step),
-            PanelData::Bf16(rows) => {
-                let panels = rows.chunks_exact_mut(pairs::pairs(inputs));
-                let panels = panels.skip(first).step_by(step);
-                for (panel, columns) in panels.zip(weights.chunks(PANEL * inputs)) {
-                    pairs::pack_panel(columns, inputs, panel);
+    /// Packs all weights anew.
+    pub(crate) fn pack(&mut self, parts: &[Part<'_>]) {
+        if self.compact {
+            if self.pack_compact(parts) {
+                return;
+            }
+            let rows = pairs::pairs(self.inputs) * self.panels;
+            self.data = PanelData::Bf16(Arena::new(Arena::bytes_of::<PairRow>(rows)).take(rows));
+        }
+        for part in parts {
+            self.pack_plain(part);
+        }
+    }
+
+    /// Packs all weights compactly; false where that would not pay.
+    fn pack_compact(&mut self, parts: &[Part<'_>]) -> bool {
+        let (inputs, panels) = (self.inputs, self.panels);
+        if !matches!(self.data, PanelData::Compact(_)) {
+            // The weights before these were kept plain.
+            let arena = &mut Arena::new(CompactPanels::room(inputs, panels));
+            self.data = PanelData::Compact(CompactPanels::new(arena, inputs, panels));
+        }
+        let PanelData::Compact(compact) = &mut self.data else {
+            return false;
+        };
+        compact.clear();
+        let mut scratch = Vec::new();
+        for part in parts {
+            for (panel, columns) in part.panels(inputs) {
+                compact.pack(columns, inputs, panel, &mut scratch);
+                if !compact.pays() {
+                    return false;
                 }
             }
-            PanelData::Int8(panels) => panels.pack(inputs, weights, first, step),
-            PanelData::Int4(panels) => panels.pack(inputs, weights, first, step),
+        }
+        true
+    }
+
+    fn pack_plain(&mut self, part: &Part<'_>) {
+        let inputs = self.inputs;
+        match &mut self.data {
+            PanelData::F32(rows) => pack_f32(rows, inputs, part),
+            PanelData::Bf16(rows) => {
+                let len = pairs::pairs(inputs);
+                for (panel, columns) in part.panels(inputs) {
+                    pairs::pack_panel(columns, inputs, &mut rows[panel * len..][..len]);
+                }
+            }
+            PanelData::Compact(_) => {}
+            PanelData::Int8(panels) => panels.pack(inputs, part),
+            PanelData::Int4(panels) => panels.pack(inputs, part),
         }
     }
 }
@@ -168,20 +242,19 @@ impl<R: IntRow + Zeroed> IntPanels<R> {
         size_of_val::<[_]>(&self.rows) + size_of_val::<[_]>(&self.scales)
     }
 
-    fn pack(&mut self, inputs: usize, weights: &[f32], first: usize, step: usize) {
-        let rows = self.rows.chunks_exact_mut(panel_rows::<R>(inputs));
-        let scales = self.scales.chunks_exact_mut(groups::<R>(inputs));
-        let panels = rows.zip(scales).skip(first).step_by(step);
-        for ((rows, scales), columns) in panels.zip(weights.chunks(PANEL * inputs)) {
+    fn pack(&mut self, inputs: usize, part: &Part<'_>) {
+        let (len, groups) = (panel_rows::<R>(inputs), groups::<R>(inputs));
+        for (panel, columns) in part.panels(inputs) {
+            let rows = &mut self.rows[panel * len..][..len];
+            let scales = &mut self.scales[panel * groups..][..groups];
             pack_panel(columns, inputs, rows, scales);
         }
     }
 }
 
-fn pack_f32(rows: &mut [F32Row], inputs: usize, weights: &[f32], first: usize, step: usize) {
-    let panels = rows.chunks_exact_mut(inputs).skip(first).step_by(step);
-    for (panel, columns) in panels.zip(weights.chunks(PANEL * inputs)) {
-        for (k, row) in panel.iter_mut().enumerate() {
+fn pack_f32(rows: &mut [F32Row], inputs: usize, part: &Part<'_>) {
+    for (panel, columns) in part.panels(inputs) {
+        for (k, row) in rows[panel * inputs..][..inputs].iter_mut().enumerate() {
             for (column, weights) in columns.chunks_exact(inputs).enumerate() {
                 row.set(column, weights[k]);
             }

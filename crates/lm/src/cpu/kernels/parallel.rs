@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::cpu::pool::Pool;
 
 use super::Kernels;
+use super::compact::CompactChains;
 use super::fused::{
     Attention, AttentionScratch, Epilogue, GatedProjection, Projection, QUERY_ROWS,
 };
@@ -165,24 +166,37 @@ impl Executor {
                 self.spread(operands, w, unit, work);
             }
             PanelData::Bf16(rows) => {
-                let (count, inputs) = (x.count, w.inputs());
-                let to = quantised.pairs(count, inputs);
-                self.kernels.run(RoundPairs {
-                    x,
-                    width: inputs,
-                    to: &mut *to,
-                });
                 let operands = PairChains {
-                    x: to,
-                    count,
+                    x: self.round(x, w, quantised),
+                    count: x.count,
                     rows,
-                    inputs,
+                    inputs: w.inputs(),
+                };
+                self.spread(operands, w, unit, work);
+            }
+            PanelData::Compact(panels) => {
+                let operands = CompactChains {
+                    x: self.round(x, w, quantised),
+                    count: x.count,
+                    w: panels,
+                    inputs: w.inputs(),
                 };
                 self.spread(operands, w, unit, work);
             }
             PanelData::Int8(panels) => self.integers(x, w, panels, unit, quantised, work),
             PanelData::Int4(panels) => self.integers(x, w, panels, unit, quantised, work),
         }
+    }
+
+    /// The rows in bf16, as bf16 weights meet them.
+    fn round<'a>(&self, x: Rows<'_>, w: &PackedMatrix, scratch: &'a mut QuantScratch) -> &'a [i32] {
+        let to = scratch.pairs(x.count, w.inputs());
+        self.kernels.run(RoundPairs {
+            x,
+            width: w.inputs(),
+            to: &mut *to,
+        });
+        to
     }
 
     fn integers<R: IntRow>(

@@ -1,5 +1,6 @@
 //! Kernels without vector instructions.
 
+use super::compact::{Book, Granule, ROWS};
 use super::simd::{LANES, Lanes, PANEL, Simd};
 
 /// Plain arrays: runs anywhere, vectorised by the compiler as far as the build target allows.
@@ -96,7 +97,7 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn fetch_ahead<T>(self, _rows: usize, _place: &T) {}
+    fn fetch_ahead<T>(self, _rows: usize, _place: &T, _lines: usize) {}
 }
 
 /// Column-wise combination of two panels.
@@ -120,6 +121,8 @@ pub(super) fn halves(word: u32) -> [f32; 2] {
 
 impl Simd for Portable {
     type P = [f32; PANEL];
+    type Words = [u32; PANEL];
+    type Book = Book;
     type Pairs = [u32; PANEL];
     type Signed = [i8; 4 * PANEL];
     type SignedSums = [i32; PANEL];
@@ -167,8 +170,29 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn pairs(self, words: &[u32; PANEL]) -> Self::Pairs {
-        *words
+    fn words(self, from: &[u32; PANEL]) -> Self::Words {
+        *from
+    }
+
+    #[inline(always)]
+    fn book(self, from: &Book) -> Book {
+        *from
+    }
+
+    #[inline(always)]
+    fn granule(self, book: Book, granule: &Granule) -> [Self::Words; ROWS] {
+        std::array::from_fn(|row| granule.row(&book, row))
+    }
+
+    #[inline(always)]
+    fn replace_words(self, words: Self::Words, columns: u16, word: u32) -> Self::Words {
+        let set = |column: usize| columns >> column & 1 == 1;
+        std::array::from_fn(|i| if set(i) { word } else { words[i] })
+    }
+
+    #[inline(always)]
+    fn pairs(self, words: Self::Words) -> Self::Pairs {
+        words
     }
 
     #[inline(always)]

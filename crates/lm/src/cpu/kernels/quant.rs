@@ -478,7 +478,7 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
         self,
         simd: S,
         row: usize,
-        panel: usize,
+        panels: [usize; P],
         units: Range<usize>,
         mut sums: Sums<S::P, M, P>,
     ) -> Sums<S::P, M, P> {
@@ -491,7 +491,7 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
         }
         let mut w: [&[R]; P] = [&[]; P];
         for p in 0..P {
-            w[p] = &self.rows[(panel + p) * rows..][..rows];
+            w[p] = &self.rows[panels[p] * rows..][..rows];
         }
         for group in units {
             let mut integers = [[R::start(simd, 0); P]; M];
@@ -510,7 +510,7 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
             }
             integers = R::add_group(simd, integers, group_w, group_x);
             for p in 0..P {
-                let w_scale = self.scales[(panel + p) * groups + group].load(simd);
+                let w_scale = self.scales[panels[p] * groups + group].load(simd);
                 for r in 0..M {
                     let at = (row + r) * groups + group;
                     let total = R::total(simd, integers[r][p], self.x.corrections[at]);

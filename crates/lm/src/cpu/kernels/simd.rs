@@ -1,5 +1,7 @@
 //! The vectors every kernel is written against.
 
+use super::compact::{Book, Granule, ROWS};
+
 /// Lanes of a row vector.
 pub(crate) const LANES: usize = 8;
 
@@ -39,8 +41,8 @@ pub(crate) trait Lanes: Copy {
     fn round_to_bytes(self, x: [Self::V; 4]) -> [i8; 4 * LANES];
 
     /// Hints that memory some KiB after `place` will be read soon, at the pace of `rows` rows; the
-    /// memory need not exist. Called every 256 bytes, it covers everything once.
-    fn fetch_ahead<T>(self, rows: usize, place: &T);
+    /// memory need not exist. Called every `lines` cache lines, 3 or 4, it covers everything once.
+    fn fetch_ahead<T>(self, rows: usize, place: &T, lines: usize);
 
     /// The lanes in memory order.
     #[inline(always)]
@@ -62,6 +64,10 @@ pub(crate) trait Lanes: Copy {
 pub(crate) trait Simd: Lanes {
     /// Sixteen f32.
     type P: Copy;
+    /// Sixteen words that hold pairs of bf16 numbers, the first of each in the high half.
+    type Words: Copy;
+    /// Sixteen bytes to look up.
+    type Book: Copy;
     /// Two bf16 weights a column, ready to multiply.
     type Pairs: Copy;
     /// Four signed bytes a column, ready to multiply.
@@ -93,8 +99,13 @@ pub(crate) trait Simd: Lanes {
     /// Sixteen bf16 numbers.
     fn expand_bf16(self, from: &[u16; PANEL]) -> Self::P;
 
-    /// Pairs of bf16 numbers, the first of each in the high half of its word.
-    fn pairs(self, words: &[u32; PANEL]) -> Self::Pairs;
+    fn words(self, from: &[u32; PANEL]) -> Self::Words;
+    fn book(self, from: &Book) -> Self::Book;
+    /// The rows of a granule whose codes name bytes of `book`.
+    fn granule(self, book: Self::Book, granule: &Granule) -> [Self::Words; ROWS];
+    /// `words` with `word` in the columns whose bits are set.
+    fn replace_words(self, words: Self::Words, columns: u16, word: u32) -> Self::Words;
+    fn pairs(self, words: Self::Words) -> Self::Pairs;
     /// Adds to each column the product of its first weight with the bf16 number in the high half of
     /// `word`, then that of the second with the low half, each rounded once where the instruction
     /// set can. Numbers below the normal range may count as zero.

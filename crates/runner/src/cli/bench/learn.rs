@@ -6,8 +6,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use lm::{
-    AdamWConfig, Checkpoint, CpuEngine, EngineOptions, LoraConfig, NextToken, PackedWeights,
-    Projections, Trainer, random_checkpoint,
+    AdamWConfig, Checkpoint, Compact, CpuEngine, EngineOptions, LoraConfig, NextToken,
+    PackedWeights, Projections, Trainer, random_checkpoint,
 };
 use serde::Serialize;
 
@@ -258,7 +258,7 @@ impl SwitchArgs {
         let mut engine = CpuEngine::new(&checkpoint, options)?;
         let merged = trainer.checkpoint();
         let began = Instant::now();
-        let mut packed = PackedWeights::new(&merged, self.weights.into())?;
+        let mut packed = PackedWeights::new(&merged, self.weights.into(), Compact::Auto)?;
         let pack_s = began.elapsed().as_secs_f64();
         let Some(mut state) = trainer.fresh_adapter(2) else {
             bail!("the trainer has no adapter");

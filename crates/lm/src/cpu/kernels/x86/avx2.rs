@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Avx2;
+use crate::cpu::kernels::compact::{Book, Granule, ROWS};
 use crate::cpu::kernels::simd::{LANES, PANEL, Simd};
 
 /// Signed bytes: their magnitudes, and themselves for their signs.
@@ -32,6 +33,8 @@ fn sum_neighbours(_: Avx2, v: __m256i) -> __m256i {
 // saw AVX2 and FMA; loads and stores go through references to as many bytes.
 impl Simd for Avx2 {
     type P = [__m256; 2];
+    type Words = [__m256i; 2];
+    type Book = __m256i;
     /// First weights, second weights.
     type Pairs = [[__m256; 2]; 2];
     type Signed = SignedBytes;
@@ -104,11 +107,60 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn pairs(self, words: &[u32; PANEL]) -> Self::Pairs {
-        let start = words.as_ptr().cast::<__m256i>();
+    fn words(self, from: &[u32; PANEL]) -> [__m256i; 2] {
+        let start = from.as_ptr().cast::<__m256i>();
         // SAFETY: the token proves AVX2; the reference covers the 64 bytes read.
+        unsafe { [_mm256_loadu_si256(start), _mm256_loadu_si256(start.add(1))] }
+    }
+
+    #[inline(always)]
+    fn book(self, from: &Book) -> __m256i {
+        // SAFETY: the token proves AVX2; the reference covers the 16 bytes read.
+        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(from.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn granule(self, book: __m256i, granule: &Granule) -> [[__m256i; 2]; ROWS] {
+        let low = [
+            load_bytes(self, &granule.low[0]),
+            load_bytes(self, &granule.low[1]),
+        ];
+        let (first, second) = self.nibbles(&granule.codes);
+        let mut rows = [first; ROWS];
+        for (half, codes) in [first, second].into_iter().enumerate() {
+            for i in 0..2 {
+                // SAFETY: the token proves AVX2.
+                unsafe {
+                    let high = _mm256_shuffle_epi8(book, codes[i]);
+                    rows[2 * half][i] = _mm256_unpacklo_epi8(low[half][i], high);
+                    rows[2 * half + 1][i] = _mm256_unpackhi_epi8(low[half][i], high);
+                }
+            }
+        }
+        rows
+    }
+
+    #[inline(always)]
+    fn replace_words(self, words: [__m256i; 2], columns: u16, word: u32) -> [__m256i; 2] {
+        let [low, high] = columns.to_le_bytes();
+        let mut out = words;
+        for (out, columns) in out.iter_mut().zip([low, high]) {
+            // SAFETY: the token proves AVX2.
+            unsafe {
+                let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+                let set = _mm256_and_si256(bits, _mm256_set1_epi32(i32::from(columns)));
+                let set = _mm256_cmpeq_epi32(set, bits);
+                *out = _mm256_blendv_epi8(*out, _mm256_set1_epi32(word as i32), set);
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn pairs(self, words: [__m256i; 2]) -> Self::Pairs {
+        let [a, b] = words;
+        // SAFETY: the token proves AVX2.
         unsafe {
-            let (a, b) = (_mm256_loadu_si256(start), _mm256_loadu_si256(start.add(1)));
             let high = _mm256_set1_epi32(0xffff_0000_u32 as i32);
             [
                 [

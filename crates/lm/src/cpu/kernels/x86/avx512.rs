@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Avx512;
+use crate::cpu::kernels::compact::{Book, Granule, ROWS};
 use crate::cpu::kernels::simd::{PANEL, Simd};
 
 /// The sixty-four bytes of `bytes`.
@@ -17,6 +18,8 @@ fn load_bytes<T>(_: Avx512, bytes: &[T; 4 * PANEL]) -> __m512i {
 // saw AVX-512 F, BW, VL, BF16 and VNNI; loads and stores go through references to as many bytes.
 impl Simd for Avx512 {
     type P = __m512;
+    type Words = __m512i;
+    type Book = __m512i;
     type Pairs = __m512bh;
     type Signed = __m512i;
     type SignedSums = __m512i;
@@ -76,10 +79,49 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn pairs(self, words: &[u32; PANEL]) -> __m512bh {
-        // SAFETY: the token proves AVX-512; the reference covers the 64 bytes read, and any bits
-        // are bf16 numbers.
-        unsafe { std::mem::transmute(_mm512_loadu_si512(words.as_ptr().cast())) }
+    fn words(self, from: &[u32; PANEL]) -> __m512i {
+        // SAFETY: the token proves AVX-512; the reference covers the 64 bytes read.
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn book(self, from: &Book) -> __m512i {
+        // SAFETY: the token proves AVX-512; the reference covers the 16 bytes read.
+        unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(from.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn granule(self, book: __m512i, granule: &Granule) -> [__m512i; ROWS] {
+        let low = [
+            load_bytes(self, &granule.low[0]),
+            load_bytes(self, &granule.low[1]),
+        ];
+        let codes = self.nibbles(&granule.codes);
+        // SAFETY: the token proves AVX-512 BW.
+        unsafe {
+            let high = [
+                _mm512_shuffle_epi8(book, codes.0),
+                _mm512_shuffle_epi8(book, codes.1),
+            ];
+            [
+                _mm512_unpacklo_epi8(low[0], high[0]),
+                _mm512_unpackhi_epi8(low[0], high[0]),
+                _mm512_unpacklo_epi8(low[1], high[1]),
+                _mm512_unpackhi_epi8(low[1], high[1]),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn replace_words(self, words: __m512i, columns: u16, word: u32) -> __m512i {
+        // SAFETY: the token proves AVX-512.
+        unsafe { _mm512_mask_set1_epi32(words, columns, word as i32) }
+    }
+
+    #[inline(always)]
+    fn pairs(self, words: __m512i) -> __m512bh {
+        // SAFETY: vectors of the same size, and any bits are bf16 numbers.
+        unsafe { std::mem::transmute(words) }
     }
 
     #[inline(always)]

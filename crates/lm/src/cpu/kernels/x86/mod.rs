@@ -179,10 +179,10 @@ impl<const WIDE: bool> Lanes for X86<WIDE> {
     }
 
     #[inline(always)]
-    fn fetch_ahead<T>(self, rows: usize, place: &T) {
+    fn fetch_ahead<T>(self, rows: usize, place: &T, lines: usize) {
         let place = std::ptr::from_ref(place).cast::<i8>();
         if WIDE {
-            for line in 0..4 {
+            for line in 0..lines {
                 // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
                 unsafe {
                     if rows < MANY_ROWS {
