@@ -30,6 +30,7 @@ fn forwards(criterion: &mut Criterion) {
                 threads: 1,
                 max_len: ids.len(),
                 kernels,
+                ..EngineOptions::default()
             };
             // A set that this processor lacks is passed over.
             let Ok(mut engine) = CpuEngine::with_random_weights(&config, options, 1) else {

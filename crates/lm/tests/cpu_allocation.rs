@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cpu_support::*;
-use lm::{CpuEngine, DecodeEngine, KernelChoice, WeightType};
+use lm::{Compact, CpuEngine, DecodeEngine, EngineOptions, KernelChoice, WeightType};
 
 struct Counting;
 
@@ -32,8 +32,11 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn forwards_and_truncations_do_not_allocate() {
-    for threads in [1, 2] {
-        let options = options(WeightType::Bf16, KernelChoice::Auto, threads);
+    for (threads, compact) in [(1, Compact::Off), (2, Compact::Off), (2, Compact::On)] {
+        let options = EngineOptions {
+            compact,
+            ..options(WeightType::Bf16, KernelChoice::Auto, threads)
+        };
         let mut engine = CpuEngine::new(&WIDE.checkpoint(1), options).unwrap();
         let ids = tokens(WIDE.vocab, 16, 1);
         let mut logits = Vec::with_capacity(16 * WIDE.vocab);

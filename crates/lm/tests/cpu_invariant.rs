@@ -3,16 +3,31 @@
 mod cpu_support;
 
 use cpu_support::*;
-use lm::{CpuEngine, DecodeEngine, EngineOptions, KernelChoice, WeightType};
+use lm::{
+    Compact, CpuEngine, DecodeEngine, EngineOptions, KernelChoice, PackedWeights, WeightType,
+};
 use proptest::prelude::*;
 
 const BATCHES: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
-const WEIGHTS: [WeightType; 4] = [
-    WeightType::F32,
-    WeightType::Bf16,
-    WeightType::Int8,
-    WeightType::Int4,
+const FORMATS: [(WeightType, Compact); 5] = [
+    (WeightType::F32, Compact::Off),
+    (WeightType::Bf16, Compact::Off),
+    (WeightType::Bf16, Compact::On),
+    (WeightType::Int8, Compact::Off),
+    (WeightType::Int4, Compact::Off),
 ];
+
+/// Options of an engine with weights in one of [`FORMATS`].
+fn in_format(
+    (weights, compact): (WeightType, Compact),
+    kernels: KernelChoice,
+    threads: usize,
+) -> EngineOptions {
+    EngineOptions {
+        compact,
+        ..options(weights, kernels, threads)
+    }
+}
 
 /// Logits of all `ids`, computed `batch` at a time from an empty cache.
 fn in_batches(engine: &mut CpuEngine, ids: &[u32], batch: usize) -> Vec<u32> {
@@ -31,17 +46,17 @@ fn bits_do_not_depend_on_batch_or_threads() {
         let checkpoint = shape.checkpoint(11);
         let ids = tokens(shape.vocab, 230, 3);
         for kernels in kernel_sets() {
-            for weights in WEIGHTS {
+            for format in FORMATS {
                 let mut expected = None;
                 for threads in [1, 2, 3] {
-                    let options = options(weights, kernels, threads);
+                    let options = in_format(format, kernels, threads);
                     let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
                     for batch in BATCHES.into_iter().chain([ids.len()]) {
                         let found = in_batches(&mut engine, &ids, batch);
                         let expected = expected.get_or_insert_with(|| found.clone());
                         assert!(
                             found == *expected,
-                            "{shape:?} {kernels} {weights:?} threads {threads} batch {batch}"
+                            "{shape:?} {kernels} {format:?} threads {threads} batch {batch}"
                         );
                     }
                 }
@@ -55,17 +70,80 @@ fn bits_do_not_depend_on_batch_or_threads() {
 fn avx2_and_avx512_give_the_same_bits() {
     let checkpoint = ODD.checkpoint(12);
     let ids = tokens(ODD.vocab, 60, 5);
-    for weights in WEIGHTS {
+    for format in FORMATS {
         let mut expected = None;
         for kernels in kernel_sets() {
             if kernels == KernelChoice::Portable {
                 continue;
             }
-            let mut engine = CpuEngine::new(&checkpoint, options(weights, kernels, 1)).unwrap();
+            let options = in_format(format, kernels, 1);
+            let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
             let found = in_batches(&mut engine, &ids, 7);
             let expected = expected.get_or_insert_with(|| found.clone());
-            assert!(found == *expected, "{kernels} {weights:?}");
+            assert!(found == *expected, "{kernels} {format:?}");
         }
+    }
+}
+
+/// Compact weights are the same weights, also those that are loaded and swapped in later.
+#[test]
+fn compact_weights_give_the_bits_of_plain_ones() {
+    for shape in [EVEN, ODD, WIDE] {
+        let [first, second] = [13, 14].map(|seed| shape.checkpoint(seed));
+        let ids = tokens(shape.vocab, 70, 6);
+        for kernels in kernel_sets() {
+            for threads in [1, 2] {
+                let engine = |compact, checkpoint| {
+                    let options = in_format((WeightType::Bf16, compact), kernels, threads);
+                    CpuEngine::new(checkpoint, options).unwrap()
+                };
+                let expected = [&first, &second]
+                    .map(|checkpoint| in_batches(&mut engine(Compact::Off, checkpoint), &ids, 9));
+                let mut engine = engine(Compact::On, &first);
+                assert!(engine.compact());
+                for batch in BATCHES {
+                    assert!(in_batches(&mut engine, &ids, batch) == expected[0]);
+                }
+                engine.load_weights(&second).unwrap();
+                assert!(in_batches(&mut engine, &ids, 5) == expected[1]);
+                for compact in [Compact::Off, Compact::On] {
+                    let mut packed = PackedWeights::new(&first, WeightType::Bf16, compact).unwrap();
+                    engine.swap_weights(&mut packed).unwrap();
+                    assert_eq!(engine.compact(), compact == Compact::On);
+                    assert!(in_batches(&mut engine, &ids, 5) == expected[0]);
+                    engine.swap_weights(&mut packed).unwrap();
+                    assert!(in_batches(&mut engine, &ids, 5) == expected[1]);
+                }
+            }
+        }
+    }
+}
+
+/// By default, weights that stay in caches are plain, and memory is stated as it is.
+#[test]
+fn compact_weights_are_chosen_by_size() {
+    let wide = Shape {
+        hidden: 1024,
+        inner: 1536,
+        vocab: 4096,
+        ..WIDE
+    };
+    for (shape, large) in [(WIDE, false), (wide, true)] {
+        let checkpoint = shape.checkpoint(3);
+        let engine = |compact| {
+            let format = (WeightType::Bf16, compact);
+            CpuEngine::new(&checkpoint, in_format(format, KernelChoice::Auto, 1)).unwrap()
+        };
+        let [auto, on, off] = [Compact::Auto, Compact::On, Compact::Off].map(engine);
+        let wide_set = auto.kernels() == KernelChoice::Avx512;
+        assert_eq!(auto.compact(), large && wide_set);
+        assert!(on.compact() && !off.compact());
+        let [on, off] = [on, off].map(|engine| {
+            let rest = engine.memory().weights - engine.weight_bytes_per_forward();
+            (engine.weight_bytes_per_forward() as f64, rest)
+        });
+        assert!((0.75..0.80).contains(&(on.0 / off.0)), "{}", on.0 / off.0);
+        assert_eq!(on.1, off.1);
     }
 }
 
@@ -75,12 +153,10 @@ fn bits_do_not_depend_on_the_batch_at_a_context_of_2048() {
     let checkpoint = shape.checkpoint(4);
     let ids = tokens(shape.vocab, 2048, 4);
     for kernels in kernel_sets() {
-        for weights in WEIGHTS {
+        for format in FORMATS {
             let options = EngineOptions {
-                weights,
-                threads: 2,
                 max_len: 2048,
-                kernels,
+                ..in_format(format, kernels, 2)
             };
             let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
             let expected = in_batches(&mut engine, &ids, ids.len());
@@ -93,7 +169,7 @@ fn bits_do_not_depend_on_the_batch_at_a_context_of_2048() {
                 let tail = expected.len() - batch * shape.vocab;
                 assert!(
                     bits(&logits) == expected[tail..],
-                    "{kernels} {weights:?} batch {batch}"
+                    "{kernels} {format:?} batch {batch}"
                 );
             }
             assert!(in_batches(&mut engine, &ids, 9) == expected);
@@ -144,7 +220,7 @@ proptest! {
     #[test]
     fn bits_survive_random_batches_and_truncations(
         odd in any::<bool>(),
-        format in 0..4_usize,
+        format in 0..FORMATS.len(),
         set in 0..2_usize,
         threads in 1..3_usize,
         seed in 0..1000_u64,
@@ -153,7 +229,7 @@ proptest! {
         let shape = if odd { ODD } else { EVEN };
         let checkpoint = shape.checkpoint(21);
         let sets = kernel_sets();
-        let options = options(WEIGHTS[format], sets[set % sets.len()], threads);
+        let options = in_format(FORMATS[format], sets[set % sets.len()], threads);
         let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
         let ids = tokens(shape.vocab, 340, seed);
         let expected = in_batches(&mut engine, &ids, ids.len());

@@ -50,6 +50,8 @@ impl PackedWeights {
         compact: Compact,
     ) -> Result<Self, LmError> {
         checkpoint.check("(checkpoint in memory)".as_ref())?;
+        let kernels = Kernels::select(KernelChoice::Auto)?;
+        let compact = Weights::choose(compact, kernels, &checkpoint.config, kind);
         Ok(Self {
             config: checkpoint.config.clone(),
             kind,
@@ -135,8 +137,9 @@ impl CpuEngine {
         let config = config.clone();
         let max_len = options.max_len.min(config.max_position_embeddings);
         let rounded = options.weights != WeightType::F32;
+        let compact = Weights::choose(options.compact, kernels, &config, options.weights);
         Ok(Self {
-            weights: Weights::of(&config, options.weights, options.compact, source)?,
+            weights: Weights::of(&config, options.weights, compact, source)?,
             kind: options.weights,
             rope: RotaryTable::new(&config, max_len),
             executor: Executor { kernels, pool },

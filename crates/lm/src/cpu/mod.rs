@@ -65,7 +65,8 @@ impl std::fmt::Display for WeightType {
 /// become compact, as those of trained models do; the others stay plain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Compact {
-    /// Where a forward has to read the weights from memory: from 24 MiB on.
+    /// Where reading weights from memory takes longest: from 24 MiB of them on, with AVX-512. AVX2
+    /// computes so long that shorter codes only add to it.
     #[default]
     Auto,
     /// Always.

@@ -6,9 +6,10 @@ use crate::names::{EMBEDDING, FINAL_NORM, HEAD, in_layer};
 use crate::{Checkpoint, LmConfig, LmError};
 
 use super::arena::{Arena, Buffer};
+use super::kernels::Kernels;
 use super::kernels::panel::{PackedMatrix, Part};
 use super::kernels::simd::PANEL;
-use super::{Compact, WeightType};
+use super::{Compact, KernelChoice, WeightType};
 
 /// One block.
 pub(crate) struct BlockWeights {
@@ -105,17 +106,29 @@ impl Weights {
     pub(crate) fn of(
         config: &LmConfig,
         weights: WeightType,
-        compact: Compact,
+        compact: bool,
         source: &impl TensorSource,
     ) -> Result<Self, LmError> {
-        let compact = match compact {
-            Compact::On => true,
-            Compact::Off => false,
-            Compact::Auto => Shapes::of(config).room(weights, false) >= COMPACT_FROM,
-        };
         let mut of = Self::new(config, weights, compact);
         of.load(config, source)?;
         Ok(of)
+    }
+
+    /// What `choice` means for a model in the shape of `config`.
+    pub(crate) fn choose(
+        choice: Compact,
+        kernels: Kernels,
+        config: &LmConfig,
+        weights: WeightType,
+    ) -> bool {
+        match choice {
+            Compact::On => true,
+            Compact::Off => false,
+            Compact::Auto => {
+                kernels.choice() == KernelChoice::Avx512
+                    && Shapes::of(config).room(weights, false) >= COMPACT_FROM
+            }
+        }
     }
 
     /// Room for a model in the shape of `config`, to be loaded before use.

@@ -103,6 +103,7 @@ pub fn options(weights: WeightType, kernels: KernelChoice, threads: usize) -> En
         threads,
         max_len: 512,
         kernels,
+        ..EngineOptions::default()
     }
 }
 

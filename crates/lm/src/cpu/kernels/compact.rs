@@ -257,9 +257,9 @@ impl<'a> Cursor<'a> {
 }
 
 impl Operands for CompactChains<'_> {
-    // Measured on a Zen 4: chains of few rows in one panel take longer than reading three quarters
-    // of the bytes does, and two streams the processor prefetches well enough by itself.
-    const TWO_STREAMS: bool = true;
+    // Measured on a Zen 4: the chains of one row in one panel take longer than reading three
+    // quarters of the bytes does, and two long streams the processor prefetches well by itself.
+    const COMPACT: bool = true;
 
     #[inline(always)]
     fn rows(&self) -> usize {
@@ -312,7 +312,7 @@ impl Operands for CompactChains<'_> {
         }
         for at in units.start..whole {
             if P == 1 {
-                fetch_each(simd, M, &w[0][at]);
+                fetch_each(simd, &w[0][at]);
             }
             for p in 0..P {
                 let mut words = simd.granule(books[p], &w[p][at]);

@@ -173,7 +173,7 @@ impl PackedMatrix {
     /// Packs all weights anew.
     pub(crate) fn pack(&mut self, parts: &[Part<'_>]) {
         if self.compact {
-            if self.pack_compact(parts) {
+            if self.pack_compact(parts, CompactPanels::pays) {
                 return;
             }
             let rows = pairs::pairs(self.inputs) * self.panels;
@@ -184,8 +184,8 @@ impl PackedMatrix {
         }
     }
 
-    /// Packs all weights compactly; false where that would not pay.
-    fn pack_compact(&mut self, parts: &[Part<'_>]) -> bool {
+    /// Packs all weights compactly; false as soon as `go_on` is.
+    fn pack_compact(&mut self, parts: &[Part<'_>], go_on: impl Fn(&CompactPanels) -> bool) -> bool {
         let (inputs, panels) = (self.inputs, self.panels);
         if !matches!(self.data, PanelData::Compact(_)) {
             // The weights before these were kept plain.
@@ -200,12 +200,21 @@ impl PackedMatrix {
         for part in parts {
             for (panel, columns) in part.panels(inputs) {
                 compact.pack(columns, inputs, panel, &mut scratch);
-                if !compact.pays() {
+                if !go_on(compact) {
                     return false;
                 }
             }
         }
         true
+    }
+
+    /// A compact matrix even of weights that would be smaller plain.
+    #[cfg(test)]
+    pub(crate) fn compact_at_any_cost(inputs: usize, panels: usize, parts: &[Part<'_>]) -> Self {
+        let arena = &mut Arena::new(0);
+        let mut matrix = Self::new(arena, inputs, panels, WeightType::Bf16, true);
+        matrix.pack_compact(parts, |_| true);
+        matrix
     }
 
     fn pack_plain(&mut self, part: &Part<'_>) {

@@ -1,11 +1,14 @@
 //! Every kernel against plain scalar code, on every instruction set this processor has.
 
+mod compact;
+
 use proptest::prelude::*;
 
+use super::compact::CompactChains;
 use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
 use super::pairs::{PairChains, RoundPairs, pairs};
-use super::panel::{PackedMatrix, PanelData};
+use super::panel::{PackedMatrix, PanelData, Part};
 use super::quant::{Int4Row, Int8Row, IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, LANES, PANEL, Simd};
 use super::vector::{RmsNorm, SiluMul, SoftmaxNumerators, exp};
@@ -251,16 +254,19 @@ impl Case {
                 self.product(kernels, packed, Chains { x, w, inner })
             }
             PanelData::Bf16(rows) => {
-                let mut to = vec![0; self.count * pairs(self.inputs)];
-                kernels.run(RoundPairs {
-                    x,
-                    width: self.inputs,
-                    to: &mut to,
-                });
                 let operands = PairChains {
-                    x: &to,
+                    x: &self.rounded(kernels, x),
                     count: self.count,
                     rows,
+                    inputs: self.inputs,
+                };
+                self.product(kernels, packed, operands)
+            }
+            PanelData::Compact(w) => {
+                let operands = CompactChains {
+                    x: &self.rounded(kernels, x),
+                    count: self.count,
+                    w,
                     inputs: self.inputs,
                 };
                 self.product(kernels, packed, operands)
@@ -288,6 +294,16 @@ impl Case {
         }
     }
 
+    fn rounded(&self, kernels: Kernels, x: Rows<'_>) -> Vec<i32> {
+        let mut to = vec![0; self.count * pairs(self.inputs)];
+        kernels.run(RoundPairs {
+            x,
+            width: self.inputs,
+            to: &mut to,
+        });
+        to
+    }
+
     fn product(
         &self,
         kernels: Kernels,
@@ -306,9 +322,18 @@ impl Case {
 
     fn packed(&self, weights: WeightType) -> PackedMatrix {
         let panels = self.outputs.div_ceil(PANEL);
-        let mut packed = PackedMatrix::zeros(&mut Arena::new(0), self.inputs, panels, weights);
-        packed.pack(&self.w, 0, 1);
+        let arena = &mut Arena::new(0);
+        let mut packed = PackedMatrix::new(arena, self.inputs, panels, weights, false);
+        packed.pack(&[self.part()]);
         packed
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part {
+            weights: &self.w,
+            first: 0,
+            step: 1,
+        }
     }
 
     /// Compares every output with `expected(row, column, start)`.
