@@ -9,6 +9,9 @@
 //! group beside 8 and 4 bits. That is what other engines do with such weights, and without it fewer
 //! bytes would only make verification wait for the multipliers.
 //!
+//! bf16 weights that are read from memory are kept in 12 bits ([`Compact`]), from which the kernel
+//! makes the same words on the way.
+//!
 //! Instruction sets: AVX-512 with bf16 and VNNI (bf16 products summed in pairs, byte products in
 //! fours), AVX2 with FMA, and portable code. The first two give the same bits. NEON is absent
 //! because it could not be run where this was written.

@@ -23,15 +23,13 @@ pub(crate) const FETCH_STEP: usize = 256;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Cuts a walk over `range`, rows of type `R`, where a tile of `m` rows and `p` panels asks for
-/// weights.
+/// Cuts a walk over `range`, rows of type `R`, where a tile of height `m` asks for weights.
 #[inline(always)]
 pub(crate) fn fetch_steps<S: Simd, R>(
     m: usize,
-    p: usize,
     range: Range<usize>,
 ) -> impl Iterator<Item = Range<usize>> {
-    let step = if p == 1 && m >= S::FETCH_ROWS {
+    let step = if m >= S::FETCH_ROWS {
         FETCH_STEP / size_of::<R>()
     } else {
         range.len().max(1)
@@ -42,12 +40,11 @@ pub(crate) fn fetch_steps<S: Simd, R>(
         .map(move |start| start..end.min(start + step))
 }
 
-/// Asks for as many weights as are between two requests, those that a tile of `m` rows and `p`
-/// panels will need a while after those at `place`. Several panels at once are long streams, which
-/// the processor's own prefetcher follows.
+/// Asks for as many weights as are between two requests, those that a tile of height `m` will need
+/// a while after those at `place`.
 #[inline(always)]
-pub(crate) fn fetch<S: Simd, R>(simd: S, m: usize, p: usize, place: &R) {
-    if p == 1 && m >= S::FETCH_ROWS {
+pub(crate) fn fetch<S: Simd, R>(simd: S, m: usize, place: &R) {
+    if m >= S::FETCH_ROWS {
         simd.fetch_ahead(m, place, FETCH_STEP / LINE);
     }
 }
@@ -155,8 +152,8 @@ impl Operands for Chains<'_> {
             let start = panels[p] * self.w.stride + self.inner.0 + units.start;
             w[p] = &self.w.rows[start..][..depth];
         }
-        for step in fetch_steps::<S, F32Row>(M, P, 0..depth) {
-            fetch(simd, M, P, &w[0][step.start]);
+        for step in fetch_steps::<S, F32Row>(M, 0..depth) {
+            fetch(simd, M, &w[0][step.start]);
             for i in step {
                 for p in 0..P {
                     let weights = w[p][i].load(simd);
@@ -197,7 +194,7 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
     fn run<S: Simd>(mut self, simd: S) {
         match self.operands.rows() {
             0 => {}
-            1 if T::COMPACT || S::FETCH_ROWS <= 1 => self.sweep::<S, 1, 2>(simd),
+            1 if T::COMPACT || S::FETCH_ROWS <= 2 => self.sweep::<S, 1, 2>(simd),
             2 if T::COMPACT => self.sweep::<S, 2, 1>(simd),
             3 if T::COMPACT => self.sweep::<S, 3, 1>(simd),
             1 => self.sweep::<S, 1, 4>(simd),

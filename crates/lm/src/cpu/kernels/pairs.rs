@@ -134,8 +134,8 @@ impl Operands for PairChains<'_> {
         for p in 0..P {
             w[p] = &self.rows[panels[p] * stride + units.start..][..depth];
         }
-        for step in fetch_steps::<S, PairRow>(M, P, 0..depth) {
-            fetch(simd, M, P, &w[0][step.start]);
+        for step in fetch_steps::<S, PairRow>(M, 0..depth) {
+            fetch(simd, M, &w[0][step.start]);
             for i in step {
                 for p in 0..P {
                     let weights = simd.pairs(simd.words(&w[p][i].0));

@@ -41,12 +41,12 @@ impl Weights {
                 0 => -0.0,
                 1 => f32::from_bits((random >> 45) as u32),
                 2 => -1e-40,
-                3 if random % 7 == 0 => f32::INFINITY,
-                4 if random % 7 == 0 => f32::NAN,
+                3 if random.is_multiple_of(7) => f32::INFINITY,
+                4 if random.is_multiple_of(7) => f32::NAN,
                 5..8 => 0.0,
                 _ => bell,
             },
-            Self::Outliers if random % 509 == 0 => 1e20 * unit,
+            Self::Outliers if random.is_multiple_of(509) => 1e20 * unit,
             Self::Outliers => bell,
         }
     }
