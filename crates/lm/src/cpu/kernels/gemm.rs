@@ -20,16 +20,17 @@ pub(crate) const PART_BYTES: usize = 16 << 10;
 /// Bytes of weights between two requests for weights: [`Simd::fetch_ahead`] asks for as many.
 pub(crate) const FETCH_STEP: usize = 256;
 
+/// Tiles of at least this many rows walk one panel and ask for weights ahead of time; lower ones walk
+/// several panels at once, which the processor's own prefetcher follows.
+const FETCH_ROWS: usize = 4;
+
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
 /// Cuts a walk over `range`, rows of type `R`, where a tile of height `m` asks for weights.
 #[inline(always)]
-pub(crate) fn fetch_steps<S: Simd, R>(
-    m: usize,
-    range: Range<usize>,
-) -> impl Iterator<Item = Range<usize>> {
-    let step = if m >= S::FETCH_ROWS {
+pub(crate) fn fetch_steps<R>(m: usize, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let step = if m >= FETCH_ROWS {
         FETCH_STEP / size_of::<R>()
     } else {
         range.len().max(1)
@@ -44,15 +45,15 @@ pub(crate) fn fetch_steps<S: Simd, R>(
 /// a while after those at `place`.
 #[inline(always)]
 pub(crate) fn fetch<S: Simd, R>(simd: S, m: usize, place: &R) {
-    if m >= S::FETCH_ROWS {
-        simd.fetch_ahead(m, place, FETCH_STEP / LINE);
+    if m >= FETCH_ROWS {
+        simd.fetch_ahead(place, FETCH_STEP / LINE);
     }
 }
 
 /// The same with every `R` of a walk that unpacks them, which takes its time like one of many rows.
 #[inline(always)]
 pub(crate) fn fetch_each<S: Simd, R>(simd: S, place: &R) {
-    simd.fetch_ahead(usize::MAX, place, size_of::<R>() / LINE);
+    simd.fetch_ahead(place, size_of::<R>() / LINE);
 }
 
 /// The sums of `M` rows and `P` panels.
@@ -152,7 +153,7 @@ impl Operands for Chains<'_> {
             let start = panels[p] * self.w.stride + self.inner.0 + units.start;
             w[p] = &self.w.rows[start..][..depth];
         }
-        for step in fetch_steps::<S, F32Row>(M, 0..depth) {
+        for step in fetch_steps::<F32Row>(M, 0..depth) {
             fetch(simd, M, &w[0][step.start]);
             for i in step {
                 for p in 0..P {
@@ -194,14 +195,13 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
     fn run<S: Simd>(mut self, simd: S) {
         match self.operands.rows() {
             0 => {}
-            1 if T::COMPACT || S::FETCH_ROWS <= 2 => self.sweep::<S, 1, 2>(simd),
-            2 if T::COMPACT => self.sweep::<S, 2, 1>(simd),
-            3 if T::COMPACT => self.sweep::<S, 3, 1>(simd),
+            1 if T::COMPACT || S::STREAMS == 2 => self.sweep::<S, 1, 2>(simd),
             1 => self.sweep::<S, 1, 4>(simd),
-            2 if S::FETCH_ROWS > 2 => self.sweep::<S, 2, 3>(simd),
-            3 if S::FETCH_ROWS > 3 => self.sweep::<S, 3, 2>(simd),
-            2 => self.sweep::<S, 2, 1>(simd),
-            3 => self.sweep::<S, 3, 1>(simd),
+            2 if T::COMPACT => self.sweep::<S, 2, 1>(simd),
+            2 if S::STREAMS == 2 => self.sweep::<S, 2, 2>(simd),
+            2 => self.sweep::<S, 2, 3>(simd),
+            3 if T::COMPACT => self.sweep::<S, 3, 1>(simd),
+            3 => self.sweep::<S, 3, 2>(simd),
             4 => self.sweep::<S, 4, 1>(simd),
             5 => self.sweep::<S, 5, 1>(simd),
             6 => self.sweep::<S, 6, 1>(simd),

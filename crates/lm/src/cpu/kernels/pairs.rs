@@ -134,7 +134,7 @@ impl Operands for PairChains<'_> {
         for p in 0..P {
             w[p] = &self.rows[panels[p] * stride + units.start..][..depth];
         }
-        for step in fetch_steps::<S, PairRow>(M, 0..depth) {
+        for step in fetch_steps::<PairRow>(M, 0..depth) {
             fetch(simd, M, &w[0][step.start]);
             for i in step {
                 for p in 0..P {

@@ -97,7 +97,7 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn fetch_ahead<T>(self, _rows: usize, _place: &T, _lines: usize) {}
+    fn fetch_ahead<T>(self, _place: &T, _lines: usize) {}
 }
 
 /// Column-wise combination of two panels.
@@ -130,7 +130,7 @@ impl Simd for Portable {
     type NibbleSums = [i32; PANEL];
 
     const TILE: usize = 6;
-    const FETCH_ROWS: usize = 4;
+    const STREAMS: usize = 4;
     const SIGNED_OFFSET: i32 = 0;
 
     #[inline(always)]

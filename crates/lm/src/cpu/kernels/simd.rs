@@ -40,9 +40,8 @@ pub(crate) trait Lanes: Copy {
     /// Thirty-two numbers of magnitude 127.5 or less as bytes in order, rounded to nearest even.
     fn round_to_bytes(self, x: [Self::V; 4]) -> [i8; 4 * LANES];
 
-    /// Hints that memory some KiB after `place` will be read soon, at the pace of `rows` rows; the
-    /// memory need not exist. Called every `lines` cache lines, 3 or 4, it covers everything once.
-    fn fetch_ahead<T>(self, rows: usize, place: &T, lines: usize);
+    /// Hints that memory some KiB after `place` will be read soon; the memory need not exist. Called every `lines` cache lines, 3 or 4, it covers everything once.
+    fn fetch_ahead<T>(self, place: &T, lines: usize);
 
     /// The lanes in memory order.
     #[inline(always)]
@@ -82,9 +81,8 @@ pub(crate) trait Simd: Lanes {
     /// Rows of activations whose sums fit in registers beside the weights.
     const TILE: usize;
 
-    /// Tiles of at least this many rows walk one panel and ask for weights ahead of time; lower
-    /// ones walk several panels at once, which the processor's own prefetcher follows.
-    const FETCH_ROWS: usize;
+    /// Most panels, 2 or 4, that a tile of few rows walks at once.
+    const STREAMS: usize;
 
     /// What sums of products with signed bytes count too much per unit of activation.
     const SIGNED_OFFSET: i32;

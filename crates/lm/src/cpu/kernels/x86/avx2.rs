@@ -43,7 +43,7 @@ impl Simd for Avx2 {
     type NibbleSums = [__m256i; 2];
 
     const TILE: usize = 6;
-    const FETCH_ROWS: usize = 4;
+    const STREAMS: usize = 4;
     const SIGNED_OFFSET: i32 = 0;
 
     #[inline(always)]

@@ -11,14 +11,7 @@ use std::arch::x86_64::*;
 
 use super::simd::{Kernel, LANES, Lanes};
 
-/// How far ahead one stream is asked for where few rows leave the processor's own prefetcher the
-/// time to run ahead as well.
-const AHEAD: usize = 4 << 10;
-
-/// Rows from which on that prefetcher falls behind.
-const MANY_ROWS: usize = 5;
-
-/// How far ahead the stream is then asked into the second-level cache.
+/// How far ahead one stream is asked for, into the second-level cache.
 const FAR: usize = 16 << 10;
 
 /// How far ahead it is asked from there into the first-level cache, which waits for so few lines at
@@ -179,18 +172,14 @@ impl<const WIDE: bool> Lanes for X86<WIDE> {
     }
 
     #[inline(always)]
-    fn fetch_ahead<T>(self, rows: usize, place: &T, lines: usize) {
+    fn fetch_ahead<T>(self, place: &T, lines: usize) {
         let place = std::ptr::from_ref(place).cast::<i8>();
         if WIDE {
             for line in 0..lines {
                 // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
                 unsafe {
-                    if rows < MANY_ROWS {
-                        _mm_prefetch::<_MM_HINT_T0>(place.wrapping_add(AHEAD + line * 64));
-                    } else {
-                        _mm_prefetch::<_MM_HINT_T1>(place.wrapping_add(FAR + line * 64));
-                        _mm_prefetch::<_MM_HINT_T0>(place.wrapping_add(NEAR + line * 64));
-                    }
+                    _mm_prefetch::<_MM_HINT_T1>(place.wrapping_add(FAR + line * 64));
+                    _mm_prefetch::<_MM_HINT_T0>(place.wrapping_add(NEAR + line * 64));
                 }
             }
             return;
