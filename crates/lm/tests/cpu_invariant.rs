@@ -4,13 +4,15 @@ mod cpu_support;
 
 use cpu_support::*;
 use lm::{
-    Compact, CpuEngine, DecodeEngine, EngineOptions, KernelChoice, PackedWeights, WeightType,
+    Checkpoint, Compact, CpuEngine, DecodeEngine, EngineOptions, KernelChoice, PackedWeights,
+    WeightType,
 };
 use proptest::prelude::*;
 
 const BATCHES: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
-const FORMATS: [(WeightType, Compact); 5] = [
+const FORMATS: [(WeightType, Compact); 6] = [
     (WeightType::F32, Compact::Off),
+    (WeightType::F32, Compact::On),
     (WeightType::Bf16, Compact::Off),
     (WeightType::Bf16, Compact::On),
     (WeightType::Int8, Compact::Off),
@@ -43,7 +45,7 @@ fn in_batches(engine: &mut CpuEngine, ids: &[u32], batch: usize) -> Vec<u32> {
 #[test]
 fn bits_do_not_depend_on_batch_or_threads() {
     for shape in [EVEN, ODD, WIDE] {
-        let checkpoint = shape.checkpoint(11);
+        let checkpoint = shape.bf16_checkpoint(11);
         let ids = tokens(shape.vocab, 230, 3);
         for kernels in kernel_sets() {
             for format in FORMATS {
@@ -68,7 +70,7 @@ fn bits_do_not_depend_on_batch_or_threads() {
 /// Both round every product and sum alike; where a processor lacks one of them, nothing is compared.
 #[test]
 fn avx2_and_avx512_give_the_same_bits() {
-    let checkpoint = ODD.checkpoint(12);
+    let checkpoint = ODD.bf16_checkpoint(12);
     let ids = tokens(ODD.vocab, 60, 5);
     for format in FORMATS {
         let mut expected = None;
@@ -85,16 +87,20 @@ fn avx2_and_avx512_give_the_same_bits() {
     }
 }
 
-/// Compact weights are the same weights, also those that are loaded and swapped in later.
+/// Compact weights are the same weights, also those that are loaded and swapped in later, and f32
+/// weights that bf16 does not hold are not touched.
 #[test]
 fn compact_weights_give_the_bits_of_plain_ones() {
-    for shape in [EVEN, ODD, WIDE] {
-        let [first, second] = [13, 14].map(|seed| shape.checkpoint(seed));
+    for (weights, shape) in [WeightType::F32, WeightType::Bf16]
+        .into_iter()
+        .flat_map(|weights| [EVEN, ODD, WIDE].map(|shape| (weights, shape)))
+    {
+        let (first, second) = (shape.bf16_checkpoint(13), shape.checkpoint(14));
         let ids = tokens(shape.vocab, 70, 6);
         for kernels in kernel_sets() {
             for threads in [1, 2] {
                 let engine = |compact, checkpoint| {
-                    let options = in_format((WeightType::Bf16, compact), kernels, threads);
+                    let options = in_format((weights, compact), kernels, threads);
                     CpuEngine::new(checkpoint, options).unwrap()
                 };
                 let expected = [&first, &second]
@@ -105,9 +111,10 @@ fn compact_weights_give_the_bits_of_plain_ones() {
                     assert!(in_batches(&mut engine, &ids, batch) == expected[0]);
                 }
                 engine.load_weights(&second).unwrap();
+                assert_eq!(engine.compact(), weights == WeightType::Bf16);
                 assert!(in_batches(&mut engine, &ids, 5) == expected[1]);
                 for compact in [Compact::Off, Compact::On] {
-                    let mut packed = PackedWeights::new(&first, WeightType::Bf16, compact).unwrap();
+                    let mut packed = PackedWeights::new(&first, weights, compact).unwrap();
                     engine.swap_weights(&mut packed).unwrap();
                     assert_eq!(engine.compact(), compact == Compact::On);
                     assert!(in_batches(&mut engine, &ids, 5) == expected[0]);
@@ -130,11 +137,23 @@ fn compact_weights_are_chosen_by_size() {
     };
     for (shape, large) in [(WIDE, false), (wide, true)] {
         let checkpoint = shape.checkpoint(3);
-        let engine = |compact| {
-            let format = (WeightType::Bf16, compact);
-            CpuEngine::new(&checkpoint, in_format(format, KernelChoice::Auto, 1)).unwrap()
+        let engine = |weights, checkpoint: &Checkpoint, compact| {
+            let options = in_format((weights, compact), KernelChoice::Auto, 1);
+            CpuEngine::new(checkpoint, options).unwrap()
         };
-        let [auto, on, off] = [Compact::Auto, Compact::On, Compact::Off].map(engine);
+        let exact = shape.bf16_checkpoint(3);
+        let [wide, narrow, inexact] = [
+            (&exact, Compact::On),
+            (&exact, Compact::Off),
+            (&checkpoint, Compact::On),
+        ]
+        .map(|(checkpoint, compact)| engine(WeightType::F32, checkpoint, compact));
+        let [wide, narrow, inexact] =
+            [&wide, &narrow, &inexact].map(CpuEngine::weight_bytes_per_forward);
+        assert!((0.375..0.40).contains(&(wide as f64 / narrow as f64)));
+        assert_eq!(inexact, narrow);
+        let [auto, on, off] = [Compact::Auto, Compact::On, Compact::Off]
+            .map(|compact| engine(WeightType::Bf16, &checkpoint, compact));
         let wide_set = auto.kernels() == KernelChoice::Avx512;
         assert_eq!(auto.compact(), large && wide_set);
         assert!(on.compact() && !off.compact());
@@ -150,7 +169,7 @@ fn compact_weights_are_chosen_by_size() {
 #[test]
 fn bits_do_not_depend_on_the_batch_at_a_context_of_2048() {
     let shape = Shape { layers: 1, ..EVEN };
-    let checkpoint = shape.checkpoint(4);
+    let checkpoint = shape.bf16_checkpoint(4);
     let ids = tokens(shape.vocab, 2048, 4);
     for kernels in kernel_sets() {
         for format in FORMATS {
@@ -179,7 +198,7 @@ fn bits_do_not_depend_on_the_batch_at_a_context_of_2048() {
 
 #[test]
 fn a_position_never_reads_its_future() {
-    let checkpoint = ODD.checkpoint(8);
+    let checkpoint = ODD.bf16_checkpoint(8);
     let ids = tokens(ODD.vocab, 40, 8);
     let mut engine =
         CpuEngine::new(&checkpoint, options(WeightType::F32, KernelChoice::Auto, 1)).unwrap();
@@ -227,7 +246,7 @@ proptest! {
         steps in prop::collection::vec((1..17_usize, 0..12_usize, any::<bool>()), 4..20),
     ) {
         let shape = if odd { ODD } else { EVEN };
-        let checkpoint = shape.checkpoint(21);
+        let checkpoint = shape.bf16_checkpoint(21);
         let sets = kernel_sets();
         let options = in_format(FORMATS[format], sets[set % sets.len()], threads);
         let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
@@ -253,7 +272,7 @@ proptest! {
     #[test]
     fn kernel_sets_agree(odd in any::<bool>(), bf16 in any::<bool>(), seed in 0..1000_u64) {
         let shape = if odd { ODD } else { EVEN };
-        let checkpoint = shape.checkpoint(seed);
+        let checkpoint = shape.bf16_checkpoint(seed);
         let ids = tokens(shape.vocab, 50, seed);
         let logits: Vec<Vec<f32>> = kernel_sets()
             .into_iter()

@@ -10,7 +10,7 @@
 //! bytes would only make verification wait for the multipliers.
 //!
 //! bf16 weights that are read from memory are kept in 12 bits ([`Compact`]), from which the kernel
-//! makes the same words on the way.
+//! makes the same words on the way; so are f32 weights that a bf16 checkpoint was read into.
 //!
 //! Instruction sets: AVX-512 with bf16 and VNNI (bf16 products summed in pairs, byte products in
 //! fours), AVX2 with FMA, and portable code. The first two give the same bits. NEON is absent
@@ -38,7 +38,8 @@ pub(crate) use kernels::Kernels;
 /// stream, the KV cache, attention and the sums over groups of inputs are f32 always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WeightType {
-    /// Exactly the checkpoint's values.
+    /// Exactly the checkpoint's values. Those that bf16 holds may be stored in less: see
+    /// [`Compact`].
     #[default]
     F32,
     /// Projections, their inputs and the embedding rounded to nearest even bf16; half the memory
@@ -63,9 +64,11 @@ impl std::fmt::Display for WeightType {
     }
 }
 
-/// Whether bf16 weights are kept in 12 bits instead of 16. The results are the same, bit for bit:
-/// weights are written in a shorter code, not rounded. Only matrices whose weights use few exponents
-/// become compact, as those of trained models do; the others stay plain.
+/// Whether bf16 weights are kept in 12 bits instead of 16, and so the f32 weights of checkpoints that
+/// are bf16 throughout, as most are published, instead of 32. The results are the same, bit for bit:
+/// weights are written in a shorter code, not rounded, and f32 ones meet f32 inputs. Only matrices
+/// whose weights use few exponents become compact, as those of trained models do; the others stay
+/// plain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Compact {
     /// Where reading weights from memory takes longest: from 24 MiB of them on, with AVX-512. AVX2

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use crate::names::{EMBEDDING, FINAL_NORM, HEAD, in_layer};
+use crate::names::{EMBEDDING, FINAL_NORM, HEAD, expected_tensors, in_layer};
 use crate::{Checkpoint, LmConfig, LmError};
 
 use super::arena::{Arena, Buffer};
 use super::kernels::Kernels;
-use super::kernels::panel::{PackedMatrix, Part};
+use super::kernels::panel::{PackedMatrix, Part, are_bf16};
 use super::kernels::simd::PANEL;
 use super::{Compact, KernelChoice, WeightType};
 
@@ -92,6 +92,16 @@ impl Shapes {
     }
 }
 
+/// Whether bf16 holds every matrix exactly; the first that it does not ends the search.
+fn exact_in_bf16(config: &LmConfig, source: &impl TensorSource) -> Result<bool, LmError> {
+    for (name, shape) in expected_tensors(config) {
+        if shape.len() == 2 && !are_bf16(&source.values(&name)?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Weights that fill a matrix.
 fn whole(weights: &[f32]) -> Part<'_> {
     Part {
@@ -109,6 +119,7 @@ impl Weights {
         compact: bool,
         source: &impl TensorSource,
     ) -> Result<Self, LmError> {
+        let compact = compact && (weights != WeightType::F32 || exact_in_bf16(config, source)?);
         let mut of = Self::new(config, weights, compact);
         of.load(config, source)?;
         Ok(of)

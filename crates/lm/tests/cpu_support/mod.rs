@@ -94,6 +94,15 @@ impl Shape {
         }
         checkpoint
     }
+
+    /// The same with every weight rounded to bf16.
+    pub fn bf16_checkpoint(self, seed: u64) -> Checkpoint {
+        let mut checkpoint = self.checkpoint(seed);
+        for x in checkpoint.tensors.values_mut().flat_map(|t| &mut t.data) {
+            *x = half::bf16::from_f32(*x).to_f32();
+        }
+        checkpoint
+    }
 }
 
 /// Options of a small engine.

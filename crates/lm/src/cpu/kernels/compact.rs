@@ -7,18 +7,22 @@
 //! fewer than one in a thousand).
 //!
 //! What the kernel multiplies are the words that [`pairs`] would have stored, in the same order, so
-//! every result has the same bits.
+//! every result has the same bits. f32 weights that bf16 holds exactly, as checkpoints in bf16 have
+//! them, are kept in the same way and widened again before they meet f32 inputs.
 
 use std::ops::Range;
 
 use crate::cpu::arena::{Arena, Buffer};
 
-use super::gemm::{Operands, PART_BYTES, Sums, fetch_each};
+use super::gemm::{Operands, PART_BYTES, Rows, Sums, fetch_each};
 use super::pairs::{self, PairRow, pairs};
 use super::simd::{PANEL, Simd};
 
 /// Rows of pairs in a granule.
 pub(crate) const ROWS: usize = 4;
+
+/// Inputs of a granule.
+const INPUTS: usize = 2 * ROWS;
 
 /// Words of a granule.
 const WORDS: usize = ROWS * PANEL;
@@ -199,12 +203,142 @@ fn book(rows: &[PairRow]) -> Book {
     std::array::from_fn(|i| bytes[i])
 }
 
-/// Rounded activations times compact weights, a unit being a granule.
+/// What compact weights are multiplied with.
+pub(crate) trait Inputs: Copy {
+    /// Those that meet one granule.
+    type Part: Copy;
+
+    /// Number of rows.
+    fn count(&self) -> usize;
+
+    /// Inputs of a row, cut into parts, at least those that meet whole granules.
+    fn parts(&self, row: usize, inputs: usize) -> &[Self::Part];
+
+    /// Those that meet an unfinished last granule, filled up.
+    fn rest(&self, row: usize, inputs: usize) -> Self::Part;
+
+    /// Continues the chains of panel `p` over the first `inputs` of a granule.
+    fn extend<S: Simd, const M: usize, const P: usize>(
+        simd: S,
+        sums: &mut Sums<S::P, M, P>,
+        p: usize,
+        words: [S::Words; ROWS],
+        x: [&Self::Part; M],
+        inputs: usize,
+    );
+}
+
+/// Inputs rounded to bf16, two a word.
 #[derive(Clone, Copy)]
-pub(crate) struct CompactChains<'a> {
+pub(crate) struct Rounded<'a> {
     /// `[count][pairs(inputs)]`.
-    pub(crate) x: &'a [i32],
+    pub(crate) words: &'a [i32],
     pub(crate) count: usize,
+}
+
+impl Rounded<'_> {
+    #[inline(always)]
+    fn row(&self, row: usize, inputs: usize) -> &[i32] {
+        &self.words[row * pairs(inputs)..][..pairs(inputs)]
+    }
+}
+
+impl Inputs for Rounded<'_> {
+    type Part = [i32; ROWS];
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline(always)]
+    fn parts(&self, row: usize, inputs: usize) -> &[Self::Part] {
+        self.row(row, inputs).as_chunks().0
+    }
+
+    #[inline(always)]
+    fn rest(&self, row: usize, inputs: usize) -> Self::Part {
+        filled_up(&self.row(row, inputs)[inputs / INPUTS * ROWS..])
+    }
+
+    #[inline(always)]
+    fn extend<S: Simd, const M: usize, const P: usize>(
+        simd: S,
+        sums: &mut Sums<S::P, M, P>,
+        p: usize,
+        words: [S::Words; ROWS],
+        x: [&Self::Part; M],
+        inputs: usize,
+    ) {
+        for i in 0..pairs(inputs) {
+            let weights = simd.pairs(words[i]);
+            for r in 0..M {
+                sums[r][p] = simd.add_pairs(sums[r][p], weights, x[r][i] as u32);
+            }
+        }
+    }
+}
+
+/// Inputs as they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Exact<'a>(pub(crate) Rows<'a>);
+
+impl Exact<'_> {
+    #[inline(always)]
+    fn row(&self, row: usize, inputs: usize) -> &[f32] {
+        &self.0.data[row * self.0.stride..][..inputs]
+    }
+}
+
+impl Inputs for Exact<'_> {
+    type Part = [f32; INPUTS];
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.0.count
+    }
+
+    #[inline(always)]
+    fn parts(&self, row: usize, inputs: usize) -> &[Self::Part] {
+        self.row(row, inputs).as_chunks().0
+    }
+
+    #[inline(always)]
+    fn rest(&self, row: usize, inputs: usize) -> Self::Part {
+        filled_up(&self.row(row, inputs)[inputs / INPUTS * INPUTS..])
+    }
+
+    #[inline(always)]
+    fn extend<S: Simd, const M: usize, const P: usize>(
+        simd: S,
+        sums: &mut Sums<S::P, M, P>,
+        p: usize,
+        words: [S::Words; ROWS],
+        x: [&Self::Part; M],
+        inputs: usize,
+    ) {
+        for i in 0..inputs {
+            let weights = simd.widen(words[i / 2], i % 2);
+            for r in 0..M {
+                let x = simd.splat_panel(x[r][i]);
+                sums[r][p] = simd.mul_add_panel(x, weights, sums[r][p]);
+            }
+        }
+    }
+}
+
+/// An array that starts with `values`, no more than its own.
+#[inline(always)]
+fn filled_up<T: Copy + Default, const N: usize>(values: &[T]) -> [T; N] {
+    let mut all = [T::default(); N];
+    all[..values.len()].copy_from_slice(values);
+    all
+}
+
+/// Inputs times compact weights, a unit being a granule.
+#[derive(Clone, Copy)]
+pub(crate) struct CompactChains<'a, X> {
+    pub(crate) x: X,
     pub(crate) w: &'a CompactPanels,
     pub(crate) inputs: usize,
 }
@@ -256,14 +390,14 @@ impl<'a> Cursor<'a> {
     }
 }
 
-impl Operands for CompactChains<'_> {
+impl<X: Inputs> Operands for CompactChains<'_, X> {
     // Measured on a Zen 4: the chains of one row in one panel take longer than reading three
     // quarters of the bytes does, and two long streams the processor prefetches well by itself.
     const COMPACT: bool = true;
 
     #[inline(always)]
     fn rows(&self) -> usize {
-        self.count
+        self.x.count()
     }
 
     #[inline(always)]
@@ -289,54 +423,48 @@ impl Operands for CompactChains<'_> {
         units: Range<usize>,
         mut sums: Sums<S::P, M, P>,
     ) -> Sums<S::P, M, P> {
-        let (stride, depth) = (pairs(self.inputs), granules(self.inputs));
-        let mut x: [&[i32]; M] = [&[]; M];
-        for r in 0..M {
-            x[r] = &self.x[(row + r) * stride..][..stride];
-        }
+        let depth = granules(self.inputs);
         let mut w: [&[Granule]; P] = [&[]; P];
         let mut books = [simd.book(&Book::default()); P];
         let mut cursors = [Cursor::NOWHERE; P];
         for p in 0..P {
-            w[p] = &self.w.granules[panels[p] * depth..][..depth];
+            w[p] = &self.w.granules[panels[p] * depth..][..units.end];
             books[p] = simd.book(&self.w.heads[panels[p]].book);
             cursors[p] = Cursor::new(self.w, panels[p], units.start);
         }
-        let whole = units.end.min(stride / ROWS);
-        let mut parts: [&[[i32; ROWS]]; M] = [&[]; M];
+        let whole = units.end.min(self.inputs / INPUTS);
+        let mut parts: [&[X::Part]; M] = [&[]; M];
         for r in 0..M {
-            parts[r] = &x[r].as_chunks().0[..whole];
-        }
-        for p in 0..P {
-            w[p] = &w[p][..units.end];
+            parts[r] = &self.x.parts(row + r, self.inputs)[..whole];
         }
         for at in units.start..whole {
             if P == 1 {
                 fetch_each(simd, &w[0][at]);
             }
+            let mut x: [&X::Part; M] = [&parts[0][at]; M];
+            for r in 0..M {
+                x[r] = &parts[r][at];
+            }
             for p in 0..P {
                 let mut words = simd.granule(books[p], &w[p][at]);
                 cursors[p].fill(simd, at, &mut words);
-                for i in 0..ROWS {
-                    let weights = simd.pairs(words[i]);
-                    for r in 0..M {
-                        sums[r][p] = simd.add_pairs(sums[r][p], weights, parts[r][at][i] as u32);
-                    }
-                }
+                X::extend(simd, &mut sums, p, words, x, INPUTS);
             }
         }
         // A granule whose last rows are beyond the inputs.
         for at in whole.max(units.start)..units.end {
+            let rest: [X::Part; M] = std::array::from_fn(|r| self.x.rest(row + r, self.inputs));
             for p in 0..P {
                 let mut words = simd.granule(books[p], &w[p][at]);
                 cursors[p].fill(simd, at, &mut words);
-                for (i, words) in words.into_iter().take(stride - at * ROWS).enumerate() {
-                    let weights = simd.pairs(words);
-                    for r in 0..M {
-                        let x = x[r][at * ROWS + i] as u32;
-                        sums[r][p] = simd.add_pairs(sums[r][p], weights, x);
-                    }
-                }
+                X::extend(
+                    simd,
+                    &mut sums,
+                    p,
+                    words,
+                    rest.each_ref(),
+                    self.inputs - at * INPUTS,
+                );
             }
         }
         sums

@@ -60,7 +60,9 @@ unsafe impl Zeroed for Int4Row {}
 pub(crate) enum PanelData {
     F32(Buffer<F32Row>),
     Bf16(Buffer<PairRow>),
-    Compact(CompactPanels),
+    /// f32 weights that bf16 holds exactly.
+    CompactF32(CompactPanels),
+    CompactBf16(CompactPanels),
     Int8(IntPanels<Int8Row>),
     Int4(IntPanels<Int4Row>),
 }
@@ -96,14 +98,47 @@ impl<'a> Part<'a> {
 pub(crate) struct PackedMatrix {
     inputs: usize,
     panels: usize,
+    weights: WeightType,
     /// Whether weights that can be compact are to be.
     compact: bool,
     data: PanelData,
 }
 
+/// Whether [`CompactPanels`] are made of weights of this type.
+fn can_be_compact(weights: WeightType) -> bool {
+    matches!(weights, WeightType::F32 | WeightType::Bf16)
+}
+
+/// Whether bf16 holds every one of `weights` exactly.
+pub(crate) fn are_bf16(weights: &[f32]) -> bool {
+    // A block at a time, so that the compiler vectorises it and one weight can end it.
+    let mut blocks = weights.chunks(1024);
+    blocks.all(|block| block.iter().fold(0, |bits, w| bits | w.to_bits()) & 0xffff == 0)
+}
+
+impl PanelData {
+    fn plain(arena: &mut Arena, inputs: usize, panels: usize, weights: WeightType) -> Self {
+        match weights {
+            WeightType::F32 => Self::F32(arena.take(inputs * panels)),
+            WeightType::Bf16 => Self::Bf16(arena.take(pairs::pairs(inputs) * panels)),
+            WeightType::Int8 => Self::Int8(IntPanels::zeros(arena, inputs, panels)),
+            WeightType::Int4 => Self::Int4(IntPanels::zeros(arena, inputs, panels)),
+        }
+    }
+
+    fn compact(arena: &mut Arena, inputs: usize, panels: usize, weights: WeightType) -> Self {
+        let compact = CompactPanels::new(arena, inputs, panels);
+        match weights {
+            WeightType::F32 => Self::CompactF32(compact),
+            _ => Self::CompactBf16(compact),
+        }
+    }
+}
+
 impl PackedMatrix {
     /// Room in `arena` for `panels` panels of `inputs` rows, to be packed before it is multiplied.
-    /// With `compact`, bf16 weights are kept compact where that takes fewer bytes.
+    /// With `compact`, bf16 weights, and f32 weights that bf16 holds, are kept compact where that
+    /// takes fewer bytes.
     pub(crate) fn new(
         arena: &mut Arena,
         inputs: usize,
@@ -111,27 +146,27 @@ impl PackedMatrix {
         weights: WeightType,
         compact: bool,
     ) -> Self {
-        let data = match weights {
-            WeightType::Bf16 if compact => {
-                PanelData::Compact(CompactPanels::new(arena, inputs, panels))
-            }
-            WeightType::F32 => PanelData::F32(arena.take(inputs * panels)),
-            WeightType::Bf16 => PanelData::Bf16(arena.take(pairs::pairs(inputs) * panels)),
-            WeightType::Int8 => PanelData::Int8(IntPanels::zeros(arena, inputs, panels)),
-            WeightType::Int4 => PanelData::Int4(IntPanels::zeros(arena, inputs, panels)),
+        let compact = compact && can_be_compact(weights);
+        let data = if compact {
+            PanelData::compact(arena, inputs, panels, weights)
+        } else {
+            PanelData::plain(arena, inputs, panels, weights)
         };
         Self {
             inputs,
             panels,
-            compact: compact && weights == WeightType::Bf16,
+            weights,
+            compact,
             data,
         }
     }
 
     /// Bytes of the arena that [`Self::new`] takes.
     pub(crate) fn room(inputs: usize, panels: usize, weights: WeightType, compact: bool) -> usize {
+        if compact && can_be_compact(weights) {
+            return CompactPanels::room(inputs, panels);
+        }
         match weights {
-            WeightType::Bf16 if compact => CompactPanels::room(inputs, panels),
             WeightType::F32 => Arena::bytes_of::<F32Row>(inputs * panels),
             WeightType::Bf16 => Arena::bytes_of::<PairRow>(pairs::pairs(inputs) * panels),
             WeightType::Int8 => IntPanels::<Int8Row>::room(inputs, panels),
@@ -156,7 +191,8 @@ impl PackedMatrix {
 
     /// Whether the weights are compact.
     pub(crate) fn is_compact(&self) -> bool {
-        matches!(self.data, PanelData::Compact(_))
+        use PanelData::{CompactBf16, CompactF32};
+        matches!(self.data, CompactF32(_) | CompactBf16(_))
     }
 
     /// Bytes of the packed weights.
@@ -164,7 +200,7 @@ impl PackedMatrix {
         match &self.data {
             PanelData::F32(rows) => size_of_val::<[_]>(rows),
             PanelData::Bf16(rows) => size_of_val::<[_]>(rows),
-            PanelData::Compact(panels) => panels.bytes(),
+            PanelData::CompactF32(panels) | PanelData::CompactBf16(panels) => panels.bytes(),
             PanelData::Int8(panels) => panels.bytes(),
             PanelData::Int4(panels) => panels.bytes(),
         }
@@ -173,26 +209,35 @@ impl PackedMatrix {
     /// Packs all weights anew.
     pub(crate) fn pack(&mut self, parts: &[Part<'_>]) {
         if self.compact {
-            if self.pack_compact(parts, CompactPanels::pays) {
+            if self.are_exact(parts) && self.pack_compact(parts, CompactPanels::pays) {
                 return;
             }
-            let rows = pairs::pairs(self.inputs) * self.panels;
-            self.data = PanelData::Bf16(Arena::new(Arena::bytes_of::<PairRow>(rows)).take(rows));
+            let (inputs, panels, weights) = (self.inputs, self.panels, self.weights);
+            if self.is_compact() {
+                let arena = &mut Arena::new(Self::room(inputs, panels, weights, false));
+                self.data = PanelData::plain(arena, inputs, panels, weights);
+            }
         }
         for part in parts {
             self.pack_plain(part);
         }
     }
 
+    /// Whether 16 bits a weight are enough.
+    fn are_exact(&self, parts: &[Part<'_>]) -> bool {
+        self.weights == WeightType::Bf16 || parts.iter().all(|part| are_bf16(part.weights))
+    }
+
     /// Packs all weights compactly; false as soon as `go_on` is.
     fn pack_compact(&mut self, parts: &[Part<'_>], go_on: impl Fn(&CompactPanels) -> bool) -> bool {
         let (inputs, panels) = (self.inputs, self.panels);
-        if !matches!(self.data, PanelData::Compact(_)) {
+        if !self.is_compact() {
             // The weights before these were kept plain.
             let arena = &mut Arena::new(CompactPanels::room(inputs, panels));
-            self.data = PanelData::Compact(CompactPanels::new(arena, inputs, panels));
+            self.data = PanelData::compact(arena, inputs, panels, self.weights);
         }
-        let PanelData::Compact(compact) = &mut self.data else {
+        let (PanelData::CompactF32(compact) | PanelData::CompactBf16(compact)) = &mut self.data
+        else {
             return false;
         };
         compact.clear();
@@ -210,9 +255,14 @@ impl PackedMatrix {
 
     /// A compact matrix even of weights that would be smaller plain.
     #[cfg(test)]
-    pub(crate) fn compact_at_any_cost(inputs: usize, panels: usize, parts: &[Part<'_>]) -> Self {
+    pub(crate) fn compact_at_any_cost(
+        inputs: usize,
+        panels: usize,
+        weights: WeightType,
+        parts: &[Part<'_>],
+    ) -> Self {
         let arena = &mut Arena::new(0);
-        let mut matrix = Self::new(arena, inputs, panels, WeightType::Bf16, true);
+        let mut matrix = Self::new(arena, inputs, panels, weights, true);
         matrix.pack_compact(parts, |_| true);
         matrix
     }
@@ -227,7 +277,7 @@ impl PackedMatrix {
                     pairs::pack_panel(columns, inputs, &mut rows[panel * len..][..len]);
                 }
             }
-            PanelData::Compact(_) => {}
+            PanelData::CompactF32(_) | PanelData::CompactBf16(_) => {}
             PanelData::Int8(panels) => panels.pack(inputs, part),
             PanelData::Int4(panels) => panels.pack(inputs, part),
         }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::cpu::pool::Pool;
 
 use super::Kernels;
-use super::compact::CompactChains;
+use super::compact::{CompactChains, Exact, Rounded};
 use super::fused::{
     Attention, AttentionScratch, Epilogue, GatedProjection, Projection, QUERY_ROWS,
 };
@@ -174,10 +174,20 @@ impl Executor {
                 };
                 self.spread(operands, w, unit, work);
             }
-            PanelData::Compact(panels) => {
+            PanelData::CompactF32(panels) => {
                 let operands = CompactChains {
-                    x: self.round(x, w, quantised),
-                    count: x.count,
+                    x: Exact(x),
+                    w: panels,
+                    inputs: w.inputs(),
+                };
+                self.spread(operands, w, unit, work);
+            }
+            PanelData::CompactBf16(panels) => {
+                let operands = CompactChains {
+                    x: Rounded {
+                        words: self.round(x, w, quantised),
+                        count: x.count,
+                    },
                     w: panels,
                     inputs: w.inputs(),
                 };

@@ -191,6 +191,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn widen(self, words: Self::Words, which: usize) -> Self::P {
+        words.map(|word| halves(word)[which])
+    }
+
+    #[inline(always)]
     fn pairs(self, words: Self::Words) -> Self::Pairs {
         words
     }

@@ -103,6 +103,8 @@ pub(crate) trait Simd: Lanes {
     fn granule(self, book: Self::Book, granule: &Granule) -> [Self::Words; ROWS];
     /// `words` with `word` in the columns whose bits are set.
     fn replace_words(self, words: Self::Words, columns: u16, word: u32) -> Self::Words;
+    /// The first (`which` is 0) or second bf16 number of every pair.
+    fn widen(self, words: Self::Words, which: usize) -> Self::P;
     fn pairs(self, words: Self::Words) -> Self::Pairs;
     /// Adds to each column the product of its first weight with the bf16 number in the high half of
     /// `word`, then that of the second with the low half, each rounded once where the instruction

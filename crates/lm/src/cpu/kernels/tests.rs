@@ -4,7 +4,7 @@ mod compact;
 
 use proptest::prelude::*;
 
-use super::compact::CompactChains;
+use super::compact::{CompactChains, Exact, Rounded};
 use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
 use super::pairs::{PairChains, RoundPairs, pairs};
@@ -262,10 +262,20 @@ impl Case {
                 };
                 self.product(kernels, packed, operands)
             }
-            PanelData::Compact(w) => {
+            PanelData::CompactF32(w) => {
                 let operands = CompactChains {
-                    x: &self.rounded(kernels, x),
-                    count: self.count,
+                    x: Exact(x),
+                    w,
+                    inputs: self.inputs,
+                };
+                self.product(kernels, packed, operands)
+            }
+            PanelData::CompactBf16(w) => {
+                let operands = CompactChains {
+                    x: Rounded {
+                        words: &self.rounded(kernels, x),
+                        count: self.count,
+                    },
                     w,
                     inputs: self.inputs,
                 };

@@ -81,9 +81,28 @@ fn same(a: &[f32], b: &[f32]) -> bool {
 
 impl Case {
     /// Compact whatever it costs.
-    fn compact(&self) -> PackedMatrix {
+    fn compact(&self, weights: WeightType) -> PackedMatrix {
         let panels = self.outputs.div_ceil(PANEL);
-        PackedMatrix::compact_at_any_cost(self.inputs, panels, &[self.part()])
+        PackedMatrix::compact_at_any_cost(self.inputs, panels, weights, &[self.part()])
+    }
+
+    /// Compact and plain weights give the same bits.
+    fn check_compact(&self, weights: WeightType) -> Result<(), String> {
+        let (plain, compact) = (self.packed(weights), self.compact(weights));
+        for kernels in sets() {
+            if !same(&self.run(kernels, &plain), &self.run(kernels, &compact)) {
+                return Err(format!("{weights} {kernels:?}: {self:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Weights that bf16 holds.
+    fn rounded_weights(mut self) -> Self {
+        for w in &mut self.w {
+            *w = half::bf16::from_f32(*w).to_f32();
+        }
+        self
     }
 
     fn compact_or_plain(&self) -> PackedMatrix {
@@ -113,11 +132,9 @@ proptest! {
             if undefined {
                 case.x[seed as usize % inputs] = [f32::INFINITY, f32::NAN][count % 2];
             }
-            let (plain, compact) = (case.packed(WeightType::Bf16), case.compact());
-            for kernels in sets() {
-                let (plain, compact) = (case.run(kernels, &plain), case.run(kernels, &compact));
-                prop_assert!(same(&plain, &compact), "{:?} {:?} {count}", KINDS[kind], kernels);
-            }
+            let rounded = case.check_compact(WeightType::Bf16);
+            let exact = case.rounded_weights().check_compact(WeightType::F32);
+            prop_assert!(rounded.is_ok() && exact.is_ok(), "{rounded:?} {exact:?}");
         }
     }
 }
@@ -128,11 +145,10 @@ fn long_compact_panels_are_cut_without_a_trace() {
     for kind in KINDS {
         for count in [1, 5, 13, 49] {
             let case = kind.case(7, count, 4203, 20);
-            let (plain, compact) = (case.packed(WeightType::Bf16), case.compact());
-            for kernels in sets() {
-                let (plain, compact) = (case.run(kernels, &plain), case.run(kernels, &compact));
-                assert!(same(&plain, &compact), "{kind:?} {kernels:?} {count}");
-            }
+            case.check_compact(WeightType::Bf16).unwrap();
+            case.rounded_weights()
+                .check_compact(WeightType::F32)
+                .unwrap();
         }
     }
 }
@@ -142,7 +158,7 @@ fn long_compact_panels_are_cut_without_a_trace() {
 fn what_is_packed_is_what_was_given() {
     for kind in KINDS {
         let mut case = kind.case(3, 1, 64, 16);
-        let compact = case.compact();
+        let compact = case.compact(WeightType::Bf16);
         for kernels in sets() {
             // Each input alone meets a one.
             for input in 0..64 {
@@ -198,7 +214,7 @@ fn parts_that_alternate_find_their_lists() {
     let arena = &mut Arena::new(0);
     let mut plain = PackedMatrix::new(arena, 96, 4, WeightType::Bf16, false);
     plain.pack(&parts);
-    let compact = PackedMatrix::compact_at_any_cost(96, 4, &parts);
+    let compact = PackedMatrix::compact_at_any_cost(96, 4, WeightType::Bf16, &parts);
     for kernels in sets() {
         let (plain, compact) = (case.run(kernels, &plain), case.run(kernels, &compact));
         assert!(same(&plain, &compact));

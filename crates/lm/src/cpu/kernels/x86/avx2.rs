@@ -157,6 +157,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn widen(self, words: [__m256i; 2], which: usize) -> Self::P {
+        self.pairs(words)[which]
+    }
+
+    #[inline(always)]
     fn pairs(self, words: [__m256i; 2]) -> Self::Pairs {
         let [a, b] = words;
         // SAFETY: the token proves AVX2.

@@ -118,6 +118,17 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn widen(self, words: __m512i, which: usize) -> __m512 {
+        // SAFETY: the token proves AVX-512.
+        unsafe {
+            _mm512_castsi512_ps(match which {
+                0 => _mm512_and_si512(words, _mm512_set1_epi32(0xffff_0000_u32 as i32)),
+                _ => _mm512_slli_epi32::<16>(words),
+            })
+        }
+    }
+
+    #[inline(always)]
     fn pairs(self, words: __m512i) -> __m512bh {
         // SAFETY: vectors of the same size, and any bits are bf16 numbers.
         unsafe { std::mem::transmute(words) }
