@@ -11,7 +11,8 @@ use super::weights::TensorSource;
 /// Bound of the uniform weights: their deviation is 0.02, as after initialisation.
 const BOUND: f32 = 0.034_641;
 
-/// Uniform projections and embeddings, unit norms, zero biases.
+/// Uniform projections and embeddings that bf16 holds, as those of most checkpoints, unit norms, zero
+/// biases.
 pub(crate) struct RandomWeights {
     /// Position in the architecture and number of values.
     tensors: HashMap<String, (u64, usize)>,
@@ -49,7 +50,8 @@ impl TensorSource for RandomWeights {
                 let mut z = state;
                 z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
                 z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-                ((z >> 32) as i32 as f32) * (BOUND / 2_147_483_648.0)
+                let weight = ((z >> 32) as i32 as f32) * (BOUND / 2_147_483_648.0);
+                half::bf16::from_f32(weight).to_f32()
             })
             .take(len)
             .collect()

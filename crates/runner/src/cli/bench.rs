@@ -74,7 +74,7 @@ pub struct BenchArgs {
     /// Weight storage.
     #[arg(long, value_enum, default_value_t = WeightFormat::Bf16)]
     weights: WeightFormat,
-    /// Whether bf16 weights are kept in 12 bits without loss (auto: from 24 MiB of them on).
+    /// Whether weights of bf16 checkpoints are kept in 12 bits without loss (auto: from 24 MiB on).
     #[arg(long, value_enum, default_value_t = CompactName::Auto)]
     compact: CompactName,
     /// Threads (default: one a core).

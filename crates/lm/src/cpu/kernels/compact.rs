@@ -393,7 +393,7 @@ impl<'a> Cursor<'a> {
 impl<X: Inputs> Operands for CompactChains<'_, X> {
     // Measured on a Zen 4: the chains of one row in one panel take longer than reading three
     // quarters of the bytes does, and two long streams the processor prefetches well by itself.
-    const COMPACT: bool = true;
+    const STREAM_ROWS: usize = 1;
 
     #[inline(always)]
     fn rows(&self) -> usize {

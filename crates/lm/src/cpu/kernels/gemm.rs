@@ -20,17 +20,28 @@ pub(crate) const PART_BYTES: usize = 16 << 10;
 /// Bytes of weights between two requests for weights: [`Simd::fetch_ahead`] asks for as many.
 pub(crate) const FETCH_STEP: usize = 256;
 
-/// Tiles of at least this many rows walk one panel and ask for weights ahead of time; lower ones walk
-/// several panels at once, which the processor's own prefetcher follows.
+/// Tiles of at least this many rows ask for weights ahead of time if they walk one panel; those that
+/// walk several at once are followed by the processor's own prefetcher, and low ones do not wait.
 const FETCH_ROWS: usize = 4;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Cuts a walk over `range`, rows of type `R`, where a tile of height `m` asks for weights.
+/// Whether a tile of `m` rows and `p` panels asks for weights.
 #[inline(always)]
-pub(crate) fn fetch_steps<R>(m: usize, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let step = if m >= FETCH_ROWS {
+fn fetches(m: usize, p: usize) -> bool {
+    m >= FETCH_ROWS && p == 1
+}
+
+/// Cuts a walk over `range`, rows of type `R`, where a tile of `m` rows and `p` panels asks for
+/// weights.
+#[inline(always)]
+pub(crate) fn fetch_steps<R>(
+    m: usize,
+    p: usize,
+    range: Range<usize>,
+) -> impl Iterator<Item = Range<usize>> {
+    let step = if fetches(m, p) {
         FETCH_STEP / size_of::<R>()
     } else {
         range.len().max(1)
@@ -41,11 +52,11 @@ pub(crate) fn fetch_steps<R>(m: usize, range: Range<usize>) -> impl Iterator<Ite
         .map(move |start| start..end.min(start + step))
 }
 
-/// Asks for as many weights as are between two requests, those that a tile of height `m` will need
-/// a while after those at `place`.
+/// Asks for as many weights as are between two requests, those that a tile of `m` rows and `p` panels
+/// will need a while after those at `place`.
 #[inline(always)]
-pub(crate) fn fetch<S: Simd, R>(simd: S, m: usize, place: &R) {
-    if m >= FETCH_ROWS {
+pub(crate) fn fetch<S: Simd, R>(simd: S, m: usize, p: usize, place: &R) {
+    if fetches(m, p) {
         simd.fetch_ahead(place, FETCH_STEP / LINE);
     }
 }
@@ -61,9 +72,9 @@ pub(crate) type Sums<V, const M: usize, const P: usize> = [[V; P]; M];
 
 /// Activations and weights of one format.
 pub(crate) trait Operands: Copy {
-    /// Whether weights are unpacked on the way: a single row then walks two panels at once, a few
-    /// rows one, on every instruction set.
-    const COMPACT: bool = false;
+    /// Most rows, up to 5, with which a tile walks several panels at once. The more work a weight
+    /// makes on its way, the less there is to gain.
+    const STREAM_ROWS: usize = 3;
 
     /// Number of activation rows.
     fn rows(&self) -> usize;
@@ -115,6 +126,8 @@ pub(crate) struct Chains<'a> {
 }
 
 impl Operands for Chains<'_> {
+    const STREAM_ROWS: usize = 5;
+
     #[inline(always)]
     fn rows(&self) -> usize {
         self.x.count
@@ -153,8 +166,8 @@ impl Operands for Chains<'_> {
             let start = panels[p] * self.w.stride + self.inner.0 + units.start;
             w[p] = &self.w.rows[start..][..depth];
         }
-        for step in fetch_steps::<F32Row>(M, 0..depth) {
-            fetch(simd, M, &w[0][step.start]);
+        for step in fetch_steps::<F32Row>(M, P, 0..depth) {
+            fetch(simd, M, P, &w[0][step.start]);
             for i in step {
                 for p in 0..P {
                     let weights = w[p][i].load(simd);
@@ -195,14 +208,16 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
     fn run<S: Simd>(mut self, simd: S) {
         match self.operands.rows() {
             0 => {}
-            1 if T::COMPACT || S::STREAMS == 2 => self.sweep::<S, 1, 2>(simd),
+            1 if T::STREAM_ROWS < 2 || S::STREAMS == 2 => self.sweep::<S, 1, 2>(simd),
             1 => self.sweep::<S, 1, 4>(simd),
-            2 if T::COMPACT => self.sweep::<S, 2, 1>(simd),
+            2 if T::STREAM_ROWS < 2 => self.sweep::<S, 2, 1>(simd),
             2 if S::STREAMS == 2 => self.sweep::<S, 2, 2>(simd),
             2 => self.sweep::<S, 2, 3>(simd),
-            3 if T::COMPACT => self.sweep::<S, 3, 1>(simd),
+            3 if T::STREAM_ROWS < 3 => self.sweep::<S, 3, 1>(simd),
             3 => self.sweep::<S, 3, 2>(simd),
+            4 if T::STREAM_ROWS >= 4 && S::TILE >= 8 => self.sweep::<S, 4, 2>(simd),
             4 => self.sweep::<S, 4, 1>(simd),
+            5 if T::STREAM_ROWS >= 5 && S::TILE >= 10 => self.sweep::<S, 5, 2>(simd),
             5 => self.sweep::<S, 5, 1>(simd),
             6 => self.sweep::<S, 6, 1>(simd),
             7 if S::TILE >= 7 => self.sweep::<S, 7, 1>(simd),

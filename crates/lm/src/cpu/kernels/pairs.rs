@@ -97,6 +97,8 @@ pub(crate) struct PairChains<'a> {
 }
 
 impl Operands for PairChains<'_> {
+    const STREAM_ROWS: usize = 5;
+
     #[inline(always)]
     fn rows(&self) -> usize {
         self.count
@@ -134,8 +136,8 @@ impl Operands for PairChains<'_> {
         for p in 0..P {
             w[p] = &self.rows[panels[p] * stride + units.start..][..depth];
         }
-        for step in fetch_steps::<PairRow>(M, 0..depth) {
-            fetch(simd, M, &w[0][step.start]);
+        for step in fetch_steps::<PairRow>(M, P, 0..depth) {
+            fetch(simd, M, P, &w[0][step.start]);
             for i in step {
                 for p in 0..P {
                     let weights = simd.pairs(simd.words(&w[p][i].0));
