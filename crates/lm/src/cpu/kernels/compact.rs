@@ -15,7 +15,7 @@ use std::ops::Range;
 use crate::cpu::arena::{Arena, Buffer};
 
 use super::gemm::{Operands, PART_BYTES, Rows, Sums, fetch_each};
-use super::pairs::{self, PairRow, pairs};
+use super::pairs::{self, PairRow, pairs, stride};
 use super::simd::{PANEL, Simd};
 
 /// Rows of pairs in a granule.
@@ -231,7 +231,7 @@ pub(crate) trait Inputs: Copy {
 /// Inputs rounded to bf16, two a word.
 #[derive(Clone, Copy)]
 pub(crate) struct Rounded<'a> {
-    /// `[count][pairs(inputs)]`.
+    /// `[count][stride(inputs)]`.
     pub(crate) words: &'a [i32],
     pub(crate) count: usize,
 }
@@ -239,7 +239,7 @@ pub(crate) struct Rounded<'a> {
 impl Rounded<'_> {
     #[inline(always)]
     fn row(&self, row: usize, inputs: usize) -> &[i32] {
-        &self.words[row * pairs(inputs)..][..pairs(inputs)]
+        &self.words[row * stride(inputs)..][..pairs(inputs)]
     }
 }
 

@@ -37,6 +37,13 @@ pub(crate) fn pairs(inputs: usize) -> usize {
     inputs.div_ceil(2)
 }
 
+/// Words from one row of activations to the next: an odd number of cache lines. Rows that were a
+/// power of two apart would share a few sets of the nearest cache and push each other out.
+pub(crate) fn stride(inputs: usize) -> usize {
+    const WORDS: usize = 16;
+    (pairs(inputs).div_ceil(WORDS) | 1) * WORDS
+}
+
 /// Packs `columns` (up to sixteen rows of `inputs` weights) into one panel.
 pub(crate) fn pack_panel(columns: &[f32], inputs: usize, rows: &mut [PairRow]) {
     for (column, weights) in columns.chunks_exact(inputs).enumerate() {
@@ -50,7 +57,7 @@ pub(crate) fn pack_panel(columns: &[f32], inputs: usize, rows: &mut [PairRow]) {
 pub(crate) struct RoundPairs<'a> {
     pub(crate) x: Rows<'a>,
     pub(crate) width: usize,
-    /// `[rows][pairs(width)]`.
+    /// `[rows][stride(width)]`.
     pub(crate) to: &'a mut [i32],
 }
 
@@ -59,7 +66,8 @@ impl Kernel for RoundPairs<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
-        for (row, to) in self.to.chunks_exact_mut(pairs(self.width)).enumerate() {
+        for (row, to) in self.to.chunks_exact_mut(stride(self.width)).enumerate() {
+            let to = &mut to[..pairs(self.width)];
             let (pairs, last) = self.x.data[row * self.x.stride..][..self.width].as_chunks::<2>();
             for (word, [first, second]) in to.iter_mut().zip(pairs) {
                 *word = (bf16_bits(*first) << 16 | bf16_bits(*second)) as i32;
@@ -88,7 +96,7 @@ fn bf16_bits(x: f32) -> u32 {
 /// Rounded activations times bf16 weights.
 #[derive(Clone, Copy)]
 pub(crate) struct PairChains<'a> {
-    /// `[count][pairs(inputs)]`.
+    /// `[count][stride(inputs)]`.
     pub(crate) x: &'a [i32],
     pub(crate) count: usize,
     /// Panel after panel.
@@ -127,14 +135,14 @@ impl Operands for PairChains<'_> {
         units: Range<usize>,
         mut sums: Sums<S::P, M, P>,
     ) -> Sums<S::P, M, P> {
-        let (stride, depth) = (self.depth(), units.len());
+        let (length, depth) = (self.depth(), units.len());
         let mut x: [&[i32]; M] = [&[]; M];
         for r in 0..M {
-            x[r] = &self.x[(row + r) * stride + units.start..][..depth];
+            x[r] = &self.x[(row + r) * stride(self.inputs) + units.start..][..depth];
         }
         let mut w: [&[PairRow]; P] = [&[]; P];
         for p in 0..P {
-            w[p] = &self.rows[panels[p] * stride + units.start..][..depth];
+            w[p] = &self.rows[panels[p] * length + units.start..][..depth];
         }
         for step in fetch_steps::<PairRow>(M, P, 0..depth) {
             fetch(simd, M, P, &w[0][step.start]);

@@ -323,7 +323,7 @@ impl QuantScratch {
         let groups = rows * groups::<Int4Row>(width);
         Self {
             // Pairs of bf16 take most room, but for the padding of short rows to a group.
-            words: vec![0; rows * pairs::pairs(width).max(row_words::<Int8Row>(width))],
+            words: vec![0; rows * pairs::stride(width).max(row_words::<Int8Row>(width))],
             scales: vec![0.0; groups],
             corrections: vec![0; groups],
         }
@@ -340,7 +340,7 @@ impl QuantScratch {
     ///
     /// [`RoundPairs`]: pairs::RoundPairs
     pub(crate) fn pairs(&mut self, count: usize, width: usize) -> &mut [i32] {
-        &mut self.words[..count * pairs::pairs(width)]
+        &mut self.words[..count * pairs::stride(width)]
     }
 
     /// The first rows as filled by [`Quantize`] for weights of format `R`.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::compact::{CompactChains, Exact, Rounded};
 use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
-use super::pairs::{PairChains, RoundPairs, pairs};
+use super::pairs::{PairChains, RoundPairs, stride};
 use super::panel::{PackedMatrix, PanelData, Part};
 use super::quant::{Int4Row, Int8Row, IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, LANES, PANEL, Simd};
@@ -305,7 +305,7 @@ impl Case {
     }
 
     fn rounded(&self, kernels: Kernels, x: Rows<'_>) -> Vec<i32> {
-        let mut to = vec![0; self.count * pairs(self.inputs)];
+        let mut to = vec![0; self.count * stride(self.inputs)];
         kernels.run(RoundPairs {
             x,
             width: self.inputs,
