@@ -12,13 +12,13 @@ use spec_decode::{Sampling, SamplingError, SamplingOptions};
 use crate::arm::{Arm, ArmSpec};
 use crate::learn::LearnConfig;
 
+mod model;
 mod policy;
-mod target;
 
+pub use model::ModelConfig;
 pub use policy::{
     CostsConfig, DraftKeys, HeadOptions, HeadTraining, PolicyFault, PolicyName, ScoreName,
 };
-pub use target::TargetConfig;
 
 /// Everything that determines a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -100,10 +100,10 @@ pub enum OnStream {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelsConfig {
-    /// The drafter.
-    pub drafter: PathBuf,
+    /// The drafter. Padding costs on held-out prompts, as that of targets does.
+    pub drafter: ModelConfig,
     /// Targets by the name tables show.
-    pub targets: BTreeMap<String, TargetConfig>,
+    pub targets: BTreeMap<String, ModelConfig>,
 }
 
 /// One stretch of the stream.

@@ -60,9 +60,14 @@ impl<I: TokenId> ModelFolder<I> {
     /// The same model with `layers` more blocks that cost what a block costs and change nothing
     /// ([`Checkpoint::pad_layers`]).
     pub fn padded(&self, layers: usize) -> Self {
+        self.with_checkpoint(self.checkpoint.clone().pad_layers(layers))
+    }
+
+    /// The same model with other weights.
+    pub fn with_checkpoint(&self, checkpoint: Checkpoint) -> Self {
         Self {
             path: self.path.clone(),
-            checkpoint: self.checkpoint.clone().pad_layers(layers),
+            checkpoint,
             vocabulary: self.vocabulary.clone(),
             template: self.template.clone(),
         }

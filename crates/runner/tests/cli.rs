@@ -275,32 +275,41 @@ fn a_run_writes_its_report_once() {
 }
 
 #[test]
-fn a_padded_target_says_so_and_answers_the_same() {
+fn padded_models_say_so_and_answer_the_same() {
     let folder = tempfile::tempdir().unwrap();
-    let hashes = |name: &str, target: &str| -> Vec<String> {
+    // Tokens, and what was drafted and accepted, of arms before and after learning.
+    let answers = |name: &str, drafter: &str, target: &str| {
         let place = folder.path().join(name);
         std::fs::create_dir(&place).unwrap();
-        let config = EXPERIMENT.replace("\"models/L\"", target);
-        let label = if name == "padded" {
-            "target (padded)"
-        } else {
-            "| target |"
+        let config = EXPERIMENT
+            .replace("\"SpD_DM\"", "\"SpD_DM\", \"L_DM+L_N-gram\"")
+            .replace("\"models/D\"", drafter)
+            .replace("\"models/L\"", target);
+        let label = match name {
+            "plain" => "| target |",
+            "padded" => "target (padded)",
+            _ => ", the drafter with 1,",
         };
         run_with(&config, &[], &place)
             .assert()
             .success()
             .stdout(contains(label));
         let reader = runner::results::RunReader::open(&place.join("out")).unwrap();
-        assert_eq!(
-            reader.manifest().padding.len(),
-            usize::from(name == "padded")
-        );
+        let padding = &reader.manifest().padding;
+        assert_eq!(padding.len(), usize::from(name != "plain"));
+        for padding in padding.values() {
+            assert_eq!(padding.draft_layers, usize::from(name == "both"));
+        }
         let rows = reader.prompts().unwrap().rows;
-        rows.into_iter().map(|row| row.tokens_hash).collect()
+        rows.into_iter()
+            .map(|row| (row.tokens_hash, row.draft_tokens, row.accepted))
+            .collect::<Vec<_>>()
     };
-    let plain = hashes("plain", "\"models/L\"");
-    let padded = hashes("padded", "{ path = \"models/L\", pad_layers = 2 }");
-    assert_eq!(plain, padded);
+    let (drafter, target) = ("\"models/D\"", "{ path = \"models/L\", pad_layers = 2 }");
+    let plain = answers("plain", drafter, "\"models/L\"");
+    assert_eq!(plain, answers("padded", drafter, target));
+    let padded_drafter = "{ path = \"models/D\", pad_layers = 1 }";
+    assert_eq!(plain, answers("both", padded_drafter, target));
 }
 
 #[test]

@@ -23,6 +23,7 @@ const MEASUREMENTS: usize = 10;
   omnidraft pad --draft models/D --target models/L
   omnidraft pad --draft models/D --target models/L --weights bf16 --threads 2
   omnidraft pad --draft models/D --target models/L --ratio 0.1 --json | jq .pad_layers
+  omnidraft pad --draft models/D --draft-pad 8 --target models/L --threads 2
 
 The number found goes into an experiment: targets = { big = { path = \"models/L\", pad_layers = N } }")]
 pub struct PadArgs {
@@ -32,6 +33,10 @@ pub struct PadArgs {
     /// Model folder of the target, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
+    /// Blocks added to the drafter before: both models can be too large for the caches, as those they
+    /// stand for are.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    draft_pad: usize,
     /// Drafter step over target step to reach; the default is the paper's on an A100.
     #[arg(long, default_value_t = 0.07)]
     ratio: f64,
@@ -75,7 +80,9 @@ impl PadArgs {
             threads: self.threads,
             ..DecodeConfig::default()
         };
-        let mut draft = Stepper::new(&drafter.checkpoint, &decode, self.context)?;
+        let drafter = drafter.padded(self.draft_pad).checkpoint;
+        let mut draft = Stepper::new(&drafter, &decode, self.context)?;
+        drop(drafter);
         let mut one = |pad_layers: usize| -> Result<Measured> {
             let padded = target.checkpoint.clone().pad_layers(pad_layers);
             let parameters = padded.config.num_params();
@@ -98,6 +105,7 @@ impl PadArgs {
             .ok_or_else(|| anyhow::anyhow!("nothing was measured"))?;
         if self.json {
             let json = serde_json::json!({
+                "draft_pad": self.draft_pad,
                 "pad_layers": best.pad_layers,
                 "ratio": best.ratio,
                 "wanted": self.ratio,

@@ -18,7 +18,7 @@ use super::lesson::{Lesson, Recorder};
 use super::state;
 use super::student::Update;
 use crate::arm::Arm;
-use crate::config::RunConfig;
+use crate::config::{DecodeConfig, RunConfig};
 use crate::learn::LoraSettings;
 use crate::models::{Engine, ModelFolder};
 use crate::results::Phase;
@@ -42,6 +42,36 @@ pub struct Task<'a> {
     pub gamma: Option<f64>,
 }
 
+/// Idle layers of the drafter, which cost on held-out prompts.
+struct Padding {
+    layers: usize,
+    folder: ModelFolder<DraftId>,
+    /// With the weights in use; `None` since they changed.
+    engine: Option<Engine>,
+}
+
+impl Padding {
+    /// The drafter with what `learner` has learnt and with idle layers.
+    fn engine(
+        &mut self,
+        learner: Option<&mut Learner>,
+        decode: &DecodeConfig,
+    ) -> Result<&mut Engine> {
+        let engine = match self.engine.take() {
+            Some(engine) => engine,
+            None => {
+                let weights = match learner {
+                    Some(learner) => learner.weights()?,
+                    None => self.folder.checkpoint.clone(),
+                };
+                let padded = weights.pad_layers(self.layers);
+                self.folder.with_checkpoint(padded).engine(decode)?
+            }
+        };
+        Ok(self.engine.insert(engine))
+    }
+}
+
 /// Where drafts come from.
 enum Drafter {
     /// The draft model.
@@ -53,6 +83,7 @@ enum Drafter {
 /// The state of an arm.
 pub struct Method {
     drafter: Drafter,
+    padding: Option<Padding>,
     /// By fingerprint of the target's vocabulary: targets of one family share what was learnt,
     /// another family starts anew.
     caches: BTreeMap<u64, NgramCache>,
@@ -90,6 +121,14 @@ impl Method {
                 Drafter::Lookup(BTreeMap::new())
             } else {
                 Drafter::Model(Box::new(drafter.engine(&config.decode)?))
+            },
+            padding: match config.models.drafter.pad_layers {
+                0 => None,
+                layers => Some(Padding {
+                    layers,
+                    folder: drafter.with_checkpoint(drafter.checkpoint.clone()),
+                    engine: None,
+                }),
             },
             caches: BTreeMap::new(),
             lora: arm.learn.map_or_else(LoraSettings::default, |spec| {
@@ -140,7 +179,12 @@ impl Method {
         let mut examples = Vec::new();
         let mut policy = self.adaptive.policy(&decode, streamed, &mut examples)?;
         let drafter = match &mut self.drafter {
-            Drafter::Model(drafter) => drafter.as_mut(),
+            Drafter::Model(drafter) => match &mut self.padding {
+                Some(padding) if task.phase == Phase::Test => {
+                    padding.engine(self.learner.as_mut(), &self.config.decode)?
+                }
+                _ => drafter.as_mut(),
+            },
             Drafter::Lookup(pairs) => {
                 let vocabulary = &task.pair.target;
                 let shared = pairs
@@ -246,6 +290,7 @@ impl Method {
             )?,
         };
         drafter.swap_weights(&mut packed)?;
+        self.weights_changed();
         if !before.is_empty() {
             self.resident.insert(before, packed);
         }
@@ -277,6 +322,7 @@ impl Method {
             cache.reconfigure(self.bounds);
         }
         self.adaptive.load(folder)?;
+        self.weights_changed();
         if let Some(learner) = &mut self.learner {
             learner.load(&folder.join(LEARNT))?;
             if let Drafter::Model(engine) = &mut self.drafter {
@@ -286,10 +332,17 @@ impl Method {
         Ok(())
     }
 
+    fn weights_changed(&mut self) {
+        if let Some(padding) = &mut self.padding {
+            padding.engine = None;
+        }
+    }
+
     fn adopt(&mut self, learnt: Option<Learnt>) -> Result<Option<Update>> {
         let Some((update, weights)) = learnt else {
             return Ok(None);
         };
+        self.weights_changed();
         if let Drafter::Model(drafter) = &mut self.drafter {
             drafter.load_weights(&weights)?;
         }

@@ -94,7 +94,7 @@ struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     fn load(config: &'a RunConfig, data: &'a DataSource) -> Result<Self> {
-        let drafter = ModelFolder::load(&config.models.drafter)?;
+        let drafter = ModelFolder::load(&config.models.drafter.path)?;
         let mut targets = BTreeMap::new();
         for (name, target) in &config.models.targets {
             targets.insert(
@@ -172,7 +172,11 @@ impl<'a> Runner<'a> {
             record::manifest(self.config, &self.arms, &self.drafter.path, targets, argv)?;
         for (name, target) in &self.targets {
             if let Some(padded) = &target.padded {
-                let padding = padded.measure(&self.drafter, &self.config.decode)?;
+                let padding = padded.measure(
+                    &self.drafter,
+                    self.config.models.drafter.pad_layers,
+                    &self.config.decode,
+                )?;
                 manifest.padding.insert(name.clone(), padding);
             }
         }

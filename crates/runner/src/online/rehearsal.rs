@@ -24,7 +24,7 @@ pub struct Rehearsed {
     pub prompts: usize,
     /// Prompts passed over before them; by default those that the segment streams.
     pub skip: Option<usize>,
-    /// Whether to answer with the padded target, as held-out prompts are.
+    /// Whether to answer with padded models, as held-out prompts are.
     pub padded: bool,
 }
 
@@ -60,7 +60,7 @@ impl Rehearsal {
         };
         let target = config.models.targets.get(name);
         let target = target.ok_or_else(|| anyhow!("models.targets: there is no `{name}`"))?;
-        let drafter = ModelFolder::<DraftId>::load(&config.models.drafter)?;
+        let drafter = ModelFolder::<DraftId>::load(&config.models.drafter.path)?;
         let target = Target::load(target, &drafter, &config.decode)?;
         let seed = config.seeds.first().copied().unwrap_or_default();
         let spec = StreamSpec {
@@ -81,8 +81,12 @@ impl Rehearsal {
                 segment.task
             ));
         }
+        let idle = match what.padded {
+            true => config.models.drafter.pad_layers,
+            false => 0,
+        };
         Ok(Self {
-            drafter: drafter.engine(&config.decode)?,
+            drafter: drafter.padded(idle).engine(&config.decode)?,
             width: drafter.checkpoint.config.hidden_size,
             session: SessionConfig {
                 sampling: config.decode.sampling()?,

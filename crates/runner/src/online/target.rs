@@ -5,7 +5,7 @@ use lm::Checkpoint;
 use spec_decode::Pair;
 use vocab_align::{DraftId, TargetId};
 
-use crate::config::{DecodeConfig, TargetConfig};
+use crate::config::{DecodeConfig, ModelConfig};
 use crate::models::{Engine, ModelFolder, align};
 use crate::results::Padding;
 use crate::step::{Stepper, measure};
@@ -32,7 +32,7 @@ pub(super) struct Padded {
 
 impl Target {
     pub(super) fn load(
-        config: &TargetConfig,
+        config: &ModelConfig,
         drafter: &ModelFolder<DraftId>,
         decode: &DecodeConfig,
     ) -> Result<Self> {
@@ -60,17 +60,20 @@ impl Target {
 }
 
 impl Padded {
-    /// What the padding makes of the step times.
+    /// What this padding, and `draft_layers` of the drafter's own, make of the step times.
     pub(super) fn measure(
         &self,
         drafter: &ModelFolder<DraftId>,
+        draft_layers: usize,
         decode: &DecodeConfig,
     ) -> Result<Padding> {
         let stepper = |checkpoint| Stepper::new(checkpoint, decode, STEP_CONTEXT);
-        let mut drafter = stepper(&drafter.checkpoint)?;
+        let drafter = drafter.padded(draft_layers).checkpoint;
+        let mut drafter = stepper(&drafter)?;
         let steps = measure(&mut drafter, &mut stepper(&self.checkpoint)?)?;
         Ok(Padding {
             layers: self.layers,
+            draft_layers,
             steps,
         })
     }

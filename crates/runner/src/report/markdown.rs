@@ -297,8 +297,12 @@ fn footer(data: &RunData, rows: &[TableRow]) -> Vec<String> {
         if let Some(padding) = manifest.padding.get(target) {
             let steps = &padding.steps;
             lines.push(format!(
-                "{target} is padded with {} blocks that change no output and cost what a block costs: drafter step {:.3} ms / target step {:.3} ms = {:.3}, five tokens at once {:.2} target steps, measured as the run began (paper, A100: {:.3}).",
+                "{target} is padded with {} blocks{} that change no output and cost what a block costs: drafter step {:.3} ms / target step {:.3} ms = {:.3}, five tokens at once {:.2} target steps, measured as the run began (paper, A100: {:.3}).",
                 padding.layers,
+                match padding.draft_layers {
+                    0 => String::new(),
+                    layers => format!(", the drafter with {layers},"),
+                },
                 1e3 * steps.draft_s,
                 1e3 * steps.target_s,
                 steps.ratio(),

@@ -92,9 +92,12 @@ impl StepLatency {
 /// Cost padding of a target: its output is unchanged, its steps take longer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Padding {
-    /// Blocks added.
+    /// Blocks added to the target.
     pub layers: usize,
-    /// Step times of drafter and padded target, measured when the run began.
+    /// Blocks added to the drafter.
+    #[serde(default)]
+    pub draft_layers: usize,
+    /// Step times of both, padded, measured when the run began.
     pub steps: StepTimes,
 }
 

@@ -204,7 +204,10 @@ impl Sampling {
         if truncate(law, &self.options) {
             total = sum(law);
         }
-        scale(law, 1.0 / total);
+        // At low temperatures one token often has all of it.
+        if total != 1.0 {
+            scale(law, 1.0 / total);
+        }
     }
 
     /// Draws one token from a row that is already penalised: its column.

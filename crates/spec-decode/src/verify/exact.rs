@@ -229,18 +229,19 @@ impl Position<'_> {
     fn reject_group(&self, known: &Known<'_>, dice: &mut dyn Chance) -> Result<Settled, LawError> {
         let drafts = known.law.len();
         let firsts = self.evidence.groups.firsts();
-        // Tokens outside all groups share a place of their own behind the groups.
-        let place_of = |first: &u32| (*first as usize).min(drafts);
-        let (grouped, outside) = self.law.split_at(firsts.len().min(self.law.len()));
-        let mut masses = zeros(drafts + 1);
-        for (p, first) in grouped.iter().zip(firsts) {
-            masses[place_of(first)] += p;
+        let mut masses = zeros(drafts);
+        for (p, &first) in self.law.iter().zip(firsts) {
+            // Most tokens are outside all groups or have no mass.
+            if *p > 0.0
+                && let Some(mass) = masses.get_mut(first as usize)
+            {
+                *mass += p;
+            }
         }
         let group_mass = masses[known.token.index()];
         // From here on: what is left of each group, as a share; all of what is outside.
         let mut left = masses;
-        left[drafts] = 1.0;
-        for (group, left) in left[..drafts].iter_mut().enumerate() {
+        for (group, left) in left.iter_mut().enumerate() {
             let mass = *left;
             if mass > 0.0 {
                 let proposed = known.probability(DraftId::new(group as u32));
@@ -248,14 +249,12 @@ impl Position<'_> {
             }
         }
         let mut residual = Row::of(self.law.len());
-        residual.clear();
-        residual.extend(
-            grouped
-                .iter()
-                .zip(firsts)
-                .map(|(p, first)| p * left[place_of(first)]),
-        );
-        residual.extend_from_slice(outside);
+        residual.copy_from_slice(self.law);
+        for (residual, &first) in residual.iter_mut().zip(firsts) {
+            if let Some(left) = left.get(first as usize) {
+                *residual *= left;
+            }
+        }
         let token = self.draw_residual(&residual, group_mass, known, dice)?;
         Ok(Settled {
             token,
@@ -270,7 +269,7 @@ impl Position<'_> {
         known: &Known<'_>,
         dice: &mut dyn Chance,
     ) -> Result<TargetId, LawError> {
-        let empty = residual.iter().all(|&mass| mass == 0.0);
+        let empty = sum(residual) == 0.0;
         if empty {
             let rejected = self.rejected();
             let proposal = known.probability(known.token);
