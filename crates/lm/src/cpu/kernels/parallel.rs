@@ -25,6 +25,9 @@ use super::simd::{Kernel, PANEL};
 
 /// Chunks per thread, so that a thread that starts late or is interrupted sheds work.
 const CHUNKS_PER_THREAD: usize = 4;
+/// Bytes of weights of a chunk at least, where there are enough for every thread: prefetchers take
+/// their time with the first of them.
+const CHUNK_BYTES: usize = 512 << 10;
 /// Panels a chunk has at least: what the matrix kernel interleaves for a single row.
 const MIN_PANELS: usize = 4;
 /// Work of a chunk at least, in multiply-adds: about a microsecond, several times what claiming a
@@ -102,12 +105,12 @@ pub(crate) struct AttentionCall<'a> {
 
 impl Executor {
     /// How to cut `units` (each of `cost` multiply-adds) into chunks of equal size.
-    fn chunks(&self, units: usize, min_units: usize, cost: usize) -> Chunks {
+    fn chunks(&self, units: usize, min_units: usize, cost: usize, bytes: usize) -> Chunks {
         let threads = self.pool.threads();
         let most = if threads == 1 {
             1
         } else {
-            threads * CHUNKS_PER_THREAD
+            (bytes / CHUNK_BYTES).clamp(threads, threads * CHUNKS_PER_THREAD)
         };
         let count = (units / min_units)
             .min(units * cost / MIN_CHUNK_WORK)
@@ -242,7 +245,7 @@ impl Executor {
         work: &impl ColumnWork,
     ) {
         let cost = unit * w.inputs() * PANEL * (operands.rows() + READ_COST);
-        let chunks = self.chunks(w.panels() / unit, MIN_PANELS / unit, cost);
+        let chunks = self.chunks(w.panels() / unit, MIN_PANELS / unit, cost, w.bytes());
         self.pool.run(chunks.count, &|chunk, _| {
             work.run(self.kernels, operands, chunks.range(chunk));
         });
@@ -259,7 +262,7 @@ impl Executor {
         let tiles = rows.div_ceil(QUERY_ROWS);
         let tasks = tiles * call.kv_heads;
         let cost = 2 * (call.start + call.count) * call.head_dim * rows.div_ceil(tiles);
-        let chunks = self.chunks(tasks, 1, cost);
+        let chunks = self.chunks(tasks, 1, cost, usize::MAX);
         let out = SharedOut::new(out);
         self.pool.run(chunks.count, &|chunk, thread| {
             // Never contended: a thread number is in use once at a time.
