@@ -32,9 +32,12 @@ fn shapes() -> [Shape; 6] {
 fn logits_are_those_of_the_unpadded_model_bit_for_bit() {
     for (seed, shape) in shapes().into_iter().enumerate() {
         let plain = shape.checkpoint(seed as u64);
-        for extra in [1, 3] {
-            let padded = plain.clone().pad_layers(extra);
-            assert_eq!(padded.config.num_layers, shape.layers + extra);
+        let (layers, columns) = (shape.layers, plain.config.intermediate_size);
+        for (extra, wider) in [(1, 0), (3, 0), (0, 1), (0, 50), (1, 7)] {
+            let padded = plain.clone().pad_width(wider).pad_layers(extra);
+            padded.check("(padded)".as_ref()).unwrap();
+            assert_eq!(padded.config.num_layers, layers + extra);
+            assert_eq!(padded.config.intermediate_size, columns + wider);
             for weights in [WeightType::F32, WeightType::Bf16] {
                 for context in [1, 17, 70] {
                     // A context, then calls of 1, 2 and 5 tokens: m of decoding and of verifying.
@@ -43,7 +46,7 @@ fn logits_are_those_of_the_unpadded_model_bit_for_bit() {
                     let calls = [prompt, &rest[..1], &rest[1..3], &rest[3..]];
                     assert!(
                         logits(&padded, weights, &calls) == logits(&plain, weights, &calls),
-                        "{shape:?} + {extra}, context {context}, {weights:?}"
+                        "{shape:?} + {extra} + {wider}, context {context}, {weights:?}"
                     );
                 }
             }
@@ -65,6 +68,13 @@ fn every_padding_block_is_computed_and_has_its_own_memory() {
     assert!(sizes[1].0 > sizes[0].0 && sizes[1].1 > sizes[0].1);
 
     // Zero times an infinite value is no number: a block that were skipped would not show it.
+    let mut poisoned = plain.clone().pad_width(5);
+    let up = poisoned.tensors.get_mut(&in_layer(1, "mlp.up_proj.weight"));
+    *up.unwrap().data.last_mut().unwrap() = f32::INFINITY;
+    let mut engine = CpuEngine::new(&poisoned, options()).unwrap();
+    let mut logits = Vec::new();
+    engine.forward(&[5, 7], &mut logits).unwrap();
+    assert!(logits.iter().all(|x| x.is_nan()));
     for block in [2, 3] {
         for part in ["self_attn.v_proj.weight", "mlp.up_proj.weight"] {
             let mut poisoned = plain.clone().pad_layers(2);

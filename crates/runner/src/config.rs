@@ -15,7 +15,7 @@ use crate::learn::LearnConfig;
 mod model;
 mod policy;
 
-pub use model::ModelConfig;
+pub use model::{Idle, ModelConfig};
 pub use policy::{
     CostsConfig, DraftKeys, HeadOptions, HeadTraining, PolicyFault, PolicyName, ScoreName,
 };

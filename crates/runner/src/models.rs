@@ -9,7 +9,7 @@ use lm::{Checkpoint, CpuEngine, DecodeEngine, EngineOptions, PackedWeights};
 use spec_decode::{LanguageModel, ModelError, Pair};
 use vocab_align::{Alignment, DraftId, MappingMode, SpecialRole, TargetId, TokenId, Vocabulary};
 
-use crate::config::DecodeConfig;
+use crate::config::{DecodeConfig, Idle};
 use crate::hub::local_folder;
 use crate::streams::{ChatTemplate, Rendered};
 
@@ -57,10 +57,9 @@ impl<I: TokenId> ModelFolder<I> {
         })
     }
 
-    /// The same model with `layers` more blocks that cost what a block costs and change nothing
-    /// ([`Checkpoint::pad_layers`]).
-    pub fn padded(&self, layers: usize) -> Self {
-        self.with_checkpoint(self.checkpoint.clone().pad_layers(layers))
+    /// The same model with what costs time and changes nothing.
+    pub fn padded(&self, idle: Idle) -> Self {
+        self.with_checkpoint(idle.pad(self.checkpoint.clone()))
     }
 
     /// The same model with other weights.

@@ -288,7 +288,7 @@ fn padded_models_say_so_and_answer_the_same() {
         let label = match name {
             "plain" => "| target |",
             "padded" => "target (padded)",
-            _ => ", the drafter with 1,",
+            _ => ", the drafter with 96 inner columns an MLP and 1 block,",
         };
         run_with(&config, &[], &place)
             .assert()
@@ -308,7 +308,7 @@ fn padded_models_say_so_and_answer_the_same() {
     let (drafter, target) = ("\"models/D\"", "{ path = \"models/L\", pad_layers = 2 }");
     let plain = answers("plain", drafter, "\"models/L\"");
     assert_eq!(plain, answers("padded", drafter, target));
-    let padded_drafter = "{ path = \"models/D\", pad_layers = 1 }";
+    let padded_drafter = "{ path = \"models/D\", pad_layers = 1, pad_width = 96 }";
     assert_eq!(plain, answers("both", padded_drafter, target));
 }
 

@@ -3,17 +3,19 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use vocab_align::{DraftId, TargetId};
 
 use super::print;
-use crate::config::{DecodeConfig, WeightFormat};
+use crate::config::{DecodeConfig, Idle, WeightFormat};
 use crate::models::ModelFolder;
 use crate::step::{StepTimes, Stepper, measure};
 
-/// Most padding blocks tried.
+/// Most units of padding tried.
 const MOST: usize = 1024;
+/// Inner columns of a unit.
+const COLUMNS: usize = 64;
 /// Most measurements of the search.
 const MEASUREMENTS: usize = 10;
 
@@ -23,9 +25,10 @@ const MEASUREMENTS: usize = 10;
   omnidraft pad --draft models/D --target models/L
   omnidraft pad --draft models/D --target models/L --weights bf16 --threads 2
   omnidraft pad --draft models/D --target models/L --ratio 0.1 --json | jq .pad_layers
-  omnidraft pad --draft models/D --draft-pad 8 --target models/L --threads 2
+  omnidraft pad --by width --draft models/D --draft-pad 1536 --target models/L --threads 2
 
-The number found goes into an experiment: targets = { big = { path = \"models/L\", pad_layers = N } }")]
+The number found goes into an experiment: targets = { big = { path = \"models/L\", pad_layers = N } }
+or, by width, pad_width = N")]
 pub struct PadArgs {
     /// Model folder of the drafter, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
@@ -33,7 +36,10 @@ pub struct PadArgs {
     /// Model folder of the target, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
-    /// Blocks added to the drafter before: both models can be too large for the caches, as those they
+    /// What is added.
+    #[arg(long, value_enum, default_value_t = By::Layers)]
+    by: By,
+    /// As much added to the drafter first: both models can be too large for the caches, as those they
     /// stand for are.
     #[arg(long, value_name = "N", default_value_t = 0)]
     draft_pad: usize,
@@ -54,10 +60,53 @@ pub struct PadArgs {
     json: bool,
 }
 
+/// Kinds of padding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// Blocks.
+    Layers,
+    /// Inner columns of every MLP: wide models wait for weights, as large ones do; deep ones do not.
+    Width,
+}
+
+impl By {
+    fn key(self) -> &'static str {
+        match self {
+            Self::Layers => "pad_layers",
+            Self::Width => "pad_width",
+        }
+    }
+
+    fn idle(self, amount: usize) -> Idle {
+        match self {
+            Self::Layers => Idle {
+                layers: amount,
+                width: 0,
+            },
+            Self::Width => Idle {
+                layers: 0,
+                width: amount,
+            },
+        }
+    }
+
+    /// How much a step of the search is.
+    fn unit(self) -> usize {
+        match self {
+            Self::Layers => 1,
+            Self::Width => COLUMNS,
+        }
+    }
+}
+
 /// One measured padding.
 #[derive(Debug, Serialize)]
 struct Measured {
+    /// Blocks or units of columns.
+    #[serde(skip)]
+    units: usize,
     pad_layers: usize,
+    pad_width: usize,
     parameters: usize,
     ratio: f64,
     #[serde(flatten)]
@@ -80,17 +129,20 @@ impl PadArgs {
             threads: self.threads,
             ..DecodeConfig::default()
         };
-        let drafter = drafter.padded(self.draft_pad).checkpoint;
+        let drafter = drafter.padded(self.by.idle(self.draft_pad)).checkpoint;
         let mut draft = Stepper::new(&drafter, &decode, self.context)?;
         drop(drafter);
-        let mut one = |pad_layers: usize| -> Result<Measured> {
-            let padded = target.checkpoint.clone().pad_layers(pad_layers);
+        let mut one = |units: usize| -> Result<Measured> {
+            let idle = self.by.idle(units * self.by.unit());
+            let padded = target.padded(idle).checkpoint;
             let parameters = padded.config.num_params();
             let mut stepper = Stepper::new(&padded, &decode, self.context)?;
             drop(padded);
             let times = measure(&mut draft, &mut stepper)?;
             Ok(Measured {
-                pad_layers,
+                units,
+                pad_layers: idle.layers,
+                pad_width: idle.width,
                 parameters,
                 ratio: times.ratio(),
                 times,
@@ -98,15 +150,16 @@ impl PadArgs {
         };
         let mut table = search(self.ratio, &mut one)?;
         let best = closest(&table, self.ratio);
-        table.sort_by_key(|row| row.pad_layers);
+        table.sort_by_key(|row| row.units);
         let best = table
             .iter()
-            .find(|row| row.pad_layers == best)
+            .find(|row| row.units == best)
             .ok_or_else(|| anyhow::anyhow!("nothing was measured"))?;
         if self.json {
             let json = serde_json::json!({
                 "draft_pad": self.draft_pad,
                 "pad_layers": best.pad_layers,
+                "pad_width": best.pad_width,
                 "ratio": best.ratio,
                 "wanted": self.ratio,
                 "weights": self.weights,
@@ -121,14 +174,14 @@ impl PadArgs {
 
     fn text(&self, table: &[Measured], best: &Measured) -> String {
         let mut text = String::from(
-            "| pad_layers | parameters | drafter step | target step | 5 tokens | ratio |\n\
+            "| pad        | parameters | drafter step | target step | 5 tokens | ratio |\n\
              |-----------:|-----------:|-------------:|------------:|---------:|------:|\n",
         );
         for row in table {
             let t = &row.times;
             text.push_str(&format!(
                 "| {:>10} | {:>9.1}M | {:>9.3} ms | {:>8.3} ms | {:>7.2}x | {:.4} |\n",
-                row.pad_layers,
+                row.pad_layers + row.pad_width,
                 row.parameters as f64 / 1e6,
                 1e3 * t.draft_s,
                 1e3 * t.target_s,
@@ -137,10 +190,13 @@ impl PadArgs {
             ));
         }
         text.push_str(&format!(
-            "\npad_layers = {} gives a drafter step of {:.4} target steps ({} wanted).\n",
-            best.pad_layers, best.ratio, self.ratio
+            "\n{} = {} gives a drafter step of {:.4} target steps ({} wanted).\n",
+            self.by.key(),
+            best.pad_layers + best.pad_width,
+            best.ratio,
+            self.ratio
         ));
-        if best.pad_layers == 0 && best.ratio < self.ratio {
+        if best.units == 0 && best.ratio < self.ratio {
             text.push_str("The target is that dear already without padding.\n");
         }
         text
@@ -161,7 +217,7 @@ fn search(ratio: f64, one: &mut impl FnMut(usize) -> Result<Measured>) -> Result
         };
         if next > MOST {
             bail!(
-                "more than {MOST} padding blocks would be needed for a ratio of {ratio}: the drafter's step is too dear"
+                "more padding than {MOST} blocks, or as many times {COLUMNS} columns, would be needed for a ratio of {ratio}: the drafter's step is too dear"
             );
         }
         table.push(one(next)?);
@@ -177,35 +233,31 @@ fn proposal(table: &[Measured], ratio: f64) -> Option<usize> {
     let below = table
         .iter()
         .filter(|row| excess(row) < 0.0)
-        .max_by_key(|row| row.pad_layers)?;
+        .max_by_key(|row| row.units)?;
     let above = table
         .iter()
-        .filter(|row| excess(row) >= 0.0 && row.pad_layers > below.pad_layers)
-        .min_by_key(|row| row.pad_layers);
+        .filter(|row| excess(row) >= 0.0 && row.units > below.units)
+        .min_by_key(|row| row.units);
     let other = match above {
         Some(row) => row,
         None => table
             .iter()
-            .filter(|row| row.pad_layers < below.pad_layers)
-            .max_by_key(|row| row.pad_layers)?,
+            .filter(|row| row.units < below.units)
+            .max_by_key(|row| row.units)?,
     };
-    let slope =
-        (excess(other) - excess(below)) / (other.pad_layers as f64 - below.pad_layers as f64);
+    let slope = (excess(other) - excess(below)) / (other.units as f64 - below.units as f64);
     let step = -excess(below) / slope;
     // Noise may make the line flat; a bounded stride still ends.
     let stride = if slope > 0.0 && step.is_finite() {
-        step.clamp(1.0, 4.0 * (below.pad_layers + 8) as f64)
+        step.clamp(1.0, 4.0 * (below.units + 8) as f64)
     } else {
-        (below.pad_layers + 8) as f64
+        (below.units + 8) as f64
     };
-    let mut next = below.pad_layers + stride.round() as usize;
+    let mut next = below.units + stride.round() as usize;
     if let Some(above) = above {
-        next = next.min(above.pad_layers);
+        next = next.min(above.units);
     }
-    table
-        .iter()
-        .all(|row| row.pad_layers != next)
-        .then_some(next)
+    table.iter().all(|row| row.units != next).then_some(next)
 }
 
 fn closest(table: &[Measured], ratio: f64) -> usize {
@@ -213,21 +265,23 @@ fn closest(table: &[Measured], ratio: f64) -> usize {
     table
         .iter()
         .min_by(|a, b| distance(a).total_cmp(&distance(b)))
-        .map_or(0, |row| row.pad_layers)
+        .map_or(0, |row| row.units)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(pad_layers: usize, target_s: f64) -> Measured {
+    fn at(units: usize, target_s: f64) -> Measured {
         let times = StepTimes {
             draft_s: 0.07,
             target_s,
             verify_s: target_s,
         };
         Measured {
-            pad_layers,
+            units,
+            pad_layers: units,
+            pad_width: 0,
             parameters: 0,
             ratio: times.ratio(),
             times,
@@ -259,6 +313,6 @@ mod tests {
     #[test]
     fn a_hopeless_drafter_is_told() {
         let error = search(0.07, &mut |n| Ok(at(n, 0.1 + 1e-5 * n as f64))).unwrap_err();
-        assert!(error.to_string().contains("padding blocks"), "{error}");
+        assert!(error.to_string().contains("more padding"), "{error}");
     }
 }

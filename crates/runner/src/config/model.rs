@@ -7,24 +7,68 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// A model in `[models]`: `"models/L"`, or `{ path = "models/L", pad_layers = 12 }`.
+/// What makes a model cost as much as a larger one on held-out prompts and changes none of its outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Idle {
+    /// Blocks added that cost what a block costs ([`lm::Checkpoint::pad_layers`]).
+    pub layers: usize,
+    /// Inner columns added to every MLP ([`lm::Checkpoint::pad_width`]).
+    pub width: usize,
+}
+
+impl Idle {
+    /// Whether nothing is added.
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Adds it.
+    pub fn pad(self, checkpoint: lm::Checkpoint) -> lm::Checkpoint {
+        checkpoint.pad_width(self.width).pad_layers(self.layers)
+    }
+}
+
+impl fmt::Display for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = format!("{} inner columns an MLP", self.width);
+        let blocks = match self.layers {
+            1 => "1 block".to_owned(),
+            layers => format!("{layers} blocks"),
+        };
+        match (self.layers, self.width) {
+            (_, 0) => f.write_str(&blocks),
+            (0, _) => f.write_str(&columns),
+            _ => write!(f, "{columns} and {blocks}"),
+        }
+    }
+}
+
+/// A model in `[models]`: `"models/L"`, or `{ path = "models/L", pad_layers = 12, pad_width = 512 }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelConfig {
     /// Model folder, relative to the working directory, or `hf:owner/name[@revision]`.
     pub path: PathBuf,
-    /// Blocks added that cost what a block costs and change nothing
-    /// ([`lm::Checkpoint::pad_layers`]).
-    pub pad_layers: usize,
+    /// What it is padded with.
+    pub idle: Idle,
 }
 
 impl Serialize for ModelConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.pad_layers == 0 {
+        if self.idle.is_none() {
             return self.path.serialize(serializer);
         }
-        let mut table = serializer.serialize_struct("ModelConfig", 2)?;
+        let mut table = serializer.serialize_struct("ModelConfig", 3)?;
         table.serialize_field("path", &self.path)?;
-        table.serialize_field("pad_layers", &self.pad_layers)?;
+        for (key, value) in [
+            ("pad_layers", self.idle.layers),
+            ("pad_width", self.idle.width),
+        ] {
+            if value == 0 {
+                table.skip_field(key)?;
+            } else {
+                table.serialize_field(key, &value)?;
+            }
+        }
         table.end()
     }
 }
@@ -37,13 +81,13 @@ impl<'de> Deserialize<'de> for ModelConfig {
             type Value = ModelConfig;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a model folder or { path = FOLDER, pad_layers = N }")
+                f.write_str("a model folder or { path = FOLDER, pad_layers = N, pad_width = N }")
             }
 
             fn visit_str<E: Error>(self, path: &str) -> Result<ModelConfig, E> {
                 Ok(ModelConfig {
                     path: path.into(),
-                    pad_layers: 0,
+                    idle: Idle::default(),
                 })
             }
 
@@ -54,10 +98,17 @@ impl<'de> Deserialize<'de> for ModelConfig {
                     path: PathBuf,
                     #[serde(default)]
                     pad_layers: usize,
+                    #[serde(default)]
+                    pad_width: usize,
                 }
-                let Table { path, pad_layers } =
-                    Table::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(ModelConfig { path, pad_layers })
+                let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(ModelConfig {
+                    path: table.path,
+                    idle: Idle {
+                        layers: table.pad_layers,
+                        width: table.pad_width,
+                    },
+                })
             }
         }
         deserializer.deserialize_any(Either)
@@ -71,14 +122,17 @@ mod tests {
 
     #[test]
     fn both_forms_are_read_and_written_back() {
-        let text = "L = \"models/L\"\nbig = { path = \"models/L\", pad_layers = 12 }\n";
+        let text = "L = \"models/L\"\nbig = { path = \"models/L\", pad_layers = 12 }\n\
+             wide = { path = \"models/L\", pad_width = 64 }\n";
         let targets: BTreeMap<String, ModelConfig> = toml::from_str(text).unwrap();
-        assert_eq!(targets["L"].pad_layers, 0);
-        assert_eq!(targets["big"].pad_layers, 12);
+        assert!(targets["L"].idle.is_none());
+        assert_eq!(targets["big"].idle.layers, 12);
+        assert_eq!(targets["wide"].idle.width, 64);
         assert_eq!(targets["big"].path, targets["L"].path);
         let json = serde_json::to_value(&targets).unwrap();
         assert_eq!(json["L"], "models/L");
         assert_eq!(json["big"]["pad_layers"], 12);
+        assert_eq!(json["wide"].as_object().unwrap().len(), 2);
         let again: BTreeMap<String, ModelConfig> = serde_json::from_value(json).unwrap();
         assert_eq!(again, targets);
     }

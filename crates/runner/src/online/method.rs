@@ -18,7 +18,7 @@ use super::lesson::{Lesson, Recorder};
 use super::state;
 use super::student::Update;
 use crate::arm::Arm;
-use crate::config::{DecodeConfig, RunConfig};
+use crate::config::{DecodeConfig, Idle, RunConfig};
 use crate::learn::LoraSettings;
 use crate::models::{Engine, ModelFolder};
 use crate::results::Phase;
@@ -42,16 +42,16 @@ pub struct Task<'a> {
     pub gamma: Option<f64>,
 }
 
-/// Idle layers of the drafter, which cost on held-out prompts.
+/// What the drafter is padded with on held-out prompts.
 struct Padding {
-    layers: usize,
+    idle: Idle,
     folder: ModelFolder<DraftId>,
     /// With the weights in use; `None` since they changed.
     engine: Option<Engine>,
 }
 
 impl Padding {
-    /// The drafter with what `learner` has learnt and with idle layers.
+    /// The padded drafter with what `learner` has learnt.
     fn engine(
         &mut self,
         learner: Option<&mut Learner>,
@@ -64,7 +64,7 @@ impl Padding {
                     Some(learner) => learner.weights()?,
                     None => self.folder.checkpoint.clone(),
                 };
-                let padded = weights.pad_layers(self.layers);
+                let padded = self.idle.pad(weights);
                 self.folder.with_checkpoint(padded).engine(decode)?
             }
         };
@@ -122,14 +122,13 @@ impl Method {
             } else {
                 Drafter::Model(Box::new(drafter.engine(&config.decode)?))
             },
-            padding: match config.models.drafter.pad_layers {
-                0 => None,
-                layers => Some(Padding {
-                    layers,
+            padding: Some(config.models.drafter.idle)
+                .filter(|idle| !idle.is_none())
+                .map(|idle| Padding {
+                    idle,
                     folder: drafter.with_checkpoint(drafter.checkpoint.clone()),
                     engine: None,
                 }),
-            },
             caches: BTreeMap::new(),
             lora: arm.learn.map_or_else(LoraSettings::default, |spec| {
                 config.learn.for_arm(spec).lora

@@ -174,7 +174,7 @@ impl<'a> Runner<'a> {
             if let Some(padded) = &target.padded {
                 let padding = padded.measure(
                     &self.drafter,
-                    self.config.models.drafter.pad_layers,
+                    self.config.models.drafter.idle,
                     &self.config.decode,
                 )?;
                 manifest.padding.insert(name.clone(), padding);

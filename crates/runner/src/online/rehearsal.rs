@@ -9,7 +9,7 @@ use vocab_align::DraftId;
 
 use super::prompt::Ready;
 use super::target::Target;
-use crate::config::RunConfig;
+use crate::config::{Idle, RunConfig};
 use crate::models::{Engine, ModelFolder};
 use crate::streams::{DataSource, Split, StreamSpec};
 
@@ -82,8 +82,8 @@ impl Rehearsal {
             ));
         }
         let idle = match what.padded {
-            true => config.models.drafter.pad_layers,
-            false => 0,
+            true => config.models.drafter.idle,
+            false => Idle::default(),
         };
         Ok(Self {
             drafter: drafter.padded(idle).engine(&config.decode)?,

@@ -5,7 +5,7 @@ use lm::Checkpoint;
 use spec_decode::Pair;
 use vocab_align::{DraftId, TargetId};
 
-use crate::config::{DecodeConfig, ModelConfig};
+use crate::config::{DecodeConfig, Idle, ModelConfig};
 use crate::models::{Engine, ModelFolder, align};
 use crate::results::Padding;
 use crate::step::{Stepper, measure};
@@ -23,9 +23,9 @@ pub(super) struct Target {
     pub(super) padded: Option<Padded>,
 }
 
-/// A target with idle layers.
+/// A padded target.
 pub(super) struct Padded {
-    layers: usize,
+    idle: Idle,
     checkpoint: Checkpoint,
     pub(super) engine: Engine,
 }
@@ -39,16 +39,15 @@ impl Target {
         let folder = ModelFolder::load(&config.path)?;
         let pair = align(drafter, &folder);
         let engine = folder.engine(decode)?;
-        let layers = config.pad_layers;
-        let padded = if layers > 0 {
-            let padded = folder.padded(layers);
+        let padded = if config.idle.is_none() {
+            None
+        } else {
+            let padded = folder.padded(config.idle);
             Some(Padded {
-                layers,
+                idle: config.idle,
                 engine: padded.engine(decode)?,
                 checkpoint: padded.checkpoint,
             })
-        } else {
-            None
         };
         Ok(Self {
             folder,
@@ -60,20 +59,22 @@ impl Target {
 }
 
 impl Padded {
-    /// What this padding, and `draft_layers` of the drafter's own, make of the step times.
+    /// What this padding, and `draft_idle` of the drafter's own, make of the step times.
     pub(super) fn measure(
         &self,
         drafter: &ModelFolder<DraftId>,
-        draft_layers: usize,
+        draft_idle: Idle,
         decode: &DecodeConfig,
     ) -> Result<Padding> {
         let stepper = |checkpoint| Stepper::new(checkpoint, decode, STEP_CONTEXT);
-        let drafter = drafter.padded(draft_layers).checkpoint;
+        let drafter = drafter.padded(draft_idle).checkpoint;
         let mut drafter = stepper(&drafter)?;
         let steps = measure(&mut drafter, &mut stepper(&self.checkpoint)?)?;
         Ok(Padding {
-            layers: self.layers,
-            draft_layers,
+            layers: self.idle.layers,
+            width: self.idle.width,
+            draft_layers: draft_idle.layers,
+            draft_width: draft_idle.width,
             steps,
         })
     }

@@ -296,12 +296,14 @@ fn footer(data: &RunData, rows: &[TableRow]) -> Vec<String> {
     for target in distinct(rows.iter().map(|row| row.target.as_str())) {
         if let Some(padding) = manifest.padding.get(target) {
             let steps = &padding.steps;
+            let (target_idle, draft_idle) = padding.idle();
             lines.push(format!(
-                "{target} is padded with {} blocks{} that change no output and cost what a block costs: drafter step {:.3} ms / target step {:.3} ms = {:.3}, five tokens at once {:.2} target steps, measured as the run began (paper, A100: {:.3}).",
-                padding.layers,
-                match padding.draft_layers {
-                    0 => String::new(),
-                    layers => format!(", the drafter with {layers},"),
+                "{target} is padded with {}{}, which change no output and cost what others cost: drafter step {:.3} ms / target step {:.3} ms = {:.3}, five tokens at once {:.2} target steps, measured as the run began (paper, A100: {:.3}).",
+                target_idle,
+                if draft_idle.is_none() {
+                    String::new()
+                } else {
+                    format!(", the drafter with {draft_idle}")
                 },
                 1e3 * steps.draft_s,
                 1e3 * steps.target_s,

@@ -2,6 +2,7 @@
 
 use super::machine::utc_now;
 use super::{BuildInfo, MachineInfo, ResultsError, write_atomically};
+use crate::config::Idle;
 use crate::step::StepTimes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -94,11 +95,28 @@ impl StepLatency {
 pub struct Padding {
     /// Blocks added to the target.
     pub layers: usize,
+    /// Inner columns added to every MLP of the target.
+    #[serde(default)]
+    pub width: usize,
     /// Blocks added to the drafter.
     #[serde(default)]
     pub draft_layers: usize,
+    /// Inner columns added to every MLP of the drafter.
+    #[serde(default)]
+    pub draft_width: usize,
     /// Step times of both, padded, measured when the run began.
     pub steps: StepTimes,
+}
+
+impl Padding {
+    /// Of target and drafter.
+    pub fn idle(&self) -> (Idle, Idle) {
+        let idle = |layers, width| Idle { layers, width };
+        (
+            idle(self.layers, self.width),
+            idle(self.draft_layers, self.draft_width),
+        )
+    }
 }
 
 /// A file the run read.
