@@ -22,7 +22,7 @@ import time
 import agreement
 import manifest
 import report
-from engines import CALLS, WEIGHTS, Bench, Failed, variants, weights_read
+from engines import BITS, CALLS, WEIGHTS, Bench, Failed, variants, weights_read
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHAPES = ["llama-68m", "llama-242m", "tinyllama-1.1b"]
@@ -49,6 +49,7 @@ def arguments():
 
     parser.add_argument("--shapes", type=names(SHAPES), help=f"default: {','.join(SHAPES)}")
     parser.add_argument("--engines", type=names(list(WEIGHTS)), default=list(WEIGHTS), help="default: all")
+    parser.add_argument("--bits", type=int, nargs="+", choices=BITS, default=BITS, help="default: all")
     parser.add_argument("--repetitions", type=int, help=f"rounds (default: {FULL['repetitions']})")
     parser.add_argument("--seconds", type=float, help="of each measurement of a process (default: 4)")
     parser.add_argument("--threads", type=int, default=2)
@@ -104,7 +105,7 @@ def check(bench, args, folders, journal):
     """False if an engine computes something else."""
     fine = True
     for shape, folder in folders.items():
-        for row in agreement.compare(bench, variants(args.engines), folder):
+        for row in agreement.compare(bench, variants(args.engines, args.bits), folder):
             journal.write({"kind": "agreement", "shape": shape} | row)
             problem = agreement.wrong(row)
             fine = fine and problem is None
@@ -121,7 +122,7 @@ def rounds(bench, args, folders, journal):
     shuffle = random.Random(0).shuffle
     for number in range(1, args.repetitions + 1):
         for shape, folder in folders.items():
-            groups = variants(args.engines)
+            groups = variants(args.engines, args.bits)
             bits = list(dict.fromkeys(v.bits for v in groups))
             shuffle(bits)
             order = []

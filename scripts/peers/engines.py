@@ -16,6 +16,7 @@ WEIGHTS = {
     "transformers": {32: "f32", 16: "bf16"},
     "candle": {32: "f32", 16: "bf16", 8: "q8_0", 4: "q4_0"},
 }
+BITS = [32, 16, 8, 4]
 # Of the peers' formats; a block of 32 weights has a scale of two bytes.
 BYTES_PER_WEIGHT = {32: 4.0, 16: 2.0, 8: 34 / 32, 4: 18 / 32}
 
@@ -37,9 +38,9 @@ class Variant:
         return f"{self.engine} {self.weights}"
 
 
-def variants(engines):
+def variants(engines, sizes=BITS):
     """Variants of about the same size next to each other, so that they meet the same machine."""
-    return [Variant(e, bits) for bits in [32, 16, 8, 4] for e in engines if bits in WEIGHTS[e]]
+    return [Variant(e, bits) for bits in sizes for e in engines if bits in WEIGHTS[e]]
 
 
 @dataclasses.dataclass

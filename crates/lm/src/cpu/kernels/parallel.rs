@@ -117,8 +117,9 @@ impl Executor {
             .clamp(1, most);
         Chunks {
             units,
-            count,
-            granule: min_units,
+            // As many for every thread: of three chunks, one of two threads would wait for the last.
+            count: count - if count > threads { count % threads } else { 0 },
+            granule: min_units.div_ceil(2),
         }
     }
 
