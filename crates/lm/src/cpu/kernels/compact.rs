@@ -203,19 +203,27 @@ fn book(rows: &[PairRow]) -> Book {
     std::array::from_fn(|i| bytes[i])
 }
 
-/// What compact weights are multiplied with.
-pub(crate) trait Inputs: Copy {
-    /// Those that meet one granule.
-    type Part: Copy;
+/// What compact weights are multiplied with; `N` values of a row meet one granule.
+pub(crate) trait Inputs<const N: usize>: Copy {
+    type Value: Copy + Default;
 
     /// Number of rows.
     fn count(&self) -> usize;
 
-    /// Inputs of a row, cut into parts, at least those that meet whole granules.
-    fn parts(&self, row: usize, inputs: usize) -> &[Self::Part];
+    /// One row.
+    fn row(&self, row: usize, inputs: usize) -> &[Self::Value];
 
-    /// Those that meet an unfinished last granule, filled up.
-    fn rest(&self, row: usize, inputs: usize) -> Self::Part;
+    /// A row cut into parts, at least those that meet whole granules.
+    #[inline(always)]
+    fn parts(&self, row: usize, inputs: usize) -> &[[Self::Value; N]] {
+        self.row(row, inputs).as_chunks().0
+    }
+
+    /// What meets an unfinished last granule, filled up.
+    #[inline(always)]
+    fn rest(&self, row: usize, inputs: usize) -> [Self::Value; N] {
+        filled_up(&self.row(row, inputs)[inputs / INPUTS * N..])
+    }
 
     /// Continues the chains of panel `p` over the first `inputs` of a granule.
     fn extend<S: Simd, const M: usize, const P: usize>(
@@ -223,7 +231,7 @@ pub(crate) trait Inputs: Copy {
         sums: &mut Sums<S::P, M, P>,
         p: usize,
         words: [S::Words; ROWS],
-        x: [&Self::Part; M],
+        x: [&[Self::Value; N]; M],
         inputs: usize,
     );
 }
@@ -236,15 +244,8 @@ pub(crate) struct Rounded<'a> {
     pub(crate) count: usize,
 }
 
-impl Rounded<'_> {
-    #[inline(always)]
-    fn row(&self, row: usize, inputs: usize) -> &[i32] {
-        &self.words[row * stride(inputs)..][..pairs(inputs)]
-    }
-}
-
-impl Inputs for Rounded<'_> {
-    type Part = [i32; ROWS];
+impl Inputs<ROWS> for Rounded<'_> {
+    type Value = i32;
 
     #[inline(always)]
     fn count(&self) -> usize {
@@ -252,13 +253,8 @@ impl Inputs for Rounded<'_> {
     }
 
     #[inline(always)]
-    fn parts(&self, row: usize, inputs: usize) -> &[Self::Part] {
-        self.row(row, inputs).as_chunks().0
-    }
-
-    #[inline(always)]
-    fn rest(&self, row: usize, inputs: usize) -> Self::Part {
-        filled_up(&self.row(row, inputs)[inputs / INPUTS * ROWS..])
+    fn row(&self, row: usize, inputs: usize) -> &[i32] {
+        &self.words[row * stride(inputs)..][..pairs(inputs)]
     }
 
     #[inline(always)]
@@ -267,7 +263,7 @@ impl Inputs for Rounded<'_> {
         sums: &mut Sums<S::P, M, P>,
         p: usize,
         words: [S::Words; ROWS],
-        x: [&Self::Part; M],
+        x: [&[i32; ROWS]; M],
         inputs: usize,
     ) {
         for i in 0..pairs(inputs) {
@@ -283,15 +279,8 @@ impl Inputs for Rounded<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Exact<'a>(pub(crate) Rows<'a>);
 
-impl Exact<'_> {
-    #[inline(always)]
-    fn row(&self, row: usize, inputs: usize) -> &[f32] {
-        &self.0.data[row * self.0.stride..][..inputs]
-    }
-}
-
-impl Inputs for Exact<'_> {
-    type Part = [f32; INPUTS];
+impl Inputs<INPUTS> for Exact<'_> {
+    type Value = f32;
 
     #[inline(always)]
     fn count(&self) -> usize {
@@ -299,13 +288,8 @@ impl Inputs for Exact<'_> {
     }
 
     #[inline(always)]
-    fn parts(&self, row: usize, inputs: usize) -> &[Self::Part] {
-        self.row(row, inputs).as_chunks().0
-    }
-
-    #[inline(always)]
-    fn rest(&self, row: usize, inputs: usize) -> Self::Part {
-        filled_up(&self.row(row, inputs)[inputs / INPUTS * INPUTS..])
+    fn row(&self, row: usize, inputs: usize) -> &[f32] {
+        &self.0.data[row * self.0.stride..][..inputs]
     }
 
     #[inline(always)]
@@ -314,7 +298,7 @@ impl Inputs for Exact<'_> {
         sums: &mut Sums<S::P, M, P>,
         p: usize,
         words: [S::Words; ROWS],
-        x: [&Self::Part; M],
+        x: [&[f32; INPUTS]; M],
         inputs: usize,
     ) {
         for i in 0..inputs {
@@ -337,7 +321,7 @@ fn filled_up<T: Copy + Default, const N: usize>(values: &[T]) -> [T; N] {
 
 /// Inputs times compact weights, a unit being a granule.
 #[derive(Clone, Copy)]
-pub(crate) struct CompactChains<'a, X> {
+pub(crate) struct CompactChains<'a, X, const N: usize> {
     pub(crate) x: X,
     pub(crate) w: &'a CompactPanels,
     pub(crate) inputs: usize,
@@ -390,7 +374,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-impl<X: Inputs> Operands for CompactChains<'_, X> {
+impl<X: Inputs<N>, const N: usize> Operands for CompactChains<'_, X, N> {
     // Measured on a Zen 4: the chains of one row in one panel take longer than reading three
     // quarters of the bytes does, and two long streams the processor prefetches well by itself.
     const STREAM_ROWS: usize = 1;
@@ -433,7 +417,7 @@ impl<X: Inputs> Operands for CompactChains<'_, X> {
             cursors[p] = Cursor::new(self.w, panels[p], units.start);
         }
         let whole = units.end.min(self.inputs / INPUTS);
-        let mut parts: [&[X::Part]; M] = [&[]; M];
+        let mut parts: [&[[X::Value; N]]; M] = [&[]; M];
         for r in 0..M {
             parts[r] = &self.x.parts(row + r, self.inputs)[..whole];
         }
@@ -441,7 +425,7 @@ impl<X: Inputs> Operands for CompactChains<'_, X> {
             if P == 1 {
                 fetch_each(simd, &w[0][at]);
             }
-            let mut x: [&X::Part; M] = [&parts[0][at]; M];
+            let mut x: [&[X::Value; N]; M] = [&parts[0][at]; M];
             for r in 0..M {
                 x[r] = &parts[r][at];
             }
@@ -453,7 +437,8 @@ impl<X: Inputs> Operands for CompactChains<'_, X> {
         }
         // A granule whose last rows are beyond the inputs.
         for at in whole.max(units.start)..units.end {
-            let rest: [X::Part; M] = std::array::from_fn(|r| self.x.rest(row + r, self.inputs));
+            let rest: [[X::Value; N]; M] =
+                std::array::from_fn(|r| self.x.rest(row + r, self.inputs));
             for p in 0..P {
                 let mut words = simd.granule(books[p], &w[p][at]);
                 cursors[p].fill(simd, at, &mut words);

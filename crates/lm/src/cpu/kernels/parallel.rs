@@ -18,7 +18,7 @@ use super::fused::{
 };
 use super::gemm::{Chains, Operands, Panels, Rows};
 use super::out::{Out, SharedOut};
-use super::pairs::{PairChains, RoundPairs};
+use super::pairs::{PairChains, RoundPairs, stride};
 use super::panel::{F32Row, IntPanels, PackedMatrix, PanelData};
 use super::quant::{IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, PANEL};
@@ -35,6 +35,10 @@ const MIN_PANELS: usize = 4;
 const MIN_CHUNK_WORK: usize = 100_000;
 /// What reading a weight costs in multiply-adds.
 const READ_COST: usize = 3;
+
+/// Rows that a thread rounds at least, and most threads that do.
+const SHARE: usize = 16;
+const MOST_SHARES: usize = 16;
 
 /// Instruction set and threads.
 #[derive(Clone)]
@@ -202,13 +206,30 @@ impl Executor {
         }
     }
 
-    /// The rows in bf16, as bf16 weights meet them.
+    /// The rows in bf16, as bf16 weights meet them. Many of them are shared out among the threads.
     fn round<'a>(&self, x: Rows<'_>, w: &PackedMatrix, scratch: &'a mut QuantScratch) -> &'a [i32] {
-        let to = scratch.pairs(x.count, w.inputs());
-        self.kernels.run(RoundPairs {
-            x,
-            width: w.inputs(),
-            to: &mut *to,
+        let width = w.inputs();
+        let to = scratch.pairs(x.count, width);
+        let shares = self.pool.threads().min(MOST_SHARES).min(x.count / SHARE);
+        let rows = x.count.div_ceil(shares.max(1));
+        let mut left = to.chunks_mut((rows * stride(width)).max(1));
+        let parts: [_; MOST_SHARES] = std::array::from_fn(|_| left.next().map(Mutex::new));
+        self.pool.run(x.count.div_ceil(rows.max(1)), &|share, _| {
+            let Some(part) = parts.get(share).and_then(Option::as_ref) else {
+                return;
+            };
+            // Never contended: every share is one thread's.
+            let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = share * rows;
+            self.kernels.run(RoundPairs {
+                x: Rows {
+                    data: &x.data[first * x.stride..],
+                    stride: x.stride,
+                    count: rows.min(x.count - first),
+                },
+                width,
+                to: &mut part,
+            });
         });
         to
     }
