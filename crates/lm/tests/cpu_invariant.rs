@@ -67,6 +67,41 @@ fn bits_do_not_depend_on_batch_or_threads() {
     }
 }
 
+/// The last block skips what nobody reads of tokens that are not scored.
+#[test]
+fn tokens_that_are_not_scored_leave_the_same_cache() {
+    for shape in [EVEN, ODD, WIDE] {
+        let checkpoint = shape.bf16_checkpoint(12);
+        let ids = tokens(shape.vocab, 150, 5);
+        for kernels in kernel_sets() {
+            for format in FORMATS {
+                let options = in_format(format, kernels, 2);
+                let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
+                let expected = in_batches(&mut engine, &ids, ids.len());
+                let row = |i: usize| &expected[i * shape.vocab..][..shape.vocab];
+                let mut logits = Vec::new();
+                for len in [1, 2, 17, 48, 49, 149] {
+                    let what = format!("{shape:?} {kernels} {format:?} {len}");
+                    engine.truncate(0);
+                    engine.prompt(&ids[..len], &mut logits).unwrap();
+                    assert!(bits(&logits) == row(len - 1), "{what}: prompt");
+                    let state = engine.last_state().to_vec();
+                    engine.forward(&ids[len..=len], &mut logits).unwrap();
+                    assert!(bits(&logits) == row(len), "{what}: after a prompt");
+
+                    engine.truncate(0);
+                    engine.append(&ids[..len - 1]).unwrap();
+                    engine.forward(&ids[len - 1..len], &mut logits).unwrap();
+                    assert!(bits(&logits) == row(len - 1), "{what}: after appending");
+                    assert_eq!(engine.last_state(), state, "{what}: state");
+                }
+                engine.prompt(&[], &mut logits).unwrap();
+                assert!(logits.is_empty());
+            }
+        }
+    }
+}
+
 /// Both round every product and sum alike; where a processor lacks one of them, nothing is compared.
 #[test]
 fn avx2_and_avx512_give_the_same_bits() {

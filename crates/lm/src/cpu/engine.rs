@@ -188,8 +188,29 @@ impl CpuEngine {
     /// As [`DecodeEngine::forward`].
     pub fn append(&mut self, ids: &[u32]) -> Result<(), LmError> {
         check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
-        for ids in ids.chunks(PASS_TOKENS) {
-            self.pass(ids, None);
+        for ids in ids.chunks(pass_tokens(ids.len())) {
+            self.pass(ids, &mut []);
+        }
+        Ok(())
+    }
+
+    /// Appends `ids` and scores the last of them, as if it had been appended alone: `logits` becomes
+    /// `[vocab_size]`, or empty with `ids`.
+    ///
+    /// # Errors
+    /// As [`DecodeEngine::forward`].
+    pub fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
+        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
+        logits.resize(
+            self.config
+                .vocab_size
+                .min(ids.len() * self.config.vocab_size),
+            0.0,
+        );
+        let mut passes = ids.chunks(pass_tokens(ids.len())).peekable();
+        while let Some(ids) = passes.next() {
+            let last = passes.peek().is_none();
+            self.pass(ids, if last { logits } else { &mut [] });
         }
         Ok(())
     }
@@ -238,8 +259,9 @@ impl CpuEngine {
         }
     }
 
-    fn pass(&mut self, ids: &[u32], logits: Option<&mut [f32]>) {
-        self.scored = if logits.is_some() { ids.len() } else { 0 };
+    /// One pass for `ids`, of which as many are scored as `logits` has room for.
+    fn pass(&mut self, ids: &[u32], logits: &mut [f32]) {
+        self.scored = logits.len() / self.config.vocab_size;
         Pass {
             config: &self.config,
             weights: &self.weights,
@@ -254,6 +276,11 @@ impl CpuEngine {
         .run(ids, logits);
         self.len += ids.len();
     }
+}
+
+/// Tokens of each pass but the last, so that all are about as long.
+fn pass_tokens(count: usize) -> usize {
+    count.div_ceil(count.div_ceil(PASS_TOKENS).max(1)).max(1)
 }
 
 impl DecodeEngine for CpuEngine {
@@ -277,11 +304,9 @@ impl DecodeEngine for CpuEngine {
         check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
         let vocab = self.config.vocab_size;
         logits.resize(ids.len() * vocab, 0.0);
-        for (ids, logits) in ids
-            .chunks(PASS_TOKENS)
-            .zip(logits.chunks_mut(PASS_TOKENS * vocab))
-        {
-            self.pass(ids, Some(logits));
+        let tokens = pass_tokens(ids.len());
+        for (ids, logits) in ids.chunks(tokens).zip(logits.chunks_mut(tokens * vocab)) {
+            self.pass(ids, logits);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! One pass through the blocks for a bounded number of tokens.
 
+use std::ops::Range;
 use std::sync::Mutex;
 
 use crate::LmConfig;
@@ -67,7 +68,7 @@ impl Scratch {
         }
     }
 
-    /// Normalised state of one token of the last pass, if that pass computed logits.
+    /// Normalised state of one of the tokens scored by the last pass.
     pub(crate) fn normed(&self, token: usize, width: usize) -> &[f32] {
         &self.normed[token * width..][..width]
     }
@@ -115,29 +116,46 @@ pub(crate) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Appends `ids` to the cache; with `logits` (`[count][vocab_size]`) also scores them.
-    pub(crate) fn run(&mut self, ids: &[u32], logits: Option<&mut [f32]>) {
-        let width = self.config.hidden_size;
+    /// Appends `ids` to the cache and scores the last of them, as many as `logits`
+    /// (`[scored][vocab_size]`) has room for.
+    pub(crate) fn run(&mut self, ids: &[u32], logits: &mut [f32]) {
+        let (width, vocab) = (self.config.hidden_size, self.config.vocab_size);
         for (id, row) in ids.iter().zip(self.scratch.hidden.chunks_exact_mut(width)) {
             self.weights.embedding.row(*id, row);
         }
         let weights = self.weights;
+        let scored = logits.len() / vocab;
         for (layer, block) in weights.blocks.iter().enumerate() {
+            if layer + 1 == weights.blocks.len() {
+                self.leave_unscored(layer, block, scored);
+            }
             self.attention(layer, block);
             self.mlp(block);
         }
-        if let Some(logits) = logits {
-            self.norm(&weights.norm);
-            let vocab = self.config.vocab_size;
-            let x = rows(&self.scratch.normed, width, self.count);
-            self.executor.project(
-                x,
-                &weights.head,
-                Epilogue::None,
-                &mut self.scratch.quantised,
-                Out::new(logits, vocab, vocab),
-            );
-        }
+        self.norm(&weights.norm);
+        let x = rows(&self.scratch.normed, width, self.count);
+        self.executor.project(
+            x,
+            &weights.head,
+            Epilogue::None,
+            &mut self.scratch.quantised,
+            Out::new(logits, vocab, vocab),
+        );
+    }
+
+    /// Goes on with the last `scored` tokens: of the others, the last block computes the keys and
+    /// values, and nothing else of it would be read.
+    fn leave_unscored(&mut self, layer: usize, block: &BlockWeights, scored: usize) {
+        let (width, count) = (self.config.hidden_size, self.count);
+        self.count = count - scored;
+        self.norm(&block.attn_norm);
+        let keys = panels(self.config.q_width());
+        self.project_qkv(block, keys..block.qkv.panels());
+        self.keep_keys(layer);
+        let left = self.count * width..count * width;
+        self.scratch.hidden.copy_within(left, 0);
+        self.start += self.count;
+        self.count = scored;
     }
 
     /// Normalises the residual stream.
@@ -158,22 +176,10 @@ impl Pass<'_> {
 
     fn attention(&mut self, layer: usize, block: &BlockWeights) {
         self.norm(&block.attn_norm);
+        self.project_qkv(block, 0..block.qkv.panels());
+        self.keep_keys(layer);
+        self.rotate_queries();
         let (hidden, q_width) = (self.config.hidden_size, self.config.q_width());
-        let stride = qkv_stride(self.config);
-        let bias = match block.qkv_bias.as_slice() {
-            [] => Epilogue::None,
-            bias => Epilogue::Bias(bias),
-        };
-        let scratch = &mut *self.scratch;
-        let x = rows(&scratch.normed, hidden, self.count);
-        self.executor.project(
-            x,
-            &block.qkv,
-            bias,
-            &mut scratch.quantised,
-            Out::new(&mut scratch.qkv, stride, stride),
-        );
-        self.rotate(layer);
         let scratch = &mut *self.scratch;
         let call = AttentionCall {
             queries: &scratch.queries,
@@ -199,35 +205,54 @@ impl Pass<'_> {
         );
     }
 
-    /// Rotates queries and keys; keys and values go to the cache.
-    fn rotate(&mut self, layer: usize) {
+    /// Some panels of the fused projection.
+    fn project_qkv(&mut self, block: &BlockWeights, panels: Range<usize>) {
+        let stride = qkv_stride(self.config);
+        let bias = match block.qkv_bias.as_slice() {
+            [] => Epilogue::None,
+            bias => Epilogue::Bias(bias),
+        };
+        let scratch = &mut *self.scratch;
+        let x = rows(&scratch.normed, self.config.hidden_size, self.count);
+        let out = Out::new(&mut scratch.qkv, stride, stride);
+        self.executor
+            .project_panels(x, &block.qkv, panels, bias, &mut scratch.quantised, out);
+    }
+
+    /// Rotates the keys; keys and values go to the cache.
+    fn keep_keys(&mut self, layer: usize) {
         let head_dim = self.config.head_dim;
-        let group = self.config.num_heads / self.config.num_kv_heads;
         let key_at = panels(self.config.q_width()) * PANEL;
         let value_at = key_at + panels(self.config.kv_width()) * PANEL;
-        let Scratch {
-            qkv, queries, key, ..
-        } = &mut *self.scratch;
-        for (i, row) in qkv
-            .chunks_exact(qkv_stride(self.config))
-            .take(self.count)
-            .enumerate()
-        {
+        let Scratch { qkv, key, .. } = &mut *self.scratch;
+        let rows = qkv.chunks_exact(qkv_stride(self.config));
+        for (i, row) in rows.take(self.count).enumerate() {
             let position = self.start + i;
             for kv_head in 0..self.config.num_kv_heads {
-                for j in 0..group {
-                    let head = &row[(kv_head * group + j) * head_dim..][..head_dim];
-                    let slot = ((kv_head * self.count + i) * group + j) * head_dim;
-                    self.rope
-                        .rotate(position, head, &mut queries[slot..slot + head_dim]);
-                }
-                self.rope.rotate(
-                    position,
-                    &row[key_at + kv_head * head_dim..][..head_dim],
-                    key,
-                );
-                let value = &row[value_at + kv_head * head_dim..][..head_dim];
+                let at = kv_head * head_dim;
+                self.rope
+                    .rotate(position, &row[key_at + at..][..head_dim], key);
+                let value = &row[value_at + at..][..head_dim];
                 self.cache.put(layer, kv_head, position, key, value);
+            }
+        }
+    }
+
+    fn rotate_queries(&mut self) {
+        let head_dim = self.config.head_dim;
+        let group = self.config.num_heads / self.config.num_kv_heads;
+        let Scratch { qkv, queries, .. } = &mut *self.scratch;
+        let rows = qkv.chunks_exact(qkv_stride(self.config));
+        for (i, row) in rows.take(self.count).enumerate() {
+            for (head, from) in row
+                .chunks_exact(head_dim)
+                .take(self.config.num_heads)
+                .enumerate()
+            {
+                let (kv_head, j) = (head / group, head % group);
+                let slot = ((kv_head * self.count + i) * group + j) * head_dim;
+                let to = &mut queries[slot..slot + head_dim];
+                self.rope.rotate(self.start + i, from, to);
             }
         }
     }

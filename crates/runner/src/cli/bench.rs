@@ -364,12 +364,7 @@ fn prompt(engine: &mut CpuEngine, ids: &[u32]) -> Result<f64> {
     engine.truncate(0);
     let mut logits = vec![0.0; engine.vocab_size()];
     let start = Instant::now();
-    if let [before @ .., last] = ids {
-        if !before.is_empty() {
-            engine.append(before)?;
-        }
-        engine.forward(&[*last], &mut logits)?;
-    }
+    engine.prompt(ids, &mut logits)?;
     Ok(start.elapsed().as_secs_f64())
 }
 

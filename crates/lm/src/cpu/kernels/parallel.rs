@@ -136,8 +136,22 @@ impl Executor {
         quantised: &mut QuantScratch,
         out: Out<'_>,
     ) {
+        self.project_panels(x, w, 0..w.panels(), epilogue, quantised, out);
+    }
+
+    /// The columns of some panels of [`project`](Self::project); `epilogue` and `out` have all.
+    pub(crate) fn project_panels(
+        &self,
+        x: Rows<'_>,
+        w: &PackedMatrix,
+        panels: Range<usize>,
+        epilogue: Epilogue<'_>,
+        quantised: &mut QuantScratch,
+        out: Out<'_>,
+    ) {
         let out = SharedOut::new(out);
-        self.multiply(x, w, 1, quantised, &Project { epilogue, out });
+        let columns = Columns { w, panels, unit: 1 };
+        self.multiply(x, columns, quantised, &Project { epilogue, out });
     }
 
     /// `out = silu(x * gate) * (x * up)`, panels of gate and up alternating in `w`.
@@ -150,18 +164,26 @@ impl Executor {
         out: Out<'_>,
     ) {
         let (gate_up, out) = (SharedOut::new(gate_up), SharedOut::new(out));
-        self.multiply(x, w, 2, quantised, &ProjectGated { gate_up, out });
+        let columns = Columns {
+            w,
+            panels: 0..w.panels(),
+            unit: 2,
+        };
+        self.multiply(x, columns, quantised, &ProjectGated { gate_up, out });
     }
 
-    /// Runs `work` over all columns, `unit` panels being the least it takes.
+    /// Runs `work` over `columns`.
     fn multiply(
         &self,
         x: Rows<'_>,
-        w: &PackedMatrix,
-        unit: usize,
+        columns: Columns<'_>,
         quantised: &mut QuantScratch,
         work: &impl ColumnWork,
     ) {
+        if x.count == 0 {
+            return;
+        }
+        let w = columns.w;
         match w.data() {
             PanelData::F32(rows) => {
                 let stride = w.inputs();
@@ -171,7 +193,7 @@ impl Executor {
                     w: w_panels,
                     inner,
                 };
-                self.spread(operands, w, unit, work);
+                self.spread(operands, columns, work);
             }
             PanelData::Bf16(rows) => {
                 let operands = PairChains {
@@ -180,7 +202,7 @@ impl Executor {
                     rows,
                     inputs: w.inputs(),
                 };
-                self.spread(operands, w, unit, work);
+                self.spread(operands, columns, work);
             }
             PanelData::CompactF32(panels) => {
                 let operands = CompactChains {
@@ -188,7 +210,7 @@ impl Executor {
                     w: panels,
                     inputs: w.inputs(),
                 };
-                self.spread(operands, w, unit, work);
+                self.spread(operands, columns, work);
             }
             PanelData::CompactBf16(panels) => {
                 let operands = CompactChains {
@@ -199,10 +221,10 @@ impl Executor {
                     w: panels,
                     inputs: w.inputs(),
                 };
-                self.spread(operands, w, unit, work);
+                self.spread(operands, columns, work);
             }
-            PanelData::Int8(panels) => self.integers(x, w, panels, unit, quantised, work),
-            PanelData::Int4(panels) => self.integers(x, w, panels, unit, quantised, work),
+            PanelData::Int8(panels) => self.integers(x, columns, panels, quantised, work),
+            PanelData::Int4(panels) => self.integers(x, columns, panels, quantised, work),
         }
     }
 
@@ -237,13 +259,12 @@ impl Executor {
     fn integers<R: IntRow>(
         &self,
         x: Rows<'_>,
-        w: &PackedMatrix,
+        columns: Columns<'_>,
         panels: &IntPanels<R>,
-        unit: usize,
         quantised: &mut QuantScratch,
         work: &impl ColumnWork,
     ) {
-        let inputs = w.inputs();
+        let inputs = columns.w.inputs();
         self.kernels.run(Quantize::<R> {
             x,
             width: inputs,
@@ -256,20 +277,22 @@ impl Executor {
             scales: &panels.scales,
             inputs,
         };
-        self.spread(operands, w, unit, work);
+        self.spread(operands, columns, work);
     }
 
     fn spread<T: Operands + Sync>(
         &self,
         operands: T,
-        w: &PackedMatrix,
-        unit: usize,
+        Columns { w, panels, unit }: Columns<'_>,
         work: &impl ColumnWork,
     ) {
         let cost = unit * w.inputs() * PANEL * (operands.rows() + READ_COST);
-        let chunks = self.chunks(w.panels() / unit, MIN_PANELS / unit, cost, w.bytes());
+        let bytes = w.bytes() / w.panels() * panels.len();
+        let chunks = self.chunks(panels.len() / unit, MIN_PANELS / unit, cost, bytes);
+        let first = panels.start / unit;
         self.pool.run(chunks.count, &|chunk, _| {
-            work.run(self.kernels, operands, chunks.range(chunk));
+            let Range { start, end } = chunks.range(chunk);
+            work.run(self.kernels, operands, first + start..first + end);
         });
     }
 
@@ -281,6 +304,9 @@ impl Executor {
         out: Out<'_>,
     ) {
         let rows = call.count * call.group;
+        if rows == 0 {
+            return;
+        }
         let tiles = rows.div_ceil(QUERY_ROWS);
         let tasks = tiles * call.kv_heads;
         let cost = 2 * (call.start + call.count) * call.head_dim * rows.div_ceil(tiles);
@@ -343,6 +369,15 @@ impl<'a> AttentionCall<'a> {
             out,
         }
     }
+}
+
+/// The part of a matrix that a call multiplies with.
+#[derive(Clone)]
+struct Columns<'a> {
+    w: &'a PackedMatrix,
+    panels: Range<usize>,
+    /// Panels that are taken together at least.
+    unit: usize,
 }
 
 /// `units` cut into `count` ranges whose bounds are multiples of `granule` (but for the end).

@@ -60,7 +60,7 @@ pub(crate) trait IntRow: Copy + Default + Send + Sync {
         simd: S,
         sums: IntSums<Self, S, M, P>,
         w: [&[Self]; P],
-        x: [&[Self::Words]; M],
+        x: &[Self::Words],
     ) -> IntSums<Self, S, M, P>;
 
     /// The group's sums, the correction included.
@@ -70,7 +70,8 @@ pub(crate) trait IntRow: Copy + Default + Send + Sync {
 /// The integer sums of `M` rows and `P` panels.
 type IntSums<R, S, const M: usize, const P: usize> = [[<R as IntRow>::Sum<S>; P]; M];
 
-/// Adds the products of one group of `ROWS` rows. A constant number, so that nothing but
+/// Adds the products of one group of `ROWS` rows with the activations of `M` rows, one row's after
+/// the other's. A constant number, so that nothing but
 /// multiplications is left of the loop.
 #[expect(
     clippy::needless_range_loop,
@@ -81,14 +82,12 @@ fn add_group<S: Simd, R: IntRow, const M: usize, const P: usize, const ROWS: usi
     simd: S,
     mut sums: IntSums<R, S, M, P>,
     w: [&[R]; P],
-    x: [&[R::Words]; M],
+    x: &[R::Words],
 ) -> IntSums<R, S, M, P> {
     for p in 0..P {
         assert!(w[p].len() == ROWS, "a panel ends inside a group");
     }
-    for r in 0..M {
-        assert!(x[r].len() == ROWS, "activations end inside a group");
-    }
+    assert!(x.len() == M * ROWS, "activations end inside a group");
     for i in 0..ROWS {
         if i % (FETCH_STEP / size_of::<R>()) == 0 {
             fetch(simd, M, P, &w[0][i]);
@@ -96,7 +95,7 @@ fn add_group<S: Simd, R: IntRow, const M: usize, const P: usize, const ROWS: usi
         for p in 0..P {
             let wide = w[p][i].widen(simd);
             for r in 0..M {
-                sums[r][p] = R::multiply(simd, sums[r][p], wide, &x[r][i]);
+                sums[r][p] = R::multiply(simd, sums[r][p], wide, &x[r * ROWS + i]);
             }
         }
     }
@@ -159,7 +158,7 @@ impl IntRow for Int8Row {
         simd: S,
         sums: IntSums<Self, S, M, P>,
         w: [&[Self]; P],
-        x: [&[i32]; M],
+        x: &[i32],
     ) -> IntSums<Self, S, M, P> {
         add_group::<S, Self, M, P, { Self::GROUP / Self::INPUTS }>(simd, sums, w, x)
     }
@@ -241,7 +240,7 @@ impl IntRow for Int4Row {
         simd: S,
         sums: IntSums<Self, S, M, P>,
         w: [&[Self]; P],
-        x: [&[[i32; 2]]; M],
+        x: &[[i32; 2]],
     ) -> IntSums<Self, S, M, P> {
         add_group::<S, Self, M, P, { Self::GROUP / Self::INPUTS }>(simd, sums, w, x)
     }
@@ -272,6 +271,11 @@ pub(crate) fn panel_rows<R: IntRow>(inputs: usize) -> usize {
 /// Words of a row of `inputs` activations, padded as panels are.
 fn row_words<R: IntRow>(inputs: usize) -> usize {
     panel_rows::<R>(inputs) * R::INPUTS / WORD
+}
+
+/// Words of a group of activations.
+const fn group_words<R: IntRow>() -> usize {
+    R::GROUP / WORD
 }
 
 /// Scales of a column.
@@ -309,7 +313,9 @@ pub(crate) fn pack_panel<R: IntRow>(
     }
 }
 
-/// Activations as integers, allocated once.
+/// Activations as integers, allocated once. Those of a group that meet the same weights lie side by
+/// side, row after row, so that a tile finds all of them from one address: with one for every row,
+/// registers for addresses run out.
 #[derive(Debug)]
 pub(crate) struct QuantScratch {
     words: Vec<i32>,
@@ -358,9 +364,11 @@ impl QuantScratch {
 /// Activations as integers.
 #[derive(Clone, Copy)]
 pub(crate) struct IntRows<'a> {
-    /// The activations that meet one panel row each.
+    /// `[groups][count][words of a group]`.
     words: &'a [i32],
+    /// `[groups][count]`.
     scales: &'a [f32],
+    /// `[groups][count]`.
     corrections: &'a [i32],
     count: usize,
 }
@@ -379,16 +387,12 @@ impl<R: IntRow> Kernel for Quantize<'_, R> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let (words, groups) = (row_words::<R>(self.width), groups::<R>(self.width));
         for row in 0..self.x.count {
             let x = &self.x.data[row * self.x.stride..][..self.width];
-            let to = &mut self.to.words[row * words..][..words];
-            let scales = &mut self.to.scales[row * groups..][..groups];
-            let corrections = &mut self.to.corrections[row * groups..][..groups];
-            let parts = x.chunks(R::GROUP).zip(to.chunks_mut(R::GROUP / WORD));
-            for ((x, to), (scale, correction)) in parts.zip(scales.iter_mut().zip(corrections)) {
-                let sum;
-                (*scale, sum) = if x.len() == R::GROUP {
+            for (group, x) in x.chunks(R::GROUP).enumerate() {
+                let at = group * self.x.count + row;
+                let to = &mut self.to.words[at * group_words::<R>()..][..group_words::<R>()];
+                let (scale, sum) = if x.len() == R::GROUP {
                     quantize_group(simd, x, to)
                 } else {
                     let mut padded = [0.0; 64];
@@ -396,7 +400,8 @@ impl<R: IntRow> Kernel for Quantize<'_, R> {
                     padded[..x.len()].copy_from_slice(x);
                     quantize_group(simd, padded, to)
                 };
-                *correction = sum.wrapping_mul(-R::offset::<S>());
+                self.to.scales[at] = scale;
+                self.to.corrections[at] = sum.wrapping_mul(-R::offset::<S>());
             }
         }
     }
@@ -483,38 +488,30 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
         mut sums: Sums<S::P, M, P>,
     ) -> Sums<S::P, M, P> {
         let (rows, groups) = (panel_rows::<R>(self.inputs), self.depth());
-        let words = row_words::<R>(self.inputs);
         let group_rows = R::GROUP / R::INPUTS;
-        let mut x: [&[R::Words]; M] = [&[]; M];
-        for r in 0..M {
-            x[r] = &R::words(&self.x.words[(row + r) * words..][..words])[..rows];
-        }
         let mut w: [&[R]; P] = [&[]; P];
         for p in 0..P {
             w[p] = &self.rows[panels[p] * rows..][..rows];
         }
         for group in units {
+            let at = group * self.x.count + row;
+            let x = &self.x.words[at * group_words::<R>()..][..M * group_words::<R>()];
+            let x_scales = &self.x.scales[at..][..M];
+            let corrections = &self.x.corrections[at..][..M];
             let mut integers = [[R::start(simd, 0); P]; M];
             for r in 0..M {
-                let correction = self.x.corrections[(row + r) * groups + group];
-                integers[r] = [R::start(simd, correction); P];
-            }
-            let range = group * group_rows..(group + 1) * group_rows;
-            let mut group_x: [&[R::Words]; M] = [&[]; M];
-            for r in 0..M {
-                group_x[r] = &x[r][range.clone()];
+                integers[r] = [R::start(simd, corrections[r]); P];
             }
             let mut group_w: [&[R]; P] = [&[]; P];
             for p in 0..P {
-                group_w[p] = &w[p][range.clone()];
+                group_w[p] = &w[p][group * group_rows..(group + 1) * group_rows];
             }
-            integers = R::add_group(simd, integers, group_w, group_x);
+            integers = R::add_group(simd, integers, group_w, R::words(x));
             for p in 0..P {
                 let w_scale = self.scales[panels[p] * groups + group].load(simd);
                 for r in 0..M {
-                    let at = (row + r) * groups + group;
-                    let total = R::total(simd, integers[r][p], self.x.corrections[at]);
-                    let factor = simd.mul_panel(simd.splat_panel(self.x.scales[at]), w_scale);
+                    let total = R::total(simd, integers[r][p], corrections[r]);
+                    let factor = simd.mul_panel(simd.splat_panel(x_scales[r]), w_scale);
                     sums[r][p] = simd.mul_add_panel(total, factor, sums[r][p]);
                 }
             }

@@ -391,7 +391,7 @@ fn stroke(points: Vec<(f64, f64)>, color: Color, width: f64) -> Item {
 #[cfg(test)]
 mod tests {
     use super::super::render::text_width;
-    use super::super::style::arm_style;
+    use super::super::style::own_style;
     use super::*;
 
     /// (left, top, right, bottom) of a text.
@@ -412,7 +412,7 @@ mod tests {
     }
 
     fn figure(columns: usize, rows: usize) -> Figure {
-        let style = arm_style("L_DM", 0);
+        let style = own_style("L_DM").expect("an arm of Table 1");
         let panel = Panel {
             title: Some("a task with a very long name, a target with another".to_owned()),
             x: (0.0, 8000.0),

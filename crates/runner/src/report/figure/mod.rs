@@ -11,4 +11,4 @@ mod style;
 
 pub use grid::{Figure, Legend, Line, Mark, Panel, PanelRow, Shade, reference_style};
 pub use render::write_figure;
-pub use style::{ArmStyle, arm_style};
+pub use style::{ArmStyle, other_style, own_style};

@@ -33,21 +33,29 @@ pub struct ArmStyle {
     pub dash: Option<(f64, f64)>,
 }
 
-/// Okabe and Ito's palette, which stays distinguishable with colour-blindness; yellow is left out, it vanishes on
-/// white. Known arms keep their colour from run to run.
-pub fn arm_style(name: &str, index: usize) -> ArmStyle {
-    const OTHERS: [Color; 4] = [
-        Color(0xCC, 0x79, 0xA7),
-        Color(0x56, 0xB4, 0xE9),
-        Color(0xE6, 0x9F, 0x00),
-        Color(0x7A, 0x5C, 0x3E),
-    ];
+/// Colours of the arms that have none of their own: what the named arms leave of Okabe and Ito's palette (without
+/// yellow, which vanishes on white), then of Tol's muted one; both stay distinguishable with colour-blindness.
+const OTHERS: [Color; 8] = [
+    Color(0xCC, 0x79, 0xA7),
+    Color(0x56, 0xB4, 0xE9),
+    Color(0xE6, 0x9F, 0x00),
+    Color(0x7A, 0x5C, 0x3E),
+    Color(0x33, 0x22, 0x88),
+    Color(0x99, 0x99, 0x33),
+    Color(0x88, 0x22, 0x55),
+    Color(0x44, 0xAA, 0x99),
+];
+/// How those arms are drawn once every colour is taken.
+const DASHES: [Option<(f64, f64)>; 3] = [None, Some((6.0, 3.0)), Some((2.0, 2.5))];
+
+/// The style of an arm of the paper's Table 1, the same from run to run; `None` for any other name.
+pub fn own_style(name: &str) -> Option<ArmStyle> {
     let solid = |color, width| ArmStyle {
         color,
         width,
         dash: None,
     };
-    match name {
+    Some(match name {
         "autoregressive" => ArmStyle {
             color: Color(0x7F, 0x7F, 0x7F),
             width: 1.4,
@@ -57,6 +65,38 @@ pub fn arm_style(name: &str, index: usize) -> ArmStyle {
         "+ N-gram_pp" => solid(Color(0x00, 0x9E, 0x73), 1.8),
         "L_DM" => solid(Color(0x00, 0x72, 0xB2), 1.8),
         "L_DM + λ L_N-gram" | "L_DM + lambda L_N-gram" => solid(Color(0xD5, 0x5E, 0x00), 2.8),
-        _ => solid(OTHERS[index % OTHERS.len()], 1.8),
+        _ => return None,
+    })
+}
+
+/// The style of the `index`-th (from 0) arm without a style of its own: no two of the first 24 look alike.
+pub fn other_style(index: usize) -> ArmStyle {
+    ArmStyle {
+        color: OTHERS[index % OTHERS.len()],
+        width: 1.8,
+        dash: DASHES[index / OTHERS.len() % DASHES.len()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arms_of_a_wide_table_are_told_apart() {
+        let styles: Vec<ArmStyle> = (0..24).map(other_style).collect();
+        for (index, style) in styles.iter().enumerate() {
+            assert!(!styles[..index].contains(style), "arm {index}");
+            for name in [
+                "autoregressive",
+                "SpD_DM",
+                "+ N-gram_pp",
+                "L_DM",
+                "L_DM + λ L_N-gram",
+            ] {
+                let named = own_style(name).expect("an arm of Table 1");
+                assert_ne!(named.color, style.color, "{name} and arm {index}");
+            }
+        }
     }
 }

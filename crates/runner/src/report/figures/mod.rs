@@ -9,7 +9,7 @@ pub use losses::losses_figure;
 pub use stream::{curves_figure, drift_figure};
 
 use super::data::{Arm, RunData};
-use super::figure::{ArmStyle, Legend, Shade, arm_style, reference_style};
+use super::figure::{ArmStyle, Legend, Shade, other_style, own_style, reference_style};
 use super::series::offset;
 
 /// Panels side by side at most; more segments continue in further rows.
@@ -88,8 +88,10 @@ fn speculative(data: &RunData) -> impl Iterator<Item = &Arm> {
 }
 
 fn style_of(data: &RunData, name: &str) -> ArmStyle {
-    let index = data.arms.iter().position(|arm| arm.name == name);
-    arm_style(name, index.unwrap_or(0))
+    own_style(name).unwrap_or_else(|| {
+        let before = data.arms.iter().take_while(|arm| arm.name != name);
+        other_style(before.filter(|arm| own_style(&arm.name).is_none()).count())
+    })
 }
 
 fn legend<'a>(data: &RunData, names: impl IntoIterator<Item = &'a str>) -> Vec<Legend> {
