@@ -45,11 +45,10 @@ pub enum WeightType {
     /// Projections, their inputs and the embedding rounded to nearest even bf16; half the memory
     /// traffic, or less: see [`Compact`].
     Bf16,
-    /// Projections in 8 bits with a bf16 scale per 64 inputs; their inputs in 8 bits with a scale
-    /// per 64; embedding in bf16.
+    /// Projections in 8 bits with a scale per 64 inputs, itself in 8 bits against the largest of its
+    /// output; their inputs in 8 bits with an f32 scale per 64; embedding in bf16.
     Int8,
-    /// Projections in 4 bits with a bf16 scale per 32 inputs; their inputs in 8 bits with a scale
-    /// per 32; embedding in bf16.
+    /// The same in 4 bits with a scale per 32 inputs; inputs in 8 bits with a scale per 32.
     Int4,
 }
 

@@ -26,20 +26,16 @@ impl F32Row {
     }
 }
 
-/// The scales of sixteen columns in bf16.
+/// The scales of one group of sixteen columns, in units of their columns.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(32))]
-pub(crate) struct ScaleRow([u16; PANEL]);
+#[repr(C, align(16))]
+pub(crate) struct ScaleRow(pub(crate) [i8; PANEL]);
 
 impl ScaleRow {
-    /// Rounds to nearest even.
-    pub(crate) fn pack(scales: &[f32; PANEL]) -> Self {
-        Self(scales.map(|scale| half::bf16::from_f32(scale).to_bits()))
-    }
-
+    /// The scales, given the units.
     #[inline(always)]
-    pub(crate) fn load<S: Simd>(&self, simd: S) -> S::P {
-        simd.expand_bf16(&self.0)
+    pub(crate) fn load<S: Simd>(&self, simd: S, units: S::P) -> S::P {
+        simd.mul_panel(simd.expand_bytes(&self.0), units)
     }
 }
 
@@ -72,6 +68,8 @@ pub(crate) struct IntPanels<R> {
     pub(crate) rows: Buffer<R>,
     /// `[panels][groups]`, sixteen columns each.
     pub(crate) scales: Buffer<ScaleRow>,
+    /// What the scales of a column are multiples of, `[panels]`.
+    pub(crate) units: Buffer<F32Row>,
 }
 
 /// Weights, row-major `[outputs, inputs]`, and where in a matrix they go.
@@ -289,16 +287,20 @@ impl<R: IntRow + Zeroed> IntPanels<R> {
         Self {
             rows: arena.take(panels * panel_rows::<R>(inputs)),
             scales: arena.take(panels * groups::<R>(inputs)),
+            units: arena.take(panels),
         }
     }
 
     fn room(inputs: usize, panels: usize) -> usize {
         Arena::bytes_of::<R>(panels * panel_rows::<R>(inputs))
             + Arena::bytes_of::<ScaleRow>(panels * groups::<R>(inputs))
+            + Arena::bytes_of::<F32Row>(panels)
     }
 
     fn bytes(&self) -> usize {
-        size_of_val::<[_]>(&self.rows) + size_of_val::<[_]>(&self.scales)
+        size_of_val::<[_]>(&self.rows)
+            + size_of_val::<[_]>(&self.scales)
+            + size_of_val::<[_]>(&self.units)
     }
 
     fn pack(&mut self, inputs: usize, part: &Part<'_>) {
@@ -306,7 +308,7 @@ impl<R: IntRow + Zeroed> IntPanels<R> {
         for (panel, columns) in part.panels(inputs) {
             let rows = &mut self.rows[panel * len..][..len];
             let scales = &mut self.scales[panel * groups..][..groups];
-            pack_panel(columns, inputs, rows, scales);
+            pack_panel(columns, inputs, rows, scales, &mut self.units[panel]);
         }
     }
 }

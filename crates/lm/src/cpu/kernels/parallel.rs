@@ -275,6 +275,7 @@ impl Executor {
             x: quantised.rows::<R>(x.count, inputs),
             rows: &panels.rows,
             scales: &panels.scales,
+            units: &panels.units,
             inputs,
         };
         self.spread(operands, columns, work);

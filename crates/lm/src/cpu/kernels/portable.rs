@@ -165,8 +165,8 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn expand_bf16(self, from: &[u16; PANEL]) -> Self::P {
-        from.map(|bits| f32::from_bits(u32::from(bits) << 16))
+    fn expand_bytes(self, from: &[i8; PANEL]) -> Self::P {
+        from.map(f32::from)
     }
 
     #[inline(always)]

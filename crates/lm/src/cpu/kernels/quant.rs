@@ -8,11 +8,14 @@ use std::ops::Range;
 
 use super::gemm::{FETCH_STEP, Operands, PART_BYTES, Rows, Sums, fetch};
 use super::pairs;
-use super::panel::ScaleRow;
+use super::panel::{F32Row, ScaleRow};
 use super::simd::{Kernel, LANES, PANEL, Simd};
 
 /// Largest magnitude of an activation.
 const LEVELS: f32 = 127.0;
+
+/// Largest multiple of its unit that a scale of weights is.
+const SCALE_LEVELS: f32 = 127.0;
 
 /// Activations in a word.
 const WORD: usize = 4;
@@ -283,23 +286,27 @@ pub(crate) fn groups<R: IntRow>(inputs: usize) -> usize {
     inputs.div_ceil(R::GROUP)
 }
 
-/// Quantises `columns` (up to sixteen rows of `inputs` weights) into one panel and its scales.
-/// Scales are bf16; weights are rounded against the scale as stored.
+/// Quantises `columns` (up to sixteen rows of `inputs` weights) into one panel, its scales and their
+/// units. A scale is a byte times the unit of its column, so that scales take half of bf16's bytes;
+/// weights are rounded against the scale as stored.
 pub(crate) fn pack_panel<R: IntRow>(
     columns: &[f32],
     inputs: usize,
     rows: &mut [R],
     scales: &mut [ScaleRow],
+    units: &mut F32Row,
 ) {
     let group_rows = R::GROUP / R::INPUTS;
-    for (group, (rows, stored)) in rows.chunks_mut(group_rows).zip(scales).enumerate() {
-        let mut scale = [0.0; PANEL];
-        for (column, weights) in columns.chunks_exact(inputs).enumerate() {
-            let end = inputs.min((group + 1) * R::GROUP);
-            let weights = &weights[group * R::GROUP..end];
-            scale[column] = half::bf16::from_f32(R::scale(weights)).to_f32();
+    for (column, weights) in columns.chunks_exact(inputs).enumerate() {
+        let wanted: Vec<f32> = weights.chunks(R::GROUP).map(R::scale).collect();
+        let unit = largest(&wanted).abs() / SCALE_LEVELS;
+        units.set(column, unit);
+        let groups = weights.chunks(R::GROUP).zip(rows.chunks_mut(group_rows));
+        for ((weights, rows), (wanted, stored)) in groups.zip(wanted.iter().zip(&mut *scales)) {
+            let code = scale_code(*wanted, unit);
+            stored.0[column] = code;
             // A scale too small for its inverse stands for weights of zero.
-            let inverse = Some(1.0 / scale[column])
+            let inverse = Some(1.0 / (f32::from(code) * unit))
                 .filter(|inverse| inverse.is_finite())
                 .unwrap_or(0.0);
             for (input, weight) in weights.iter().enumerate() {
@@ -309,7 +316,21 @@ pub(crate) fn pack_panel<R: IntRow>(
                 rows[input / R::INPUTS].set(column, input % R::INPUTS, 0.0);
             }
         }
-        *stored = ScaleRow::pack(&scale);
+    }
+    // A matrix may end inside a panel: columns beyond it are zero.
+    for column in columns.len() / inputs..PANEL {
+        units.set(column, 0.0);
+    }
+}
+
+/// The nearest multiple of `unit` to a scale, not zero for a scale that is not.
+fn scale_code(scale: f32, unit: f32) -> i8 {
+    let code = (scale / unit).round_ties_even();
+    let code = code.clamp(-SCALE_LEVELS, SCALE_LEVELS) as i8;
+    if code == 0 && scale.abs() > 0.0 {
+        scale.signum() as i8
+    } else {
+        code
     }
 }
 
@@ -452,6 +473,8 @@ pub(crate) struct IntGroups<'a, R> {
     pub(crate) rows: &'a [R],
     /// Panel after panel, a row a group.
     pub(crate) scales: &'a [ScaleRow],
+    /// A row a panel.
+    pub(crate) units: &'a [F32Row],
     /// Input dimensions.
     pub(crate) inputs: usize,
 }
@@ -493,6 +516,10 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
         for p in 0..P {
             w[p] = &self.rows[panels[p] * rows..][..rows];
         }
+        let mut scale_units = [simd.splat_panel(0.0); P];
+        for p in 0..P {
+            scale_units[p] = self.units[panels[p]].load(simd);
+        }
         for group in units {
             let at = group * self.x.count + row;
             let x = &self.x.words[at * group_words::<R>()..][..M * group_words::<R>()];
@@ -508,7 +535,7 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
             }
             integers = R::add_group(simd, integers, group_w, R::words(x));
             for p in 0..P {
-                let w_scale = self.scales[panels[p] * groups + group].load(simd);
+                let w_scale = self.scales[panels[p] * groups + group].load(simd, scale_units[p]);
                 for r in 0..M {
                     let total = R::total(simd, integers[r][p], corrections[r]);
                     let factor = simd.mul_panel(simd.splat_panel(x_scales[r]), w_scale);

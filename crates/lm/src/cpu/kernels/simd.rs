@@ -94,8 +94,8 @@ pub(crate) trait Simd: Lanes {
     fn mul_panel(self, a: Self::P, b: Self::P) -> Self::P;
     /// `a * b + c`, rounded once where the instruction set can.
     fn mul_add_panel(self, a: Self::P, b: Self::P, c: Self::P) -> Self::P;
-    /// Sixteen bf16 numbers.
-    fn expand_bf16(self, from: &[u16; PANEL]) -> Self::P;
+    /// Sixteen signed bytes as numbers.
+    fn expand_bytes(self, from: &[i8; PANEL]) -> Self::P;
 
     fn words(self, from: &[u32; PANEL]) -> Self::Words;
     fn book(self, from: &Book) -> Self::Book;

@@ -287,6 +287,7 @@ impl Case {
                     x: quantised.rows::<Int8Row>(self.count, self.inputs),
                     rows: &panels.rows,
                     scales: &panels.scales,
+                    units: &panels.units,
                     inputs: self.inputs,
                 };
                 self.product(kernels, packed, operands)
@@ -297,6 +298,7 @@ impl Case {
                     x: quantised.rows::<Int4Row>(self.count, self.inputs),
                     rows: &panels.rows,
                     scales: &panels.scales,
+                    units: &panels.units,
                     inputs: self.inputs,
                 };
                 self.product(kernels, packed, operands)
@@ -386,24 +388,49 @@ fn quantise<R: IntRow>(kernels: Kernels, x: Rows<'_>, width: usize) -> QuantScra
     to
 }
 
-/// Levels and scale of a group of weights, written from the definition of the format.
-fn weight_levels(bits: u32, weights: &[f32]) -> (Vec<i64>, f32) {
+/// The scale of a group of weights before it is stored.
+fn wanted_scale(bits: u32, weights: &[f32]) -> f32 {
     let mut largest = 0.0_f32;
     for w in weights {
         if w.abs() > largest.abs() {
             largest = *w;
         }
     }
-    let (scale, low, high) = match bits {
-        8 => (largest.abs() / 127.0, -127.0, 127.0),
-        _ => (largest / -8.0, -8.0, 7.0),
+    match bits {
+        8 => largest.abs() / 127.0,
+        _ => largest / -8.0,
+    }
+}
+
+/// Levels and scale of every group of a column of weights, written from the definition of the format.
+fn weight_levels(bits: u32, column: &[f32]) -> Vec<(Vec<i64>, f32)> {
+    let (group, low, high) = match bits {
+        8 => (64, -127.0, 127.0),
+        _ => (32, -8.0, 7.0),
     };
-    let scale = half::bf16::from_f32(scale).to_f32();
-    let level = |w: &f32| match 1.0 / scale {
-        inverse if inverse.is_finite() => (w * inverse).round_ties_even().clamp(low, high) as i64,
-        _ => 0,
-    };
-    (weights.iter().map(level).collect(), scale)
+    let wanted: Vec<f32> = column
+        .chunks(group)
+        .map(|weights| wanted_scale(bits, weights))
+        .collect();
+    let unit = wanted.iter().fold(0.0_f32, |most, s| most.max(s.abs())) / 127.0;
+    let groups = column.chunks(group).zip(wanted);
+    groups
+        .map(|(weights, wanted)| {
+            let multiple = match (wanted / unit).round_ties_even() {
+                multiple if multiple.is_nan() => 0.0,
+                0.0 if wanted != 0.0 => wanted.signum(),
+                multiple => multiple.clamp(-127.0, 127.0),
+            };
+            let scale = multiple * unit;
+            let level = |w: &f32| match 1.0 / scale {
+                inverse if inverse.is_finite() => {
+                    (w * inverse).round_ties_even().clamp(low, high) as i64
+                }
+                _ => 0,
+            };
+            (weights.iter().map(level).collect(), scale)
+        })
+        .collect()
 }
 
 /// Levels and scale of a group of activations.
@@ -418,11 +445,11 @@ fn activation_levels(most: f32, x: &[f32]) -> (Vec<i64>, f32) {
 
 /// The chain over groups that integer formats promise.
 fn group_chain(kernels: Kernels, bits: u32, x: &[f32], w: &[f32], start: f32) -> f32 {
-    let (group, most) = if bits == 8 { (64, 127.0) } else { (32, 127.0) };
+    let group = if bits == 8 { 64 } else { 32 };
     x.chunks(group)
-        .zip(w.chunks(group))
-        .fold(start, |sum, (x, w)| {
-            let ((x, x_scale), (w, w_scale)) = (activation_levels(most, x), weight_levels(bits, w));
+        .zip(weight_levels(bits, w))
+        .fold(start, |sum, (x, (w, w_scale))| {
+            let (x, x_scale) = activation_levels(127.0, x);
             let dot: i64 = x.iter().zip(&w).map(|(x, w)| x * w).sum();
             let (dot, factor) = (dot as f32, x_scale * w_scale);
             match kernels.choice() {

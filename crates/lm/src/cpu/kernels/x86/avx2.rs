@@ -93,16 +93,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn expand_bf16(self, from: &[u16; PANEL]) -> Self::P {
-        let start = from.as_ptr().cast::<__m128i>();
-        // SAFETY: the token proves AVX2; the reference covers the 32 bytes read.
+    fn expand_bytes(self, from: &[i8; PANEL]) -> Self::P {
+        // SAFETY: the token proves AVX2; the reference covers the 16 bytes read.
         unsafe {
-            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(start));
-            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(start.add(1)));
-            [
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
-            ]
+            let bytes = _mm_loadu_si128(from.as_ptr().cast());
+            [bytes, _mm_srli_si128::<8>(bytes)]
+                .map(|half| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(half)))
         }
     }
 

@@ -69,11 +69,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn expand_bf16(self, from: &[u16; PANEL]) -> __m512 {
-        // SAFETY: the token proves AVX-512; the reference covers the 32 bytes read.
+    fn expand_bytes(self, from: &[i8; PANEL]) -> __m512 {
+        // SAFETY: the token proves AVX-512; the reference covers the 16 bytes read.
         unsafe {
-            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+            let bytes = _mm_loadu_si128(from.as_ptr().cast());
+            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))
         }
     }
 
