@@ -497,10 +497,6 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
         PART_BYTES / (size_of::<R>() * R::GROUP / R::INPUTS)
     }
 
-    #[expect(
-        clippy::needless_range_loop,
-        reason = "constant bounds unroll into registers"
-    )]
     #[inline(always)]
     fn extend<S: Simd, const M: usize, const P: usize>(
         self,
