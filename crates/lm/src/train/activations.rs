@@ -2,7 +2,7 @@
 
 use super::layout::Layout;
 
-/// Kept by one block, for a sequence of `t` positions.
+/// Kept by one block, for sequences of `t` positions together.
 #[derive(Default)]
 pub(super) struct BlockActivations {
     /// Residual stream on entry, `[t, d]`.
@@ -13,7 +13,8 @@ pub(super) struct BlockActivations {
     pub(super) attn_in: Vec<f32>,
     /// Rotated queries and keys, and values, `[t, q + 2 kv]`.
     pub(super) qkv: Vec<f32>,
-    /// Attention weights, `[heads, t, stride]` with the stride of [`row_stride`].
+    /// Attention weights, by sequence `[heads, t, stride]` with its own `t` and the stride of
+    /// [`row_stride`].
     pub(super) probs: Vec<f32>,
     /// Mixed values, `[t, q]`.
     pub(super) mixed: Vec<f32>,
@@ -29,7 +30,7 @@ pub(super) struct BlockActivations {
     pub(super) active: Vec<f32>,
 }
 
-/// Buffers of one worker, grown to the longest sequence seen and used again.
+/// Buffers of one worker, grown to the longest pack seen and used again.
 #[derive(Default)]
 pub(super) struct Activations {
     pub(super) blocks: Vec<BlockActivations>,
@@ -74,9 +75,14 @@ pub(super) fn clear(buffer: &mut Vec<f32>, len: usize) {
 }
 
 impl Activations {
-    /// Sizes everything for a sequence of `t` positions.
-    pub(super) fn fit(&mut self, layout: &Layout, t: usize) {
+    /// Sizes everything for sequences of these lengths.
+    pub(super) fn fit(&mut self, layout: &Layout, lengths: impl Iterator<Item = usize>) {
         let config = &layout.config;
+        let (mut t, mut probs) = (0, 0);
+        for len in lengths {
+            t += len;
+            probs += config.num_heads * len * row_stride(len);
+        }
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let (q, kv) = (config.q_width(), config.kv_width());
         self.blocks
@@ -86,7 +92,7 @@ impl Activations {
             fit(&mut block.attn_inverse, t);
             fit(&mut block.attn_in, t * d);
             fit(&mut block.qkv, t * (q + 2 * kv));
-            fit(&mut block.probs, config.num_heads * t * row_stride(t));
+            fit(&mut block.probs, probs);
             fit(&mut block.mixed, t * q);
             fit(&mut block.middle, t * d);
             fit(&mut block.mlp_inverse, t);

@@ -8,7 +8,7 @@ use crate::cpu::Kernels;
 use crate::cpu::kernels::simd::LANES;
 use crate::cpu::kernels::vector::SoftmaxNumerators;
 
-use super::activations::{clear, fit, row_stride};
+use super::activations::{fit, row_stride};
 use super::elementwise::{Scale, SoftmaxBackward};
 use super::matrix::{Into, Mat, MatMut, multiply};
 
@@ -24,6 +24,11 @@ pub(super) struct Attention<'a> {
 }
 
 impl Attention<'_> {
+    /// Elements of the attention weights.
+    pub(super) fn probs_len(&self) -> usize {
+        self.config.num_heads * self.t * row_stride(self.t)
+    }
+
     fn width(&self) -> usize {
         self.config.q_width() + 2 * self.config.kv_width()
     }
@@ -104,19 +109,19 @@ impl Attention<'_> {
 
     /// # Shapes
     /// - `d_mixed`: `[t, q]`
-    /// - `d_qkv`: `[t, q + 2 kv]`, receives the gradient of the rotated queries, keys and values
+    /// - `d_qkv`: `[t, q + 2 kv]`, to which the gradient of the rotated queries, keys and values is
+    ///   added
     /// - `d_probs`: scratch
     pub(super) fn backward(
         &self,
         qkv: &[f32],
         probs: &[f32],
         d_mixed: &[f32],
-        d_qkv: &mut Vec<f32>,
+        d_qkv: &mut [f32],
         d_probs: &mut Vec<f32>,
     ) {
         let stride = row_stride(self.t);
         let (q, width) = (self.config.q_width(), self.width());
-        clear(d_qkv, self.t * width);
         fit(d_probs, ROWS * stride);
         for head in 0..self.config.num_heads {
             let (query, key, value) = self.columns(head);
@@ -131,7 +136,7 @@ impl Attention<'_> {
                     self.config.head_dim,
                     q,
                 );
-                let into = |d_qkv: &mut Vec<f32>, row: usize, column: usize, a, b| {
+                let into = |d_qkv: &mut [f32], row: usize, column: usize, a, b| {
                     let data = &mut d_qkv[row * width + column..];
                     let stride = width;
                     multiply(MatMut { data, stride }, Into::Add, a, b);

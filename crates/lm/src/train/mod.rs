@@ -28,14 +28,18 @@ use crate::lora::{Adapter, LoraConfig};
 use crate::optim::{AdamW, AdamWConfig, Moments};
 use crate::{Checkpoint, LmConfig, LmError};
 
-use activations::Activations;
+use activations::{Activations, clear};
 use layout::Layout;
 use low_rank::LowRank;
 pub use objective::{Graded, NextToken, Objective, Scored};
-use pass::{Gradients, Shared};
+use pass::{Gradients, Pack, Shared};
 
 /// Gradient accumulators used unless [`Trainer::with_lanes`] says otherwise.
 const DEFAULT_LANES: usize = 2;
+
+/// Most tokens of sequences that go through the decoder together, longer ones alone: enough that
+/// packing the weights for a product is little beside the product.
+const PACK: usize = 512;
 
 /// A decoder in training, with its AdamW state.
 ///
@@ -64,6 +68,9 @@ pub struct Trainer {
     kernels: Kernels,
     /// Trained instead of the weights, which then hold what it makes of them.
     low_rank: Option<LowRank>,
+    /// Rows of the output head for every subset of the last objective; kept for their pages, which
+    /// are dear to get anew every pass.
+    gathered: Vec<Vec<f32>>,
 }
 
 /// What training changed of one adapter: its values and the history of their optimiser.
@@ -112,6 +119,7 @@ impl Trainer {
             lanes: Vec::new(),
             kernels: Kernels::select(KernelChoice::Auto)?,
             low_rank: None,
+            gathered: Vec::new(),
         };
         trainer = trainer.with_lanes(DEFAULT_LANES);
         Ok(trainer)
@@ -288,42 +296,49 @@ impl Trainer {
         let dense = learn && self.low_rank.is_none();
         let d = self.layout.config.hidden_size;
         let head = &self.weights[self.layout.head.clone()];
-        let gathered: Vec<Vec<f32>> = objective
-            .columns()
-            .iter()
-            .map(|ids| {
-                let rows = ids.iter().map(|id| &head[*id as usize * d..][..d]);
-                rows.flatten().copied().collect()
-            })
-            .collect();
+        let columns = objective.columns();
+        self.gathered.resize_with(columns.len(), Vec::new);
+        for (rows, ids) in self.gathered.iter_mut().zip(columns) {
+            rows.clear();
+            for id in ids {
+                rows.extend_from_slice(&head[*id as usize * d..][..d]);
+            }
+        }
+        let gathered = &self.gathered[..];
         let shared = Shared {
             layout: &self.layout,
             weights: &self.weights,
             rope: &self.rope,
             kernels: self.kernels,
-            gathered: &gathered,
+            gathered,
             objective,
             low_rank: self.low_rank.as_ref(),
         };
         self.lanes.par_iter_mut().for_each(|lane| {
             lane.graded.clear();
             let of_subsets = &mut lane.gradients.gathered;
-            of_subsets.clear();
             if dense {
-                of_subsets.extend(gathered.iter().map(|rows| vec![0.0; rows.len()]));
+                of_subsets.resize_with(gathered.len(), Vec::new);
+                for (grads, rows) in of_subsets.iter_mut().zip(gathered) {
+                    clear(grads, rows.len());
+                }
             }
-            for index in lane.work.drain(..) {
-                let ids = sequences[index];
-                let graded = if learn {
-                    shared.learn(index, ids, &mut lane.kept, &mut lane.gradients)
-                } else {
-                    shared.evaluate(index, ids, &mut lane.kept)
-                };
-                lane.graded.push((index, graded));
+            let mut work = lane.work.drain(..).peekable();
+            while let Some(index) = work.next() {
+                let mut pack = Pack::default();
+                pack.push(index, sequences[index]);
+                while let Some(next) =
+                    work.next_if(|next| pack.rows() + sequences[*next].len() <= PACK)
+                {
+                    pack.push(next, sequences[next]);
+                }
+                let gradients = learn.then_some(&mut lane.gradients);
+                let graded = shared.run(&pack, &mut lane.kept, gradients);
+                lane.graded.extend(graded);
             }
             if dense {
                 let d_head = &mut lane.gradients.weights[self.layout.head.clone()];
-                for (ids, rows) in objective.columns().iter().zip(&lane.gradients.gathered) {
+                for (ids, rows) in columns.iter().zip(&lane.gradients.gathered) {
                     for (id, row) in ids.iter().zip(rows.chunks_exact(d)) {
                         elementwise::add(&mut d_head[*id as usize * d..][..d], row);
                     }

@@ -1,4 +1,5 @@
-//! One sequence through the decoder and back.
+//! Sequences through the decoder and back, one behind the other in the rows of every matrix product:
+//! ragged, without padding, and the weights are brought into the product's order once for all of them.
 
 use std::ops::Range;
 
@@ -36,25 +37,68 @@ pub(super) struct Gradients {
     pub(super) gathered: Vec<Vec<f32>>,
 }
 
-impl Shared<'_> {
-    /// Forward only: the loss of one sequence.
-    pub(super) fn evaluate(&self, index: usize, ids: &[u32], kept: &mut Activations) -> Graded {
-        self.forward(ids, kept);
-        self.score(index, kept, None)
+/// Sequences that go through the decoder together.
+#[derive(Default)]
+pub(super) struct Pack<'a> {
+    /// Index of each in the batch, and its rows.
+    spans: Vec<(usize, Range<usize>)>,
+    ids: Vec<&'a [u32]>,
+    rows: usize,
+}
+
+impl<'a> Pack<'a> {
+    pub(super) fn push(&mut self, index: usize, ids: &'a [u32]) {
+        self.spans.push((index, self.rows..self.rows + ids.len()));
+        self.rows += ids.len();
+        self.ids.push(ids);
     }
 
-    /// Forward and backward: the loss of one sequence, its gradient added to `gradients`.
-    pub(super) fn learn(
+    /// Tokens of all sequences.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.ids.iter().map(|ids| ids.len())
+    }
+
+    fn tokens(&self) -> impl Iterator<Item = usize> {
+        self.ids.iter().copied().flatten().map(|id| *id as usize)
+    }
+}
+
+/// A group of scored positions of one sequence of a pack.
+struct Wanted {
+    columns: Option<usize>,
+    /// Place in the pack, and in what the objective scores of it.
+    member: usize,
+    group: usize,
+    /// Rows of the pack.
+    rows: Vec<usize>,
+}
+
+/// Logits that are alive at a time, for every column of the hidden state. What lies beyond the caches
+/// is written and read some seven times, which is little beside what a logit costs to compute, the
+/// less the wider the model; what is gained is that the head is packed once for more rows.
+const LOGITS_PER_WIDTH: usize = 1 << 13;
+
+impl Shared<'_> {
+    /// The losses of a pack's sequences; with `gradients`, their gradient is added there.
+    pub(super) fn run(
         &self,
-        index: usize,
-        ids: &[u32],
+        pack: &Pack<'_>,
         kept: &mut Activations,
-        gradients: &mut Gradients,
-    ) -> Graded {
-        self.forward(ids, kept);
-        let graded = self.score(index, kept, Some(gradients));
-        self.backward(ids, kept, &mut gradients.weights);
-        graded
+        gradients: Option<&mut Gradients>,
+    ) -> Vec<(usize, Graded)> {
+        self.forward(pack, kept);
+        match gradients {
+            None => self.score(pack, kept, None),
+            Some(gradients) => {
+                let graded = self.score(pack, kept, Some(&mut *gradients));
+                self.backward(pack, kept, &mut gradients.weights);
+                graded
+            }
+        }
     }
 
     fn norm(&self, x: &[f32], weight: &[f32], inverse: &mut [f32], out: &mut [f32]) {
@@ -74,20 +118,35 @@ impl Shared<'_> {
         }
     }
 
-    fn forward(&self, ids: &[u32], kept: &mut Activations) {
-        let (config, t, w) = (&self.layout.config, ids.len(), self.weights);
+    /// Calls `f` for every sequence of a pack with its attention, its rows, and where its attention
+    /// weights lie.
+    fn attend(
+        &self,
+        pack: &Pack<'_>,
+        mut f: impl FnMut(Attention<'_>, &Range<usize>, Range<usize>),
+    ) {
+        let mut start = 0;
+        for (_, rows) in &pack.spans {
+            let attention = Attention {
+                config: &self.layout.config,
+                kernels: self.kernels,
+                t: rows.len(),
+            };
+            let probs = start..start + attention.probs_len();
+            start = probs.end;
+            f(attention, rows, probs);
+        }
+    }
+
+    fn forward(&self, pack: &Pack<'_>, kept: &mut Activations) {
+        let (config, t, w) = (&self.layout.config, pack.rows(), self.weights);
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let (q, width) = (config.q_width(), config.q_width() + 2 * config.kv_width());
-        kept.fit(self.layout, t);
+        kept.fit(self.layout, pack.lengths());
         let embedding = &w[self.layout.embedding.clone()];
-        for (row, id) in kept.x.chunks_exact_mut(d).zip(ids) {
-            row.copy_from_slice(&embedding[*id as usize * d..][..d]);
+        for (row, id) in kept.x.chunks_exact_mut(d).zip(pack.tokens()) {
+            row.copy_from_slice(&embedding[id * d..][..d]);
         }
-        let attention = Attention {
-            config,
-            kernels: self.kernels,
-            t,
-        };
         for (block, at) in kept.blocks.iter_mut().zip(&self.layout.blocks) {
             block.x.copy_from_slice(&kept.x);
             self.norm(
@@ -107,8 +166,14 @@ impl Shared<'_> {
                     add(row, &w[bias.clone()]);
                 }
             }
-            self.rotate(&mut block.qkv, Turn::Forward);
-            attention.forward(&block.qkv, &mut block.probs, &mut block.mixed);
+            self.rotate(pack, &mut block.qkv, Turn::Forward);
+            self.attend(pack, |attention, rows, probs| {
+                attention.forward(
+                    &block.qkv[rows.start * width..rows.end * width],
+                    &mut block.probs[probs],
+                    &mut block.mixed[rows.start * q..rows.end * q],
+                );
+            });
             multiply(
                 MatMut::new(&mut kept.x, d),
                 Into::Add,
@@ -152,11 +217,12 @@ impl Shared<'_> {
     }
 
     /// Rotates the queries and keys of `[t, q + 2 kv]`.
-    fn rotate(&self, qkv: &mut [f32], turn: Turn) {
+    fn rotate(&self, pack: &Pack<'_>, qkv: &mut [f32], turn: Turn) {
         let config = &self.layout.config;
         let width = config.q_width() + 2 * config.kv_width();
         let rotated = config.q_width() + config.kv_width();
-        for (position, row) in qkv.chunks_exact_mut(width).enumerate() {
+        let positions = pack.lengths().flat_map(|len| 0..len);
+        for (position, row) in positions.zip(qkv.chunks_exact_mut(width)) {
             for head in row[..rotated].chunks_exact_mut(config.head_dim) {
                 match turn {
                     Turn::Forward => self.rope.rotate_in_place(position, head),
@@ -166,65 +232,125 @@ impl Shared<'_> {
         }
     }
 
-    /// Logits, loss and, with `gradients`, the gradient of the hidden states and of the head.
+    /// What the objective wants of a pack, in runs over the same columns.
+    fn wanted(&self, pack: &Pack<'_>) -> Vec<Wanted> {
+        let mut wanted = Vec::new();
+        for (member, (index, span)) in pack.spans.iter().enumerate() {
+            for (group, scored) in self.objective.scored(*index).into_iter().enumerate() {
+                let Scored { positions, columns } = scored;
+                wanted.push(Wanted {
+                    columns,
+                    member,
+                    group,
+                    rows: positions.into_iter().map(|p| span.start + p).collect(),
+                });
+            }
+        }
+        wanted.sort_by_key(|wanted| wanted.columns);
+        wanted
+    }
+
+    /// Logits, losses and, with `gradients`, the gradient of the hidden states and of the head.
     fn score(
         &self,
-        index: usize,
+        pack: &Pack<'_>,
         kept: &mut Activations,
         mut gradients: Option<&mut Gradients>,
-    ) -> Graded {
+    ) -> Vec<(usize, Graded)> {
         let d = self.layout.config.hidden_size;
-        let mut graded = Graded::default();
+        let of = |(index, _): &(usize, _)| (*index, Graded::default());
+        let mut graded: Vec<_> = pack.spans.iter().map(of).collect();
         let len = kept.hidden.len();
         clear(&mut kept.d_hidden, len);
-        for (group, scored) in self.objective.scored(index).iter().enumerate() {
-            let Scored { positions, columns } = scored;
+        let wanted = self.wanted(pack);
+        for same in wanted.chunk_by(|a, b| a.columns == b.columns) {
+            let columns = same[0].columns;
             let head = match columns {
-                Some(subset) => &self.gathered[*subset][..],
+                Some(subset) => &self.gathered[subset][..],
                 None => &self.weights[self.layout.head.clone()],
             };
-            let (rows, count) = (positions.len(), head.len() / d);
-            fit(&mut kept.rows, rows * d);
-            for (row, position) in kept.rows.chunks_exact_mut(d).zip(positions) {
-                row.copy_from_slice(&kept.hidden[position * d..][..d]);
+            let most = LOGITS_PER_WIDTH * d / (head.len() / d).max(1);
+            let mut rest = same;
+            while !rest.is_empty() {
+                let mut rows = 0;
+                let fits = rest.iter().take_while(|wanted| {
+                    let first = rows == 0;
+                    rows += wanted.rows.len();
+                    first || rows <= most
+                });
+                let (now, later) = rest.split_at(fits.count());
+                rest = later;
+                self.score_together(pack, now, head, kept, gradients.as_deref_mut(), &mut graded);
             }
-            fit(&mut kept.logits, rows * count);
-            multiply(
-                MatMut::new(&mut kept.logits, count),
-                Into::Set,
-                Mat::new(&kept.rows, rows, d),
-                Mat::new(head, count, d).t(),
-            );
-            graded.add(self.objective.grade(index, group, &mut kept.logits));
-            let Some(gradients) = gradients.as_deref_mut() else {
-                continue;
-            };
-            let d_logits = Mat::new(&kept.logits, rows, count);
-            fit(&mut kept.d_rows, rows * d);
-            multiply(
-                MatMut::new(&mut kept.d_rows, d),
-                Into::Set,
-                d_logits,
-                Mat::new(head, count, d),
-            );
-            for (row, position) in kept.d_rows.chunks_exact(d).zip(positions) {
-                add(&mut kept.d_hidden[position * d..][..d], row);
-            }
-            if self.low_rank.is_some() {
-                continue;
-            }
-            let d_head = match columns {
-                Some(subset) => &mut gradients.gathered[*subset][..],
-                None => &mut gradients.weights[self.layout.head.clone()],
-            };
-            multiply(
-                MatMut::new(d_head, d),
-                Into::Add,
-                d_logits.t(),
-                Mat::new(&kept.rows, rows, d),
-            );
         }
         graded
+    }
+
+    /// [`score`](Self::score) of groups over the same columns, whose rows of the head are `head`.
+    fn score_together(
+        &self,
+        pack: &Pack<'_>,
+        wanted: &[Wanted],
+        head: &[f32],
+        kept: &mut Activations,
+        gradients: Option<&mut Gradients>,
+        graded: &mut [(usize, Graded)],
+    ) {
+        let d = self.layout.config.hidden_size;
+        let picked = || wanted.iter().flat_map(|wanted| &wanted.rows);
+        let (rows, count) = (picked().count(), head.len() / d);
+        fit(&mut kept.rows, rows * d);
+        for (row, from) in kept.rows.chunks_exact_mut(d).zip(picked()) {
+            row.copy_from_slice(&kept.hidden[from * d..][..d]);
+        }
+        fit(&mut kept.logits, rows * count);
+        multiply(
+            MatMut::new(&mut kept.logits, count),
+            Into::Set,
+            Mat::new(&kept.rows, rows, d),
+            Mat::new(head, count, d).t(),
+        );
+        let mut rest = &mut kept.logits[..];
+        for Wanted {
+            member,
+            group,
+            rows,
+            ..
+        } in wanted
+        {
+            let (own, after) = rest.split_at_mut(rows.len() * count);
+            rest = after;
+            let index = pack.spans[*member].0;
+            let one = self.objective.grade(index, *group, own);
+            graded[*member].1.add(one);
+        }
+        let Some(gradients) = gradients else {
+            return;
+        };
+        let d_logits = Mat::new(&kept.logits, rows, count);
+        fit(&mut kept.d_rows, rows * d);
+        multiply(
+            MatMut::new(&mut kept.d_rows, d),
+            Into::Set,
+            d_logits,
+            Mat::new(head, count, d),
+        );
+        for (row, to) in kept.d_rows.chunks_exact(d).zip(picked()) {
+            add(&mut kept.d_hidden[to * d..][..d], row);
+        }
+        if self.low_rank.is_some() {
+            return;
+        }
+        let d_head = match wanted.first().and_then(|wanted| wanted.columns) {
+            Some(subset) => &mut gradients.gathered[subset][..],
+            None => &mut gradients.weights[self.layout.head.clone()],
+        };
+        multiply(
+            MatMut::new(d_head, d),
+            Into::Add,
+            d_logits.t(),
+            Mat::new(&kept.rows, rows, d),
+        );
     }
 
     /// Adds the gradient of the matrix at `at`, or of its adapters.
@@ -267,8 +393,8 @@ impl Shared<'_> {
         }
     }
 
-    fn backward(&self, ids: &[u32], kept: &mut Activations, grads: &mut [f32]) {
-        let (config, t, w) = (&self.layout.config, ids.len(), self.weights);
+    fn backward(&self, pack: &Pack<'_>, kept: &mut Activations, grads: &mut [f32]) {
+        let (config, t, w) = (&self.layout.config, pack.rows(), self.weights);
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let (q, width) = (config.q_width(), config.q_width() + 2 * config.kv_width());
         clear(&mut kept.d_stream, t * d);
@@ -282,11 +408,6 @@ impl Shared<'_> {
                 dx: &mut kept.d_stream,
             },
         );
-        let attention = Attention {
-            config,
-            kernels: self.kernels,
-            t,
-        };
         for (block, at) in kept.blocks.iter_mut().zip(&self.layout.blocks).rev() {
             let d_stream = Mat::new(&kept.d_stream, t, d);
             multiply(
@@ -331,14 +452,21 @@ impl Shared<'_> {
                 Mat::new(&w[at.out.clone()], d, q),
             );
             self.weight_gradient(grads, &at.out, d_stream, Mat::new(&block.mixed, t, q));
-            attention.backward(
-                &block.qkv,
-                &block.probs,
-                &kept.d_mixed,
-                &mut kept.d_qkv,
-                &mut kept.d_probs,
-            );
-            self.rotate(&mut kept.d_qkv, Turn::Back);
+            clear(&mut kept.d_qkv, t * width);
+            self.attend(pack, |attention, rows, probs| {
+                let (wide, mixed) = (
+                    rows.start * width..rows.end * width,
+                    rows.start * q..rows.end * q,
+                );
+                attention.backward(
+                    &block.qkv[wide.clone()],
+                    &block.probs[probs],
+                    &kept.d_mixed[mixed],
+                    &mut kept.d_qkv[wide],
+                    &mut kept.d_probs,
+                );
+            });
+            self.rotate(pack, &mut kept.d_qkv, Turn::Back);
             if let Some(bias) = at.qkv_bias.as_ref().filter(|_| self.low_rank.is_none()) {
                 for row in kept.d_qkv.chunks_exact(width) {
                     add(&mut grads[bias.clone()], row);
@@ -367,8 +495,8 @@ impl Shared<'_> {
             return;
         }
         let embedding = &mut grads[self.layout.embedding.clone()];
-        for (row, id) in kept.d_stream.chunks_exact(d).zip(ids) {
-            add(&mut embedding[*id as usize * d..][..d], row);
+        for (row, id) in kept.d_stream.chunks_exact(d).zip(pack.tokens()) {
+            add(&mut embedding[id * d..][..d], row);
         }
     }
 }
