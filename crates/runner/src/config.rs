@@ -11,6 +11,7 @@ use spec_decode::{Sampling, SamplingError, SamplingOptions};
 
 use crate::arm::{Arm, ArmSpec};
 use crate::learn::LearnConfig;
+use crate::results::Phase;
 
 mod model;
 mod policy;
@@ -100,10 +101,15 @@ pub enum OnStream {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelsConfig {
-    /// The drafter. Padding costs on held-out prompts, as that of targets does.
+    /// The drafter. Padding costs on held-out prompts, as that of targets does, and elsewhere with
+    /// `pad_stream`.
     pub drafter: ModelConfig,
     /// Targets by the name tables show.
     pub targets: BTreeMap<String, ModelConfig>,
+    /// Whether padding costs on the stream too: what is measured there, the share of learning among
+    /// it, is then that of models of that size, but for updates, which learn no padding.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pad_stream: bool,
 }
 
 /// One stretch of the stream.
@@ -290,6 +296,11 @@ impl RunConfig {
             .validate()
             .with_context(|| path.display().to_string())?;
         Ok(config)
+    }
+
+    /// Whether prompts of this phase are answered by padded models.
+    pub fn pads(&self, phase: Phase) -> bool {
+        phase == Phase::Test || self.models.pad_stream
     }
 
     /// The target of a segment.

@@ -298,7 +298,7 @@ fn padded_models_say_so_and_answer_the_same() {
         let padding = &reader.manifest().padding;
         assert_eq!(padding.len(), usize::from(name != "plain"));
         for padding in padding.values() {
-            assert_eq!(padding.draft_layers, usize::from(name == "both"));
+            assert_eq!(padding.draft_layers, usize::from(name.starts_with("both")));
         }
         let rows = reader.prompts().unwrap().rows;
         rows.into_iter()
@@ -310,6 +310,10 @@ fn padded_models_say_so_and_answer_the_same() {
     assert_eq!(plain, answers("padded", drafter, target));
     let padded_drafter = "{ path = \"models/D\", pad_layers = 1, pad_width = 96 }";
     assert_eq!(plain, answers("both", padded_drafter, target));
+    // On the stream the padded drafter must follow every update.
+    let padded_drafter = format!("{padded_drafter}\npad_stream = true");
+    let answers = answers("both on the stream", &padded_drafter, target);
+    assert_eq!(plain, answers);
 }
 
 #[test]

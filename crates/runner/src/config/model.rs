@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// What makes a model cost as much as a larger one on held-out prompts and changes none of its outputs.
+/// What makes a model cost as much as a larger one and changes none of its outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Idle {
     /// Blocks added that cost what a block costs ([`lm::Checkpoint::pad_layers`]).

@@ -42,7 +42,7 @@ pub struct Task<'a> {
     pub gamma: Option<f64>,
 }
 
-/// What the drafter is padded with on held-out prompts.
+/// What the drafter is padded with where padding costs.
 struct Padding {
     idle: Idle,
     folder: ModelFolder<DraftId>,
@@ -179,7 +179,7 @@ impl Method {
         let mut policy = self.adaptive.policy(&decode, streamed, &mut examples)?;
         let drafter = match &mut self.drafter {
             Drafter::Model(drafter) => match &mut self.padding {
-                Some(padding) if task.phase == Phase::Test => {
+                Some(padding) if self.config.pads(task.phase) => {
                     padding.engine(self.learner.as_mut(), &self.config.decode)?
                 }
                 _ => drafter.as_mut(),

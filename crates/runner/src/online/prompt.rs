@@ -169,7 +169,7 @@ impl Table<'_> {
             gamma: place.gamma,
         };
         let engine = match &mut self.target.padded {
-            Some(padded) if phase == Phase::Test => &mut padded.engine,
+            Some(padded) if self.config.pads(phase) => &mut padded.engine,
             _ => &mut self.target.engine,
         };
         let everyone = phase == Phase::Test || self.config.on_stream == OnStream::All;

@@ -19,7 +19,7 @@ pub(super) struct Target {
     pub(super) pair: Pair,
     pub(super) engine: Engine,
     /// The padded model, on which held-out prompts are timed. Its tokens are the same, so the
-    /// stream is learnt from on the cheaper one.
+    /// stream is learnt from on the cheaper one, unless its times are asked for too.
     pub(super) padded: Option<Padded>,
 }
 
