@@ -118,6 +118,30 @@ pub enum HeadError {
     },
 }
 
+/// Chains that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChainError {
+    /// The file system.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// A line that cannot be one of a chain.
+    #[error("{path}:{line}: {fault}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong with it.
+        fault: String,
+    },
+}
+
 fn at_least_one(longest: usize) -> Result<(), PolicyError> {
     if longest > 0 {
         return Ok(());

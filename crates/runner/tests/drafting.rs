@@ -131,8 +131,13 @@ fn a_run_with_every_policy_keeps_its_tokens_and_tells_of_its_heads() {
     let head = Head::load(&folder.path().join("h.safetensors")).unwrap();
     assert_eq!((head.features(), head.hidden()), (130, 32));
 
-    omnidraft(folder.path(), &["run", "run.toml", "--out", "out"]);
-    let reader = RunReader::open(&folder.path().join("out")).unwrap();
+    let run = |out: &str, sets: &[&str]| {
+        let mut args = vec!["run", "run.toml", "--out", out];
+        args.extend(sets.iter().flat_map(|set| ["--set", set]));
+        omnidraft(folder.path(), &args);
+        RunReader::open(&folder.path().join(out)).unwrap()
+    };
+    let reader = run("out", &["state.save=true"]);
     let prompts = reader.prompts().unwrap().rows;
     let plain = |index| {
         let mut rows = prompts.iter().filter(|r| r.arm == "autoregressive");
@@ -142,6 +147,16 @@ fn a_run_with_every_policy_keeps_its_tokens_and_tells_of_its_heads() {
         let same = plain(row.prompt_index).map(|r| &r.tokens_hash);
         assert_eq!(same, Some(&row.tokens_hash), "{}", row.arm);
     }
+    // Another process knows as much: heads, and what throughput rules have seen.
+    let held_out = |reader: &RunReader| -> Vec<_> {
+        let prompts = reader.prompts().unwrap().rows.into_iter();
+        let of = prompts.filter(|row| row.phase == Phase::Test);
+        of.map(|r| (r.arm, r.prompt_index, r.rounds, r.draft_tokens, r.accepted))
+            .collect()
+    };
+    let held = r#"segments=[{task="mini-math",train=0,test=3}]"#;
+    let later = run("later", &[r#"state.load="out/state""#, held]);
+    assert_eq!(held_out(&later), held_out(&reader));
     let heads = reader.heads().unwrap().rows;
     let steps = |arm: &str| heads.iter().filter(|row| row.arm == arm).count();
     // 12 prompts: a turn with each of three updates, or behind every prompt without one.

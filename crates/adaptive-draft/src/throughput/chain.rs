@@ -20,21 +20,21 @@ const NEXT_PRIOR: f64 = 10.0;
 /// A bin's acceptance is what was measured in it, so a badly calibrated head is corrected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chain {
-    score: Score,
+    pub(super) score: Score,
     /// First tokens of drafts.
-    first: [f64; BINS],
+    pub(super) first: [f64; BINS],
     /// Pairs of neighbouring tokens.
-    next: [[f64; BINS]; BINS],
+    pub(super) next: [[f64; BINS]; BINS],
     /// Judged tokens, their labels added up, target tokens that end with them.
-    judged: [[[f64; 3]; BINS]; DEPTHS],
+    pub(super) judged: [[[f64; 3]; BINS]; DEPTHS],
 }
 
 /// The bin of one draft token and what verification said.
 pub(crate) type Seen = (usize, Option<Label>);
 
 impl Chain {
-    /// Knows nothing yet: a score is taken at its word, a position is accepted in half of all
-    /// cases.
+    /// Knows nothing yet: a score is taken at its word, a position is accepted as often as the one
+    /// before it, the first in half of all cases.
     pub fn new(score: Score) -> Self {
         Self {
             score,
@@ -82,14 +82,20 @@ impl Chain {
     /// what looks best is mostly luck. So a position only scales the acceptances of all bins, and
     /// these rise with the score: bins that contradict that are pooled.
     pub(super) fn acceptances(&self, longest: usize) -> Vec<[f64; BINS]> {
-        let sums: [(f64, f64); BINS] = std::array::from_fn(|bin| {
-            let [count, accepted] = [0, 1].map(|what| self.total(bin, what));
-            (accepted + PRIOR * self.believed(bin), count + PRIOR)
-        });
+        let seen = |bin| [0, 1].map(|what| self.total(bin, what));
         if self.score == Score::Position {
-            let by_bin = sums.map(|(accepted, count)| accepted / count);
+            let mut before = 0.5;
+            let by_bin = std::array::from_fn(|bin| {
+                let [count, accepted] = seen(bin);
+                before = (accepted + PRIOR * before) / (count + PRIOR);
+                before
+            });
             return vec![by_bin; longest];
         }
+        let sums: [(f64, f64); BINS] = std::array::from_fn(|bin| {
+            let [count, accepted] = seen(bin);
+            (accepted + PRIOR * believed(bin), count + PRIOR)
+        });
         let by_bin = rising(&sums);
         let at = |position: usize| {
             let seen = &self.judged[position.min(DEPTHS - 1)];
@@ -108,15 +114,6 @@ impl Chain {
 
     fn total(&self, bin: usize, what: usize) -> f64 {
         self.judged.iter().map(|bins| bins[bin][what]).sum()
-    }
-
-    fn believed(&self, bin: usize) -> f64 {
-        if self.score == Score::Position {
-            return 0.5;
-        }
-        let low = if bin == 0 { 0.0 } else { EDGES[bin - 1] };
-        let high = EDGES.get(bin).copied().unwrap_or(1.0);
-        0.5 * (low + high)
     }
 
     /// Law of the bin of a draft's first token.
@@ -143,6 +140,13 @@ impl Chain {
         let all = law(&all, &self.first(), PRIOR);
         law(&self.next[bin], &all, NEXT_PRIOR)
     }
+}
+
+/// Acceptance of a score's bin before anything was seen: the score itself.
+fn believed(bin: usize) -> f64 {
+    let low = if bin == 0 { 0.0 } else { EDGES[bin - 1] };
+    let high = EDGES.get(bin).copied().unwrap_or(1.0);
+    0.5 * (low + high)
 }
 
 /// Ratios of the pairs, pooled with their neighbours until none falls below the one before.

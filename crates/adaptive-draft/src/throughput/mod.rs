@@ -5,6 +5,7 @@
 //! rule with the highest long-run ratio of tokens to time; [`Throughput`] follows the plan.
 
 mod chain;
+mod file;
 mod plan;
 mod policy;
 

@@ -17,6 +17,8 @@ use crate::config::{DecodeConfig, HeadTraining, PolicyName, RunConfig};
 
 /// The training of a head inside an arm's state.
 const HEAD: &str = "head.safetensors";
+/// What throughput rules know, inside an arm's state.
+const CHAINS: &str = "chains.txt";
 
 /// Numbers of one step of a head.
 #[derive(Clone, Copy, Debug)]
@@ -145,9 +147,12 @@ impl Adaptive {
         }
     }
 
-    /// Writes the head's training, if the stream trains one. Chains are not written: they follow the
-    /// first hundreds of rounds anew.
+    /// Writes the chains, if a policy reads any, and the head's training, if the stream trains one.
     pub(super) fn save(&self, folder: &Path) -> Result<()> {
+        if !self.chains.is_empty() {
+            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+            Chain::save(&self.chains, &folder.join(CHAINS))?;
+        }
         let Some(trainer) = self.trainer.as_ref().filter(|_| self.training.is_online()) else {
             return Ok(());
         };
@@ -155,8 +160,27 @@ impl Adaptive {
         Ok(trainer.save(&folder.join(HEAD))?)
     }
 
-    /// Goes on with what [`save`](Self::save) wrote.
+    /// Goes on with what [`save`](Self::save) wrote. Chains of scores that nobody read then start
+    /// anew.
     pub(super) fn load(&mut self, folder: &Path) -> Result<()> {
+        if !self.chains.is_empty() {
+            let path = folder.join(CHAINS);
+            let saved = match path.is_file() {
+                true => Chain::load(&path)?,
+                false => Vec::new(),
+            };
+            for chain in &mut self.chains {
+                match saved.iter().find(|saved| saved.score() == chain.score()) {
+                    Some(saved) => *chain = saved.clone(),
+                    None => tracing::warn!(
+                        state = %folder.display(),
+                        "no drafts were recorded for the throughput rule by {:?}: it starts without knowledge",
+                        chain.score()
+                    ),
+                }
+            }
+            self.plans.clear();
+        }
         if !self.training.is_online() {
             return Ok(());
         }

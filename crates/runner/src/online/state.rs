@@ -6,6 +6,7 @@
 //! state/seed-1/ARM/drafter/NAME/adapter_model.safetensors, ...                an adapter a folder
 //! state/seed-1/ARM/ngrams-DRAFTER-TARGET.bin                                  by vocabularies
 //! state/seed-1/ARM/head.safetensors                                           acceptance head and its training
+//! state/seed-1/ARM/chains.txt                                                 what throughput rules have seen
 //! ```
 //!
 //! Where segments are independent there is a folder TASK-TARGET between the seed and the arm.
