@@ -1,7 +1,6 @@
 //! Learning from what another policy drafts.
 
-use spec_decode::{DraftOutlook, DraftPolicy, DraftStep, RoundOutcome};
-use vocab_align::DraftId;
+use spec_decode::{DraftPolicy, DraftStep, RoundOutcome};
 
 use crate::labels::labels;
 use crate::throughput::{Chain, Score, Scorer, Seen, bin_of};
@@ -20,7 +19,7 @@ pub struct Watch<'a, P> {
     scorer: Scorer,
 }
 
-/// A token of the round under way; the last one may not have been drawn.
+/// A token of the round under way.
 #[derive(Debug)]
 struct Token {
     features: Vec<f32>,
@@ -49,7 +48,14 @@ impl<'a, P> Watch<'a, P> {
         }
     }
 
-    fn record(&mut self, position: usize, token: DraftId, logits: &[f32], state: &[f32]) {
+    fn record(&mut self, step: &DraftStep<'_>) {
+        let DraftStep {
+            position,
+            token,
+            logits,
+            state,
+            ..
+        } = *step;
         let mut features = Vec::new();
         if self.examples.is_some() {
             write_features(Opinion::of(token, logits), state, &mut features);
@@ -72,23 +78,8 @@ impl<P: DraftPolicy> DraftPolicy for Watch<'_, P> {
         self.inner.next_len()
     }
 
-    fn looks_ahead(&self) -> bool {
-        self.inner.looks_ahead()
-    }
-
-    fn stop_before(&mut self, outlook: &DraftOutlook<'_>) -> bool {
-        let stop = self.inner.stop_before(outlook);
-        if stop {
-            // Seen, though not drawn: without such tokens a chain would believe that only good
-            // ones follow.
-            let (token, logits, state) = (outlook.likeliest, outlook.logits, outlook.state);
-            self.record(outlook.position, token, logits, state);
-        }
-        stop
-    }
-
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        self.record(step.position, step.token, step.logits, step.state);
+        self.record(step);
         self.inner.stop_after(step)
     }
 

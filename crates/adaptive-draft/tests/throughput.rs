@@ -5,8 +5,8 @@ use std::sync::Arc;
 use adaptive_draft::{Chain, Costs, Plan, Score, Throughput, Watch};
 use ngram_cache::Kind;
 use spec_decode::{
-    ConstantLength, Dice, DraftOutlook, DraftPolicy, DraftStep, Origin, Proposal, Purpose,
-    RoundOutcome, Score as Judged, StreamName, Timings,
+    ConstantLength, Dice, DraftPolicy, DraftStep, Origin, Proposal, Purpose, RoundOutcome,
+    Score as Judged, StreamName, Timings,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -48,31 +48,19 @@ impl Process {
 }
 
 /// Plays one round by a policy; returns drafted and accepted tokens.
-fn play(policy: &mut dyn DraftPolicy, imagined: &Imagined) -> (usize, usize, usize) {
+fn play(policy: &mut dyn DraftPolicy, imagined: &Imagined) -> (usize, usize) {
     let most = policy.next_len().min(imagined.len());
-    let (mut drafted, mut forwards) = (0, 0);
+    let mut drafted = 0;
     for (position, (score, _)) in imagined.iter().take(most).enumerate() {
-        forwards += 1;
         // Two logits make any probability of the first token.
         let logits = [(score / (1.0 - score)).ln() as f32, 0.0];
-        let (token, state) = (DraftId(0), &[][..]);
-        let outlook = DraftOutlook {
-            position,
-            likeliest: token,
-            logits: &logits,
-            state,
-            open: false,
-        };
-        if policy.looks_ahead() && policy.stop_before(&outlook) {
-            break;
-        }
         drafted += 1;
         let step = DraftStep {
             position,
-            token,
+            token: DraftId(0),
             probability: 1.0,
             logits: &logits,
-            state,
+            state: &[],
             open: false,
         };
         if policy.stop_after(&step) {
@@ -81,7 +69,7 @@ fn play(policy: &mut dyn DraftPolicy, imagined: &Imagined) -> (usize, usize, usi
     }
     let accepted = imagined[..drafted].iter().take_while(|(_, y)| *y).count();
     policy.observe(&outcome(drafted, accepted));
-    (forwards, drafted, accepted)
+    (drafted, accepted)
 }
 
 fn outcome(drafted: usize, accepted: usize) -> RoundOutcome {
@@ -113,9 +101,9 @@ fn rate(policy: &mut dyn DraftPolicy, costs: &Costs, easy: f64, hard: f64) -> f6
     let mut process = Process::new(easy, hard, 9);
     let (mut tokens, mut cost) = (0.0, 0.0);
     for _ in 0..30_000 {
-        let (forwards, drafted, accepted) = play(policy, &process.draft());
+        let (drafted, accepted) = play(policy, &process.draft());
         tokens += 1.0 + accepted as f64;
-        cost += costs.round + costs.verify(drafted + 1) + costs.draft * forwards as f64;
+        cost += costs.round + costs.verify(drafted + 1) + costs.draft * drafted as f64;
     }
     tokens / cost
 }
@@ -142,7 +130,7 @@ fn shapes() -> Vec<Costs> {
             round: 0.05,
         })
         .collect();
-    // One position more is dear, further ones are cheap: looking one token ahead would stop.
+    // One position more is dear, further ones are cheap: a rule that weighs one token would stop.
     shapes.push(Costs {
         draft: 0.05,
         verify: vec![1.0, 1.4, 1.42, 1.44, 1.46, 1.48],
@@ -189,8 +177,7 @@ fn scores_that_tell_something_pay() {
     );
 }
 
-/// What a plan leaves undrawn is counted all the same: learning on its own drafts ends where
-/// learning on whole ones does.
+/// Learning on its own drafts ends where learning on whole ones does.
 #[test]
 fn learning_under_the_rule_itself_is_not_biased_by_what_it_leaves_out() {
     let costs = &shapes()[2];
@@ -245,7 +232,7 @@ fn dearer_positions_never_lengthen_a_draft() {
         let mut policy = Throughput::new(plan, None, false, None);
         let mut process = Process::new(0.9, 0.2, 1);
         let drafted: usize = (0..2000)
-            .map(|_| play(&mut policy, &process.draft()).1)
+            .map(|_| play(&mut policy, &process.draft()).0)
             .sum();
         assert!(drafted <= before, "{slope}: {drafted} after {before}");
         before = drafted;

@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::lexicon::{DirectMap, Lexicon};
 use crate::mask::{Mask, Walk};
 use crate::sampling::{Sampling, masked_argmax};
-use crate::{Chance, DraftOutlook, DraftPolicy, DraftStep, LanguageModel};
+use crate::{Chance, DraftPolicy, DraftStep, LanguageModel};
 
 /// Steps a draft may go on beyond its length to complete an n-gram it has begun.
 ///
@@ -134,18 +134,6 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
             penalised
         });
         let processed = penalised.as_deref().unwrap_or(row);
-        if policy.looks_ahead() && step.complete() {
-            let stop = policy.stop_before(&DraftOutlook {
-                position: drafted.ids.len(),
-                likeliest: step.likeliest(processed)?,
-                logits: row,
-                state: drafter.state(),
-                open: step.open(),
-            });
-            if stop {
-                break;
-            }
-        }
         let (token, law) = step.sample(processed, dice)?;
         if let Some(seen) = &mut seen {
             seen.insert(token);
@@ -208,13 +196,6 @@ impl<'a> Stepper<'a> {
             Masking::Translatable(lexicon) => self.walk.mask(lexicon, &self.roots),
             Masking::Fixed(ids) => Mask::fixed(ids),
         }
-    }
-
-    /// The most probable token of the masked row.
-    fn likeliest(&self, row: &[f32]) -> Result<DraftId, Fault> {
-        let column = masked_argmax(row, self.mask().ids());
-        let column = column.map_err(|source| Fault::Law(Role::Drafter, source))?;
-        Ok(DraftId::new(column as u32))
     }
 
     /// Samples the next token from the masked row and moves on behind it.

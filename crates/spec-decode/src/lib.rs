@@ -117,7 +117,7 @@ pub use mask::{Mask, Walk};
 pub use metrics::{RoundOutcome, Timings, Totals};
 pub use model::{LanguageModel, ModelError, Rows};
 pub use plain::{PlainConfig, PlainGeneration, decode_plain, decode_plain_with};
-pub use policy::{ConstantLength, DraftOutlook, DraftPolicy, DraftStep};
+pub use policy::{ConstantLength, DraftPolicy, DraftStep};
 pub use residual::{Pushforward, rounding_tolerance};
 pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax, masked_argmax};
 pub use session::{Finish, Generation, Pair, Prefill, Prompt, Session, SessionConfig};

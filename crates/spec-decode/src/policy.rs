@@ -22,21 +22,6 @@ pub struct DraftStep<'a> {
     pub open: bool,
 }
 
-/// What a policy sees before a token is drawn.
-#[derive(Clone, Copy, Debug)]
-pub struct DraftOutlook<'a> {
-    /// Position of the token in the draft, from 0.
-    pub position: usize,
-    /// The most probable token among those that may be drafted here.
-    pub likeliest: DraftId,
-    /// The drafter's raw logits it will be drawn from, `[V_q]`, unmasked.
-    pub logits: &'a [f32],
-    /// As [`DraftStep::state`].
-    pub state: &'a [f32],
-    /// As [`DraftStep::open`], of the draft without the token.
-    pub open: bool,
-}
-
 /// Decides the draft length, before and during drafting.
 ///
 /// Decisions may depend on the tokens drafted so far and on the drafter's state behind them, never
@@ -46,19 +31,6 @@ pub struct DraftOutlook<'a> {
 pub trait DraftPolicy {
     /// Most tokens to draft in the coming round (the paper's k); 0 drafts nothing.
     fn next_len(&mut self) -> usize;
-
-    /// Whether [`stop_before`](Self::stop_before) is to be asked: finding the most probable token
-    /// costs a pass over the mask.
-    fn looks_ahead(&self) -> bool {
-        false
-    }
-
-    /// True to draw no further token, although the drafter's forward for it is done. Not asked
-    /// inside an n-gram that leaves nothing translatable to stop at.
-    fn stop_before(&mut self, outlook: &DraftOutlook<'_>) -> bool {
-        let _ = outlook;
-        false
-    }
 
     /// True to stop drafting behind this token.
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
@@ -86,14 +58,6 @@ macro_rules! forward_to_inner {
     () => {
         fn next_len(&mut self) -> usize {
             (**self).next_len()
-        }
-
-        fn looks_ahead(&self) -> bool {
-            (**self).looks_ahead()
-        }
-
-        fn stop_before(&mut self, outlook: &DraftOutlook<'_>) -> bool {
-            (**self).stop_before(outlook)
         }
 
         fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {

@@ -12,8 +12,8 @@ use common::*;
 use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::testkit::{FakeModel, RowFn, law_of};
 use spec_decode::{
-    ConstantLength, Dice, DraftOutlook, DraftPolicy, DraftStep, LanguageModel, NoSink, Pair,
-    Prompt, PromptLookup, Purpose, Sampling, SamplingOptions, Session, SessionConfig, StreamName,
+    ConstantLength, Dice, DraftPolicy, DraftStep, LanguageModel, NoSink, Pair, Prompt,
+    PromptLookup, Purpose, Sampling, SamplingOptions, Session, SessionConfig, StreamName,
     VerifyMode,
 };
 use vocab_align::{DraftId, TargetId, TokenId};
@@ -164,7 +164,7 @@ struct Setting<D> {
     policy: u64,
 }
 
-/// A stand-in for policies that a head or a plan drives: it stops before and behind tokens, as a
+/// A stand-in for policies that a head or a plan drives: it stops behind tokens, as a
 /// hash of the drafter's state, its logits, the token and the path so far will have it.
 struct StateDriven {
     seed: u64,
@@ -173,15 +173,8 @@ struct StateDriven {
 }
 
 impl StateDriven {
-    fn stops(
-        &mut self,
-        what: u64,
-        position: usize,
-        token: DraftId,
-        state: &[f32],
-        open: bool,
-    ) -> bool {
-        let mut key = self.seed ^ self.path ^ (what << 56) ^ (u64::from(open) << 48);
+    fn stops(&mut self, position: usize, token: DraftId, state: &[f32], open: bool) -> bool {
+        let mut key = self.seed ^ self.path ^ (u64::from(open) << 48);
         for value in state.iter().filter(|value| value.is_finite()) {
             key = (key ^ u64::from(value.to_bits())).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         }
@@ -201,24 +194,16 @@ impl DraftPolicy for StateDriven {
         self.k
     }
 
-    fn looks_ahead(&self) -> bool {
-        true
-    }
-
-    fn stop_before(&mut self, outlook: &DraftOutlook<'_>) -> bool {
-        let DraftOutlook {
+    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        let DraftStep {
             position,
-            likeliest,
+            token,
             state,
             open,
             ..
-        } = *outlook;
-        assert!(!state.is_empty() && state == outlook.logits);
-        self.stops(1, position, likeliest, state, open)
-    }
-
-    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        self.stops(2, step.position, step.token, step.state, step.open)
+        } = *step;
+        assert!(!state.is_empty() && state == step.logits);
+        self.stops(position, token, state, open)
     }
 }
 

@@ -19,9 +19,9 @@ const HALVINGS: usize = 16;
 ///
 /// `W_j(S, b) = max(0, -rate c + sum_b' next(b' | b) U_j(S, b'))`,
 ///
-/// c a drafter step: the forward is done, the next token's bin seen. Drawing that token is worth
+/// c a drafter step, and a token in bin b'
 ///
-/// `U_j(S, b') = max(0, e(b') (S a - rate (v(j + 2) - v(j + 1))) + W_{j+1}(S a, b'))`,
+/// `U_j(S, b') = e(b') (S a - rate (v(j + 2) - v(j + 1))) + W_{j+1}(S a, b')`,
 ///
 /// a the acceptance of its bin at this position, e the target tokens that end with it, v the target's forward by
 /// positions. The rate solves `1 + W_0(1) = rate (v(1) + round)`.
@@ -86,7 +86,7 @@ impl Plan {
             let mut values = [[0.0; GRID + 1]; BINS];
             let drawn: [[f64; BINS]; GRID + 1] = std::array::from_fn(|s| {
                 let stands = s as f64 / GRID as f64;
-                std::array::from_fn(|bin| self.draw(j, stands, bin).max(0.0))
+                std::array::from_fn(|bin| self.draw(j, stands, bin))
             });
             for (values, law) in values.iter_mut().zip(&laws) {
                 for (value, drawn) in values.iter_mut().zip(&drawn) {
@@ -95,16 +95,16 @@ impl Plan {
             }
             self.values[j] = values;
         }
-        let drawn: [f64; BINS] = std::array::from_fn(|bin| self.draw(0, 1.0, bin).max(0.0));
-        let looked = expectation(&self.chain.first(), &drawn) - self.step;
+        let drawn: [f64; BINS] = std::array::from_fn(|bin| self.draw(0, 1.0, bin));
+        let begun = expectation(&self.chain.first(), &drawn) - self.step;
         self.start = if self.longest == 0 {
             0.0
         } else {
-            looked.max(0.0)
+            begun.max(0.0)
         };
     }
 
-    /// `U_j` without the floor: what drawing a token of this bin behind j tokens is worth.
+    /// `U_j`: what a token of this bin behind j tokens is worth.
     fn draw(&self, j: usize, stands: f64, bin: usize) -> f64 {
         let Some(more) = self.position.get(j) else {
             return 0.0;
@@ -142,12 +142,6 @@ impl Plan {
     /// Whether to draft at all.
     pub fn begins(&self) -> bool {
         self.start > 0.0
-    }
-
-    /// Whether to draw a token of this score behind `drafted` tokens that all stand with
-    /// probability `stands`.
-    pub fn draws(&self, drafted: usize, stands: f64, score: f64) -> bool {
-        self.draw(drafted, stands, self.bin(drafted, score)) > 0.0
     }
 
     /// Whether the drafter goes on behind `drafted` tokens, the last one of this score, that all

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spec_decode::{DraftOutlook, DraftPolicy, DraftStep};
+use spec_decode::{DraftPolicy, DraftStep};
 use vocab_align::DraftId;
 
 use super::Plan;
@@ -51,11 +51,11 @@ impl Scorer {
     }
 }
 
-/// Drafts as a [`Plan`] says: before each forward, whether it is worth its cost; before each draw,
-/// now that the drafter's state is known, whether one more position is worth its own.
+/// Drafts as a [`Plan`] says: before each forward, whether the token it would draw is worth its cost
+/// and that of one more position to verify.
 ///
-/// What has been drawn is always proposed. Near temperature 0 the likeliest token, by whose score
-/// is decided before the draw, is the one that is drawn.
+/// Looking at that token's score behind its forward, before it is drawn, and leaving it away where it
+/// is bad, was tried: it wastes the forward to save a position, which is the cheaper of the two.
 #[derive(Clone, Debug)]
 pub struct Throughput<'a> {
     plan: Arc<Plan>,
@@ -67,8 +67,6 @@ pub struct Throughput<'a> {
     /// S, the probability that all drafted tokens stand.
     stands: f64,
     scorer: Scorer,
-    /// Position and score of the token last looked at before its draw.
-    foreseen: Option<(usize, DraftId, f64)>,
 }
 
 impl<'a> Throughput<'a> {
@@ -90,7 +88,6 @@ impl<'a> Throughput<'a> {
             exploring: false,
             stands: 1.0,
             scorer: Scorer::default(),
-            foreseen: None,
         }
     }
 }
@@ -98,7 +95,6 @@ impl<'a> Throughput<'a> {
 impl DraftPolicy for Throughput<'_> {
     fn next_len(&mut self) -> usize {
         self.stands = 1.0;
-        self.foreseen = None;
         self.exploring = self
             .explore
             .is_some_and(|every| self.rounds.is_multiple_of(every.max(1)));
@@ -110,34 +106,14 @@ impl DraftPolicy for Throughput<'_> {
         }
     }
 
-    fn looks_ahead(&self) -> bool {
-        !self.exploring && self.plan.chain().score() != Score::Position
-    }
-
-    fn stop_before(&mut self, outlook: &DraftOutlook<'_>) -> bool {
-        let by = self.plan.chain().score();
-        let (token, logits, state) = (outlook.likeliest, outlook.logits, outlook.state);
-        let score = self.scorer.score(by, self.head, token, logits, state);
-        self.foreseen = Some((outlook.position, token, score));
-        let held = self.hold && outlook.open;
-        !held && !self.plan.draws(outlook.position, self.stands, score)
-    }
-
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
         if self.exploring {
             return false;
         }
-        let known = self
-            .foreseen
-            .filter(|(position, token, _)| (*position, *token) == (step.position, step.token));
-        let score = known.map_or_else(
-            || {
-                let by = self.plan.chain().score();
-                self.scorer
-                    .score(by, self.head, step.token, step.logits, step.state)
-            },
-            |(_, _, score)| score,
-        );
+        let by = self.plan.chain().score();
+        let score = self
+            .scorer
+            .score(by, self.head, step.token, step.logits, step.state);
         self.stands *= self.plan.acceptance(step.position, score);
         let held = self.hold && step.open;
         !held && !self.plan.goes_on(step.position + 1, self.stands, score)
