@@ -4,7 +4,7 @@ use super::{BINS, EDGES, Score};
 use crate::Label;
 
 /// Rounds after which an observation counts 1/e, some fifty prompts: a drafter that learns doubles its
-/// acceptance within two hundred, and a chain that remembers four times as many rounds stops too early.
+/// acceptance within two hundred.
 const MEMORY: f64 = 1000.0;
 /// Weight of what is believed of a bin before anything was seen, in tokens.
 const PRIOR: f64 = 4.0;
