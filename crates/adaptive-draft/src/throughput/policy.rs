@@ -54,8 +54,8 @@ impl Scorer {
 /// Drafts as a [`Plan`] says: before each forward, whether the token it would draw is worth its cost
 /// and that of one more position to verify.
 ///
-/// Looking at that token's score behind its forward, before it is drawn, and leaving it away where it
-/// is bad, was tried: it wastes the forward to save a position, which is the cheaper of the two.
+/// What has been drawn is always proposed. Nothing is decided between a forward and its draw: that
+/// would throw the forward away to save a position.
 #[derive(Clone, Debug)]
 pub struct Throughput<'a> {
     plan: Arc<Plan>,
