@@ -47,8 +47,8 @@ pub trait Objective: Sync {
     fn grade(&self, sequence: usize, group: usize, logits: &mut [f32]) -> Graded;
 }
 
-/// Rows whose logits are alive at a time: they stay in the last-level cache for vocabularies of
-/// some ten thousand.
+/// Rows of a group, so that wide vocabularies need few logits at a time; the trainer scores groups
+/// over the same columns together as far as it has room.
 const ROWS: usize = 64;
 
 /// Mean next-token cross entropy of equally weighted positions; term 0 is its sum over all

@@ -6,7 +6,7 @@ use lm::{Graded, Objective, Scored};
 use super::lesson::{Chunk, Lesson};
 use crate::learn::Terms;
 
-/// Rows whose logits are alive at a time.
+/// Rows of a group, the least that the trainer scores at a time.
 const ROWS: usize = 64;
 
 /// Chunks of one lesson that are scored over the same columns.
