@@ -6,8 +6,9 @@ use crate::PolicyError;
 /// not depend on how fast a run happens to be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
-    /// One drafter step with masking and sampling.
-    pub draft: f64,
+    /// Drafting 1, 2, 3, ... tokens with masking and sampling; longer drafts follow the last two in a
+    /// line. The first token costs the most: its step finds the caches as the target left them.
+    pub draft: Vec<f64>,
     /// Target forward over 1, 2, 3, ... positions; longer ones follow the last two in a line.
     pub verify: Vec<f64>,
     /// What every round costs besides: translation, judging, roll-back.
@@ -18,19 +19,24 @@ impl Costs {
     /// Checks that the numbers can be costs.
     ///
     /// # Errors
-    /// [`PolicyError::Costs`] unless all are finite and not negative and the first of `verify` is
-    /// positive.
+    /// [`PolicyError::Costs`] unless all are finite and not negative, no list falls and the first of
+    /// `verify` is positive.
     pub fn check(&self) -> Result<(), PolicyError> {
         let fault = |key, value| Err(PolicyError::Costs { key, value });
         let bad = |x: &f64| !(x.is_finite() && *x >= 0.0);
-        if bad(&self.draft) {
-            return fault("draft", self.draft);
-        }
         if bad(&self.round) {
             return fault("round", self.round);
         }
-        if let Some(&value) = self.verify.iter().find(|x| bad(x)) {
-            return fault("verify", value);
+        for (key, list) in [("draft", &self.draft), ("verify", &self.verify)] {
+            if let Some(&value) = list.iter().find(|x| bad(x)) {
+                return fault(key, value);
+            }
+            if let Some(pair) = list.windows(2).find(|pair| pair[1] < pair[0]) {
+                return fault(key, pair[1]);
+            }
+        }
+        if self.draft.is_empty() {
+            return fault("draft", f64::NAN);
         }
         match self.verify.first() {
             Some(first) if *first > 0.0 => Ok(()),
@@ -39,18 +45,30 @@ impl Costs {
         }
     }
 
+    /// A draft of `tokens`, nothing for none. One known length alone says what a token costs.
+    pub fn draft(&self, tokens: usize) -> f64 {
+        match (tokens, self.draft.as_slice()) {
+            (0, _) => 0.0,
+            (_, [one]) => one * tokens as f64,
+            _ => line(&self.draft, tokens),
+        }
+    }
+
     /// Target forward over `positions`, at least 1.
     pub fn verify(&self, positions: usize) -> f64 {
-        let known = self.verify.len();
-        if let Some(cost) = self.verify.get(positions.saturating_sub(1)) {
-            return *cost;
-        }
-        let last = self.verify.last().copied().unwrap_or(1.0);
-        let slope = match known {
-            0 | 1 => 0.0,
-            _ => last - self.verify[known - 2],
-        };
-        last + slope * (positions - known) as f64
+        line(&self.verify, positions)
+    }
+}
+
+/// The `count`th cost, from 1, on a line through the last two behind them.
+fn line(known: &[f64], count: usize) -> f64 {
+    if let Some(cost) = known.get(count.saturating_sub(1)) {
+        return *cost;
+    }
+    match known {
+        [] => 1.0,
+        [only] => *only,
+        [.., before, last] => last + (last - before) * (count - known.len()) as f64,
     }
 }
 
@@ -58,7 +76,7 @@ impl Default for Costs {
     /// The paper's latencies (Table 8: 2.03 ms over 28.46 ms), verification free of charge.
     fn default() -> Self {
         Self {
-            draft: 0.0713,
+            draft: vec![0.0713],
             verify: vec![1.0],
             round: 0.0,
         }

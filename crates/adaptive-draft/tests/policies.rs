@@ -75,13 +75,16 @@ fn the_entropy_bound_looks_at_one_token_at_a_time() {
 #[test]
 fn costs_follow_the_last_line() {
     let costs = Costs {
-        draft: 0.1,
+        draft: vec![0.2, 0.3],
         verify: vec![1.0, 1.1, 1.3],
         round: 0.0,
     };
     assert_eq!(costs.verify(2), 1.1);
     assert!((costs.verify(5) - 1.7).abs() < 1e-12);
+    assert_eq!((costs.draft(0), costs.draft(2)), (0.0, 0.3));
+    assert!((costs.draft(4) - 0.5).abs() < 1e-12);
     assert_eq!(Costs::default().verify(9), 1.0);
+    assert!((Costs::default().draft(3) - 0.2139).abs() < 1e-12);
 }
 
 #[test]
@@ -97,18 +100,21 @@ fn settings_without_meaning_are_refused() {
         EntropyBound::new(4, 0.0, 0.5).unwrap_err(),
         PolicyError::Scale(0.0)
     );
-    let costs = |draft, verify: &[f64]| Costs {
-        draft,
+    let costs = |draft: &[f64], verify: &[f64]| Costs {
+        draft: draft.to_vec(),
         verify: verify.to_vec(),
         round: 0.0,
     };
-    assert!(costs(0.1, &[1.0]).check().is_ok());
+    assert!(costs(&[0.1, 0.1], &[1.0, 1.0]).check().is_ok());
     for bad in [
-        costs(-0.1, &[1.0]),
-        costs(0.1, &[]),
-        costs(0.1, &[0.0]),
-        costs(0.1, &[1.0, f64::NAN]),
-        costs(f64::INFINITY, &[1.0]),
+        costs(&[-0.1], &[1.0]),
+        costs(&[], &[1.0]),
+        costs(&[0.2, 0.1], &[1.0]),
+        costs(&[0.1], &[]),
+        costs(&[0.1], &[0.0]),
+        costs(&[0.1], &[1.0, 0.9]),
+        costs(&[0.1], &[1.0, f64::NAN]),
+        costs(&[f64::INFINITY], &[1.0]),
     ] {
         assert!(matches!(bad.check(), Err(PolicyError::Costs { .. })));
     }

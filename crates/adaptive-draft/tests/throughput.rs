@@ -103,7 +103,7 @@ fn rate(policy: &mut dyn DraftPolicy, costs: &Costs, easy: f64, hard: f64) -> f6
     for _ in 0..30_000 {
         let (drafted, accepted) = play(policy, &process.draft());
         tokens += 1.0 + accepted as f64;
-        cost += costs.round + costs.verify(drafted + 1) + costs.draft * drafted as f64;
+        cost += costs.round + costs.verify(drafted + 1) + costs.draft(drafted);
     }
     tokens / cost
 }
@@ -125,15 +125,21 @@ fn shapes() -> Vec<Costs> {
     let mut shapes: Vec<Costs> = slopes
         .into_iter()
         .map(|slope| Costs {
-            draft: 0.07,
+            draft: vec![0.07],
             verify: line(slope),
             round: 0.05,
         })
         .collect();
     // One position more is dear, further ones are cheap: a rule that weighs one token would stop.
     shapes.push(Costs {
-        draft: 0.05,
+        draft: vec![0.05],
         verify: vec![1.0, 1.4, 1.42, 1.44, 1.46, 1.48],
+        round: 0.0,
+    });
+    // So is the first drafter step here.
+    shapes.push(Costs {
+        draft: vec![0.4, 0.43, 0.46],
+        verify: vec![1.0, 1.02],
         round: 0.0,
     });
     shapes
@@ -224,7 +230,7 @@ fn dearer_positions_never_lengthen_a_draft() {
     let mut before = usize::MAX;
     for slope in [0.0, 0.05, 0.1, 0.2, 0.4, 0.8] {
         let costs = Costs {
-            draft: 0.05,
+            draft: vec![0.05],
             verify: vec![1.0, 1.0 + slope],
             round: 0.0,
         };

@@ -56,7 +56,7 @@ fn unknown_and_impossible_values_name_their_key() {
         "[decode.costs]\nverify = []\n",
         &["decode.costs", "verify"],
     );
-    refused(&plain, "[decode.costs]\ndraft = -1.0\n", &["draft = -1"]);
+    refused(&plain, "[decode.costs]\ndraft = [-1.0]\n", &["draft = -1"]);
     refused(
         &plain,
         "[head]\nreject_weight = 0.0\n",
@@ -202,6 +202,9 @@ fn costs_of_an_experiment_are_measured_as_its_configuration_wants_them() {
     std::fs::write(&path, whole).unwrap();
     let costs = RunConfig::load(&path, &[]).unwrap().decode.costs;
     assert_eq!(costs.verify.len(), 5, "{said}");
-    assert!(costs.draft > 0.0 && costs.verify[0] == 1.0, "{said}");
-    assert!(costs.verify.windows(2).all(|pair| pair[0] <= pair[1]));
+    assert!(costs.draft.len() == 4 && costs.draft[0] > 0.0, "{said}");
+    assert!(costs.verify[0] == 1.0, "{said}");
+    for list in [&costs.draft, &costs.verify] {
+        assert!(list.windows(2).all(|pair| pair[0] <= pair[1]), "{said}");
+    }
 }

@@ -19,7 +19,7 @@ const HALVINGS: usize = 16;
 ///
 /// `W_j(S, b) = max(0, -rate c + sum_b' next(b' | b) U_j(S, b'))`,
 ///
-/// c a drafter step, and a token in bin b'
+/// c the next drafter step, and a token in bin b'
 ///
 /// `U_j(S, b') = e(b') (S a - rate (v(j + 2) - v(j + 1))) + W_{j+1}(S a, b')`,
 ///
@@ -32,8 +32,9 @@ pub struct Plan {
     chain: Chain,
     longest: usize,
     rate: f64,
-    /// Cost of a drafter step and of one more position behind j proposals, in tokens at the rate.
-    step: f64,
+    /// Cost of a drafter step behind j tokens and of one more position behind j proposals, in tokens
+    /// at the rate.
+    step: Vec<f64>,
     position: Vec<f64>,
     /// Of the chain, by position and bin.
     acceptances: Vec<[f64; BINS]>,
@@ -51,7 +52,7 @@ impl Plan {
             chain: chain.clone(),
             longest,
             rate: 0.0,
-            step: 0.0,
+            step: Vec::new(),
             position: Vec::new(),
             acceptances: chain.acceptances(longest),
             ends: std::array::from_fn(|bin| chain.ends(bin)),
@@ -78,7 +79,8 @@ impl Plan {
 
     /// Values for a rate.
     fn solve(&mut self, costs: &Costs, rate: f64) {
-        self.step = rate * costs.draft;
+        let step = |j: usize| rate * (costs.draft(j + 1) - costs.draft(j));
+        self.step = (0..self.longest).map(step).collect();
         let more = |j: usize| rate * (costs.verify(j + 2) - costs.verify(j + 1));
         self.position = (0..self.longest).map(more).collect();
         let laws: [[f64; BINS]; BINS] = std::array::from_fn(|bin| self.chain.next(bin));
@@ -90,18 +92,15 @@ impl Plan {
             });
             for (values, law) in values.iter_mut().zip(&laws) {
                 for (value, drawn) in values.iter_mut().zip(&drawn) {
-                    *value = (expectation(law, drawn) - self.step).max(0.0);
+                    *value = (expectation(law, drawn) - self.step[j]).max(0.0);
                 }
             }
             self.values[j] = values;
         }
         let drawn: [f64; BINS] = std::array::from_fn(|bin| self.draw(0, 1.0, bin));
-        let begun = expectation(&self.chain.first(), &drawn) - self.step;
-        self.start = if self.longest == 0 {
-            0.0
-        } else {
-            begun.max(0.0)
-        };
+        self.start = self.step.first().map_or(0.0, |step| {
+            (expectation(&self.chain.first(), &drawn) - step).max(0.0)
+        });
     }
 
     /// `U_j`: what a token of this bin behind j tokens is worth.

@@ -72,12 +72,11 @@ impl CostsArgs {
             target_step_s,
             costs,
         } = measured;
-        let verify: Vec<String> = costs.verify.iter().map(|v| format!("{v:.3}")).collect();
         print(&format!(
-            "# A plain target step takes {:.3} ms.\n[decode.costs]\ndraft = {:.4}\nverify = [{}]\nround = {:.4}\n",
+            "# A plain target step takes {:.3} ms.\n[decode.costs]\ndraft = [{}]\nverify = [{}]\nround = {:.3}\n",
             1e3 * target_step_s,
-            costs.draft,
-            verify.join(", "),
+            list(&costs.draft),
+            list(&costs.verify),
             costs.round,
         ))
     }
@@ -112,46 +111,32 @@ fn measure(rehearsal: &mut Rehearsal, longest: usize) -> Result<Measured> {
         }
     }
     let step = median(&mut single);
-    let drafts: Vec<(f64, f64)> = draft
-        .iter_mut()
-        .enumerate()
-        .filter(|(_, seconds)| !seconds.is_empty())
-        .map(|(i, seconds)| (i as f64 + 1.0, median(seconds) / step))
-        .collect();
-    let (slope, offset) = line(&drafts);
-    let mut costs = CostsConfig {
-        draft: slope.max(0.0),
-        verify: Vec::new(),
-        round: (median(&mut rest) / step + offset).max(0.0),
-    };
-    // A single position is a plain step. Noise must not make more positions cheaper than fewer.
-    let mut least = 1.0f64;
-    for (i, seconds) in verify.iter_mut().enumerate() {
-        let found = match i {
-            0 => 1.0,
-            _ if seconds.is_empty() => break,
-            _ => median(seconds) / step,
-        };
-        least = least.max(found);
-        costs.verify.push(least);
-    }
+    verify[0] = vec![step];
     Ok(Measured {
         target_step_s: step,
-        costs,
+        costs: CostsConfig {
+            draft: rising(0.0, &mut draft, step),
+            verify: rising(1.0, &mut verify, step),
+            round: median(&mut rest) / step,
+        },
     })
 }
 
-/// Slope and offset of the least squares line.
-fn line(points: &[(f64, f64)]) -> (f64, f64) {
-    let n = points.len().max(1) as f64;
-    let mean = |f: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / n;
-    let (x, y) = (mean(&|p| p.0), mean(&|p| p.1));
-    let spread = mean(&|p| (p.0 - x).powi(2));
-    if spread == 0.0 {
-        return (y / x.max(1.0), 0.0);
-    }
-    let slope = mean(&|p| (p.0 - x) * (p.1 - y)) / spread;
-    (slope, y - slope * x)
+/// Medians in steps, up to the first count that was not seen. None is below `least` or the one
+/// before: noise must not make more tokens cheaper than fewer, nor a single position than a plain
+/// step.
+fn rising(mut least: f64, seconds: &mut [Vec<f64>], step: f64) -> Vec<f64> {
+    let seen = seconds.iter_mut().take_while(|seconds| !seconds.is_empty());
+    seen.map(|seconds| {
+        least = least.max(median(seconds) / step);
+        least
+    })
+    .collect()
+}
+
+fn list(costs: &[f64]) -> String {
+    let costs: Vec<String> = costs.iter().map(|cost| format!("{cost:.3}")).collect();
+    costs.join(", ")
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -167,9 +152,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_through_points_of_a_line() {
-        let (slope, offset) = line(&[(1.0, 0.3), (2.0, 0.5), (4.0, 0.9)]);
-        assert!((slope - 0.2).abs() < 1e-12 && (offset - 0.1).abs() < 1e-12);
-        assert_eq!(line(&[(2.0, 0.4)]), (0.2, 0.0));
+    fn medians_rise_and_end_where_nothing_was_seen() {
+        let mut seconds = [vec![4.0], vec![9.0, 6.0, 5.0], vec![5.0], vec![], vec![9.0]];
+        assert_eq!(rising(1.0, &mut seconds, 5.0), [1.0, 1.2, 1.2]);
     }
 }

@@ -97,8 +97,8 @@ pub struct DraftKeys {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CostsConfig {
-    /// One drafter step.
-    pub draft: f64,
+    /// A draft of 1, 2, 3, ... tokens; longer ones follow the last two in a line.
+    pub draft: Vec<f64>,
     /// Target forward over 1, 2, 3, ... positions; longer ones follow the last two in a line.
     pub verify: Vec<f64>,
     /// Every round besides.
@@ -123,7 +123,7 @@ impl Default for CostsConfig {
 impl From<&CostsConfig> for Costs {
     fn from(config: &CostsConfig) -> Self {
         Self {
-            draft: config.draft,
+            draft: config.draft.clone(),
             verify: config.verify.clone(),
             round: config.round,
         }
