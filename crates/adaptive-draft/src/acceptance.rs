@@ -54,6 +54,10 @@ impl DraftPolicy for AcceptanceStop<'_> {
     }
 
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        // Behind the last token of the longest draft there is nothing to decide.
+        if step.position + 1 >= self.longest {
+            return false;
+        }
         let opinion = Opinion::of(step.token, step.logits);
         write_features(opinion, step.state, &mut self.features);
         self.joint *= self.head.probability(&self.features, &mut self.scratch);

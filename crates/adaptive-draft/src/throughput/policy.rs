@@ -107,7 +107,8 @@ impl DraftPolicy for Throughput<'_> {
     }
 
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        if self.exploring {
+        // Behind the last token of the longest draft there is nothing to decide.
+        if self.exploring || step.position + 1 >= self.plan.longest() {
             return false;
         }
         let by = self.plan.chain().score();

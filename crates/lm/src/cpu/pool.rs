@@ -2,7 +2,7 @@
 //!
 //! A forward of a small model enters some twenty regions of a few microseconds each, so a region
 //! must cost far less than that: helpers spin on one word between regions and go to sleep only
-//! when a forward has been over for a while. Work is claimed chunk by chunk, the caller from the
+//! when forwards have been over for a while. Work is claimed chunk by chunk, the caller from the
 //! front and helpers from the back, so that a helper the operating system has descheduled delays
 //! nobody before it claims, and a chunk tends to meet the same core (and its cache) every time.
 #![expect(
@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 const SPINS_BEFORE_YIELD: u32 = 128;
 /// Turns between two such offers.
 const SPINS_PER_YIELD: u32 = 32;
-/// Turns of a helper's waiting loop before it sleeps: some 50 microseconds.
-const SPINS_BEFORE_SLEEP: u32 = 2_500;
+/// Turns of a helper's waiting loop before it sleeps: some 200 microseconds, longer than what a round
+/// of speculation does between forwards, as waking costs about as much as a drafter layer.
+const SPINS_BEFORE_SLEEP: u32 = 10_000;
 /// Turns of the caller's waiting loop between two offers of its core, should a helper need it.
 const CALLER_SPINS_PER_YIELD: u32 = 1_000;
 /// Waiting longer than this (and than a few chunks take) means that a helper has lost its core.
