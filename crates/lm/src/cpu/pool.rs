@@ -24,7 +24,7 @@ const SPINS_BEFORE_YIELD: u32 = 128;
 /// Turns between two such offers.
 const SPINS_PER_YIELD: u32 = 32;
 /// Turns of a helper's waiting loop before it sleeps: some 200 microseconds, longer than what a round
-/// of speculation does between forwards, as waking costs about as much as a drafter layer.
+/// of speculation does between two forwards.
 const SPINS_BEFORE_SLEEP: u32 = 10_000;
 /// Turns of the caller's waiting loop between two offers of its core, should a helper need it.
 const CALLER_SPINS_PER_YIELD: u32 = 1_000;
