@@ -3,10 +3,10 @@
 use spec_decode::{DraftPolicy, DraftStep};
 
 use crate::head::HeadScratch;
-use crate::{Head, Opinion, PolicyError, write_features};
+use crate::{DraftSignal, Head, PolicyError, write_features};
 
 /// At most k tokens; stops where one of them is probably rejected, `1 - prod P(accept_i) > gamma`
-/// (Eq. 5), with P(accept) predicted by a head.
+/// (Eq. 6 and 7), with P(accept) predicted by a head (Eq. 5).
 #[derive(Clone, Debug)]
 pub struct AcceptanceStop<'a> {
     head: &'a Head,
@@ -58,8 +58,8 @@ impl DraftPolicy for AcceptanceStop<'_> {
         if step.position + 1 >= self.longest {
             return false;
         }
-        let opinion = Opinion::of(step.token, step.logits);
-        write_features(opinion, step.state, &mut self.features);
+        let signal = DraftSignal::of(step.token, step.logits);
+        write_features(signal, step.state, &mut self.features);
         self.joint *= self.head.probability(&self.features, &mut self.scratch);
         1.0 - self.joint > self.gamma && !(self.hold && step.open)
     }

@@ -2,7 +2,7 @@
 
 use spec_decode::{DraftPolicy, DraftStep};
 
-use crate::{Opinion, PolicyError};
+use crate::{DraftSignal, PolicyError};
 
 /// At most k tokens; stops behind the token with which the product of the drafter's probabilities
 /// falls below the threshold. They are those of its logits at temperature 1: near temperature 0
@@ -39,7 +39,7 @@ impl DraftPolicy for Confidence {
     }
 
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        self.joint *= Opinion::of(step.token, step.logits).probability();
+        self.joint *= DraftSignal::of(step.token, step.logits).probability();
         self.joint < self.threshold
     }
 }

@@ -2,7 +2,7 @@
 
 use spec_decode::{DraftPolicy, DraftStep};
 
-use crate::{Opinion, PolicyError};
+use crate::{DraftSignal, PolicyError};
 
 /// At most k tokens; stops behind the first token of which `1 - sqrt(scale * H(q))`, a bound on
 /// its acceptance (AdaEDL, arXiv 2410.18351), is below the threshold. H(q) is the entropy of the
@@ -42,7 +42,7 @@ impl DraftPolicy for EntropyBound {
     }
 
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        let entropy = Opinion::of(step.token, step.logits).entropy;
+        let entropy = DraftSignal::of(step.token, step.logits).entropy;
         1.0 - (self.scale * entropy).sqrt() < self.threshold
     }
 }

@@ -13,17 +13,17 @@ const BLOCK: usize = 512;
 /// same bits.
 const LANES: usize = 16;
 
-/// The drafter's own opinion of a token, at temperature 1 and over its whole vocabulary: it says
+/// The drafter's own signal of a token, at temperature 1 and over its whole vocabulary: it says
 /// something at sampling temperatures near 0 too, and that a better token was masked out shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Opinion {
+pub struct DraftSignal {
     /// log q(token), nats, at most 0.
     pub log_prob: f64,
     /// H(q), nats.
     pub entropy: f64,
 }
 
-impl Opinion {
+impl DraftSignal {
     /// From raw logits `[V_q]`. A token without a logit is impossible.
     pub fn of(token: DraftId, logits: &[f32]) -> Self {
         let top = largest(logits);
@@ -105,13 +105,13 @@ fn exponential(x: f32) -> (f32, f32) {
 ///
 /// The state *behind* the token would tell more, but costs the forward that the decision is
 /// about.
-pub fn write_features(opinion: Opinion, state: &[f32], out: &mut Vec<f32>) {
+pub fn write_features(signal: DraftSignal, state: &[f32], out: &mut Vec<f32>) {
     /// Log-probabilities further down are all alike: hopeless.
     const FLOOR: f64 = -20.0;
     out.clear();
     out.extend_from_slice(state);
-    out.push(opinion.log_prob.max(FLOOR) as f32);
-    out.push(opinion.entropy as f32);
+    out.push(signal.log_prob.max(FLOOR) as f32);
+    out.push(signal.entropy as f32);
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opinions_equal_the_definition() {
+    fn signals_equal_the_definition() {
         let logits: Vec<f32> = (0..1003)
             .map(|i| 9.0 * ((i * 7919 % 1003) as f32 / 1003.0).sin() - (i % 5) as f32)
             .chain([f32::NEG_INFINITY])
@@ -132,13 +132,13 @@ mod tests {
             .map(|x| -p(x) * p(x).ln())
             .sum();
         for token in [0, 17, 1002] {
-            let opinion = Opinion::of(DraftId(token), &logits);
+            let signal = DraftSignal::of(DraftId(token), &logits);
             let expected = p(&logits[token as usize]).ln();
-            assert!((opinion.log_prob - expected).abs() < 1e-5, "{opinion:?}");
-            assert!((opinion.entropy - entropy).abs() < 1e-4, "{opinion:?}");
+            assert!((signal.log_prob - expected).abs() < 1e-5, "{signal:?}");
+            assert!((signal.entropy - entropy).abs() < 1e-4, "{signal:?}");
         }
-        let impossible = Opinion::of(DraftId(1003), &logits);
+        let impossible = DraftSignal::of(DraftId(1003), &logits);
         assert!(impossible.probability() < 1e-300);
-        assert!(Opinion::of(DraftId(5000), &logits).probability() == 0.0);
+        assert!(DraftSignal::of(DraftId(5000), &logits).probability() == 0.0);
     }
 }

@@ -22,7 +22,7 @@ pub struct Label {
 /// only where predictions are certain: of a token accepted in half of all cases each of two pieces
 /// would be predicted 1/2, their product 1/4.
 ///
-/// Judged are the accepted proposals and the first rejected one, which is what Eq. 5 multiplies:
+/// Judged are the accepted proposals and the first rejected one, which is what Eq. 6 multiplies:
 /// acceptance given that all before was accepted. With `unjudged`, all proposals that the session
 /// has scored ([`score_unjudged`](spec_decode::SessionConfig::score_unjudged)), each given the
 /// proposals before it, accepted or not.

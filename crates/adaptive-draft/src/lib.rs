@@ -10,11 +10,11 @@
 //! | [`Heuristic`] | two tokens later after a draft accepted whole, one earlier otherwise | |
 //! | [`Confidence`] | where the drafter's own probability of the draft falls below a threshold | |
 //! | [`EntropyBound`] | where `1 - sqrt(scale H(q))` does (AdaEDL) | |
-//! | [`AcceptanceStop`] | where `1 - prod P(accept_i) > gamma` (Eq. 5) | a [`Head`] |
+//! | [`AcceptanceStop`] | where `1 - prod P(accept_i) > gamma` (Eq. 6 and 7) | a [`Head`] |
 //! | [`Throughput`] | where one more token lowers the expected tokens per second | [`Costs`], perhaps a [`Head`] |
 //!
-//! The head is trained by [`HeadTrainer`] on labels min(1, p / q') by weighted cross-entropy
-//! (Eq. 6-7), which [`Watch`] collects whatever policy drafts; [`labels`] says what they are across
+//! The head is trained by [`HeadTrainer`] on labels min(1, p / q') by a weighted cross-entropy
+//! (as in SpecDec++; the paper gives it no number), which [`LabelRecorder`] collects whatever policy drafts; [`labels`] says what they are across
 //! vocabularies. Algorithm 3 (joint) is [`HeadTrainer::step_on_fresh`] with every distillation
 //! step, Algorithm 4 (interleaved) [`HeadTrainer::step_on_buffer`] between them.
 //!
@@ -42,9 +42,9 @@ mod entropy;
 mod features;
 mod head;
 mod heuristic;
+mod label_recorder;
 mod labels;
 mod throughput;
-mod watch;
 
 use std::path::PathBuf;
 
@@ -52,12 +52,12 @@ pub use acceptance::AcceptanceStop;
 pub use confidence::Confidence;
 pub use costs::Costs;
 pub use entropy::EntropyBound;
-pub use features::{Opinion, SCALARS, write_features};
+pub use features::{DraftSignal, SCALARS, write_features};
 pub use head::{Example, Head, HeadConfig, HeadReport, HeadScratch, HeadTrainer};
 pub use heuristic::Heuristic;
+pub use label_recorder::LabelRecorder;
 pub use labels::{Label, labels};
 pub use throughput::{Chain, Plan, Score, Throughput};
-pub use watch::Watch;
 
 /// A policy that cannot work.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

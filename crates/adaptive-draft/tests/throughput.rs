@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use adaptive_draft::{Chain, Costs, Plan, Score, Throughput, Watch};
+use adaptive_draft::{Chain, Costs, LabelRecorder, Plan, Score, Throughput};
 use ngram_cache::Kind;
 use spec_decode::{
     ConstantLength, Dice, DraftPolicy, DraftStep, Origin, Proposal, Purpose, RoundOutcome,
@@ -111,7 +111,7 @@ fn rate(policy: &mut dyn DraftPolicy, costs: &Costs, easy: f64, hard: f64) -> f6
 fn learnt(score: Score, easy: f64, hard: f64) -> Chain {
     let mut chains = [Chain::new(score)];
     let mut process = Process::new(easy, hard, 4);
-    let mut watch = Watch::new(ConstantLength(LONGEST), None, &mut chains, None, false);
+    let mut watch = LabelRecorder::new(ConstantLength(LONGEST), None, &mut chains, None, false);
     for _ in 0..5000 {
         play(&mut watch, &process.draft());
     }
@@ -194,7 +194,7 @@ fn learning_under_the_rule_itself_is_not_biased_by_what_it_leaves_out() {
     for _ in 0..500 {
         let plan = Arc::new(Plan::new(&chains[0], costs, LONGEST));
         let policy = Throughput::new(plan, None, false, Some(8));
-        let mut watch = Watch::new(policy, None, &mut chains, None, false);
+        let mut watch = LabelRecorder::new(policy, None, &mut chains, None, false);
         for _ in 0..10 {
             play(&mut watch, &process.draft());
         }

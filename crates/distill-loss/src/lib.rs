@@ -1,6 +1,20 @@
 //! The losses that teach a drafter from a target with another vocabulary, on rows of logits.
 //!
-//! Hybrid distillation (OmniDraft, section 3.2): `L = L_DM + lambda * L_N-gram`. Where a target
+//! # The objective
+//!
+//! Hybrid distillation (OmniDraft, section 3.2):
+//!
+//! ```text
+//! L = L_DM + lambda L_N-gram                                          (Eq. 3)
+//! L = E[ KL(q' || p) [direct] - lambda log q(d) [n-gram] ]            (Eq. 4)
+//! ```
+//!
+//! Eq. 4 is one expectation over drafted tokens: both terms share one normaliser. Crate `online`
+//! averages each term over its own tokens instead, so that with P direct positions and G n-gram
+//! tokens in a batch its lambda weighs as much as `lambda P / G` would in Eq. 4. This is the one
+//! place where weight and normaliser are written down; `online` applies them.
+//!
+//! Where a target
 //! token has a draft token of the same text, the drafter's law is pulled towards the target's
 //! ([`DirectLoss`], in target space on the shared tokens); where a target token is spelled by
 //! several draft tokens, that spelling is ([`NgramLoss`], in draft space). [`alm`] replaces both: it

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use distill_loss::{DirectLoss, log_sum_exp};
-use lm::{AdamWConfig, Checkpoint, Graded, Objective, Scored, Trainer};
+use lm::{AdamWConfig, Checkpoint};
+use trainer::{Graded, Objective, Scored, Trainer};
 
 /// Largest relative deviation, in Euclidean norm over all weights.
 const TOLERANCE: f64 = 1e-4;

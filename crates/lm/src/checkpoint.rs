@@ -26,9 +26,8 @@ pub enum StoredType {
     Bf16,
 }
 
-/// A model as the project passes it around: files, Burn modules and decode engines all convert
-/// from and to this. Tensors carry Hugging Face names; exactly those the configuration implies
-/// are present.
+/// A model as the project passes it around: files, engines and trainers all convert from and to
+/// this. Tensors carry Hugging Face names; exactly those the configuration implies are present.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
     /// Shape of the model.

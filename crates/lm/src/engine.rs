@@ -4,8 +4,10 @@ use crate::LmError;
 
 /// A decoder with a KV cache that can be cut back.
 ///
-/// The loop drives drafter and target through this trait alone; the CPU engine and the Burn
-/// oracle both implement it.
+/// The loop drives drafter and target through this trait alone.
+///
+/// # Invariant
+/// A forward after any truncation gives what a fresh forward over the same tokens gives.
 pub trait DecodeEngine: Send {
     /// Columns of the logits: the model's vocabulary, padding rows included.
     fn vocab_size(&self) -> usize;
@@ -31,8 +33,12 @@ pub trait DecodeEngine: Send {
     fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError>;
 }
 
-/// Checks shared by every engine before it touches its cache.
-pub(crate) fn check_call(
+/// The checks of [`DecodeEngine::forward`], for an engine to make before it touches its cache of
+/// `len` tokens.
+///
+/// # Errors
+/// [`LmError::TokenOutOfRange`] or [`LmError::ContextFull`].
+pub fn check_call(
     ids: &[u32],
     len: usize,
     max_len: usize,

@@ -44,8 +44,9 @@ pub fn random_checkpoint(config: &LmConfig, seed: u64) -> Checkpoint {
     }
 }
 
-/// Box-Muller on the portable generator; `rand`'s own float path is not pinned across versions.
-pub(crate) fn normal(rng: &mut ChaCha8Rng, std: f32, count: usize) -> Vec<f32> {
+/// Normal numbers around zero with deviation `std`: Box-Muller on the portable generator, since the
+/// float path of `rand` itself is not pinned across versions.
+pub fn normal(rng: &mut ChaCha8Rng, std: f32, count: usize) -> Vec<f32> {
     use rand::Rng;
     let mut uniform = || (f64::from(rng.next_u32()) + 0.5) / 4_294_967_296.0;
     (0..count)

@@ -2,9 +2,12 @@
 
 use crate::LmConfig;
 
-pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
-pub(crate) const FINAL_NORM: &str = "model.norm.weight";
-pub(crate) const HEAD: &str = "lm_head.weight";
+/// The embedding, `[vocab_size, hidden_size]`.
+pub const EMBEDDING: &str = "model.embed_tokens.weight";
+/// The norm behind the last block, `[hidden_size]`.
+pub const FINAL_NORM: &str = "model.norm.weight";
+/// The output head where it is not the embedding, `[vocab_size, hidden_size]`.
+pub const HEAD: &str = "lm_head.weight";
 
 /// Full name of a tensor inside block `layer`.
 pub fn in_layer(layer: usize, part: &str) -> String {

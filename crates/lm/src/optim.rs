@@ -1,11 +1,9 @@
 //! AdamW in one fused pass on the host.
 //!
-//! Burn's optimiser walks every parameter about ten times through temporary tensors, which on CPU
+//! Optimisers on tensors walk every parameter about ten times through temporary ones, which on CPU
 //! costs as much as a forward. Here a step reads gradient, moments and weight once. The state is
 //! plain vectors, so that training resumes exactly from a file.
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{Gradients, Tensor, TensorData};
 use rayon::prelude::*;
 
 use crate::LmError;
@@ -37,7 +35,7 @@ impl Default for AdamWConfig {
     }
 }
 
-/// First and second moment of one parameter.
+/// First and second moments of one vector of weights.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moments {
     /// Running mean of the gradient.
@@ -46,7 +44,18 @@ pub struct Moments {
     pub second: Vec<f32>,
 }
 
-/// Adam with decoupled weight decay over the parameters of one module, in visiting order.
+/// Adam with decoupled weight decay over the vectors of one model, always in the same order.
+///
+/// ```
+/// use lm::{AdamW, AdamWConfig};
+///
+/// let mut optimizer = AdamW::new(AdamWConfig::default());
+/// let mut weights = [1.0, -2.0];
+/// let norm = optimizer.step_flat(&mut weights, &[3.0, -4.0], 0.1)?;
+/// assert_eq!(norm, 5.0);
+/// assert!(weights[0] < 1.0 && weights[1] > -2.0);
+/// # Ok::<(), lm::LmError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct AdamW {
     config: AdamWConfig,
@@ -78,7 +87,7 @@ impl AdamW {
         self.config
     }
 
-    /// Steps taken and the moments, in visiting order, for saving.
+    /// Steps taken and the moments, in the order of the vectors, for saving.
     pub fn state(&self) -> (u64, &[Moments]) {
         (self.steps, &self.moments)
     }
@@ -94,11 +103,29 @@ impl AdamW {
         grads: &[f32],
         lr: f64,
     ) -> Result<f64, LmError> {
-        let norm = euclidean_norm([grads])?;
-        self.moments.resize_with(1, Moments::default);
+        self.step_parts(&mut [(weights, grads)], lr)
+    }
+
+    /// Applies one update to several vectors of weights, each with its gradient and always in the
+    /// same order, in place; returns the norm of all gradients together before clipping. Weights
+    /// whose gradient is empty stay as they are.
+    ///
+    /// # Errors
+    /// [`LmError::Device`] if a gradient is not finite; the weights are then untouched.
+    pub fn step_parts(
+        &mut self,
+        parts: &mut [(&mut [f32], &[f32])],
+        lr: f64,
+    ) -> Result<f64, LmError> {
+        let norm = euclidean_norm(parts.iter().map(|(_, grads)| *grads))?;
+        self.moments.resize_with(parts.len(), Moments::default);
         let scale = self.next_scale(norm);
         let rule = Rule::new(&self.config, self.steps, lr, scale);
-        rule.apply(weights, grads, &mut self.moments[0]);
+        for ((weights, grads), moments) in parts.iter_mut().zip(&mut self.moments) {
+            if !grads.is_empty() {
+                rule.apply(weights, grads, moments);
+            }
+        }
         Ok(norm)
     }
 
@@ -108,45 +135,6 @@ impl AdamW {
         match self.config.max_grad_norm {
             Some(limit) if norm > limit => limit / norm,
             _ => 1.0,
-        }
-    }
-
-    /// Applies one update with learning rate `lr` and returns the module with the global norm of
-    /// the gradient before clipping.
-    ///
-    /// # Errors
-    /// [`LmError::Device`] if gradients cannot be read back or are not finite; the module is then
-    /// lost to the caller, who keeps the last good weights.
-    pub fn step<M: Module>(
-        &mut self,
-        module: M,
-        grads: &Gradients,
-        lr: f64,
-    ) -> Result<(M, f64), LmError> {
-        let mut collector = Collector {
-            grads,
-            values: Vec::new(),
-            failure: None,
-        };
-        module.visit(&mut collector);
-        if let Some(failure) = collector.failure {
-            return Err(LmError::Device(failure));
-        }
-        let gradients = collector.values;
-        let norm = euclidean_norm(gradients.iter().flatten().map(Vec::as_slice))?;
-        let scale = self.next_scale(norm);
-        self.moments.resize_with(gradients.len(), Moments::default);
-        let rule = Rule::new(&self.config, self.steps, lr, scale);
-        let mut updater = Updater {
-            rule,
-            gradients: gradients.into_iter(),
-            moments: self.moments.iter_mut(),
-            failure: None,
-        };
-        let module = module.map(&mut updater);
-        match updater.failure {
-            Some(failure) => Err(LmError::Device(failure)),
-            None => Ok((module, norm)),
         }
     }
 }
@@ -167,25 +155,6 @@ fn euclidean_norm<'a>(gradients: impl IntoIterator<Item = &'a [f32]>) -> Result<
         Ok(norm)
     } else {
         Err(LmError::Device(format!("the gradient norm is {norm}")))
-    }
-}
-
-struct Collector<'a> {
-    grads: &'a Gradients,
-    values: Vec<Option<Vec<f32>>>,
-    failure: Option<String>,
-}
-
-impl ModuleVisitor for Collector<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let value = param
-            .val()
-            .grad(self.grads)
-            .map(|g| g.try_into_vec_as::<f32>());
-        match value.transpose() {
-            Ok(values) => self.values.push(values),
-            Err(e) => self.failure = Some(e.to_string()),
-        }
     }
 }
 
@@ -239,34 +208,5 @@ impl Rule {
                     *w = *w * self.decay - self.step_size * *m / root;
                 }
             });
-    }
-}
-
-struct Updater<'a> {
-    rule: Rule,
-    gradients: std::vec::IntoIter<Option<Vec<f32>>>,
-    moments: std::slice::IterMut<'a, Moments>,
-    failure: Option<String>,
-}
-
-impl ModuleMapper for Updater<'_> {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (Some(grads), Some(moments)) = (self.gradients.next(), self.moments.next()) else {
-            self.failure = Some("the module changed between visiting and mapping".into());
-            return param;
-        };
-        let Some(grads) = grads else { return param };
-        let (id, tensor, mapper) = param.consume();
-        let (shape, device) = (tensor.dims(), tensor.device());
-        let mut weights = match tensor.clone().try_into_vec_as::<f32>() {
-            Ok(weights) => weights,
-            Err(e) => {
-                self.failure = Some(e.to_string());
-                return Param::from_mapped_value(id, tensor, mapper);
-            }
-        };
-        self.rule.apply(&mut weights, &grads, moments);
-        let updated = Tensor::from_data(TensorData::new(weights, shape), &device).require_grad();
-        Param::from_mapped_value(id, updated, mapper)
     }
 }

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use lm::{Checkpoint, CpuEngine, DecodeEngine, EngineOptions, WeightType};
+use cpu_engine::{CpuEngine, EngineOptions};
+use lm::{Checkpoint, DecodeEngine, WeightType};
 use predicates::str::contains;
 
 const CALL: usize = 16;

@@ -1,13 +1,14 @@
 //! `hf:owner/name` and `--data-dir hub` on the command line, against a hub that the test runs.
 
+#[path = "../../hub/tests/hub_support/mod.rs"]
 mod hub_support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use hub_support::{FakeHub, Repository, TOKEN, commit, parquet};
-use polars::prelude::df;
+use hub_support::table::Table;
+use hub_support::{FakeHub, Repository, TOKEN};
 use predicates::prelude::*;
 use predicates::str::contains;
 use safetensors::SafeTensors;
@@ -115,41 +116,6 @@ fn a_model_of_the_hub_answers_as_its_folder_does() -> Result {
     .success()
     .stdout(local);
     assert!(hub.requests().is_empty());
-    // Other programs find the model where the hub's own client would have put it.
-    let cache = home.path().join("hub/models--tiny--L");
-    assert_eq!(
-        std::fs::read_to_string(cache.join("refs/main"))?,
-        commit("models/tiny/L")
-    );
-    Ok(())
-}
-
-#[test]
-fn a_download_that_broke_off_is_taken_up_by_the_next_command() -> Result {
-    let (hub, home) = (FakeHub::start(), tempfile::tempdir()?);
-    hub.add("models/tiny/L", shipped("L")?);
-    hub.cut("model.safetensors", 3);
-    generate(&hub.endpoint, home.path(), "hf:tiny/L")
-        .assert()
-        .code(2)
-        .stdout("")
-        .stderr(contains(
-            "tiny/L: model.safetensors: the download broke off",
-        ))
-        .stderr(contains("hint: run the command again"));
-    hub.requests();
-    generate(&hub.endpoint, home.path(), "hf:tiny/L")
-        .assert()
-        .success();
-    let requests = hub.requests();
-    assert!(
-        requests.iter().all(|r| !r.contains("/tokenizer.json")),
-        "{requests:?}"
-    );
-    assert!(
-        requests.iter().all(|r| !r.ends_with("bytes=0-")),
-        "{requests:?}"
-    );
     Ok(())
 }
 
@@ -173,73 +139,27 @@ fn a_tokenizer_is_fetched_without_its_weights() -> Result {
 }
 
 #[test]
-fn what_a_model_lacks_is_told() -> Result {
+fn faults_of_the_hub_are_told_with_a_hint() -> Result {
     let (hub, home) = (FakeHub::start(), tempfile::tempdir()?);
-    let without = |file: &str| -> Result<Repository> {
-        let mut files = shipped("L")?;
-        files.files.remove(file);
-        Ok(files)
-    };
     hub.add("models/tiny/gated", shipped("L")?.gated());
-    hub.add("models/tiny/bin", without("model.safetensors")?);
-    hub.add("models/tiny/words", without("tokenizer.json")?);
-    let index = r#"{"weight_map": {"a": "../../../escaped.safetensors"}}"#;
-    let strange = without("model.safetensors")?.with("model.safetensors.index.json", index);
-    hub.add("models/tiny/strange", strange);
-    let told = |target: &str, first: &str, hint: &str| {
-        generate(&hub.endpoint, home.path(), target)
-            .assert()
-            .code(2)
-            .stdout("")
-            .stderr(contains(first).and(contains(format!("hint: {hint}"))));
-    };
-    told(
-        "hf:tiny/gated",
-        "tiny/gated: config.json: the hub answers with status 401",
-        "the name",
-    );
-    told(
-        "hf:tiny/none",
-        "tiny/none: list of files: the hub answers with status 401",
-        "the name",
-    );
-    told(
-        "hf:tiny/bin",
-        "tiny/bin: has no model.safetensors",
-        "weights are read from",
-    );
-    told(
-        "hf:tiny/words",
-        "tiny/words: has no tokenizer.json",
-        "a model needs",
-    );
-    told(
-        "hf:tiny/strange",
-        "tiny/strange: has no ../../../escaped.safetensors",
-        "",
-    );
-    told(
-        "hf:../L",
-        "`hf:../L` does not name a model",
-        "a model is written",
-    );
-    told("hf:", "`hf:` does not name a model", "a model is written");
+    generate(&hub.endpoint, home.path(), "hf:tiny/gated")
+        .env("HF_TOKEN", "another")
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains(
+            "tiny/gated: config.json: the hub answers with status 401",
+        ))
+        .stderr(contains("hint: the name is wrong"));
+    std::fs::write(home.path().join("token"), format!("{TOKEN}\n"))?;
+    generate(&hub.endpoint, home.path(), "hf:tiny/gated")
+        .assert()
+        .success();
     let reached = "tiny/L: list of files: the hub cannot be reached";
     generate("http://127.0.0.1:9", home.path(), "hf:tiny/L")
         .assert()
         .code(2)
         .stderr(contains(reached).and(contains("HF_ENDPOINT")));
-    generate("not an address", home.path(), "hf:tiny/L")
-        .assert()
-        .code(2);
-    generate(&hub.endpoint, home.path(), "hf:tiny/gated")
-        .env("HF_TOKEN", "another")
-        .assert()
-        .code(2);
-    std::fs::write(home.path().join("token"), format!("{TOKEN}\n"))?;
-    generate(&hub.endpoint, home.path(), "hf:tiny/gated")
-        .assert()
-        .success();
     Ok(())
 }
 
@@ -248,23 +168,25 @@ fn a_run_reads_models_and_streams_from_the_hub() -> Result {
     let (hub, home) = (FakeHub::start(), tempfile::tempdir()?);
     hub.add("models/tiny/D", shipped("D")?);
     hub.add("models/tiny/L", shipped("L")?);
-    let rows = |count: usize| -> Result<Vec<u8>> {
-        let questions: Vec<String> = (0..count).map(|i| format!("Add {i} and 1.")).collect();
-        let answers: Vec<String> = (1..=count).map(|i| format!("#### {i}")).collect();
-        Ok(parquet(df!("question" => questions, "answer" => answers)?))
+    let rows = |count: usize| {
+        Table::default()
+            .texts("question", (0..count).map(|i| format!("Add {i} and 1.")))
+            .texts("answer", (1..=count).map(|i| format!("#### {i}")))
+            .parquet()
     };
     let data = Repository::default()
-        .with("main/train/0000.parquet", rows(8)?)
-        .with("main/test/0000.parquet", rows(4)?);
+        .with("main/train/0000.parquet", rows(8))
+        .with("main/test/0000.parquet", rows(4));
     hub.add("datasets/openai/gsm8k", data);
     let config = home.path().join("run.toml");
     std::fs::write(
         &config,
         r#"
             name = "hub"
-            arms = ["autoregressive", "N-gram_pp"]
             models = { drafter = "hf:tiny/D", targets = { L = "hf:tiny/L" } }
-            segments = [{ task = "gsm8k", train = 2, test = 2 }]
+            grid = { task = ["gsm8k"] }
+            stage.stream.prompts = { train = 2, test = 2 }
+            arm = [{ preset = "autoregressive" }, { preset = "N-gram_pp" }]
             decode = { max_new_tokens = 4 }
         "#,
     )?;
@@ -278,7 +200,8 @@ fn a_run_reads_models_and_streams_from_the_hub() -> Result {
         .assert()
         .success()
         .stdout(contains("gsm8k"));
-    let rows = runner::results::RunReader::open(&out)?.prompts()?.rows;
+    let cell = out.join("stream").join("task=gsm8k,seed=1");
+    let rows = results::CellReader::open(&cell)?.prompts()?;
     assert!(
         rows.iter()
             .any(|row| row.prompt_id.starts_with("gsm8k-test-"))

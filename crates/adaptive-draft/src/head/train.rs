@@ -1,4 +1,4 @@
-//! Training of the head: weighted binary cross-entropy (Eq. 6-7) over judged draft tokens.
+//! Training of the head: weighted binary cross-entropy (as in SpecDec++) over judged draft tokens.
 
 use std::collections::VecDeque;
 

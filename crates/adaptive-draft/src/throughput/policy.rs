@@ -7,7 +7,7 @@ use vocab_align::DraftId;
 
 use super::Plan;
 use crate::head::HeadScratch;
-use crate::{Head, Opinion, write_features};
+use crate::{DraftSignal, Head, write_features};
 
 /// What acceptance is predicted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,13 +40,13 @@ impl Scorer {
         if by == Score::Position {
             return 0.0;
         }
-        let opinion = Opinion::of(token, logits);
+        let signal = DraftSignal::of(token, logits);
         match head {
             Some(head) if by == Score::Head => {
-                write_features(opinion, state, &mut self.features);
+                write_features(signal, state, &mut self.features);
                 head.probability(&self.features, &mut self.scratch)
             }
-            _ => opinion.probability(),
+            _ => signal.probability(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The direct-mapping term L_DM (section 3.2, Eq. 3) and what may take its place.
+//! The direct-mapping term L_DM (section 3.2, Eq. 4) and what may take its place.
 
 pub(crate) mod acceptance;
 pub(crate) mod forward_kl;

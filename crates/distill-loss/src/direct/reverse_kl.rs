@@ -1,4 +1,4 @@
-//! Reverse KL, the paper's L_DM (section 3.2, Eq. 3).
+//! Reverse KL, the paper's L_DM (section 3.2, Eq. 4).
 
 use crate::math::{exp, maximum, transform};
 

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{LoraConfig, Projection, Projections};
 use crate::checkpoint::write_atomically;
-use crate::train::matrix::{Into, Mat, MatMut, multiply};
 use crate::{
     Checkpoint, HostTensor, LmConfig, LmError, StoredType, in_layer, read_safetensors,
     write_safetensors,
@@ -28,19 +27,22 @@ pub struct Adapter {
 }
 
 /// One adapted matrix of a model.
-pub(crate) struct Adapted {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adapted {
     /// Name of the dense matrix.
-    pub(crate) weight: String,
-    pub(crate) out: usize,
-    pub(crate) input: usize,
+    pub weight: String,
+    /// Its rows.
+    pub out: usize,
+    /// Its columns.
+    pub input: usize,
     /// Name of `A`.
-    pub(crate) a: String,
+    pub a: String,
     /// Name of `B`.
-    pub(crate) b: String,
+    pub b: String,
 }
 
 /// The adapted matrices of a model, block after block.
-pub(crate) fn adapted(config: &LmConfig, projections: Projections) -> Vec<Adapted> {
+pub fn adapted(config: &LmConfig, projections: Projections) -> Vec<Adapted> {
     let one = |layer: usize, projection: Projection| {
         let module = in_layer(layer, &projection.part());
         let (out, input) = projection.shape(config);
@@ -55,18 +57,6 @@ pub(crate) fn adapted(config: &LmConfig, projections: Projections) -> Vec<Adapte
     (0..config.num_layers)
         .flat_map(|layer| projections.iter().map(move |p| one(layer, p)))
         .collect()
-}
-
-/// `to += scale * b a` for `to: [out, in]`, `b: [out, rank]`, `a: [rank, in]`.
-pub(crate) fn add_product(to: &mut [f32], scale: f32, b: &[f32], a: &[f32], rank: usize) {
-    let (out, input) = (b.len() / rank, a.len() / rank);
-    let scaled: Vec<f32> = b.iter().map(|x| x * scale).collect();
-    multiply(
-        MatMut::new(to, input),
-        Into::Add,
-        Mat::new(&scaled, out, rank),
-        Mat::new(a, rank, input),
-    );
 }
 
 /// `adapter_config.json`: the keys PEFT needs to load the adapter.
@@ -209,7 +199,6 @@ impl Checkpoint {
         let origin = "(adapter in memory)".as_ref();
         adapter.check(&self.config, origin)?;
         self.check("(checkpoint in memory)".as_ref())?;
-        let (scale, rank) = (adapter.config.scale(), adapter.config.rank);
         for matrix in adapted(&self.config, adapter.config.projections) {
             let parts = (
                 adapter.tensors.get(&matrix.a),
@@ -219,7 +208,9 @@ impl Checkpoint {
             else {
                 continue;
             };
-            add_product(&mut weight.data, scale, &b.data, &a.data, rank);
+            adapter
+                .config
+                .add_product(&mut weight.data, &b.data, &a.data);
         }
         Ok(())
     }

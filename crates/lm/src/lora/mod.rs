@@ -1,16 +1,16 @@
 //! Low-rank adaptation (LoRA): a frozen matrix `W` is used as `W + alpha / rank * B A`.
 //!
 //! A drafter that serves several targets keeps one [`Adapter`] for each of them. Adapters are
-//! trained by a [`Trainer`](crate::Trainer) and merged into dense weights to decode with, so that
-//! decoding costs what it costs without them. Files are those of Hugging Face PEFT.
+//! merged into dense weights to decode with ([`Checkpoint::merge`](crate::Checkpoint::merge)), so
+//! that decoding costs what it costs without them. Files are those of Hugging Face PEFT.
 
 mod adapter;
 mod projection;
 
-pub use adapter::{ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapter};
-pub(crate) use adapter::{adapted, add_product};
+pub use adapter::{ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, Adapter, adapted};
 pub use projection::{Projection, Projections};
 
+use crate::host::{Mat, MatMut, Store, multiply};
 use crate::{LmConfig, LmError};
 
 /// Which matrices are adapted, and how much.
@@ -28,6 +28,27 @@ impl LoraConfig {
     /// The factor in front of `B A`.
     pub fn scale(&self) -> f32 {
         (self.alpha / self.rank as f64) as f32
+    }
+
+    /// `to += alpha / rank * b a`.
+    ///
+    /// # Shapes
+    /// - `to`: `[out, in]`
+    /// - `b`: `[out, rank]`
+    /// - `a`: `[rank, in]`
+    ///
+    /// # Panics
+    /// If the shapes do not fit each other or the rank is 0: a fault of the caller.
+    pub fn add_product(&self, to: &mut [f32], b: &[f32], a: &[f32]) {
+        let (out, input) = (b.len() / self.rank, a.len() / self.rank);
+        let scale = self.scale();
+        let scaled: Vec<f32> = b.iter().map(|x| x * scale).collect();
+        multiply(
+            MatMut::new(to, input),
+            Store::Add,
+            Mat::new(&scaled, out, self.rank),
+            Mat::new(a, self.rank, input),
+        );
     }
 
     /// Checks that the shape of a model leaves room for the rank.

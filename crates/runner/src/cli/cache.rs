@@ -8,7 +8,7 @@ use ngram_cache::{ReplayOptions, replay};
 use vocab_align::{DraftId, TargetId, Vocabulary};
 
 use super::{print, tokenizer_file};
-use crate::streams::{IdSelector, load_texts};
+use streams::{IdSelector, load_texts};
 
 /// Subcommands of `cache`.
 #[derive(Debug, Subcommand)]

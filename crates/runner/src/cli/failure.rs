@@ -3,8 +3,14 @@
 use lm::LmError;
 use vocab_align::AlignError;
 
-use crate::hub::HubError;
-use crate::streams::StreamError;
+use experiment::ExperimentError;
+use hub::HubError;
+use jobs::JobsError;
+use models::TemplateError;
+use pretrain::CorpusError;
+use report::ReportError;
+use results::ResultsError;
+use streams::StreamError;
 
 /// The message for stderr.
 pub fn report(error: &anyhow::Error) -> String {
@@ -19,6 +25,24 @@ pub fn report(error: &anyhow::Error) -> String {
 /// Advice for one cause; errors of the results folder bring their own.
 fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(e) = cause.downcast_ref::<StreamError>() {
+        return e.hint();
+    }
+    if let Some(e) = cause.downcast_ref::<ExperimentError>() {
+        return e.hint();
+    }
+    if let Some(e) = cause.downcast_ref::<JobsError>() {
+        return e.hint();
+    }
+    if let Some(e) = cause.downcast_ref::<ReportError>() {
+        return e.hint();
+    }
+    if let Some(e) = cause.downcast_ref::<ResultsError>() {
+        return e.hint();
+    }
+    if let Some(e) = cause.downcast_ref::<TemplateError>() {
+        return e.hint();
+    }
+    if let Some(e) = cause.downcast_ref::<CorpusError>() {
         return e.hint();
     }
     if let Some(e) = cause.downcast_ref::<HubError>() {
@@ -38,9 +62,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         _ if cause.is::<AlignError>() => {
             "a tokenizer is a tokenizer.json of the Hugging Face tokenizers library (BPE), or a folder that holds one"
         }
-        _ if cause.is::<toml::de::Error>() => {
-            "the README lists the sections of a configuration; experiments/ holds complete ones"
-        }
+        _ if cause.is::<toml::de::Error>() => "experiments/recipes/ holds complete recipes",
         _ => return None,
     };
     Some(text.to_owned())

@@ -8,15 +8,15 @@ use clap::Args;
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
-    ConstantLength, LanguageModel, Pair, PlainConfig, Prompt, PromptLookup, Sampling,
-    SamplingError, Session, SessionConfig, StreamName, TeacherSink, VerifyMode, decode_plain,
+    ConstantLength, LanguageModel, Pair, PlainConfig, Prompt, PromptLookup, Sampling, Session,
+    SessionConfig, StreamName, TeacherSink, VerifyMode, decode_plain,
 };
 use vocab_align::{DraftId, TargetId, Vocabulary};
 
-use super::print;
-use crate::arm::parse_verify;
-use crate::config::{DecodeConfig, WeightFormat};
-use crate::models::{ModelFolder, align};
+use bench::args::parse_verify;
+use bench::args::{flag, print};
+use experiment::{DecodeConfig, WeightFormat};
+use models::{ModelFolder, align};
 
 /// Arguments of `generate`.
 #[derive(Debug, Args)]
@@ -68,7 +68,7 @@ pub struct GenerateArgs {
     #[arg(long, default_value = "exact")]
     verify: String,
     /// Weight storage while decoding.
-    #[arg(long, value_enum, default_value_t = WeightFormat::F32)]
+    #[arg(long, default_value_t = WeightFormat::F32)]
     weights: WeightFormat,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
@@ -142,7 +142,8 @@ impl GenerateArgs {
 
     fn plain(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
         let prompt = target.encode(&target.template.render(&self.prompt)?)?;
-        let mut engine = target.engine(&self.decode())?;
+        let decode = self.decode();
+        let mut engine = target.engine(decode.weights.into(), decode.threads)?;
         let stop = target.stop_tokens();
         let config = PlainConfig {
             sampling,
@@ -184,7 +185,10 @@ impl GenerateArgs {
         let target_ids = target.encode(&rendered)?;
         let draft_ids = drafter.encode(&drafter.template.render(&self.prompt)?)?;
         let decode = self.decode();
-        let engines = (drafter.engine(&decode)?, target.engine(&decode)?);
+        let engines = (
+            drafter.engine(decode.weights.into(), decode.threads)?,
+            target.engine(decode.weights.into(), decode.threads)?,
+        );
         let settings = self.settings(mode, sampling, target);
         let session = Session::new(engines.0, engines.1, align(drafter, target), settings)?;
         let prompt = Prompt {
@@ -198,7 +202,8 @@ impl GenerateArgs {
     fn look_up(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
         let target_ids = target.encode(&target.template.render(&self.prompt)?)?;
         let draft_ids: Vec<DraftId> = target_ids.iter().map(|id| DraftId(id.0)).collect();
-        let engine = target.engine(&self.decode())?;
+        let decode = self.decode();
+        let engine = target.engine(decode.weights.into(), decode.threads)?;
         let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(&engine));
         let settings = self.settings(VerifyMode::Tli, sampling, target);
         let pair = Pair::shared(target.vocabulary.clone());
@@ -254,16 +259,6 @@ impl GenerateArgs {
             })
             .collect()
     }
-}
-
-/// The flag of a sampling option.
-pub(super) fn flag(error: SamplingError) -> anyhow::Error {
-    let SamplingError {
-        option,
-        value,
-        range,
-    } = error;
-    anyhow!("--{} {value}: must be in {range}", option.replace('_', "-"))
 }
 
 /// Prints tokens as they come, never half a character.

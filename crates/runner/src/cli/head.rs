@@ -2,39 +2,30 @@
 
 use std::path::PathBuf;
 
-use adaptive_draft::{Head, HeadConfig, HeadTrainer, Watch};
+use adaptive_draft::{Head, HeadConfig, HeadTrainer, LabelRecorder};
 use anyhow::{Result, bail};
 use clap::Args;
 use spec_decode::ConstantLength;
 
 use super::{DataArgs, print};
-use crate::config::RunConfig;
-use crate::online::{Rehearsal, Rehearsed};
+use bench::args::ExperimentArgs;
+use online::{Probe, ProbeOptions};
 
 /// Arguments of `head`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft head experiments/table2.toml --data-dir DATA --out head.safetensors
-  omnidraft head experiments/table2.toml --task xsum --prompts 400 --out head.safetensors
+  omnidraft head experiments/table2.toml --only task=xsum --prompts 400 --out head.safetensors
   omnidraft run experiments/table2.toml --set head.path=head.safetensors
 
 Trains an acceptance head offline: on what the experiment's drafter, untouched, drafts for prompts
 behind those that a run streams.")]
 pub struct HeadArgs {
-    /// The experiment: models, data, decode.k, [head].
-    config: PathBuf,
-    /// Override a key of the configuration; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    overrides: Vec<String>,
+    #[command(flatten)]
+    experiment: ExperimentArgs,
     /// File to write (safetensors).
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Task [default: that of the first segment]
-    #[arg(long)]
-    task: Option<String>,
-    /// Target by name [default: that of the segment]
-    #[arg(long)]
-    target: Option<String>,
     /// Prompts drafted for.
     #[arg(long, default_value_t = 200)]
     prompts: usize,
@@ -54,23 +45,26 @@ impl HeadArgs {
         if self.prompts < 10 || self.epochs == 0 {
             bail!("--prompts must be at least 10 and --epochs at least 1");
         }
-        let config = RunConfig::load(&self.config, &self.overrides)?;
-        let what = Rehearsed {
-            task: self.task.clone(),
-            target: self.target.clone(),
+        let job = self.experiment.first_job()?;
+        let seed = job.config.seed;
+        let Some(arm) = job.config.arms.iter().find(|arm| !arm.is_plain()) else {
+            bail!("no arm of the experiment drafts");
+        };
+        let options = ProbeOptions {
             prompts: self.prompts,
             skip: self.skip,
             padded: false,
         };
-        let mut rehearsal = Rehearsal::load(&config, &self.data.source()?, &what)?;
-        let prompts = rehearsal.len();
-        let unjudged = config.head.unjudged;
+        let mut probe = Probe::load(&job.config, &self.data.source()?, options)?;
+        let prompts = probe.len();
+        let unjudged = arm.head.unjudged;
         let mut collect = |prompts: std::ops::Range<usize>| -> Result<Vec<_>> {
             let mut examples = Vec::new();
             for prompt in prompts {
-                let policy = ConstantLength(config.decode.k);
-                let mut watch = Watch::new(policy, None, &mut [], Some(&mut examples), unjudged);
-                rehearsal.draft(prompt, unjudged, &mut watch)?;
+                let policy = ConstantLength(arm.decode.k);
+                let mut watch =
+                    LabelRecorder::new(policy, None, &mut [], Some(&mut examples), unjudged);
+                probe.draft(prompt, unjudged, &mut watch)?;
             }
             Ok(examples)
         };
@@ -82,11 +76,10 @@ impl HeadArgs {
             bail!("nothing was judged: the drafter proposed nothing");
         }
         let training = HeadConfig {
-            buffer: (train.len() + test.len()).max(config.head.buffer),
+            buffer: (train.len() + test.len()).max(arm.head.buffer),
             steps: 1,
-            ..config.head.training()
+            ..arm.head.settings()
         };
-        let seed = config.seeds.first().copied().unwrap_or_default();
         let features = train[0].features.len();
         let head = Head::new(features, training.hidden, seed);
         let mut trainer = HeadTrainer::new(head, training, seed);

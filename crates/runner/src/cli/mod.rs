@@ -1,27 +1,27 @@
 //! The command line. Data goes to stdout; progress, logs and errors to stderr.
 
 mod align;
-mod bench;
 mod cache;
-mod costs;
 mod failure;
 mod generate;
 mod head;
-mod lawtest;
-mod pad;
+mod plan;
 mod pretrain;
 mod run;
-mod streams;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 pub use failure::report as report_failure;
+pub use run::with_table;
 
-use crate::hub::{local_tokenizer, show_progress};
-use crate::streams::DataSource;
+use bench::args::{DataArgs, print};
+use bench::{bench as engine_bench, costs, lawtest, pad};
+use hub::{local_tokenizer, show_progress};
 
 /// Speculative decoding with one drafter for any target model, whatever its tokenizer.
 #[derive(Debug, Parser)]
@@ -44,10 +44,18 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Replay a stream through every arm and write rows, tables and figures.
+    /// Run an experiment: all its jobs, then its report.
     Run(run::RunArgs),
-    /// Rebuild tables and figures from a results folder.
+    /// Run one job of an experiment, as launchers do.
+    Job(run::JobArgs),
+    /// Say how far the jobs of a run are.
+    Status(run::StatusArgs),
+    /// Make tables, figures and pages from the rows of a run.
     Report(run::ReportArgs),
+    /// Copy what the pages of a run need, and nothing else.
+    Publish(run::PublishArgs),
+    /// Print the reference of every key of an experiment.
+    Config,
     /// Compare two vocabularies and print how many tokens they share.
     Align(align::AlignArgs),
     /// Work with n-gram caches.
@@ -63,42 +71,28 @@ enum Command {
     Head(head::HeadArgs),
     /// Time the decode engine.
     #[command(subcommand)]
-    Bench(bench::BenchCommand),
+    Bench(engine_bench::BenchCommand),
     /// Test whether a pair's output follows the target's own law.
     Lawtest(lawtest::LawtestArgs),
     /// Train a tokenizer and a small model from a recipe.
     Pretrain(pretrain::PretrainArgs),
-    /// Write the mini streams again from their generators.
-    Streams(streams::StreamsArgs),
-}
-
-/// Where prompts and texts come from.
-#[derive(Debug, Clone, clap::Args)]
-pub struct DataArgs {
-    /// Folder with one subfolder per task, or `hub`: gsm8k, mbpp_humaneval, alpaca and xsum are
-    /// downloaded from the Hugging Face hub when first used (default: $OMNIDRAFT_SHARED/datasets,
-    /// if that is set).
-    #[arg(long, value_name = "DIR|hub")]
-    data_dir: Option<PathBuf>,
-}
-
-impl DataArgs {
-    fn source(&self) -> Result<DataSource> {
-        Ok(DataSource::resolve(self.data_dir.clone())?)
-    }
 }
 
 impl Cli {
-    /// Runs the command.
+    /// Runs the command; the exit code is that of its jobs, where it runs some.
     ///
     /// # Errors
     /// Whatever went wrong, with its context.
-    pub fn execute(self) -> Result<()> {
-        let progress = !self.no_progress && std::io::IsTerminal::is_terminal(&std::io::stderr());
-        show_progress(progress);
-        match self.command {
-            Command::Run(args) => args.execute(progress),
+    pub fn execute(self) -> Result<ExitCode> {
+        let progress = !self.no_progress;
+        show_progress(progress && std::io::stderr().is_terminal());
+        let done = match self.command {
+            Command::Run(args) => return args.execute(progress),
+            Command::Job(args) => return args.execute(progress),
+            Command::Status(args) => args.execute(),
             Command::Report(args) => args.execute(),
+            Command::Publish(args) => args.execute(),
+            Command::Config => print(&experiment::reference::markdown()),
             Command::Align(args) => args.execute(),
             Command::Cache(command) => command.execute(),
             Command::Generate(args) => args.execute(),
@@ -107,9 +101,9 @@ impl Cli {
             Command::Head(args) => args.execute(),
             Command::Bench(command) => command.execute(),
             Command::Lawtest(args) => args.execute(),
-            Command::Pretrain(args) => args.execute(progress),
-            Command::Streams(args) => args.execute(),
-        }
+            Command::Pretrain(args) => args.execute(progress && std::io::stderr().is_terminal()),
+        };
+        done.map(|()| ExitCode::SUCCESS)
     }
 }
 
@@ -120,13 +114,4 @@ fn tokenizer_file(path: &std::path::Path) -> Result<PathBuf> {
         None if path.is_dir() => path.join("tokenizer.json"),
         None => path.to_owned(),
     })
-}
-
-/// Writes to stdout; a closed pipe is no failure.
-fn print(text: &str) -> Result<()> {
-    use std::io::Write;
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
-    }
 }

@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-#[cfg(feature = "wgpu")]
-use burn::tensor::Device;
 use clap::{Args, ValueEnum};
+use trainer::Device;
 
 use super::DataArgs;
-use crate::pretrain;
 
 /// Where the forward and backward pass run.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -23,8 +21,8 @@ enum DeviceName {
 /// Arguments of `pretrain`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  omnidraft pretrain experiments/zoo/drafter.toml --data-dir ~/data --out models/D
-  omnidraft pretrain experiments/zoo/target.toml --stop-after 100   # resumes when called again")]
+  omnidraft pretrain experiments/recipes/D.toml --data-dir ~/data --out models/D
+  omnidraft pretrain experiments/recipes/L.toml --stop-after 100   # resumes when called again")]
 pub struct PretrainArgs {
     /// The recipe.
     recipe: PathBuf,
@@ -59,9 +57,9 @@ impl PretrainArgs {
             return pretrain::write_samples(&out);
         }
         let device = match self.device {
-            DeviceName::Cpu => None,
+            DeviceName::Cpu => Device::Cpu,
             #[cfg(feature = "wgpu")]
-            DeviceName::Wgpu => Some(Device::wgpu(burn::tensor::DeviceKind::DefaultDevice)),
+            DeviceName::Wgpu => Device::Wgpu,
         };
         let request = pretrain::Request {
             recipe: self.recipe,

@@ -1,56 +1,417 @@
-//! `omnidraft run` and `omnidraft report`.
+//! `omnidraft run`, `job`, `status`, `report` and `publish`: experiments and their folders.
 
-use std::path::PathBuf;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use anyhow::{Result, bail};
-use clap::Args;
+use anyhow::{Context, Result, bail};
+use bench::args::{DataArgs, ExperimentArgs, print};
+use clap::{Args, ValueEnum};
+use experiment::{Job, JobConfig, LauncherConfig, Plan};
+use jobs::{
+    Batch, Checks, JobCommand, JobContext, JobSpec, Launcher, LocalOptions, PrintJobs,
+    ProgressView, RootRecord, RunRoot, Slurm, SlurmOptions, Summary, ViewMode, exit, run_local,
+};
+use report::ReportError;
+use streams::DataSource;
 
-use super::{DataArgs, print};
-use crate::config::RunConfig;
-use crate::online::{self, RunOptions};
-use crate::report;
+use super::plan::{dry_run, record, specs};
+use crate::{build, execute};
+
+/// Who runs the jobs.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LauncherName {
+    /// This process.
+    Local,
+    /// Slurm, by `sbatch`: an array a stage, chained cell by cell.
+    Slurm,
+}
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft run experiments/quickstart.toml
   omnidraft run experiments/quickstart.toml --set decode.k=3 --set decode.temperature=0 --out runs/greedy
-  omnidraft run experiments/table1-L.toml --data-dir ~/data --set seeds=[1,2,3]
-  omnidraft run experiments/table1-L.toml --data-dir hub
-  omnidraft run experiments/table1-L.toml --data-dir hub --resume    # after an interruption")]
+  omnidraft run experiments/table1.toml --data-dir DATA --jobs 2
+  omnidraft run experiments/table1.toml --data-dir hub --only target=L --stage stream
+  omnidraft run experiments/table1.toml --data-dir DATA --include experiments/models/paper.toml
+  omnidraft run experiments/table1.toml --data-dir DATA --dry-run
+  omnidraft run experiments/table1.toml --data-dir DATA --launcher slurm
+  omnidraft run experiments/quickstart.toml --print-jobs
+  omnidraft run results/quickstart/stream/seed=1/manifest.json --out runs/again
+
+A job is a cell of a stage and has a folder of its own. The same command again does what is missing:
+jobs that are complete are left alone, others start anew.")]
 pub struct RunArgs {
-    /// The experiment.
-    config: PathBuf,
-    /// Override a key of the configuration, for example decode.k=3; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    overrides: Vec<String>,
-    /// Results folder; must be new or empty, but for --resume [default: runs/NAME]
+    #[command(flatten)]
+    experiment: ExperimentArgs,
+    /// Results folder [default: runs/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Go on with the unfinished run in the results folder.
+    /// Jobs at a time; timed ones run alone whatever it says.
+    #[arg(long, value_name = "N", default_value = "1")]
+    jobs: NonZeroUsize,
+    /// Say what would run and how long it may take, and run nothing.
     #[arg(long)]
-    resume: bool,
+    dry_run: bool,
+    /// Who runs the jobs.
+    #[arg(long, value_enum, default_value_t = LauncherName::Local)]
+    launcher: LauncherName,
+    /// Print a command line a job, for any other scheduler, and run nothing.
+    #[arg(long)]
+    print_jobs: bool,
+    /// Start nothing more after a failure.
+    #[arg(long)]
+    stop_on_failure: bool,
+    #[command(flatten)]
+    going_on: GoingOn,
     #[command(flatten)]
     data: DataArgs,
 }
 
+/// Which earlier results may be gone on with.
+#[derive(Debug, Clone, Copy, Args)]
+struct GoingOn {
+    /// Go on in a folder whose complete jobs were run by another build of this version.
+    #[arg(long)]
+    accept_other_build: bool,
+}
+
+impl GoingOn {
+    fn checks(self) -> Checks {
+        Checks {
+            build: build::of_jobs(),
+            accept_other_build: self.accept_other_build,
+        }
+    }
+}
+
 impl RunArgs {
-    /// Runs the experiment and writes its report.
-    pub fn execute(self, progress: bool) -> Result<()> {
-        let config = RunConfig::load(&self.config, &self.overrides)?;
-        let out = self
-            .out
-            .unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
-        let options = RunOptions {
-            argv: std::env::args().skip(1).collect(),
-            progress,
-            resume: self.resume,
+    /// Runs the experiment, or hands it over, and writes its report.
+    pub fn execute(self, progress: bool) -> Result<ExitCode> {
+        let data = self.data.source()?;
+        if self
+            .experiment
+            .file
+            .extension()
+            .is_some_and(|e| e == "json")
+        {
+            return self.again(&data, progress);
+        }
+        let whole = self.experiment.plan()?;
+        let name = &whole.experiment.name;
+        let out = self.out.clone();
+        let out = out.unwrap_or_else(|| PathBuf::from("runs").join(name));
+        let wanted = self.experiment.filter(whole.clone())?;
+        if self.dry_run {
+            print(&dry_run(&wanted, &out, &data, self.jobs.get())?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let record = record(&whole, specs(&whole, &whole.jobs, &data)?)?;
+        let chosen = specs(&whole, &wanted.jobs, &data)?;
+        let root = RunRoot::new(&out);
+        let checks = self.going_on.checks();
+        if self.print_jobs {
+            let states = root.claim(&record, &chosen, &checks)?;
+            let batch = self.command()?;
+            let submission = PrintJobs.submit(&Batch {
+                root: &root,
+                name,
+                jobs: &chosen,
+                states: &states,
+                command: &batch,
+                checks: &checks,
+            })?;
+            print(&submission.text)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let states = root.claim(&record, &chosen, &checks)?;
+        if let LauncherName::Slurm = self.launcher {
+            let slurm = Slurm::new(slurm_options(&whole.experiment.launcher)?);
+            let submission = slurm.submit(&Batch {
+                root: &root,
+                name,
+                jobs: &chosen,
+                states: &states,
+                command: &self.command()?,
+                checks: &checks,
+            })?;
+            print(&submission.text)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let summary = self.locally(&root, &wanted, &chosen, &record, checks, &data, progress)?;
+        finish(&root, &summary)
+    }
+
+    /// Runs jobs in this process, under one view of them all.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call site; each is a different fact"
+    )]
+    fn locally(
+        &self,
+        root: &RunRoot,
+        plan: &Plan,
+        chosen: &[JobSpec],
+        record: &RootRecord,
+        checks: Checks,
+        data: &DataSource,
+        progress: bool,
+    ) -> Result<Summary> {
+        let options = LocalOptions {
+            workers: self.jobs,
+            keep_going: !self.stop_on_failure,
+            ..LocalOptions::new(checks)
         };
-        online::run(&config, &self.data.source()?, &out, options)?;
-        let summary = report::write_report(&out)?;
-        print(&summary.markdown)?;
-        eprintln!("results: {}", out.display());
-        Ok(())
+        let view = ProgressView::new(self.jobs.get(), mode(progress));
+        let runner = |spec: &JobSpec, context: &JobContext<'_>| {
+            let found = plan.jobs.iter().find(|job| is_job(job, spec));
+            let job = found.with_context(|| format!("{}: not in the plan", spec.id))?;
+            run_one(job, record, data, context)
+        };
+        let summary = run_local(root, chosen, &options, &runner, &|event| view.show(event))?;
+        view.finish();
+        Ok(summary)
+    }
+
+    /// Runs the cell of a manifest again.
+    fn again(&self, data: &DataSource, progress: bool) -> Result<ExitCode> {
+        let Some(out) = &self.out else {
+            bail!("a manifest is run again into a folder of its own: give --out DIR");
+        };
+        let file = &self.experiment.file;
+        let (job, mut record) = from_manifest(file)?;
+        let spec = record.jobs.iter().find(|spec| is_job(&job, spec)).cloned();
+        let spec = spec.with_context(|| format!("{}: not in experiment.json", job.id))?;
+        let root = RunRoot::new(out);
+        if let Some(known) = root.read_record()? {
+            record = known;
+        }
+        let checks = self.going_on.checks();
+        root.claim(&record, std::slice::from_ref(&spec), &checks)?;
+        let view = ProgressView::new(1, mode(progress));
+        let runner = |_: &JobSpec, context: &JobContext<'_>| run_one(&job, &record, data, context);
+        let options = LocalOptions::new(checks);
+        let one = [spec];
+        let summary = run_local(&root, &one, &options, &runner, &|event| view.show(event))?;
+        view.finish();
+        finish(&root, &summary)
+    }
+
+    /// What a job's command repeats of this one.
+    fn command(&self) -> Result<JobCommand> {
+        let mut extra = Vec::new();
+        for item in &self.experiment.overrides {
+            extra.extend(["--set".to_owned(), item.clone()]);
+        }
+        for file in &self.experiment.includes {
+            let file = std::path::absolute(file)?;
+            extra.extend(["--include".to_owned(), file.display().to_string()]);
+        }
+        extra.extend(self.data.words()?);
+        if self.going_on.accept_other_build {
+            extra.push("--accept-other-build".to_owned());
+        }
+        Ok(JobCommand {
+            program: std::env::current_exe().context("where this program is")?,
+            file: self.experiment.file.clone(),
+            folder: std::env::current_dir().context("where this program runs")?,
+            extra,
+        })
+    }
+}
+
+fn slurm_options(launcher: &LauncherConfig) -> Result<SlurmOptions> {
+    let section = serde_json::to_value(&launcher.slurm)?;
+    let empty = serde_json::Map::new();
+    Ok(SlurmOptions::new(section.as_object().unwrap_or(&empty))?)
+}
+
+/// Arguments of `job`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft job experiments/quickstart.toml --stage stream --cell seed=1 --out runs/quickstart
+
+`omnidraft run --print-jobs` prints these lines. Exit status: 0 complete, 1 failed, 2 refused, 3 what
+it starts from is not complete.")]
+pub struct JobArgs {
+    /// The experiment.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Stage of the job.
+    #[arg(long)]
+    stage: String,
+    /// Cell of the job, as its folder is called.
+    #[arg(long)]
+    cell: String,
+    /// Results folder of the experiment.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Override a key of the experiment; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// Read this file behind those the experiment includes; may be repeated.
+    #[arg(long = "include", value_name = "FILE")]
+    includes: Vec<PathBuf>,
+    #[command(flatten)]
+    going_on: GoingOn,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+impl JobArgs {
+    /// Runs one job.
+    pub fn execute(self, progress: bool) -> Result<ExitCode> {
+        let data = self.data.source()?;
+        let plan = ExperimentArgs {
+            file: self.file,
+            overrides: self.overrides,
+            includes: self.includes,
+            only: Vec::new(),
+            stage: None,
+        }
+        .plan()?;
+        let all = specs(&plan, &plan.jobs, &data)?;
+        let found = plan.jobs.iter().zip(&all);
+        let mut found =
+            found.filter(|(job, _)| job.id.stage == self.stage && job.id.cell == self.cell);
+        let Some((job, spec)) = found.next() else {
+            bail!(
+                "the experiment has no cell `{}` of a stage `{}`",
+                self.cell,
+                self.stage
+            );
+        };
+        let spec = spec.clone();
+        let record = record(&plan, all.clone())?;
+        let root = RunRoot::new(&self.out);
+        let checks = self.going_on.checks();
+        root.claim(&record, std::slice::from_ref(&spec), &checks)?;
+        let view = ProgressView::new(1, mode(progress));
+        let runner = |_: &JobSpec, context: &JobContext<'_>| run_one(job, &record, &data, context);
+        let options = LocalOptions::new(checks);
+        let one = [spec];
+        let summary = run_local(&root, &one, &options, &runner, &|event| view.show(event))?;
+        view.finish();
+        tell(&summary);
+        Ok(ExitCode::from(summary.exit_code()))
+    }
+}
+
+fn is_job(job: &Job, spec: &JobSpec) -> bool {
+    job.id.stage == spec.id.stage() && job.id.cell == spec.id.cell()
+}
+
+fn run_one(
+    job: &Job,
+    record: &RootRecord,
+    data: &DataSource,
+    context: &JobContext<'_>,
+) -> Result<()> {
+    let from = context.needed().map(jobs::JobFolder::path);
+    let mut watch = |progress: online::Progress| {
+        context.progress(jobs::Progress {
+            done: progress.done as u64,
+            of: progress.of as u64,
+            acceptance: progress.acceptance,
+            tokens_per_s: Some(progress.tokens_per_s),
+        });
+    };
+    let out = context.folder().path();
+    execute::execute(job, &record.hash, data, out, from, &mut watch)
+}
+
+/// A published cell as a job, and the record of its run.
+fn from_manifest(file: &Path) -> Result<(Job, RootRecord)> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let manifest = results::Manifest::read(folder)?;
+    let config = JobConfig::from_json(&manifest.config)
+        .with_context(|| format!("{}: config", file.display()))?;
+    let root = folder
+        .parent()
+        .and_then(Path::parent)
+        .unwrap_or(Path::new("."));
+    let record = RunRoot::new(root).read_record()?;
+    let record = record.with_context(|| {
+        format!(
+            "{}: no experiment.json two folders above the manifest",
+            root.display()
+        )
+    })?;
+    let id = experiment::JobId {
+        stage: config.stage.clone(),
+        cell: config.cell.clone(),
+    };
+    let needs = config.from.clone().map(|stage| experiment::JobId {
+        stage,
+        cell: config.cell.clone(),
+    });
+    let job = Job {
+        id,
+        hash: config.hash(),
+        config,
+        coordinates: manifest.cell.coordinates,
+        needs,
+    };
+    Ok((job, record))
+}
+
+fn mode(progress: bool) -> ViewMode {
+    match progress {
+        true => ViewMode::Auto,
+        false => ViewMode::Lines,
+    }
+}
+
+/// Says on stderr what did not work.
+fn tell(summary: &Summary) {
+    for (id, message) in &summary.failed {
+        eprintln!("failed: {id}: {message}");
+    }
+    for (id, reason) in &summary.blocked {
+        eprintln!("not started: {id}: {reason}");
+    }
+    if !summary.left.is_empty() {
+        eprintln!("not started after a failure: {} jobs", summary.left.len());
+    }
+}
+
+fn finish(root: &RunRoot, summary: &Summary) -> Result<ExitCode> {
+    tell(summary);
+    let code = summary.exit_code();
+    if !summary.finished.is_empty() || code == exit::COMPLETE {
+        match report::write_report(root.path()) {
+            Ok(written) => print(&written.markdown)?,
+            // Some of the jobs were wanted, and none of the stage that the tables show.
+            Err(nothing @ ReportError::Empty { .. }) => eprintln!("no report yet: {nothing}"),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    eprintln!("results: {}", root.path().display());
+    Ok(ExitCode::from(code))
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft status runs/table1
+  omnidraft status runs/table1 --json")]
+pub struct StatusArgs {
+    /// Results folder of an experiment.
+    folder: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl StatusArgs {
+    /// Says how far the jobs are.
+    pub fn execute(self) -> Result<()> {
+        let status = jobs::status(&self.folder)?;
+        match self.json {
+            true => print(&format!("{}\n", serde_json::to_string_pretty(&status)?)),
+            false => print(&status.to_string()),
+        }
     }
 }
 
@@ -58,24 +419,97 @@ impl RunArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft report runs/quickstart
-  omnidraft report results/table1 | less
-  omnidraft report runs/figure5 > drift.md")]
+  omnidraft report results/quickstart | less
+  omnidraft report results/quickstart --check
+  omnidraft report results/quickstart --into README.md")]
 pub struct ReportArgs {
-    /// A results folder written by `omnidraft run`.
+    /// Results folder of an experiment.
     folder: PathBuf,
+    /// Write nothing; fail where the pages there are not what the rows give.
+    #[arg(long)]
+    check: bool,
+    /// Put the first table into this Markdown file too, between the lines `<!-- table: FOLDER -->`
+    /// and `<!-- end -->`.
+    #[arg(long, value_name = "FILE")]
+    into: Option<PathBuf>,
+}
+
+/// `page` with `table` between the markers of `folder`.
+///
+/// # Errors
+/// A page without these markers.
+pub fn with_table(page: &str, folder: &Path, table: &str) -> Result<String> {
+    let opening = format!("<!-- table: {} -->\n", folder.display());
+    let begin = page.find(&opening).map(|at| at + opening.len());
+    let begin = begin.with_context(|| format!("there is no line `{}`", opening.trim_end()))?;
+    let rest = page.get(begin..).unwrap_or_default();
+    let end = rest.find("<!-- end -->");
+    let end = end.context("there is no line `<!-- end -->` below")?;
+    let (before, after) = (page.get(..begin), rest.get(end..));
+    Ok([
+        before.unwrap_or_default(),
+        table.trim_end(),
+        "\n",
+        after.unwrap_or_default(),
+    ]
+    .concat())
 }
 
 impl ReportArgs {
-    /// Rebuilds the report.
+    /// Makes tables, figures and pages from the rows.
     pub fn execute(self) -> Result<()> {
         if !self.folder.is_dir() {
             bail!("{}: no such results folder", self.folder.display());
         }
+        if self.check {
+            let differences = report::compare(&self.folder)?;
+            if differences.is_empty() {
+                return Ok(());
+            }
+            let lines = differences
+                .iter()
+                .map(|d| format!("{}: {}", d.path.display(), d.what));
+            bail!(
+                "pages are not what their rows give:\n  {}",
+                lines.collect::<Vec<_>>().join("\n  ")
+            );
+        }
         let summary = report::write_report(&self.folder)?;
+        if let Some(path) = &self.into {
+            let shown = || path.display().to_string();
+            let page = std::fs::read_to_string(path).with_context(shown)?;
+            let page = with_table(&page, &self.folder, &summary.markdown).with_context(shown)?;
+            jobs::write_atomically(path, page.as_bytes())?;
+        }
         print(&summary.markdown)?;
         for file in &summary.files {
             eprintln!("wrote {}", file.display());
         }
+        Ok(())
+    }
+}
+
+/// Arguments of `publish`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft publish runs/table1 results/table1")]
+pub struct PublishArgs {
+    /// Results folder of an experiment.
+    from: PathBuf,
+    /// Folder to write; replaced if it holds an earlier publication.
+    to: PathBuf,
+}
+
+impl PublishArgs {
+    /// Copies what pages need and nothing else: no states, no rounds of stages that are not timed.
+    pub fn execute(self) -> Result<()> {
+        results::publish(&self.from, &self.to)?;
+        let summary = report::write_report(&self.to)?;
+        eprintln!(
+            "published {} with {} files of its report",
+            self.to.display(),
+            summary.files.len()
+        );
         Ok(())
     }
 }

@@ -1,0 +1,112 @@
+//! Learning from what another policy drafts.
+
+use spec_decode::{DraftPolicy, DraftStep, RoundOutcome};
+
+use crate::labels::labels;
+use crate::throughput::{Chain, Score, Scorer, Seen, bin_of};
+use crate::{DraftSignal, Example, Head, Label, write_features};
+
+/// Lets another policy decide, and records every judged token: as an example for a head, in the
+/// chains of throughput plans.
+#[derive(Debug)]
+pub struct LabelRecorder<'a, P> {
+    inner: P,
+    head: Option<&'a Head>,
+    chains: &'a mut [Chain],
+    examples: Option<&'a mut Vec<Example>>,
+    unjudged: bool,
+    round: Vec<Token>,
+    scorer: Scorer,
+}
+
+/// A token of the round under way.
+#[derive(Debug)]
+struct Token {
+    features: Vec<f32>,
+    /// By chain.
+    bins: Vec<usize>,
+}
+
+impl<'a, P> LabelRecorder<'a, P> {
+    /// Records into `chains`, whose scores by a head are `head`'s, and into `examples`. `unjudged`
+    /// as for [`labels`]; chains always learn from judged tokens alone.
+    pub fn new(
+        inner: P,
+        head: Option<&'a Head>,
+        chains: &'a mut [Chain],
+        examples: Option<&'a mut Vec<Example>>,
+        unjudged: bool,
+    ) -> Self {
+        Self {
+            inner,
+            head,
+            chains,
+            examples,
+            unjudged,
+            round: Vec::new(),
+            scorer: Scorer::default(),
+        }
+    }
+
+    fn record(&mut self, step: &DraftStep<'_>) {
+        let DraftStep {
+            position,
+            token,
+            logits,
+            state,
+            ..
+        } = *step;
+        let mut features = Vec::new();
+        if self.examples.is_some() {
+            write_features(DraftSignal::of(token, logits), state, &mut features);
+        }
+        let mut bin = |chain: &Chain| {
+            let by = chain.score();
+            match by {
+                Score::Position => position,
+                _ => bin_of(self.scorer.score(by, self.head, token, logits, state)),
+            }
+        };
+        let bins = self.chains.iter().map(&mut bin).collect();
+        self.round.push(Token { features, bins });
+    }
+}
+
+impl<P: DraftPolicy> DraftPolicy for LabelRecorder<'_, P> {
+    fn next_len(&mut self) -> usize {
+        self.round.clear();
+        self.inner.next_len()
+    }
+
+    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        self.record(step);
+        self.inner.stop_after(step)
+    }
+
+    fn observe(&mut self, outcome: &RoundOutcome) {
+        self.inner.observe(outcome);
+        let judged: Vec<Option<Label>> = labels(outcome, false);
+        for (index, chain) in self.chains.iter_mut().enumerate() {
+            let tokens = self.round.iter().enumerate();
+            let label = |i: usize| judged.get(i).copied().flatten();
+            let seen: Vec<Seen> = tokens.map(|(i, t)| (t.bins[index], label(i))).collect();
+            chain.observe(&seen);
+        }
+        let Some(examples) = &mut self.examples else {
+            return;
+        };
+        let labelled = if self.unjudged {
+            labels(outcome, true)
+        } else {
+            judged
+        };
+        for (token, label) in self.round.drain(..).zip(labelled) {
+            if let Some(label) = label {
+                examples.push(Example {
+                    features: token.features,
+                    label: label.accepted as f32,
+                });
+            }
+        }
+    }
+}

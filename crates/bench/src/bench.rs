@@ -1,0 +1,424 @@
+//! `omnidraft bench`: what the decode engine reaches on this machine.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice, MemoryProbe};
+use lm::{Checkpoint, DecodeEngine, LmConfig, StoredType, random_checkpoint};
+use serde::Serialize;
+
+use crate::print;
+use experiment::WeightFormat;
+use hub::local_folder;
+
+mod fidelity;
+mod learn;
+mod logits;
+mod round;
+
+use fidelity::FidelityArgs;
+use learn::{LearnArgs, SwitchArgs};
+use logits::LogitsArgs;
+use round::RoundArgs;
+
+/// Tokens of the calls that `verify` times.
+const VERIFY: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
+/// Longest call beyond the context.
+const LONGEST_CALL: usize = 16;
+/// Memory read to measure bandwidth: several times the largest cache of common machines.
+const PROBE_BYTES: usize = 256 << 20;
+/// Fewest samples of every figure.
+const MIN_SAMPLES: usize = 5;
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  omnidraft bench verify --shape llama-242m --weights int8 --threads 2
+  omnidraft bench decode --model models/L --weights bf16 --json
+  omnidraft bench prefill --shape llama-68m --context 128
+  omnidraft bench round --target-shape llama-242m --drafter-shape llama-68m
+  omnidraft bench fidelity --model models/L models/Q
+  omnidraft bench learn --shape llama-68m --threads 2
+  omnidraft bench switch --shape llama-68m --rank 8")]
+pub enum BenchCommand {
+    /// Time one token after a context.
+    Decode(BenchArgs),
+    /// Time calls of 1 to 16 tokens, all logits: what verifying drafts costs.
+    Verify(BenchArgs),
+    /// Time reading a prompt of --context tokens into an empty cache, logits of the last one.
+    Prefill(BenchArgs),
+    /// Time an update of a drafter (Algorithm 2) on synthetic examples.
+    Learn(LearnArgs),
+    /// Time switching a drafter from one adapter to another.
+    Switch(SwitchArgs),
+    /// Write a random model of a shape, for other engines to read.
+    Checkpoint(CheckpointArgs),
+    /// Write the logits of 16 tokens after a context, those that `verify` times.
+    Logits(LogitsArgs),
+    /// Time speculative rounds, and what of them is not spent in the models.
+    Round(RoundArgs),
+    /// Compare the next-token laws of narrower weights with those of f32.
+    Fidelity(FidelityArgs),
+}
+
+/// Arguments of the measurements.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    what: What,
+    /// Weight storage.
+    #[arg(long, default_value_t = WeightFormat::Bf16)]
+    weights: WeightFormat,
+    /// Whether weights of bf16 checkpoints are kept in 12 bits without loss (auto: from 24 MiB on).
+    #[arg(long, value_enum, default_value_t = CompactName::Auto)]
+    compact: CompactName,
+    /// Threads (default: one a core).
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Tokens in the cache before a call; for `prefill`, tokens of the prompt.
+    #[arg(long, default_value_t = 128)]
+    context: usize,
+    /// Seconds to measure, memory bandwidth included.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Instruction set.
+    #[arg(long, value_enum, default_value_t = KernelName::Auto)]
+    kernels: KernelName,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Instruction sets by name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum KernelName {
+    /// The widest this processor has.
+    Auto,
+    /// AVX-512 with bf16 and VNNI.
+    Avx512,
+    /// AVX2 and FMA.
+    Avx2,
+    /// No explicit vector instructions.
+    Portable,
+}
+
+impl From<KernelName> for KernelChoice {
+    fn from(name: KernelName) -> Self {
+        match name {
+            KernelName::Auto => Self::Auto,
+            KernelName::Avx512 => Self::Avx512,
+            KernelName::Avx2 => Self::Avx2,
+            KernelName::Portable => Self::Portable,
+        }
+    }
+}
+
+/// Choices of [`Compact`] by name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum CompactName {
+    /// Where it pays.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl From<CompactName> for Compact {
+    fn from(name: CompactName) -> Self {
+        match name {
+            CompactName::Auto => Self::Auto,
+            CompactName::On => Self::On,
+            CompactName::Off => Self::Off,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct What {
+    /// Model folder (config.json and weights), or hf:owner/name[@revision].
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Random weights in the shape of a known model.
+    #[arg(long, value_enum)]
+    shape: Option<Shape>,
+}
+
+/// Arguments of `checkpoint`.
+#[derive(Debug, Args)]
+pub struct CheckpointArgs {
+    /// Shape.
+    #[arg(long, value_enum)]
+    shape: Shape,
+    /// Folder to write.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Seed of the weights.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// Shapes of known models.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Shape {
+    /// JackFram/llama-68m.
+    #[value(name = "llama-68m")]
+    Llama68m,
+    /// 12 layers of 1024, ffn 2816, 16 heads on 8, vocabulary 49152.
+    #[value(name = "llama-242m")]
+    Llama242m,
+    /// TinyLlama-1.1B.
+    #[value(name = "tinyllama-1.1b")]
+    TinyLlama,
+}
+
+impl Shape {
+    /// The name it is given by.
+    fn name(self) -> String {
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    fn config(self) -> Result<LmConfig> {
+        let [layers, hidden, inner, heads, kv_heads, vocab] = match self {
+            Self::Llama68m => [2, 768, 3072, 12, 12, 32000],
+            Self::Llama242m => [12, 1024, 2816, 16, 8, 49152],
+            Self::TinyLlama => [22, 2048, 5632, 32, 4, 32000],
+        };
+        let json = serde_json::json!({
+            "model_type": "llama",
+            "hidden_size": hidden,
+            "intermediate_size": inner,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "vocab_size": vocab,
+            "max_position_embeddings": 2048,
+            "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": false,
+        });
+        Ok(LmConfig::from_json(&json.to_string(), "(shape)".as_ref())?)
+    }
+}
+
+/// One measurement. Times are medians.
+#[derive(Debug, Serialize)]
+struct Report {
+    command: &'static str,
+    model: String,
+    weights: String,
+    /// Whether they are kept compact.
+    compact: bool,
+    threads: usize,
+    context: usize,
+    kernels: String,
+    parameters: usize,
+    memory_bytes: usize,
+    /// Tokens a second of plain decoding, or of the prompt.
+    tokens_per_s: f64,
+    /// Milliseconds by tokens of a call.
+    ms: BTreeMap<usize, f64>,
+    ratio5: Option<f64>,
+    ratio9: Option<f64>,
+    /// Bytes of weights read by the shortest call, over its time.
+    weights_gb_per_s: f64,
+    /// Read bandwidth with the same threads, between the calls.
+    memory_gb_per_s: f64,
+}
+
+impl BenchCommand {
+    /// Measures and prints.
+    pub fn execute(self) -> Result<()> {
+        match self {
+            Self::Decode(args) => args.execute("decode", &VERIFY[..1]),
+            Self::Verify(args) => args.execute("verify", &VERIFY),
+            Self::Prefill(args) => args.execute("prefill", &[]),
+            Self::Learn(args) => args.execute(),
+            Self::Switch(args) => args.execute(),
+            Self::Checkpoint(args) => args.execute(),
+            Self::Logits(args) => args.execute(),
+            Self::Round(args) => args.execute(),
+            Self::Fidelity(args) => args.execute(),
+        }
+    }
+}
+
+impl CheckpointArgs {
+    fn execute(self) -> Result<()> {
+        let checkpoint = random_checkpoint(&self.shape.config()?, self.seed);
+        checkpoint.save(&self.out, StoredType::Bf16)?;
+        Ok(())
+    }
+}
+
+impl BenchArgs {
+    /// `calls` are the tokens of the calls to time after the context; none for a prompt.
+    fn execute(self, command: &'static str, calls: &[usize]) -> Result<()> {
+        if self.context == 0 || self.threads == Some(0) {
+            bail!("--context and --threads must be at least 1");
+        }
+        if !(self.seconds >= 0.0 && self.seconds <= 3600.0) {
+            bail!("--seconds must be between 0 and 3600");
+        }
+        let (name, mut engine) = self.engine()?;
+        let room = self.context + if calls.is_empty() { 0 } else { LONGEST_CALL };
+        if room > engine.max_len() {
+            bail!(
+                "--context {}: with the calls timed, {room} tokens are needed, and the model holds {}",
+                self.context,
+                engine.max_len()
+            );
+        }
+        let probe = MemoryProbe::new(PROBE_BYTES, engine.threads())?;
+        let ids = token_ids(self.context + LONGEST_CALL, engine.vocab_size());
+        let (mut times, mut bandwidth) = (BTreeMap::<usize, Vec<f64>>::new(), Vec::new());
+        let limit = Duration::from_secs_f64(self.seconds);
+        let start = Instant::now();
+        // One of each in turn, so that a disturbance of the machine hits all alike.
+        while bandwidth.len() < MIN_SAMPLES || start.elapsed() < limit {
+            if calls.is_empty() {
+                let time = prompt(&mut engine, &ids[..self.context])?;
+                times.entry(self.context).or_default().push(time);
+            }
+            for m in calls {
+                let time = call(&mut engine, &ids, self.context, *m)?;
+                times.entry(*m).or_default().push(time);
+            }
+            // The better of two, as for the calls.
+            bandwidth.push(probe.pass().max(probe.pass()) / 1e9);
+        }
+        let ms: BTreeMap<usize, f64> = times
+            .into_iter()
+            .map(|(m, times)| (m, 1e3 * median(times)))
+            .collect();
+        let first = ms
+            .first_key_value()
+            .map_or((1, f64::NAN), |(m, ms)| (*m, *ms));
+        let ratio = |m: usize| {
+            (first.0 == 1)
+                .then(|| Some(ms.get(&m)? / first.1))
+                .flatten()
+        };
+        let report = Report {
+            command,
+            model: name,
+            weights: lm::WeightType::from(self.weights).to_string(),
+            compact: engine.compact(),
+            threads: engine.threads(),
+            context: self.context,
+            kernels: engine.kernels().to_string(),
+            parameters: engine.config().num_params(),
+            memory_bytes: engine.memory().total(),
+            tokens_per_s: 1e3 * first.0 as f64 / first.1,
+            ratio5: ratio(5),
+            ratio9: ratio(9),
+            weights_gb_per_s: engine.weight_bytes_per_forward() as f64 / first.1 / 1e6,
+            memory_gb_per_s: median(bandwidth),
+            ms,
+        };
+        if self.json {
+            print(&format!("{:#}\n", serde_json::to_value(&report)?))
+        } else {
+            print(&report.text())
+        }
+    }
+
+    fn engine(&self) -> Result<(String, CpuEngine)> {
+        let mut options = EngineOptions {
+            weights: self.weights.into(),
+            compact: self.compact.into(),
+            max_len: self.context + LONGEST_CALL,
+            kernels: self.kernels.into(),
+            ..EngineOptions::default()
+        };
+        if let Some(threads) = self.threads {
+            options.threads = threads;
+        }
+        Ok(match (&self.what.model, self.what.shape) {
+            (Some(folder), _) => {
+                let engine = CpuEngine::new(&Checkpoint::load(&local_folder(folder)?)?, options)?;
+                (folder.display().to_string(), engine)
+            }
+            (None, Some(shape)) => {
+                let engine = CpuEngine::with_random_weights(&shape.config()?, options, 0)?;
+                (shape.name(), engine)
+            }
+            (None, None) => bail!("give --model or --shape"),
+        })
+    }
+}
+
+/// Token `i` of every measurement is `i * 7919 % vocab`, so that other engines can be given the same.
+fn token_ids(count: usize, vocab: usize) -> Vec<u32> {
+    (0..count).map(|i| (i * 7919 % vocab) as u32).collect()
+}
+
+/// Seconds of reading a prompt into an empty cache.
+fn prompt(engine: &mut CpuEngine, ids: &[u32]) -> Result<f64> {
+    engine.truncate(0);
+    let mut logits = vec![0.0; engine.vocab_size()];
+    let start = Instant::now();
+    engine.prompt(ids, &mut logits)?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Seconds of a call of `m` tokens after `context`; the faster of two, since the first finds the
+/// caches full of something else.
+fn call(engine: &mut CpuEngine, ids: &[u32], context: usize, m: usize) -> Result<f64> {
+    engine.truncate(context);
+    let missing = &ids[engine.len()..context];
+    if !missing.is_empty() {
+        engine.append(missing)?;
+    }
+    let mut logits = vec![0.0; m * engine.vocab_size()];
+    let mut best = f64::INFINITY;
+    for _ in 0..2 {
+        engine.truncate(context);
+        let start = Instant::now();
+        engine.forward(&ids[context..context + m], &mut logits)?;
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{} {}: {:.1}M parameters, weights {}{}, kernels {}, {} threads, context {}, {:.0} MB\n",
+            self.command,
+            self.model,
+            self.parameters as f64 / 1e6,
+            self.weights,
+            if self.compact { " compact" } else { "" },
+            self.kernels,
+            self.threads,
+            self.context,
+            self.memory_bytes as f64 / 1e6,
+        );
+        text += &format!(
+            "{:.1} tokens/s; weights {:.1} GB/s of {:.1} GB/s memory ({:.0}%)\n",
+            self.tokens_per_s,
+            self.weights_gb_per_s,
+            self.memory_gb_per_s,
+            100.0 * self.weights_gb_per_s / self.memory_gb_per_s,
+        );
+        let first = self.ms.first_key_value().map_or(f64::NAN, |(_, ms)| *ms);
+        for (m, ms) in &self.ms {
+            text += &format!("  {m:>4} tokens {ms:>10.3} ms");
+            text += &match self.ms.len() {
+                1 => "\n".to_owned(),
+                _ => format!("   {:.2} x\n", ms / first),
+            };
+        }
+        text
+    }
+}

@@ -1,0 +1,300 @@
+//! `omnidraft bench learn` and `bench switch`: what learning and changing adapters cost.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use cpu_engine::{Compact, CpuEngine, EngineOptions, PackedWeights};
+use lm::{AdamWConfig, Checkpoint, LoraConfig, Projections, random_checkpoint};
+use serde::Serialize;
+use trainer::{NextToken, Trainer};
+
+use super::{What, median};
+use crate::print;
+use experiment::WeightFormat;
+use experiment::{LearnConfig, LoraSettings};
+use hub::local_folder;
+use online::{Chunk, Example, Learner, TeacherRow};
+use streams::StreamRng;
+
+/// Every so many stretches of a synthetic response, one is an n-gram of `NGRAM` draft tokens.
+const NGRAM_EVERY: usize = 10;
+const NGRAM: usize = 3;
+
+/// Arguments of `learn`.
+#[derive(Debug, Args)]
+pub struct LearnArgs {
+    #[command(flatten)]
+    what: What,
+    /// Responses an update learns from.
+    #[arg(long, default_value_t = 8)]
+    responses: usize,
+    /// Tokens of a response, all but the first scored.
+    #[arg(long, default_value_t = 128)]
+    tokens: usize,
+    /// Draft tokens shared with the target; the default is that of Llama-68M and Llama-3.
+    #[arg(long, default_value_t = 22_416)]
+    shared: usize,
+    /// Rank of adapters on every projection; 0 trains all weights.
+    #[arg(long, default_value_t = 0)]
+    rank: usize,
+    /// Threads (default: one a core).
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Updates timed, after one that is not.
+    #[arg(long, default_value_t = 5)]
+    updates: usize,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Medians over the updates, in seconds.
+#[derive(Debug, Serialize)]
+struct LearnReport {
+    parameters: usize,
+    trained: usize,
+    responses: usize,
+    tokens: usize,
+    shared: usize,
+    threads: usize,
+    /// Everything from the examples to the weights to decode with.
+    update_s: f64,
+    /// Forward and backward.
+    pass_s: f64,
+    /// AdamW and, for adapters, merging.
+    step_s: f64,
+}
+
+impl What {
+    fn checkpoint(&self) -> Result<Checkpoint> {
+        match (&self.model, self.shape) {
+            (Some(folder), _) => Ok(Checkpoint::load(&local_folder(folder)?)?),
+            (None, Some(shape)) => Ok(random_checkpoint(&shape.config()?, 1)),
+            (None, None) => bail!("give --model or --shape"),
+        }
+    }
+}
+
+fn adapters(rank: usize) -> LoraConfig {
+    LoraConfig {
+        rank,
+        alpha: 32.0,
+        projections: Projections::ALL,
+    }
+}
+
+impl LearnArgs {
+    pub(super) fn execute(self) -> Result<()> {
+        let mut pool = rayon::ThreadPoolBuilder::new();
+        if let Some(threads) = self.threads {
+            if threads == 0 {
+                bail!("--threads must be at least 1");
+            }
+            pool = pool.num_threads(threads);
+        }
+        let pool = pool.build().context("threads")?;
+        let report = pool.install(|| self.measure())?;
+        if self.json {
+            return print(&format!("{:#}\n", serde_json::to_value(&report)?));
+        }
+        print(&format!(
+            "{:.1}M parameters, {:.2}M trained; {} responses of {} tokens, {} shared tokens, {} threads\n\
+             update {:.4} s: forward and backward {:.4}, optimiser {:.4}, the rest {:.4}\n",
+            report.parameters as f64 / 1e6,
+            report.trained as f64 / 1e6,
+            report.responses,
+            report.tokens,
+            report.shared,
+            report.threads,
+            report.update_s,
+            report.pass_s,
+            report.step_s,
+            report.update_s - report.pass_s - report.step_s,
+        ))
+    }
+
+    fn measure(&self) -> Result<LearnReport> {
+        let checkpoint = self.what.checkpoint()?;
+        let config = &checkpoint.config;
+        if self.responses == 0 || self.updates == 0 {
+            bail!("--responses and --updates must be at least 1");
+        }
+        if !(2..=config.max_position_embeddings).contains(&self.tokens) {
+            let longest = config.max_position_embeddings;
+            bail!("--tokens {} is outside 2..={longest}", self.tokens);
+        }
+        if !(1..=config.vocab_size).contains(&self.shared) {
+            bail!(
+                "--shared {} is outside 1..={}",
+                self.shared,
+                config.vocab_size
+            );
+        }
+        let learn = LearnConfig {
+            every: self.responses,
+            lr: 1e-4,
+            lora: LoraSettings {
+                rank: self.rank,
+                ..LoraSettings::default()
+            },
+            ..LearnConfig::default()
+        };
+        let mut learner = Learner::new(&checkpoint, learn, 1)?;
+        let mut rng = StreamRng::new(1, "bench learn");
+        let (mut whole, mut pass, mut step) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..=self.updates {
+            for _ in 0..self.responses {
+                let example = self.example(config.vocab_size, &mut rng);
+                let Some((update, weights)) = learner.push(example)? else {
+                    continue;
+                };
+                learner.give_back(weights);
+                if round > 0 {
+                    whole.push(update.seconds);
+                    pass.push(update.pass_seconds);
+                    step.push(update.step_seconds);
+                }
+            }
+        }
+        Ok(LearnReport {
+            parameters: config.num_params(),
+            trained: match self.rank {
+                0 => config.num_params(),
+                rank => adapters(rank).num_params(config),
+            },
+            responses: self.responses,
+            tokens: self.tokens,
+            shared: self.shared,
+            threads: rayon::current_num_threads(),
+            update_s: median(whole),
+            pass_s: median(pass),
+            step_s: median(step),
+        })
+    }
+
+    /// Random text with a random law at every position.
+    fn example(&self, vocab: usize, rng: &mut StreamRng) -> Example {
+        let ids = (0..self.tokens).map(|_| rng.below(vocab) as u32).collect();
+        let shared: Arc<[u32]> = (0..self.shared as u32).collect();
+        let mut chunks = Vec::new();
+        let mut start = 1;
+        while start < self.tokens {
+            let ngram = chunks.len() % NGRAM_EVERY == NGRAM_EVERY - 1;
+            let end = (start + if ngram { NGRAM } else { 1 }).min(self.tokens);
+            let law = (0..self.shared).map(|_| -(rng.below(1 << 16) as f32) / 4096.0);
+            chunks.push(Chunk {
+                draft: start..end,
+                targets: 1,
+                log_prob: -0.5,
+                law: (end - start == 1).then(|| TeacherRow::new(law)),
+            });
+            start = end;
+        }
+        Example {
+            ids,
+            shared,
+            chunks,
+        }
+    }
+}
+
+/// Arguments of `switch`.
+#[derive(Debug, Args)]
+pub struct SwitchArgs {
+    #[command(flatten)]
+    what: What,
+    /// Rank of the adapters, on every projection.
+    #[arg(long, default_value_t = 8)]
+    rank: usize,
+    /// Weight storage of the drafter.
+    #[arg(long, default_value_t = WeightFormat::Bf16)]
+    weights: WeightFormat,
+    /// Switches timed.
+    #[arg(long, default_value_t = 1000)]
+    switches: usize,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct SwitchReport {
+    parameters: usize,
+    adapter_parameters: usize,
+    /// Median microseconds until the engine decodes with the other adapter.
+    decode_us: f64,
+    /// Slowest of all.
+    decode_worst_us: f64,
+    /// Median microseconds until the trainer holds the other adapter.
+    train_us: f64,
+    /// Seconds of packing merged weights, what a target's first turn or an update costs instead.
+    pack_s: f64,
+    /// Bytes an adapter that is not in use keeps in memory as packed weights.
+    resident_bytes: usize,
+}
+
+impl SwitchArgs {
+    pub(super) fn execute(self) -> Result<()> {
+        if self.switches == 0 {
+            bail!("--switches must be at least 1");
+        }
+        let checkpoint = self.what.checkpoint()?;
+        let config = &checkpoint.config;
+        let lora = adapters(self.rank);
+        let mut trainer = Trainer::with_adapter(&checkpoint, AdamWConfig::default(), lora, 1)?;
+        let ids: Vec<u32> = (0..16).map(|i| i % config.vocab_size as u32).collect();
+        let batch = [&ids[..]];
+        trainer.accumulate(&batch, &NextToken::new(&batch))?;
+        trainer.step(1e-3)?;
+        let options = EngineOptions {
+            weights: self.weights.into(),
+            threads: 1,
+            max_len: 64,
+            ..EngineOptions::default()
+        };
+        let mut engine = CpuEngine::new(&checkpoint, options)?;
+        let merged = trainer.checkpoint();
+        let began = Instant::now();
+        let mut packed = PackedWeights::new(&merged, self.weights.into(), Compact::Auto)?;
+        let pack_s = began.elapsed().as_secs_f64();
+        let Some(mut state) = trainer.fresh_adapter(2) else {
+            bail!("the trainer has no adapter");
+        };
+        let (mut decode, mut train) = (Vec::new(), Vec::new());
+        for _ in 0..self.switches {
+            let began = Instant::now();
+            engine.swap_weights(&mut packed)?;
+            let turned = Instant::now();
+            trainer.swap_adapter(&mut state)?;
+            decode.push(1e6 * (turned - began).as_secs_f64());
+            train.push(1e6 * turned.elapsed().as_secs_f64());
+        }
+        let report = SwitchReport {
+            parameters: config.num_params(),
+            adapter_parameters: lora.num_params(config),
+            decode_worst_us: decode.iter().copied().fold(0.0, f64::max),
+            decode_us: median(decode),
+            train_us: median(train),
+            pack_s,
+            resident_bytes: packed.bytes(),
+        };
+        if self.json {
+            return print(&format!("{:#}\n", serde_json::to_value(&report)?));
+        }
+        print(&format!(
+            "{:.1}M parameters, adapters {:.3}M ({:.2}%)\n\
+             switch: decoding {:.3} us (worst {:.1}), training {:.3} us; packing anew {:.3} s\n\
+             each adapter not in use keeps {:.1} MB of packed weights\n",
+            report.parameters as f64 / 1e6,
+            report.adapter_parameters as f64 / 1e6,
+            100.0 * report.adapter_parameters as f64 / report.parameters as f64,
+            report.decode_us,
+            report.decode_worst_us,
+            report.train_us,
+            report.pack_s,
+            report.resident_bytes as f64 / 1e6,
+        ))
+    }
+}

@@ -1,0 +1,320 @@
+//! `omnidraft bench round`: where the time of a speculative round goes.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use cpu_engine::{CpuEngine, EngineOptions};
+use lm::DecodeEngine;
+use ngram_cache::{CacheConfig, NgramCache};
+use serde::Serialize;
+use spec_decode::{
+    ConstantLength, LanguageModel, ModelError, NoSink, Pair, Prompt, Sampling, Session,
+    SessionConfig, StreamName, Totals, VerifyMode,
+};
+use std::sync::Arc;
+use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
+
+use super::Shape;
+use crate::args::parse_verify;
+use crate::print;
+use experiment::WeightFormat;
+use hub::local_folder;
+use streams::MiniTask;
+use streams::{DataSource, Split};
+
+/// Tokens of a response.
+const RESPONSE: usize = 64;
+/// Rounds before the clock counts: page faults and cold caches.
+const WARM_UP: usize = 4;
+
+/// Arguments of `round`.
+#[derive(Debug, Args)]
+pub struct RoundArgs {
+    /// Random drafter of this shape.
+    #[arg(long, value_enum, default_value = "llama-68m")]
+    drafter_shape: Shape,
+    /// Random target of this shape.
+    #[arg(long, value_enum, default_value = "llama-242m")]
+    target_shape: Shape,
+    /// Folder whose tokenizer.json the drafter reads with, or hf:owner/name[@revision]; a larger
+    /// vocabulary than the shape's widens the model.
+    #[arg(long, value_name = "DIR", default_value = "models/D")]
+    drafter_tokenizer: PathBuf,
+    /// Folder whose tokenizer.json the target reads with.
+    #[arg(long, value_name = "DIR", default_value = "models/L")]
+    target_tokenizer: PathBuf,
+    /// Weight storage of both.
+    #[arg(long, default_value_t = WeightFormat::Bf16)]
+    weights: WeightFormat,
+    /// Threads (default: one a core).
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Draft tokens a round.
+    #[arg(long, short, default_value_t = 4)]
+    k: usize,
+    /// Sampling temperature; 0 is greedy.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    temperature: f64,
+    /// How drafts are verified: exact, paper, tli or slem.
+    #[arg(long, default_value = "exact")]
+    verify: String,
+    /// Rounds to time.
+    #[arg(long, default_value_t = 200)]
+    rounds: usize,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Means over the timed rounds, milliseconds.
+#[derive(Debug, Serialize)]
+struct Report {
+    drafter: String,
+    target: String,
+    draft_vocabulary: usize,
+    target_vocabulary: usize,
+    weights: String,
+    kernels: String,
+    threads: usize,
+    k: usize,
+    temperature: f64,
+    verify: &'static str,
+    rounds: usize,
+    proposed_per_round: f64,
+    accepted_per_round: f64,
+    round_ms: f64,
+    /// Forwards of the drafter.
+    drafter_ms: f64,
+    /// Forwards of the target.
+    target_ms: f64,
+    /// Masking and sampling of draft tokens.
+    sampling_ms: f64,
+    /// Draft to target tokens, n-gram cache included.
+    translate_ms: f64,
+    /// Accept tests and residuals.
+    verify_ms: f64,
+    /// Roll-back, re-tokenisation, n-grams learnt.
+    commit_ms: f64,
+    /// What is not in forwards, over the whole round.
+    outside_share: f64,
+}
+
+/// An engine with a clock around its forwards.
+struct Timed {
+    engine: CpuEngine,
+    seconds: Rc<Cell<f64>>,
+    /// Tokens of the vocabulary; rows of the model beyond stand for none.
+    tokens: usize,
+    ids: Vec<u32>,
+}
+
+impl<I: TokenId> LanguageModel<I> for Timed {
+    fn vocab_size(&self) -> usize {
+        self.engine.vocab_size()
+    }
+
+    fn len(&self) -> usize {
+        self.engine.len()
+    }
+
+    fn max_len(&self) -> usize {
+        self.engine.max_len()
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.engine.truncate(len);
+    }
+
+    fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        self.ids.clear();
+        self.ids.extend(ids.iter().map(|id| id.get()));
+        let began = Instant::now();
+        let done = self.engine.forward(&self.ids, logits);
+        self.seconds
+            .set(self.seconds.get() + began.elapsed().as_secs_f64());
+        for row in logits.chunks_exact_mut(self.engine.vocab_size()) {
+            row[self.tokens..].fill(f32::NEG_INFINITY);
+        }
+        done.map_err(ModelError::new)
+    }
+}
+
+impl RoundArgs {
+    /// Measures and prints.
+    pub fn execute(self) -> Result<()> {
+        if self.k == 0 || self.rounds == 0 || self.threads == Some(0) {
+            bail!("--k, --rounds and --threads must be at least 1");
+        }
+        let report = self.measure()?;
+        if self.json {
+            print(&format!("{:#}\n", serde_json::to_value(&report)?))
+        } else {
+            print(&report.text())
+        }
+    }
+
+    fn measure(&self) -> Result<Report> {
+        let (mode, lookup) = parse_verify(&self.verify)?;
+        if lookup {
+            bail!("--verify prompt-lookup has no drafter to time");
+        }
+        let pair = {
+            let draft: Vocabulary<DraftId> = vocabulary(&self.drafter_tokenizer)?;
+            let target: Vocabulary<TargetId> = vocabulary(&self.target_tokenizer)?;
+            let alignment = Arc::new(Alignment::build(&draft, &target, MappingMode::Bytes));
+            Pair {
+                draft,
+                target,
+                alignment,
+            }
+        };
+        let clocks = [Rc::new(Cell::new(0.0)), Rc::new(Cell::new(0.0))];
+        let drafter = self.engine(self.drafter_shape, pair.draft.len(), &clocks[0])?;
+        let target = self.engine(self.target_shape, pair.target.len(), &clocks[1])?;
+        let mut report = self.blank(mode, &drafter, &target);
+        let settings = SessionConfig {
+            sampling: Sampling::new(self.temperature)?,
+            ..SessionConfig::new(mode, RESPONSE)
+        };
+        let mut session = Session::new(drafter, target, pair.clone(), settings)?;
+        let prompts = DataSource::embedded().load(MiniTask::ALL[0].name(), Split::Test)?;
+        let mut cache = NgramCache::new(CacheConfig::default());
+        let mut totals = Totals::default();
+        let mut seen = 0;
+        'rounds: for (i, prompt) in prompts.iter().cycle().enumerate() {
+            let draft = pair.draft.encode(&prompt.prompt)?;
+            let target = pair.target.encode(&prompt.prompt)?;
+            let ids = Prompt {
+                draft: &draft,
+                target: &target,
+            };
+            session.start(ids, StreamName::new(0, i as u64))?;
+            while session.finished().is_none() {
+                if totals.rounds == self.rounds {
+                    break 'rounds;
+                }
+                let before = clocks.each_ref().map(|clock| clock.get());
+                let mut policy = ConstantLength(self.k);
+                let outcome = session.round(Some(&mut cache), &mut policy, &mut NoSink)?;
+                seen += 1;
+                if seen > WARM_UP {
+                    report.drafter_ms += clocks[0].get() - before[0];
+                    report.target_ms += clocks[1].get() - before[1];
+                    totals.add(&outcome);
+                }
+            }
+        }
+        report.fill(&totals);
+        Ok(report)
+    }
+
+    fn engine(&self, shape: Shape, tokens: usize, clock: &Rc<Cell<f64>>) -> Result<Timed> {
+        let mut config = shape.config()?;
+        config.vocab_size = config.vocab_size.max(tokens);
+        let mut options = EngineOptions {
+            weights: self.weights.into(),
+            ..EngineOptions::default()
+        };
+        if let Some(threads) = self.threads {
+            options.threads = threads;
+        }
+        Ok(Timed {
+            engine: CpuEngine::with_random_weights(&config, options, 0)?,
+            seconds: clock.clone(),
+            tokens,
+            ids: Vec::new(),
+        })
+    }
+
+    fn blank(&self, mode: VerifyMode, drafter: &Timed, target: &Timed) -> Report {
+        Report {
+            drafter: self.drafter_shape.name(),
+            target: self.target_shape.name(),
+            draft_vocabulary: drafter.engine.vocab_size(),
+            target_vocabulary: target.engine.vocab_size(),
+            weights: lm::WeightType::from(self.weights).to_string(),
+            kernels: target.engine.kernels().to_string(),
+            threads: target.engine.threads(),
+            k: self.k,
+            temperature: self.temperature,
+            verify: mode.name(),
+            rounds: 0,
+            proposed_per_round: 0.0,
+            accepted_per_round: 0.0,
+            round_ms: 0.0,
+            drafter_ms: 0.0,
+            target_ms: 0.0,
+            sampling_ms: 0.0,
+            translate_ms: 0.0,
+            verify_ms: 0.0,
+            commit_ms: 0.0,
+            outside_share: 0.0,
+        }
+    }
+}
+
+fn vocabulary<I: TokenId>(folder: &Path) -> Result<Vocabulary<I>> {
+    Ok(Vocabulary::from_file(
+        &local_folder(folder)?.join("tokenizer.json"),
+    )?)
+}
+
+impl Report {
+    /// Means of the sums so far (`drafter_ms` and `target_ms` in seconds).
+    fn fill(&mut self, totals: &Totals) {
+        let rounds = totals.rounds.max(1) as f64;
+        let mean = |seconds: f64| 1e3 * seconds / rounds;
+        let times = &totals.timings;
+        let outside = times.total() - self.drafter_ms - self.target_ms;
+        self.rounds = totals.rounds;
+        self.proposed_per_round = totals.proposed as f64 / rounds;
+        self.accepted_per_round = totals.accepted as f64 / rounds;
+        self.outside_share = outside / times.total();
+        self.sampling_ms = mean(times.draft - self.drafter_ms);
+        self.drafter_ms = mean(self.drafter_ms);
+        self.target_ms = mean(self.target_ms);
+        self.round_ms = mean(times.total());
+        self.translate_ms = mean(times.translate);
+        self.verify_ms = mean(times.verify);
+        self.commit_ms = mean(times.commit);
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{} ({} tokens) drafts {} for {} ({} tokens): {}, T = {}, weights {}, kernels {}, {} threads\n",
+            self.drafter,
+            self.draft_vocabulary,
+            self.k,
+            self.target,
+            self.target_vocabulary,
+            self.verify,
+            self.temperature,
+            self.weights,
+            self.kernels,
+            self.threads,
+        );
+        text += &format!(
+            "{} rounds, {:.2} proposed, {:.2} accepted; {:.3} ms a round, {:.2}% of it outside the models\n",
+            self.rounds,
+            self.proposed_per_round,
+            self.accepted_per_round,
+            self.round_ms,
+            100.0 * self.outside_share,
+        );
+        for (part, ms) in [
+            ("drafter forwards", self.drafter_ms),
+            ("target forward", self.target_ms),
+            ("draft sampling", self.sampling_ms),
+            ("translation", self.translate_ms),
+            ("verification", self.verify_ms),
+            ("commit", self.commit_ms),
+        ] {
+            text += &format!("  {part:<17} {ms:>9.4} ms\n");
+        }
+        text
+    }
+}

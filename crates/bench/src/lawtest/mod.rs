@@ -1,0 +1,257 @@
+//! `omnidraft lawtest`: is the output of a pair of models the target's?
+
+mod greedy;
+mod prompts;
+mod sampled;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use ngram_cache::NgramCache;
+use spec_decode::{
+    ConstantLength, Generation, LanguageModel, NoSink, Pair, Prompt, PromptLookup, Sampling,
+    Session, SessionConfig, StreamName, VerifyMode,
+};
+use vocab_align::{DraftId, TargetId};
+
+use crate::args::parse_verify;
+use crate::flag;
+use crate::print;
+use experiment::{DecodeConfig, WeightFormat};
+use models::{Engine, ModelFolder, align};
+
+/// Arguments of `lawtest`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft lawtest --drafter models/D --target models/L --prompt 'Add 2 and 3.' --samples 20000
+  omnidraft lawtest --drafter models/D --target models/L --verify paper --temperature 1 --samples 5000
+  omnidraft lawtest --drafter models/D --target models/L --greedy --prompts 500
+
+Sampled: the first tokens of many answers are counted in buckets whose probabilities under the
+target's own law are computed exactly, and compared by a G-test, Holm-corrected over the modes.
+Greedy: answers are compared with plain decoding, token for token.
+The command fails where a mode other than `paper` differs from the target.")]
+pub struct LawtestArgs {
+    /// Model folder of the target, or hf:owner/name[@revision].
+    #[arg(long, value_name = "DIR")]
+    target: PathBuf,
+    /// Model folder of the drafter, or hf:owner/name[@revision].
+    #[arg(long, alias = "draft", value_name = "DIR")]
+    drafter: PathBuf,
+    /// Modes to test, separated by commas: exact, tli, slem, paper, prompt-lookup.
+    #[arg(
+        long,
+        alias = "mode",
+        value_delimiter = ',',
+        default_value = "exact,tli,slem,prompt-lookup"
+    )]
+    verify: Vec<String>,
+    /// Compare greedy answers with plain decoding instead of sampling.
+    #[arg(long)]
+    greedy: bool,
+    /// Prompts to compare greedily: mini streams, mixed scripts, code and emoji.
+    #[arg(long, default_value_t = 100)]
+    prompts: usize,
+    /// What to ask when sampling.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "Give three tips for staying healthy."
+    )]
+    prompt: String,
+    /// Answers to sample with each mode.
+    #[arg(long, default_value_t = 20_000)]
+    samples: u32,
+    /// Tokens of an answer that are tested when sampling; with `--greedy`, tokens of an answer.
+    #[arg(long)]
+    tokens: Option<usize>,
+    /// Answers of 64 tokens that fill the n-gram cache before sampling.
+    #[arg(long, default_value_t = 20)]
+    warmup: u32,
+    /// Chance of rejecting any mode wrongly.
+    #[arg(long, default_value_t = 0.01, allow_negative_numbers = true)]
+    alpha: f64,
+    /// Sampling temperature.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    temperature: f64,
+    /// As in `generate`.
+    #[arg(long, default_value_t = 0)]
+    top_k: usize,
+    /// As in `generate`.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    top_p: f64,
+    /// As in `generate`.
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    min_p: f64,
+    /// As in `generate`.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    repetition_penalty: f64,
+    /// Draft tokens a round.
+    #[arg(long, short, default_value_t = 4)]
+    k: usize,
+    /// Seed of the random streams.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Threads of the decode engines.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+}
+
+/// Both models, ready.
+struct Models {
+    target: ModelFolder<TargetId>,
+    drafter: ModelFolder<DraftId>,
+    pair: Pair,
+    shared: Pair,
+    target_engine: Engine,
+    drafter_engine: Engine,
+}
+
+/// One way to decode.
+struct Mode {
+    name: String,
+    verify: VerifyMode,
+    lookup: bool,
+}
+
+/// A prompt in both vocabularies.
+struct Ids {
+    draft: Vec<DraftId>,
+    target: Vec<TargetId>,
+}
+
+impl LawtestArgs {
+    /// Tests and prints JSON.
+    pub fn execute(self) -> Result<()> {
+        if self.samples == 0 || self.prompts == 0 || self.k == 0 || self.threads == 0 {
+            bail!("--samples, --prompts, --k and --threads must be at least 1");
+        }
+        if self.tokens == Some(0) {
+            bail!("--tokens must be at least 1");
+        }
+        if !(self.alpha > 0.0 && self.alpha < 1.0) {
+            bail!("--alpha {}: must be between 0 and 1", self.alpha);
+        }
+        let modes = self.modes()?;
+        let decode = self.decode();
+        let sampling = decode.sampling().map_err(flag)?;
+        if !self.greedy && sampling.is_greedy() {
+            bail!("--temperature 0 leaves nothing to sample; use --greedy");
+        }
+        let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
+        let drafter: ModelFolder<DraftId> = ModelFolder::load(&self.drafter)?;
+        let mut models = Models {
+            pair: align(&drafter, &target),
+            shared: Pair::shared(target.vocabulary.clone()),
+            target_engine: target.engine(decode.weights.into(), decode.threads)?,
+            drafter_engine: drafter.engine(decode.weights.into(), decode.threads)?,
+            target,
+            drafter,
+        };
+        let (report, failed) = if self.greedy {
+            greedy::run(&self, &modes, &mut models)?
+        } else {
+            sampled::run(&self, &modes, sampling, &mut models)?
+        };
+        print(&format!("{report:#}\n"))?;
+        if failed.is_empty() {
+            return Ok(());
+        }
+        bail!("not the target's output: {}", failed.join(", "))
+    }
+
+    fn modes(&self) -> Result<Vec<Mode>> {
+        self.verify
+            .iter()
+            .map(|name| {
+                let (verify, lookup) = parse_verify(name).map_err(|e| anyhow!("--verify: {e}"))?;
+                Ok(Mode {
+                    name: name.clone(),
+                    verify,
+                    lookup,
+                })
+            })
+            .collect()
+    }
+
+    fn decode(&self) -> DecodeConfig {
+        DecodeConfig {
+            k: self.k,
+            temperature: if self.greedy { 0.0 } else { self.temperature },
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            weights: WeightFormat::F32,
+            threads: self.threads,
+            ..DecodeConfig::default()
+        }
+    }
+}
+
+impl Models {
+    fn ids(&self, prompt: &str) -> Result<Ids> {
+        Ok(Ids {
+            draft: self
+                .drafter
+                .encode(&self.drafter.template.render(prompt)?)?,
+            target: self.target.encode(&self.target.template.render(prompt)?)?,
+        })
+    }
+
+    fn settings(&self, mode: &Mode, sampling: Sampling, tokens: usize) -> SessionConfig {
+        SessionConfig {
+            sampling,
+            stop: self.target.stop_tokens(),
+            learn_ngrams: false,
+            ..SessionConfig::new(mode.verify, tokens)
+        }
+    }
+
+    /// Hands a session of this mode to `work`.
+    fn with_session<R>(
+        &mut self,
+        mode: &Mode,
+        settings: SessionConfig,
+        ids: &Ids,
+        work: impl FnOnce(&mut dyn Decoder) -> Result<R>,
+    ) -> Result<R> {
+        let target = &mut self.target_engine;
+        if mode.lookup {
+            let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(target));
+            let session = Session::new(drafter, target, self.shared.clone(), settings)?;
+            let draft = ids.target.iter().map(|id| DraftId(id.0)).collect();
+            let target = ids.target.clone();
+            let ids = Ids { draft, target };
+            return work(&mut Prepared { session, ids: &ids });
+        }
+        let drafter = &mut self.drafter_engine;
+        let session = Session::new(drafter, target, self.pair.clone(), settings)?;
+        work(&mut Prepared { session, ids })
+    }
+}
+
+/// Answers one prompt, whatever drafts.
+trait Decoder {
+    fn answer(&mut self, name: StreamName, cache: &mut NgramCache, k: usize) -> Result<Generation>;
+}
+
+struct Prepared<'a, D, T> {
+    session: Session<D, T>,
+    ids: &'a Ids,
+}
+
+impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Decoder for Prepared<'_, D, T> {
+    fn answer(&mut self, name: StreamName, cache: &mut NgramCache, k: usize) -> Result<Generation> {
+        let prompt = Prompt {
+            draft: &self.ids.draft,
+            target: &self.ids.target,
+        };
+        let policy = &mut ConstantLength(k);
+        let done = self
+            .session
+            .generate(prompt, name, Some(cache), policy, &mut NoSink)?;
+        Ok(done)
+    }
+}

@@ -1,0 +1,457 @@
+//! bf16 weights in three quarters of their bytes, without loss.
+//!
+//! Decoding waits for weights, so fewer bytes are more tokens. The high byte of a bf16 number holds
+//! its sign and most of its exponent, and the weights of a panel use few of the 256: the sixteen
+//! most frequent are kept in a book, and every weight names one of them in four bits beside its low
+//! byte. A pair of weights that needs another one stands in a list of its own (in a trained matrix
+//! fewer than one in a thousand).
+//!
+//! What the kernel multiplies are the words that [`pairs`] would have stored, in the same order, so
+//! every result has the same bits. f32 weights that bf16 holds exactly, as checkpoints in bf16 have
+//! them, are kept in the same way and widened again before they meet f32 inputs.
+
+use std::ops::Range;
+
+use crate::arena::{Arena, Buffer};
+
+use super::gemm::{Operands, PART_BYTES, Rows, Sums, fetch_each};
+use super::pairs::{self, PairRow, pairs, stride};
+use super::simd::{PANEL, Simd};
+
+/// Rows of pairs in a granule.
+pub(crate) const ROWS: usize = 4;
+
+/// Inputs of a granule.
+const INPUTS: usize = 2 * ROWS;
+
+/// Words of a granule.
+const WORDS: usize = ROWS * PANEL;
+
+/// Words of a matrix for each that may stand in a list. A granule that needs the list costs about as
+/// much time as it saves, so with many of them plain panels are faster.
+const WORDS_PER_ESCAPE: usize = 128;
+
+/// The high bytes that codes stand for.
+pub(crate) type Book = [u8; 16];
+
+/// Eight inputs of sixteen columns: three cache lines.
+///
+/// Low bytes and codes lie where unpacking them within lanes of 128 bits puts bytes together to
+/// whole [`PairRow`]s: byte `i` of the low bytes of rows `2k` and `2k + 1` is that of row
+/// `2k + i / 8 % 2`, column `4 * (i / 16) + i % 8 / 2`, half `i % 2` (the low one first). Its code
+/// is in byte `i` of the codes, in the low four bits for `k = 0`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Granule {
+    pub(crate) low: [[u8; WORDS]; 2],
+    pub(crate) codes: [u8; WORDS],
+}
+
+impl Granule {
+    /// Where the bytes of a word's low half lie; those of the high half follow.
+    fn place(row: usize, column: usize) -> (usize, usize) {
+        (
+            row / 2,
+            16 * (column / 4) + 8 * (row % 2) + 2 * (column % 4),
+        )
+    }
+
+    fn set(&mut self, row: usize, column: usize, low: [u8; 2], codes: [u8; 2]) {
+        let (half, at) = Self::place(row, column);
+        for i in 0..2 {
+            self.low[half][at + i] = low[i];
+            let byte = &mut self.codes[at + i];
+            *byte = *byte & (0xf0 >> (4 * half)) | codes[i] << (4 * half);
+        }
+    }
+
+    /// The words of a row, as plain as can be.
+    pub(crate) fn row(&self, book: &Book, row: usize) -> [u32; PANEL] {
+        let mut words = [0; PANEL];
+        for (column, word) in words.iter_mut().enumerate() {
+            let (half, at) = Self::place(row, column);
+            for i in 0..2 {
+                let code = self.codes[at + i] >> (4 * half) & 15;
+                let bits = u16::from_le_bytes([self.low[half][at + i], book[usize::from(code)]]);
+                *word |= u32::from(bits) << (16 * i);
+            }
+        }
+        words
+    }
+}
+
+/// A word with a byte that is not in the book.
+#[derive(Clone, Copy, Debug)]
+struct Escape {
+    /// Row times sixteen plus column.
+    at: u32,
+    word: u32,
+}
+
+/// Follows the last escape of a panel.
+const END: Escape = Escape {
+    at: u32::MAX,
+    word: 0,
+};
+
+/// What a panel has beside its granules.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    book: Book,
+    /// Its first escape.
+    escapes: u32,
+}
+
+/// A bf16 matrix, compact.
+pub(crate) struct CompactPanels {
+    /// Panel after panel.
+    granules: Buffer<Granule>,
+    heads: Vec<Head>,
+    /// Of one panel after the other (in the order they were packed), each in order of place and
+    /// closed by [`END`].
+    escapes: Vec<Escape>,
+}
+
+/// Granules of a panel.
+fn granules(inputs: usize) -> usize {
+    pairs(inputs).div_ceil(ROWS)
+}
+
+impl CompactPanels {
+    /// Room in `arena` for `panels` panels. Nothing may be multiplied before all are packed.
+    pub(crate) fn new(arena: &mut Arena, inputs: usize, panels: usize) -> Self {
+        Self {
+            granules: arena.take(granules(inputs) * panels),
+            heads: vec![Head::default(); panels],
+            escapes: Vec::new(),
+        }
+    }
+
+    /// Bytes of the arena that [`Self::new`] takes.
+    pub(crate) fn room(inputs: usize, panels: usize) -> usize {
+        Arena::bytes_of::<Granule>(granules(inputs) * panels)
+    }
+
+    /// Bytes that a product reads.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val::<[_]>(&self.granules)
+            + size_of_val(self.heads.as_slice())
+            + size_of_val(self.escapes.as_slice())
+    }
+
+    /// Forgets what was packed.
+    pub(crate) fn clear(&mut self) {
+        self.escapes.clear();
+    }
+
+    /// Whether the lists have stayed so short that compact panels pay.
+    pub(crate) fn pays(&self) -> bool {
+        let words = self.granules.len() * WORDS;
+        self.escapes.len() <= words / WORDS_PER_ESCAPE + self.heads.len()
+    }
+
+    /// Packs `columns` (up to sixteen rows of `inputs` weights) into a panel; `scratch` is kept
+    /// between calls.
+    pub(crate) fn pack(
+        &mut self,
+        columns: &[f32],
+        inputs: usize,
+        panel: usize,
+        scratch: &mut Vec<PairRow>,
+    ) {
+        scratch.clear();
+        scratch.resize(pairs(inputs), PairRow::default());
+        pairs::pack_panel(columns, inputs, scratch);
+        let book = book(scratch);
+        self.heads[panel] = Head {
+            book,
+            escapes: self.escapes.len() as u32,
+        };
+        // Codes by byte; sixteen where there is none.
+        let mut codes = [16; 256];
+        for (code, byte) in (0..).zip(book) {
+            codes[usize::from(byte)] = code;
+        }
+        let count = granules(inputs);
+        let granules = &mut self.granules[panel * count..][..count];
+        for (at, (granule, rows)) in granules.iter_mut().zip(scratch.chunks(ROWS)).enumerate() {
+            for (row, words) in rows.iter().enumerate() {
+                for (column, word) in words.words().into_iter().enumerate() {
+                    let [low, high, second_low, second_high] = word.to_le_bytes();
+                    let pair = [high, second_high].map(|byte| codes[usize::from(byte)]);
+                    granule.set(row, column, [low, second_low], pair.map(|code| code & 15));
+                    if pair.contains(&16) {
+                        let at = (at * WORDS + row * PANEL + column) as u32;
+                        self.escapes.push(Escape { at, word });
+                    }
+                }
+            }
+        }
+        self.escapes.push(END);
+    }
+}
+
+/// The sixteen most frequent high bytes.
+fn book(rows: &[PairRow]) -> Book {
+    let mut counts = [0_u32; 256];
+    for word in rows.iter().flat_map(PairRow::words) {
+        counts[(word >> 8 & 0xff) as usize] += 1;
+        counts[(word >> 24) as usize] += 1;
+    }
+    let mut bytes: [u8; 256] = std::array::from_fn(|i| i as u8);
+    bytes.sort_by_key(|byte| std::cmp::Reverse(counts[usize::from(*byte)]));
+    std::array::from_fn(|i| bytes[i])
+}
+
+/// What compact weights are multiplied with; `N` values of a row meet one granule.
+pub(crate) trait Inputs<const N: usize>: Copy {
+    type Value: Copy + Default;
+
+    /// Number of rows.
+    fn count(&self) -> usize;
+
+    /// One row.
+    fn row(&self, row: usize, inputs: usize) -> &[Self::Value];
+
+    /// A row cut into parts, at least those that meet whole granules.
+    #[inline(always)]
+    fn parts(&self, row: usize, inputs: usize) -> &[[Self::Value; N]] {
+        self.row(row, inputs).as_chunks().0
+    }
+
+    /// What meets an unfinished last granule, filled up.
+    #[inline(always)]
+    fn rest(&self, row: usize, inputs: usize) -> [Self::Value; N] {
+        filled_up(&self.row(row, inputs)[inputs / INPUTS * N..])
+    }
+
+    /// Continues the chains of panel `p` over the first `inputs` of a granule.
+    fn extend<S: Simd, const M: usize, const P: usize>(
+        simd: S,
+        sums: &mut Sums<S::P, M, P>,
+        p: usize,
+        words: [S::Words; ROWS],
+        x: [&[Self::Value; N]; M],
+        inputs: usize,
+    );
+}
+
+/// Inputs rounded to bf16, two a word.
+#[derive(Clone, Copy)]
+pub(crate) struct Rounded<'a> {
+    /// `[count][stride(inputs)]`.
+    pub(crate) words: &'a [i32],
+    pub(crate) count: usize,
+}
+
+impl Inputs<ROWS> for Rounded<'_> {
+    type Value = i32;
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline(always)]
+    fn row(&self, row: usize, inputs: usize) -> &[i32] {
+        &self.words[row * stride(inputs)..][..pairs(inputs)]
+    }
+
+    #[inline(always)]
+    fn extend<S: Simd, const M: usize, const P: usize>(
+        simd: S,
+        sums: &mut Sums<S::P, M, P>,
+        p: usize,
+        words: [S::Words; ROWS],
+        x: [&[i32; ROWS]; M],
+        inputs: usize,
+    ) {
+        for i in 0..pairs(inputs) {
+            let weights = simd.pairs(words[i]);
+            for r in 0..M {
+                sums[r][p] = simd.add_pairs(sums[r][p], weights, x[r][i] as u32);
+            }
+        }
+    }
+}
+
+/// Inputs as they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Exact<'a>(pub(crate) Rows<'a>);
+
+impl Inputs<INPUTS> for Exact<'_> {
+    type Value = f32;
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.0.count
+    }
+
+    #[inline(always)]
+    fn row(&self, row: usize, inputs: usize) -> &[f32] {
+        &self.0.data[row * self.0.stride..][..inputs]
+    }
+
+    #[inline(always)]
+    fn extend<S: Simd, const M: usize, const P: usize>(
+        simd: S,
+        sums: &mut Sums<S::P, M, P>,
+        p: usize,
+        words: [S::Words; ROWS],
+        x: [&[f32; INPUTS]; M],
+        inputs: usize,
+    ) {
+        for i in 0..inputs {
+            let weights = simd.widen(words[i / 2], i % 2);
+            for r in 0..M {
+                let x = simd.splat_panel(x[r][i]);
+                sums[r][p] = simd.mul_add_panel(x, weights, sums[r][p]);
+            }
+        }
+    }
+}
+
+/// An array that starts with `values`, no more than its own.
+#[inline(always)]
+fn filled_up<T: Copy + Default, const N: usize>(values: &[T]) -> [T; N] {
+    let mut all = [T::default(); N];
+    all[..values.len()].copy_from_slice(values);
+    all
+}
+
+/// Inputs times compact weights, a unit being a granule.
+#[derive(Clone, Copy)]
+pub(crate) struct CompactChains<'a, X, const N: usize> {
+    pub(crate) x: X,
+    pub(crate) w: &'a CompactPanels,
+    pub(crate) inputs: usize,
+}
+
+/// Where a walk over a panel is in its list.
+#[derive(Clone, Copy)]
+struct Cursor<'a> {
+    rest: &'a [Escape],
+    /// Place of the next escape.
+    next: usize,
+}
+
+impl<'a> Cursor<'a> {
+    const NOWHERE: Self = Self {
+        rest: &[],
+        next: usize::MAX,
+    };
+
+    /// The first escape of granule `start` or a later one.
+    #[inline(always)]
+    fn new(w: &'a CompactPanels, panel: usize, start: usize) -> Self {
+        let mut rest = &w.escapes[w.heads[panel].escapes as usize..];
+        while let [first, others @ ..] = rest
+            && (first.at as usize) < start * WORDS
+        {
+            rest = others;
+        }
+        Self {
+            rest,
+            next: rest.first().map_or(usize::MAX, |first| first.at as usize),
+        }
+    }
+
+    /// Puts escapes of granule `at` in their places.
+    #[inline(always)]
+    fn fill<S: Simd>(&mut self, simd: S, at: usize, words: &mut [S::Words; ROWS]) {
+        while self.next < (at + 1) * WORDS {
+            let [first, others @ ..] = self.rest else {
+                return;
+            };
+            let columns = 1_u64 << (self.next % WORDS);
+            for (row, words) in words.iter_mut().enumerate() {
+                let columns = (columns >> (row * PANEL)) as u16;
+                *words = simd.replace_words(*words, columns, first.word);
+            }
+            self.rest = others;
+            self.next = others.first().map_or(usize::MAX, |next| next.at as usize);
+        }
+    }
+}
+
+impl<X: Inputs<N>, const N: usize> Operands for CompactChains<'_, X, N> {
+    // Measured on a Zen 4: the chains of one row in one panel take longer than reading three
+    // quarters of the bytes does, and two long streams the processor prefetches well by itself.
+    const STREAM_ROWS: usize = 1;
+
+    #[inline(always)]
+    fn rows(&self) -> usize {
+        self.x.count()
+    }
+
+    #[inline(always)]
+    fn depth(&self) -> usize {
+        granules(self.inputs)
+    }
+
+    #[inline(always)]
+    fn part(&self) -> usize {
+        PART_BYTES / size_of::<Granule>()
+    }
+
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "constant bounds unroll into registers"
+    )]
+    #[inline(always)]
+    fn extend<S: Simd, const M: usize, const P: usize>(
+        self,
+        simd: S,
+        row: usize,
+        panels: [usize; P],
+        units: Range<usize>,
+        mut sums: Sums<S::P, M, P>,
+    ) -> Sums<S::P, M, P> {
+        let depth = granules(self.inputs);
+        let mut w: [&[Granule]; P] = [&[]; P];
+        let mut books = [simd.book(&Book::default()); P];
+        let mut cursors = [Cursor::NOWHERE; P];
+        for p in 0..P {
+            w[p] = &self.w.granules[panels[p] * depth..][..units.end];
+            books[p] = simd.book(&self.w.heads[panels[p]].book);
+            cursors[p] = Cursor::new(self.w, panels[p], units.start);
+        }
+        let whole = units.end.min(self.inputs / INPUTS);
+        let mut parts: [&[[X::Value; N]]; M] = [&[]; M];
+        for r in 0..M {
+            parts[r] = &self.x.parts(row + r, self.inputs)[..whole];
+        }
+        for at in units.start..whole {
+            if P == 1 {
+                fetch_each(simd, &w[0][at]);
+            }
+            let mut x: [&[X::Value; N]; M] = [&parts[0][at]; M];
+            for r in 0..M {
+                x[r] = &parts[r][at];
+            }
+            for p in 0..P {
+                let mut words = simd.granule(books[p], &w[p][at]);
+                cursors[p].fill(simd, at, &mut words);
+                X::extend(simd, &mut sums, p, words, x, INPUTS);
+            }
+        }
+        // A granule whose last rows are beyond the inputs.
+        for at in whole.max(units.start)..units.end {
+            let rest: [[X::Value; N]; M] =
+                std::array::from_fn(|r| self.x.rest(row + r, self.inputs));
+            for p in 0..P {
+                let mut words = simd.granule(books[p], &w[p][at]);
+                cursors[p].fill(simd, at, &mut words);
+                X::extend(
+                    simd,
+                    &mut sums,
+                    p,
+                    words,
+                    rest.each_ref(),
+                    self.inputs - at * INPUTS,
+                );
+            }
+        }
+        sums
+    }
+}

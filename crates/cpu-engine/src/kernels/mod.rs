@@ -1,0 +1,99 @@
+//! Vector kernels and the choice between instruction sets.
+//!
+//! Everything is written once against [`simd::Simd`] and compiled per instruction set; a wider set
+//! is another implementation of that trait and another arm in [`Kernels::run`].
+
+pub(crate) mod compact;
+pub(crate) mod fused;
+pub(crate) mod gemm;
+pub(crate) mod out;
+pub(crate) mod pairs;
+pub(crate) mod panel;
+pub(crate) mod parallel;
+mod portable;
+pub(crate) mod quant;
+pub(crate) mod simd;
+#[cfg(test)]
+mod tests;
+pub(crate) mod vector;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use lm::LmError;
+
+use crate::KernelChoice;
+use portable::Portable;
+use simd::Kernel;
+
+/// An instruction set this processor has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kernels {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(x86::Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(x86::Avx512),
+}
+
+/// The instruction sets of a processor beyond the portable code.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Available {
+    pub(crate) avx2: Option<Kernels>,
+    pub(crate) avx512: Option<Kernels>,
+}
+
+impl Available {
+    /// What this processor has.
+    pub(crate) fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        return Self {
+            avx2: x86::Avx2::detect().map(Kernels::Avx2),
+            avx512: x86::Avx512::detect().map(Kernels::Avx512),
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        Self::default()
+    }
+}
+
+impl Kernels {
+    /// Resolves a choice on this processor.
+    pub(crate) fn select(choice: KernelChoice) -> Result<Self, LmError> {
+        Self::select_among(choice, Available::detect())
+    }
+
+    /// Resolves a choice where only these sets may be used.
+    pub(crate) fn select_among(choice: KernelChoice, sets: Available) -> Result<Self, LmError> {
+        let found = match choice {
+            KernelChoice::Auto => sets.avx512.or(sets.avx2).or(Some(Self::Portable)),
+            KernelChoice::Portable => Some(Self::Portable),
+            KernelChoice::Avx2 => sets.avx2,
+            KernelChoice::Avx512 => sets.avx512,
+        };
+        found.ok_or_else(|| LmError::Kernels {
+            kernels: choice.to_string(),
+        })
+    }
+
+    /// The choice that names this set.
+    pub(crate) fn choice(self) -> KernelChoice {
+        match self {
+            Self::Portable => KernelChoice::Portable,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => KernelChoice::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(_) => KernelChoice::Avx512,
+        }
+    }
+
+    /// Runs `kernel` on this instruction set.
+    #[inline]
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        match self {
+            Self::Portable => kernel.run(Portable),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(simd) => simd.run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(simd) => simd.run(kernel),
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Kernels spread over the pool. Threads own disjoint output columns (or attention rows), so
+//! results do not depend on their number.
+#![expect(
+    unsafe_code,
+    reason = "hands each chunk its own columns of a shared output"
+)]
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::pool::Pool;
+
+use super::Kernels;
+use super::compact::{CompactChains, Exact, Rounded};
+use super::fused::{
+    Attention, AttentionScratch, Epilogue, GatedProjection, Projection, QUERY_ROWS,
+};
+use super::gemm::{Chains, Operands, Panels, Rows};
+use super::out::{Out, SharedOut};
+use super::pairs::{PairChains, RoundPairs, stride};
+use super::panel::{F32Row, IntPanels, PackedMatrix, PanelData};
+use super::quant::{IntGroups, IntRow, QuantScratch, Quantize};
+use super::simd::{Kernel, PANEL};
+
+/// Chunks per thread, so that a thread that starts late or is interrupted sheds work.
+const CHUNKS_PER_THREAD: usize = 4;
+/// Bytes of weights of a chunk at least, where there are enough for every thread: prefetchers take
+/// their time with the first of them.
+const CHUNK_BYTES: usize = 512 << 10;
+/// Panels a chunk has at least: what the matrix kernel interleaves for a single row.
+const MIN_PANELS: usize = 4;
+/// Work of a chunk at least, in multiply-adds: about a microsecond, several times what claiming a
+/// chunk and meeting at the end of a region cost.
+const MIN_CHUNK_WORK: usize = 100_000;
+/// What reading a weight costs in multiply-adds.
+const READ_COST: usize = 3;
+
+/// Rows that a thread rounds at least, and most threads that do.
+const SHARE: usize = 16;
+const MOST_SHARES: usize = 16;
+
+/// Instruction set and threads.
+#[derive(Clone)]
+pub(crate) struct Executor {
+    pub(crate) kernels: Kernels,
+    pub(crate) pool: Arc<Pool>,
+}
+
+/// What is done to a range of columns. Ranges given to different calls are disjoint.
+trait ColumnWork: Sync {
+    fn run<T: Operands>(&self, kernels: Kernels, operands: T, units: Range<usize>);
+}
+
+struct Project<'a> {
+    epilogue: Epilogue<'a>,
+    out: SharedOut<'a>,
+}
+
+impl ColumnWork for Project<'_> {
+    fn run<T: Operands>(&self, kernels: Kernels, operands: T, panels: Range<usize>) {
+        // SAFETY: calls get disjoint ranges of panels, hence of columns.
+        let out = &mut unsafe { self.out.claim() };
+        kernels.run(Projection {
+            operands,
+            panels,
+            epilogue: self.epilogue,
+            out,
+        });
+    }
+}
+
+struct ProjectGated<'a> {
+    gate_up: SharedOut<'a>,
+    out: SharedOut<'a>,
+}
+
+impl ColumnWork for ProjectGated<'_> {
+    fn run<T: Operands>(&self, kernels: Kernels, operands: T, pairs: Range<usize>) {
+        // SAFETY: calls get disjoint ranges of panel pairs, hence of columns of both outputs.
+        let (gate_up, out) = unsafe { (&mut self.gate_up.claim(), &mut self.out.claim()) };
+        kernels.run(GatedProjection {
+            operands,
+            pairs,
+            gate_up,
+            out,
+        });
+    }
+}
+
+/// Queries, keys and values of one block for one call.
+#[derive(Clone, Copy)]
+pub(crate) struct AttentionCall<'a> {
+    /// `[kv_heads][positions][group][head_dim]`.
+    pub(crate) queries: &'a [f32],
+    /// `[kv_heads][max_len / 16][head_dim]` rows of sixteen positions.
+    pub(crate) keys: &'a [F32Row],
+    /// `[kv_heads][head_dim / 16][max_len]` rows of sixteen dimensions.
+    pub(crate) values: &'a [F32Row],
+    /// Positions in the cache before this call.
+    pub(crate) start: usize,
+    /// New positions.
+    pub(crate) count: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) group: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) max_len: usize,
+}
+
+impl Executor {
+    /// How to cut `units` (each of `cost` multiply-adds) into chunks of equal size.
+    fn chunks(&self, units: usize, min_units: usize, cost: usize, bytes: usize) -> Chunks {
+        let threads = self.pool.threads();
+        let most = if threads == 1 {
+            1
+        } else {
+            (bytes / CHUNK_BYTES).clamp(threads, threads * CHUNKS_PER_THREAD)
+        };
+        let count = (units / min_units)
+            .min(units * cost / MIN_CHUNK_WORK)
+            .clamp(1, most);
+        Chunks {
+            units,
+            // As many for every thread: of three chunks, one of two threads would wait for the last.
+            count: count - if count > threads { count % threads } else { 0 },
+            granule: min_units.div_ceil(2),
+        }
+    }
+
+    /// `out = epilogue(x * w)`.
+    pub(crate) fn project(
+        &self,
+        x: Rows<'_>,
+        w: &PackedMatrix,
+        epilogue: Epilogue<'_>,
+        quantised: &mut QuantScratch,
+        out: Out<'_>,
+    ) {
+        self.project_panels(x, w, 0..w.panels(), epilogue, quantised, out);
+    }
+
+    /// The columns of some panels of [`project`](Self::project); `epilogue` and `out` have all.
+    pub(crate) fn project_panels(
+        &self,
+        x: Rows<'_>,
+        w: &PackedMatrix,
+        panels: Range<usize>,
+        epilogue: Epilogue<'_>,
+        quantised: &mut QuantScratch,
+        out: Out<'_>,
+    ) {
+        let out = SharedOut::new(out);
+        let columns = Columns { w, panels, unit: 1 };
+        self.multiply(x, columns, quantised, &Project { epilogue, out });
+    }
+
+    /// `out = silu(x * gate) * (x * up)`, panels of gate and up alternating in `w`.
+    pub(crate) fn project_gated(
+        &self,
+        x: Rows<'_>,
+        w: &PackedMatrix,
+        quantised: &mut QuantScratch,
+        gate_up: Out<'_>,
+        out: Out<'_>,
+    ) {
+        let (gate_up, out) = (SharedOut::new(gate_up), SharedOut::new(out));
+        let columns = Columns {
+            w,
+            panels: 0..w.panels(),
+            unit: 2,
+        };
+        self.multiply(x, columns, quantised, &ProjectGated { gate_up, out });
+    }
+
+    /// Runs `work` over `columns`.
+    fn multiply(
+        &self,
+        x: Rows<'_>,
+        columns: Columns<'_>,
+        quantised: &mut QuantScratch,
+        work: &impl ColumnWork,
+    ) {
+        if x.count == 0 {
+            return;
+        }
+        let w = columns.w;
+        match w.data() {
+            PanelData::F32(rows) => {
+                let stride = w.inputs();
+                let (w_panels, inner) = (Panels { rows, stride }, (0, stride));
+                let operands = Chains {
+                    x,
+                    w: w_panels,
+                    inner,
+                };
+                self.spread(operands, columns, work);
+            }
+            PanelData::Bf16(rows) => {
+                let operands = PairChains {
+                    x: self.round(x, w, quantised),
+                    count: x.count,
+                    rows,
+                    inputs: w.inputs(),
+                };
+                self.spread(operands, columns, work);
+            }
+            PanelData::CompactF32(panels) => {
+                let operands = CompactChains {
+                    x: Exact(x),
+                    w: panels,
+                    inputs: w.inputs(),
+                };
+                self.spread(operands, columns, work);
+            }
+            PanelData::CompactBf16(panels) => {
+                let operands = CompactChains {
+                    x: Rounded {
+                        words: self.round(x, w, quantised),
+                        count: x.count,
+                    },
+                    w: panels,
+                    inputs: w.inputs(),
+                };
+                self.spread(operands, columns, work);
+            }
+            PanelData::Int8(panels) => self.integers(x, columns, panels, quantised, work),
+            PanelData::Int4(panels) => self.integers(x, columns, panels, quantised, work),
+        }
+    }
+
+    /// The rows in bf16, as bf16 weights meet them. Many of them are shared out among the threads.
+    fn round<'a>(&self, x: Rows<'_>, w: &PackedMatrix, scratch: &'a mut QuantScratch) -> &'a [i32] {
+        let width = w.inputs();
+        let to = scratch.pairs(x.count, width);
+        let shares = self.pool.threads().min(MOST_SHARES).min(x.count / SHARE);
+        let rows = x.count.div_ceil(shares.max(1));
+        let mut left = to.chunks_mut((rows * stride(width)).max(1));
+        let parts: [_; MOST_SHARES] = std::array::from_fn(|_| left.next().map(Mutex::new));
+        self.pool.run(x.count.div_ceil(rows.max(1)), &|share, _| {
+            let Some(part) = parts.get(share).and_then(Option::as_ref) else {
+                return;
+            };
+            // Never contended: every share is one thread's.
+            let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = share * rows;
+            self.kernels.run(RoundPairs {
+                x: Rows {
+                    data: &x.data[first * x.stride..],
+                    stride: x.stride,
+                    count: rows.min(x.count - first),
+                },
+                width,
+                to: &mut part,
+            });
+        });
+        to
+    }
+
+    fn integers<R: IntRow>(
+        &self,
+        x: Rows<'_>,
+        columns: Columns<'_>,
+        panels: &IntPanels<R>,
+        quantised: &mut QuantScratch,
+        work: &impl ColumnWork,
+    ) {
+        let inputs = columns.w.inputs();
+        self.kernels.run(Quantize::<R> {
+            x,
+            width: inputs,
+            to: &mut *quantised,
+            format: PhantomData,
+        });
+        let operands = IntGroups {
+            x: quantised.rows::<R>(x.count, inputs),
+            rows: &panels.rows,
+            scales: &panels.scales,
+            units: &panels.units,
+            inputs,
+        };
+        self.spread(operands, columns, work);
+    }
+
+    fn spread<T: Operands + Sync>(
+        &self,
+        operands: T,
+        Columns { w, panels, unit }: Columns<'_>,
+        work: &impl ColumnWork,
+    ) {
+        let cost = unit * w.inputs() * PANEL * (operands.rows() + READ_COST);
+        let bytes = w.bytes() / w.panels() * panels.len();
+        let chunks = self.chunks(panels.len() / unit, MIN_PANELS / unit, cost, bytes);
+        let first = panels.start / unit;
+        self.pool.run(chunks.count, &|chunk, _| {
+            let Range { start, end } = chunks.range(chunk);
+            work.run(self.kernels, operands, first + start..first + end);
+        });
+    }
+
+    /// Attention of every head; `out` is `[count, heads * head_dim]`.
+    pub(crate) fn attend(
+        &self,
+        call: AttentionCall<'_>,
+        scratch: &[Mutex<AttentionScratch>],
+        out: Out<'_>,
+    ) {
+        let rows = call.count * call.group;
+        if rows == 0 {
+            return;
+        }
+        let tiles = rows.div_ceil(QUERY_ROWS);
+        let tasks = tiles * call.kv_heads;
+        let cost = 2 * (call.start + call.count) * call.head_dim * rows.div_ceil(tiles);
+        let chunks = self.chunks(tasks, 1, cost, usize::MAX);
+        let out = SharedOut::new(out);
+        self.pool.run(chunks.count, &|chunk, thread| {
+            // Never contended: a thread number is in use once at a time.
+            let mut scratch = scratch[thread]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            for task in chunks.range(chunk) {
+                let (kv_head, tile) = (task / tiles, task % tiles);
+                // SAFETY: a task is one head group's columns of its own rows; tasks are disjoint.
+                let mut out = unsafe { out.claim() };
+                let rows = tile * rows / tiles..(tile + 1) * rows / tiles;
+                self.kernels
+                    .run(call.task(kv_head, rows, &mut scratch, &mut out));
+            }
+        });
+    }
+
+    /// Runs a kernel on this thread.
+    pub(crate) fn inline<K: Kernel>(&self, kernel: K) -> K::Output {
+        self.kernels.run(kernel)
+    }
+}
+
+impl<'a> AttentionCall<'a> {
+    /// The part of the call for some query rows of one key/value head.
+    fn task<'o>(
+        self,
+        kv_head: usize,
+        rows: Range<usize>,
+        scratch: &'a mut AttentionScratch,
+        out: &'a mut Out<'o>,
+    ) -> Attention<'a, 'o> {
+        let query_len = self.count * self.group * self.head_dim;
+        let key_len = self.max_len.div_ceil(PANEL) * self.head_dim;
+        let value_len = self.head_dim.div_ceil(PANEL) * self.max_len;
+        Attention {
+            queries: Rows {
+                data: &self.queries[kv_head * query_len..][..query_len],
+                stride: self.head_dim,
+                count: self.count * self.group,
+            },
+            rows,
+            group: self.group,
+            kv_head,
+            start: self.start,
+            head_dim: self.head_dim,
+            keys: Panels {
+                rows: &self.keys[kv_head * key_len..][..key_len],
+                stride: self.head_dim,
+            },
+            values: Panels {
+                rows: &self.values[kv_head * value_len..][..value_len],
+                stride: self.max_len,
+            },
+            scratch,
+            out,
+        }
+    }
+}
+
+/// The part of a matrix that a call multiplies with.
+#[derive(Clone)]
+struct Columns<'a> {
+    w: &'a PackedMatrix,
+    panels: Range<usize>,
+    /// Panels that are taken together at least.
+    unit: usize,
+}
+
+/// `units` cut into `count` ranges whose bounds are multiples of `granule` (but for the end).
+#[derive(Clone, Copy)]
+struct Chunks {
+    units: usize,
+    count: usize,
+    granule: usize,
+}
+
+impl Chunks {
+    fn range(self, chunk: usize) -> Range<usize> {
+        let granules = self.units.div_ceil(self.granule);
+        let bound = |i: usize| (i * granules / self.count * self.granule).min(self.units);
+        bound(chunk)..bound(chunk + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_every_unit_once() {
+        for units in 0..70 {
+            for granule in 1..5 {
+                for count in 1..=(units / granule).clamp(1, 8) {
+                    let chunks = Chunks {
+                        units,
+                        count,
+                        granule,
+                    };
+                    let all: Vec<usize> = (0..count).flat_map(|i| chunks.range(i)).collect();
+                    assert_eq!(all, (0..units).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Panels in two registers of 256 bits.
+
+use std::arch::x86_64::*;
+
+use super::Avx2;
+use crate::kernels::compact::{Book, Granule, ROWS};
+use crate::kernels::simd::{LANES, PANEL, Simd};
+
+/// Signed bytes: their magnitudes, and themselves for their signs.
+#[derive(Clone, Copy)]
+pub(crate) struct SignedBytes {
+    magnitudes: [__m256i; 2],
+    bytes: [__m256i; 2],
+}
+
+/// Both halves of `bytes`.
+#[inline(always)]
+fn load_bytes<T>(_: Avx2, bytes: &[T; 4 * PANEL]) -> [__m256i; 2] {
+    const { assert!(size_of::<T>() == 1) }
+    let start = bytes.as_ptr().cast::<__m256i>();
+    // SAFETY: the token proves AVX2; the reference covers the 64 bytes read.
+    unsafe { [_mm256_loadu_si256(start), _mm256_loadu_si256(start.add(1))] }
+}
+
+/// Sums of neighbouring 16-bit numbers.
+#[inline(always)]
+fn sum_neighbours(_: Avx2, v: __m256i) -> __m256i {
+    // SAFETY: the token proves AVX2.
+    unsafe { _mm256_madd_epi16(v, _mm256_set1_epi16(1)) }
+}
+
+// In every method below the instruction is available because the token exists only where `detect`
+// saw AVX2 and FMA; loads and stores go through references to as many bytes.
+impl Simd for Avx2 {
+    type P = [__m256; 2];
+    type Words = [__m256i; 2];
+    type Book = __m256i;
+    /// First weights, second weights.
+    type Pairs = [[__m256; 2]; 2];
+    type Signed = SignedBytes;
+    type SignedSums = [__m256i; 2];
+    type Nibbles = [__m256i; 2];
+    type NibbleSums = [__m256i; 2];
+
+    const TILE: usize = 6;
+    const STREAMS: usize = 4;
+    const SIGNED_OFFSET: i32 = 0;
+
+    #[inline(always)]
+    fn splat_panel(self, x: f32) -> Self::P {
+        // SAFETY: the token proves AVX2.
+        unsafe { [_mm256_set1_ps(x); 2] }
+    }
+
+    #[inline(always)]
+    fn load_panel(self, from: &[f32; PANEL]) -> Self::P {
+        let start = from.as_ptr();
+        // SAFETY: the token proves AVX2; the reference covers the 64 bytes read.
+        unsafe { [_mm256_loadu_ps(start), _mm256_loadu_ps(start.add(LANES))] }
+    }
+
+    #[inline(always)]
+    fn store_panel(self, v: Self::P, to: &mut [f32; PANEL]) {
+        let start = to.as_mut_ptr();
+        // SAFETY: the token proves AVX2; the reference covers the 64 bytes written.
+        unsafe {
+            _mm256_storeu_ps(start, v[0]);
+            _mm256_storeu_ps(start.add(LANES), v[1]);
+        }
+    }
+
+    #[inline(always)]
+    fn add_panel(self, a: Self::P, b: Self::P) -> Self::P {
+        // SAFETY: the token proves AVX2.
+        unsafe { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
+    }
+
+    #[inline(always)]
+    fn mul_panel(self, a: Self::P, b: Self::P) -> Self::P {
+        // SAFETY: the token proves AVX2.
+        unsafe { [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])] }
+    }
+
+    #[inline(always)]
+    fn mul_add_panel(self, a: Self::P, b: Self::P, c: Self::P) -> Self::P {
+        // SAFETY: the token proves FMA.
+        unsafe {
+            [
+                _mm256_fmadd_ps(a[0], b[0], c[0]),
+                _mm256_fmadd_ps(a[1], b[1], c[1]),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn expand_bytes(self, from: &[i8; PANEL]) -> Self::P {
+        // SAFETY: the token proves AVX2; the reference covers the 16 bytes read.
+        unsafe {
+            let bytes = _mm_loadu_si128(from.as_ptr().cast());
+            [bytes, _mm_srli_si128::<8>(bytes)]
+                .map(|half| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(half)))
+        }
+    }
+
+    #[inline(always)]
+    fn words(self, from: &[u32; PANEL]) -> [__m256i; 2] {
+        let start = from.as_ptr().cast::<__m256i>();
+        // SAFETY: the token proves AVX2; the reference covers the 64 bytes read.
+        unsafe { [_mm256_loadu_si256(start), _mm256_loadu_si256(start.add(1))] }
+    }
+
+    #[inline(always)]
+    fn book(self, from: &Book) -> __m256i {
+        // SAFETY: the token proves AVX2; the reference covers the 16 bytes read.
+        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(from.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn granule(self, book: __m256i, granule: &Granule) -> [[__m256i; 2]; ROWS] {
+        let low = [
+            load_bytes(self, &granule.low[0]),
+            load_bytes(self, &granule.low[1]),
+        ];
+        let (first, second) = self.nibbles(&granule.codes);
+        let mut rows = [first; ROWS];
+        for (half, codes) in [first, second].into_iter().enumerate() {
+            for i in 0..2 {
+                // SAFETY: the token proves AVX2.
+                unsafe {
+                    let high = _mm256_shuffle_epi8(book, codes[i]);
+                    rows[2 * half][i] = _mm256_unpacklo_epi8(low[half][i], high);
+                    rows[2 * half + 1][i] = _mm256_unpackhi_epi8(low[half][i], high);
+                }
+            }
+        }
+        rows
+    }
+
+    #[inline(always)]
+    fn replace_words(self, words: [__m256i; 2], columns: u16, word: u32) -> [__m256i; 2] {
+        let [low, high] = columns.to_le_bytes();
+        let mut out = words;
+        for (out, columns) in out.iter_mut().zip([low, high]) {
+            // SAFETY: the token proves AVX2.
+            unsafe {
+                let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+                let set = _mm256_and_si256(bits, _mm256_set1_epi32(i32::from(columns)));
+                let set = _mm256_cmpeq_epi32(set, bits);
+                *out = _mm256_blendv_epi8(*out, _mm256_set1_epi32(word as i32), set);
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn widen(self, words: [__m256i; 2], which: usize) -> Self::P {
+        self.pairs(words)[which]
+    }
+
+    #[inline(always)]
+    fn pairs(self, words: [__m256i; 2]) -> Self::Pairs {
+        let [a, b] = words;
+        // SAFETY: the token proves AVX2.
+        unsafe {
+            let high = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+            [
+                [
+                    _mm256_castsi256_ps(_mm256_and_si256(a, high)),
+                    _mm256_castsi256_ps(_mm256_and_si256(b, high)),
+                ],
+                [
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(a)),
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(b)),
+                ],
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn add_pairs(self, sum: Self::P, w: Self::Pairs, word: u32) -> Self::P {
+        let first = self.splat_panel(f32::from_bits(word & 0xffff_0000));
+        let second = self.splat_panel(f32::from_bits(word << 16));
+        self.mul_add_panel(second, w[1], self.mul_add_panel(first, w[0], sum))
+    }
+
+    #[inline(always)]
+    fn signed(self, bytes: &[i8; 4 * PANEL]) -> SignedBytes {
+        let bytes = load_bytes(self, bytes);
+        // SAFETY: the token proves AVX2.
+        let magnitudes = unsafe { [_mm256_abs_epi8(bytes[0]), _mm256_abs_epi8(bytes[1])] };
+        SignedBytes { magnitudes, bytes }
+    }
+
+    #[inline(always)]
+    fn start_signed(self, correction: i32) -> Self::SignedSums {
+        // SAFETY: the token proves AVX2.
+        unsafe { [_mm256_set1_epi32(correction); 2] }
+    }
+
+    #[inline(always)]
+    fn add_signed(self, sum: Self::SignedSums, w: SignedBytes, word: i32) -> Self::SignedSums {
+        let mut out = sum;
+        for (i, out) in out.iter_mut().enumerate() {
+            // SAFETY: the token proves AVX2.
+            unsafe {
+                let x = _mm256_sign_epi8(_mm256_set1_epi32(word), w.bytes[i]);
+                // Two products of at most 127 * 127 fit in 16 bits.
+                let pairs = _mm256_maddubs_epi16(w.magnitudes[i], x);
+                *out = _mm256_add_epi32(*out, sum_neighbours(self, pairs));
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn signed_to_f32(self, sums: Self::SignedSums) -> Self::P {
+        // SAFETY: the token proves AVX2.
+        unsafe { [_mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1])] }
+    }
+
+    #[inline(always)]
+    fn nibbles(self, bytes: &[u8; 4 * PANEL]) -> (Self::Nibbles, Self::Nibbles) {
+        let bytes = load_bytes(self, bytes);
+        // SAFETY: the token proves AVX2.
+        unsafe {
+            let mask = _mm256_set1_epi8(15);
+            let shifted = [
+                _mm256_srli_epi16::<4>(bytes[0]),
+                _mm256_srli_epi16::<4>(bytes[1]),
+            ];
+            (
+                [
+                    _mm256_and_si256(bytes[0], mask),
+                    _mm256_and_si256(bytes[1], mask),
+                ],
+                [
+                    _mm256_and_si256(shifted[0], mask),
+                    _mm256_and_si256(shifted[1], mask),
+                ],
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn start_nibbles(self, _correction: i32) -> Self::NibbleSums {
+        // SAFETY: the token proves AVX2.
+        unsafe { [_mm256_setzero_si256(); 2] }
+    }
+
+    #[inline(always)]
+    fn add_nibbles(self, sum: Self::NibbleSums, w: Self::Nibbles, word: i32) -> Self::NibbleSums {
+        // SAFETY: the token proves AVX2.
+        unsafe {
+            let x = _mm256_set1_epi32(word);
+            [
+                _mm256_add_epi16(sum[0], _mm256_maddubs_epi16(w[0], x)),
+                _mm256_add_epi16(sum[1], _mm256_maddubs_epi16(w[1], x)),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn nibbles_to_f32(self, sums: Self::NibbleSums, correction: i32) -> Self::P {
+        let (low, high) = (sum_neighbours(self, sums[0]), sum_neighbours(self, sums[1]));
+        // SAFETY: the token proves AVX2.
+        unsafe {
+            let correction = _mm256_set1_epi32(correction);
+            self.signed_to_f32([
+                _mm256_add_epi32(low, correction),
+                _mm256_add_epi32(high, correction),
+            ])
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Batch invariance: a position's logits have the same bits however they were computed.
+
+mod cpu_support;
+
+use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice, PackedWeights};
+use cpu_support::*;
+use lm::{Checkpoint, DecodeEngine, WeightType};
+use proptest::prelude::*;
+
+const BATCHES: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
+const FORMATS: [(WeightType, Compact); 6] = [
+    (WeightType::F32, Compact::Off),
+    (WeightType::F32, Compact::On),
+    (WeightType::Bf16, Compact::Off),
+    (WeightType::Bf16, Compact::On),
+    (WeightType::Int8, Compact::Off),
+    (WeightType::Int4, Compact::Off),
+];
+
+/// Options of an engine with weights in one of [`FORMATS`].
+fn in_format(
+    (weights, compact): (WeightType, Compact),
+    kernels: KernelChoice,
+    threads: usize,
+) -> EngineOptions {
+    EngineOptions {
+        compact,
+        ..options(weights, kernels, threads)
+    }
+}
+
+/// Logits of all `ids`, computed `batch` at a time from an empty cache.
+fn in_batches(engine: &mut CpuEngine, ids: &[u32], batch: usize) -> Vec<u32> {
+    engine.truncate(0);
+    let (mut all, mut logits) = (Vec::new(), Vec::new());
+    for ids in ids.chunks(batch) {
+        engine.forward(ids, &mut logits).unwrap();
+        all.extend(bits(&logits));
+    }
+    all
+}
+
+#[test]
+fn bits_do_not_depend_on_batch_or_threads() {
+    for shape in [EVEN, ODD, WIDE] {
+        let checkpoint = shape.bf16_checkpoint(11);
+        let ids = tokens(shape.vocab, 230, 3);
+        for kernels in kernel_sets() {
+            for format in FORMATS {
+                let mut expected = None;
+                for threads in [1, 2, 3] {
+                    let options = in_format(format, kernels, threads);
+                    let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
+                    for batch in BATCHES.into_iter().chain([ids.len()]) {
+                        let found = in_batches(&mut engine, &ids, batch);
+                        let expected = expected.get_or_insert_with(|| found.clone());
+                        assert!(
+                            found == *expected,
+                            "{shape:?} {kernels} {format:?} threads {threads} batch {batch}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The last block skips what nobody reads of tokens that are not scored.
+#[test]
+fn tokens_that_are_not_scored_leave_the_same_cache() {
+    for shape in [EVEN, ODD, WIDE] {
+        let checkpoint = shape.bf16_checkpoint(12);
+        let ids = tokens(shape.vocab, 150, 5);
+        for kernels in kernel_sets() {
+            for format in FORMATS {
+                let options = in_format(format, kernels, 2);
+                let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
+                let expected = in_batches(&mut engine, &ids, ids.len());
+                let row = |i: usize| &expected[i * shape.vocab..][..shape.vocab];
+                let mut logits = Vec::new();
+                for len in [1, 2, 17, 48, 49, 149] {
+                    let what = format!("{shape:?} {kernels} {format:?} {len}");
+                    engine.truncate(0);
+                    engine.prompt(&ids[..len], &mut logits).unwrap();
+                    assert!(bits(&logits) == row(len - 1), "{what}: prompt");
+                    let state = engine.last_state().to_vec();
+                    engine.forward(&ids[len..=len], &mut logits).unwrap();
+                    assert!(bits(&logits) == row(len), "{what}: after a prompt");
+
+                    engine.truncate(0);
+                    engine.append(&ids[..len - 1]).unwrap();
+                    engine.forward(&ids[len - 1..len], &mut logits).unwrap();
+                    assert!(bits(&logits) == row(len - 1), "{what}: after appending");
+                    assert_eq!(engine.last_state(), state, "{what}: state");
+                }
+                engine.prompt(&[], &mut logits).unwrap();
+                assert!(logits.is_empty());
+            }
+        }
+    }
+}
+
+/// Both round every product and sum alike; where a processor lacks one of them, nothing is compared.
+#[test]
+fn avx2_and_avx512_give_the_same_bits() {
+    let checkpoint = ODD.bf16_checkpoint(12);
+    let ids = tokens(ODD.vocab, 60, 5);
+    for format in FORMATS {
+        let mut expected = None;
+        for kernels in kernel_sets() {
+            if kernels == KernelChoice::Portable {
+                continue;
+            }
+            let options = in_format(format, kernels, 1);
+            let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
+            let found = in_batches(&mut engine, &ids, 7);
+            let expected = expected.get_or_insert_with(|| found.clone());
+            assert!(found == *expected, "{kernels} {format:?}");
+        }
+    }
+}
+
+/// Compact weights are the same weights, also those that are loaded and swapped in later, and f32
+/// weights that bf16 does not hold are not touched.
+#[test]
+fn compact_weights_give_the_bits_of_plain_ones() {
+    for (weights, shape) in [WeightType::F32, WeightType::Bf16]
+        .into_iter()
+        .flat_map(|weights| [EVEN, ODD, WIDE].map(|shape| (weights, shape)))
+    {
+        let (first, second) = (shape.bf16_checkpoint(13), shape.checkpoint(14));
+        let ids = tokens(shape.vocab, 70, 6);
+        for kernels in kernel_sets() {
+            for threads in [1, 2] {
+                let engine = |compact, checkpoint| {
+                    let options = in_format((weights, compact), kernels, threads);
+                    CpuEngine::new(checkpoint, options).unwrap()
+                };
+                let expected = [&first, &second]
+                    .map(|checkpoint| in_batches(&mut engine(Compact::Off, checkpoint), &ids, 9));
+                let mut engine = engine(Compact::On, &first);
+                assert!(engine.compact());
+                for batch in BATCHES {
+                    assert!(in_batches(&mut engine, &ids, batch) == expected[0]);
+                }
+                engine.load_weights(&second).unwrap();
+                assert_eq!(engine.compact(), weights == WeightType::Bf16);
+                assert!(in_batches(&mut engine, &ids, 5) == expected[1]);
+                for compact in [Compact::Off, Compact::On] {
+                    let mut packed = PackedWeights::new(&first, weights, compact).unwrap();
+                    engine.swap_weights(&mut packed).unwrap();
+                    assert_eq!(engine.compact(), compact == Compact::On);
+                    assert!(in_batches(&mut engine, &ids, 5) == expected[0]);
+                    engine.swap_weights(&mut packed).unwrap();
+                    assert!(in_batches(&mut engine, &ids, 5) == expected[1]);
+                }
+            }
+        }
+    }
+}
+
+/// By default, weights that stay in caches are plain, and memory is stated as it is.
+#[test]
+fn compact_weights_are_chosen_by_size() {
+    let wide = Shape {
+        hidden: 1024,
+        inner: 1536,
+        vocab: 4096,
+        ..WIDE
+    };
+    for (shape, large) in [(WIDE, false), (wide, true)] {
+        let checkpoint = shape.checkpoint(3);
+        let engine = |weights, checkpoint: &Checkpoint, compact| {
+            let options = in_format((weights, compact), KernelChoice::Auto, 1);
+            CpuEngine::new(checkpoint, options).unwrap()
+        };
+        let exact = shape.bf16_checkpoint(3);
+        let [wide, narrow, inexact] = [
+            (&exact, Compact::On),
+            (&exact, Compact::Off),
+            (&checkpoint, Compact::On),
+        ]
+        .map(|(checkpoint, compact)| engine(WeightType::F32, checkpoint, compact));
+        let [wide, narrow, inexact] =
+            [&wide, &narrow, &inexact].map(CpuEngine::weight_bytes_per_forward);
+        assert!((0.375..0.40).contains(&(wide as f64 / narrow as f64)));
+        assert_eq!(inexact, narrow);
+        let [auto, on, off] = [Compact::Auto, Compact::On, Compact::Off]
+            .map(|compact| engine(WeightType::Bf16, &checkpoint, compact));
+        let wide_set = auto.kernels() == KernelChoice::Avx512;
+        assert_eq!(auto.compact(), large && wide_set);
+        assert!(on.compact() && !off.compact());
+        let [on, off] = [on, off].map(|engine| {
+            let rest = engine.memory().weights - engine.weight_bytes_per_forward();
+            (engine.weight_bytes_per_forward() as f64, rest)
+        });
+        assert!((0.75..0.80).contains(&(on.0 / off.0)), "{}", on.0 / off.0);
+        assert_eq!(on.1, off.1);
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_the_batch_at_a_context_of_2048() {
+    let shape = Shape { layers: 1, ..EVEN };
+    let checkpoint = shape.bf16_checkpoint(4);
+    let ids = tokens(shape.vocab, 2048, 4);
+    for kernels in kernel_sets() {
+        for format in FORMATS {
+            let options = EngineOptions {
+                max_len: 2048,
+                ..in_format(format, kernels, 2)
+            };
+            let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
+            let expected = in_batches(&mut engine, &ids, ids.len());
+            let mut logits = Vec::new();
+            for batch in BATCHES {
+                engine.truncate(ids.len() - 2 * batch);
+                for ids in ids[ids.len() - 2 * batch..].chunks(batch) {
+                    engine.forward(ids, &mut logits).unwrap();
+                }
+                let tail = expected.len() - batch * shape.vocab;
+                assert!(
+                    bits(&logits) == expected[tail..],
+                    "{kernels} {format:?} batch {batch}"
+                );
+            }
+            assert!(in_batches(&mut engine, &ids, 9) == expected);
+        }
+    }
+}
+
+#[test]
+fn a_position_never_reads_its_future() {
+    let checkpoint = ODD.bf16_checkpoint(8);
+    let ids = tokens(ODD.vocab, 40, 8);
+    let mut engine =
+        CpuEngine::new(&checkpoint, options(WeightType::F32, KernelChoice::Auto, 1)).unwrap();
+    let expected = in_batches(&mut engine, &ids, 40);
+    // Weights of one token that overflow everything computed from it, keys and values included.
+    let mut poisoned = checkpoint.clone();
+    let width = ODD.hidden;
+    let poison = (0..ODD.vocab as u32)
+        .find(|id| !ids[..32].contains(id))
+        .unwrap();
+    let embedding = poisoned
+        .tensors
+        .get_mut("model.embed_tokens.weight")
+        .unwrap();
+    embedding.data[poison as usize * width..][..width].fill(f32::NAN);
+    engine.load_weights(&poisoned).unwrap();
+    let mut with_poison = ids[..32].to_vec();
+    with_poison.extend([poison; 4]);
+    let mut logits = Vec::new();
+    engine.forward(&with_poison, &mut logits).unwrap();
+    assert!(logits[32 * ODD.vocab..].iter().all(|x| x.is_nan()));
+    // The head is tied, so the poisoned token's own logit is the only one that may differ.
+    for (i, (found, expected)) in logits
+        .iter()
+        .zip(&expected)
+        .take(32 * ODD.vocab)
+        .enumerate()
+    {
+        if i % ODD.vocab != poison as usize {
+            assert_eq!(found.to_bits(), *expected);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn bits_survive_random_batches_and_truncations(
+        odd in any::<bool>(),
+        format in 0..FORMATS.len(),
+        set in 0..2_usize,
+        threads in 1..3_usize,
+        seed in 0..1000_u64,
+        steps in prop::collection::vec((1..17_usize, 0..12_usize, any::<bool>()), 4..20),
+    ) {
+        let shape = if odd { ODD } else { EVEN };
+        let checkpoint = shape.bf16_checkpoint(21);
+        let sets = kernel_sets();
+        let options = in_format(FORMATS[format], sets[set % sets.len()], threads);
+        let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
+        let ids = tokens(shape.vocab, 340, seed);
+        let expected = in_batches(&mut engine, &ids, ids.len());
+        engine.truncate(0);
+        let mut logits = Vec::new();
+        for (batch, cut, other_branch) in steps {
+            if other_branch {
+                // A rejected draft: other tokens go in and out of the cache.
+                let draft = tokens(shape.vocab, batch, seed ^ 77);
+                engine.forward(&draft, &mut logits).unwrap();
+                engine.truncate(engine.len() - batch);
+            }
+            let start = engine.len();
+            engine.forward(&ids[start..start + batch], &mut logits).unwrap();
+            let range = start * shape.vocab..(start + batch) * shape.vocab;
+            prop_assert!(bits(&logits) == expected[range]);
+            engine.truncate((start + batch).saturating_sub(cut));
+        }
+    }
+
+    #[test]
+    fn kernel_sets_agree(odd in any::<bool>(), bf16 in any::<bool>(), seed in 0..1000_u64) {
+        let shape = if odd { ODD } else { EVEN };
+        let checkpoint = shape.bf16_checkpoint(seed);
+        let ids = tokens(shape.vocab, 50, seed);
+        let logits: Vec<Vec<f32>> = kernel_sets()
+            .into_iter()
+            .map(|kernels| {
+                let weights = if bf16 { WeightType::Bf16 } else { WeightType::F32 };
+                let options = options(weights, kernels, 1);
+                let mut logits = Vec::new();
+                CpuEngine::new(&checkpoint, options).unwrap().forward(&ids, &mut logits).unwrap();
+                logits
+            })
+            .collect();
+        for other in &logits[1..] {
+            // Sums that differ in their last bit may round to different bf16 activations.
+            let error = relative_error(&logits[0], other);
+            prop_assert!(error < if bf16 { 5e-3 } else { 2e-6 }, "{}", error);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What may not stand together: an arm, the arms of a cell, a job.
+
+use std::collections::BTreeSet;
+
+use spec_decode::VerifyMode;
+
+use crate::arm::ArmConfig;
+use crate::job::JobConfig;
+use crate::settings::{
+    CacheUse, DraftSource, HeadTraining, ObjectiveName, PolicyName, Verify, Wrong, wrong,
+};
+
+/// Keys of `decode` that all arms of a cell share.
+const SHARED: [&str; 8] = [
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "max_new_tokens",
+    "weights",
+    "threads",
+];
+
+/// What is wrong with an arm beside the others of its cell, by key.
+pub(crate) fn arm(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
+    let mut wrongs = arm.decode.wrongs();
+    wrongs.extend(arm.learn.wrongs());
+    wrongs.extend(arm.head.wrongs());
+    let mut relations = match arm.is_plain() {
+        true => of_plain(arm),
+        false => {
+            let mut relations = of_drafting(arm, all);
+            relations.extend(of_learning(arm));
+            relations
+        }
+    };
+    relations.extend(of_borrowing(arm, all));
+    let named = |(key, message)| (key, format!("arm `{}`: {message}", arm.name));
+    wrongs.extend(relations.into_iter().map(named));
+    wrongs
+}
+
+/// Plain decoding has nothing that could learn.
+fn of_plain(arm: &ArmConfig) -> Vec<Wrong> {
+    let parts = [
+        ("cache.use", arm.cache.source != CacheUse::None),
+        (
+            "learn.objective",
+            arm.learn.objective != ObjectiveName::None,
+        ),
+        ("head.training", arm.head.training != HeadTraining::None),
+    ];
+    let used = parts.into_iter().filter(|(_, used)| *used);
+    let message =
+        "decode.verify = \"none\" is plain decoding, which drafts nothing: must be \"none\"";
+    used.map(|(key, _)| wrong(key, message)).collect()
+}
+
+fn of_learning(arm: &ArmConfig) -> Vec<Wrong> {
+    let mut wrongs = Vec::new();
+    let mut check = |bad: bool, key: &str, message: &str| {
+        if bad {
+            wrongs.push(wrong(key, message));
+        }
+    };
+    let mode = arm.decode.verify;
+    let merges = mode.mode().is_some_and(VerifyMode::uses_cache);
+    let of_cache = format!("verify = \"{mode}\" does not merge n-grams; must be \"none\"");
+    check(arm.uses_cache() && !merges, "cache.use", &of_cache);
+    let lookup = arm.decode.draft == DraftSource::PromptLookup;
+    if arm.learns() {
+        let slem = mode == Verify::Slem && arm.learn.objective != ObjectiveName::Alm;
+        let message = "slem has no direct positions to learn from";
+        check(slem, "learn.objective", message);
+        let message = "prompt-lookup has no drafter that could learn";
+        check(lookup, "learn.objective", message);
+        if let Err(nothing) = arm.learn.terms() {
+            check(true, "learn.direct", &nothing.to_string());
+        }
+    }
+    let message = "prompt-lookup has no n-grams to merge; must be \"none\"";
+    check(lookup && arm.uses_cache(), "cache.use", message);
+    wrongs
+}
+
+/// How long it drafts.
+fn of_drafting(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
+    let mut wrongs = Vec::new();
+    let training = arm.head.training;
+    let lender = arm.learnt_by.as_ref();
+    let lender = lender.and_then(|name| all.iter().find(|other| other.name == *name));
+    let head = lender.map_or(training, |lender| lender.head.training);
+    if arm.decode.reads_head() && head == HeadTraining::None {
+        let message = "the policy reads an acceptance head, and head.training is \"none\"";
+        wrongs.push(wrong("decode.policy", message));
+    }
+    if training == HeadTraining::Offline && arm.head.path.is_none() {
+        wrongs.push(wrong("head.training", "\"offline\" needs head.path"));
+    }
+    if training == HeadTraining::Interleaved && arm.learns() && arm.learn.every < 2 {
+        let message = "\"interleaved\" needs learn.every = 2 or more";
+        wrongs.push(wrong("head.training", message));
+    }
+    let reads = matches!(arm.decode.policy, PolicyName::Head | PolicyName::Throughput);
+    if arm.looks_up() && (training != HeadTraining::None || reads) {
+        let key = if reads {
+            "decode.policy"
+        } else {
+            "head.training"
+        };
+        let message = "prompt-lookup has no drafter whose state a policy could read";
+        wrongs.push(wrong(key, message));
+    }
+    wrongs
+}
+
+/// What it may borrow.
+fn of_borrowing(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
+    let Some(name) = &arm.learnt_by else {
+        return Vec::new();
+    };
+    let key = "arm.learnt_by";
+    let mut wrongs = Vec::new();
+    match all.iter().find(|other| other.name == *name) {
+        None => wrongs.push(wrong(key, format!("there is no arm `{name}`"))),
+        Some(lender) if !lender.changes() => {
+            wrongs.push(wrong(key, format!("`{name}` neither learns nor caches")));
+        }
+        Some(lender) if arm.uses_cache() && arm.cache.source != lender.cache.source => {
+            let message = format!("`{name}` has no such n-grams; must be as there, or \"none\"");
+            wrongs.push(wrong("cache.use", message));
+        }
+        Some(_) => {}
+    }
+    if arm.is_plain() || arm.looks_up() {
+        wrongs.push(wrong(key, "it has no drafter to borrow"));
+    }
+    if arm.learns() {
+        wrongs.push(wrong(
+            key,
+            "it learns itself; learn.objective must be \"none\"",
+        ));
+    }
+    if arm.head.training != HeadTraining::None {
+        let message = "the head is that of the other arm; head.training must be \"none\"";
+        wrongs.push(wrong(key, message));
+    }
+    wrongs
+}
+
+/// Keys that the arms of a cell must share and do not: with the index of the arm that differs from
+/// the first.
+pub(crate) fn shared(arms: &[ArmConfig]) -> Vec<(usize, Wrong)> {
+    let json: Vec<_> = arms
+        .iter()
+        .map(|arm| serde_json::to_value(&arm.decode).unwrap_or_default())
+        .collect();
+    let Some((first, name)) = json.first().zip(arms.first().map(|arm| &arm.name)) else {
+        return Vec::new();
+    };
+    let mut wrongs = Vec::new();
+    for (i, (own, arm)) in json.iter().zip(arms).enumerate() {
+        for key in SHARED {
+            if own.get(key) != first.get(key) {
+                let show = |json: &serde_json::Value| json.get(key).cloned().unwrap_or_default();
+                let message = format!(
+                    "arm `{}` has {} and arm `{name}` {}: arms of a cell share this key; \
+                     make it an axis of the grid",
+                    arm.name,
+                    show(own),
+                    show(first)
+                );
+                wrongs.push((i, wrong(&format!("decode.{key}"), message)));
+            }
+        }
+    }
+    wrongs
+}
+
+/// What an arm cannot take over from the same arm of the stage it starts from.
+pub(crate) fn handed_over(arm: &ArmConfig, before: &ArmConfig, stage: &str) -> Vec<Wrong> {
+    let parts = [
+        ("learn.objective", arm.learns() == before.learns()),
+        (
+            "learn.lora",
+            !arm.learns() || arm.learn.lora == before.learn.lora,
+        ),
+        ("cache.use", arm.inserts_ngrams() == before.inserts_ngrams()),
+        (
+            "head.training",
+            (arm.head.training == HeadTraining::None)
+                == (before.head.training == HeadTraining::None),
+        ),
+        ("head.hidden", arm.head.hidden == before.head.hidden),
+        ("arm.learnt_by", arm.learnt_by == before.learnt_by),
+    ];
+    let changed = parts.into_iter().filter(|(_, same)| !same);
+    changed
+        .map(|(key, _)| {
+            let message = format!(
+                "arm `{}`: is not what it was in stage `{stage}`, whose states this stage starts from",
+                arm.name
+            );
+            wrong(key, message)
+        })
+        .collect()
+}
+
+/// What is wrong with a stored job.
+pub(crate) fn job(job: &JobConfig) -> Vec<Wrong> {
+    let mut wrongs = Vec::new();
+    for (key, empty) in [
+        ("arms", job.arms.is_empty()),
+        ("segments", job.segments.is_empty()),
+    ] {
+        if empty {
+            wrongs.push(wrong(key, "at least one is needed"));
+        }
+    }
+    let mut names = BTreeSet::new();
+    for own in &job.arms {
+        if !names.insert(&own.name) {
+            wrongs.push(wrong(
+                "arms",
+                format!("two arms have the name `{}`", own.name),
+            ));
+        }
+        wrongs.extend(arm(own, &job.arms));
+    }
+    wrongs.extend(shared(&job.arms).into_iter().map(|(_, fault)| fault));
+    for segment in &job.segments {
+        if !job.models.targets.contains_key(&segment.target) {
+            let message = format!("target `{}` is not in models.targets", segment.target);
+            wrongs.push(wrong("segments", message));
+        }
+    }
+    wrongs
+}

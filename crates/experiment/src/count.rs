@@ -1,0 +1,141 @@
+//! How many prompts.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// How many prompts of a split; in files a number or `"all"`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Count {
+    /// None of them; 0 in files.
+    #[default]
+    None,
+    /// Every one there is.
+    All,
+    /// So many, at most.
+    Number(usize),
+}
+
+impl Count {
+    /// Whether there are none.
+    pub fn is_none(self) -> bool {
+        self.limit() == Some(0)
+    }
+
+    /// The largest number; `None` for all.
+    pub fn limit(self) -> Option<usize> {
+        match self {
+            Self::None => Some(0),
+            Self::All => None,
+            Self::Number(number) => Some(number),
+        }
+    }
+}
+
+impl From<usize> for Count {
+    fn from(number: usize) -> Self {
+        match number {
+            0 => Self::None,
+            _ => Self::Number(number),
+        }
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.limit() {
+            None => f.write_str("all"),
+            Some(number) => number.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Count {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.limit() {
+            None => serializer.serialize_str("all"),
+            Some(number) => number.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberOrAll;
+        impl Visitor<'_> for NumberOrAll {
+            type Value = Count;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of prompts or \"all\"")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Count, E> {
+                let number = usize::try_from(number).map_err(E::custom)?;
+                Ok(number.into())
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Count, E> {
+                let number = number
+                    .try_into()
+                    .map_err(|_| E::invalid_value(serde::de::Unexpected::Signed(number), &self))?;
+                self.visit_u64(number)
+            }
+
+            fn visit_str<E: Error>(self, word: &str) -> Result<Count, E> {
+                match word {
+                    "all" => Ok(Count::All),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(word), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(NumberOrAll)
+    }
+}
+
+impl JsonSchema for Count {
+    fn schema_name() -> Cow<'static, str> {
+        "Count".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "title": "number or \"all\"",
+            "anyOf": [{ "type": "integer", "minimum": 0 }, { "const": "all" }],
+        })
+    }
+}
+
+/// Prompts by split; a split left out is left alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PromptCounts {
+    /// Prompts streamed once, in a seeded order; what learns, learns from them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub train: Option<Count>,
+    /// Held-out prompts, answered behind the streamed ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<Count>,
+}
+
+impl PromptCounts {
+    /// These numbers, replaced by those of `other` for the splits that are asked for here.
+    pub(crate) fn narrowed(self, other: Self) -> Self {
+        let pick = |own: Option<Count>, other: Option<Count>| match own {
+            Some(own) if !own.is_none() => other.or(Some(own)),
+            _ => own,
+        };
+        Self {
+            train: pick(self.train, other.train),
+            test: pick(self.test, other.test),
+        }
+    }
+
+    /// Whether nothing is asked for.
+    pub(crate) fn is_none(self) -> bool {
+        let none = |count: Option<Count>| count.is_none_or(Count::is_none);
+        none(self.train) && none(self.test)
+    }
+}

@@ -1,0 +1,113 @@
+//! What can be wrong with an experiment.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// One thing that is wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// File and line, or the override; `None` where nothing written is to blame.
+    pub place: Option<String>,
+    /// Dotted key.
+    pub key: String,
+    /// What is wrong with it.
+    pub message: String,
+    /// What to write instead.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in self.place.iter().chain(Some(&self.key)) {
+            if !part.is_empty() {
+                write!(f, "{part}: ")?;
+            }
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// An experiment that cannot be run, or a choice of jobs that holds none.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExperimentError {
+    /// A file that cannot be read.
+    #[error("{}{}: cannot be read: {source}", included_by.as_ref().map(|place| format!("{place}: include: ")).unwrap_or_default(), path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// File and line that include it.
+        included_by: Option<String>,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Files that include each other.
+    #[error("include: the files go round in a circle: {}", chain(.0))]
+    Circle(Vec<PathBuf>),
+    /// Everything that is wrong with the files and the overrides.
+    #[error("{}", list(path, faults))]
+    Faults {
+        /// The experiment.
+        path: PathBuf,
+        /// What is wrong, in the order found, at least one.
+        faults: Vec<Fault>,
+    },
+    /// A choice of jobs that holds none.
+    #[error("{0}")]
+    Filter(String),
+    /// A stored job that cannot be run again.
+    #[error("the stored job cannot be run: {0}")]
+    Job(String),
+}
+
+impl ExperimentError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read { .. } => Some("paths of `include` are relative to the file".to_owned()),
+            Self::Circle(_) => Some("put what both need into a third file".to_owned()),
+            Self::Faults { faults, .. } => {
+                let mut hints: Vec<&str> = Vec::new();
+                for hint in faults.iter().filter_map(|fault| fault.hint.as_deref()) {
+                    if !hints.contains(&hint) {
+                        hints.push(hint);
+                    }
+                }
+                if hints.is_empty() {
+                    hints.push("`omnidraft config` prints every key, with what it may be");
+                }
+                Some(hints.join("\n      "))
+            }
+            Self::Filter(_) => None,
+            Self::Job(_) => Some("run it with the program version that wrote it".to_owned()),
+        }
+    }
+
+    /// What is wrong with files and overrides, one by one.
+    pub fn faults(&self) -> &[Fault] {
+        match self {
+            Self::Faults { faults, .. } => faults,
+            _ => &[],
+        }
+    }
+}
+
+fn chain(files: &[PathBuf]) -> String {
+    let names: Vec<String> = files
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    names.join(" -> ")
+}
+
+fn list(path: &std::path::Path, faults: &[Fault]) -> String {
+    let path = path.display();
+    match faults {
+        [one] if one.place.is_some() => one.to_string(),
+        [one] => format!("{path}: {one}"),
+        many => {
+            let lines: Vec<String> = many.iter().map(|fault| format!("\n  {fault}")).collect();
+            format!("{path}: {} faults{}", many.len(), lines.concat())
+        }
+    }
+}

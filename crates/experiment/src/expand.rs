@@ -1,0 +1,290 @@
+//! Spells out stages, cells and arms, and checks each of them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::arm::ArmConfig;
+use crate::build::Parts;
+use crate::check;
+use crate::count::{Count, PromptCounts};
+use crate::grid::{Cell, SECTIONS};
+use crate::job::{Job, JobConfig, JobId};
+use crate::lineup::ArmDef;
+use crate::load::{Faults, Node, Place, read};
+use crate::segments;
+use crate::settings::{CacheOptions, DecodeConfig, HeadOptions, LearnConfig, ModelsConfig, Wrong};
+use crate::stage::StageDef;
+use crate::when::When;
+
+/// The four sections of an arm.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Sections {
+    decode: DecodeConfig,
+    learn: LearnConfig,
+    cache: CacheOptions,
+    head: HeadOptions,
+}
+
+/// The number of one split.
+type OfSplit = fn(&PromptCounts) -> Option<Count>;
+
+/// Makes the jobs.
+pub(crate) struct Expander<'a> {
+    parts: &'a Parts,
+    root: &'a Node,
+}
+
+/// An arm with the tree it was read from, which knows where its keys stand.
+struct Resolved {
+    config: ArmConfig,
+    node: Node,
+    place: Option<Place>,
+}
+
+impl<'a> Expander<'a> {
+    pub(crate) fn new(parts: &'a Parts, root: &'a Node) -> Self {
+        Self { parts, root }
+    }
+
+    /// All jobs, by stage, then in the order of the grid; `None` where something is wrong.
+    pub(crate) fn jobs(&self, faults: &mut Faults) -> Option<Vec<Job>> {
+        let Parts {
+            segments,
+            grid,
+            models,
+            ..
+        } = self.parts;
+        if !segments::check(segments, &grid.cells, models, self.root, faults) {
+            return None;
+        }
+        self.check_counts(faults);
+        let mut jobs: Vec<Job> = Vec::new();
+        let mut known = BTreeMap::new();
+        let mut whole = true;
+        for stage in &self.parts.stages {
+            for cell in &grid.cells {
+                let Some((mut job, arms)) = self.job(stage, cell, faults) else {
+                    whole = false;
+                    continue;
+                };
+                let before = job.needs.as_ref().and_then(|id| known.get(id));
+                let before = before.and_then(|at: &usize| jobs.get(*at));
+                if let Some(before) = before {
+                    hand_over(&arms, before, faults);
+                    job.config.from_sha256 = Some(before.hash.clone());
+                    job.hash = job.config.hash();
+                }
+                known.insert(job.id.clone(), jobs.len());
+                jobs.push(job);
+            }
+        }
+        whole.then_some(jobs)
+    }
+
+    fn job(
+        &self,
+        stage: &StageDef,
+        cell: &Cell,
+        faults: &mut Faults,
+    ) -> Option<(Job, Vec<Resolved>)> {
+        let whens: Vec<&When> = self.parts.whens.iter().collect();
+        let whens: Vec<&When> = whens
+            .into_iter()
+            .filter(|when| when.is_for(&stage.name, cell))
+            .collect();
+        let patch = cell_patch(stage, &whens, cell);
+        let counts: Vec<_> = whens.iter().map(|when| when.prompts).collect();
+        let segments = segments::of_cell(
+            &self.parts.segments,
+            cell,
+            &self.parts.models,
+            stage.file.prompts,
+            &counts,
+        );
+        if segments
+            .iter()
+            .all(|own| own.train.is_none() && own.test.is_none())
+        {
+            let message = format!("no prompts are left for the cell {}", cell.name);
+            let key = format!("stage.{}.prompts", stage.name);
+            faults.add(stage.place.as_ref(), &key, message);
+            return None;
+        }
+        let mut models = self.models(&patch, faults)?;
+        models
+            .targets
+            .retain(|name, _| segments.iter().any(|segment| segment.target == *name));
+        let arms = self.arms(&patch, faults)?;
+        let id = |stage: &str| JobId {
+            stage: stage.to_owned(),
+            cell: cell.name.clone(),
+        };
+        let from = stage.file.from.clone();
+        let seed = cell.label("seed").and_then(|seed| seed.parse().ok());
+        let config = JobConfig {
+            experiment: self.parts.name.clone(),
+            stage: stage.name.clone(),
+            cell: cell.name.clone(),
+            seed: seed?,
+            models,
+            segments,
+            on_stream: stage.file.on_stream,
+            arms: arms.iter().map(|arm| arm.config.clone()).collect(),
+            exclusive: stage.file.exclusive,
+            save: self.is_read(&stage.name),
+            from: from.clone(),
+            from_sha256: None,
+        };
+        let coordinates = cell.coordinates.iter();
+        let job = Job {
+            id: id(&stage.name),
+            hash: config.hash(),
+            config,
+            coordinates: coordinates
+                .map(|own| (own.axis.clone(), own.label.clone()))
+                .collect(),
+            needs: from.as_deref().map(id),
+        };
+        Some((job, arms))
+    }
+
+    /// Whether some stage starts from this one.
+    fn is_read(&self, stage: &str) -> bool {
+        let mut stages = self.parts.stages.iter();
+        stages.any(|other| other.file.from.as_deref() == Some(stage))
+    }
+
+    /// Stages without prompts, and numbers that no stage asks for.
+    fn check_counts(&self, faults: &mut Faults) {
+        let Parts { stages, whens, .. } = self.parts;
+        let drift = !self.parts.segments.is_empty();
+        for stage in stages {
+            let none = stage.file.prompts.is_none_or(|counts| counts.is_none());
+            if none && (stage.file.prompts.is_some() || !drift) {
+                let key = format!("stage.{}.prompts", stage.name);
+                let hint = "write prompts = { train = 1000, test = \"all\" }";
+                let message = "the stage answers no prompts";
+                faults.advise(stage.place.as_ref(), &key, message, hint);
+            }
+        }
+        let asked = |split: OfSplit| {
+            let of_stage = |stage: &StageDef| stage.file.prompts.as_ref().and_then(split);
+            drift && stages.iter().any(|stage| stage.file.prompts.is_none())
+                || stages
+                    .iter()
+                    .filter_map(of_stage)
+                    .any(|count| !count.is_none())
+        };
+        let splits: [(&str, OfSplit); 2] = [
+            ("train", |counts| counts.train),
+            ("test", |counts| counts.test),
+        ];
+        for (split, of) in splits {
+            for (i, when) in whens.iter().enumerate() {
+                if of(&when.prompts).is_some() && !asked(of) {
+                    let key = format!("when.{i}.prompts.{split}");
+                    let message =
+                        format!("no stage has prompts.{split}, whose number this replaces");
+                    faults.add(when.place.as_ref(), &key, message);
+                }
+            }
+        }
+    }
+
+    fn models(&self, patch: &Node, faults: &mut Faults) -> Option<ModelsConfig> {
+        let Some(own) = patch.at("models") else {
+            return Some(self.parts.models.clone());
+        };
+        let mut node = self.parts.defaults.at("models")?.clone();
+        node.merge(own.clone());
+        read(&node, "models", faults)
+    }
+
+    /// The arms of a cell, checked beside each other.
+    fn arms(&self, patch: &Node, faults: &mut Faults) -> Option<Vec<Resolved>> {
+        let mut arms = Vec::new();
+        for def in &self.parts.arms {
+            arms.push(resolve(&self.parts.defaults, def, patch, faults)?);
+        }
+        let configs: Vec<ArmConfig> = arms.iter().map(|arm| arm.config.clone()).collect();
+        for arm in &arms {
+            for wrong in check::arm(&arm.config, &configs) {
+                arm.tell(wrong, faults);
+            }
+        }
+        for (i, wrong) in check::shared(&configs) {
+            if let Some(arm) = arms.get(i) {
+                arm.tell(wrong, faults);
+            }
+        }
+        Some(arms)
+    }
+}
+
+/// The defaults, then the preset, the patches of stage, `[[when]]` and grid, and the arm's own.
+fn resolve(defaults: &Node, def: &ArmDef, patch: &Node, faults: &mut Faults) -> Option<Resolved> {
+    let mut node = defaults.clone();
+    node.merge(def.preset.clone());
+    node.merge(patch.clone());
+    node.merge(def.set.clone());
+    node.remove(&["models"]);
+    let Sections {
+        decode,
+        learn,
+        cache,
+        head,
+    } = read(&node, "", faults)?;
+    Some(Resolved {
+        config: ArmConfig {
+            name: def.name.clone(),
+            decode,
+            learn,
+            cache,
+            head,
+            learnt_by: def.learnt_by.clone(),
+            swept_from: def.swept_from.clone(),
+        },
+        node,
+        place: def.place.clone(),
+    })
+}
+
+/// What a cell of a stage changes, whatever the arm.
+fn cell_patch(stage: &StageDef, whens: &[&When], cell: &Cell) -> Node {
+    let mut patch = Node::table(None);
+    patch.merge(stage.set.clone());
+    for when in whens {
+        patch.merge(when.set.clone());
+    }
+    for coordinate in &cell.coordinates {
+        let path: Vec<&str> = coordinate.axis.split('.').collect();
+        if path
+            .first()
+            .is_some_and(|section| path.len() > 1 && SECTIONS.contains(section))
+        {
+            patch.put(&path, coordinate.value.clone());
+        }
+    }
+    patch
+}
+
+fn hand_over(arms: &[Resolved], before: &Job, faults: &mut Faults) {
+    for arm in arms {
+        let mut earlier = before.config.arms.iter();
+        if let Some(earlier) = earlier.find(|own| own.name == arm.config.name) {
+            for wrong in check::handed_over(&arm.config, earlier, &before.id.stage) {
+                arm.tell(wrong, faults);
+            }
+        }
+    }
+}
+
+impl Resolved {
+    /// At the line of the key, or of the arm where no file says it.
+    fn tell(&self, (key, message): Wrong, faults: &mut Faults) {
+        let own = self.node.at(&key).and_then(|node| node.place.as_ref());
+        faults.add(own.or(self.place.as_ref()), &key, message);
+    }
+}

@@ -1,0 +1,121 @@
+//! A job: a cell of a stage.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::arm::ArmConfig;
+use crate::canonical;
+use crate::check;
+use crate::count::Count;
+use crate::error::ExperimentError;
+use crate::file::OnStream;
+use crate::settings::{DecodeConfig, ModelsConfig};
+
+/// Which job: the cell of the stage.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobId {
+    /// The stage.
+    pub stage: String,
+    /// The cell, `target=L,task=gsm8k,seed=1`; also the name of its folder.
+    pub cell: String,
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.stage, self.cell)
+    }
+}
+
+/// A job of a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Which one.
+    pub id: JobId,
+    /// What it does.
+    pub config: JobConfig,
+    /// [`JobConfig::hash`] of it: what a folder was made from, so that it is told from another.
+    pub hash: String,
+    /// Axes and values, in the order of the grid, as written.
+    pub coordinates: Vec<(String, String)>,
+    /// The job whose state it starts from.
+    pub needs: Option<JobId>,
+}
+
+/// Everything that determines a job's tokens; stored in its manifest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobConfig {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// The stage.
+    pub stage: String,
+    /// The cell.
+    pub cell: String,
+    /// Root of every random stream.
+    pub seed: u64,
+    /// The drafter and the targets in use. Paths stay as written.
+    pub models: ModelsConfig,
+    /// What is streamed, in order; drafters live through all of it.
+    pub segments: Vec<Segment>,
+    /// Which arms answer streamed prompts.
+    pub on_stream: OnStream,
+    /// The arms, in table order, at least one.
+    pub arms: Vec<ArmConfig>,
+    /// Whether it runs alone on its machine, because its times are read.
+    pub exclusive: bool,
+    /// Whether what the arms learnt is written, because some stage starts from it.
+    pub save: bool,
+    /// The stage it starts from, the same cell.
+    pub from: Option<String>,
+    /// Hash of the configuration of the job it starts from: what was learnt under another one is not
+    /// what this job means.
+    #[serde(default)]
+    pub from_sha256: Option<String>,
+}
+
+/// One stretch of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Segment {
+    /// Task: a folder of the data directory, or a mini stream.
+    pub task: String,
+    /// Target by name.
+    pub target: String,
+    /// Streamed prompts.
+    pub train: Count,
+    /// Held-out prompts.
+    pub test: Count,
+}
+
+impl JobConfig {
+    /// The decoding settings that all arms share: sampling, `max_new_tokens`, `weights` and
+    /// `threads`; the other keys are those of the first arm.
+    pub fn decode(&self) -> DecodeConfig {
+        let first = self.arms.first();
+        first.map(|arm| arm.decode.clone()).unwrap_or_default()
+    }
+
+    /// As a manifest stores it.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// Reads what a manifest stores, and checks it as a file's jobs are checked.
+    ///
+    /// # Errors
+    /// [`ExperimentError::Job`] with the key.
+    pub fn from_json(json: &serde_json::Value) -> Result<Self, ExperimentError> {
+        let job: Self = serde_path_to_error::deserialize(json)
+            .map_err(|e| ExperimentError::Job(format!("{}: {}", e.path(), e.inner())))?;
+        match check::job(&job).into_iter().next() {
+            None => Ok(job),
+            Some((key, message)) => Err(ExperimentError::Job(format!("{key}: {message}"))),
+        }
+    }
+
+    /// SHA-256 of its canonical JSON, hexadecimal.
+    pub fn hash(&self) -> String {
+        canonical::hash(&self.to_json())
+    }
+}

@@ -1,0 +1,76 @@
+//! An experiment file, read, spelled out and checked: the schema and the plan.
+//!
+//! One file is one table or figure of the paper. [`Plan::load`] merges what it includes, applies
+//! overrides, makes the product of its grid for every stage, and gives each of these cells its
+//! arms: a preset's name and a patch of the same keys. All of it is checked before the first job,
+//! and everything wrong is told at once, with file, line and key.
+//!
+//! - [`Plan`]: the [`Job`]s in order; [`Job::needs`] says what one starts from.
+//! - [`JobConfig`]: everything that determines the tokens of a job, down to each [`ArmConfig`]. Its
+//!   [`hash`](JobConfig::hash) tells whether a results folder was made from it.
+//! - [`Experiment`]: the rest, for the report and for launchers.
+//! - [`reference::markdown`]: the documentation of every key, made from the types.
+//!
+//! ```
+//! use experiment::{LoadOptions, Plan};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let file = folder.path().join("small.toml");
+//! std::fs::write(&file, r#"
+//! name = "small"
+//! [models]
+//! drafter = "models/D"
+//! targets = { L = "models/L" }
+//! [grid]
+//! task = ["mini-math", "mini-chat"]
+//! [stage.stream]
+//! prompts = { train = 100, test = 20 }
+//! [[arm]]
+//! preset = "L_DM+L_N-gram"
+//! set = { "decode.k" = 3 }
+//! "#)?;
+//! let plan = Plan::load(&file, &LoadOptions::default())?;
+//! assert_eq!(plan.jobs.len(), 2);
+//! assert_eq!(plan.jobs[0].id.to_string(), "stream/task=mini-math,seed=1");
+//! assert_eq!(plan.jobs[0].config.arms[0].decode.k, 3);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod arm;
+mod build;
+mod canonical;
+mod check;
+mod count;
+mod error;
+mod expand;
+mod file;
+mod grid;
+mod job;
+mod lineup;
+mod load;
+mod patch;
+mod plan;
+mod preset;
+pub mod reference;
+mod report;
+mod report_check;
+mod segments;
+mod settings;
+mod stage;
+mod summary;
+mod when;
+
+pub use arm::{ArmConfig, SweptFrom};
+pub use count::{Count, PromptCounts};
+pub use error::{ExperimentError, Fault};
+pub use file::OnStream;
+pub use job::{Job, JobConfig, JobId, Segment};
+pub use plan::{LoadOptions, Plan};
+pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
+pub use settings::{
+    CacheOptions, CacheUse, CostPadding, CostsConfig, DecodeConfig, DirectName, DraftSource,
+    EvictionName, HeadOptions, HeadTraining, LearnConfig, LoraSettings, ModelConfig, ModelsConfig,
+    NgramName, NothingToLearn, ObjectiveName, PolicyFault, PolicyName, Scope, ScoreName, Terms,
+    UnknownName, Verify, WeightFormat,
+};
+pub use summary::{ArmSummary, Axis, Experiment, Stage};

@@ -1,0 +1,60 @@
+//! Everything that is wrong, once each.
+
+use std::path::Path;
+
+use super::tree::Place;
+use crate::error::{ExperimentError, Fault};
+
+/// Faults in the order found.
+#[derive(Debug, Default)]
+pub(crate) struct Faults(Vec<Fault>);
+
+impl Faults {
+    /// Adds one unless it is known.
+    pub(crate) fn add(&mut self, place: Option<&Place>, key: &str, message: impl Into<String>) {
+        self.push(place, key, message.into(), None);
+    }
+
+    /// The same with advice.
+    pub(crate) fn advise(
+        &mut self,
+        place: Option<&Place>,
+        key: &str,
+        message: impl Into<String>,
+        hint: &str,
+    ) {
+        self.push(place, key, message.into(), Some(hint.to_owned()));
+    }
+
+    fn push(&mut self, place: Option<&Place>, key: &str, message: String, hint: Option<String>) {
+        let fault = Fault {
+            place: place.map(Place::to_string),
+            key: key.to_owned(),
+            message,
+            hint,
+        };
+        if !self.0.contains(&fault) {
+            self.0.push(fault);
+        }
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `value` if nothing is wrong.
+    pub(crate) fn into_result<T>(
+        self,
+        path: &Path,
+        value: Option<T>,
+    ) -> Result<T, ExperimentError> {
+        match value {
+            Some(value) if self.0.is_empty() => Ok(value),
+            _ => Err(ExperimentError::Faults {
+                path: path.to_path_buf(),
+                faults: self.0,
+            }),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Files that include files.
+
+use std::path::{Path, PathBuf};
+
+use super::faults::Faults;
+use super::tree::{Node, Place, normalise};
+use super::{old, source};
+use crate::error::ExperimentError;
+
+/// Reads a file over everything it includes; `extra` come last of these.
+pub(super) fn load(
+    path: &Path,
+    extra: &[PathBuf],
+    faults: &mut Faults,
+) -> Result<Node, ExperimentError> {
+    file(path, extra, None, &mut Vec::new(), faults)
+}
+
+fn file(
+    path: &Path,
+    extra: &[PathBuf],
+    included_by: Option<&Place>,
+    open: &mut Vec<(PathBuf, PathBuf)>,
+    faults: &mut Faults,
+) -> Result<Node, ExperimentError> {
+    let unreadable = |source| ExperimentError::Read {
+        path: path.to_path_buf(),
+        included_by: included_by.map(Place::to_string),
+        source,
+    };
+    let real = path.canonicalize().map_err(unreadable)?;
+    if let Some(start) = open.iter().position(|(_, other)| *other == real) {
+        let circle = open.drain(start..).map(|(shown, _)| shown);
+        return Err(ExperimentError::Circle(
+            circle.chain([path.to_path_buf()]).collect(),
+        ));
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let parsed = source::parse(&text, &path.display().to_string(), true, faults);
+    let Some(mut own) = parsed else {
+        return Ok(Node::table(None));
+    };
+    normalise(&mut own);
+    let mut files = included(&mut own, path, faults);
+    files.extend(extra.iter().map(|path| (path.clone(), None)));
+    let mut merged = Node::table(own.place.clone());
+    open.push((path.to_path_buf(), real));
+    for (inner, place) in files {
+        merged.merge(file(&inner, &[], place.as_ref(), open, faults)?);
+    }
+    open.pop();
+    merged.merge(own);
+    Ok(merged)
+}
+
+/// Takes the list of included files out of a file.
+fn included(own: &mut Node, path: &Path, faults: &mut Faults) -> Vec<(PathBuf, Option<Place>)> {
+    let list = own
+        .as_table_mut()
+        .and_then(|table| table.shift_remove("include"));
+    let Some(list) = list else {
+        return Vec::new();
+    };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut files = Vec::new();
+    match list.as_array() {
+        Some(items) => {
+            for item in items {
+                match item.as_str() {
+                    Some(name) => files.push((folder.join(name), item.place.clone())),
+                    None => faults.add(item.place.as_ref(), "include", "expected a file name"),
+                }
+            }
+        }
+        None => faults.advise(
+            list.place.as_ref(),
+            "include",
+            "expected a list of files",
+            old::INCLUDE,
+        ),
+    }
+    files
+}

@@ -1,0 +1,33 @@
+//! From files to one merged tree in which every value knows where it stands.
+
+mod faults;
+mod include;
+mod old;
+mod overrides;
+mod read;
+mod source;
+mod tree;
+
+use std::path::Path;
+
+use crate::error::ExperimentError;
+use crate::plan::LoadOptions;
+
+pub(crate) use faults::Faults;
+pub(crate) use read::{read, read_or_default};
+pub(crate) use tree::{Kind, Node, Place, Table};
+
+/// Reads an experiment and everything it includes, and applies the overrides.
+pub(crate) fn load(
+    path: &Path,
+    options: &LoadOptions,
+    faults: &mut Faults,
+) -> Result<Node, ExperimentError> {
+    let mut root = include::load(path, &options.extra_includes, faults)?;
+    for text in &options.overrides {
+        overrides::apply(&mut root, text, faults);
+    }
+    tree::normalise(&mut root);
+    old::find(&mut root, faults);
+    Ok(root)
+}

@@ -1,0 +1,297 @@
+//! Values that know where they stand.
+
+use std::fmt;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde_json::Value;
+
+/// Where a value was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// A file, or `--set key=value`.
+    pub(crate) source: Arc<str>,
+    /// Line in the file, from 1.
+    pub(crate) line: Option<usize>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.source)?;
+        match self.line {
+            Some(line) => write!(f, ":{line}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Keys in the order written.
+pub(crate) type Table = IndexMap<String, Node>;
+
+/// A value and its place; presets have none.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) place: Option<Place>,
+    pub(crate) kind: Kind,
+}
+
+/// What a value is.
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    /// Text, number or truth.
+    Leaf(Value),
+    /// A list.
+    Array(Vec<Node>),
+    /// A table.
+    Table(Table),
+}
+
+impl Node {
+    /// A value that no file says.
+    pub(crate) fn leaf(value: impl Into<Value>) -> Self {
+        Self {
+            place: None,
+            kind: Kind::Leaf(value.into()),
+        }
+    }
+
+    /// An empty table.
+    pub(crate) fn table(place: Option<Place>) -> Self {
+        Self {
+            place,
+            kind: Kind::Table(Table::new()),
+        }
+    }
+
+    /// Its entries, if it is a table.
+    pub(crate) fn as_table(&self) -> Option<&Table> {
+        match &self.kind {
+            Kind::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// The same to change.
+    pub(crate) fn as_table_mut(&mut self) -> Option<&mut Table> {
+        match &mut self.kind {
+            Kind::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// Its items, if it is a list.
+    pub(crate) fn as_array(&self) -> Option<&[Node]> {
+        match &self.kind {
+            Kind::Array(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// Its text, if it is one.
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Leaf(value) => value.as_str(),
+            _ => None,
+        }
+    }
+
+    /// The value at a path of keys and indices.
+    pub(crate) fn get<S: AsRef<str>>(&self, path: &[S]) -> Option<&Node> {
+        let Some((first, rest)) = path.split_first() else {
+            return Some(self);
+        };
+        let child = match &self.kind {
+            Kind::Leaf(_) => None,
+            Kind::Array(items) => items.get(first.as_ref().parse::<usize>().ok()?),
+            Kind::Table(table) => table.get(first.as_ref()),
+        };
+        child?.get(rest)
+    }
+
+    /// The value at a dotted key.
+    pub(crate) fn at(&self, key: &str) -> Option<&Node> {
+        self.get(&key.split('.').collect::<Vec<_>>())
+    }
+
+    /// The place of the value at a path, or of the nearest one around it.
+    pub(crate) fn nearest_place<S: AsRef<str>>(&self, path: &[S]) -> Option<&Place> {
+        let inner = (1..=path.len()).rev().filter_map(|end| path.get(..end));
+        let mut found = inner.filter_map(|path| self.get(path)?.place.as_ref());
+        found.next().or(self.place.as_ref())
+    }
+
+    /// Takes out the entry of a table at a path; whether there was one.
+    pub(crate) fn remove<S: AsRef<str>>(&mut self, path: &[S]) -> bool {
+        match (path, self.as_table_mut()) {
+            ([last], Some(table)) => table.shift_remove(last.as_ref()).is_some(),
+            ([first, rest @ ..], Some(table)) => {
+                let child = table.get_mut(first.as_ref());
+                child.is_some_and(|child| child.remove(rest))
+            }
+            _ => false,
+        }
+    }
+
+    /// Lays `other` over this: tables merge key by key, anything else replaces.
+    pub(crate) fn merge(&mut self, other: Node) {
+        match (&mut self.kind, other.kind) {
+            (Kind::Table(own), Kind::Table(theirs)) => {
+                for (key, node) in theirs {
+                    match own.get_mut(&key) {
+                        Some(old) => old.merge(node),
+                        None => {
+                            own.insert(key, node);
+                        }
+                    }
+                }
+                if other.place.is_some() {
+                    self.place = other.place;
+                }
+            }
+            (own, theirs) => {
+                *own = theirs;
+                self.place = other.place;
+            }
+        }
+    }
+
+    /// Lays a value at a path over this.
+    pub(crate) fn put<S: AsRef<str>>(&mut self, path: &[S], value: Node) {
+        let nested = path.iter().rev().fold(value, |inner, key| {
+            let mut outer = Node::table(inner.place.clone());
+            if let Some(table) = outer.as_table_mut() {
+                table.insert(key.as_ref().to_owned(), inner);
+            }
+            outer
+        });
+        self.merge(nested);
+    }
+
+    /// Without places.
+    pub(crate) fn to_json(&self) -> Value {
+        match &self.kind {
+            Kind::Leaf(value) => value.clone(),
+            Kind::Array(items) => items.iter().map(Node::to_json).collect(),
+            Kind::Table(table) => Value::Object(
+                table
+                    .iter()
+                    .map(|(key, node)| (key.clone(), node.to_json()))
+                    .collect(),
+            ),
+        }
+    }
+}
+
+/// A dotted key as a file writes it.
+pub(crate) fn show_key<S: AsRef<str>>(path: &[S]) -> String {
+    let bare = |key: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        !key.is_empty() && key.chars().all(plain)
+    };
+    let parts: Vec<String> = path
+        .iter()
+        .map(AsRef::as_ref)
+        .map(|key| match bare(key) {
+            true => key.to_owned(),
+            false => format!("{key:?}"),
+        })
+        .collect();
+    parts.join(".")
+}
+
+/// Writes patches one way: dotted keys of every `set` as nested tables, nested tables of `grid` and
+/// `sweep` as dotted keys.
+pub(crate) fn normalise(root: &mut Node) {
+    let Some(root) = root.as_table_mut() else {
+        return;
+    };
+    for (key, node) in root {
+        match key.as_str() {
+            "sweep" => flatten(node),
+            "grid" => each(node, flatten),
+            "stage" => each_entry(node, |stage| entry(stage, "set", expand)),
+            "when" => each(node, |when| {
+                conditions(when);
+                entry(when, "set", expand);
+            }),
+            "arm" => each(node, |arm| {
+                entry(arm, "set", expand);
+                entry(arm, "sweep", flatten);
+            }),
+            _ => {}
+        }
+    }
+}
+
+/// On the items of a list, or on a table that stands for one.
+fn each(node: &mut Node, change: impl Fn(&mut Node)) {
+    match &mut node.kind {
+        Kind::Array(items) => items.iter_mut().for_each(change),
+        _ => change(node),
+    }
+}
+
+fn each_entry(node: &mut Node, change: impl Fn(&mut Node)) {
+    if let Some(table) = node.as_table_mut() {
+        table.values_mut().for_each(change);
+    }
+}
+
+fn entry(node: &mut Node, key: &str, change: impl Fn(&mut Node)) {
+    if let Some(inner) = node.as_table_mut().and_then(|table| table.get_mut(key)) {
+        change(inner);
+    }
+}
+
+/// Dotted axes of a `[[when]]`.
+fn conditions(when: &mut Node) {
+    let Some(table) = when.as_table_mut() else {
+        return;
+    };
+    let mut axes = Node::table(None);
+    let Some(inner) = axes.as_table_mut() else {
+        return;
+    };
+    for key in table.keys().cloned().collect::<Vec<_>>() {
+        if key != "set" && key != "prompts" {
+            inner.extend(table.shift_remove(&key).map(|node| (key, node)));
+        }
+    }
+    flatten(&mut axes);
+    when.merge(axes);
+}
+
+fn expand(node: &mut Node) {
+    let mut whole = Node::table(node.place.clone());
+    let Some(table) = node.as_table_mut() else {
+        return;
+    };
+    for (key, value) in std::mem::take(table) {
+        whole.put(&key.split('.').collect::<Vec<_>>(), value);
+    }
+    whole.place = node.place.clone();
+    *node = whole;
+}
+
+fn flatten(node: &mut Node) {
+    fn collect(prefix: &str, node: Node, flat: &mut Table) {
+        match node.kind {
+            Kind::Table(table) if !table.is_empty() => {
+                for (key, inner) in table {
+                    collect(&format!("{prefix}.{key}"), inner, flat);
+                }
+            }
+            kind => {
+                let node = Node { kind, ..node };
+                flat.insert(prefix.to_owned(), node);
+            }
+        }
+    }
+    if let Some(table) = node.as_table_mut() {
+        let mut flat = Table::new();
+        for (key, inner) in std::mem::take(table) {
+            collect(&key, inner, &mut flat);
+        }
+        *table = flat;
+    }
+}

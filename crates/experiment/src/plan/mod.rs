@@ -1,0 +1,39 @@
+//! All jobs of an experiment, in order.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::ExperimentError;
+use crate::job::Job;
+use crate::summary::Experiment;
+
+mod filter;
+
+/// What comes from the command line.
+#[derive(Debug, Clone, Default)]
+pub struct LoadOptions {
+    /// `key=value`, in order, over everything the files say.
+    pub overrides: Vec<String>,
+    /// Files read behind those the experiment includes, before its own keys; relative to the
+    /// working directory.
+    pub extra_includes: Vec<PathBuf>,
+}
+
+/// The jobs of an experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The experiment without its jobs.
+    pub experiment: Experiment,
+    /// Its jobs: by stage, a stage behind the one it starts from, then in the order of the grid.
+    pub jobs: Vec<Job>,
+}
+
+impl Plan {
+    /// Reads an experiment with everything it includes, applies the overrides, spells out grid,
+    /// stages, arms and sweeps, and checks every arm of every job.
+    ///
+    /// # Errors
+    /// Unreadable files, circles of includes, or all faults at once, each with file, line and key.
+    pub fn load(path: &Path, options: &LoadOptions) -> Result<Self, ExperimentError> {
+        crate::build::plan(path, options)
+    }
+}

@@ -1,0 +1,101 @@
+//! Arms by name: the paper's methods and what stands beside them.
+
+use crate::load::Node;
+
+/// A preset: its name, what it is, and the keys it sets.
+pub(crate) struct Preset {
+    pub(crate) name: &'static str,
+    pub(crate) meaning: &'static str,
+    pub(crate) keys: &'static [(&'static str, &'static str)],
+}
+
+/// All presets, in the order of tables.
+pub(crate) const PRESETS: [Preset; 7] = [
+    Preset {
+        name: "autoregressive",
+        meaning: "The target alone: the reference of every speedup.",
+        keys: &[
+            ("decode.verify", "none"),
+            ("cache.use", "none"),
+            ("learn.objective", "none"),
+            ("head.training", "none"),
+        ],
+    },
+    Preset {
+        name: "prompt-lookup",
+        meaning: "Drafts looked up in prompt and response, no drafter.",
+        keys: &[
+            ("decode.verify", "tli"),
+            ("decode.draft", "prompt-lookup"),
+            ("cache.use", "none"),
+            ("learn.objective", "none"),
+            ("head.training", "none"),
+        ],
+    },
+    Preset {
+        name: "SpD_DM",
+        meaning: "The drafter as it comes, directly mapped tokens only.",
+        keys: &[
+            ("decode.verify", "tli"),
+            ("cache.use", "none"),
+            ("learn.objective", "none"),
+        ],
+    },
+    Preset {
+        name: "N-gram_pp",
+        meaning: "The drafter as it comes, n-grams cached while it streams and merged.",
+        keys: &[
+            ("decode.verify", "paper"),
+            ("cache.use", "online"),
+            ("learn.objective", "none"),
+        ],
+    },
+    Preset {
+        name: "static n-grams",
+        meaning: "The drafter as it comes, n-grams of the vocabularies merged.",
+        keys: &[
+            ("decode.verify", "paper"),
+            ("cache.use", "static"),
+            ("learn.objective", "none"),
+        ],
+    },
+    Preset {
+        name: "L_DM",
+        meaning: "Learns from directly mapped tokens.",
+        keys: &[
+            ("decode.verify", "tli"),
+            ("cache.use", "none"),
+            ("learn.objective", "hybrid"),
+            ("learn.direct", "reverse-kl"),
+            ("learn.ngram", "none"),
+        ],
+    },
+    Preset {
+        name: "L_DM+L_N-gram",
+        meaning: "OmniDraft: learns from directly mapped tokens and from n-grams, which it caches and merges.",
+        keys: &[
+            ("decode.verify", "paper"),
+            ("cache.use", "online"),
+            ("learn.objective", "hybrid"),
+            ("learn.direct", "reverse-kl"),
+            ("learn.ngram", "nll"),
+        ],
+    },
+];
+
+/// The keys of a preset as a patch.
+pub(crate) fn patch(name: &str) -> Option<Node> {
+    let preset = PRESETS.iter().find(|preset| preset.name == name)?;
+    let mut patch = Node::table(None);
+    for (key, value) in preset.keys {
+        patch.put(&key.split('.').collect::<Vec<_>>(), Node::leaf(*value));
+    }
+    Some(patch)
+}
+
+/// All names.
+pub(crate) fn names() -> String {
+    PRESETS
+        .map(|preset| format!("`{}`", preset.name))
+        .join(", ")
+}

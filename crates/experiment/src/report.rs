@@ -1,0 +1,106 @@
+//! `[report]` and `[launcher]`: what is made of the rows, and who runs the jobs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What `omnidraft report` makes of the rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReportConfig {
+    /// The stage whose rows the tables show; left out, the last one.
+    pub stage: Option<String>,
+    /// What goes down: axes of the grid, `arm`, `target`, `task`, `stage` or `segment`.
+    pub rows: Vec<String>,
+    /// What goes across; left out, one column for each entry of `cell`.
+    pub columns: Option<String>,
+    /// Metrics shown in a cell, in order.
+    pub cell: Vec<String>,
+    /// Arms shown, in order, by name or by the name that a sweep took values for; left out, all.
+    pub arms: Vec<String>,
+    /// Pairs of arms: the first over the second, prompt by prompt, with an interval.
+    pub ratios: Vec<(String, String)>,
+    /// The paper's numbers (TOML), shown beside ours; relative to the file that names it.
+    pub paper: Option<PathBuf>,
+    /// Figures drawn.
+    pub figures: Vec<FigureName>,
+    /// Files written.
+    pub formats: Vec<ReportFormat>,
+}
+
+impl Default for ReportConfig {
+    fn default() -> Self {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        Self {
+            stage: None,
+            rows: words(&["target", "task", "arm"]),
+            columns: None,
+            cell: words(&["acceptance", "tokens_per_round", "speedup"]),
+            arms: Vec::new(),
+            ratios: Vec::new(),
+            paper: None,
+            figures: Vec::new(),
+            formats: vec![ReportFormat::Md],
+        }
+    }
+}
+
+/// A figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FigureName {
+    /// Acceptance and speedup over streamed prompts (Figures 2 and 4).
+    Curves,
+    /// Acceptance over a stream whose task or target changes (Figures 5 and 6).
+    Drift,
+    /// Losses over updates.
+    Losses,
+    /// Cache size, and its growth per streamed token (Figure 9).
+    Cache,
+    /// N-gram hits over streamed prompts (Figure 8).
+    Hits,
+    /// N-grams by how often they occurred (Figure 7).
+    Frequencies,
+    /// A metric over a swept key, with the paper's value where there is one.
+    Sweep,
+    /// Examples of merged n-grams, task by task (Table 13).
+    Merges,
+}
+
+/// A file format of the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReportFormat {
+    /// Markdown.
+    Md,
+    /// Comma-separated values, one file a table.
+    Csv,
+    /// LaTeX tables.
+    Tex,
+    /// One self-contained page.
+    Html,
+}
+
+/// Options of launchers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LauncherConfig {
+    /// Options of `sbatch` without their dashes: `partition = "gpu"`, `time = "4:00:00"`,
+    /// `cpus-per-task = 2`; `true` for an option without a value.
+    pub slurm: BTreeMap<String, LauncherValue>,
+}
+
+/// The value of an option.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(title = "string, integer or boolean")]
+pub enum LauncherValue {
+    /// `true` for an option without a value, `false` for leaving it out.
+    Flag(bool),
+    /// A number.
+    Number(i64),
+    /// A text.
+    Text(String),
+}

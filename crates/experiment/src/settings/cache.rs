@@ -1,0 +1,60 @@
+//! `[cache]`: the n-gram cache.
+
+use ngram_cache::{CacheConfig, Eviction};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The n-gram cache: target tokens that several draft tokens spell, merged in translation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheOptions {
+    /// Whether n-grams are cached and merged, and where they come from. Only `verify = "paper"` and
+    /// `"exact"` merge.
+    #[serde(rename = "use")]
+    pub source: CacheUse,
+    /// What leaves a full cache.
+    pub eviction: EvictionName,
+    /// Most n-grams held; left out, there is no limit.
+    pub max_entries: Option<usize>,
+}
+
+/// Where n-grams come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheUse {
+    /// There are none.
+    #[default]
+    None,
+    /// From accepted tokens, while they stream (Algorithm 1).
+    Online,
+    /// From the vocabularies: the canonical spelling of every target token, computed when the models
+    /// are loaded; nothing is added later.
+    Static,
+}
+
+/// What leaves a full cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EvictionName {
+    /// Nothing: a full cache takes no more.
+    #[default]
+    None,
+    /// The least recently used.
+    Lru,
+    /// The least frequently used.
+    Lfu,
+}
+
+impl From<CacheOptions> for CacheConfig {
+    fn from(options: CacheOptions) -> Self {
+        let eviction = match options.eviction {
+            EvictionName::None => Eviction::None,
+            EvictionName::Lru => Eviction::Lru,
+            EvictionName::Lfu => Eviction::Lfu,
+        };
+        Self {
+            eviction,
+            max_entries: options.max_entries,
+        }
+    }
+}

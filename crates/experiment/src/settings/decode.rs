@@ -1,0 +1,247 @@
+//! `[decode]`: how tokens are drafted, checked and drawn.
+
+use std::fmt;
+use std::str::FromStr;
+
+use lm::WeightType;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use spec_decode::{Sampling, SamplingError, SamplingOptions, VerifyMode};
+
+use super::{CostsConfig, PolicyName, ScoreName, Wrong, wrong};
+
+/// How tokens are drafted, checked and drawn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DecodeConfig {
+    /// How the target checks a draft.
+    pub verify: Verify,
+    /// Where drafts come from.
+    pub draft: DraftSource,
+    /// Draft tokens a round, 1 to 64: the constant length, the first one or the longest, as `policy`
+    /// says.
+    pub k: usize,
+    /// How the draft length follows acceptance.
+    pub policy: PolicyName,
+    /// For `policy = "confidence"` and `"entropy"`, 0 to 1: a draft stops where its joint probability
+    /// under the drafter, or 1 - sqrt(entropy_scale H(q)) of its last token, falls below this.
+    pub threshold: f64,
+    /// For `policy = "head"`, 0 to 1: a draft stops where the probability that some token of it is
+    /// rejected (Eq. 6) exceeds this (Eq. 7). The paper takes 0.7 for GSM8K and MBPP+HumanEval, 0.3
+    /// for Alpaca and XSum.
+    pub gamma: f64,
+    /// For `policy = "entropy"`, above 0: scale of the drafter's entropy H(q) in nats.
+    pub entropy_scale: f64,
+    /// For `policy = "throughput"`: what acceptance is predicted from.
+    pub score: ScoreName,
+    /// For `policy = "head"` and `"throughput"`: never stop inside a cached n-gram that the draft
+    /// could still complete.
+    pub hold_ngrams: bool,
+    /// For `policy = "throughput"`: on the stream, the first of this many rounds drafts `k` tokens
+    /// whatever is predicted, so that the policy learns of them; 0 for none.
+    pub explore: usize,
+    /// For `policy = "throughput"`: what it weighs.
+    pub costs: CostsConfig,
+    /// Sampling temperature of both models: 0 is greedy, else 1e-6 to 1e6.
+    pub temperature: f64,
+    /// Keep the most probable tokens, this many; 0 keeps all.
+    pub top_k: usize,
+    /// Keep the most probable tokens up to this share, above 0 and at most 1; 1 keeps all.
+    pub top_p: f64,
+    /// Keep tokens at least this probable relative to the most probable one, 0 to 1; 0 keeps all.
+    pub min_p: f64,
+    /// Make tokens that the prompt or the response holds less probable, 0.001 to 1000; 1 changes
+    /// nothing.
+    pub repetition_penalty: f64,
+    /// Longest response, in target tokens, at least 1.
+    pub max_new_tokens: usize,
+    /// How the decode engine stores weights.
+    pub weights: WeightFormat,
+    /// Threads of the decode engine, at least 1.
+    pub threads: usize,
+}
+
+impl Default for DecodeConfig {
+    fn default() -> Self {
+        Self {
+            verify: Verify::Tli,
+            draft: DraftSource::Model,
+            k: 4,
+            policy: PolicyName::Constant,
+            threshold: 0.3,
+            gamma: 0.5,
+            entropy_scale: 0.2,
+            score: ScoreName::Head,
+            hold_ngrams: true,
+            explore: 8,
+            costs: CostsConfig::default(),
+            temperature: 0.01,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            max_new_tokens: 64,
+            weights: WeightFormat::F32,
+            threads: 1,
+        }
+    }
+}
+
+impl DecodeConfig {
+    /// How tokens are drawn.
+    ///
+    /// # Errors
+    /// The first option outside its range.
+    pub fn sampling(&self) -> Result<Sampling, SamplingError> {
+        Sampling::with_options(SamplingOptions {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+        })
+    }
+
+    /// What is wrong, by key.
+    pub(crate) fn wrongs(&self) -> Vec<Wrong> {
+        let mut wrongs = self.policy_wrongs();
+        if let Err(e) = self.sampling() {
+            let message = format!("{} is outside {}", e.value, e.range);
+            wrongs.push(wrong(&format!("decode.{}", e.option), message));
+        }
+        for (key, value) in [
+            ("max_new_tokens", self.max_new_tokens),
+            ("threads", self.threads),
+        ] {
+            if value == 0 {
+                wrongs.push(wrong(&format!("decode.{key}"), "must be at least 1"));
+            }
+        }
+        wrongs
+    }
+}
+
+/// How the target checks a draft.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Verify {
+    /// There is no draft: plain decoding with the target, the reference of every speedup.
+    None,
+    /// Algorithm 1 with Eq. 1-2. Makes the paper's tables; at temperatures well above 0 the output
+    /// only approximates the target's distribution once n-grams are merged.
+    Paper,
+    /// Directly mapped tokens only (the paper's SpD_DM): the target's distribution exactly.
+    #[default]
+    Tli,
+    /// Direct tokens and n-grams, merged so that the target's distribution is met exactly.
+    Exact,
+    /// Drafts are compared as text, whatever tokens spell them: exact as well.
+    Slem,
+}
+
+impl Verify {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::None, Self::Paper, Self::Tli, Self::Exact, Self::Slem];
+
+    /// Name in files and on the command line.
+    pub fn name(self) -> &'static str {
+        self.mode().map_or("none", VerifyMode::name)
+    }
+
+    /// The rule by which drafts are judged; `None` for plain decoding.
+    pub fn mode(self) -> Option<VerifyMode> {
+        match self {
+            Self::None => None,
+            Self::Paper => Some(VerifyMode::Paper),
+            Self::Tli => Some(VerifyMode::Tli),
+            Self::Exact => Some(VerifyMode::Exact),
+            Self::Slem => Some(VerifyMode::Slem),
+        }
+    }
+}
+
+/// Where drafts come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DraftSource {
+    /// The draft model.
+    #[default]
+    Model,
+    /// What followed the same words earlier in prompt and response; no model, nothing to learn.
+    PromptLookup,
+}
+
+/// How the decode engine stores weights.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightFormat {
+    /// Four bytes each, exact.
+    #[default]
+    F32,
+    /// Two bytes each, rounded.
+    Bf16,
+    /// About one byte each, with a scale per 64.
+    Int8,
+    /// About half a byte each, with a scale per 32.
+    Int4,
+}
+
+impl WeightFormat {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::F32, Self::Bf16, Self::Int8, Self::Int4];
+}
+
+impl From<WeightFormat> for WeightType {
+    fn from(format: WeightFormat) -> Self {
+        match format {
+            WeightFormat::F32 => Self::F32,
+            WeightFormat::Bf16 => Self::Bf16,
+            WeightFormat::Int8 => Self::Int8,
+            WeightFormat::Int4 => Self::Int4,
+        }
+    }
+}
+
+impl fmt::Display for Verify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for WeightFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        WeightType::from(*self).fmt(f)
+    }
+}
+
+impl FromStr for Verify {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        by_name(&Self::ALL, name)
+    }
+}
+
+impl FromStr for WeightFormat {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        by_name(&Self::ALL, name)
+    }
+}
+
+/// A name that is none of the known ones.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown name `{name}` (one of {known})")]
+pub struct UnknownName {
+    name: String,
+    known: String,
+}
+
+fn by_name<T: Copy + fmt::Display>(all: &[T], name: &str) -> Result<T, UnknownName> {
+    let found = all.iter().copied().find(|one| one.to_string() == name);
+    found.ok_or_else(|| UnknownName {
+        name: name.to_owned(),
+        known: all.iter().map(T::to_string).collect::<Vec<_>>().join(", "),
+    })
+}

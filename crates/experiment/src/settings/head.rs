@@ -1,0 +1,120 @@
+//! `[head]`: acceptance heads.
+
+use std::path::PathBuf;
+
+use adaptive_draft::HeadConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Wrong, wrong};
+
+/// The acceptance head: predicts whether a draft token will be accepted (Eq. 5).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HeadOptions {
+    /// How it comes about. It is trained whether `decode.policy` reads it or not.
+    pub training: HeadTraining,
+    /// Units of the hidden layer; 0 is linear.
+    pub hidden: usize,
+    /// Constant learning rate of AdamW, 0 or more.
+    pub lr: f64,
+    /// Decoupled weight decay, 0 or more.
+    pub weight_decay: f64,
+    /// Weight of rejections in the cross-entropy, above 0; acceptances weigh 1.
+    pub reject_weight: f64,
+    /// N, most examples of the buffer R (Algorithm 4), at least 1; the oldest leave.
+    pub buffer: usize,
+    /// Examples of a step of interleaved training, at least 1.
+    pub batch: usize,
+    /// Steps of every turn of training, at least 1.
+    pub steps: usize,
+    /// Whether proposals behind the first rejected one are examples too.
+    pub unjudged: bool,
+    /// A head trained before (`omnidraft head`), to start from; relative to the working directory.
+    pub path: Option<PathBuf>,
+}
+
+impl Default for HeadOptions {
+    fn default() -> Self {
+        let config = HeadConfig::default();
+        Self {
+            training: HeadTraining::None,
+            hidden: config.hidden,
+            lr: config.lr,
+            weight_decay: config.weight_decay,
+            reject_weight: config.reject_weight,
+            buffer: config.buffer,
+            batch: config.batch,
+            steps: config.steps,
+            unjudged: false,
+            path: None,
+        }
+    }
+}
+
+/// How an acceptance head comes about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HeadTraining {
+    /// There is none.
+    #[default]
+    None,
+    /// With every distillation step, on what came in since the last one (Algorithm 3); every
+    /// `learn.every` prompts where the drafter does not learn ("adapt only").
+    Joint,
+    /// After every prompt without a distillation step, on a batch from the buffer R (Algorithm 4).
+    Interleaved,
+    /// As `head.path` holds it.
+    Offline,
+}
+
+impl HeadTraining {
+    /// Whether the stream trains it.
+    pub fn is_online(self) -> bool {
+        matches!(self, Self::Joint | Self::Interleaved)
+    }
+}
+
+impl HeadOptions {
+    /// The trainer's settings.
+    pub fn settings(&self) -> HeadConfig {
+        HeadConfig {
+            hidden: self.hidden,
+            lr: self.lr,
+            weight_decay: self.weight_decay,
+            reject_weight: self.reject_weight,
+            buffer: self.buffer,
+            batch: self.batch,
+            steps: self.steps,
+        }
+    }
+
+    /// What is wrong, by key.
+    pub(crate) fn wrongs(&self) -> Vec<Wrong> {
+        let mut wrongs = Vec::new();
+        for (key, value, least, range) in [
+            ("lr", self.lr, 0.0, "must be 0 or more"),
+            ("weight_decay", self.weight_decay, 0.0, "must be 0 or more"),
+            (
+                "reject_weight",
+                self.reject_weight,
+                f64::MIN_POSITIVE,
+                "must be positive",
+            ),
+        ] {
+            if !(value.is_finite() && value >= least) {
+                wrongs.push(wrong(&format!("head.{key}"), format!("{value} {range}")));
+            }
+        }
+        for (key, value) in [
+            ("buffer", self.buffer),
+            ("batch", self.batch),
+            ("steps", self.steps),
+        ] {
+            if value == 0 {
+                wrongs.push(wrong(&format!("head.{key}"), "must be at least 1"));
+            }
+        }
+        wrongs
+    }
+}

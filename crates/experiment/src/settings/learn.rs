@@ -1,0 +1,244 @@
+//! `[learn]`: what the drafter learns from, and how.
+
+use distill_loss::{DirectLoss, NgramLoss};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{LoraSettings, Wrong, wrong};
+
+/// Online learning of the drafter (Algorithm 2).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LearnConfig {
+    /// What the drafter minimises while it streams.
+    pub objective: ObjectiveName,
+    /// Prompts between updates, at least 1: the paper's I, and the batch size.
+    pub every: usize,
+    /// Constant learning rate of AdamW, 0 or more.
+    pub lr: f64,
+    /// Decoupled weight decay, 0 or more.
+    pub weight_decay: f64,
+    /// Gradients are scaled down to this norm, above 0.
+    pub max_grad_norm: f64,
+    /// For `objective = "hybrid"`: L_DM, the term at directly mapped tokens (Eq. 3-4).
+    pub direct: DirectName,
+    /// For `objective = "hybrid"`: L_N-gram, the term at n-grams (Eq. 3-4).
+    pub ngram: NgramName,
+    /// Weight of L_N-gram beside L_DM (Eq. 3), 0 or more.
+    pub lambda: f64,
+    /// For `direct = "jsd"`: share of the target in the mixture, between 0 and 1.
+    pub beta: f64,
+    /// For `objective = "alm"`: its temperature, above 0.
+    pub tau: f64,
+    /// Earlier answers that every update learns from once more; 0 for none.
+    pub replay: usize,
+    /// Latest answers that `replay` draws from, at least as many.
+    pub replay_window: usize,
+    /// Decay of the running mean of weights that decodes, from 0 and below 1; 0 decodes with the
+    /// last weights.
+    pub ema: f64,
+    /// An update runs on its own thread while decoding goes on with the last weights. From which
+    /// prompt on the new weights decode then depends on the machine: such runs do not repeat.
+    pub asynchronous: bool,
+    /// Low-rank adapters instead of all weights.
+    pub lora: LoraSettings,
+}
+
+impl Default for LearnConfig {
+    fn default() -> Self {
+        Self {
+            objective: ObjectiveName::None,
+            every: 8,
+            lr: 1e-3,
+            weight_decay: 0.01,
+            max_grad_norm: 1.0,
+            direct: DirectName::ReverseKl,
+            ngram: NgramName::Nll,
+            lambda: distill_loss::PAPER_LAMBDA,
+            beta: 0.5,
+            tau: 1.0,
+            replay: 0,
+            replay_window: 64,
+            ema: 0.0,
+            asynchronous: false,
+            lora: LoraSettings::default(),
+        }
+    }
+}
+
+/// What the drafter minimises.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ObjectiveName {
+    /// Nothing: the drafter stays as it is.
+    #[default]
+    None,
+    /// L_DM + lambda L_N-gram (Eq. 3), as `direct`, `ngram` and `lambda` say.
+    Hybrid,
+    /// Approximate likelihood matching over aligned chunks of text.
+    Alm,
+}
+
+/// The term at directly mapped tokens. q is the drafter's distribution, p the target's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DirectName {
+    /// KL(q || p), the paper's.
+    ReverseKl,
+    /// KL(p || q).
+    ForwardKl,
+    /// Jensen-Shannon divergence with mixture `beta`.
+    Jsd,
+    /// Negative log-likelihood of the emitted token.
+    Nll,
+    /// The rejection rate.
+    Acceptance,
+    /// The negative logarithm of the acceptance rate.
+    LogAcceptance,
+    /// No such term.
+    None,
+}
+
+/// The term at n-grams: target tokens that several draft tokens spell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NgramName {
+    /// Negative log-likelihood of the spelling, the paper's.
+    Nll,
+    /// The same, each n-gram weighted by the target's p(t) beside `lambda` (point-wise KL).
+    Pointwise,
+    /// KL through Eq. 2.
+    ApproximateKl,
+    /// No such term.
+    None,
+}
+
+/// What a learner minimises.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Terms {
+    /// `L_DM + lambda L_N-gram`, at least one of them.
+    Hybrid {
+        /// The direct term.
+        direct: Option<DirectLoss>,
+        /// The n-gram term.
+        ngram: Option<NgramLoss>,
+        /// Its weight.
+        lambda: f64,
+    },
+    /// Approximate likelihood matching.
+    Alm {
+        /// Its temperature.
+        tau: f64,
+    },
+}
+
+impl Terms {
+    /// Whether the target's law is wanted where one draft token is one target token.
+    pub fn reads_direct_law(self) -> bool {
+        matches!(self, Self::Hybrid { direct: Some(direct), .. } if direct.reads_law())
+    }
+
+    /// Whether it is wanted where several draft tokens are one target token.
+    pub fn reads_ngram_law(self) -> bool {
+        matches!(
+            self,
+            Self::Hybrid {
+                ngram: Some(NgramLoss::ApproximateKl),
+                ..
+            }
+        )
+    }
+}
+
+/// Settings of a learner that name no loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NothingToLearn {
+    /// It does not learn at all.
+    #[error("learn.objective is \"none\": nothing to learn from")]
+    Objective,
+    /// Both terms are switched off.
+    #[error("learn.direct and learn.ngram are both \"none\": nothing to learn from")]
+    Terms,
+}
+
+impl LearnConfig {
+    /// The losses these settings name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn terms(&self) -> Result<Terms, NothingToLearn> {
+        match self.objective {
+            ObjectiveName::None => return Err(NothingToLearn::Objective),
+            ObjectiveName::Alm => return Ok(Terms::Alm { tau: self.tau }),
+            ObjectiveName::Hybrid => {}
+        }
+        let direct = match self.direct {
+            DirectName::ReverseKl => Some(DirectLoss::ReverseKl),
+            DirectName::ForwardKl => Some(DirectLoss::ForwardKl),
+            DirectName::Jsd => Some(DirectLoss::Jsd { beta: self.beta }),
+            DirectName::Nll => Some(DirectLoss::Nll),
+            DirectName::Acceptance => Some(DirectLoss::Acceptance),
+            DirectName::LogAcceptance => Some(DirectLoss::LogAcceptance),
+            DirectName::None => None,
+        };
+        let ngram = match self.ngram {
+            NgramName::Nll => Some(NgramLoss::Nll),
+            NgramName::Pointwise => Some(NgramLoss::Pointwise),
+            NgramName::ApproximateKl => Some(NgramLoss::ApproximateKl),
+            NgramName::None => None,
+        };
+        if direct.is_none() && ngram.is_none() {
+            return Err(NothingToLearn::Terms);
+        }
+        Ok(Terms::Hybrid {
+            direct,
+            ngram,
+            lambda: self.lambda,
+        })
+    }
+
+    /// What is wrong, by key.
+    pub(crate) fn wrongs(&self) -> Vec<Wrong> {
+        let least = |value: f64| value >= 0.0;
+        let inside = |value: f64| value > 0.0 && value < 1.0;
+        let (norm, beta, ema) = (self.max_grad_norm, self.beta, self.ema);
+        let numbers = [
+            ("lr", self.lr, least(self.lr), "must be 0 or more"),
+            (
+                "lambda",
+                self.lambda,
+                least(self.lambda),
+                "must be 0 or more",
+            ),
+            (
+                "weight_decay",
+                self.weight_decay,
+                least(self.weight_decay),
+                "must be 0 or more",
+            ),
+            ("tau", self.tau, self.tau > 0.0, "must be positive"),
+            ("max_grad_norm", norm, norm > 0.0, "must be positive"),
+            ("beta", beta, inside(beta), "must be between 0 and 1"),
+            ("ema", ema, (0.0..1.0).contains(&ema), "is outside 0..1"),
+        ];
+        let mut wrongs: Vec<Wrong> = numbers
+            .into_iter()
+            .filter(|(_, value, good, _)| !(*good && value.is_finite()))
+            .map(|(key, value, _, fault)| {
+                wrong(&format!("learn.{key}"), format!("{value} {fault}"))
+            })
+            .collect();
+        wrongs.extend(self.lora.wrongs());
+        if self.every == 0 {
+            wrongs.push(wrong("learn.every", "must be at least 1"));
+        }
+        if self.replay > self.replay_window {
+            let message = format!(
+                "{} draws more than learn.replay_window = {} holds",
+                self.replay, self.replay_window
+            );
+            wrongs.push(wrong("learn.replay", message));
+        }
+        wrongs
+    }
+}

@@ -1,0 +1,87 @@
+//! `[learn.lora]`: adapters instead of weights.
+
+use lm::{LmConfig, LmError, LoraConfig, Projections};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Wrong, wrong};
+
+/// Low-rank adaptation (LoRA) of the drafter.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoraSettings {
+    /// Inner dimension of the adapters; 0 trains all weights.
+    pub rank: usize,
+    /// Adapters are scaled by `alpha / rank`; above 0.
+    pub alpha: f64,
+    /// Adapted projections: `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj`,
+    /// `down_proj`.
+    #[schemars(with = "Vec<String>")]
+    pub projections: Projections,
+    /// What has an adapter of its own.
+    pub per: Scope,
+}
+
+impl Default for LoraSettings {
+    fn default() -> Self {
+        Self {
+            rank: 0,
+            alpha: 32.0,
+            projections: Projections::ALL,
+            per: Scope::Target,
+        }
+    }
+}
+
+/// What has an adapter of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// One adapter for everything.
+    Run,
+    /// Every target, as in the paper.
+    Target,
+    /// Every task of every target.
+    Task,
+}
+
+impl LoraSettings {
+    /// What the trainer adapts; `None` trains all weights.
+    pub fn adapters(&self) -> Option<LoraConfig> {
+        (self.rank > 0).then_some(LoraConfig {
+            rank: self.rank,
+            alpha: self.alpha,
+            projections: self.projections,
+        })
+    }
+
+    /// The adapter in use while `target` is asked prompts of `task`.
+    pub fn key(&self, target: &str, task: &str) -> String {
+        match (self.rank, self.per) {
+            (0, _) | (_, Scope::Run) => String::new(),
+            (_, Scope::Target) => target.to_owned(),
+            (_, Scope::Task) => format!("{target}/{task}"),
+        }
+    }
+
+    /// Whether the drafter leaves room for the adapters.
+    ///
+    /// # Errors
+    /// A rank larger than an adapted projection.
+    pub fn check(&self, drafter: &LmConfig) -> Result<(), LmError> {
+        self.adapters().map_or(Ok(()), |lora| lora.check(drafter))
+    }
+
+    /// What is wrong, by key.
+    pub(super) fn wrongs(&self) -> Vec<Wrong> {
+        let mut wrongs = Vec::new();
+        if !(self.alpha > 0.0 && self.alpha.is_finite()) {
+            let message = format!("{} must be positive", self.alpha);
+            wrongs.push(wrong("learn.lora.alpha", message));
+        }
+        if self.rank > 0 && self.projections.is_empty() {
+            wrongs.push(wrong("learn.lora.projections", "names none"));
+        }
+        wrongs
+    }
+}

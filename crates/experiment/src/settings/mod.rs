@@ -1,0 +1,29 @@
+//! What one arm does, in four sections, and the models it does it with.
+//!
+//! Every type here is both the file's section and the resolved setting: a file leaves keys out, the
+//! defaults fill them in. Conversions lead to the crates of the method.
+
+mod cache;
+mod decode;
+mod head;
+mod learn;
+mod lora;
+mod model;
+mod policy;
+
+pub use cache::{CacheOptions, CacheUse, EvictionName};
+pub use decode::{DecodeConfig, DraftSource, UnknownName, Verify, WeightFormat};
+pub use head::{HeadOptions, HeadTraining};
+pub use learn::{DirectName, LearnConfig, NgramName, NothingToLearn, ObjectiveName, Terms};
+pub use lora::{LoraSettings, Scope};
+pub(crate) use model::ModelTable;
+pub use model::{CostPadding, ModelConfig, ModelsConfig};
+pub use policy::{CostsConfig, PolicyFault, PolicyName, ScoreName};
+
+/// A value that is wrong by itself: its dotted key, and what is wrong.
+pub(crate) type Wrong = (String, String);
+
+/// Shorthand for one.
+pub(crate) fn wrong(key: &str, message: impl Into<String>) -> Wrong {
+    (key.to_owned(), message.into())
+}

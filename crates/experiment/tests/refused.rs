@@ -1,0 +1,237 @@
+//! Files that are refused, and what is said.
+
+mod common;
+
+use common::{Files, SMALL, faults, says, wrong};
+
+/// The faults of `SMALL` with lines behind it.
+fn small(more: &str) -> String {
+    wrong(&format!("{SMALL}{more}"))
+}
+
+#[test]
+fn older_files_are_told_what_to_write() {
+    let text = "name = \"x\"\nseeds = [1]\nstreams = \"independent\"\non_stream = \"all\"\n\
+        arms = [\"L_DM\", { name = \"a\", verify = \"paper\" }]\n[[segments]]\ntask = \"a\"\n\
+        train = 3\n[state]\nsave = true\n";
+    let faults = faults(text);
+    let keys: Vec<&str> = faults.iter().map(|fault| fault.key.as_str()).collect();
+    assert_eq!(
+        keys,
+        ["seeds", "streams", "on_stream", "arms", "segments", "state"]
+    );
+    for (fault, words) in faults.iter().zip([
+        "[grid] seed",
+        "[grid] task",
+        "[stage.stream] on_stream",
+        "[[arm]] preset",
+        "[grid] task",
+        "from = \"stream\"",
+    ]) {
+        assert!(fault.place.as_ref().unwrap().contains("x.toml:"), "{fault}");
+        let hint = fault.hint.as_ref().unwrap();
+        assert!(hint.contains(words) && !hint.contains('\n'), "{hint}");
+    }
+}
+
+#[test]
+fn older_keys_of_arms_and_segments_too() {
+    let more = "[[arm]]\nname = \"a\"\nverify = \"paper\"\ncache = true\nlearn = \"hybrid\"\n\
+        k = 3\npolicy = \"head\"\nhead = \"joint\"\n[[segment]]\ntask = \"a\"\ntrain = 3\ngamma = 0.7\n";
+    let files = Files::new(&[("x.toml", &format!("{SMALL}{more}"))]);
+    let error = files.load("x.toml", &[]).unwrap_err();
+    for key in ["verify", "cache", "learn", "k", "policy", "head"] {
+        says(
+            &files.say(&error),
+            &[&format!("arm.1.{key}: unknown field")],
+        );
+    }
+    let hints = error.hint().unwrap();
+    says(
+        &hints,
+        &[
+            "decode.verify",
+            "cache.use",
+            "learn.objective",
+            "\"decode.k\" = 3",
+        ],
+    );
+    says(
+        &hints,
+        &[
+            "decode.policy",
+            "head.training",
+            "prompts = { train = 300",
+            "[[when]] task",
+        ],
+    );
+}
+
+#[test]
+fn arms_that_are_none() {
+    says(
+        &small("[[arm]]\npreset = \"L_DM+L_N-gram\"\n"),
+        &["x.toml:10: arm: two arms have the name `L_DM+L_N-gram`"],
+    );
+    let text = small("[[arm]]\npreset = \"L_DN\"\n");
+    says(
+        &text,
+        &[
+            "x.toml:11: arm.1.preset: there is no preset `L_DN`",
+            "`static n-grams`",
+            "`L_DM`",
+        ],
+    );
+    says(
+        &small("[[arm]]\nset = { \"decode.k\" = 1 }\n"),
+        &["arm.1: an arm needs a name or a preset"],
+    );
+    says(
+        &small("[[arm]]\nname = \"x\"\nset = { \"models.drafter\" = \"y\" }\n"),
+        &["arm.1.set.models: no such section"],
+    );
+    says(
+        &wrong(&SMALL.replace("[[arm]]\npreset = \"L_DM+L_N-gram\"\n", "")),
+        &["arm: at least one arm is needed"],
+    );
+}
+
+#[test]
+fn sweeps_over_what_does_not_exist() {
+    says(
+        &small("[sweep]\n\"decode.kk\" = [1]\n"),
+        &["x.toml:11: decode.kk: unknown field `kk`"],
+    );
+    says(
+        &small("[sweep]\nk = [1]\n"),
+        &["x.toml:11: sweep.k: a sweep takes dotted keys"],
+    );
+    says(
+        &small("[sweep]\n\"models.drafter\" = [1]\n"),
+        &["sweep.models.drafter"],
+    );
+    says(
+        &small("[sweep]\n\"decode.k\" = [1, \"a\"]\n"),
+        &["x.toml:11: decode.k: invalid type: string \"a\""],
+    );
+    says(
+        &small("[sweep]\n\"decode.k\" = [0]\n"),
+        &["x.toml:11: decode.k: 0 is outside"],
+    );
+    says(
+        &small("[sweep]\n\"decode.k\" = 3\n"),
+        &["sweep.decode.k: expected a list"],
+    );
+    says(
+        &small("[sweep]\n\"decode.k\" = [1, 1]\n"),
+        &["two arms have the name `L_DM+L_N-gram (k = 1)`"],
+    );
+    says(
+        &small("sweep = { \"learn.lrr\" = [1] }\n"),
+        &["x.toml:10: learn.lrr: unknown field"],
+    );
+    says(
+        &small("sweep = {}\n[sweep]\n\"decode.k\" = [1]\n"),
+        &["sweep: no arm takes these values"],
+    );
+}
+
+#[test]
+fn names_that_are_no_folders() {
+    for name in ["", "a b", "../a", ".", "a/b"] {
+        says(
+            &wrong(&SMALL.replace("\"small\"", &format!("{name:?}"))),
+            &["x.toml:2: name: "],
+        );
+    }
+    says(
+        &wrong("include = [\"zoo.toml\"]\n"),
+        &["missing field `name`", "stage", "arm"],
+    );
+    let text = wrong(&SMALL.replace("\"small\"", "3"));
+    assert_eq!(text.matches("name").count(), 1, "{text}");
+}
+
+#[test]
+fn models_that_are_missing() {
+    let text = wrong(&SMALL.replace("include = [\"zoo.toml\"]\n", ""));
+    says(&text, &["models: there is no such section"]);
+    let text = small("[models]\ntargets.L = { path = \"x\", pad = 3 }\n");
+    says(
+        &text,
+        &["x.toml:11: models.targets.L.pad: unknown field `pad`"],
+    );
+    says(
+        &small("[models]\ntargets.L = { pad_layers = 3 }\n"),
+        &["models.targets.L", "`path`"],
+    );
+    says(
+        &small("[models]\ntargets.L = 3\n"),
+        &["models.targets.L", "a model folder or"],
+    );
+    says(
+        &small("[models]\ntargets.L = { path = \"x\", pad_layers = -3 }\n"),
+        &["pad_layers", "-3"],
+    );
+    says(
+        &small("[models]\ndraftr = \"x\"\n"),
+        &["x.toml:11: models.draftr: unknown field"],
+    );
+}
+
+#[test]
+fn reports_of_what_is_not_there() {
+    let report = |line: &str| small(&format!("[report]\n{line}\n"));
+    says(
+        &report("stage = \"held-out\""),
+        &["x.toml:11: report.stage: there is no stage `held-out` (one of stream)"],
+    );
+    says(
+        &report("rows = [\"target\", \"amr\"]"),
+        &[
+            "x.toml:11: report.rows.1: there is no axis `amr` (one of arm, target, task, stage, segment, seed)",
+        ],
+    );
+    says(
+        &report("columns = \"taks\""),
+        &["report.columns: there is no axis `taks`"],
+    );
+    says(
+        &report("ratios = [[\"L_DM+L_N-gram\", \"L_DM\"]]"),
+        &["report.ratios.0.1: there is no arm `L_DM` (one of L_DM+L_N-gram)"],
+    );
+    says(
+        &report("ratios = [[\"L_DM+L_N-gram\"]]"),
+        &["report.ratios"],
+    );
+    says(
+        &report("arms = [\"x\"]"),
+        &["report.arms.0: there is no arm `x`"],
+    );
+    says(
+        &report("formats = [\"pdf\"]"),
+        &[
+            "report.formats.0: unknown variant `pdf`",
+            "`md`, `csv`, `tex`, `html`",
+        ],
+    );
+    says(
+        &report("figures = [\"pie\"]"),
+        &["report.figures.0: unknown variant `pie`"],
+    );
+    says(&report("cell = []"), &["report.cell: at least one metric"]);
+    says(&report("cell = [\"\"]"), &["report.cell.0"]);
+    says(
+        &report("paper = \"paper/x.toml\""),
+        &["x.toml:11: report.paper: paper/x.toml: no such file"],
+    );
+    says(&report("papr = 1"), &["report.papr: unknown field"]);
+    says(
+        &small("[launcher.slrm]\n"),
+        &["launcher.slrm: unknown field"],
+    );
+    says(
+        &small("[launcher.slurm]\ntime = [1]\n"),
+        &["launcher.slurm.time"],
+    );
+}

@@ -1,0 +1,92 @@
+//! What is read from the hub, and what it becomes.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::HubError;
+
+/// A table of the hub.
+#[derive(Debug, Clone, Copy)]
+pub struct Table {
+    /// Dataset.
+    pub repo: &'static str,
+    /// Its configuration.
+    pub config: &'static str,
+    /// Its split.
+    pub split: &'static str,
+    /// The columns that are read.
+    pub columns: &'static [&'static str],
+}
+
+/// A row of a table.
+#[derive(Debug)]
+pub struct Row {
+    repo: &'static str,
+    place: String,
+    pub(super) fields: Map<String, Value>,
+}
+
+impl Row {
+    /// A row of `file`, counted from 0.
+    pub fn new(table: &Table, file: &str, index: usize, fields: Map<String, Value>) -> Self {
+        Self {
+            repo: table.repo,
+            place: format!("{file}, row {index}"),
+            fields,
+        }
+    }
+
+    pub(super) fn wrong(&self, message: String) -> HubError {
+        HubError::Table {
+            repo: self.repo.to_owned(),
+            file: self.place.clone(),
+            message,
+        }
+    }
+
+    pub(super) fn text(&self, field: &str) -> Result<&str, HubError> {
+        let text = self.fields.get(field).and_then(Value::as_str);
+        text.ok_or_else(|| self.wrong(format!("`{field}` is not a text")))
+    }
+
+    /// With the line ends that Python's own files have.
+    pub(super) fn lines(&self, field: &str) -> Result<String, HubError> {
+        Ok(self.text(field)?.replace("\r\n", "\n"))
+    }
+
+    pub(super) fn take(&self, fields: &[&str]) -> Map<String, Value> {
+        let field = |name: &&str| Some((name.to_string(), self.fields.get(*name)?.clone()));
+        fields.iter().filter_map(field).collect()
+    }
+}
+
+/// A line of a task's file.
+#[derive(Debug, Clone, Serialize)]
+pub struct Record {
+    /// Unique in its task.
+    pub id: String,
+    /// What is asked.
+    pub prompt: String,
+    /// What is published as the answer.
+    pub reference: String,
+    /// Fields of the dataset.
+    #[serde(flatten)]
+    pub fields: Map<String, Value>,
+}
+
+/// A task, converted.
+#[derive(Debug)]
+pub struct Converted {
+    /// How the split was made.
+    pub rule: &'static str,
+    /// Records that may be trained on.
+    pub train: Vec<Record>,
+    /// Records that may not.
+    pub test: Vec<Record>,
+    /// The split's own ids and order.
+    pub train_ids: Vec<String>,
+    /// The same.
+    pub test_ids: Vec<String>,
+    /// Records of the published split that the hub does not have.
+    pub lost: usize,
+}

@@ -1,0 +1,22 @@
+//! Models and data from the Hugging Face hub, for whoever has no local copies.
+//!
+//! Nothing is fetched unless it is asked for: by `hf:owner/name` where a model folder is expected
+//! ([`local_folder`]), or by `--data-dir hub` ([`datasets::Datasets`]). What was fetched once is
+//! used again without the network.
+//!
+//! Files lie in the hub's own cache, which other programs share: `HF_HOME` (default
+//! `~/.cache/huggingface`) or `HF_HUB_CACHE`. Beside it, `$HF_HOME/omnidraft` holds the converted
+//! tasks and a note of every model that is complete. `HF_ENDPOINT` names another hub, `HF_TOKEN`
+//! (or the `token` file in `HF_HOME`) who asks.
+
+mod client;
+pub mod datasets;
+mod error;
+mod model;
+mod parquet;
+mod progress;
+
+pub use client::{Hub, Snapshot};
+pub use error::HubError;
+pub use model::{MODEL_PREFIX, ModelId, local_folder, local_tokenizer};
+pub use progress::show_progress;

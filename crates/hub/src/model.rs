@@ -1,0 +1,206 @@
+//! `hf:owner/name`: a model folder that is downloaded when it is first used.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use hf_hub::RepoType;
+use serde::Deserialize;
+
+use super::client::{Hub, Snapshot, is_plain_path, write_whole};
+use super::error::HubError;
+
+/// What a model of the hub begins with where a folder is expected.
+pub const MODEL_PREFIX: &str = "hf:";
+
+const CONFIG: &str = "config.json";
+const TOKENIZER: &str = "tokenizer.json";
+const WEIGHTS: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// Files that a model may have.
+const OPTIONAL: [&str; 4] = [
+    "tokenizer_config.json",
+    "generation_config.json",
+    "chat_template.jinja",
+    "omnidraft.json",
+];
+
+/// A model of the hub at a revision.
+///
+/// ```
+/// use hub::ModelId;
+///
+/// let id: ModelId = "hf:owner/name@refs/pr/1".parse()?;
+/// assert_eq!((id.repo(), id.revision()), ("owner/name", "refs/pr/1"));
+/// assert_eq!("hf:owner/name".parse::<ModelId>()?.revision(), "main");
+/// assert!("hf:../secrets".parse::<ModelId>().is_err());
+/// # Ok::<(), hub::HubError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelId {
+    repo: String,
+    revision: String,
+}
+
+impl FromStr for ModelId {
+    type Err = HubError;
+
+    fn from_str(text: &str) -> Result<Self, HubError> {
+        let bad = || HubError::BadName {
+            given: text.to_owned(),
+        };
+        let name = text.strip_prefix(MODEL_PREFIX).ok_or_else(bad)?;
+        let (repo, revision) = name.split_once('@').unwrap_or((name, "main"));
+        // Both become paths of the cache and parts of an address.
+        let plain = |text: &str| {
+            let known = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
+            is_plain_path(text) && text.bytes().all(known)
+        };
+        if !plain(repo) || !plain(revision) || repo.matches('/').count() > 1 {
+            return Err(bad());
+        }
+        Ok(Self {
+            repo: repo.to_owned(),
+            revision: revision.to_owned(),
+        })
+    }
+}
+
+impl ModelId {
+    /// `owner/name`.
+    pub fn repo(&self) -> &str {
+        &self.repo
+    }
+
+    /// Branch, tag or commit.
+    pub fn revision(&self) -> &str {
+        &self.revision
+    }
+
+    /// The model that stands in place of a folder, if there stands one.
+    fn in_place_of(folder: &Path) -> Option<Result<Self, HubError>> {
+        let text = folder.to_str()?;
+        text.starts_with(MODEL_PREFIX).then(|| text.parse())
+    }
+}
+
+/// The folder itself, or the local copy of the model of the hub that is named in its place.
+///
+/// # Errors
+/// Those of [`Hub::model`].
+pub fn local_folder(folder: &Path) -> Result<Cow<'_, Path>, HubError> {
+    match ModelId::in_place_of(folder) {
+        None => Ok(Cow::Borrowed(folder)),
+        Some(id) => Hub::from_env()?.model(&id?).map(Cow::Owned),
+    }
+}
+
+/// The `tokenizer.json` of a model of the hub, without its weights; nothing where `path` is local.
+///
+/// # Errors
+/// Those of [`Hub::tokenizer`].
+pub fn local_tokenizer(path: &Path) -> Result<Option<PathBuf>, HubError> {
+    let Some(id) = ModelId::in_place_of(path) else {
+        return Ok(None);
+    };
+    Hub::from_env()?.tokenizer(&id?).map(Some)
+}
+
+impl Hub {
+    /// The local folder of a model, downloaded if it is not complete yet. A complete one is used as
+    /// it is, without asking the hub: a run repeated later reads the same weights.
+    ///
+    /// # Errors
+    /// No `config.json`, `tokenizer.json` or safetensors in the repository, or failing downloads.
+    pub fn model(&self, id: &ModelId) -> Result<PathBuf, HubError> {
+        let note = self.note(id);
+        if let Some(folder) = self.complete(id, &note) {
+            tracing::info!("{}: {}", id.repo, folder.display());
+            return Ok(folder);
+        }
+        let snapshot = self.snapshot(RepoType::Model, &id.repo, &id.revision)?;
+        let weights = if snapshot.has(INDEX) { INDEX } else { WEIGHTS };
+        let mut files = vec![CONFIG.to_owned(), TOKENIZER.to_owned()];
+        let optional = OPTIONAL.iter().filter(|file| snapshot.has(file));
+        files.extend(optional.map(|file| file.to_string()));
+        files.push(weights.to_owned());
+        // What is missing is told before gigabytes are fetched.
+        let missing = files.iter().find(|file| !snapshot.has(file));
+        if let Some(file) = missing {
+            return Err(HubError::MissingFile {
+                repo: id.repo.clone(),
+                file: file.replace(INDEX, WEIGHTS),
+            });
+        }
+        for file in &files {
+            snapshot.fetch(file)?;
+        }
+        if weights == INDEX {
+            for shard in shards(&snapshot, id)? {
+                snapshot.fetch(&shard)?;
+                files.push(shard);
+            }
+        }
+        self.remember(id, &snapshot)?;
+        let lines = [snapshot.commit().to_owned()].into_iter().chain(files);
+        let lines: Vec<String> = lines.collect();
+        write_whole(&note, lines.join("\n").as_bytes())?;
+        Ok(snapshot.folder())
+    }
+
+    /// The local `tokenizer.json` of a model.
+    ///
+    /// # Errors
+    /// None in the repository, or a failing download.
+    pub fn tokenizer(&self, id: &ModelId) -> Result<PathBuf, HubError> {
+        let cached = self.cached(RepoType::Model, &id.repo, &id.revision);
+        if let Some(path) = cached.get(TOKENIZER) {
+            return Ok(path);
+        }
+        let snapshot = self.snapshot(RepoType::Model, &id.repo, &id.revision)?;
+        let path = snapshot.fetch(TOKENIZER)?;
+        self.remember(id, &snapshot)?;
+        Ok(path)
+    }
+
+    /// Notes in the cache which commit the revision is, for other programs and the next call.
+    fn remember(&self, id: &ModelId, snapshot: &Snapshot) -> Result<(), HubError> {
+        let cached = self.cached(RepoType::Model, &id.repo, &id.revision);
+        let created = cached.create_ref(snapshot.commit());
+        created.map_err(HubError::io(snapshot.folder()))
+    }
+
+    /// The file that says which commit of a model is complete, and with which files: the cache
+    /// itself does not tell a file that is still to come from one that the model does not have.
+    fn note(&self, id: &ModelId) -> PathBuf {
+        let name = format!("{}@{}", id.repo, id.revision).replace('/', "--");
+        self.own_folder().join("models").join(name)
+    }
+
+    fn complete(&self, id: &ModelId, note: &Path) -> Option<PathBuf> {
+        let text = fs::read_to_string(note).ok()?;
+        let (commit, files) = text.split_once('\n')?;
+        let cached = self.cached(RepoType::Model, &id.repo, &id.revision);
+        let folder = cached.pointer_path(commit);
+        let all = files.lines().all(|file| folder.join(file).is_file());
+        all.then_some(folder)
+    }
+}
+
+/// The files that the index of a model's weights names.
+fn shards(snapshot: &Snapshot, id: &ModelId) -> Result<BTreeSet<String>, HubError> {
+    #[derive(Deserialize)]
+    struct Index {
+        weight_map: BTreeMap<String, String>,
+    }
+    let path = snapshot.fetch(INDEX)?;
+    let bytes = fs::read(&path).map_err(HubError::io(&path))?;
+    let index: Index = serde_json::from_slice(&bytes).map_err(|error| HubError::Reply {
+        repo: id.repo.clone(),
+        file: INDEX.to_owned(),
+        message: error.to_string(),
+    })?;
+    Ok(index.weight_map.into_values().collect())
+}

@@ -1,0 +1,175 @@
+//! Handing jobs over to something else that runs them: each becomes one `omnidraft job` command.
+
+mod print;
+mod shell;
+mod slurm;
+
+use std::path::{Path, PathBuf};
+
+use crate::{CellState, Checks, JobId, JobSpec, JobsError, RunRoot};
+
+pub use print::{PrintJobs, print_jobs};
+pub use shell::quote;
+pub use slurm::{Slurm, SlurmOptions};
+
+/// Something that takes jobs over.
+pub trait Launcher {
+    /// Hands over the jobs of a run that are not complete, and do not run already.
+    ///
+    /// # Errors
+    /// What the launcher refuses. What it took before that stays handed over; the same call goes on
+    /// from there.
+    fn submit(&self, batch: &Batch<'_>) -> Result<Submission, JobsError>;
+}
+
+/// What a [`Launcher`] gets.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch<'a> {
+    /// The run's folder, [claimed](RunRoot::claim).
+    pub root: &'a RunRoot,
+    /// Name of the experiment.
+    pub name: &'a str,
+    /// The jobs, some or all of the experiment's.
+    pub jobs: &'a [JobSpec],
+    /// Where each of them stands.
+    pub states: &'a [CellState],
+    /// How a job is run.
+    pub command: &'a JobCommand,
+    /// Which earlier results the program may go on with.
+    pub checks: &'a Checks,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Submission {
+    /// Jobs handed over.
+    pub submitted: usize,
+    /// Jobs that were complete.
+    pub complete: usize,
+    /// Jobs handed over before, of which the launcher still knows.
+    pub queued: usize,
+    /// Jobs that a process works on which is none of the launcher's.
+    pub running: usize,
+    /// Jobs that cannot be handed over, with the reason.
+    pub blocked: Vec<(JobId, String)>,
+    /// For the user: what was handed over and how.
+    pub text: String,
+}
+
+/// How one job is run: `PROGRAM job FILE --stage S --cell C --out ROOT EXTRA...` in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// The experiment.
+    pub file: PathBuf,
+    /// Where it runs: relative paths in the experiment and in `extra` start here.
+    pub folder: PathBuf,
+    /// Further arguments: overrides and options.
+    pub extra: Vec<String>,
+}
+
+impl JobCommand {
+    /// The command, as one line for a shell, without the change of folder. `cell` is put in as it
+    /// is.
+    fn line(&self, root: &RunRoot, stage: &str, cell: &str) -> Result<String, JobsError> {
+        let mut words = vec![
+            word(&self.program)?,
+            "job".to_owned(),
+            word(&self.file)?,
+            "--stage".to_owned(),
+            quote(stage),
+            "--cell".to_owned(),
+            cell.to_owned(),
+            "--out".to_owned(),
+            word(root.path())?,
+        ];
+        for argument in &self.extra {
+            words.push(quote(one_line(argument)?));
+        }
+        Ok(words.join(" "))
+    }
+
+    /// The folder as a word for a shell.
+    fn folder_word(&self) -> Result<String, JobsError> {
+        word(&self.folder)
+    }
+}
+
+/// An absolute path as a word for a shell.
+fn word(path: &Path) -> Result<String, JobsError> {
+    Ok(quote(&absolute(path)?))
+}
+
+/// An absolute path as text.
+fn absolute(path: &Path) -> Result<String, JobsError> {
+    let absolute = std::path::absolute(path).map_err(|e| JobsError::io("find", path, e))?;
+    let text = absolute.to_str().ok_or_else(|| JobsError::BadWord {
+        word: path.to_string_lossy().into_owned(),
+        problem: "is not UTF-8",
+    })?;
+    one_line(text).map(str::to_owned)
+}
+
+fn one_line(text: &str) -> Result<&str, JobsError> {
+    if text.contains(['\n', '\r', '\0']) {
+        return Err(JobsError::BadWord {
+            word: text.to_owned(),
+            problem: "has a line break",
+        });
+    }
+    Ok(text)
+}
+
+/// The stages of jobs: in the order of the jobs, but each after what it starts from.
+fn stages(jobs: &[JobSpec]) -> Vec<&str> {
+    let mut open: Vec<&str> = Vec::new();
+    for job in jobs {
+        if !open.contains(&job.id.stage()) {
+            open.push(job.id.stage());
+        }
+    }
+    let mut ordered = Vec::new();
+    while !open.is_empty() {
+        let waits = |stage: &str| {
+            jobs.iter()
+                .filter(|job| job.id.stage() == stage)
+                .filter_map(|job| job.needs.as_ref())
+                .any(|need| need.id.stage() != stage && open.contains(&need.id.stage()))
+        };
+        // Stages in a circle, which an experiment cannot have, keep their order.
+        let next = open.iter().position(|stage| !waits(stage)).unwrap_or(0);
+        ordered.push(open.remove(next));
+    }
+    ordered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Need;
+
+    #[test]
+    fn stages_follow_what_they_start_from() {
+        let job = |stage: &str, needs: Option<&str>| JobSpec {
+            id: JobId::new(stage, "a").unwrap(),
+            hash: String::new(),
+            needs: needs.map(|stage| Need {
+                id: JobId::new(stage, "a").unwrap(),
+                hash: String::new(),
+            }),
+            exclusive: false,
+            prompts: None,
+            coordinates: Vec::new(),
+        };
+        let jobs = [
+            job("test", Some("held-out")),
+            job("held-out", Some("stream")),
+            job("stream", Some("before")),
+            job("alone", None),
+        ];
+        assert_eq!(stages(&jobs), ["stream", "held-out", "test", "alone"]);
+        let circle = [job("a", Some("b")), job("b", Some("a"))];
+        assert_eq!(stages(&circle), ["a", "b"]);
+    }
+}

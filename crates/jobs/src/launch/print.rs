@@ -1,0 +1,58 @@
+//! Command lines for any other scheduler.
+
+use super::{Batch, Launcher, Submission, quote, stages};
+use crate::{CellState, JobsError};
+
+/// Hands jobs over as text: one command a line.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PrintJobs;
+
+impl Launcher for PrintJobs {
+    fn submit(&self, batch: &Batch<'_>) -> Result<Submission, JobsError> {
+        let complete = |state: &&CellState| **state == CellState::Complete;
+        let complete = batch.states.iter().filter(complete).count();
+        Ok(Submission {
+            submitted: batch.jobs.len().saturating_sub(complete),
+            complete,
+            text: print_jobs(batch)?,
+            ..Submission::default()
+        })
+    }
+}
+
+/// The command lines of the jobs that are not complete, a line each, in an order in which they can
+/// run one after the other. Lines between stages that begin with `#` say what must have ended
+/// before.
+///
+/// # Errors
+/// [`JobsError::BadWord`] for what cannot stand in a line.
+pub fn print_jobs(batch: &Batch<'_>) -> Result<String, JobsError> {
+    let folder = batch.command.folder_word()?;
+    let mut text = String::new();
+    for stage in stages(batch.jobs) {
+        let jobs = batch.jobs.iter().zip(batch.states);
+        let of_stage = jobs.filter(|(job, _)| job.id.stage() == stage);
+        let (complete, open): (Vec<_>, Vec<_>) =
+            of_stage.partition(|(_, state)| **state == CellState::Complete);
+        text += &format!("# Stage {stage}: {} to do", open.len());
+        if !complete.is_empty() {
+            text += &format!(", {} complete", complete.len());
+        }
+        let need = open.iter().find_map(|(job, _)| job.needs.as_ref());
+        if let Some(need) = need {
+            let before = need.id.stage();
+            text += &format!("; each starts from the same cell of {before}, to be finished first");
+        }
+        if open.iter().any(|(job, _)| job.exclusive) {
+            text += "; timed, so one at a time on a machine with nothing else";
+        }
+        text += "\n";
+        for (job, _) in open {
+            let line = batch
+                .command
+                .line(batch.root, stage, &quote(job.id.cell()))?;
+            text += &format!("cd {folder} && {line}\n");
+        }
+    }
+    Ok(text)
+}

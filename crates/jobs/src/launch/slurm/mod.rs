@@ -1,0 +1,267 @@
+//! Slurm: every stage becomes an array of tasks, stages are chained task by task.
+//!
+//! A task of an array starts when its twin, the task of the same number in the array that it
+//! depends on, has ended well (`aftercorr`). So a dependant gets the number of what it starts from,
+//! and arrays may have gaps. Where the twin fails, the dependant is cancelled
+//! (`--kill-on-invalid-dep`) instead of waiting for ever. A twin that Slurm has forgotten counts as
+//! ended well, so the job looks for itself whether what it starts from is complete.
+
+mod arrays;
+mod options;
+mod queue;
+mod script;
+mod submitted;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use super::{Batch, Launcher, Submission, absolute, stages};
+use crate::files::create_folder;
+use crate::lock::Held;
+use crate::state::{CellState, needed};
+use crate::{JobId, JobSpec, JobsError, RunRoot};
+use arrays::{After, Array, ArrayRef, Need, Plan, plan};
+use queue::{Tasks, Tools};
+use script::Files;
+use submitted::{Submitted, TaskRef};
+
+pub use options::SlurmOptions;
+
+/// The Slurm of this machine.
+#[derive(Debug, Clone, Default)]
+pub struct Slurm {
+    options: SlurmOptions,
+    tools: Tools,
+}
+
+impl Slurm {
+    /// Slurm's programs in `PATH`, and options for `sbatch`.
+    pub fn new(options: SlurmOptions) -> Self {
+        Self {
+            options,
+            tools: Tools::default(),
+        }
+    }
+
+    /// Takes Slurm's programs from a folder.
+    #[must_use]
+    pub fn with_programs(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.tools = Tools::in_folder(folder.into());
+        self
+    }
+}
+
+impl Launcher for Slurm {
+    fn submit(&self, batch: &Batch<'_>) -> Result<Submission, JobsError> {
+        create_folder(&batch.root.slurm_logs())?;
+        let _lock = submit_lock(batch.root)?;
+        let mut submitted = Submitted::read(batch.root)?;
+        let order = ordered(batch);
+        let mut submission = Submission::default();
+
+        let tasks = if submitted.is_empty() {
+            Tasks::default()
+        } else {
+            self.tools.tasks(&self.options)?
+        };
+        let queued = self.queued(&order, &submitted, &tasks)?;
+        let open: Vec<&JobSpec> = order
+            .iter()
+            .filter(|(job, state)| match state {
+                _ if queued.contains_key(&job.id) => count(&mut submission.queued),
+                CellState::Complete => count(&mut submission.complete),
+                CellState::Running { .. } => count(&mut submission.running),
+                CellState::Todo | CellState::Unfinished | CellState::Failed { .. } => true,
+            })
+            .map(|(job, _)| *job)
+            .collect();
+        if open.is_empty() {
+            return Ok(submission);
+        }
+        let states = needs_on_disk(batch, &open)?;
+        let limit = self.tools.tasks_per_array();
+        let Plan { arrays, blocked } = plan(&open, &queued, limit, |id| {
+            states.get(id).copied().unwrap_or(Need::Missing)
+        });
+        submission.blocked = blocked;
+
+        let mut ids: Vec<String> = Vec::new();
+        for array in &arrays {
+            let id = self.submit_array(batch, array, &ids)?;
+            let tasks = array.tasks.iter().map(|(&task, job)| {
+                let job_id = id.clone();
+                (job.clone(), TaskRef { job: job_id, task })
+            });
+            submitted.add(tasks);
+            submitted.write(batch.root)?;
+            submission.submitted += array.tasks.len();
+            submission.text += &describe(array, &id);
+            ids.push(id);
+        }
+        Ok(submission)
+    }
+}
+
+/// Counts and says no.
+fn count(number: &mut usize) -> bool {
+    *number += 1;
+    false
+}
+
+fn describe(array: &Array, id: &str) -> String {
+    let number = array.tasks.len();
+    let range = script::ranges(array.tasks.keys().copied());
+    let alone = if array.exclusive {
+        ", each alone on its node"
+    } else {
+        ""
+    };
+    let stage = &array.stage;
+    format!("{stage}: {number} submitted as {id}_[{range}]{alone}\n")
+}
+
+/// Jobs with their states, stage by stage.
+fn ordered<'a>(batch: &Batch<'a>) -> Vec<(&'a JobSpec, &'a CellState)> {
+    let of_stage = |stage| {
+        let jobs = batch.jobs.iter().zip(batch.states);
+        jobs.filter(move |(job, _)| job.id.stage() == stage)
+    };
+    stages(batch.jobs).into_iter().flat_map(of_stage).collect()
+}
+
+fn submit_lock(root: &RunRoot) -> Result<Held, JobsError> {
+    let lock = Held::try_take(&root.slurm().join("lock"))?;
+    lock.ok_or_else(|| JobsError::Submitting {
+        path: root.path().to_path_buf(),
+    })
+}
+
+/// Where everything stands that open jobs start from, leaving out what this submission decides.
+fn needs_on_disk(batch: &Batch<'_>, open: &[&JobSpec]) -> Result<HashMap<JobId, Need>, JobsError> {
+    let mut states = HashMap::new();
+    for need in open.iter().filter_map(|job| job.needs.as_ref()) {
+        let state = match needed(batch.root, need, batch.checks)? {
+            CellState::Complete => Need::Complete,
+            CellState::Running { .. } => Need::Running,
+            _ => Need::Missing,
+        };
+        states.insert(need.id.clone(), state);
+    }
+    Ok(states)
+}
+
+impl Slurm {
+    /// Jobs, and what they start from, that still are in Slurm's queue. Tasks that wait for
+    /// something that will never be are cancelled.
+    fn queued(
+        &self,
+        order: &[(&JobSpec, &CellState)],
+        submitted: &Submitted,
+        tasks: &Tasks,
+    ) -> Result<HashMap<JobId, TaskRef>, JobsError> {
+        let states: HashMap<&JobId, &CellState> =
+            order.iter().map(|(job, state)| (&job.id, *state)).collect();
+        let in_queue = |id: &JobId| {
+            let task = submitted.get(id)?;
+            Some((task, tasks.get(task)?))
+        };
+        let mut queued: HashMap<JobId, TaskRef> = HashMap::new();
+        let mut dead = Vec::new();
+        // Every stage comes after what it starts from.
+        for (job, state) in order {
+            let mut hopeless = false;
+            if let Some(need) = &job.needs {
+                let need = &need.id;
+                match (states.get(need), in_queue(need)) {
+                    (Some(CellState::Complete), _) => {}
+                    (Some(_), _) => hopeless = !queued.contains_key(need),
+                    // Not part of this batch.
+                    (None, Some((task, place))) if !place.never => {
+                        queued.insert(need.clone(), task.clone());
+                    }
+                    (None, _) => {}
+                }
+            }
+            match in_queue(&job.id) {
+                Some(_) if **state == CellState::Complete => {}
+                Some((task, place)) if place.pending && (place.never || hopeless) => {
+                    dead.push(task.clone());
+                }
+                Some((task, _)) => {
+                    queued.insert(job.id.clone(), task.clone());
+                }
+                None => {}
+            }
+        }
+        self.tools.cancel(&dead, &self.options)?;
+        Ok(queued)
+    }
+
+    /// Writes the script and the list of one array, and submits them.
+    fn submit_array(
+        &self,
+        batch: &Batch<'_>,
+        array: &Array,
+        ids: &[String],
+    ) -> Result<String, JobsError> {
+        let files = Files::next(batch.root, &array.stage)?;
+        let arguments = self.arguments(batch, array, ids)?;
+        let script = absolute(&files.script)?;
+        let command = queue::command_line("sbatch", &arguments, &script);
+        files.write(batch, array, &command)?;
+        let id = self.tools.submit(&arguments, &script);
+        if id.is_err() {
+            files.remove();
+        }
+        id
+    }
+
+    /// Arguments of `sbatch`. Not in the script, where the environment would override them.
+    fn arguments(
+        &self,
+        batch: &Batch<'_>,
+        array: &Array,
+        ids: &[String],
+    ) -> Result<Vec<String>, JobsError> {
+        let mut range = script::ranges(array.tasks.keys().copied());
+        if let Some(limit) = self.options.max_running() {
+            range += &format!("%{limit}");
+        }
+        let mut arguments = vec![
+            "--parsable".to_owned(),
+            format!("--job-name={}-{}", batch.name, array.stage),
+            format!("--array={range}"),
+            format!(
+                "--output={}",
+                script::log_pattern(batch.root, &array.stage)?
+            ),
+            // A task that is run again writes on.
+            "--open-mode=append".to_owned(),
+        ];
+        arguments.extend(self.options.arguments());
+        if array.exclusive && !self.options.has("exclusive") {
+            arguments.push("--exclusive".to_owned());
+        }
+        let id = |array: &ArrayRef| match array {
+            ArrayRef::Queued(id) => Some(id.clone()),
+            ArrayRef::New(index) => ids.get(*index).cloned(),
+        };
+        match &array.after {
+            After::Nothing => {}
+            After::Twin(twin) => {
+                arguments.extend(id(twin).map(|id| format!("--dependency=aftercorr:{id}")));
+                arguments.push("--kill-on-invalid-dep=yes".to_owned());
+            }
+            After::Ended(tasks) => {
+                let names = tasks
+                    .iter()
+                    .filter_map(|(array, task)| Some(format!(":{}_{task}", id(array)?)));
+                arguments.push(format!(
+                    "--dependency=afterany{}",
+                    names.collect::<String>()
+                ));
+            }
+        }
+        Ok(arguments)
+    }
+}

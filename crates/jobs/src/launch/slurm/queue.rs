@@ -1,0 +1,207 @@
+//! Talking to Slurm's programs.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::super::quote;
+use super::options::SlurmOptions;
+use super::submitted::TaskRef;
+use crate::JobsError;
+
+/// Tasks of an array where Slurm does not say: numbers end below its usual `MaxArraySize` of 1001.
+const TASKS_PER_ARRAY: u32 = 1000;
+
+/// Slurm's programs: in `PATH`, or in a folder.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tools {
+    folder: Option<PathBuf>,
+}
+
+/// What Slurm says of tasks that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    tasks: HashMap<String, TaskPlace>,
+}
+
+/// Where a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TaskPlace {
+    /// It has not started.
+    pub(super) pending: bool,
+    /// What it waits for will never be.
+    pub(super) never: bool,
+}
+
+impl Tasks {
+    fn parse(text: &str) -> Self {
+        let mut tasks = HashMap::new();
+        for line in text.lines() {
+            let mut words = line.trim().split('|');
+            let (Some(id), Some(state)) = (words.next(), words.next()) else {
+                continue;
+            };
+            let reason = words.next().unwrap_or_default();
+            // A task that is being cleaned up has ended.
+            if state != "COMPLETING" {
+                let place = TaskPlace {
+                    pending: state == "PENDING",
+                    never: reason == "DependencyNeverSatisfied",
+                };
+                tasks.insert(id.to_owned(), place);
+            }
+        }
+        Self { tasks }
+    }
+
+    pub(super) fn get(&self, task: &TaskRef) -> Option<TaskPlace> {
+        self.tasks.get(&name(task)).copied()
+    }
+}
+
+fn name(task: &TaskRef) -> String {
+    format!("{}_{}", task.job, task.task)
+}
+
+impl Tools {
+    pub(super) fn in_folder(folder: PathBuf) -> Self {
+        Self {
+            folder: Some(folder),
+        }
+    }
+
+    /// Submits a script; the number that Slurm gives it.
+    pub(super) fn submit(&self, arguments: &[String], script: &str) -> Result<String, JobsError> {
+        let mut command = self.command("sbatch");
+        command.args(arguments).arg(script);
+        let shown = command_line("sbatch", arguments, script);
+        let output = run("sbatch", &mut command, &shown)?;
+        // `NUMBER`, or `NUMBER;CLUSTER`.
+        let id = output.trim().split(';').next().unwrap_or_default();
+        if id.is_empty() || !id.chars().all(|c| c.is_ascii_digit()) {
+            return Err(JobsError::SlurmRefused {
+                program: "sbatch".to_owned(),
+                message: format!("it answers `{}` instead of a number", output.trim()),
+                command: shown,
+            });
+        }
+        Ok(id.to_owned())
+    }
+
+    /// This user's tasks that have not ended.
+    pub(super) fn tasks(&self, options: &SlurmOptions) -> Result<Tasks, JobsError> {
+        // Not by number: a number that Slurm has forgotten is an error.
+        let arguments = ["--me", "--noheader", "--array", "--format=%i|%T|%r"];
+        let mut command = self.command("squeue");
+        command.args(arguments).args(options.cluster());
+        let shown = format!("squeue {}", arguments.join(" "));
+        Ok(Tasks::parse(&run("squeue", &mut command, &shown)?))
+    }
+
+    /// Ends tasks.
+    pub(super) fn cancel(
+        &self,
+        tasks: &[TaskRef],
+        options: &SlurmOptions,
+    ) -> Result<(), JobsError> {
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = tasks.iter().map(name).collect();
+        let mut command = self.command("scancel");
+        command.args(options.cluster()).args(&names);
+        let shown = format!("scancel {}", names.join(" "));
+        run("scancel", &mut command, &shown).map(|_| ())
+    }
+
+    /// Tasks that an array may have, numbered from 0. Where Slurm does not answer, `sbatch` will
+    /// say why.
+    pub(super) fn tasks_per_array(&self) -> u32 {
+        let mut command = self.command("scontrol");
+        command.args(["show", "config"]);
+        let config = run("scontrol", &mut command, "scontrol show config").unwrap_or_default();
+        let size = config.lines().find_map(|line| {
+            let (key, value) = line.split_once('=')?;
+            let is_it = key.trim() == "MaxArraySize";
+            is_it.then(|| value.trim().parse::<u32>().ok()).flatten()
+        });
+        size.map_or(TASKS_PER_ARRAY, |size| size.clamp(2, 100_001) - 1)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = match &self.folder {
+            Some(folder) => Command::new(folder.join(program)),
+            None => Command::new(program),
+        };
+        // From inside a task, what is said about that task would be taken as said about the new
+        // one.
+        if std::env::var_os("SLURM_JOB_ID").is_some() {
+            for (key, _) in std::env::vars_os() {
+                let name = key.to_string_lossy();
+                if name.starts_with("SLURM_") && name != "SLURM_CONF" {
+                    command.env_remove(&key);
+                }
+            }
+        }
+        command
+    }
+}
+
+fn run(program: &str, command: &mut Command, shown: &str) -> Result<String, JobsError> {
+    let refused = |message: String| JobsError::SlurmRefused {
+        program: program.to_owned(),
+        message,
+        command: shown.to_owned(),
+    };
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            return Err(JobsError::NoSlurm {
+                program: program.to_owned(),
+            });
+        }
+        Err(e) => return Err(refused(e.to_string())),
+    };
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    let message = match message.trim() {
+        "" => output.status.to_string(),
+        text => text.to_owned(),
+    };
+    Err(refused(message))
+}
+
+/// A command as a person would type it.
+pub(super) fn command_line(program: &str, arguments: &[String], last: &str) -> String {
+    let mut words = vec![program.to_owned()];
+    words.extend(arguments.iter().map(|word| quote(word)));
+    words.push(quote(last));
+    words.join(" ").replace(['\n', '\r'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_is_read() {
+        let tasks = Tasks::parse(
+            "12_0|RUNNING|None\n12_1|PENDING|Dependency\n13_4|PENDING|DependencyNeverSatisfied\n\
+             14_0|COMPLETING|None\n\nnonsense\n15|PENDING|Priority\n",
+        );
+        let get = |job: &str, task| {
+            let job = job.to_owned();
+            tasks
+                .get(&TaskRef { job, task })
+                .map(|p| (p.pending, p.never))
+        };
+        assert_eq!(get("12", 0), Some((false, false)));
+        assert_eq!(get("12", 1), Some((true, false)));
+        assert_eq!(get("13", 4), Some((true, true)));
+        assert_eq!(get("14", 0), None);
+        assert_eq!(get("12", 2), None);
+    }
+}

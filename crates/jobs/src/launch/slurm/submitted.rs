@@ -1,0 +1,76 @@
+//! `slurm/submitted.json`: which task of Slurm has which job.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::files::read_if_there;
+use crate::{JobId, JobsError, RunRoot, write_atomically};
+
+/// A task of an array.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct TaskRef {
+    /// Number of the array.
+    pub(super) job: String,
+    /// Number in the array.
+    pub(super) task: u32,
+}
+
+/// The latest task of every job that was ever submitted.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Submitted {
+    tasks: BTreeMap<JobId, TaskRef>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    #[serde(flatten)]
+    id: JobId,
+    #[serde(flatten)]
+    task: TaskRef,
+}
+
+impl Submitted {
+    fn path(root: &RunRoot) -> PathBuf {
+        root.slurm().join("submitted.json")
+    }
+
+    pub(super) fn read(root: &RunRoot) -> Result<Self, JobsError> {
+        let path = Self::path(root);
+        let Some(text) = read_if_there(&path)? else {
+            return Ok(Self::default());
+        };
+        let lines: Vec<Line> =
+            serde_json::from_str(&text).map_err(|e| JobsError::json(&path, &e))?;
+        let tasks = lines.into_iter().map(|line| (line.id, line.task));
+        Ok(Self {
+            tasks: tasks.collect(),
+        })
+    }
+
+    pub(super) fn write(&self, root: &RunRoot) -> Result<(), JobsError> {
+        let path = Self::path(root);
+        let line = |(id, task): (&JobId, &TaskRef)| Line {
+            id: id.clone(),
+            task: task.clone(),
+        };
+        let lines: Vec<Line> = self.tasks.iter().map(line).collect();
+        let mut text =
+            serde_json::to_string_pretty(&lines).map_err(|e| JobsError::json(&path, &e))?;
+        text.push('\n');
+        write_atomically(&path, text.as_bytes())
+    }
+
+    pub(super) fn add(&mut self, tasks: impl IntoIterator<Item = (JobId, TaskRef)>) {
+        self.tasks.extend(tasks);
+    }
+
+    pub(super) fn get(&self, id: &JobId) -> Option<&TaskRef> {
+        self.tasks.get(id)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+}

@@ -1,0 +1,235 @@
+//! Locks between processes. A lock goes with the process that holds it, however that ends.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::{JobFolder, JobsError, RunRoot};
+
+/// Pause before a lock that was taken is tried once more: who only looks whether it is taken holds
+/// it for a moment.
+const GLANCE: Duration = Duration::from_millis(5);
+/// Pause between two tries while a job waits for its machine.
+const MACHINE_POLL: Duration = Duration::from_millis(100);
+
+/// The right to run a job and to write its folder, held until dropped.
+#[derive(Debug)]
+pub struct CellLock {
+    _held: Held,
+}
+
+impl CellLock {
+    /// Takes the lock of a job's folder, which must exist; `None` where another process or thread
+    /// has it.
+    ///
+    /// # Errors
+    /// [`JobsError::Lock`] where the file system has no locks, [`JobsError::Io`].
+    pub fn try_take(folder: &JobFolder) -> Result<Option<Self>, JobsError> {
+        let path = folder.lock();
+        let mut file = open(&path)?;
+        if !attempt_twice(&path, || file.try_lock())? {
+            return Ok(None);
+        }
+        // Only told to people, by `holder`.
+        let _ = file
+            .set_len(0)
+            .and_then(|()| write!(file, "process {} on {}", std::process::id(), host_name()));
+        Ok(Some(Self { _held: Held(file) }))
+    }
+
+    /// Who holds the lock of a job's folder: `process 7 on HOST`. `None` where nobody does.
+    ///
+    /// # Errors
+    /// [`JobsError::Lock`] where the file system has no locks, [`JobsError::Io`].
+    pub fn holder(folder: &JobFolder) -> Result<Option<String>, JobsError> {
+        let path = folder.lock();
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            Err(source) => return Err(JobsError::io("open", &path, source)),
+        };
+        if attempt_twice(&path, || file.try_lock_shared())? {
+            return Ok(None);
+        }
+        let mut text = String::new();
+        let read = file
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| file.read_to_string(&mut text));
+        match read {
+            Ok(_) if !text.is_empty() => Ok(Some(text)),
+            _ => Ok(Some("another process".to_owned())),
+        }
+    }
+}
+
+/// How a job uses its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MachineMode {
+    /// Beside other jobs.
+    Shared,
+    /// Timed: alone among the jobs of the run.
+    Alone,
+}
+
+/// A job's place on this machine among the jobs of one run, held until dropped.
+#[derive(Debug)]
+pub struct MachineLock {
+    _held: Held,
+}
+
+impl MachineLock {
+    /// Waits for a place. `waits` is called before every pause; it says whether to go on waiting.
+    ///
+    /// # Errors
+    /// [`JobsError::Lock`] where the file system has no locks, [`JobsError::Io`].
+    pub fn take(
+        root: &RunRoot,
+        mode: MachineMode,
+        mut waits: impl FnMut() -> bool,
+    ) -> Result<Option<Self>, JobsError> {
+        let path = root.machine_lock(&host_name());
+        let file = open(&path)?;
+        loop {
+            let taken = attempt(&path, || match mode {
+                MachineMode::Shared => file.try_lock_shared(),
+                MachineMode::Alone => file.try_lock(),
+            })?;
+            if taken {
+                return Ok(Some(Self { _held: Held(file) }));
+            }
+            if !waits() {
+                return Ok(None);
+            }
+            std::thread::sleep(MACHINE_POLL);
+        }
+    }
+}
+
+/// Opens a lock file, made where there is none, without touching its text.
+fn open(path: &Path) -> Result<File, JobsError> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .map_err(|source| JobsError::io("open", path, source))
+}
+
+/// Whether the lock was to be had.
+fn attempt(path: &Path, lock: impl Fn() -> Result<(), TryLockError>) -> Result<bool, JobsError> {
+    match lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(source)) => Err(JobsError::Lock {
+            path: path.to_path_buf(),
+            source,
+        }),
+    }
+}
+
+/// As [`attempt`], but not misled by who only looks.
+fn attempt_twice(
+    path: &Path,
+    lock: impl Fn() -> Result<(), TryLockError>,
+) -> Result<bool, JobsError> {
+    if attempt(path, &lock)? {
+        return Ok(true);
+    }
+    std::thread::sleep(GLANCE);
+    attempt(path, &lock)
+}
+
+/// A lock file that is locked. Closing it would do to let go, were there not, while a program is
+/// being started, a moment in which that has the file too.
+#[derive(Debug)]
+pub(crate) struct Held(File);
+
+impl Held {
+    /// Takes a lock that is short and one of a kind; `None` where another process has it.
+    pub(crate) fn try_take(path: &Path) -> Result<Option<Self>, JobsError> {
+        let file = open(path)?;
+        let taken = attempt(path, || file.try_lock())?;
+        Ok(taken.then_some(Self(file)))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Where that fails, closing has to do.
+        let _ = self.0.unlock();
+    }
+}
+
+/// This machine's name, as it may stand in the name of a file.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("COMPUTERNAME").ok())
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .unwrap_or_default();
+    let name: String = name
+        .trim()
+        .chars()
+        .map(|c| match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-' => c,
+            _ => '-',
+        })
+        .collect();
+    if name.is_empty() {
+        "machine".to_owned()
+    } else {
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JobId;
+
+    fn run() -> (tempfile::TempDir, RunRoot) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = RunRoot::new(dir.path());
+        (dir, root)
+    }
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let (_dir, root) = run();
+        let folder = root.folder(&JobId::new("stream", "seed=1").unwrap());
+        assert_eq!(CellLock::holder(&folder).unwrap(), None);
+        folder.create().unwrap();
+        let lock = CellLock::try_take(&folder).unwrap();
+        assert!(lock.is_some());
+        assert!(CellLock::try_take(&folder).unwrap().is_none());
+        let holder = CellLock::holder(&folder).unwrap().unwrap();
+        assert!(holder.contains(&std::process::id().to_string()), "{holder}");
+        drop(lock);
+        assert_eq!(CellLock::holder(&folder).unwrap(), None);
+        assert!(CellLock::try_take(&folder).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_timed_job_is_alone() {
+        let (_dir, root) = run();
+        let take = |mode| MachineLock::take(&root, mode, || false).unwrap();
+        let (a, b) = (take(MachineMode::Shared), take(MachineMode::Shared));
+        assert!(a.is_some() && b.is_some());
+        assert!(take(MachineMode::Alone).is_none());
+        drop((a, b));
+        let alone = take(MachineMode::Alone);
+        assert!(alone.is_some());
+        assert!(take(MachineMode::Shared).is_none());
+        assert!(take(MachineMode::Alone).is_none());
+    }
+
+    #[test]
+    fn host_names_are_file_names() {
+        assert!(!host_name().is_empty());
+        assert!(!host_name().contains(['/', ' ', '\n']));
+    }
+}

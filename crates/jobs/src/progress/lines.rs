@@ -1,0 +1,127 @@
+//! Lines where there is no terminal.
+
+use std::io::Write;
+use std::time::Duration;
+
+use super::tracker::{Tracker, human};
+use crate::Event;
+
+/// Shortest time between two lines. Failures are told at once.
+const PAUSE: Duration = Duration::from_secs(3);
+
+pub(super) struct Lines {
+    out: Box<dyn Write + Send>,
+    last: Option<Duration>,
+}
+
+impl Lines {
+    pub(super) fn new(out: Box<dyn Write + Send>) -> Self {
+        Self { out, last: None }
+    }
+
+    pub(super) fn draw(&mut self, event: &Event, tracker: &Tracker, now: Duration) {
+        let (text, at_once) = match event {
+            Event::Started { id } => (format!("started {id}"), false),
+            Event::Waiting { id, what } => (format!("{id} waits for {what}"), false),
+            Event::Finished { id, seconds } => {
+                let took = Duration::try_from_secs_f64(*seconds).unwrap_or_default();
+                (format!("finished {id} in {}", human(took)), false)
+            }
+            Event::Failed { id, message } => (format!("failed {id}: {message}"), true),
+            Event::Blocked { id, reason } => (format!("blocked {id}: {reason}"), true),
+            Event::Planned { .. } | Event::Skipped { .. } | Event::Progress { .. } => return,
+        };
+        if !at_once && self.last.is_some_and(|last| now < last + PAUSE) {
+            return;
+        }
+        self.last = Some(now);
+        self.println(&format!("[{}] {text}", tracker.total_line(now)));
+    }
+
+    pub(super) fn println(&mut self, text: &str) {
+        // Stderr that is gone is no reason to end a run.
+        let _ = writeln!(self.out, "{text}");
+    }
+
+    pub(super) fn finish(&mut self, tracker: &Tracker, now: Duration) {
+        self.println(&format!("{} in {}", tracker.total_line(now), human(now)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{JobId, JobSpec};
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn one_line_every_few_seconds_and_every_failure() {
+        let memory = Memory::default();
+        let mut lines = Lines::new(Box::new(memory.clone()));
+        let mut tracker = Tracker::new(1);
+        let id = |cell: &str| JobId::new("stream", cell).unwrap();
+        let mut events: Vec<(u64, Event)> = Vec::new();
+        for cell in ["a", "b", "c"] {
+            let job = JobSpec {
+                id: id(cell),
+                hash: String::new(),
+                needs: None,
+                exclusive: false,
+                prompts: None,
+                coordinates: Vec::new(),
+            };
+            events.push((0, Event::Planned { job }));
+        }
+        events.push((0, Event::Started { id: id("a") }));
+        events.push((
+            1,
+            Event::Finished {
+                id: id("a"),
+                seconds: 1.0,
+            },
+        ));
+        events.push((1, Event::Started { id: id("b") }));
+        let message = "no such model".to_owned();
+        events.push((
+            2,
+            Event::Failed {
+                id: id("b"),
+                message,
+            },
+        ));
+        events.push((2, Event::Started { id: id("c") }));
+        events.push((
+            130,
+            Event::Finished {
+                id: id("c"),
+                seconds: 128.0,
+            },
+        ));
+        for (second, event) in &events {
+            let now = Duration::from_secs(*second);
+            tracker.note(event, now);
+            lines.draw(event, &tracker, now);
+        }
+        lines.finish(&tracker, Duration::from_secs(131));
+        let text = String::from_utf8(memory.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(
+            text,
+            "[0/3 jobs, 1 running] started stream/a\n\
+             [1/3 jobs, 1 failed] failed stream/b: no such model\n\
+             [2/3 jobs, 1 failed] finished stream/c in 2 min\n\
+             2/3 jobs, 1 failed in 2 min\n"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! Showing a run: bars on a terminal, lines elsewhere. Both are readers of
+//! [`Event`](crate::Event)s.
+
+mod bars;
+mod lines;
+mod tracker;
+
+use std::io::IsTerminal;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::Event;
+use bars::Bars;
+use lines::Lines;
+use tracker::Tracker;
+
+/// What a [`ProgressView`] shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ViewMode {
+    /// Bars where stderr is a terminal, else lines.
+    #[default]
+    Auto,
+    /// A line at the start and end of jobs, at most one every few seconds.
+    Lines,
+    /// Nothing.
+    Hidden,
+}
+
+/// One view over all jobs of a run, on stderr.
+pub struct ProgressView {
+    started: Instant,
+    state: Mutex<(Tracker, Screen)>,
+}
+
+enum Screen {
+    Bars(Bars),
+    Lines(Lines),
+    Hidden,
+}
+
+impl ProgressView {
+    /// A view of a run with that many workers, which starts now.
+    pub fn new(workers: usize, mode: ViewMode) -> Self {
+        let screen = match mode {
+            ViewMode::Hidden => Screen::Hidden,
+            ViewMode::Auto if std::io::stderr().is_terminal() => Screen::Bars(Bars::new()),
+            ViewMode::Auto | ViewMode::Lines => {
+                Screen::Lines(Lines::new(Box::new(std::io::stderr())))
+            }
+        };
+        Self {
+            started: Instant::now(),
+            state: Mutex::new((Tracker::new(workers), screen)),
+        }
+    }
+
+    /// Shows what happened: pass this to [`run_local`](crate::run_local).
+    pub fn show(&self, event: &Event) {
+        let now = self.started.elapsed();
+        let (tracker, screen) = &mut *self.lock();
+        tracker.note(event, now);
+        match screen {
+            Screen::Bars(bars) => bars.draw(event, tracker, now),
+            Screen::Lines(lines) => lines.draw(event, tracker, now),
+            Screen::Hidden => {}
+        }
+    }
+
+    /// Prints a line without tearing the bars; nothing where the view is hidden.
+    pub fn println(&self, text: &str) {
+        match &mut self.lock().1 {
+            Screen::Bars(bars) => bars.println(text),
+            Screen::Lines(lines) => lines.println(text),
+            Screen::Hidden => {}
+        }
+    }
+
+    /// Takes the bars away and leaves one line that sums up.
+    pub fn finish(&self) {
+        let now = self.started.elapsed();
+        let (tracker, screen) = &mut *self.lock();
+        match screen {
+            Screen::Bars(bars) => bars.finish(tracker, now),
+            Screen::Lines(lines) => lines.finish(tracker, now),
+            Screen::Hidden => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Tracker, Screen)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,247 @@
+//! Where a run is, from its events: counts, and the time still needed.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::{Event, JobId, Progress};
+
+/// All jobs of a run.
+#[derive(Debug)]
+pub(super) struct Tracker {
+    workers: usize,
+    jobs: Vec<Tracked>,
+    index: HashMap<JobId, usize>,
+}
+
+#[derive(Debug)]
+struct Tracked {
+    id: JobId,
+    exclusive: bool,
+    prompts: Option<u64>,
+    progress: Option<Progress>,
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Place {
+    Open,
+    Running {
+        since: Duration,
+    },
+    /// Done here in that time.
+    Finished {
+        took: Duration,
+    },
+    Skipped,
+    Failed,
+    Blocked,
+}
+
+/// Prompts of one stage.
+#[derive(Debug, Default)]
+struct Work {
+    done: u64,
+    spent: Duration,
+    open: u64,
+    open_jobs: usize,
+    exclusive: bool,
+}
+
+/// Number of jobs by where they are.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) all: usize,
+    pub(super) complete: usize,
+    pub(super) running: usize,
+    pub(super) failed: usize,
+    pub(super) blocked: usize,
+}
+
+impl Tracker {
+    pub(super) fn new(workers: usize) -> Self {
+        Self {
+            workers: workers.max(1),
+            jobs: Vec::new(),
+            index: HashMap::new(),
+        }
+    }
+
+    /// Takes an event in; `now` is the time since the run began.
+    pub(super) fn note(&mut self, event: &Event, now: Duration) {
+        if let Event::Planned { job } = event {
+            self.index.insert(job.id.clone(), self.jobs.len());
+            self.jobs.push(Tracked {
+                id: job.id.clone(),
+                exclusive: job.exclusive,
+                prompts: job.prompts,
+                progress: None,
+                place: Place::Open,
+            });
+            return;
+        }
+        let index = self.index.get(event.id());
+        let Some(job) = index.and_then(|&i| self.jobs.get_mut(i)) else {
+            return;
+        };
+        match event {
+            Event::Planned { .. } | Event::Waiting { .. } => {}
+            Event::Skipped { .. } => job.place = Place::Skipped,
+            Event::Started { .. } => job.place = Place::Running { since: now },
+            Event::Progress { progress, .. } => {
+                job.prompts = Some(progress.of);
+                job.progress = Some(*progress);
+            }
+            Event::Finished { seconds, .. } => {
+                let took = Duration::try_from_secs_f64(*seconds).unwrap_or_default();
+                job.place = Place::Finished { took };
+            }
+            Event::Failed { .. } => job.place = Place::Failed,
+            Event::Blocked { .. } => job.place = Place::Blocked,
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts {
+            all: self.jobs.len(),
+            ..Counts::default()
+        };
+        for job in &self.jobs {
+            match job.place {
+                Place::Open => {}
+                Place::Running { .. } => counts.running += 1,
+                Place::Finished { .. } | Place::Skipped => counts.complete += 1,
+                Place::Failed => counts.failed += 1,
+                Place::Blocked => counts.blocked += 1,
+            }
+        }
+        counts
+    }
+
+    /// Time until all is done: the prompts left of each stage, at that stage's pace so far, or the
+    /// average pace where it has not begun; shared by the workers, except where jobs are timed.
+    pub(super) fn time_left(&self, now: Duration) -> Option<Duration> {
+        let stages = self.work(now);
+        let done: u64 = stages.values().map(|s| s.done).sum();
+        let spent: Duration = stages.values().map(|s| s.spent).sum();
+        if done == 0 {
+            return None;
+        }
+        let pace = |spent: Duration, done: u64| spent.as_secs_f64() / done as f64;
+        let seconds = stages.values().map(|stage| {
+            let pace = match stage.done {
+                0 => pace(spent, done),
+                n => pace(stage.spent, n),
+            };
+            let side_by_side = match stage.exclusive {
+                true => 1,
+                false => self.workers.min(stage.open_jobs).max(1),
+            };
+            pace * stage.open as f64 / side_by_side as f64
+        });
+        Duration::try_from_secs_f64(seconds.sum()).ok()
+    }
+
+    fn work(&self, now: Duration) -> HashMap<&str, Work> {
+        let mut stages: HashMap<&str, Work> = HashMap::new();
+        for job in &self.jobs {
+            let stage = stages.entry(job.id.stage()).or_default();
+            stage.exclusive |= job.exclusive;
+            let done = job.progress.map_or(0, |p| p.done);
+            let all = job.prompts.unwrap_or(0);
+            match job.place {
+                Place::Running { since } => {
+                    // The time since the last prompt counts too: better late than too soon.
+                    stage.done += done;
+                    if done > 0 {
+                        stage.spent += now.saturating_sub(since);
+                    }
+                    stage.open += all.saturating_sub(done);
+                    stage.open_jobs += 1;
+                }
+                Place::Open => {
+                    stage.open += all;
+                    stage.open_jobs += 1;
+                }
+                Place::Finished { took } => {
+                    stage.done += all;
+                    stage.spent += took;
+                }
+                Place::Skipped | Place::Failed | Place::Blocked => {}
+            }
+        }
+        stages
+    }
+
+    /// Prompts done and in all, of jobs that did not fail.
+    pub(super) fn prompts(&self) -> (u64, u64) {
+        let mut sums = (0, 0);
+        for job in &self.jobs {
+            let all = job.prompts.unwrap_or(0);
+            let done = match job.place {
+                Place::Finished { .. } | Place::Skipped => all,
+                Place::Failed | Place::Blocked => continue,
+                Place::Open | Place::Running { .. } => job.progress.map_or(0, |p| p.done),
+            };
+            sums = (sums.0 + done, sums.1 + all);
+        }
+        sums
+    }
+
+    /// `3/24 jobs, 2 running, 1 failed · 310/2400 prompts · 12 min left`.
+    pub(super) fn total_line(&self, now: Duration) -> String {
+        let counts = self.counts();
+        let mut line = format!("{}/{} jobs", counts.complete, counts.all);
+        for (number, word) in [
+            (counts.running, "running"),
+            (counts.failed, "failed"),
+            (counts.blocked, "blocked"),
+        ] {
+            if number > 0 {
+                line += &format!(", {number} {word}");
+            }
+        }
+        let (done, all) = self.prompts();
+        if all > 0 {
+            line += &format!(" · {done}/{all} prompts");
+        }
+        match self.time_left(now) {
+            Some(left) if !left.is_zero() => line + &format!(" · {} left", human(left)),
+            _ => line,
+        }
+    }
+
+    /// A line for each running job, in order.
+    pub(super) fn job_lines(&self) -> Vec<String> {
+        let running = |job: &&Tracked| matches!(job.place, Place::Running { .. });
+        self.jobs.iter().filter(running).map(job_line).collect()
+    }
+}
+
+fn job_line(job: &Tracked) -> String {
+    let mut line = format!("{} {}", job.id.stage(), job.id.cell());
+    let Some(progress) = job.progress else {
+        return line + " · loading";
+    };
+    line += &format!(" · {}/{} prompts", progress.done, progress.of);
+    if let Some(acceptance) = progress.acceptance {
+        line += &format!(" · acceptance {acceptance:.2}");
+    }
+    if let Some(rate) = progress.tokens_per_s {
+        line += &format!(" · {rate:.0} tokens/s");
+    }
+    line
+}
+
+/// `42 s`, `12 min`, `3 h 05 min`.
+pub(super) fn human(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    match seconds {
+        0..=99 => format!("{seconds} s"),
+        100..=5399 => format!("{} min", (seconds + 30) / 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+#[path = "tracker_tests.rs"]
+mod tests;

@@ -1,0 +1,189 @@
+//! One try at one job: lock, look, wait for the machine, run, check.
+
+use std::any::Any;
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use crate::state::{self, CellState};
+use crate::{
+    CellLock, Checks, Event, JobFolder, JobSpec, JobsError, MachineLock, MachineMode, Progress,
+    RunRoot, write_atomically,
+};
+
+/// What a running job has to know and to say.
+pub struct JobContext<'a> {
+    spec: &'a JobSpec,
+    folder: JobFolder,
+    needed: Option<JobFolder>,
+    events: &'a (dyn Fn(&Event) + Sync),
+}
+
+impl JobContext<'_> {
+    /// Its folder: there, locked, and empty but for the lock.
+    pub fn folder(&self) -> &JobFolder {
+        &self.folder
+    }
+
+    /// The folder of what it starts from, which is complete.
+    pub fn needed(&self) -> Option<&JobFolder> {
+        self.needed.as_ref()
+    }
+
+    /// Says how far it is.
+    pub fn progress(&self, progress: Progress) {
+        (self.events)(&Event::Progress {
+            id: self.spec.id.clone(),
+            progress,
+        });
+    }
+}
+
+/// How a try ended.
+pub(super) enum Outcome {
+    /// This try made it complete.
+    Finished,
+    /// It was complete.
+    Skipped,
+    /// Another process has it.
+    Elsewhere(String),
+    /// It ended by an error.
+    Failed(String),
+    /// What it needs is not complete.
+    Blocked(String),
+    /// It did not start, since nothing is to start any more.
+    GivenUp,
+}
+
+/// What all tries of a run share.
+pub(super) struct Attempts<'a, E> {
+    pub(super) root: &'a RunRoot,
+    pub(super) checks: &'a Checks,
+    pub(super) runner: &'a (dyn Fn(&JobSpec, &JobContext<'_>) -> Result<(), E> + Sync),
+    pub(super) events: &'a (dyn Fn(&Event) + Sync),
+}
+
+impl<E: Display> Attempts<'_, E> {
+    /// Tries a job. `stopped` says whether nothing is to start any more.
+    pub(super) fn run(&self, job: &JobSpec, stopped: &dyn Fn() -> bool) -> Outcome {
+        let tried = self.attempt(job, stopped);
+        tried.unwrap_or_else(|error| self.fail(job, with_hint(&error)))
+    }
+
+    fn attempt(&self, job: &JobSpec, stopped: &dyn Fn() -> bool) -> Result<Outcome, JobsError> {
+        let folder = self.root.folder(&job.id);
+        folder.create()?;
+        let Some(_cell) = CellLock::try_take(&folder)? else {
+            let holder = CellLock::holder(&folder)?;
+            return Ok(Outcome::Elsewhere(holder.unwrap_or_default()));
+        };
+        // Another process may have completed it since the last look.
+        if state::inspect(self.root, job, self.checks)? == CellState::Complete {
+            return Ok(Outcome::Skipped);
+        }
+        if let Some(need) = &job.needs
+            && state::needed(self.root, need, self.checks)? != CellState::Complete
+        {
+            return Ok(Outcome::Blocked(format!(
+                "it starts from {}, which is not complete any more",
+                need.id
+            )));
+        }
+        let Some(_machine) = self.machine(job, stopped)? else {
+            return Ok(Outcome::GivenUp);
+        };
+        folder.clear()?;
+        self.emit(Event::Started { id: job.id.clone() });
+        let started = Instant::now();
+        let context = JobContext {
+            spec: job,
+            needed: job.needs.as_ref().map(|need| self.root.folder(&need.id)),
+            folder,
+            events: self.events,
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| (self.runner)(job, &context)));
+        let failure = match result {
+            Ok(Ok(())) => self.unfinished(job),
+            Ok(Err(error)) => Some(format!("{error:#}")),
+            Err(panic) => Some(format!("the program panicked: {}", message(&*panic))),
+        };
+        Ok(match failure {
+            None => {
+                self.emit(Event::Finished {
+                    id: job.id.clone(),
+                    seconds: started.elapsed().as_secs_f64(),
+                });
+                Outcome::Finished
+            }
+            // Still under the lock.
+            Some(message) => self.fail_on_disk(job, message),
+        })
+    }
+
+    /// A place on the machine; `None` where nothing is to start any more.
+    fn machine(
+        &self,
+        job: &JobSpec,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<MachineLock>, JobsError> {
+        let (mode, what) = if job.exclusive {
+            (MachineMode::Alone, "jobs of other processes to end")
+        } else {
+            (MachineMode::Shared, "a timed job of another process to end")
+        };
+        let mut said = false;
+        MachineLock::take(self.root, mode, || {
+            if !said {
+                said = true;
+                self.emit(Event::Waiting {
+                    id: job.id.clone(),
+                    what: what.to_owned(),
+                });
+            }
+            !stopped()
+        })
+    }
+
+    /// What is wrong with a job that ended without an error.
+    fn unfinished(&self, job: &JobSpec) -> Option<String> {
+        match state::inspect(self.root, job, self.checks) {
+            Ok(CellState::Complete) => None,
+            Ok(_) => Some("it ended, but its manifest does not say complete".to_owned()),
+            Err(error) => Some(with_hint(&error)),
+        }
+    }
+
+    fn fail_on_disk(&self, job: &JobSpec, message: String) -> Outcome {
+        let folder = self.root.folder(&job.id);
+        let text = format!("{message}\n");
+        if let Err(error) = write_atomically(&folder.error(), text.as_bytes()) {
+            return self.fail(job, format!("{message}\n({error})"));
+        }
+        self.fail(job, message)
+    }
+
+    fn fail(&self, job: &JobSpec, message: String) -> Outcome {
+        self.emit(Event::Failed {
+            id: job.id.clone(),
+            message: message.clone(),
+        });
+        Outcome::Failed(message)
+    }
+
+    fn emit(&self, event: Event) {
+        (self.events)(&event);
+    }
+}
+
+fn with_hint(error: &JobsError) -> String {
+    match error.hint() {
+        Some(hint) => format!("{error}\nhint: {hint}"),
+        None => error.to_string(),
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}

@@ -1,0 +1,333 @@
+//! Which job comes next. A plain state machine: no clock, no threads, no files.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::{JobId, JobSpec, Need};
+
+/// Where a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Not begun.
+    Pending,
+    /// A worker has it.
+    Busy,
+    /// Another process has it; worth a look again at that time.
+    Elsewhere(Instant),
+    /// Done.
+    Complete,
+    /// Ended by an error.
+    Failed,
+    /// Not complete, and no job of this run makes it.
+    Missing,
+    /// Cannot run.
+    Blocked,
+}
+
+/// One job, or something outside this run that a job needs.
+#[derive(Debug)]
+struct Entry {
+    id: JobId,
+    /// Entry it needs.
+    needs: Option<usize>,
+    exclusive: bool,
+    place: Place,
+}
+
+/// What a free worker does.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Try this entry.
+    Try(usize),
+    /// Nothing until something changes, or that much time has passed.
+    Wait(Option<Duration>),
+    /// Nothing ever.
+    Over,
+}
+
+/// All jobs of a run, in order, then what they need from outside.
+#[derive(Debug)]
+pub(super) struct Board {
+    entries: Vec<Entry>,
+    /// No job starts any more.
+    stopped: bool,
+}
+
+impl Board {
+    /// A board on which nothing has happened, and what stands on it after the jobs.
+    pub(super) fn new(jobs: &[JobSpec]) -> (Self, Vec<Need>) {
+        let mut index: HashMap<&JobId, usize> =
+            jobs.iter().enumerate().map(|(i, j)| (&j.id, i)).collect();
+        let mut outside: Vec<&Need> = Vec::new();
+        for need in jobs.iter().filter_map(|job| job.needs.as_ref()) {
+            let next = jobs.len() + outside.len();
+            if *index.entry(&need.id).or_insert(next) == next {
+                outside.push(need);
+            }
+        }
+        let entry = |id: &JobId, needs: Option<&Need>, exclusive| Entry {
+            id: id.clone(),
+            needs: needs.and_then(|need| index.get(&need.id).copied()),
+            exclusive,
+            place: Place::Pending,
+        };
+        let ours = jobs
+            .iter()
+            .map(|job| entry(&job.id, job.needs.as_ref(), job.exclusive));
+        let others = outside.iter().map(|need| entry(&need.id, None, false));
+        let board = Self {
+            entries: ours.chain(others).collect(),
+            stopped: false,
+        };
+        (board, outside.into_iter().cloned().collect())
+    }
+
+    /// Puts an entry somewhere.
+    pub(super) fn set(&mut self, entry: usize, place: Place) {
+        if let Some(entry) = self.entries.get_mut(entry) {
+            entry.place = place;
+        }
+    }
+
+    /// Starts no job any more.
+    pub(super) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Whether [`stop`](Self::stop) was called.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Entries of which nothing became, in order.
+    pub(super) fn left(&self) -> Vec<usize> {
+        let open = |e: &Entry| matches!(e.place, Place::Pending | Place::Elsewhere(_));
+        let open = |&i: &usize| self.entries.get(i).is_some_and(open);
+        (0..self.entries.len()).filter(open).collect()
+    }
+
+    /// Blocks whatever needs what failed or is blocked; returns these entries with the reason.
+    pub(super) fn block(&mut self) -> Vec<(usize, String)> {
+        let mut blocked = Vec::new();
+        // What one round blocks may block more in the next.
+        loop {
+            let round: Vec<(usize, String)> = (0..self.entries.len())
+                .filter_map(|i| Some((i, self.obstacle(i)?)))
+                .collect();
+            if round.is_empty() {
+                return blocked;
+            }
+            for (entry, _) in &round {
+                self.set(*entry, Place::Blocked);
+            }
+            blocked.extend(round);
+        }
+    }
+
+    fn obstacle(&self, entry: usize) -> Option<String> {
+        let entry = self.entries.get(entry)?;
+        if entry.place != Place::Pending {
+            return None;
+        }
+        let need = self.entries.get(entry.needs?)?;
+        match need.place {
+            Place::Failed => Some(format!("it starts from {}, which failed", need.id)),
+            Place::Blocked => Some(format!("it starts from {}, which cannot run", need.id)),
+            Place::Missing => Some(format!(
+                "it starts from {}, which is not complete: run the stage `{}` first",
+                need.id,
+                need.id.stage()
+            )),
+            _ => None,
+        }
+    }
+
+    /// What a free worker does now; an entry that it is to try becomes busy. Call
+    /// [`block`](Self::block) before.
+    pub(super) fn next(&mut self, now: Instant) -> Next {
+        let busy = self.count(|e| e.place == Place::Busy);
+        if self.stopped {
+            return if busy == 0 {
+                Next::Over
+            } else {
+                Next::Wait(None)
+            };
+        }
+        if self.count(|e| e.place == Place::Busy && e.exclusive) > 0 {
+            return Next::Wait(None);
+        }
+        let may_start = |e: &Entry| (!e.exclusive || busy == 0) && self.is_ready(e);
+        let due = |e: &Entry| matches!(e.place, Place::Elsewhere(at) if at <= now);
+        let position = |test: &dyn Fn(&Entry) -> bool| self.entries.iter().position(test);
+        let found = position(&|e| e.place == Place::Pending && may_start(e))
+            .or_else(|| position(&|e| due(e) && may_start(e)));
+        if let Some(found) = found {
+            self.set(found, Place::Busy);
+            return Next::Try(found);
+        }
+        if busy > 0 {
+            return Next::Wait(self.next_look(now, |e| !e.exclusive));
+        }
+        match self.next_look(now, |_| true) {
+            Some(pause) => Next::Wait(Some(pause)),
+            None => Next::Over,
+        }
+    }
+
+    fn is_ready(&self, entry: &Entry) -> bool {
+        entry.needs.is_none_or(|need| {
+            self.entries
+                .get(need)
+                .is_some_and(|e| e.place == Place::Complete)
+        })
+    }
+
+    fn count(&self, test: impl Fn(&Entry) -> bool) -> usize {
+        self.entries.iter().filter(|e| test(e)).count()
+    }
+
+    /// Time until an entry that another process has is worth a look.
+    fn next_look(&self, now: Instant, test: impl Fn(&Entry) -> bool) -> Option<Duration> {
+        let times = self.entries.iter().filter_map(|e| match e.place {
+            Place::Elsewhere(at) if test(e) && self.is_ready(e) => {
+                Some(at.saturating_duration_since(now))
+            }
+            _ => None,
+        });
+        times.min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(name: &str, needs: Option<&str>, exclusive: bool) -> JobSpec {
+        let id = |name: &str| JobId::new("s", name).unwrap();
+        JobSpec {
+            id: id(name),
+            hash: String::new(),
+            needs: needs.map(|name| Need {
+                id: id(name),
+                hash: String::new(),
+            }),
+            exclusive,
+            prompts: None,
+            coordinates: Vec::new(),
+        }
+    }
+
+    /// Lets workers take jobs until none can be taken.
+    fn take(board: &mut Board) -> Vec<usize> {
+        let mut taken = Vec::new();
+        while let Next::Try(entry) = board.next(Instant::now()) {
+            taken.push(entry);
+        }
+        taken
+    }
+
+    #[test]
+    fn in_order_and_alone() {
+        let jobs = [
+            job("a", None, false),
+            job("b", Some("a"), true),
+            job("c", None, false),
+            job("d", Some("c"), true),
+        ];
+        let (mut board, outside) = Board::new(&jobs);
+        assert!(outside.is_empty());
+        assert_eq!(take(&mut board), [0, 2]);
+        board.set(0, Place::Complete);
+        assert!(take(&mut board).is_empty(), "b is timed and c runs");
+        board.set(2, Place::Complete);
+        assert_eq!(take(&mut board), [1], "b alone");
+        board.set(1, Place::Complete);
+        assert_eq!(take(&mut board), [3]);
+        board.set(3, Place::Complete);
+        assert_eq!(board.next(Instant::now()), Next::Over);
+    }
+
+    #[test]
+    fn failures_block_all_that_follows_from_them() {
+        let jobs = [
+            job("c", Some("b"), false),
+            job("b", Some("a"), false),
+            job("a", None, false),
+            job("z", None, false),
+        ];
+        let (mut board, _) = Board::new(&jobs);
+        assert_eq!(take(&mut board), [2, 3]);
+        board.set(2, Place::Failed);
+        let blocked = board.block();
+        let reasons: Vec<_> = blocked.iter().map(|(i, why)| (*i, why.as_str())).collect();
+        assert_eq!(
+            reasons,
+            [
+                (1, "it starts from s/a, which failed"),
+                (0, "it starts from s/b, which cannot run")
+            ]
+        );
+        assert_eq!(board.next(Instant::now()), Next::Wait(None));
+        board.set(3, Place::Complete);
+        assert_eq!(board.next(Instant::now()), Next::Over);
+    }
+
+    #[test]
+    fn what_another_process_has_comes_last() {
+        let jobs = [
+            job("a", None, false),
+            job("b", Some("a"), false),
+            job("c", None, false),
+        ];
+        let (mut board, _) = Board::new(&jobs);
+        let now = Instant::now();
+        let later = now + Duration::from_secs(5);
+        board.set(0, Place::Elsewhere(later));
+        assert_eq!(board.next(now), Next::Try(2));
+        board.set(2, Place::Complete);
+        assert_eq!(board.next(now), Next::Wait(Some(Duration::from_secs(5))));
+        assert_eq!(board.next(later), Next::Try(0));
+        board.set(0, Place::Complete);
+        assert_eq!(board.next(later), Next::Try(1));
+    }
+
+    #[test]
+    fn a_timed_job_elsewhere_does_not_keep_workers_spinning() {
+        let jobs = [job("a", None, true), job("b", None, false)];
+        let (mut board, _) = Board::new(&jobs);
+        let now = Instant::now();
+        board.set(0, Place::Elsewhere(now));
+        assert_eq!(board.next(now), Next::Try(1));
+        assert_eq!(board.next(now), Next::Wait(None));
+    }
+
+    #[test]
+    fn needs_from_outside_follow_the_jobs_once_each() {
+        let jobs = [job("a", Some("x"), false), job("b", Some("x"), false)];
+        let (mut board, outside) = Board::new(&jobs);
+        let names: Vec<_> = outside.iter().map(|need| need.id.cell()).collect();
+        assert_eq!(names, ["x"]);
+        board.set(2, Place::Complete);
+        assert_eq!(take(&mut board), [0, 1]);
+    }
+
+    #[test]
+    fn a_circle_ends_and_is_left() {
+        let jobs = [job("a", Some("b"), false), job("b", Some("a"), false)];
+        let (mut board, _) = Board::new(&jobs);
+        assert_eq!(board.next(Instant::now()), Next::Over);
+        assert_eq!(board.left(), [0, 1]);
+    }
+
+    #[test]
+    fn stopping_waits_for_what_runs() {
+        let jobs = [job("a", None, false), job("b", None, false)];
+        let (mut board, _) = Board::new(&jobs);
+        assert_eq!(board.next(Instant::now()), Next::Try(0));
+        board.stop();
+        assert_eq!(board.next(Instant::now()), Next::Wait(None));
+        board.set(0, Place::Failed);
+        assert_eq!(board.next(Instant::now()), Next::Over);
+        assert_eq!(board.left(), [1]);
+    }
+}

@@ -1,0 +1,198 @@
+//! Where a cell stands, told from its folder alone.
+
+use serde::{Deserialize, Serialize};
+
+use crate::files::read_if_there;
+use crate::{CellLock, Checks, JobFolder, JobSpec, JobsError, Need, RunRoot};
+
+/// Where a cell stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum CellState {
+    /// Nothing was done.
+    Todo,
+    /// Everything is there.
+    Complete,
+    /// A process works on it.
+    Running {
+        /// Which one, in words.
+        holder: String,
+    },
+    /// Begun by a process that is gone. What it left is thrown away.
+    Unfinished,
+    /// Ended by an error. Tried anew, like an unfinished one.
+    Failed {
+        /// First line of the error.
+        message: String,
+    },
+}
+
+/// What jobs read of a manifest. The rest is the job's own business.
+#[derive(Debug, Deserialize)]
+struct Head {
+    status: Status,
+    config_sha256: String,
+    #[serde(default)]
+    error: Option<String>,
+    #[serde(default)]
+    build: HeadBuild,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct HeadBuild {
+    version: String,
+    git_commit: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Running,
+    Complete,
+    Failed,
+    Interrupted,
+}
+
+/// A manifest: of this layout, or of another one, whose other keys mean nothing here.
+enum Manifest {
+    Missing,
+    Head(Head),
+    OtherLayout(u32),
+}
+
+impl Manifest {
+    fn read(folder: &JobFolder, schema: Option<u32>) -> Result<Self, JobsError> {
+        #[derive(Deserialize)]
+        struct SchemaOnly {
+            schema: u32,
+        }
+        let path = folder.manifest();
+        let Some(text) = read_if_there(&path)? else {
+            return Ok(Self::Missing);
+        };
+        let malformed = |e: serde_json::Error| JobsError::json(&path, &e);
+        let found = serde_json::from_str::<SchemaOnly>(&text).map_err(malformed)?;
+        if schema.is_some_and(|schema| schema != found.schema) {
+            return Ok(Self::OtherLayout(found.schema));
+        }
+        serde_json::from_str(&text)
+            .map(Self::Head)
+            .map_err(malformed)
+    }
+}
+
+/// Where a job stands, provided that this program may go on with what its folder holds.
+///
+/// # Errors
+/// A manifest of another configuration ([`JobsError::Edited`]) or program
+/// ([`JobsError::OtherVersion`], [`JobsError::OtherBuild`]), unless the job failed: then nothing of
+/// it is kept. [`JobsError::Malformed`].
+pub fn inspect(root: &RunRoot, job: &JobSpec, checks: &Checks) -> Result<CellState, JobsError> {
+    look_and_check(&root.folder(&job.id), &job.hash, checks)
+}
+
+/// Where something stands that a job needs; checked like a job.
+///
+/// # Errors
+/// As [`inspect`].
+pub fn needed(root: &RunRoot, need: &Need, checks: &Checks) -> Result<CellState, JobsError> {
+    look_and_check(&root.folder(&need.id), &need.hash, checks)
+}
+
+fn look_and_check(folder: &JobFolder, hash: &str, checks: &Checks) -> Result<CellState, JobsError> {
+    let manifest = Manifest::read(folder, Some(checks.build.schema))?;
+    let state = place(folder, &manifest)?;
+    if !matches!(state, CellState::Todo | CellState::Failed { .. }) {
+        check(folder, &manifest, hash, checks)?;
+    }
+    Ok(state)
+}
+
+/// Where a cell stands, whoever wrote it and from what.
+pub(crate) fn look(folder: &JobFolder) -> Result<CellState, JobsError> {
+    place(folder, &Manifest::read(folder, None)?)
+}
+
+fn place(folder: &JobFolder, manifest: &Manifest) -> Result<CellState, JobsError> {
+    let status = match manifest {
+        Manifest::Head(head) => Some(head.status),
+        _ => None,
+    };
+    if status == Some(Status::Complete) {
+        return Ok(CellState::Complete);
+    }
+    if let Some(holder) = CellLock::holder(folder)? {
+        return Ok(CellState::Running { holder });
+    }
+    let noted = match manifest {
+        Manifest::Head(head) => head.error.clone(),
+        _ => None,
+    };
+    let error = read_if_there(&folder.error())?.or(noted);
+    Ok(match (error, status) {
+        (Some(error), _) => CellState::Failed {
+            message: first_line(&error),
+        },
+        (None, Some(Status::Failed)) => CellState::Failed {
+            message: "the manifest says failed, but not why".to_owned(),
+        },
+        (None, None) if folder.is_empty()? => CellState::Todo,
+        _ => CellState::Unfinished,
+    })
+}
+
+fn first_line(text: &str) -> String {
+    let line = text.lines().find(|line| !line.trim().is_empty());
+    line.unwrap_or("no message").trim().to_owned()
+}
+
+fn check(
+    folder: &JobFolder,
+    manifest: &Manifest,
+    hash: &str,
+    checks: &Checks,
+) -> Result<(), JobsError> {
+    let build = &checks.build;
+    let path = folder.path().to_path_buf();
+    let version = |version: &str, schema| match version {
+        "" => format!("layout {schema}"),
+        _ => format!("version {version}, layout {schema}"),
+    };
+    let head = match manifest {
+        Manifest::Missing => return Ok(()),
+        Manifest::OtherLayout(schema) => {
+            return Err(JobsError::OtherVersion {
+                path,
+                found: version("", *schema),
+                expected: version(&build.version, build.schema),
+            });
+        }
+        Manifest::Head(head) => head,
+    };
+    if head.build.version != build.version {
+        return Err(JobsError::OtherVersion {
+            path,
+            found: version(&head.build.version, build.schema),
+            expected: version(&build.version, build.schema),
+        });
+    }
+    if head.config_sha256 != hash {
+        return Err(JobsError::Edited {
+            id: folder.id().clone(),
+            path,
+        });
+    }
+    if head.build.git_commit != build.commit && !checks.accept_other_build {
+        return Err(JobsError::OtherBuild {
+            path,
+            found: head.build.git_commit.clone(),
+            expected: build.commit.clone(),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

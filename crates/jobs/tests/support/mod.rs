@@ -1,0 +1,205 @@
+//! A run of jobs that do nothing but leave traces.
+#![allow(dead_code, missing_docs)]
+
+#[cfg(unix)]
+pub mod site;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use jobs::{
+    Build, Checks, Event, JobContext, JobId, JobSpec, LocalOptions, Need, RootRecord, RunRoot,
+    Summary, run_local, write_atomically,
+};
+use serde_json::json;
+
+pub fn id(stage: &str, cell: &str) -> JobId {
+    JobId::new(stage, cell).unwrap()
+}
+
+/// `seed=0` to `seed=N-1`, each streamed and then held out, timed.
+pub fn two_stages(cells: usize) -> Vec<JobSpec> {
+    let job = |stage: &str, cell: usize| JobSpec {
+        id: id(stage, &format!("seed={cell}")),
+        hash: format!("{stage}-{cell}"),
+        needs: None,
+        exclusive: false,
+        prompts: Some(10),
+        coordinates: vec![("seed".to_owned(), cell.to_string())],
+    };
+    let streams = (0..cells).map(|cell| job("stream", cell));
+    let held_out = (0..cells).map(|cell| JobSpec {
+        needs: Some(Need {
+            id: id("stream", &format!("seed={cell}")),
+            hash: format!("stream-{cell}"),
+        }),
+        exclusive: true,
+        ..job("held-out", cell)
+    });
+    streams.chain(held_out).collect()
+}
+
+pub fn checks() -> Checks {
+    Checks {
+        build: Build {
+            schema: 2,
+            version: "0.2.0".to_owned(),
+            commit: "c0ffee".to_owned(),
+        },
+        accept_other_build: false,
+    }
+}
+
+pub fn options(workers: usize) -> LocalOptions {
+    LocalOptions {
+        workers: NonZeroUsize::new(workers).unwrap(),
+        poll: Duration::from_millis(20),
+        ..LocalOptions::new(checks())
+    }
+}
+
+pub fn record(jobs: &[JobSpec]) -> RootRecord {
+    RootRecord::new("demo", "hash", jobs.to_vec(), serde_json::Map::new())
+}
+
+pub fn claim(root: &RunRoot, jobs: &[JobSpec]) {
+    root.claim(&record(jobs), jobs, &checks()).unwrap();
+}
+
+/// Says `status` in a job's manifest.
+pub fn write_manifest(folder: &Path, job: &JobSpec, status: &str) {
+    let manifest = json!({"schema": 2, "status": status, "config_sha256": job.hash,
+        "build": {"version": "0.2.0", "git_commit": "c0ffee"}});
+    write_atomically(
+        &folder.join("manifest.json"),
+        manifest.to_string().as_bytes(),
+    )
+    .unwrap();
+}
+
+/// Appends a line to a file that several processes write.
+pub fn trace(file: &Path, line: &str) {
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(file)
+        .unwrap();
+    file.write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
+pub fn traces(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// A job that takes `pause` twice and leaves its start and end in `log` and a result in its folder.
+pub fn work(job: &JobSpec, folder: &Path, log: &Path, pause: Duration) {
+    trace(log, &format!("start {}", job.id));
+    write_manifest(folder, job, "running");
+    std::fs::write(folder.join("half"), "half").unwrap();
+    std::thread::sleep(pause);
+    assert!(!folder.join("result").exists(), "the folder was not empty");
+    std::fs::write(folder.join("result"), job.id.to_string()).unwrap();
+    std::thread::sleep(pause);
+    std::fs::remove_file(folder.join("half")).unwrap();
+    trace(log, &format!("end {}", job.id));
+    write_manifest(folder, job, "complete");
+}
+
+/// A run in a temporary folder.
+pub struct Run {
+    _dir: tempfile::TempDir,
+    pub root: RunRoot,
+    pub log: PathBuf,
+    pub jobs: Vec<JobSpec>,
+    pub events: Mutex<Vec<String>>,
+}
+
+impl Run {
+    pub fn new(jobs: Vec<JobSpec>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = RunRoot::new(dir.path().join("run"));
+        claim(&root, &jobs);
+        Self {
+            root,
+            log: dir.path().join("log"),
+            _dir: dir,
+            jobs,
+            events: Mutex::default(),
+        }
+    }
+
+    pub fn folder(&self, stage: &str, cell: &str) -> PathBuf {
+        self.root.folder(&id(stage, cell)).path().to_path_buf()
+    }
+
+    /// Runs all jobs; what `before` returns is the job's failure.
+    pub fn run(
+        &self,
+        options: &LocalOptions,
+        before: &(dyn Fn(&JobSpec, &JobContext<'_>) -> Result<(), String> + Sync),
+    ) -> Summary {
+        let runner = |job: &JobSpec, context: &JobContext<'_>| {
+            before(job, context)?;
+            work(
+                job,
+                context.folder().path(),
+                &self.log,
+                Duration::from_millis(5),
+            );
+            Ok::<(), String>(())
+        };
+        run_local(&self.root, &self.jobs, options, &runner, &|e| self.note(e)).unwrap()
+    }
+
+    fn note(&self, event: &Event) {
+        let text = match event {
+            Event::Planned { .. } => return,
+            Event::Finished { id, .. } => format!("finished {id}"),
+            Event::Failed { id, message } => format!("failed {id}: {message}"),
+            Event::Blocked { id, reason } => format!("blocked {id}: {reason}"),
+            Event::Waiting { id, what } => format!("waiting {id}: {what}"),
+            Event::Skipped { id } => format!("skipped {id}"),
+            Event::Started { id } => format!("started {id}"),
+            Event::Progress { id, progress } => format!("{id} {}/{}", progress.done, progress.of),
+            _ => unreachable!(),
+        };
+        self.events.lock().unwrap().push(text);
+    }
+
+    pub fn events(&self) -> Vec<String> {
+        std::mem::take(&mut self.events.lock().unwrap())
+    }
+
+    /// Starts and ends in the order in which they happened.
+    pub fn log(&self) -> Vec<String> {
+        traces(&self.log)
+    }
+}
+
+pub fn fine(_: &JobSpec, _: &JobContext<'_>) -> Result<(), String> {
+    Ok(())
+}
+
+/// Fails unless no timed job (of the stage `held-out`) ran beside any other.
+pub fn assert_timed_alone(log: &[String]) {
+    let mut running: Vec<&str> = Vec::new();
+    for line in log {
+        let (what, job) = line.split_once(' ').unwrap();
+        if what == "start" {
+            let timed = job.starts_with("held-out");
+            let beside_timed = running.iter().any(|job| job.starts_with("held-out"));
+            assert!(
+                running.is_empty() || !(timed || beside_timed),
+                "{job} beside {running:?}"
+            );
+            running.push(job);
+        } else {
+            running.retain(|other| *other != job);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! How long one decoding step of a drafter and of a target takes on this machine.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use cpu_engine::{CpuEngine, EngineOptions};
+use lm::{Checkpoint, DecodeEngine, WeightType};
+use serde::{Deserialize, Serialize};
+
+/// Drafter steps between two target steps, as in a round with the paper's k.
+const DRAFT_STEPS: usize = 4;
+/// Tokens of a target forward that verifies such a draft.
+const VERIFIED: usize = DRAFT_STEPS + 1;
+/// A measurement takes at least this many rounds, and at least this long.
+const ROUNDS: usize = 25;
+const DURATION: Duration = Duration::from_millis(300);
+
+/// Medians of one interleaved measurement, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StepTimes {
+    /// Drafter, one token: the mean over a draft, whose first step finds the caches as the target
+    /// leaves them and costs more than the next ones.
+    pub draft_s: f64,
+    /// Target, one token.
+    pub target_s: f64,
+    /// Target, five tokens at once: what verifying a draft of four costs.
+    pub verify_s: f64,
+}
+
+impl StepTimes {
+    /// Drafter step over target step, the paper's c (0.07 for Llama-68M and Llama3-8B on an A100).
+    pub fn ratio(&self) -> f64 {
+        self.draft_s / self.target_s
+    }
+}
+
+/// A model with a context in its cache.
+pub struct Stepper {
+    engine: CpuEngine,
+    context: usize,
+    ids: Vec<u32>,
+    logits: Vec<f32>,
+}
+
+impl Stepper {
+    /// Builds an engine and reads `context` tokens (at least 1) into it.
+    ///
+    /// # Errors
+    /// A context that leaves no room for a step; those of the engine.
+    pub fn new(
+        checkpoint: &Checkpoint,
+        weights: WeightType,
+        threads: usize,
+        context: usize,
+    ) -> Result<Self> {
+        let longest = checkpoint.config.max_position_embeddings;
+        if context == 0 || context + VERIFIED > longest {
+            bail!(
+                "a context of {context} tokens is outside 1..={} of this model",
+                longest.saturating_sub(VERIFIED)
+            );
+        }
+        let options = EngineOptions {
+            weights,
+            threads,
+            max_len: context + VERIFIED,
+            ..EngineOptions::default()
+        };
+        let mut engine = CpuEngine::new(checkpoint, options)?;
+        let vocab = checkpoint.config.vocab_size;
+        // Any tokens do: the time of a step does not depend on which they are.
+        let ids: Vec<u32> = (0..context + VERIFIED)
+            .map(|i| (i * 7919 % vocab) as u32)
+            .collect();
+        engine.append(&ids[..context])?;
+        Ok(Self {
+            engine,
+            context,
+            ids,
+            logits: Vec::new(),
+        })
+    }
+
+    /// Scores `count` tokens behind the context and returns the seconds it took.
+    fn step(&mut self, count: usize) -> Result<f64> {
+        let ids = &self.ids[self.context..self.context + count];
+        let began = Instant::now();
+        self.engine.forward(ids, &mut self.logits)?;
+        let seconds = began.elapsed().as_secs_f64();
+        self.engine.truncate(self.context);
+        Ok(seconds)
+    }
+
+    /// Mean seconds of a step of a whole draft.
+    fn draft(&mut self) -> Result<f64> {
+        let mut seconds = 0.0;
+        for _ in 0..DRAFT_STEPS {
+            seconds += self.step(1)?;
+        }
+        Ok(seconds / DRAFT_STEPS as f64)
+    }
+}
+
+/// Measures both models in turn (four drafter steps, one target step, one target forward over five
+/// tokens, again and again), so that whatever disturbs the machine disturbs both, and each finds
+/// the processor's cache as the other leaves it.
+///
+/// # Errors
+/// Those of the engines.
+pub fn measure(drafter: &mut Stepper, target: &mut Stepper) -> Result<StepTimes> {
+    let (mut draft, mut single, mut verify) = (Vec::new(), Vec::new(), Vec::new());
+    let began = Instant::now();
+    let mut warm = false;
+    while single.len() < ROUNDS || began.elapsed() < DURATION {
+        draft.push(drafter.draft()?);
+        single.push(target.step(1)?);
+        draft.push(drafter.draft()?);
+        verify.push(target.step(VERIFIED)?);
+        if !warm {
+            // The first round pays for page faults.
+            (draft, single, verify) = Default::default();
+            warm = true;
+        }
+    }
+    Ok(StepTimes {
+        draft_s: median(draft),
+        target_s: median(single),
+        verify_s: median(verify),
+    })
+}
+
+/// The middle of the values, or the mean of the two in the middle; not a number where there is none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let n = values.len();
+    match n {
+        0 => f64::NAN,
+        _ => 0.5 * (values[(n - 1) / 2] + values[n / 2]),
+    }
+}

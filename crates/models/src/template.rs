@@ -1,0 +1,276 @@
+//! The words around a prompt, and how a long prompt is shortened.
+//!
+//! A long prompt is cut **as text, before templating**: cutting tokens would let drafter and target, whose tokenizers
+//! differ, read different articles, and the byte-for-byte alignment of their contexts would be lost from the start.
+//! Only the length is measured in tokens, by one tokenizer the caller chooses (the target's). The head of the text is
+//! kept, the end of its middle is dropped, and its last paragraph, line or sentence (where XSum has its instruction,
+//! MBPP its last test, GSM8K its question) stays.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::TemplateError;
+use super::chat::{CHAT_TEMPLATE_FILE, ModelOptions};
+
+/// File of a model's folder that holds the longest prompt.
+pub const TEMPLATE_FILE: &str = "omnidraft.json";
+
+const SLOT: &str = "{prompt}";
+
+/// The words around a prompt as a recipe of `omnidraft pretrain` declares them; a model folder carries them as the
+/// chat template that [`PromptTemplate::write`] makes of them.
+///
+/// ```
+/// use models::PromptTemplate;
+///
+/// let template = PromptTemplate::default();
+/// assert_eq!(template.render("2 + 2?").text(), "<|user|>\n2 + 2?\n<|assistant|>\n");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PromptTemplate {
+    /// Text with exactly one `{prompt}`.
+    pub prompt_template: String,
+    /// Literal of the token that ends an answer.
+    pub end_of_turn: String,
+    /// Longest prompt in tokens, template included.
+    pub max_prompt_tokens: usize,
+}
+
+impl Default for PromptTemplate {
+    fn default() -> Self {
+        Self {
+            prompt_template: "<|user|>\n{prompt}\n<|assistant|>\n".to_owned(),
+            end_of_turn: "<|end|>".to_owned(),
+            max_prompt_tokens: 256,
+        }
+    }
+}
+
+/// A prompt inside its template, in parts: special tokens are parsed in `prefix` and `suffix` only, so that a prompt
+/// that spells `<|end|>` stays text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// Template text before the prompt.
+    pub prefix: String,
+    /// The prompt itself.
+    pub body: String,
+    /// Template text after it.
+    pub suffix: String,
+}
+
+impl Rendered {
+    /// The whole text.
+    pub fn text(&self) -> String {
+        [self.prefix.as_str(), &self.body, &self.suffix].concat()
+    }
+}
+
+/// A prompt that fits its budget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fitted {
+    /// What both models read.
+    pub rendered: Rendered,
+    /// Bytes of the prompt that were dropped; 0 where it fitted as it was.
+    pub dropped_bytes: usize,
+}
+
+impl PromptTemplate {
+    /// Writes the chat template and the prompt budget into a model folder.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), TemplateError> {
+        let options = ModelOptions {
+            max_prompt_tokens: Some(self.max_prompt_tokens),
+        };
+        let files = [
+            (CHAT_TEMPLATE_FILE, self.jinja()),
+            (TEMPLATE_FILE, format!("{:#}\n", serde_json::json!(options))),
+        ];
+        for (name, text) in files {
+            let path = folder.join(name);
+            std::fs::write(&path, text).map_err(|source| TemplateError::Write { path, source })?;
+        }
+        Ok(())
+    }
+
+    /// The chat template in Jinja: beginning of text, then the turns. What follows a prompt opens the answer, so there
+    /// is nothing left for `add_generation_prompt` to add.
+    pub fn jinja(&self) -> String {
+        let Rendered { prefix, suffix, .. } = self.render("");
+        let literal = |text: &str| {
+            let text = text
+                .replace('\\', "\\\\")
+                .replace('\'', "\\'")
+                .replace('\n', "\\n")
+                .replace('\r', "\\r")
+                .replace('\t', "\\t");
+            format!("'{text}'")
+        };
+        format!(
+            "{{{{- bos_token }}}}\n\
+             {{%- for message in messages %}}\n\
+             {{%- if message['role'] == 'user' %}}\n\
+             {{{{- {} + message['content'] + {} }}}}\n\
+             {{%- elif message['role'] == 'assistant' %}}\n\
+             {{{{- message['content'] + {} }}}}\n\
+             {{%- else %}}\n\
+             {{{{- raise_exception('this model knows the roles user and assistant only') }}}}\n\
+             {{%- endif %}}\n\
+             {{%- endfor %}}\n",
+            literal(&prefix),
+            literal(&suffix),
+            literal(&self.end_of_turn),
+        )
+    }
+
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// Not exactly one `{prompt}`, an empty end of turn, or a budget of 0.
+    pub fn validate(&self) -> Result<(), TemplateError> {
+        let slots = self.prompt_template.matches(SLOT).count();
+        let reason = if slots != 1 {
+            format!("prompt_template must hold {SLOT} once, it holds it {slots} times")
+        } else if self.end_of_turn.is_empty() {
+            "end_of_turn is empty".to_owned()
+        } else if self.max_prompt_tokens == 0 {
+            "max_prompt_tokens is 0".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(TemplateError::BadTemplate { reason })
+    }
+
+    /// The whole prompt in its template. (Of a template that [`PromptTemplate::validate`] refuses for lack of a slot,
+    /// everything is prefix.)
+    pub fn render(&self, prompt: &str) -> Rendered {
+        let (prefix, suffix) = self
+            .prompt_template
+            .split_once(SLOT)
+            .unwrap_or((&self.prompt_template, ""));
+        Rendered {
+            prefix: prefix.to_owned(),
+            body: prompt.to_owned(),
+            suffix: suffix.to_owned(),
+        }
+    }
+
+    /// The prompt in its template, shortened until `count` says at most `max_prompt_tokens`.
+    ///
+    /// `count` is the number of tokens of a rendered prompt, by the target's tokenizer: the arms of an experiment must
+    /// agree on the text, also the one without a drafter. The cut falls between words (inside one only where the text
+    /// has no other place).
+    ///
+    /// # Errors
+    /// Whatever `count` returns, and [`TemplateError::PromptBudget`] where the empty template is too long already.
+    ///
+    /// ```
+    /// use models::TemplateError;
+    /// use models::PromptTemplate;
+    ///
+    /// let mut template = PromptTemplate::default();
+    /// template.max_prompt_tokens = 6;
+    /// let words = |r: &models::Rendered| Ok::<_, TemplateError>(r.text().split_whitespace().count());
+    /// let fitted = template.fit("one two three four five six\n\nSummarize it.", words)?;
+    /// assert_eq!(fitted.rendered.body, "one two\n\nSummarize it.");
+    /// # Ok::<(), TemplateError>(())
+    /// ```
+    pub fn fit<E: From<TemplateError>>(
+        &self,
+        prompt: &str,
+        count: impl FnMut(&Rendered) -> Result<usize, E>,
+    ) -> Result<Fitted, E> {
+        let render = |text: &str| Ok(self.render(text));
+        fit_with(self.max_prompt_tokens, render, prompt, count)
+    }
+}
+
+/// [`PromptTemplate::fit`] with any words around the prompt and a budget of `budget` tokens.
+pub(super) fn fit_with<E: From<TemplateError>>(
+    budget: usize,
+    render: impl Fn(&str) -> Result<Rendered, E>,
+    prompt: &str,
+    mut count: impl FnMut(&Rendered) -> Result<usize, E>,
+) -> Result<Fitted, E> {
+    let whole = render(prompt)?;
+    if count(&whole)? <= budget {
+        return Ok(Fitted {
+            dropped_bytes: prompt.len().saturating_sub(whole.body.len()),
+            rendered: whole,
+        });
+    }
+    let needed = count(&render("")?)?;
+    if needed > budget {
+        return Err(TemplateError::PromptBudget {
+            needed,
+            max_prompt_tokens: budget,
+        }
+        .into());
+    }
+    let tail = choose_tail(budget, &render, prompt, needed, &mut count)?;
+    let head = &prompt[..prompt.len() - tail.len()];
+    let cuts = cut_points(head);
+    // The longest fitting head: text grows with the cut, and so, up to a token or two, does the count. What is
+    // returned was counted itself, whatever the search assumed on its way.
+    let mut best = render(tail.trim_start())?;
+    let (mut low, mut high) = (0, cuts.len());
+    while low < high {
+        let middle = low.midpoint(high);
+        let candidate = render(&[&head[..cuts[middle]], tail].concat())?;
+        if count(&candidate)? <= budget {
+            best = candidate;
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    let dropped_bytes = prompt.len().saturating_sub(best.body.len());
+    Ok(Fitted {
+        rendered: best,
+        dropped_bytes,
+    })
+}
+
+/// The end worth keeping: the last paragraph, line or sentence, the first of these that takes at most half of the room;
+/// empty where none does. It starts with the white space that separates it.
+fn choose_tail<'a, E>(
+    budget: usize,
+    render: &impl Fn(&str) -> Result<Rendered, E>,
+    prompt: &'a str,
+    template_tokens: usize,
+    count: &mut impl FnMut(&Rendered) -> Result<usize, E>,
+) -> Result<&'a str, E> {
+    let trimmed = prompt.trim_end();
+    let room = (budget - template_tokens) / 2;
+    for separator in ["\n\n", "\n", ". "] {
+        let Some(at) = trimmed.rfind(separator) else {
+            continue;
+        };
+        // The full stop belongs to the sentence before, but marks where the head's words stop: keep the space.
+        let start = if separator == ". " { at + 1 } else { at };
+        let tail = &prompt[start..];
+        if count(&render(tail)?)? <= template_tokens + room {
+            return Ok(tail);
+        }
+    }
+    Ok("")
+}
+
+/// Ends of the words of `text`, or of its characters where it has one word at most; ascending, none is 0.
+fn cut_points(text: &str) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut inside = false;
+    for (at, c) in text.char_indices() {
+        if c.is_whitespace() && inside {
+            ends.push(at);
+        }
+        inside = !c.is_whitespace();
+    }
+    if ends.is_empty() {
+        ends = text.char_indices().skip(1).map(|(at, _)| at).collect();
+    }
+    ends
+}

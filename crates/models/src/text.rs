@@ -1,0 +1,105 @@
+//! What of a model is needed to write and read its tokens.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use hub::local_folder;
+use lm::LmConfig;
+use vocab_align::{SpecialRole, TokenId, Vocabulary};
+
+use crate::{ChatTemplate, Rendered};
+
+/// A model folder without its weights, in the role its ids have.
+#[derive(Clone)]
+pub struct ModelText<I: TokenId> {
+    /// Where it came from.
+    pub path: PathBuf,
+    /// Tokens.
+    pub vocabulary: Vocabulary<I>,
+    /// The words around a prompt.
+    pub template: ChatTemplate,
+    /// The beginning-of-text token, where there is one.
+    bos: Option<I>,
+    /// Tokens that end a response.
+    stop: BTreeSet<I>,
+}
+
+impl<I: TokenId> ModelText<I> {
+    /// Loads `config.json`, `tokenizer.json`, the chat template if there is one, and the optional
+    /// `omnidraft.json`. `hf:owner/name` stands for a folder that is downloaded first.
+    ///
+    /// # Errors
+    /// Anything missing or malformed, with its file; a tokenizer larger than the model; a failing
+    /// download.
+    pub fn load(path: &Path) -> Result<Self> {
+        let path = &*folder(path)?;
+        Self::of(path, &LmConfig::from_file(&path.join("config.json"))?)
+    }
+
+    /// The text of a local folder whose `config.json` is already read.
+    pub(crate) fn of(path: &Path, config: &LmConfig) -> Result<Self> {
+        let vocabulary = Vocabulary::from_file(&path.join("tokenizer.json"))?;
+        if vocabulary.len() > config.vocab_size {
+            bail!(
+                "{}: tokenizer.json has {} tokens, but config.json says vocab_size = {}",
+                path.display(),
+                vocabulary.len(),
+                config.vocab_size
+            );
+        }
+        let listed = config.eos_token_ids.iter().map(|id| I::new(*id));
+        let by_role = [SpecialRole::Eos, SpecialRole::EndOfTurn]
+            .into_iter()
+            .filter_map(|role| vocabulary.special(role));
+        Ok(Self {
+            path: path.to_owned(),
+            template: ChatTemplate::from_model_dir(path, config.max_position_embeddings)?,
+            bos: config
+                .bos_token_id
+                .map(I::new)
+                .or(vocabulary.special(SpecialRole::Bos)),
+            stop: listed.chain(by_role).collect(),
+            vocabulary,
+        })
+    }
+
+    /// A prompt as this model reads it: special tokens are parsed in the template's words only; the
+    /// ids are those transformers makes of the whole text, unless the prompt itself spells one.
+    ///
+    /// # Errors
+    /// Text the tokenizer cannot spell.
+    pub fn encode(&self, prompt: &Rendered) -> Result<Vec<I>> {
+        let mut ids: Vec<I> = Vec::new();
+        if self.template.needs_bos() {
+            ids.extend(self.bos);
+        }
+        let Rendered {
+            prefix,
+            body,
+            suffix,
+        } = prompt;
+        ids.extend(self.vocabulary.encode_between(prefix, body, suffix)?);
+        if ids.is_empty() {
+            bail!(
+                "the prompt is empty, and {} has no beginning-of-text token",
+                self.path.display()
+            );
+        }
+        Ok(ids)
+    }
+
+    /// Tokens that end a response.
+    pub fn stop_tokens(&self) -> BTreeSet<I> {
+        self.stop.clone()
+    }
+}
+
+/// The local folder of a model.
+pub(crate) fn folder(path: &Path) -> Result<std::borrow::Cow<'_, Path>> {
+    let path = local_folder(path)?;
+    if !path.is_dir() {
+        bail!("{}: no such model folder", path.display());
+    }
+    Ok(path)
+}

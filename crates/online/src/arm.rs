@@ -1,0 +1,392 @@
+//! One arm at work: its drafter, its caches, its learner.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use cpu_engine::{Compact, PackedWeights};
+use lm::WeightType;
+use ngram_cache::{NgramCache, static_table};
+use spec_decode::{
+    DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt, PromptLookup, Session,
+    SessionConfig, StreamName, TeacherSink,
+};
+use vocab_align::{DraftId, TargetId};
+
+use super::adaptive::{Adaptive, HeadUpdate};
+use super::drafter_training::Update;
+use super::example::{Example, Recorder};
+use super::learner::{Learner, Learnt};
+use super::state;
+use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraSettings};
+use models::{Engine, ModelFolder};
+use streams::Split;
+
+/// Folder of weights or adapters inside the folder of an arm.
+const LEARNT: &str = "drafter";
+
+/// A prompt with everything it is asked under.
+pub struct Question<'a> {
+    /// Vocabularies.
+    pub pair: &'a Pair,
+    /// Session settings, but for the mode.
+    pub session: &'a SessionConfig,
+    /// The prompt in both vocabularies.
+    pub prompt: Prompt<'a>,
+    /// Names the random streams.
+    pub name: StreamName,
+    /// Streamed or held out.
+    pub split: Split,
+    /// Whether padded models answer.
+    pub padded: bool,
+}
+
+impl Question<'_> {
+    fn is_streamed(&self) -> bool {
+        self.split == Split::Train
+    }
+}
+
+/// What the drafter is padded with where padding costs.
+struct PaddedDrafter {
+    padding: CostPadding,
+    folder: ModelFolder<DraftId>,
+    /// With the weights in use; `None` since they changed.
+    engine: Option<Engine>,
+}
+
+impl PaddedDrafter {
+    /// The padded drafter with what `learner` has learnt.
+    fn engine(
+        &mut self,
+        learner: Option<&mut Learner>,
+        weights: WeightType,
+        threads: usize,
+    ) -> Result<&mut Engine> {
+        let engine = match self.engine.take() {
+            Some(engine) => engine,
+            None => {
+                let learnt = match learner {
+                    Some(learner) => learner.weights()?,
+                    None => self.folder.checkpoint.clone(),
+                };
+                let padded = self.padding.pad(learnt);
+                let folder = self.folder.with_checkpoint(padded);
+                folder.engine(weights, threads)?
+            }
+        };
+        Ok(self.engine.insert(engine))
+    }
+}
+
+/// Where drafts come from.
+enum Drafter {
+    /// The draft model.
+    Model(Box<Engine>),
+    /// The context. Pairs of a target's vocabulary with itself, by its fingerprint.
+    Lookup(BTreeMap<u64, Pair>),
+}
+
+/// What an arm that drafts carries from prompt to prompt: drafter, n-grams, learner, head.
+pub struct ArmState {
+    config: ArmConfig,
+    drafter: Drafter,
+    padded: Option<PaddedDrafter>,
+    /// By fingerprint of the target's vocabulary: targets of one family share what was learnt,
+    /// another family starts anew.
+    caches: BTreeMap<u64, NgramCache>,
+    learner: Option<Learner>,
+    /// Packed weights of the adapters that are not in use, by name.
+    resident: BTreeMap<String, PackedWeights>,
+    adaptive: Adaptive,
+}
+
+impl ArmState {
+    /// The state `arm` starts from, from which `guests` answer held-out prompts too. The job's seed
+    /// decides what the learner replays and what the head is trained on.
+    ///
+    /// # Errors
+    /// A drafter the engine or the learner cannot take.
+    pub fn new(
+        arm: &ArmConfig,
+        guests: &[&ArmConfig],
+        drafter: &ModelFolder<DraftId>,
+        job: &JobConfig,
+    ) -> Result<Self> {
+        let width = drafter.checkpoint.config.hidden_size;
+        let learner = arm
+            .learns()
+            .then(|| Learner::new(&drafter.checkpoint, arm.learn, job.seed))
+            .transpose()?;
+        let padding = job.models.drafter.padding;
+        Ok(Self {
+            drafter: match arm.decode.draft {
+                DraftSource::PromptLookup => Drafter::Lookup(BTreeMap::new()),
+                DraftSource::Model => {
+                    let engine = drafter.engine(arm.decode.weights.into(), arm.decode.threads)?;
+                    Drafter::Model(Box::new(engine))
+                }
+            },
+            padded: (!padding.is_none()).then(|| PaddedDrafter {
+                padding,
+                folder: drafter.with_checkpoint(drafter.checkpoint.clone()),
+                engine: None,
+            }),
+            caches: BTreeMap::new(),
+            resident: BTreeMap::new(),
+            learner,
+            adaptive: Adaptive::new(arm, guests, width, job.seed)?,
+            config: arm.clone(),
+        })
+    }
+
+    fn lora(&self) -> LoraSettings {
+        match self.learner {
+            Some(_) => self.config.learn.lora,
+            None => LoraSettings::default(),
+        }
+    }
+
+    /// The n-gram caches, by fingerprint of the target's vocabulary.
+    pub fn caches(&self) -> &BTreeMap<u64, NgramCache> {
+        &self.caches
+    }
+
+    /// The n-gram cache used with targets of this vocabulary, if there is one.
+    pub fn cache(&self, pair: &Pair) -> Option<&NgramCache> {
+        self.caches.get(&pair.target.fingerprint())
+    }
+
+    /// Answers a prompt as `arm` does, the arm of this state or a guest, and, on the stream, keeps
+    /// what the answer teaches: draft, translate, verify and commit are the rounds of the
+    /// [`Session`] (Algorithm 1).
+    ///
+    /// # Errors
+    /// Failing models, impossible probabilities.
+    pub fn answer(
+        &mut self,
+        arm: &ArmConfig,
+        target: &mut Engine,
+        question: &Question<'_>,
+    ) -> Result<(Generation, Option<Example>)> {
+        let streamed = question.is_streamed();
+        let settings = SessionConfig {
+            mode: arm.decode.verify.mode().unwrap_or(question.session.mode),
+            learn_ngrams: streamed && arm.cache.source == CacheUse::Online,
+            score_unjudged: streamed && self.adaptive.scores_unjudged(),
+            ..question.session.clone()
+        };
+        let cache = cache_of(&mut self.caches, &self.config, arm, question.pair);
+        let mut judged = Vec::new();
+        let mut policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
+        let drafter = match &mut self.drafter {
+            Drafter::Model(drafter) => match &mut self.padded {
+                Some(padded) if question.padded => {
+                    let decode = &self.config.decode;
+                    padded.engine(self.learner.as_mut(), decode.weights.into(), decode.threads)?
+                }
+                _ => drafter.as_mut(),
+            },
+            Drafter::Lookup(pairs) => {
+                let vocabulary = &question.pair.target;
+                let shared = pairs
+                    .entry(vocabulary.fingerprint())
+                    .or_insert_with(|| Pair::shared(vocabulary.clone()));
+                let done = look_up(target, shared, settings, question, policy.as_mut())?;
+                return Ok((done, None));
+            }
+        };
+        let mut session = Session::new(drafter, target, question.pair.clone(), settings)?;
+        let learner = self.learner.as_ref().filter(|_| streamed);
+        let mut teacher = learner.map(|l| Recorder::new(&question.pair.alignment, l.terms()));
+        let sink: &mut dyn TeacherSink = match &mut teacher {
+            Some(recorder) => recorder,
+            None => &mut NoSink,
+        };
+        let done =
+            session.generate(question.prompt, question.name, cache, policy.as_mut(), sink)?;
+        let example = learner.zip(teacher).map(|(learner, recorder)| {
+            Example::new(
+                session.draft_context(),
+                question.prompt.draft.len(),
+                &done.tokens,
+                recorder.into_taught(),
+                question.pair,
+                learner.terms(),
+            )
+        });
+        drop(policy);
+        if streamed {
+            self.adaptive.take_in(judged);
+        }
+        Ok((done, example))
+    }
+
+    /// Trains the acceptance head if it is its turn behind a streamed prompt; `updated` says
+    /// whether the drafter has just been. At the `end` of a stream it learns what is left.
+    ///
+    /// # Errors
+    /// A failed step.
+    pub fn train_head(&mut self, updated: bool, end: bool) -> Result<Option<HeadUpdate>> {
+        let distilled = self.learner.as_ref().map(|_| updated);
+        self.adaptive.train(distilled, end)
+    }
+
+    /// Learns from a example; when an update is due, the drafter decodes with its weights from now
+    /// on.
+    ///
+    /// # Errors
+    /// A failed update.
+    pub fn learn(&mut self, example: Example) -> Result<Option<Update>> {
+        let Some(learner) = self.learner.as_mut() else {
+            return Ok(None);
+        };
+        let update = learner.push(example)?;
+        self.adopt(update)
+    }
+
+    /// Learns from what is buffered, before the target or the stream changes.
+    ///
+    /// # Errors
+    /// A failed update.
+    pub fn flush(&mut self) -> Result<Vec<Update>> {
+        let Some(learner) = self.learner.as_mut() else {
+            return Ok(Vec::new());
+        };
+        let learnt = learner.flush()?;
+        let adopted = learnt.into_iter().map(|learnt| self.adopt(Some(learnt)));
+        Ok(adopted
+            .collect::<Result<Vec<_>>>()?
+            .into_iter()
+            .flatten()
+            .collect())
+    }
+
+    /// Drafts and learns with the adapter that belongs to a target and a task from now on. The
+    /// weights of the others stay packed, so that coming back moves pointers only.
+    ///
+    /// # Errors
+    /// Examples that were not [flushed](Self::flush).
+    pub fn turn_to(&mut self, target: &str, task: &str) -> Result<()> {
+        let name = self.lora().key(target, task);
+        let (Some(learner), Drafter::Model(drafter)) = (&mut self.learner, &mut self.drafter)
+        else {
+            return Ok(());
+        };
+        let before = learner.adapter_name()?;
+        if !learner.turn_to(&name)? {
+            return Ok(());
+        }
+        let mut packed = match self.resident.remove(&name) {
+            Some(packed) => packed,
+            None => PackedWeights::new(
+                &learner.weights()?,
+                self.config.decode.weights.into(),
+                Compact::Auto,
+            )?,
+        };
+        drafter.swap_weights(&mut packed)?;
+        self.weights_changed();
+        if !before.is_empty() {
+            self.resident.insert(before, packed);
+        }
+        Ok(())
+    }
+
+    /// Writes what was learnt: weights or adapters, n-gram caches, the acceptance head.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn save(&mut self, folder: &Path, drafter: &ModelFolder<DraftId>) -> Result<()> {
+        state::save_caches(folder, drafter.vocabulary.fingerprint(), &self.caches)?;
+        self.adaptive.save(folder)?;
+        match &mut self.learner {
+            Some(learner) => {
+                learner.save(&folder.join(LEARNT), &drafter.path.display().to_string())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Goes on with what [`save`](Self::save) wrote; to be called before the first prompt.
+    ///
+    /// # Errors
+    /// Files that are missing, malformed or of another drafter.
+    pub fn load(&mut self, folder: &Path, drafter: &ModelFolder<DraftId>) -> Result<()> {
+        self.caches = state::load_caches(folder, drafter.vocabulary.fingerprint())?;
+        for cache in self.caches.values_mut() {
+            cache.reconfigure(self.config.cache.into());
+        }
+        self.adaptive.load(folder)?;
+        self.weights_changed();
+        if let Some(learner) = &mut self.learner {
+            learner.load(&folder.join(LEARNT))?;
+            if let Drafter::Model(engine) = &mut self.drafter {
+                engine.load_weights(&learner.weights()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn weights_changed(&mut self) {
+        if let Some(padded) = &mut self.padded {
+            padded.engine = None;
+        }
+    }
+
+    fn adopt(&mut self, learnt: Option<Learnt>) -> Result<Option<Update>> {
+        let Some((update, weights)) = learnt else {
+            return Ok(None);
+        };
+        self.weights_changed();
+        if let Drafter::Model(drafter) = &mut self.drafter {
+            drafter.load_weights(&weights)?;
+        }
+        if let Some(learner) = &mut self.learner {
+            learner.give_back(weights);
+        }
+        Ok(Some(update))
+    }
+}
+
+/// The n-grams `arm` merges with this pair, from the caches of the arm they belong to.
+fn cache_of<'a>(
+    caches: &'a mut BTreeMap<u64, NgramCache>,
+    owner: &ArmConfig,
+    arm: &ArmConfig,
+    pair: &Pair,
+) -> Option<&'a mut NgramCache> {
+    let fresh = || match owner.cache.source {
+        CacheUse::Static => static_table(&pair.draft, &pair.target, owner.cache.into()),
+        _ => NgramCache::new(owner.cache.into()),
+    };
+    let used = arm.cache.source != CacheUse::None;
+    used.then(|| {
+        caches
+            .entry(pair.target.fingerprint())
+            .or_insert_with(fresh)
+    })
+}
+
+/// Answers a prompt with drafts from its own context.
+fn look_up(
+    target: &mut Engine,
+    pair: &Pair,
+    settings: SessionConfig,
+    question: &Question<'_>,
+    policy: &mut dyn DraftPolicy,
+) -> Result<Generation> {
+    let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(target));
+    let ids: Vec<DraftId> = question
+        .prompt
+        .target
+        .iter()
+        .map(|id| DraftId(id.0))
+        .collect();
+    let prompt = Prompt {
+        draft: &ids,
+        target: question.prompt.target,
+    };
+    let mut session = Session::new(drafter, target, pair.clone(), settings)?;
+    Ok(session.generate(prompt, question.name, None, policy, &mut NoSink)?)
+}

@@ -1,0 +1,295 @@
+//! The examples of one update as the trainer's objective.
+
+use distill_loss::{DirectLoss, Merged, NgramLoss, alm, approximate_kl, ngram_likelihood};
+use trainer::{Graded, Objective, Scored};
+
+use super::example::{Chunk, Example};
+use experiment::Terms;
+
+/// Rows of a group, the least that the trainer scores at a time.
+const ROWS: usize = 64;
+
+/// Chunks of one example that are scored over the same columns.
+enum Group {
+    /// One row a chunk, over the shared tokens.
+    Direct(Vec<usize>),
+    /// A row for every draft token, over the draft vocabulary.
+    Spelled(Vec<usize>),
+}
+
+/// Examples with what each of them is asked.
+pub(super) struct Batch<'a> {
+    terms: Terms,
+    examples: Vec<&'a Example>,
+    /// Distinct sets of shared tokens.
+    columns: Vec<Vec<u32>>,
+    /// By example: its set.
+    subsets: Vec<usize>,
+    groups: Vec<Vec<Group>>,
+    /// Positions of the direct term, or chunks of ALM.
+    pub(super) positions: usize,
+    /// Draft tokens of the n-gram term.
+    pub(super) ngram_tokens: usize,
+    /// N-grams it looks at.
+    ngrams: usize,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(examples: Vec<&'a Example>, terms: Terms) -> Self {
+        let mut batch = Self {
+            terms,
+            columns: Vec::new(),
+            subsets: Vec::new(),
+            groups: Vec::new(),
+            positions: 0,
+            ngram_tokens: 0,
+            ngrams: 0,
+            examples,
+        };
+        for example in batch.examples.clone() {
+            let known = batch
+                .columns
+                .iter()
+                .position(|c| c[..] == example.shared[..]);
+            let subset = known.unwrap_or(batch.columns.len());
+            if subset == batch.columns.len() {
+                batch.columns.push(example.shared.to_vec());
+            }
+            batch.subsets.push(subset);
+            let groups = batch.plan(example);
+            batch.groups.push(groups);
+        }
+        batch
+    }
+
+    /// Sorts the chunks of a example into groups and counts them.
+    fn plan(&mut self, example: &Example) -> Vec<Group> {
+        let (mut direct, mut spelled) = (Vec::new(), Vec::new());
+        for (i, chunk) in example.chunks.iter().enumerate() {
+            match self.terms {
+                Terms::Alm { .. } => {
+                    self.positions += 1;
+                    spelled.push(i);
+                }
+                Terms::Hybrid { .. } if chunk.targets != 1 => {}
+                Terms::Hybrid {
+                    direct: Some(loss), ..
+                } if chunk.draft.len() == 1 => {
+                    if is_taught(example, chunk, loss) {
+                        self.positions += 1;
+                        direct.push(i);
+                    }
+                }
+                Terms::Hybrid {
+                    ngram: Some(loss), ..
+                } if chunk.draft.len() > 1 => {
+                    let lawful = chunk
+                        .law
+                        .as_ref()
+                        .is_some_and(|l| l.len() == example.shared.len());
+                    if loss != NgramLoss::ApproximateKl || lawful {
+                        self.ngrams += 1;
+                        self.ngram_tokens += chunk.draft.len();
+                        spelled.push(i);
+                    }
+                }
+                Terms::Hybrid { .. } => {}
+            }
+        }
+        let mut groups: Vec<Group> = direct
+            .chunks(ROWS)
+            .map(|chunks| Group::Direct(chunks.to_vec()))
+            .collect();
+        let (mut group, mut rows) = (Vec::new(), 0);
+        for i in spelled {
+            rows += example.chunks[i].draft.len();
+            group.push(i);
+            if rows >= ROWS {
+                groups.push(Group::Spelled(std::mem::take(&mut group)));
+                rows = 0;
+            }
+        }
+        if !group.is_empty() {
+            groups.push(Group::Spelled(group));
+        }
+        groups
+    }
+
+    /// Whether there is anything to learn.
+    pub(super) fn is_empty(&self) -> bool {
+        self.positions + self.ngram_tokens == 0
+    }
+
+    /// What the trainer runs through: every example up to its last scored position.
+    pub(super) fn sequences(&self) -> Vec<&'a [u32]> {
+        let ends = (0..self.examples.len()).map(|i| {
+            let positions = self.scored(i).into_iter().flat_map(|s| s.positions);
+            positions.max().map_or(0, |last| last + 1)
+        });
+        self.examples
+            .iter()
+            .zip(ends)
+            .map(|(example, end)| &example.ids[..end])
+            .collect()
+    }
+
+    /// Means of both terms, NaN where a term has nothing, and the loss.
+    pub(super) fn losses(&self, graded: Graded) -> (f64, f64, f64) {
+        let (of_direct, of_ngram) = self.weights();
+        let loss = of_direct * graded.terms[0] + of_ngram * graded.terms[1];
+        (
+            graded.terms[0] / self.positions as f64,
+            graded.terms[1] / self.ngram_count(),
+            loss,
+        )
+    }
+
+    /// What the n-gram term is averaged over.
+    fn ngram_count(&self) -> f64 {
+        match self.terms {
+            Terms::Hybrid {
+                ngram: Some(NgramLoss::ApproximateKl),
+                ..
+            } => self.ngrams as f64,
+            _ => self.ngram_tokens as f64,
+        }
+    }
+
+    /// Weights of one position and of one n-gram token.
+    fn weights(&self) -> (f64, f64) {
+        let lambda = match self.terms {
+            Terms::Hybrid { lambda, .. } => lambda,
+            Terms::Alm { .. } => 0.0,
+        };
+        (
+            1.0 / (self.positions as f64).max(1.0),
+            lambda / self.ngram_count().max(1.0),
+        )
+    }
+
+    fn grade_direct(
+        &self,
+        loss: DirectLoss,
+        example: &Example,
+        chunks: &[usize],
+        logits: &mut [f32],
+    ) -> f64 {
+        let (weight, _) = self.weights();
+        let mut law = Vec::new();
+        let mut total = 0.0;
+        for (row, i) in logits.chunks_exact_mut(example.shared.len()).zip(chunks) {
+            let chunk = &example.chunks[*i];
+            if let Some(taught) = &chunk.law {
+                taught.read(&mut law);
+            }
+            let label = label(example, chunk).unwrap_or_default();
+            total += loss.grade(row, &mut law, label, weight);
+        }
+        total
+    }
+
+    fn grade_ngram(
+        &self,
+        loss: NgramLoss,
+        example: &Example,
+        chunk: &Chunk,
+        logits: &mut [f32],
+    ) -> f64 {
+        let (_, weight) = self.weights();
+        let spelling = &example.ids[chunk.draft.clone()];
+        match (loss, &chunk.law) {
+            (NgramLoss::ApproximateKl, Some(law)) => {
+                let mut teacher = Vec::new();
+                law.read(&mut teacher);
+                let merged = Merged {
+                    shared: &example.shared,
+                    teacher: &mut teacher,
+                    log_prob: chunk.log_prob,
+                    spelling,
+                };
+                approximate_kl(logits, merged, weight)
+            }
+            (NgramLoss::Pointwise, _) => {
+                let p = chunk.log_prob.exp();
+                p * ngram_likelihood(logits, spelling, weight * p)
+            }
+            _ => ngram_likelihood(logits, spelling, weight),
+        }
+    }
+}
+
+/// Column of the token a direct chunk emitted.
+fn label(example: &Example, chunk: &Chunk) -> Option<usize> {
+    let id = example.ids.get(chunk.draft.start)?;
+    example.shared.binary_search(id).ok()
+}
+
+/// Whether the example holds what a direct loss reads at a chunk.
+fn is_taught(example: &Example, chunk: &Chunk, loss: DirectLoss) -> bool {
+    if loss.reads_law() {
+        let law = chunk.law.as_ref();
+        law.is_some_and(|law| !law.is_empty() && law.len() == example.shared.len())
+    } else {
+        label(example, chunk).is_some()
+    }
+}
+
+impl Objective for Batch<'_> {
+    fn columns(&self) -> &[Vec<u32>] {
+        &self.columns
+    }
+
+    fn scored(&self, sequence: usize) -> Vec<Scored> {
+        let chunks = &self.examples[sequence].chunks;
+        let before = |i: &usize| chunks[*i].draft.start - 1..chunks[*i].draft.end - 1;
+        self.groups[sequence]
+            .iter()
+            .map(|group| match group {
+                Group::Direct(members) => Scored {
+                    positions: members.iter().flat_map(before).collect(),
+                    columns: Some(self.subsets[sequence]),
+                },
+                Group::Spelled(members) => Scored {
+                    positions: members.iter().flat_map(before).collect(),
+                    columns: None,
+                },
+            })
+            .collect()
+    }
+
+    fn grade(&self, sequence: usize, group: usize, logits: &mut [f32]) -> Graded {
+        let example = self.examples[sequence];
+        let mut graded = Graded::default();
+        match (&self.groups[sequence][group], self.terms) {
+            (
+                Group::Direct(chunks),
+                Terms::Hybrid {
+                    direct: Some(loss), ..
+                },
+            ) => graded.terms[0] = self.grade_direct(loss, example, chunks, logits),
+            (Group::Spelled(members), terms) => {
+                let chunks = || members.iter().map(|i| &example.chunks[*i]);
+                let rows: usize = chunks().map(|chunk| chunk.draft.len()).sum();
+                let width = logits.len() / rows.max(1);
+                let mut rest = logits;
+                for chunk in chunks() {
+                    let (own, after) = rest.split_at_mut(chunk.draft.len() * width);
+                    rest = after;
+                    match terms {
+                        Terms::Alm { tau } => {
+                            let labels = &example.ids[chunk.draft.clone()];
+                            let (weight, _) = self.weights();
+                            graded.terms[0] += alm(own, labels, chunk.log_prob, tau, weight);
+                        }
+                        Terms::Hybrid {
+                            ngram: Some(loss), ..
+                        } => graded.terms[1] += self.grade_ngram(loss, example, chunk, own),
+                        Terms::Hybrid { .. } => own.fill(0.0),
+                    }
+                }
+            }
+            (Group::Direct(_), _) => logits.fill(0.0),
+        }
+        graded
+    }
+}

@@ -1,0 +1,295 @@
+//! What an update changes: weights or adapters, optimiser, examples to replay, running mean.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use lm::{AdamWConfig, Checkpoint};
+use trainer::{AdapterState, Trainer};
+
+use super::batch::Batch;
+use super::example::Example;
+use super::replay::Replay;
+use super::state;
+use experiment::{LearnConfig, Terms};
+use streams::StreamRng;
+
+/// Numbers of one update.
+#[derive(Clone, Copy, Debug)]
+pub struct Update {
+    /// Updates of this drafter before this one.
+    pub number: u32,
+    /// Prompts it has learned from, this update's included.
+    pub prompts_seen: u32,
+    /// What was minimised.
+    pub loss: f64,
+    /// Mean direct term or, for ALM, mean divergence of a chunk, nats; NaN without positions.
+    pub direct: f64,
+    /// Mean n-gram term, nats; NaN without tokens.
+    pub ngram: f64,
+    /// Positions of the direct term, or chunks of ALM.
+    pub direct_positions: usize,
+    /// Tokens of the n-gram term.
+    pub ngram_tokens: usize,
+    /// Gradient norm before clipping.
+    pub grad_norm: f64,
+    /// Wall time.
+    pub seconds: f64,
+    /// Of which forward and backward.
+    pub pass_seconds: f64,
+    /// Of which the optimiser, and merging adapters.
+    pub step_seconds: f64,
+}
+
+/// What belongs to one adapter, or to the drafter where all its weights are trained.
+struct AdapterTraining {
+    /// `None` while the trainer holds it, and where there are no adapters.
+    adapter: Option<AdapterState>,
+    replay: Replay,
+    /// Running mean of the weights, if it is what decodes.
+    average: Option<Checkpoint>,
+}
+
+/// The learning half of a drafter; it can be moved to another thread.
+pub(super) struct DrafterTraining {
+    pub(super) trainer: Trainer,
+    config: LearnConfig,
+    terms: Terms,
+    seed: u64,
+    /// Name of the adapter in training.
+    name: String,
+    adapter_training: AdapterTraining,
+    others: BTreeMap<String, AdapterTraining>,
+    /// Weights that are no longer wanted, to be written over.
+    spare: Option<Checkpoint>,
+    updates: u32,
+    prompts: u32,
+}
+
+impl DrafterTraining {
+    /// Starts from `checkpoint`; `seed` draws adapters and what is replayed.
+    pub(super) fn new(checkpoint: &Checkpoint, config: LearnConfig, seed: u64) -> Result<Self> {
+        let optimizer = AdamWConfig {
+            weight_decay: config.weight_decay,
+            max_grad_norm: Some(config.max_grad_norm),
+            ..AdamWConfig::default()
+        };
+        let trainer = match config.lora.adapters() {
+            None => Trainer::new(checkpoint, optimizer)?,
+            Some(lora) => {
+                Trainer::with_adapter(checkpoint, optimizer, lora, adapter_seed(seed, ""))
+                    .context("learn.lora")?
+            }
+        };
+        Ok(Self {
+            trainer,
+            terms: config.terms()?,
+            seed,
+            name: String::new(),
+            adapter_training: AdapterTraining {
+                adapter: None,
+                replay: Replay::new(&config, seed, ""),
+                average: (config.ema > 0.0).then(|| checkpoint.clone()),
+            },
+            others: BTreeMap::new(),
+            spare: None,
+            updates: 0,
+            prompts: 0,
+            config,
+        })
+    }
+
+    /// What it minimises.
+    pub(super) fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// Name of the adapter in training; empty where all weights are trained.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Goes on with the adapter called `name`, a fresh one if there is none yet. Without adapters
+    /// there is one training for everything.
+    pub(super) fn turn_to(&mut self, name: &str) -> Result<()> {
+        if name == self.name || self.config.lora.adapters().is_none() {
+            return Ok(());
+        }
+        let mut next = match self.others.remove(name) {
+            Some(adapter_training) => adapter_training,
+            None => self.fresh_training(name),
+        };
+        if let Some(state) = &mut next.adapter {
+            self.trainer.swap_adapter(state)?;
+        }
+        // What the trainer held is now where the next adapter was.
+        self.adapter_training.adapter = next.adapter.take();
+        let last = std::mem::replace(&mut self.adapter_training, next);
+        let name = std::mem::replace(&mut self.name, name.to_owned());
+        // The training without a name only stood for the start.
+        if !name.is_empty() {
+            self.others.insert(name, last);
+        }
+        Ok(())
+    }
+
+    fn fresh_training(&self, name: &str) -> AdapterTraining {
+        let state = self.trainer.fresh_adapter(adapter_seed(self.seed, name));
+        AdapterTraining {
+            adapter: state,
+            replay: Replay::new(&self.config, self.seed, name),
+            // Filled by the first update: a fresh adapter changes nothing.
+            average: None,
+        }
+    }
+
+    /// Writes every adapter, or the weights where there are none, with the history of their
+    /// optimiser and the running mean. Examples to replay are not kept.
+    pub(super) fn save(&mut self, folder: &Path, base: &str) -> Result<()> {
+        if self.config.lora.adapters().is_none() {
+            let weights = self.trainer.checkpoint();
+            state::save_weights(folder, &weights, self.trainer.optimizer())?;
+            return self.save_mean(folder);
+        }
+        let active = self.name.clone();
+        let names: Vec<String> = self.others.keys().cloned().collect();
+        for name in names.into_iter().chain([active.clone()]) {
+            self.turn_to(&name)?;
+            if let Some(adapter) = self.trainer.adapter() {
+                let folder = folder.join(state::file_name(&name));
+                state::save_adapter(&folder, &name, &adapter, base, self.trainer.optimizer())?;
+                self.save_mean(&folder)?;
+            }
+        }
+        self.turn_to(&active)
+    }
+
+    fn save_mean(&self, folder: &Path) -> Result<()> {
+        let mean = self.adapter_training.average.as_ref();
+        mean.map_or(Ok(()), |mean| state::save_mean(folder, mean))
+    }
+
+    /// Goes on with what [`save`](Self::save) wrote.
+    ///
+    /// # Errors
+    /// Missing files, adapters or weights of another shape.
+    pub(super) fn load(&mut self, folder: &Path) -> Result<()> {
+        let optimizer = self.trainer.optimizer().config();
+        let model = self.trainer.config().clone();
+        if self.config.lora.adapters().is_none() {
+            let (weights, optimizer) = state::load_weights(folder, &model, optimizer)?;
+            if self.config.ema > 0.0 {
+                let mean = state::load_mean(folder, &model)?;
+                self.adapter_training.average = Some(mean.unwrap_or_else(|| weights.clone()));
+            }
+            self.trainer = Trainer::resume(&weights, optimizer)?;
+            return Ok(());
+        }
+        for saved in state::load_adapters(folder, &model, optimizer)? {
+            let state = self.trainer.saved_adapter(&saved.adapter, saved.optimizer);
+            let state = state.with_context(|| format!("{}: `{}`", folder.display(), saved.name))?;
+            let mut adapter_training = self.fresh_training(&saved.name);
+            adapter_training.adapter = Some(state);
+            adapter_training.average = saved.mean.filter(|_| self.config.ema > 0.0);
+            self.others.insert(saved.name, adapter_training);
+        }
+        Ok(())
+    }
+
+    /// Takes back weights that are no longer wanted.
+    pub(super) fn give_back(&mut self, weights: Checkpoint) {
+        self.spare = Some(weights);
+    }
+
+    /// Learns from `fresh` examples; `None` if they hold nothing to learn from.
+    ///
+    /// # Errors
+    /// Losses or gradients that are not finite.
+    pub(super) fn learn(&mut self, fresh: Vec<Example>) -> Result<Option<(Update, Checkpoint)>> {
+        self.prompts += fresh.len() as u32;
+        let began = Instant::now();
+        let again = self.adapter_training.replay.draw();
+        let kept = &self.adapter_training.replay.kept;
+        let examples = fresh.iter().chain(again.iter().map(|i| &kept[*i]));
+        let batch = Batch::new(examples.collect(), self.terms);
+        let step = if batch.is_empty() {
+            None
+        } else {
+            let graded = self.trainer.accumulate(&batch.sequences(), &batch)?;
+            let (direct, ngram, loss) = batch.losses(graded);
+            anyhow::ensure!(
+                loss.is_finite(),
+                "the distillation loss is {loss}; lower learn.lr"
+            );
+            let counts = (batch.positions, batch.ngram_tokens);
+            Some((direct, ngram, loss, counts))
+        };
+        self.adapter_training.replay.keep(fresh);
+        let Some((direct, ngram, loss, (direct_positions, ngram_tokens))) = step else {
+            return Ok(None);
+        };
+        let passed = began.elapsed().as_secs_f64();
+        if self.config.ema > 0.0 && self.adapter_training.average.is_none() {
+            self.adapter_training.average = Some(self.trainer.checkpoint());
+        }
+        let stepping = Instant::now();
+        let grad_norm = self.trainer.step(self.config.lr)?;
+        let step_seconds = stepping.elapsed().as_secs_f64();
+        self.follow();
+        let weights = match (&self.adapter_training.average, self.spare.take()) {
+            (None, Some(mut spare)) => {
+                self.trainer.write_checkpoint(&mut spare)?;
+                spare
+            }
+            _ => self.weights(),
+        };
+        let update = Update {
+            number: self.updates,
+            prompts_seen: self.prompts,
+            loss,
+            direct,
+            ngram,
+            direct_positions,
+            ngram_tokens,
+            grad_norm,
+            seconds: began.elapsed().as_secs_f64(),
+            pass_seconds: passed,
+            step_seconds,
+        };
+        self.updates += 1;
+        Ok(Some((update, weights)))
+    }
+
+    /// Moves the running mean towards the last weights.
+    fn follow(&mut self) {
+        let Some(average) = &mut self.adapter_training.average else {
+            return;
+        };
+        let last = self.trainer.checkpoint();
+        let share = (1.0 - self.config.ema) as f32;
+        for (name, mean) in &mut average.tensors {
+            let Some(tensor) = last.tensors.get(name) else {
+                continue;
+            };
+            for (mean, weight) in mean.data.iter_mut().zip(&tensor.data) {
+                *mean += share * (weight - *mean);
+            }
+        }
+    }
+
+    /// What to decode with: the last weights or, with `ema`, their running mean.
+    pub(super) fn weights(&self) -> Checkpoint {
+        match &self.adapter_training.average {
+            Some(average) => average.clone(),
+            None => self.trainer.checkpoint(),
+        }
+    }
+}
+
+/// A seed of its own for every adapter.
+fn adapter_seed(seed: u64, name: &str) -> u64 {
+    let mut rng = StreamRng::new(seed, &format!("adapter {name}"));
+    let half = |rng: &mut StreamRng| rng.below(1 << 32) as u64;
+    half(&mut rng) << 32 | half(&mut rng)
+}

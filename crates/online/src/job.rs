@@ -1,0 +1,465 @@
+//! One job: a stream under one seed, answered by every arm.
+//!
+//! [`Job::stream`] is the loop of this project on one screen.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use experiment::{ArmConfig, JobConfig, OnStream, Segment};
+use models::ModelFolder;
+use results::{CellWriter, InputFile, Manifest};
+use spec_decode::{
+    NoSink, PlainConfig, Prompt as PromptIds, SessionConfig, VerifyMode, decode_plain,
+};
+use streams::{DataSource, Prompt, Split, StreamSpec};
+use vocab_align::DraftId;
+
+use super::arm::{ArmState, Question};
+use super::ngrams::ngram_rows;
+use super::prompt::{EncodedPrompt, Position};
+use super::record::{Answer, Recording};
+use super::state;
+use super::target::Target;
+
+/// The splits of a segment, in the order they are answered.
+const SPLITS: [Split; 2] = [Split::Train, Split::Test];
+
+/// What a job runs in, apart from its configuration.
+#[derive(Debug, Clone, Copy)]
+pub struct JobSetting<'a> {
+    /// Where prompts come from.
+    pub data: &'a DataSource,
+    /// The job's folder.
+    pub out: &'a Path,
+    /// Where it writes what arms learnt, if a later stage starts from it.
+    pub state: &'a Path,
+    /// What arms start from: the state that the job before it wrote.
+    pub start: Option<&'a Path>,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// Prompts answered by all arms.
+    pub done: usize,
+    /// Prompts in all.
+    pub of: usize,
+    /// Mean acceptance rate of the last arm's answers so far, where it drafted.
+    pub acceptance: Option<f64>,
+    /// Tokens per second of its last answer.
+    pub tokens_per_s: f64,
+}
+
+/// Runs a job into its folder: rows, n-grams and, where a later stage starts from it, state.
+/// `manifest` says what is run; inputs and measured step times are added here.
+///
+/// # Errors
+/// Unusable models or data, failing rounds. What was recorded before stays in the folder, whose
+/// manifest then says `failed`; such a folder is started anew, never continued.
+pub fn run_job(
+    config: &JobConfig,
+    manifest: Manifest,
+    setting: JobSetting<'_>,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Manifest> {
+    let mut job = Job::load(config, setting.data)?;
+    let mut manifest = manifest;
+    manifest.inputs.extend(job.inputs(setting.start)?);
+    if config.exclusive {
+        job.measure_steps(&mut manifest)?;
+    }
+    let mut writer = CellWriter::create(setting.out, &manifest)?;
+    match job.run(&mut writer, setting, watch) {
+        Ok(()) => Ok(writer.finish()?),
+        Err(error) => {
+            // The first error is the one to tell.
+            let _ = writer.fail(&format!("{error:#}"));
+            Err(error)
+        }
+    }
+}
+
+/// One arm of a running job.
+enum Arm {
+    /// The target alone.
+    Plain,
+    /// With a drafter, n-grams and a learner of its own.
+    Own(Box<ArmState>),
+    /// With those of the arm at this index, on held-out prompts.
+    GuestOf(usize),
+}
+
+struct Job<'a> {
+    config: &'a JobConfig,
+    data: &'a DataSource,
+    drafter: ModelFolder<DraftId>,
+    targets: BTreeMap<String, Target>,
+    tally: Tally,
+}
+
+/// How far it is, as it goes.
+#[derive(Default)]
+struct Tally {
+    done: usize,
+    of: usize,
+    /// Sum and number of the last arm's acceptance rates.
+    acceptance: (f64, u32),
+}
+
+impl Tally {
+    /// One more prompt is answered; `last` is the last arm's answer.
+    fn note(&mut self, last: Option<&Answer>) -> Progress {
+        self.done += 1;
+        if let Some(rate) = last.and_then(Answer::acceptance) {
+            self.acceptance.0 += rate;
+            self.acceptance.1 += 1;
+        }
+        let (sum, count) = self.acceptance;
+        Progress {
+            done: self.done,
+            of: self.of,
+            acceptance: (count > 0).then(|| sum / f64::from(count)),
+            tokens_per_s: last.map_or(0.0, Answer::tokens_per_s),
+        }
+    }
+}
+
+impl<'a> Job<'a> {
+    fn load(config: &'a JobConfig, data: &'a DataSource) -> Result<Self> {
+        let decode = &config
+            .arms
+            .first()
+            .ok_or_else(|| anyhow!("the job has no arms"))?
+            .decode;
+        let drafter = ModelFolder::load(&config.models.drafter.path)?;
+        let mut targets = BTreeMap::new();
+        for (name, target) in &config.models.targets {
+            targets.insert(name.clone(), Target::load(target, &drafter, decode)?);
+        }
+        Ok(Self {
+            config,
+            data,
+            drafter,
+            targets,
+            tally: Tally::default(),
+        })
+    }
+
+    fn run(
+        &mut self,
+        writer: &mut CellWriter,
+        setting: JobSetting<'_>,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
+        let config = self.config;
+        let mut arms = self.fresh_arms(setting.start)?;
+        for (index, segment) in config.segments.iter().enumerate() {
+            for arm in &mut arms {
+                if let Arm::Own(state) = arm {
+                    state.turn_to(&segment.target, &segment.task)?;
+                }
+            }
+            for split in SPLITS {
+                let prompts = self.prompts(index, split)?;
+                self.stream(index, split, prompts, &mut arms, writer, watch)
+                    .with_context(|| format!("segment {index} (`{}`)", segment.task))?;
+            }
+        }
+        let targets = self.targets.values().map(|target| &target.pair);
+        let owned = config
+            .arms
+            .iter()
+            .zip(&arms)
+            .filter_map(|(arm, run)| match run {
+                Arm::Own(state) => Some((arm.name.as_str(), &**state)),
+                _ => None,
+            });
+        writer.write_ngrams(&ngram_rows(owned, targets.collect()))?;
+        if config.save {
+            self.save(setting.state, &mut arms)?;
+        }
+        Ok(())
+    }
+
+    /// The loop: `stream -> prompt -> draft -> translate -> verify -> commit -> learn -> record`.
+    fn stream(
+        &mut self,
+        segment: usize,
+        split: Split,
+        prompts: Vec<Prompt>,
+        arms: &mut [Arm],
+        writer: &mut CellWriter,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
+        let config = self.config;
+        let Some(named) = config.segments.get(segment) else {
+            return Ok(());
+        };
+        let Some(target) = self.targets.get_mut(&named.target) else {
+            return Err(anyhow!("there is no target `{}`", named.target));
+        };
+        let vocabulary = target.folder.vocabulary.clone();
+        let mut recording = Recording::new(writer, config, segment, split, &vocabulary);
+        for (index, prompt) in prompts.into_iter().enumerate() {
+            let position = Position {
+                seed: config.seed,
+                segment,
+                split,
+                index,
+            };
+            let id = prompt.id.clone();
+            let prompt = EncodedPrompt::new(prompt, &self.drafter, &target.folder)
+                .with_context(|| format!("prompt `{id}`"))?;
+            let mut answers = Vec::new();
+            for turn in 0..arms.len() {
+                let arm = position.arm_of_turn(turn, arms.len());
+                // draft, translate, verify, commit; then learn
+                let answer = answer(config, arm, arms, target, &prompt, position);
+                answers.extend(
+                    answer.with_context(|| {
+                        format!("prompt `{id}`, arm `{}`", config.arms[arm].name)
+                    })?,
+                );
+            }
+            answers.sort_by_key(|answer| answer.arm);
+            for answer in &answers {
+                let cache = drafting(arms, answer.arm).and_then(|arm| arm.cache(&target.pair));
+                recording.answer(&prompt, index, answer, cache)?;
+            }
+            watch(self.tally.note(answers.last()));
+        }
+        for (arm, run) in config.arms.iter().zip(arms.iter_mut()) {
+            if let Arm::Own(state) = run {
+                for update in state.flush()? {
+                    recording.update(&arm.name, &update)?;
+                }
+                if split == Split::Train
+                    && let Some(step) = state.train_head(false, true)?
+                {
+                    recording.head(&arm.name, &step)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fresh_arms(&self, start: Option<&Path>) -> Result<Vec<Arm>> {
+        let all = &self.config.arms;
+        let fresh = |arm: &ArmConfig| {
+            let host = arm.learnt_by.as_ref();
+            let host = host.and_then(|name| all.iter().position(|other| other.name == *name));
+            if arm.is_plain() {
+                return Ok(Arm::Plain);
+            }
+            if let Some(host) = host {
+                return Ok(Arm::GuestOf(host));
+            }
+            let name = Some(&arm.name);
+            let guests: Vec<&ArmConfig> = all
+                .iter()
+                .filter(|a| a.learnt_by.as_ref() == name)
+                .collect();
+            let mut state = ArmState::new(arm, &guests, &self.drafter, self.config)?;
+            if let Some(root) = start.filter(|_| arm.changes()) {
+                let folder = state::arm_folder(root, &arm.name);
+                state
+                    .load(&folder, &self.drafter)
+                    .with_context(|| format!("state of arm `{}`", arm.name))?;
+            }
+            Ok(Arm::Own(Box::new(state)))
+        };
+        all.iter().map(fresh).collect()
+    }
+
+    /// Writes what the arms learnt.
+    fn save(&self, root: &Path, arms: &mut [Arm]) -> Result<()> {
+        for (arm, run) in self.config.arms.iter().zip(arms) {
+            if let Arm::Own(state) = run
+                && arm.changes()
+            {
+                state.save(&state::arm_folder(root, &arm.name), &self.drafter)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The prompts of one split of a segment; none where the configuration wants none.
+    fn prompts(&self, index: usize, split: Split) -> Result<Vec<Prompt>> {
+        let segments = &self.config.segments;
+        let segment = &segments[index];
+        let count = |segment: &Segment| match split {
+            Split::Train => segment.train,
+            Split::Test => segment.test,
+        };
+        let limit = count(segment).limit();
+        if limit == Some(0) {
+            return Ok(Vec::new());
+        }
+        // A task that comes back goes on where its stream stopped: no prompt is streamed twice.
+        let earlier = segments[..index].iter().filter(|s| s.task == segment.task);
+        let skip = match split {
+            Split::Train => earlier
+                .map(|before| before.train.limit().unwrap_or(usize::MAX))
+                .fold(0, usize::saturating_add),
+            Split::Test => 0,
+        };
+        let spec = StreamSpec {
+            task: segment.task.clone(),
+            split,
+            limit,
+            skip,
+            shuffle: split == Split::Train,
+        };
+        Ok(spec.load(self.data, self.config.seed)?)
+    }
+
+    /// Reads every stream once, so that bad data is told before anything is written, and says what
+    /// is read.
+    fn inputs(&mut self, start: Option<&Path>) -> Result<Vec<InputFile>> {
+        let mut inputs = Vec::new();
+        let models = self
+            .targets
+            .iter()
+            .map(|(name, t)| (name.as_str(), &t.folder.path));
+        let models = std::iter::once(("drafter", &self.drafter.path)).chain(models);
+        for (role, folder) in models {
+            for path in model_files(folder)? {
+                inputs.push(InputFile::hash(role, &path, None)?);
+            }
+        }
+        for arm in &self.config.arms {
+            if let Some(path) = &arm.head.path {
+                inputs.push(InputFile::hash("acceptance head", path, None)?);
+            }
+        }
+        for (index, segment) in self.config.segments.iter().enumerate() {
+            for split in SPLITS {
+                let prompts = self.prompts(index, split)?;
+                self.tally.of += prompts.len();
+                let name = format!("{} {}", segment.task, split.name());
+                let content = serde_json::to_vec(&prompts)?;
+                let rows = Some(prompts.len() as u64);
+                inputs.push(InputFile::embedded("stream", &name, &content, rows));
+            }
+        }
+        if let Some(root) = start {
+            for path in state::files(root).context("the state it starts from")? {
+                inputs.push(InputFile::hash("state", &path, None)?);
+            }
+        }
+        Ok(inputs)
+    }
+
+    /// What padding makes of the step times, on this machine, now.
+    fn measure_steps(&self, manifest: &mut Manifest) -> Result<()> {
+        let Some(arm) = self.config.arms.first() else {
+            return Ok(());
+        };
+        for (name, target) in &self.targets {
+            if let Some(padded) = &target.padded {
+                let padding = self.config.models.drafter.padding;
+                let measured = padded.measure(&self.drafter, padding, &arm.decode)?;
+                manifest.padding.insert(name.clone(), measured);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One arm's answer to a prompt and what it learns from it; `None` where it has no part in it.
+fn answer(
+    config: &JobConfig,
+    index: usize,
+    arms: &mut [Arm],
+    target: &mut Target,
+    prompt: &EncodedPrompt,
+    position: Position,
+) -> Result<Option<Answer>> {
+    let arm = &config.arms[index];
+    let streamed = position.split == Split::Train;
+    let host = match arms[index] {
+        Arm::GuestOf(_) if streamed => return Ok(None),
+        Arm::GuestOf(host) => host,
+        _ => index,
+    };
+    if streamed && config.on_stream == OnStream::Learning && !arm.changes() {
+        return Ok(None);
+    }
+    let padded = !streamed || config.models.pad_stream;
+    let stop = target.folder.stop_tokens();
+    let sampling = arm.decode.sampling()?;
+    let max_new_tokens = arm.decode.max_new_tokens;
+    let name = position.stream_name();
+    let Arm::Own(state) = &mut arms[host] else {
+        let plain = PlainConfig {
+            sampling,
+            max_new_tokens,
+            stop,
+        };
+        let engine = target.engine(padded);
+        let done = decode_plain(engine, &prompt.target, &plain, name, &mut NoSink)?;
+        return Ok(Some(Answer::plain(index, done)));
+    };
+    let session = SessionConfig {
+        sampling,
+        stop,
+        ..SessionConfig::new(VerifyMode::Paper, max_new_tokens)
+    };
+    let pair = target.pair.clone();
+    let question = Question {
+        pair: &pair,
+        session: &session,
+        prompt: PromptIds {
+            draft: &prompt.draft,
+            target: &prompt.target,
+        },
+        name,
+        split: position.split,
+        padded,
+    };
+    let (generation, example) = state.answer(arm, target.engine(padded), &question)?;
+    let began = Instant::now();
+    let update = match example {
+        Some(example) => state.learn(example)?,
+        None => None,
+    };
+    let head = match streamed {
+        true => state.train_head(update.is_some(), false)?,
+        false => None,
+    };
+    let learn_seconds = began.elapsed().as_secs_f64();
+    Ok(Some(Answer::drafted(
+        index,
+        generation,
+        update,
+        head,
+        learn_seconds,
+    )))
+}
+
+/// The state an arm answers with.
+fn drafting(arms: &[Arm], index: usize) -> Option<&ArmState> {
+    match arms.get(index)? {
+        Arm::Plain => None,
+        Arm::Own(state) => Some(state),
+        Arm::GuestOf(host) => drafting(arms, *host),
+    }
+}
+
+/// Weights, in shards or whole, and tokenizer, in order of their names.
+fn model_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let read = |e| anyhow!("{}: {e}", folder.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(read)? {
+        let path = entry.map_err(read)?.path();
+        let weights = path.extension().is_some_and(|e| e == "safetensors");
+        let tokenizer = path.file_name().is_some_and(|n| n == "tokenizer.json");
+        if weights || tokenizer {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}

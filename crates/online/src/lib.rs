@@ -1,0 +1,37 @@
+//! The online loop: `stream -> prompt -> draft -> translate -> verify -> commit -> learn -> record`.
+//!
+//! One job is one stream under one seed: its segments, one after the other, each prompt answered
+//! once by every arm. The arms take turns to go first, so that whatever disturbs the machine
+//! disturbs all of them; plain decoding of the same prompt in the same turn is the reference of
+//! every measured speedup. [`job`](run_job) holds the loop itself.
+//!
+//! | word | what it is |
+//! |---|---|
+//! | arm | one method of the comparison: how it drafts, verifies, caches and learns |
+//! | prompt | a question of a task, spelled for drafter and target ([`EncodedPrompt`]) |
+//! | example | what one verified answer teaches the drafter ([`Example`]) |
+//! | update | one optimiser step on the examples since the last one (Algorithm 2) |
+
+mod adaptive;
+mod arm;
+mod batch;
+mod drafter_training;
+mod example;
+mod job;
+mod learner;
+mod ngrams;
+mod probe;
+mod prompt;
+mod record;
+mod replay;
+mod state;
+mod target;
+
+pub use adaptive::HeadUpdate;
+pub use arm::{ArmState, Question};
+pub use drafter_training::Update;
+pub use example::{Chunk, Example, Recorder, Taught, TeacherRow};
+pub use job::{JobSetting, Progress, run_job};
+pub use learner::{Learner, Learnt};
+pub use probe::{Probe, ProbeOptions};
+pub use prompt::{EncodedPrompt, Position};

@@ -1,0 +1,151 @@
+//! Prompts of an experiment answered outside a run: to measure costs, to train a head beforehand.
+
+use anyhow::{Result, anyhow};
+use spec_decode::{
+    DraftPolicy, Generation, NoSink, PlainConfig, PlainGeneration, Prompt, Session, SessionConfig,
+    StreamName, VerifyMode, decode_plain,
+};
+use vocab_align::DraftId;
+
+use super::prompt::EncodedPrompt;
+use super::target::Target;
+use experiment::{CostPadding, JobConfig};
+use models::{Engine, ModelFolder};
+use streams::{DataSource, Split, StreamSpec};
+
+/// Which prompts to answer, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct ProbeOptions {
+    /// How many prompts of the task's training half.
+    pub prompts: usize,
+    /// Prompts passed over before them; by default those that the job streams.
+    pub skip: Option<usize>,
+    /// Whether to answer with padded models, as held-out prompts are.
+    pub padded: bool,
+}
+
+/// Drafter, target and prompts of a job, outside a run: for measuring costs, for training a head
+/// beforehand.
+pub struct Probe {
+    drafter: Engine,
+    width: usize,
+    target: Target,
+    padded: bool,
+    session: SessionConfig,
+    prompts: Vec<EncodedPrompt>,
+    seed: u64,
+}
+
+impl Probe {
+    /// Loads what the job's first segment names; decoding follows the first arm that drafts.
+    ///
+    /// # Errors
+    /// Unusable models or data, a job without segments or drafting arms.
+    pub fn load(job: &JobConfig, data: &DataSource, options: ProbeOptions) -> Result<Self> {
+        let segment = job.segments.first();
+        let segment = segment.ok_or_else(|| anyhow!("the job streams nothing"))?;
+        let arm = job.arms.iter().find(|arm| !arm.is_plain());
+        let decode = &arm
+            .ok_or_else(|| anyhow!("no arm of the job drafts"))?
+            .decode;
+        let name = &segment.target;
+        let target = job.models.targets.get(name);
+        let target = target.ok_or_else(|| anyhow!("models.targets: there is no `{name}`"))?;
+        let drafter = ModelFolder::<DraftId>::load(&job.models.drafter.path)?;
+        let target = Target::load(target, &drafter, decode)?;
+        let streamed = segment.train.limit().unwrap_or(0);
+        let spec = StreamSpec {
+            task: segment.task.clone(),
+            split: Split::Train,
+            limit: Some(options.prompts),
+            skip: options.skip.unwrap_or(streamed),
+            shuffle: true,
+        };
+        let prompts = spec.load(data, job.seed)?;
+        let prompts = prompts
+            .into_iter()
+            .map(|prompt| EncodedPrompt::new(prompt, &drafter, &target.folder))
+            .collect::<Result<Vec<_>>>()?;
+        let padding = match options.padded {
+            true => job.models.drafter.padding,
+            false => CostPadding::default(),
+        };
+        Ok(Self {
+            drafter: drafter
+                .padded(padding.layers, padding.width)
+                .engine(decode.weights.into(), decode.threads)?,
+            width: drafter.checkpoint.config.hidden_size,
+            session: SessionConfig {
+                sampling: decode.sampling()?,
+                stop: target.folder.stop_tokens(),
+                learn_ngrams: false,
+                ..SessionConfig::new(VerifyMode::Tli, decode.max_new_tokens)
+            },
+            padded: options.padded,
+            target,
+            prompts,
+            seed: job.seed,
+        })
+    }
+
+    /// Prompts at hand.
+    pub fn len(&self) -> usize {
+        self.prompts.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.prompts.is_empty()
+    }
+
+    /// Width of the drafter's hidden state.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    fn name(&self, prompt: usize) -> StreamName {
+        StreamName::new(self.seed, prompt as u64)
+    }
+
+    /// The target alone.
+    ///
+    /// # Errors
+    /// A failing model.
+    pub fn plain(&mut self, prompt: usize) -> Result<PlainGeneration> {
+        let config = PlainConfig {
+            sampling: self.session.sampling,
+            max_new_tokens: self.session.max_new_tokens,
+            stop: self.session.stop.clone(),
+        };
+        let name = self.name(prompt);
+        let engine = self.target.engine(self.padded);
+        let ids = &self.prompts[prompt].target;
+        Ok(decode_plain(engine, ids, &config, name, &mut NoSink)?)
+    }
+
+    /// Drafts by a policy, verified in mode `tli`; `unjudged` as in [`SessionConfig`].
+    ///
+    /// # Errors
+    /// Failing models, impossible probabilities.
+    pub fn draft(
+        &mut self,
+        prompt: usize,
+        unjudged: bool,
+        policy: &mut dyn DraftPolicy,
+    ) -> Result<Generation> {
+        let name = self.name(prompt);
+        let encoded = &self.prompts[prompt];
+        let settings = SessionConfig {
+            score_unjudged: unjudged,
+            ..self.session.clone()
+        };
+        let pair = self.target.pair.clone();
+        let engine = self.target.engine(self.padded);
+        let mut session = Session::new(&mut self.drafter, engine, pair, settings)?;
+        let ids = Prompt {
+            draft: &encoded.draft,
+            target: &encoded.target,
+        };
+        Ok(session.generate(ids, name, None, policy, &mut NoSink)?)
+    }
+}

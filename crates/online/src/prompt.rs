@@ -1,0 +1,67 @@
+//! A prompt in both vocabularies, and where it stands in the stream.
+
+use anyhow::Result;
+use models::ModelFolder;
+use spec_decode::StreamName;
+use streams::{Prompt, Split};
+use vocab_align::{DraftId, TargetId};
+
+/// A prompt as drafter and target read it.
+pub struct EncodedPrompt {
+    /// The record it comes from.
+    pub record: Prompt,
+    /// In draft tokens.
+    pub draft: Vec<DraftId>,
+    /// In target tokens.
+    pub target: Vec<TargetId>,
+}
+
+impl EncodedPrompt {
+    /// Fits the prompt to the target's budget and spells it for both models; they read the same
+    /// text.
+    ///
+    /// # Errors
+    /// Text that a tokenizer cannot spell, a template that fails.
+    pub fn new(
+        prompt: Prompt,
+        drafter: &ModelFolder<DraftId>,
+        target: &ModelFolder<TargetId>,
+    ) -> Result<Self> {
+        let fitted = target.template.fit(&prompt.prompt, |rendered| {
+            target.encode(rendered).map(|ids| ids.len())
+        })?;
+        Ok(Self {
+            record: prompt,
+            draft: drafter.encode(&drafter.template.render(&fitted.rendered.body)?)?,
+            target: target.encode(&fitted.rendered)?,
+        })
+    }
+}
+
+/// Where a prompt stands in its job.
+#[derive(Debug, Clone, Copy)]
+pub struct Position {
+    /// Seed of the job.
+    pub seed: u64,
+    /// Segment, from 0.
+    pub segment: usize,
+    /// Streamed or held out.
+    pub split: Split,
+    /// Prompt within segment and split, from 0.
+    pub index: usize,
+}
+
+impl Position {
+    /// Names the random streams of the prompt. Segment and split are part of the name: no two
+    /// prompts of a job share one.
+    pub fn stream_name(self) -> StreamName {
+        let held_out = u64::from(self.split == Split::Test);
+        let number = ((self.segment as u64) << 33) + (held_out << 32) + self.index as u64;
+        StreamName::new(self.seed, number)
+    }
+
+    /// Which of `arms` answers in this `turn`; who goes first changes from prompt to prompt.
+    pub fn arm_of_turn(self, turn: usize, arms: usize) -> usize {
+        (turn + self.index) % arms.max(1)
+    }
+}

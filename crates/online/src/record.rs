@@ -1,0 +1,308 @@
+//! From what happened to rows of the results folder.
+
+use anyhow::Result;
+use experiment::JobConfig;
+use ngram_cache::NgramCache;
+use results::{CellWriter, Finish, HeadRow, PromptRow, RoundRow, UpdateRow, answer_text};
+use sha2::{Digest, Sha256};
+use spec_decode::{Finish as Ended, Generation, PlainGeneration};
+use streams::Split;
+use vocab_align::{TargetId, TokenId, Vocabulary};
+
+use super::adaptive::HeadUpdate;
+use super::drafter_training::Update;
+use super::prompt::EncodedPrompt;
+
+/// What one arm made of a prompt.
+pub(super) struct Answer {
+    /// Index of the arm.
+    pub(super) arm: usize,
+    made: Made,
+}
+
+enum Made {
+    Plain(PlainGeneration),
+    Drafted {
+        generation: Box<Generation>,
+        update: Option<Update>,
+        head: Option<HeadUpdate>,
+        learn_seconds: f64,
+    },
+}
+
+impl Answer {
+    pub(super) fn plain(arm: usize, done: PlainGeneration) -> Self {
+        let made = Made::Plain(done);
+        Self { arm, made }
+    }
+
+    pub(super) fn drafted(
+        arm: usize,
+        generation: Generation,
+        update: Option<Update>,
+        head: Option<HeadUpdate>,
+        learn_seconds: f64,
+    ) -> Self {
+        let generation = Box::new(generation);
+        Self {
+            arm,
+            made: Made::Drafted {
+                generation,
+                update,
+                head,
+                learn_seconds,
+            },
+        }
+    }
+
+    /// Mean acceptance rate over its rounds, if any round proposed.
+    pub(super) fn acceptance(&self) -> Option<f64> {
+        match &self.made {
+            Made::Drafted { generation, .. } if judged(generation) > 0 => {
+                Some(generation.totals.acceptance_rate())
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn tokens_per_s(&self) -> f64 {
+        let (tokens, seconds) = match &self.made {
+            Made::Plain(done) => (done.tokens.len(), done.decode_seconds),
+            Made::Drafted { generation, .. } => {
+                (generation.tokens.len(), generation.totals.timings.total())
+            }
+        };
+        tokens as f64 / seconds.max(1e-9)
+    }
+}
+
+/// Rounds that proposed something: what the acceptance rate is a mean over.
+fn judged(done: &Generation) -> usize {
+    done.rounds
+        .iter()
+        .filter(|round| round.proposed() > 0)
+        .count()
+}
+
+/// Where rows of one split of a segment go.
+pub(super) struct Recording<'a> {
+    writer: &'a mut CellWriter,
+    config: &'a JobConfig,
+    segment: usize,
+    split: Split,
+    vocabulary: &'a Vocabulary<TargetId>,
+}
+
+impl<'a> Recording<'a> {
+    pub(super) fn new(
+        writer: &'a mut CellWriter,
+        config: &'a JobConfig,
+        segment: usize,
+        split: Split,
+        vocabulary: &'a Vocabulary<TargetId>,
+    ) -> Self {
+        Self {
+            writer,
+            config,
+            segment,
+            split,
+            vocabulary,
+        }
+    }
+
+    /// One arm's answer: its rounds, the prompt, the update and the head's step behind it.
+    pub(super) fn answer(
+        &mut self,
+        prompt: &EncodedPrompt,
+        position: usize,
+        answer: &Answer,
+        cache: Option<&NgramCache>,
+    ) -> Result<()> {
+        let Some(arm) = self.config.arms.get(answer.arm) else {
+            return Ok(());
+        };
+        let row = |tokens: &[TargetId], finish| {
+            self.prompt_row(&arm.name, prompt, position, tokens, finish)
+        };
+        match &answer.made {
+            Made::Plain(done) => {
+                let row = PromptRow {
+                    rounds: done.tokens.len() as u32,
+                    seconds: done.decode_seconds,
+                    prefill_s: done.prefill_seconds,
+                    ..row(&done.tokens, done.finish)
+                };
+                self.writer.push_prompt(&row)?;
+            }
+            Made::Drafted {
+                generation: done,
+                update,
+                head,
+                learn_seconds,
+            } => {
+                let totals = &done.totals;
+                let row = PromptRow {
+                    rounds: totals.rounds as u32,
+                    draft_tokens: totals.drafted as u32,
+                    proposed: totals.proposed as u32,
+                    accepted: totals.accepted as u32,
+                    ngrams_proposed: done.rounds.iter().map(|r| r.ngrams_proposed() as u32).sum(),
+                    ngram_hits: totals.ngrams_accepted as u32,
+                    acceptance_rate: match judged(done) {
+                        0 => f64::NAN,
+                        _ => totals.acceptance_rate(),
+                    },
+                    judged_rounds: judged(done) as u32,
+                    seconds: totals.timings.total(),
+                    prefill_s: done.prefill.draft + done.prefill.target,
+                    learn_s: *learn_seconds,
+                    cache_ngrams: cache.map_or(0, |c| c.len() as u32),
+                    cache_bytes: cache.map_or(0, |c| c.memory_bytes() as u64),
+                    ..row(&done.tokens, done.finish)
+                };
+                self.rounds(&arm.name, position, done)?;
+                self.writer.push_prompt(&row)?;
+                if let Some(update) = update {
+                    self.update(&arm.name, update)?;
+                }
+                if let Some(step) = head {
+                    self.head(&arm.name, step)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rounds(&mut self, arm: &str, position: usize, done: &Generation) -> Result<()> {
+        // Times of a stage that shares its machine mean nothing, so they are not kept.
+        let timed = self.config.exclusive;
+        let microseconds = |seconds: f64| {
+            if timed {
+                (seconds * 1e6).round() as u32
+            } else {
+                0
+            }
+        };
+        for outcome in &done.rounds {
+            let timings = &outcome.timings;
+            let expected = outcome.expected_acceptance().unwrap_or(f64::NAN);
+            self.writer.push_round(&RoundRow {
+                arm: arm.to_owned(),
+                segment: self.segment as u32,
+                split: row_split(self.split),
+                prompt_index: position as u32,
+                round: outcome.round as u32,
+                draft_tokens: outcome.draft.len() as u32,
+                proposed: outcome.proposed() as u32,
+                accepted: outcome.accepted as u32,
+                emitted: outcome.emitted.len() as u32,
+                emitted_bytes: outcome.emitted_bytes as u32,
+                ngrams_proposed: outcome.ngrams_proposed() as u32,
+                ngrams_accepted: outcome.ngrams_accepted() as u32,
+                expected_acceptance: (expected * 1e4).round() / 1e4,
+                draft_us: microseconds(timings.draft),
+                translate_us: microseconds(timings.translate),
+                verify_us: microseconds(timings.target + timings.verify),
+                commit_us: microseconds(timings.commit),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// One update of one arm's drafter.
+    pub(super) fn update(&mut self, arm: &str, update: &Update) -> Result<()> {
+        Ok(self.writer.push_update(&UpdateRow {
+            arm: arm.to_owned(),
+            seed: self.config.seed,
+            segment: self.segment as u32,
+            update: update.number,
+            prompts_seen: update.prompts_seen,
+            loss: update.loss,
+            loss_dm: update.direct,
+            loss_ngram: update.ngram,
+            dm_positions: update.direct_positions as u32,
+            ngram_tokens: update.ngram_tokens as u32,
+            grad_norm: update.grad_norm,
+            seconds: update.seconds,
+        })?)
+    }
+
+    /// One step of one arm's acceptance head.
+    pub(super) fn head(&mut self, arm: &str, step: &HeadUpdate) -> Result<()> {
+        let report = &step.report;
+        Ok(self.writer.push_head(&HeadRow {
+            arm: arm.to_owned(),
+            seed: self.config.seed,
+            segment: self.segment as u32,
+            step: report.number as u32,
+            prompts_seen: step.prompts_seen,
+            examples: report.examples as u32,
+            loss: report.loss,
+            fresh: report.fresh as u32,
+            fresh_loss: report.fresh_loss,
+            predicted: report.predicted,
+            accepted: report.accepted,
+            calibration_error: report.calibration_error,
+            seconds: step.seconds,
+        })?)
+    }
+
+    fn prompt_row(
+        &self,
+        arm: &str,
+        prompt: &EncodedPrompt,
+        position: usize,
+        tokens: &[TargetId],
+        finish: Ended,
+    ) -> PromptRow {
+        let segment = &self.config.segments[self.segment];
+        PromptRow {
+            arm: arm.to_owned(),
+            seed: self.config.seed,
+            segment: self.segment as u32,
+            split: row_split(self.split),
+            task: segment.task.clone(),
+            target: segment.target.clone(),
+            prompt_index: position as u32,
+            prompt_id: prompt.record.id.clone(),
+            prompt_tokens: prompt.target.len() as u32,
+            new_tokens: tokens.len() as u32,
+            new_bytes: self.vocabulary.decode_bytes(tokens).len() as u32,
+            rounds: 0,
+            draft_tokens: 0,
+            proposed: 0,
+            accepted: 0,
+            ngrams_proposed: 0,
+            ngram_hits: 0,
+            acceptance_rate: f64::NAN,
+            judged_rounds: 0,
+            seconds: 0.0,
+            prefill_s: 0.0,
+            learn_s: 0.0,
+            cache_ngrams: 0,
+            cache_bytes: 0,
+            finish: match finish {
+                Ended::Stop(_) => Finish::End,
+                _ => Finish::Length,
+            },
+            answer: answer_text(tokens.iter().map(|id| id.get())),
+            tokens_hash: hash(tokens),
+        }
+    }
+}
+
+fn row_split(split: Split) -> results::Split {
+    match split {
+        Split::Train => results::Split::Train,
+        Split::Test => results::Split::Test,
+    }
+}
+
+fn hash(tokens: &[TargetId]) -> String {
+    let mut hasher = Sha256::new();
+    for token in tokens {
+        hasher.update(token.get().to_le_bytes());
+    }
+    let digest = hasher.finalize();
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,241 @@
+//! What every loss does to a drafter, and that examples do not leak into each other.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use experiment::{DirectName, LearnConfig, LoadOptions, NgramName, ObjectiveName, Plan};
+use lm::{Checkpoint, LmConfig, random_checkpoint};
+use online::{Chunk, Example, Learner, TeacherRow, Update};
+
+fn drafter() -> Checkpoint {
+    let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 50}"#;
+    let config = LmConfig::from_json(json, Path::new("config.json")).unwrap();
+    random_checkpoint(&config, 3)
+}
+
+/// A text with direct positions, an n-gram, and a chunk of two draft and two target tokens.
+fn example(seed: u32) -> Example {
+    let ids: Vec<u32> = (0..16).map(|i| (i * 7 + seed * 5) % 50).collect();
+    let shared: Arc<[u32]> = (0..50).filter(|id| id % 4 != 3).collect();
+    let law = |emitted: u32| {
+        let log_prob = move |id: &u32| if *id == emitted { -0.2 } else { -5.5 };
+        Some(TeacherRow::new(shared.iter().map(log_prob)))
+    };
+    let chunk = |draft: std::ops::Range<usize>, targets: usize| Chunk {
+        law: law(ids[draft.start]).filter(|_| targets == 1),
+        log_prob: -0.3,
+        draft,
+        targets,
+    };
+    let mut chunks: Vec<Chunk> = (4..9).map(|i| chunk(i..i + 1, 1)).collect();
+    chunks.extend([chunk(9..12, 1), chunk(12..14, 2), chunk(14..16, 1)]);
+    Example {
+        ids,
+        shared,
+        chunks,
+    }
+}
+
+fn settings() -> LearnConfig {
+    LearnConfig {
+        objective: ObjectiveName::Hybrid,
+        every: 2,
+        lr: 3e-3,
+        ..LearnConfig::default()
+    }
+}
+
+fn learn(
+    config: LearnConfig,
+    examples: impl Iterator<Item = Example>,
+) -> (Vec<Update>, Checkpoint) {
+    let mut learner = Learner::new(&drafter(), config, 1).unwrap();
+    let mut updates = Vec::new();
+    let mut weights = drafter();
+    for example in examples {
+        if let Some((update, new)) = learner.push(example).unwrap() {
+            updates.push(update);
+            weights = new;
+        }
+    }
+    (updates, weights)
+}
+
+fn every_objective() -> Vec<LearnConfig> {
+    let mut all = Vec::new();
+    for direct in [
+        DirectName::ReverseKl,
+        DirectName::ForwardKl,
+        DirectName::Jsd,
+        DirectName::Nll,
+        DirectName::Acceptance,
+        DirectName::LogAcceptance,
+        DirectName::None,
+    ] {
+        all.push(LearnConfig {
+            direct,
+            ..settings()
+        });
+    }
+    for ngram in [
+        NgramName::Pointwise,
+        NgramName::ApproximateKl,
+        NgramName::None,
+    ] {
+        all.push(LearnConfig {
+            ngram,
+            ..settings()
+        });
+    }
+    for tau in [1.0, 100.0] {
+        let objective = ObjectiveName::Alm;
+        all.push(LearnConfig {
+            objective,
+            tau,
+            ..settings()
+        });
+    }
+    all
+}
+
+#[test]
+fn every_objective_falls_on_a_repeated_example() {
+    for config in every_objective() {
+        let (updates, _) = learn(config, (0..80).map(|i| example(i % 2)));
+        let (first, last) = (&updates[0], &updates[updates.len() - 1]);
+        assert_eq!(updates.len(), 40);
+        assert!(first.grad_norm > 0.0, "{config:?}");
+        // The rejection rate starts flat: nearly every token is on the same side of the law.
+        let share = if config.direct == DirectName::Acceptance {
+            0.95
+        } else {
+            0.7
+        };
+        assert!(
+            last.loss < share * first.loss.abs(),
+            "{config:?}: {} to {}",
+            first.loss,
+            last.loss
+        );
+    }
+}
+
+#[test]
+fn the_counts_say_what_was_scored() {
+    let count = |config: LearnConfig| {
+        let (updates, _) = learn(config, (0..2).map(example));
+        (updates[0].direct_positions, updates[0].ngram_tokens)
+    };
+    assert_eq!(count(settings()), (10, 10));
+    let alm = LearnConfig {
+        objective: ObjectiveName::Alm,
+        ..settings()
+    };
+    assert_eq!(count(alm), (16, 0));
+    let ngram_only = LearnConfig {
+        direct: DirectName::None,
+        ..settings()
+    };
+    assert_eq!(count(ngram_only), (0, 10));
+}
+
+/// Text after the last chunk, other examples' lengths and their order change nothing but rounding.
+#[test]
+fn examples_do_not_leak_into_each_other() {
+    for config in every_objective() {
+        let config = LearnConfig { every: 3, ..config };
+        let step = |examples: Vec<Example>| learn(config, examples.into_iter()).0[0];
+        let plain = step((0..3).map(example).collect());
+        let reversed = step((0..3).rev().map(example).collect());
+        let mut longer: Vec<Example> = (0..3).map(example).collect();
+        longer[1].ids.extend([9; 20]);
+        let padded = step(longer);
+        let mut other: Vec<Example> = (0..3).map(example).collect();
+        // A token that every position after it sees.
+        other[1].ids[2] = (other[1].ids[2] + 1) % 50;
+        let changed = step(other);
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-5 * a.abs().max(1e-3);
+        for same in [reversed, padded] {
+            assert!(close(plain.loss, same.loss), "{config:?}");
+            assert!(close(plain.grad_norm, same.grad_norm), "{config:?}");
+        }
+        assert!(plain.grad_norm != changed.grad_norm, "{config:?}");
+    }
+}
+
+#[test]
+fn an_example_without_positions_is_no_update() {
+    let mut learner = Learner::new(&drafter(), settings(), 1).unwrap();
+    let mut empty = example(0);
+    empty.chunks.clear();
+    assert!(learner.push(empty.clone()).unwrap().is_none());
+    assert!(learner.push(empty).unwrap().is_none());
+    assert!(learner.flush().unwrap().is_empty());
+}
+
+#[test]
+fn replay_and_running_mean_are_seeded_and_off_by_default() {
+    let run = |config: LearnConfig, seed: u64| {
+        let mut learner = Learner::new(&drafter(), config, seed).unwrap();
+        let mut last = None;
+        let mut positions = Vec::new();
+        for i in 0..12 {
+            if let Some((update, weights)) = learner.push(example(i)).unwrap() {
+                positions.push(update.direct_positions);
+                last = Some(weights);
+            }
+        }
+        (positions, last.unwrap())
+    };
+    let plain = run(settings(), 1);
+    assert_eq!(plain, run(settings(), 2));
+    assert_eq!(plain.0, [10; 6]);
+
+    let replay = LearnConfig {
+        replay: 2,
+        replay_window: 5,
+        ..settings()
+    };
+    let replayed = run(replay, 1);
+    assert_eq!(replayed.0, [10, 20, 20, 20, 20, 20]);
+    assert_eq!(replayed, run(replay, 1));
+    assert_ne!(replayed.1, run(replay, 2).1);
+
+    let distance = |a: &Checkpoint| -> f64 {
+        let start = drafter();
+        let pairs = a.tensors.iter().map(|(name, t)| (t, &start.tensors[name]));
+        pairs
+            .flat_map(|(a, b)| a.data.iter().zip(&b.data))
+            .map(|(a, b)| f64::from(a - b).powi(2))
+            .sum::<f64>()
+            .sqrt()
+    };
+    let averaged = run(
+        LearnConfig {
+            ema: 0.9,
+            ..settings()
+        },
+        1,
+    );
+    assert_eq!(averaged.0, plain.0);
+    let (mean, last) = (distance(&averaged.1), distance(&plain.1));
+    assert!(mean > 0.0 && mean < 0.6 * last, "{mean} against {last}");
+}
+
+/// Table 6 of the paper, with the alternatives beside it.
+#[test]
+fn the_rows_of_table_6_are_different_losses() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let plan = Plan::load(&folder.join("table6.toml"), &LoadOptions::default()).unwrap();
+    let arms = &plan.jobs[0].config.arms;
+    let terms: Vec<_> = arms
+        .iter()
+        .filter(|arm| arm.learns())
+        .map(|arm| arm.learn.terms().unwrap())
+        .collect();
+    assert_eq!(terms.len(), 7);
+    for (i, a) in terms.iter().enumerate() {
+        assert!(terms[..i].iter().all(|b| a != b), "{a:?} twice");
+    }
+}

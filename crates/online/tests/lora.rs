@@ -1,0 +1,335 @@
+//! Learning with adapters, on a thread of its own, and across restarts.
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use experiment::{LearnConfig, LoraSettings, ObjectiveName, Scope};
+use lm::{Checkpoint, LmConfig, random_checkpoint};
+use online::{Chunk, Example, Learner, Learnt, TeacherRow};
+use results::Split;
+use support::{Lab, Run, execute, models_table};
+
+fn drafter() -> Checkpoint {
+    let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 50}"#;
+    let config = LmConfig::from_json(json, Path::new("config.json")).unwrap();
+    random_checkpoint(&config, 3)
+}
+
+fn example(seed: u32) -> Example {
+    let ids: Vec<u32> = (0..16).map(|i| (i * 7 + seed * 5) % 50).collect();
+    let shared: Arc<[u32]> = (0..50).filter(|id| id % 4 != 3).collect();
+    let law = |emitted: u32| {
+        let log_prob = move |id: &u32| if *id == emitted { -0.2 } else { -5.5 };
+        Some(TeacherRow::new(shared.iter().map(log_prob)))
+    };
+    let chunks = (4..16)
+        .map(|i| Chunk {
+            law: law(ids[i]),
+            log_prob: -0.3,
+            draft: i..i + 1,
+            targets: 1,
+        })
+        .collect();
+    Example {
+        ids,
+        shared,
+        chunks,
+    }
+}
+
+fn settings(rank: usize, asynchronous: bool) -> LearnConfig {
+    LearnConfig {
+        objective: ObjectiveName::Hybrid,
+        every: 2,
+        lr: 5e-3,
+        asynchronous,
+        lora: LoraSettings {
+            rank,
+            alpha: 8.0,
+            ..LoraSettings::default()
+        },
+        ..LearnConfig::default()
+    }
+}
+
+/// Pushes examples and flushes: all updates and the last weights.
+fn study(learner: &mut Learner, examples: impl Iterator<Item = u32>) -> (Vec<f64>, Checkpoint) {
+    let mut done: Vec<Learnt> = Vec::new();
+    for seed in examples {
+        done.extend(learner.push(example(seed)).unwrap());
+    }
+    done.extend(learner.flush().unwrap());
+    let weights = done.last().unwrap().1.clone();
+    (
+        done.iter().map(|(update, _)| update.loss).collect(),
+        weights,
+    )
+}
+
+#[test]
+fn every_adapter_goes_on_where_it_was_left() {
+    for rank in [4, 32] {
+        let fresh = || Learner::new(&drafter(), settings(rank, false), 1).unwrap();
+        let mut both = fresh();
+        assert!(both.turn_to("L").unwrap());
+        let (_, after_l) = study(&mut both, 0..10);
+        assert!(both.turn_to("Q").unwrap());
+        assert_eq!(both.weights().unwrap(), drafter());
+        let (_, after_q) = study(&mut both, 20..26);
+        assert_ne!(after_q, after_l);
+        assert!(both.turn_to("L").unwrap());
+        assert!(!both.turn_to("L").unwrap());
+        assert_eq!(both.weights().unwrap(), after_l);
+        let (later, _) = study(&mut both, 10..16);
+
+        let mut alone = fresh();
+        alone.turn_to("L").unwrap();
+        let (losses, _) = study(&mut alone, 0..16);
+        assert_eq!(losses[5..], later);
+        assert!(later[2] < losses[0]);
+    }
+}
+
+#[test]
+fn without_adapters_there_is_one_drafter_for_all() {
+    let mut learner = Learner::new(&drafter(), settings(0, false), 1).unwrap();
+    let (_, weights) = study(&mut learner, 0..4);
+    assert!(!learner.turn_to("Q").unwrap());
+    assert_eq!(learner.weights().unwrap(), weights);
+    learner.push(example(9)).unwrap();
+    assert!(learner.turn_to("L").is_err());
+}
+
+#[test]
+fn weights_given_back_are_written_over() {
+    for rank in [0, 4] {
+        let run = |give_back: bool| {
+            let mut learner = Learner::new(&drafter(), settings(rank, false), 1).unwrap();
+            let mut all = Vec::new();
+            for seed in 0..8 {
+                if let Some((_, weights)) = learner.push(example(seed)).unwrap() {
+                    all.push(weights.clone());
+                    if give_back {
+                        learner.give_back(weights);
+                    }
+                }
+            }
+            all
+        };
+        assert_eq!(run(true), run(false));
+    }
+}
+
+/// Examples that do not depend on the weights teach the same on any thread.
+#[test]
+fn a_thread_of_its_own_learns_the_same() {
+    for rank in [0, 4] {
+        let run = |asynchronous| {
+            let mut learner = Learner::new(&drafter(), settings(rank, asynchronous), 1).unwrap();
+            let studied = study(&mut learner, 0..21);
+            assert_eq!(learner.weights().unwrap(), studied.1);
+            studied
+        };
+        let (losses, weights) = run(true);
+        assert_eq!(losses.len(), 11);
+        assert_eq!((losses, weights), run(false));
+    }
+}
+
+#[test]
+fn errors_of_another_thread_surface() {
+    let wild = LearnConfig {
+        lr: 1e30,
+        ..settings(0, true)
+    };
+    let mut learner = Learner::new(&drafter(), wild, 1).unwrap();
+    let mut pushed = (0..20).map(|seed| learner.push(example(seed)));
+    let error = pushed.find_map(Result::err).expect("weights that overflow");
+    let message = format!("{error:#}");
+    assert!(
+        message.contains("loss") || message.contains("norm"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_was_learnt_survives_a_restart() {
+    for rank in [0, 4] {
+        let folder = tempfile::tempdir().unwrap();
+        let fresh = || Learner::new(&drafter(), settings(rank, false), 1).unwrap();
+        let mut whole = fresh();
+        whole.turn_to("L/task: 1").unwrap();
+        study(&mut whole, 0..6);
+        whole.turn_to("Q").unwrap();
+        study(&mut whole, 6..10);
+        whole.save(folder.path(), "models/D").unwrap();
+
+        let mut restarted = fresh();
+        restarted.load(folder.path()).unwrap();
+        for name in ["L/task: 1", "Q"] {
+            whole.turn_to(name).unwrap();
+            restarted.turn_to(name).unwrap();
+            assert_eq!(restarted.weights().unwrap(), whole.weights().unwrap());
+            let more = |learner: &mut Learner| study(learner, 30..34);
+            assert_eq!(more(&mut restarted), more(&mut whole));
+        }
+        let mut other = Learner::new(
+            &drafter(),
+            settings(if rank == 0 { 4 } else { 0 }, false),
+            1,
+        );
+        assert!(other.as_mut().unwrap().load(folder.path()).is_err());
+    }
+}
+
+#[test]
+fn keys_name_what_has_an_adapter() {
+    let named = |per, rank| {
+        let settings = LoraSettings {
+            per,
+            rank,
+            ..LoraSettings::default()
+        };
+        settings.key("L", "gsm8k")
+    };
+    assert_eq!(named(Scope::Target, 8), "L");
+    assert_eq!(named(Scope::Task, 8), "L/gsm8k");
+    assert_eq!(named(Scope::Run, 8), "");
+    assert_eq!(named(Scope::Task, 0), "");
+}
+
+/// A drift stream over `segments`, greedy; `rest` goes on in `[learn]`.
+fn text(segments: &[(&str, usize, usize)], stages: &str, rest: &str) -> String {
+    let models = models_table(&[("L", "L-small"), ("Q", "Q")]);
+    let segment = |(target, train, test): &(&str, usize, usize)| {
+        format!(
+            "[[segment]]\ntask = \"mini-math\"\ntarget = \"{target}\"\n\
+             prompts = {{ train = {train}, test = {test} }}\n"
+        )
+    };
+    let segments: String = segments.iter().map(segment).collect();
+    format!(
+        r#"
+name = "lora"
+{models}
+{segments}
+{stages}
+[decode]
+temperature = 0.0
+max_new_tokens = 24
+[[arm]]
+preset = "autoregressive"
+[[arm]]
+name = "own"
+preset = "L_DM+L_N-gram"
+set = {{ "learn.lora.rank" = 8 }}
+[[arm]]
+name = "all"
+preset = "L_DM+L_N-gram"
+[learn]
+every = 4
+lr = 5e-3
+{rest}
+"#
+    )
+}
+
+/// One stage: every segment's stream, then its held-out prompts.
+const STREAM: &str = "[stage.stream]\nprompts = { train = 99, test = 99 }\n";
+/// A second one, with held-out prompts alone.
+const LATER: &str = "[stage.later]\nfrom = \"stream\"\nprompts = { test = 99 }\n";
+
+/// What was drafted and accepted on held-out prompts of a segment, prompt by prompt.
+fn held_out(run: &Run, stage: &str, arm: &str, segment: u32) -> Vec<(u32, u32, u32)> {
+    let rows = run.prompts(stage).into_iter();
+    let own =
+        rows.filter(|row| row.arm == arm && row.segment == segment && row.split == Split::Test);
+    own.map(|r| (r.rounds, r.proposed, r.accepted)).collect()
+}
+
+#[test]
+fn a_target_finds_its_adapter_and_its_cache_again() {
+    let lab = Lab::new();
+    let segments = [("L", 24, 6), ("Q", 24, 6), ("L", 0, 6)];
+    let run = lab.run("out", &text(&segments, &format!("{STREAM}{LATER}"), ""));
+    let own = held_out(&run, "stream", "own", 0);
+    assert_eq!(own.len(), 6);
+    assert_eq!(own, held_out(&run, "stream", "own", 2));
+    let all = |segment| held_out(&run, "stream", "all", segment);
+    assert_ne!(all(0), all(2));
+
+    // Another job goes on from the files.
+    assert_eq!(held_out(&run, "later", "own", 0), own);
+    assert_eq!(
+        held_out(&run, "later", "own", 1),
+        held_out(&run, "stream", "own", 1)
+    );
+    assert_eq!(held_out(&run, "later", "all", 0), all(2));
+    assert_eq!(held_out(&run, "later", "all", 2), all(2));
+}
+
+#[test]
+fn cells_of_a_grid_keep_what_they_learnt_apart() {
+    let lab = Lab::new();
+    let stages = "[grid]\ntask = \"mini-math\"\ntarget = [\"L\", \"Q\"]\n\
+         [stage.stream]\nprompts = { train = 14, test = 4 }\n\
+         [stage.later]\nfrom = \"stream\"\nprompts = { test = 4 }\n";
+    // What decodes is the running mean.
+    let run = lab.run("out", &text(&[], stages, "ema = 0.8\nreplay = 2"));
+    let held_out = |stage: &str, target: &str, arm: &str| {
+        let rows = run.prompts(stage).into_iter();
+        let own =
+            rows.filter(|row| row.arm == arm && row.target == target && row.split == Split::Test);
+        own.map(|r| (r.rounds, r.proposed, r.accepted))
+            .collect::<Vec<_>>()
+    };
+    for arm in ["own", "all"] {
+        let (l, q) = (held_out("stream", "L", arm), held_out("stream", "Q", arm));
+        assert_eq!(l.len(), 4);
+        assert_ne!(l, q);
+        assert_eq!(held_out("later", "L", arm), l, "{arm}");
+        assert_eq!(held_out("later", "Q", arm), q, "{arm}");
+    }
+}
+
+#[test]
+fn an_asynchronous_run_records_every_update() {
+    let lab = Lab::new();
+    let segments = [("L", 14, 2)];
+    let run = lab.run("out", &text(&segments, STREAM, "asynchronous = true"));
+    let updates = run.cell("stream").updates().unwrap();
+    for arm in ["own", "all"] {
+        let own: Vec<_> = updates.iter().filter(|row| row.arm == arm).collect();
+        let numbers: Vec<u32> = own.iter().map(|row| row.update).collect();
+        assert_eq!(numbers, [0, 1, 2, 3], "{arm}");
+        assert_eq!(own[3].prompts_seen, 14);
+    }
+    // Whatever the drafter has learnt by when, the target's tokens are its own.
+    let rows = run.prompts("stream");
+    let tokens = |arm: &str| -> Vec<_> {
+        let own = rows.iter().filter(|row| row.arm == arm);
+        let held_out = own.filter(|row| row.split == Split::Test);
+        held_out.map(|row| row.tokens_hash.as_str()).collect()
+    };
+    assert_eq!(tokens("own"), tokens("autoregressive"));
+    assert_eq!(tokens("all"), tokens("autoregressive"));
+}
+
+#[test]
+fn a_rank_without_room_is_refused_before_anything_is_written() {
+    let lab = Lab::new();
+    let wide = text(&[("L", 4, 0)], STREAM, "")
+        .replace("\"learn.lora.rank\" = 8", "\"learn.lora.rank\" = 129");
+    let plan = lab.load(&wide).unwrap();
+    let out = lab.path("x");
+    let error = execute(&plan.jobs[0].config, &out, None).unwrap_err();
+    let message = format!("{error:#}");
+    assert!(
+        message.contains("learn.lora") && message.contains("1..=128"),
+        "{message}"
+    );
+    assert!(!out.join("prompts.parquet").exists());
+}

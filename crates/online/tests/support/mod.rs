@@ -1,0 +1,126 @@
+//! An experiment in a temporary folder, run job by job as the program runs it.
+#![allow(dead_code, reason = "every test program uses a part of it")]
+
+use std::path::{Path, PathBuf};
+
+use experiment::{ExperimentError, JobConfig, LoadOptions, Plan};
+use online::{JobSetting, run_job};
+use results::{ArmInfo, BuildInfo, CellInfo, CellReader, Manifest, PromptRow};
+use streams::DataSource;
+use tempfile::TempDir;
+
+/// Folder of what arms learnt, inside that of a job.
+const STATE: &str = "state";
+
+/// The models of this repository.
+pub fn models() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
+}
+
+/// `[models]` of an experiment: drafter D and some targets by their names in the experiment.
+pub fn models_table(targets: &[(&str, &str)]) -> String {
+    let folder = models();
+    let folder = folder.display();
+    let mut text = format!("[models]\ndrafter = \"{folder}/D\"\n");
+    for (name, model) in targets {
+        text += &format!("targets.{name} = \"{folder}/{model}\"\n");
+    }
+    text
+}
+
+/// A folder for experiments and their results.
+pub struct Lab(TempDir);
+
+impl Lab {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The plan of an experiment with this text.
+    pub fn load(&self, text: &str) -> Result<Plan, ExperimentError> {
+        let file = self.path("experiment.toml");
+        std::fs::write(&file, text).unwrap();
+        Plan::load(&file, &LoadOptions::default())
+    }
+
+    /// Runs all jobs of an experiment into the folder `name`.
+    pub fn run(&self, name: &str, text: &str) -> Run {
+        let plan = self.load(text).unwrap_or_else(|error| panic!("{error}"));
+        let run = Run {
+            root: self.path(name),
+            plan,
+        };
+        for job in &run.plan.jobs {
+            let folder = |stage: &str| run.root.join(stage).join(&job.id.cell);
+            let start = job.needs.as_ref().map(|need| folder(&need.stage));
+            execute(&job.config, &folder(&job.id.stage), start.as_deref())
+                .unwrap_or_else(|error| panic!("{}: {error:#}", job.id));
+        }
+        run
+    }
+}
+
+/// Runs one job into `out`, from what the job in the folder `start` learnt.
+pub fn execute(config: &JobConfig, out: &Path, start: Option<&Path>) -> anyhow::Result<Manifest> {
+    let data = DataSource::embedded();
+    let cell = CellInfo {
+        experiment: config.experiment.clone(),
+        stage: config.stage.clone(),
+        name: config.cell.clone(),
+        seed: config.seed,
+        exclusive: config.exclusive,
+        from: config.from.clone(),
+        ..CellInfo::default()
+    };
+    let mut manifest = Manifest::new(cell, config.to_json(), BuildInfo::unknown("test"));
+    let arm = |arm: &experiment::ArmConfig| ArmInfo {
+        name: arm.name.clone(),
+        is_plain: arm.is_plain(),
+        k: arm.decode.k as u32,
+        temperature: arm.decode.temperature,
+        swept_from: None,
+    };
+    manifest.arms = config.arms.iter().map(arm).collect();
+    let (state, start) = (out.join(STATE), start.map(|folder| folder.join(STATE)));
+    let setting = JobSetting {
+        data: &data,
+        out,
+        state: &state,
+        start: start.as_deref(),
+    };
+    run_job(config, manifest, setting, &mut |_| {})
+}
+
+/// An experiment that was run.
+pub struct Run {
+    pub root: PathBuf,
+    pub plan: Plan,
+}
+
+impl Run {
+    /// The cells of a stage, in order.
+    pub fn cells(&self, stage: &str) -> Vec<CellReader> {
+        let jobs = self.plan.jobs.iter().filter(|job| job.id.stage == stage);
+        let open = |job: &experiment::Job| {
+            CellReader::open(&self.root.join(stage).join(&job.id.cell)).unwrap()
+        };
+        jobs.map(open).collect()
+    }
+
+    /// The only cell of a stage.
+    pub fn cell(&self, stage: &str) -> CellReader {
+        let mut cells = self.cells(stage);
+        assert_eq!(cells.len(), 1, "{stage}");
+        cells.remove(0)
+    }
+
+    /// Answers of all cells of a stage.
+    pub fn prompts(&self, stage: &str) -> Vec<PromptRow> {
+        let cells = self.cells(stage);
+        cells.iter().flat_map(|c| c.prompts().unwrap()).collect()
+    }
+}

@@ -1,0 +1,212 @@
+//! The pretraining recipe: one TOML file a model, kept beside the shipped weights it produced.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use lm::{Architecture, LmConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::CorpusSource;
+use models::PromptTemplate;
+
+/// Everything that determines a model, apart from the data files.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Root seed: weights, order of the documents.
+    pub seed: u64,
+    /// How text becomes tokens.
+    pub tokenizer: TokenizerRecipe,
+    /// The words around a prompt.
+    #[serde(default)]
+    pub template: PromptTemplate,
+    /// Shape of the decoder.
+    pub model: ModelRecipe,
+    /// What it reads.
+    pub data: DataRecipe,
+    /// How it learns.
+    pub train: TrainRecipe,
+}
+
+/// Families of tokenizers that can be trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TokenizerStyle {
+    /// Byte-level BPE as in Llama 3 and Qwen2.
+    ByteLevel,
+    /// BPE over characters with a visible space and byte fallback, as in Llama 2.
+    Sentencepiece,
+}
+
+/// How the tokenizer is trained.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenizerRecipe {
+    /// Family.
+    pub style: TokenizerStyle,
+    /// Tokens, specials included.
+    pub vocab_size: usize,
+    /// Longest run of digits in one token (1 to 3).
+    pub digits: usize,
+    /// Opens every text.
+    pub bos: String,
+    /// Ends every text; the template's end of turn must be it.
+    pub eos: String,
+    /// Further special tokens, such as chat markers.
+    #[serde(default)]
+    pub specials: Vec<String>,
+    /// A `tokenizer.json` to take instead of training one, relative to the recipe: models of one
+    /// family share theirs. The other keys must still describe it.
+    #[serde(default)]
+    pub from: Option<PathBuf>,
+}
+
+/// Shape of the decoder.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelRecipe {
+    /// Llama or Qwen2.
+    pub architecture: Architecture,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Width of the gated MLP.
+    pub intermediate_size: usize,
+    /// Blocks.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Whether the head is the embedding.
+    pub tied: bool,
+    /// Longest context, in tokens.
+    pub max_positions: usize,
+    /// Base of the rotary frequencies.
+    pub rope_theta: f64,
+}
+
+/// What the model reads.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataRecipe {
+    /// `{ task = NAME }` or `{ text = PATH }`, the path relative to the data folder.
+    pub sources: Vec<CorpusSource>,
+    /// Share of the documents kept aside for measuring, in `[0, 1)`.
+    pub held_out: f64,
+}
+
+/// How the model learns.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainRecipe {
+    /// Tokens seen in all.
+    pub tokens: u64,
+    /// Sequences a step.
+    pub batch: usize,
+    /// Tokens a sequence.
+    pub sequence: usize,
+    /// Peak learning rate, reached after `warmup` steps, then a cosine down to a tenth.
+    pub lr: f64,
+    /// Steps of linear warm-up.
+    pub warmup: u64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Gradients are scaled down to this norm.
+    pub max_grad_norm: f64,
+    /// Steps between measurements on held-out text.
+    pub eval_every: u64,
+    /// Steps between checkpoints.
+    pub save_every: u64,
+}
+
+impl Recipe {
+    /// Reads and checks a recipe.
+    ///
+    /// # Errors
+    /// Names the file and the line or key.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("{}: cannot be read", path.display()))?;
+        let mut recipe: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
+        if let (Some(from), Some(folder)) = (&mut recipe.tokenizer.from, path.parent()) {
+            *from = folder.join(&*from);
+        }
+        recipe
+            .validate()
+            .with_context(|| path.display().to_string())?;
+        Ok(recipe)
+    }
+
+    fn validate(&self) -> Result<()> {
+        if !(1..=3).contains(&self.tokenizer.digits) {
+            bail!(
+                "tokenizer.digits = {} is outside 1..=3",
+                self.tokenizer.digits
+            );
+        }
+        if self.template.end_of_turn != self.tokenizer.eos {
+            bail!(
+                "template.end_of_turn must be tokenizer.eos (`{}`)",
+                self.tokenizer.eos
+            );
+        }
+        if self.train.sequence < 2 || self.train.batch == 0 {
+            bail!("train.sequence must be at least 2 and train.batch at least 1");
+        }
+        if self.train.sequence > self.model.max_positions {
+            bail!(
+                "train.sequence exceeds model.max_positions = {}",
+                self.model.max_positions
+            );
+        }
+        if self.train.eval_every == 0 || self.train.save_every == 0 {
+            bail!("train.eval_every and train.save_every must be at least 1");
+        }
+        Ok(())
+    }
+
+    /// Tokens a step.
+    pub fn tokens_per_step(&self) -> u64 {
+        (self.train.batch * self.train.sequence) as u64
+    }
+
+    /// Steps in all.
+    pub fn steps(&self) -> u64 {
+        self.train.tokens.div_ceil(self.tokens_per_step())
+    }
+
+    /// Learning rate of step `step`, counted from 0.
+    pub fn learning_rate(&self, step: u64) -> f64 {
+        let train = &self.train;
+        if step < train.warmup {
+            return train.lr * (step + 1) as f64 / train.warmup as f64;
+        }
+        let span = self.steps().saturating_sub(train.warmup).max(1) as f64;
+        let progress = (step - train.warmup) as f64 / span;
+        train.lr * (0.1 + 0.45 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos()))
+    }
+
+    /// The model's `config.json`, given the ids of its opening and closing tokens.
+    pub fn lm_config(&self, bos: u32, eos: u32) -> Result<LmConfig> {
+        let model = &self.model;
+        let json = serde_json::json!({
+            "model_type": model.architecture,
+            "hidden_size": model.hidden_size,
+            "intermediate_size": model.intermediate_size,
+            "num_hidden_layers": model.layers,
+            "num_attention_heads": model.heads,
+            "num_key_value_heads": model.kv_heads,
+            "vocab_size": self.tokenizer.vocab_size,
+            "max_position_embeddings": model.max_positions,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": model.rope_theta,
+            "tie_word_embeddings": model.tied,
+            "bos_token_id": bos,
+            "eos_token_id": eos,
+        });
+        Ok(LmConfig::from_json(
+            &json.to_string(),
+            &PathBuf::from("[model]"),
+        )?)
+    }
+}

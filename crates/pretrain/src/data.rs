@@ -1,0 +1,123 @@
+//! Documents as token sequences of one length, addressed by number so that training can resume
+//! anywhere.
+
+use anyhow::{Result, bail};
+use rayon::prelude::*;
+use vocab_align::{TargetId, TokenId, Vocabulary};
+
+use crate::{Corpus, Document};
+use streams::StreamRng;
+
+/// Held-out sequences measured per source.
+const HELD_OUT_SEQUENCES: usize = 24;
+
+/// The training documents as tokens, and held-out sequences per source.
+pub struct TokenData {
+    documents: Vec<Vec<u32>>,
+    sequence: usize,
+    per_epoch: usize,
+    seed: u64,
+    epoch: Option<(usize, Vec<u32>)>,
+    /// Held-out sequences by source, in name order.
+    pub held_out: Vec<(String, Vec<Vec<u32>>)>,
+}
+
+impl TokenData {
+    /// Tokenises the corpus on all cores.
+    ///
+    /// # Errors
+    /// Text the tokenizer cannot spell; a corpus shorter than one sequence.
+    pub fn new(
+        corpus: &Corpus,
+        vocabulary: &Vocabulary<TargetId>,
+        bos: u32,
+        sequence: usize,
+        seed: u64,
+    ) -> Result<Self> {
+        let encode_all = |documents: Vec<&Document>| {
+            documents
+                .par_iter()
+                .map(|d| tokens_of(d, vocabulary, bos))
+                .collect::<Result<Vec<_>>>()
+        };
+        let documents = encode_all(corpus.training().collect())?;
+        let total: usize = documents.iter().map(Vec::len).sum();
+        let per_epoch = total.saturating_sub(1) / sequence;
+        if per_epoch == 0 {
+            bail!("the training corpus has {total} tokens, fewer than one sequence of {sequence}");
+        }
+        let mut sources: Vec<&str> = corpus.held_out().map(|d| d.source.as_str()).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        let held_out = sources
+            .into_iter()
+            .map(|source| {
+                let documents =
+                    encode_all(corpus.held_out().filter(|d| d.source == source).collect())?;
+                let stream: Vec<u32> = documents.concat();
+                let sequences = stream
+                    .windows(sequence + 1)
+                    .step_by(sequence)
+                    .take(HELD_OUT_SEQUENCES);
+                Ok((
+                    source.to_owned(),
+                    sequences.map(<[u32]>::to_vec).collect::<Vec<_>>(),
+                ))
+            })
+            .filter(|entry| {
+                entry
+                    .as_ref()
+                    .map_or(true, |(_, sequences)| !sequences.is_empty())
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            documents,
+            sequence,
+            per_epoch,
+            seed,
+            epoch: None,
+            held_out,
+        })
+    }
+
+    /// Tokens of one pass over the documents.
+    pub fn tokens_per_epoch(&self) -> usize {
+        self.per_epoch * self.sequence
+    }
+
+    /// Sequence number `index` of the whole training, `sequence + 1` tokens.
+    pub fn sequence(&mut self, index: u64) -> Vec<u32> {
+        let (epoch, place) = (
+            (index as usize) / self.per_epoch,
+            (index as usize) % self.per_epoch,
+        );
+        if self
+            .epoch
+            .as_ref()
+            .is_none_or(|(current, _)| *current != epoch)
+        {
+            let mut order: Vec<usize> = (0..self.documents.len()).collect();
+            StreamRng::new(self.seed, &format!("pretrain epoch {epoch}")).shuffle(&mut order);
+            let stream = order
+                .into_iter()
+                .flat_map(|i| self.documents[i].iter().copied())
+                .collect();
+            self.epoch = Some((epoch, stream));
+        }
+        let stream = self.epoch.as_ref().map_or(&[][..], |(_, stream)| stream);
+        let start = place * self.sequence;
+        stream[start..start + self.sequence + 1].to_vec()
+    }
+}
+
+fn tokens_of(document: &Document, vocabulary: &Vocabulary<TargetId>, bos: u32) -> Result<Vec<u32>> {
+    let mut ids = Vec::new();
+    // Exactly the tokens a prompt has at run time; the answer starts a token of its own.
+    if let Some(prompt) = &document.prompt {
+        ids.extend(vocabulary.encode_between(&prompt.prefix, &prompt.body, &prompt.suffix)?);
+    }
+    ids.extend(vocabulary.encode(&document.content)?);
+    ids.extend(vocabulary.encode_with_specials(&document.end_of_turn)?);
+    let ids = ids.into_iter().map(TokenId::get);
+    Ok(std::iter::once(bos).chain(ids).collect())
+}

@@ -1,0 +1,171 @@
+//! `omnidraft pretrain`: trains a tokenizer and a small decoder from text, and writes a Hugging
+//! Face model folder.
+
+mod card;
+mod config;
+mod corpus;
+mod data;
+mod samples;
+mod state;
+mod tokenizer;
+mod train;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use lm::StoredType;
+use serde_json::json;
+use trainer::Device;
+use vocab_align::{TargetId, TokenId, Vocabulary};
+
+pub use config::Recipe;
+pub use corpus::{Corpus, CorpusError, CorpusSource, Document, Piece, is_held_out};
+use data::TokenData;
+
+use streams::DataSource;
+
+/// What `omnidraft pretrain` was asked to do.
+pub struct Request {
+    /// The recipe.
+    pub recipe: PathBuf,
+    /// Where the text is.
+    pub data: DataSource,
+    /// Folder to write.
+    pub out: PathBuf,
+    /// What computes.
+    pub device: Device,
+    /// Stop, resumably, after this many steps.
+    pub stop_after: Option<u64>,
+    /// Whether to draw a progress bar.
+    pub progress: bool,
+}
+
+pub use samples::write as write_samples;
+
+/// Trains, or goes on training, what the recipe describes. Returns whether training is complete.
+///
+/// # Errors
+/// Bad recipes, unreadable data, a folder that already holds a finished model.
+pub fn run(request: &Request) -> Result<bool> {
+    let recipe = Recipe::load(&request.recipe)?;
+    let out = request.out.as_path();
+    if out.join("model.safetensors").exists() {
+        bail!(
+            "{}: holds a finished model; choose another --out",
+            out.display()
+        );
+    }
+    std::fs::create_dir_all(out)
+        .with_context(|| format!("{}: cannot be created", out.display()))?;
+    let mut corpus = Corpus::load(
+        &recipe.data.sources,
+        &request.data,
+        &recipe.template,
+        recipe.data.held_out,
+    )?;
+    let vocabulary = tokenizer_for(&recipe, &corpus, out)?;
+    let special = |name: &str| -> Result<u32> {
+        match vocabulary.encode_with_specials(name)?.as_slice() {
+            [id] => Ok(id.get()),
+            _ => bail!("`{name}` is not one token of the trained tokenizer"),
+        }
+    };
+    let (bos, eos) = (
+        special(&recipe.tokenizer.bos)?,
+        special(&recipe.tokenizer.eos)?,
+    );
+    if vocabulary.len() != recipe.tokenizer.vocab_size {
+        bail!(
+            "tokenizer.vocab_size is {}, but the text yields {} tokens; lower it to that",
+            recipe.tokenizer.vocab_size,
+            vocabulary.len()
+        );
+    }
+    corpus.fit_prompts(&recipe.template, |rendered| -> Result<usize> {
+        Ok(vocabulary.encode_with_specials(&rendered.text())?.len())
+    })?;
+    let config = recipe.lm_config(bos, eos)?;
+    let mut tokens = TokenData::new(
+        &corpus,
+        &vocabulary,
+        bos,
+        recipe.train.sequence,
+        recipe.seed,
+    )?;
+    tracing::info!(
+        parameters = config.num_params(),
+        vocabulary = vocabulary.len(),
+        tokens_per_epoch = tokens.tokens_per_epoch(),
+        steps = recipe.steps(),
+        "pretraining"
+    );
+    let run = train::Run {
+        recipe: &recipe,
+        out,
+        device: request.device,
+        stop_after: request.stop_after,
+        progress: request.progress,
+    };
+    let Some(trained) = run.train(config, &mut tokens)? else {
+        return Ok(false);
+    };
+    write_folder(&request.recipe, &recipe, &trained, &tokens, out)?;
+    samples::write(out)?;
+    state::remove(out)?;
+    Ok(true)
+}
+
+/// The folder's tokenizer, copied or trained if it is not there yet.
+fn tokenizer_for(recipe: &Recipe, corpus: &Corpus, out: &Path) -> Result<Vocabulary<TargetId>> {
+    let path = out.join("tokenizer.json");
+    if path.exists() {
+        // A resumed run keeps the tokenizer it began with.
+    } else if let Some(from) = &recipe.tokenizer.from {
+        std::fs::copy(from, &path)
+            .with_context(|| format!("{}: tokenizer.from", from.display()))?;
+    } else {
+        let texts: Vec<String> = corpus.training().map(plain_text).collect();
+        let json = tokenizer::train(&recipe.tokenizer, texts.iter().map(String::as_str))?;
+        std::fs::write(&path, format!("{json:#}\n")).with_context(|| path.display().to_string())?;
+    }
+    write_json(
+        &out.join("tokenizer_config.json"),
+        &json!({
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": recipe.tokenizer.bos,
+            "eos_token": recipe.tokenizer.eos,
+            "clean_up_tokenization_spaces": false,
+        }),
+    )?;
+    Ok(Vocabulary::from_file(&path)?)
+}
+
+fn plain_text(document: &Document) -> String {
+    let body = document.prompt.as_ref().map_or("", |p| p.body.as_str());
+    [body, "\n", &document.content].concat()
+}
+
+fn write_folder(
+    recipe_path: &Path,
+    recipe: &Recipe,
+    trained: &train::Trained,
+    data: &TokenData,
+    out: &Path,
+) -> Result<()> {
+    recipe.template.write(out)?;
+    let eos = trained.checkpoint.config.eos_token_ids.clone();
+    write_json(
+        &out.join("generation_config.json"),
+        &json!({"bos_token_id": trained.checkpoint.config.bos_token_id, "eos_token_id": eos, "do_sample": false}),
+    )?;
+    std::fs::copy(recipe_path, out.join("recipe.toml"))
+        .with_context(|| out.display().to_string())?;
+    let card = card::render(recipe, trained, data.tokens_per_epoch());
+    std::fs::write(out.join("README.md"), card).with_context(|| out.display().to_string())?;
+    // Last: its presence says that the folder is complete.
+    Ok(trained.checkpoint.save(out, StoredType::Bf16)?)
+}
+
+fn write_json(path: &Path, value: &serde_json::Value) -> Result<()> {
+    std::fs::write(path, format!("{value:#}\n")).with_context(|| path.display().to_string())
+}

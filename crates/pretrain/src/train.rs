@@ -1,0 +1,207 @@
+//! The training loop: next-token cross entropy, AdamW, warm-up and cosine.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use lm::{AdamW, AdamWConfig, Checkpoint, random_checkpoint};
+use serde::Serialize;
+use trainer::{Backend, Device, Step};
+
+use super::config::Recipe;
+use super::data::TokenData;
+use super::state;
+
+/// One line of `training.jsonl`.
+#[derive(Debug, Serialize)]
+struct StepRow {
+    step: u64,
+    tokens: u64,
+    loss: f64,
+    lr: f64,
+    grad_norm: f64,
+    seconds: f64,
+}
+
+/// One measurement on held-out text.
+#[derive(Debug, Clone, Serialize)]
+pub struct HeldOutRow {
+    /// Steps taken.
+    pub step: u64,
+    /// Source of the text.
+    pub held_out: String,
+    /// Mean negative log-likelihood, nats a token.
+    pub loss: f64,
+    /// Tokens measured.
+    pub tokens: usize,
+}
+
+/// What training left behind.
+pub struct Trained {
+    /// Final weights.
+    pub checkpoint: Checkpoint,
+    /// Last measurement, one row per source.
+    pub held_out: Vec<HeldOutRow>,
+    /// Steps taken in all.
+    pub steps: u64,
+}
+
+/// Where and how long to train.
+pub struct Run<'a> {
+    /// Recipe to follow.
+    pub recipe: &'a Recipe,
+    /// Folder of the log and the resumable state.
+    pub out: &'a Path,
+    /// What computes.
+    pub device: Device,
+    /// Stop, resumably, after this many steps of this call.
+    pub stop_after: Option<u64>,
+    /// Whether to draw a progress bar.
+    pub progress: bool,
+}
+
+impl Run<'_> {
+    /// Trains to the end of the recipe, from the last checkpoint in `out` if there is one.
+    ///
+    /// Returns `None` when `stop_after` ended the call early.
+    pub fn train(&self, config: lm::LmConfig, data: &mut TokenData) -> Result<Option<Trained>> {
+        let recipe = self.recipe;
+        let optimizer_config = AdamWConfig {
+            beta2: 0.95,
+            weight_decay: recipe.train.weight_decay,
+            max_grad_norm: Some(recipe.train.max_grad_norm),
+            ..AdamWConfig::default()
+        };
+        let (checkpoint, optimizer, start) = match state::load(self.out, &config)? {
+            Some(saved) => {
+                let optimizer = AdamW::resume(optimizer_config, saved.step, saved.moments);
+                (saved.checkpoint, optimizer, saved.step)
+            }
+            None => (
+                random_checkpoint(&config, recipe.seed),
+                AdamW::new(optimizer_config),
+                0,
+            ),
+        };
+        let mut model = Backend::new(&checkpoint, optimizer, self.device)?;
+        drop(checkpoint);
+        let mut log = Log::open(self.out, start)?;
+        let bar = progress_bar(recipe.steps(), start, self.progress);
+        let mut held_out = Vec::new();
+        for step in start..recipe.steps() {
+            if self.stop_after.is_some_and(|limit| step - start >= limit) {
+                state::save(self.out, &model.checkpoint()?, model.optimizer())?;
+                return Ok(None);
+            }
+            let began = Instant::now();
+            let batch = recipe.train.batch as u64;
+            let sequences: Vec<Vec<u32>> = (0..batch)
+                .map(|i| data.sequence(step * batch + i))
+                .collect();
+            let lr = recipe.learning_rate(step);
+            let Step { loss, grad_norm } = model.step(&sequences, lr)?;
+            if !loss.is_finite() {
+                bail!("step {step}: the loss is {loss}; lower train.lr");
+            }
+            let done = step + 1;
+            let seconds = began.elapsed().as_secs_f64();
+            let tokens = done * recipe.tokens_per_step();
+            log.write(&StepRow {
+                step: done,
+                tokens,
+                loss,
+                lr,
+                grad_norm,
+                seconds,
+            })?;
+            bar.set_position(done);
+            let speed = recipe.tokens_per_step() as f64 / seconds;
+            bar.set_message(format!("loss {loss:.3}, {speed:.0} tokens/s"));
+            let last = done == recipe.steps();
+            if last || done % recipe.train.eval_every == 0 {
+                held_out = self.measure(&mut model, data, done)?;
+                held_out.iter().try_for_each(|row| log.write(row))?;
+            }
+            if done % recipe.train.save_every == 0 && !last {
+                state::save(self.out, &model.checkpoint()?, model.optimizer())?;
+            }
+        }
+        bar.finish_and_clear();
+        Ok(Some(Trained {
+            checkpoint: model.checkpoint()?,
+            held_out,
+            steps: recipe.steps(),
+        }))
+    }
+
+    fn measure(&self, model: &mut Backend, data: &TokenData, step: u64) -> Result<Vec<HeldOutRow>> {
+        data.held_out
+            .iter()
+            .map(|(source, sequences)| {
+                let (loss, tokens) = model.evaluate(sequences, self.recipe.train.batch)?;
+                Ok(HeldOutRow {
+                    step,
+                    held_out: source.clone(),
+                    loss,
+                    tokens,
+                })
+            })
+            .collect()
+    }
+}
+
+fn progress_bar(steps: u64, start: u64, visible: bool) -> ProgressBar {
+    if !visible {
+        return ProgressBar::hidden();
+    }
+    let style =
+        ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} steps  {msg}  ETA {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(steps)
+        .with_style(style)
+        .with_prefix("pretrain")
+        .with_position(start)
+}
+
+/// `training.jsonl`, cut back to the step training resumes from.
+struct Log {
+    file: File,
+    path: PathBuf,
+}
+
+impl Log {
+    fn open(out: &Path, start: u64) -> Result<Self> {
+        std::fs::create_dir_all(out)
+            .with_context(|| format!("{}: cannot be created", out.display()))?;
+        let path = out.join("training.jsonl");
+        let text = if start > 0 {
+            std::fs::read_to_string(&path).unwrap_or_default()
+        } else {
+            String::new()
+        };
+        let kept: String = text
+            .lines()
+            .filter(|line| {
+                let row: Option<serde_json::Value> = serde_json::from_str(line).ok();
+                row.is_some_and(|row| row["step"].as_u64().is_some_and(|step| step <= start))
+            })
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        std::fs::write(&path, kept).with_context(|| path.display().to_string())?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .with_context(|| path.display().to_string())?;
+        Ok(Self { file, path })
+    }
+
+    fn write<R: Serialize>(&mut self, row: &R) -> Result<()> {
+        let line = serde_json::to_string(row)? + "\n";
+        self.file
+            .write_all(line.as_bytes())
+            .with_context(|| self.path.display().to_string())
+    }
+}

@@ -1,0 +1,115 @@
+//! Curves over a stream: trailing averages over prompts seen.
+
+use crate::streams::{Segment, Streams, over};
+use results::Metric;
+
+/// Mean over seeds with the smallest and largest seed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Band {
+    /// Mean over seeds.
+    pub mean: f64,
+    /// Smallest of the seeds.
+    pub low: f64,
+    /// Largest of the seeds.
+    pub high: f64,
+}
+
+impl Band {
+    /// Summarises one value per seed; `None` when a seed has none.
+    pub fn of(values: &[Option<f64>]) -> Option<Self> {
+        let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
+        if values.is_empty() {
+            return None;
+        }
+        Some(Self {
+            mean: values.iter().sum::<f64>() / values.len() as f64,
+            low: values.iter().copied().fold(f64::INFINITY, f64::min),
+            high: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        })
+    }
+}
+
+/// One arm's trailing averages of a metric in one segment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve {
+    /// Arm.
+    pub arm: String,
+    /// Segment number.
+    pub segment: u32,
+    /// Prompts of the segment seen, and the average over the window that ends there.
+    pub points: Vec<(usize, Band)>,
+}
+
+/// Length of the trailing window in prompts: an eighth of the shortest segment, from 5 to 50.
+pub fn window(segments: &[Segment]) -> usize {
+    let shortest = segments.iter().map(|s| s.prompts).min().unwrap_or(0);
+    (shortest / 8).clamp(5, 50)
+}
+
+/// Prompts of a segment before its first point: averages of fewer would be noise.
+pub fn warm_up(window: usize) -> usize {
+    window.div_ceil(3)
+}
+
+/// Every drafting arm's curve in every segment. Windows never reach across a segment's start, so
+/// that a switch shows at once.
+pub fn curves(streams: &Streams, metric: Metric, window: usize) -> Vec<Curve> {
+    let mut curves = Vec::new();
+    for segment in &streams.segments {
+        for arm in streams.drafting() {
+            let seeds = streams.streams(&arm.name, segment.index);
+            let length = seeds.iter().map(|seed| seed.len()).min().unwrap_or(0);
+            let point = |seen: usize| {
+                let from = seen.saturating_sub(window);
+                let recent = seeds.iter().map(|seed| seed.get(from..seen));
+                let values: Vec<_> = recent
+                    .map(|recent| over(metric, recent?.iter().copied()))
+                    .collect();
+                Band::of(&values).map(|band| (seen, band))
+            };
+            let points: Vec<_> = (warm_up(window)..=length).filter_map(point).collect();
+            if !points.is_empty() {
+                curves.push(Curve {
+                    arm: arm.name.clone(),
+                    segment: segment.index,
+                    points,
+                });
+            }
+        }
+    }
+    curves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_need_every_seed() {
+        assert_eq!(
+            Band::of(&[Some(1.0), Some(3.0)]),
+            Some(Band {
+                mean: 2.0,
+                low: 1.0,
+                high: 3.0
+            })
+        );
+        assert_eq!(Band::of(&[Some(1.0), None]), None);
+        assert_eq!(Band::of(&[]), None);
+    }
+
+    #[test]
+    fn windows_follow_the_shortest_segment() {
+        let segment = |prompts| Segment {
+            index: 0,
+            title: String::new(),
+            prompts,
+            task: String::new(),
+            target: String::new(),
+        };
+        assert_eq!(window(&[segment(160), segment(80)]), 10);
+        assert_eq!(window(&[segment(3)]), 5);
+        assert_eq!(window(&[segment(10_000)]), 50);
+        assert_eq!(warm_up(10), 4);
+    }
+}

@@ -1,0 +1,111 @@
+//! What can go wrong with a page.
+
+use results::ResultsError;
+use std::path::{Path, PathBuf};
+
+/// An error of a report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// The rows could not be read.
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+    /// The folder is not the root of an experiment's results.
+    #[error("{} holds no experiment.json", dir.display())]
+    NotARoot {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// `experiment.json` is not what it should be.
+    #[error("{}:{line}: malformed experiment: {message}", path.display())]
+    Experiment {
+        /// The file.
+        path: PathBuf,
+        /// One-based line.
+        line: usize,
+        /// What the JSON reader said.
+        message: String,
+    },
+    /// A name in the report section stands for nothing.
+    #[error("{}: {key}: unknown name `{value}`", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// The name.
+        value: String,
+        /// What would be known.
+        allowed: String,
+    },
+    /// A file of the paper's numbers is wrong.
+    #[error("{}: {key}: {message}", path.display())]
+    Paper {
+        /// The file.
+        path: PathBuf,
+        /// The key or line.
+        key: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// No complete cell has an answer to show.
+    #[error("{}: nothing to report: {message}", dir.display())]
+    Empty {
+        /// The root folder.
+        dir: PathBuf,
+        /// What there is instead.
+        message: String,
+    },
+    /// A figure could not be drawn.
+    #[error("cannot draw {figure}: {message}")]
+    Drawing {
+        /// The figure.
+        figure: String,
+        /// The cause.
+        message: String,
+    },
+    /// A page's template could not be filled in.
+    #[error("cannot render the {format} page: {message}")]
+    Template {
+        /// The format.
+        format: &'static str,
+        /// The cause.
+        message: String,
+    },
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+}
+
+impl ReportError {
+    /// What to do about it, where there is something to say.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Results(error) => error.hint(),
+            Self::NotARoot { .. } => Some(
+                "give the folder of an experiment, `runs/NAME`, not that of a stage or a cell"
+                    .to_owned(),
+            ),
+            Self::Experiment { .. } => Some(
+                "the file was edited or is of another version; run the experiment again".into(),
+            ),
+            Self::Unknown { allowed, .. } => Some(format!("one of: {allowed}")),
+            Self::Paper { .. } => Some("see experiments/paper/table1.toml for an example".into()),
+            Self::Empty { .. } => Some("`omnidraft status` shows which cells are missing".into()),
+            Self::Drawing { .. } | Self::Template { .. } | Self::Io { .. } => None,
+        }
+    }
+
+    /// An I/O error of a path.
+    pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
+        Self::Io {
+            path: path.to_path_buf(),
+            source,
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Every metric of every arm in every group, with the replicates that intervals are made of.
+
+use crate::paper::Where;
+use crate::root::{Answer, Stage};
+use crate::spec::Experiment;
+use results::bootstrap::{Estimate, Group, Series};
+use results::{Metric, Split};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The answers that share every coordinate but the seed: prompts and seeds are drawn within it.
+#[derive(Debug)]
+pub struct Stratum {
+    /// Value on every axis but `arm`.
+    pub at: Where,
+    /// Folders of its cells, from the root.
+    pub cells: Vec<String>,
+    /// Seeds.
+    pub seeds: usize,
+    /// Distinct prompts.
+    pub prompts: usize,
+    values: HashMap<(String, Metric), Estimate>,
+}
+
+/// All strata of a stage.
+#[derive(Debug)]
+pub struct Estimates {
+    /// In order of the grid.
+    pub strata: Vec<Stratum>,
+    /// The split they are made of.
+    pub split: Split,
+    /// The arms shown.
+    arms: Vec<ShownArm>,
+}
+
+/// An arm of the page. Where every key it was swept over is an axis of the page, it stands under
+/// the name of the arm that was swept, at its values on those axes.
+#[derive(Debug)]
+struct ShownArm {
+    name: String,
+    shown_as: String,
+    values: Where,
+}
+
+impl Estimates {
+    /// The estimates of a stage: of its held-out prompts where it has any, else of its stream.
+    pub fn new(experiment: &Experiment, stage: &Stage, metrics: &BTreeSet<Metric>) -> Self {
+        let split = if stage.has(Split::Test) {
+            Split::Test
+        } else {
+            Split::Train
+        };
+        let report = &experiment.report;
+        let axes = report.rows.iter().chain(&report.columns);
+        let by_seed = axes.into_iter().any(|axis| axis == "seed");
+        let mut order: Vec<Where> = Vec::new();
+        let mut groups: HashMap<Where, Vec<(usize, &Answer)>> = HashMap::new();
+        for (number, cell) in stage.cells.iter().enumerate() {
+            for answer in cell.answers.iter().filter(|answer| answer.split == split) {
+                let mut at: Where = cell.manifest.cell.coordinates.iter().cloned().collect();
+                if !by_seed {
+                    at.remove("seed");
+                }
+                for axis in ["task", "target", "segment", "stage"] {
+                    if let Some(value) = cell.value_on(axis, answer) {
+                        at.insert(axis.to_owned(), value);
+                    }
+                }
+                let group = groups.entry(at.clone()).or_default();
+                if group.is_empty() {
+                    order.push(at);
+                }
+                group.push((number, answer));
+            }
+        }
+        let strata = order.into_iter().map(|at| {
+            let answers = groups.remove(&at).unwrap_or_default();
+            stratum(stage, at, &answers, metrics)
+        });
+        Self {
+            strata: strata.collect(),
+            split,
+            arms: shown_arms(experiment),
+        }
+    }
+
+    /// The strata that agree with `at`, the arm apart.
+    pub fn matching<'a>(&'a self, at: &'a Where) -> impl Iterator<Item = &'a Stratum> {
+        let agrees = |stratum: &&Stratum| {
+            let mut axes = at.iter().filter(|(axis, _)| !self.of_arms(axis));
+            axes.all(|(axis, value)| stratum.at.get(axis) == Some(value))
+        };
+        self.strata.iter().filter(agrees)
+    }
+
+    /// The value at a place of the table: the arithmetic mean over the strata that agree with it,
+    /// `None` where one of them has none.
+    pub fn value(&self, metric: Metric, at: &Where) -> Option<Estimate> {
+        let arm = self.arm(at)?;
+        let found: Option<Vec<&Estimate>> = self
+            .matching(at)
+            .map(|stratum| stratum.value(arm, metric))
+            .collect();
+        Estimate::mean(&found?)
+    }
+
+    /// The values of an axis in order of the grid, planned ones without rows among them; arms in
+    /// the order of the experiment.
+    pub fn axis(&self, axis: &str, stage: &Stage) -> Vec<String> {
+        if self.of_arms(axis) {
+            return self.arm_axis(axis);
+        }
+        let cells = stage.planned.iter().flat_map(|cell| &cell.coordinates);
+        let planned = cells
+            .filter(|(name, _)| name == axis)
+            .map(|(_, value)| value);
+        let found = self
+            .strata
+            .iter()
+            .filter_map(|stratum| stratum.at.get(axis));
+        let mut values: Vec<String> = Vec::new();
+        for value in planned.chain(found) {
+            if !values.contains(value) {
+                values.push(value.clone());
+            }
+        }
+        values
+    }
+}
+
+impl Estimates {
+    /// Whether an axis is of arms: their name, or a key they were swept over.
+    pub fn of_arms(&self, axis: &str) -> bool {
+        axis == "arm" || self.arms.iter().any(|arm| arm.values.contains_key(axis))
+    }
+
+    /// The arm at a place of the table.
+    pub fn arm(&self, at: &Where) -> Option<&str> {
+        let wanted = at.get("arm")?;
+        let agrees = |arm: &&ShownArm| {
+            let mut values = arm.values.iter();
+            arm.shown_as == *wanted
+                && values.all(|(axis, own)| at.get(axis).is_none_or(|value| value == own))
+        };
+        let shown = self.arms.iter().find(agrees);
+        let by_name = || self.arms.iter().find(|arm| arm.name == *wanted);
+        shown.or_else(by_name).map(|arm| arm.name.as_str())
+    }
+
+    /// Every axis that has values.
+    pub fn axes(&self) -> Vec<String> {
+        let of_strata = self.strata.iter().flat_map(|stratum| stratum.at.keys());
+        let of_arms = self.arms.iter().flat_map(|arm| arm.values.keys());
+        let mut axes: BTreeSet<String> = of_strata.chain(of_arms).cloned().collect();
+        axes.insert("arm".to_owned());
+        axes.into_iter().collect()
+    }
+
+    fn arm_axis(&self, axis: &str) -> Vec<String> {
+        let has_rows = |arm: &&ShownArm| {
+            let mut values = self.strata.iter().flat_map(|stratum| stratum.values.keys());
+            values.any(|(name, _)| *name == arm.name)
+        };
+        let mut values: Vec<String> = Vec::new();
+        for arm in self.arms.iter().filter(has_rows) {
+            let value = match axis {
+                "arm" => Some(&arm.shown_as),
+                key => arm.values.get(key),
+            };
+            if let Some(value) = value.filter(|value| !values.contains(value)) {
+                values.push(value.clone());
+            }
+        }
+        values
+    }
+}
+
+fn shown_arms(experiment: &Experiment) -> Vec<ShownArm> {
+    let report = &experiment.report;
+    let is_axis = |key: &String| report.rows.contains(key) || report.columns.as_ref() == Some(key);
+    let shown = |arm: &&results::ArmInfo| {
+        let swept = arm.swept_from.as_ref();
+        experiment.shows(&arm.name) || swept.is_some_and(|swept| experiment.shows(&swept.arm))
+    };
+    let arm = |arm: &results::ArmInfo| {
+        let swept = arm.swept_from.as_ref();
+        let swept = swept.filter(|swept| swept.values.iter().all(|(key, _)| is_axis(key)));
+        ShownArm {
+            name: arm.name.clone(),
+            shown_as: swept.map_or(&arm.name, |swept| &swept.arm).clone(),
+            values: swept.map_or_else(Where::new, |swept| swept.values.iter().cloned().collect()),
+        }
+    };
+    experiment.arms.iter().filter(shown).map(arm).collect()
+}
+
+impl Stratum {
+    /// An arm's estimate.
+    pub fn value(&self, arm: &str, metric: Metric) -> Option<&Estimate> {
+        self.values.get(&(arm.to_owned(), metric))
+    }
+}
+
+fn stratum(
+    stage: &Stage,
+    at: Where,
+    answers: &[(usize, &Answer)],
+    metrics: &BTreeSet<Metric>,
+) -> Stratum {
+    let seed = |cell: usize| stage.cells.get(cell).map_or(0, |c| c.manifest.cell.seed);
+    let name: Vec<String> = at.iter().map(|(axis, v)| format!("{axis}={v}")).collect();
+    let members = answers.iter().map(|(cell, a)| (seed(*cell), a.key.clone()));
+    let group = Group::new(&name.join(","), members);
+    let mut series: BTreeMap<(&str, Metric), Series> = BTreeMap::new();
+    for (cell, answer) in answers {
+        for &metric in metrics {
+            if let Some(sums) = metric.sums(&answer.measured) {
+                let series = series.entry((&answer.arm, metric)).or_default();
+                group.push(series, seed(*cell), &answer.key, sums);
+            }
+        }
+    }
+    let (keys, series): (Vec<_>, Vec<_>) = series.into_iter().unzip();
+    let estimates = keys.into_iter().zip(group.estimate(&series));
+    let values = estimates.filter_map(|((arm, metric), estimate)| {
+        estimate.map(|estimate| ((arm.to_owned(), metric), estimate))
+    });
+    let mut cells: Vec<String> = Vec::new();
+    for (cell, _) in answers {
+        if let Some(cell) = stage.cells.get(*cell)
+            && cells.last() != Some(&cell.path)
+            && !cells.contains(&cell.path)
+        {
+            cells.push(cell.path.clone());
+        }
+    }
+    Stratum {
+        cells,
+        seeds: group.seeds(),
+        prompts: group.prompts(),
+        values: values.collect(),
+        at,
+    }
+}

@@ -1,0 +1,361 @@
+//! Small multiples: rows of panels that share a vertical axis, a legend above and a caption below.
+
+use super::axis::Axis;
+use super::frame::draw_row;
+use super::scene::{Anchor, Color, Item, Scene, label_width, wrap, wrap_bold};
+use super::style::{ArmStyle, BODY, INK, MUTED, SMALL, TITLE};
+
+/// One line of a panel, broken where its pieces end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// How it is drawn.
+    pub style: ArmStyle,
+    /// Pieces of (x, y) in data units.
+    pub pieces: Vec<Vec<(f64, f64)>>,
+    /// Pieces of (x, low, high) drawn as a translucent band behind the lines.
+    pub bands: Vec<Vec<(f64, f64, f64)>>,
+}
+
+/// A labelled stretch of the horizontal axis.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shade {
+    /// Start in data units.
+    pub from: f64,
+    /// End in data units.
+    pub to: f64,
+    /// Text above it.
+    pub label: String,
+}
+
+/// A horizontal line at a value that is not measured here: the paper's, a threshold.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Level {
+    /// Value in data units.
+    pub y: f64,
+    /// Horizontal extent in data units; all of the panel without one.
+    pub x: Option<(f64, f64)>,
+    /// Colour.
+    pub color: Color,
+    /// Dash and gap.
+    pub dash: (f64, f64),
+}
+
+/// A point worth pointing at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mark {
+    /// Horizontal position in data units.
+    pub x: f64,
+    /// Vertical position in data units.
+    pub y: f64,
+    /// Colour.
+    pub color: Color,
+}
+
+/// One panel.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Panel {
+    /// Title above the panel.
+    pub title: Option<String>,
+    /// Horizontal range in data units.
+    pub x: (f64, f64),
+    /// Lines, front to back.
+    pub lines: Vec<Line>,
+    /// Shaded stretches; their labels replace the title.
+    pub shades: Vec<Shade>,
+    /// Marked points.
+    pub marks: Vec<Mark>,
+    /// Horizontal lines behind the others.
+    pub levels: Vec<Level>,
+    /// Words in place of numbers on the horizontal axis, with their positions.
+    pub words: Vec<(f64, String)>,
+}
+
+/// A row of panels with one vertical axis.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PanelRow {
+    /// Label of the vertical axis, with its unit.
+    pub y_label: String,
+    /// Whether the axis starts at zero.
+    pub from_zero: bool,
+    /// Whether the axis is logarithmic.
+    pub log: bool,
+    /// A reference value, drawn as a line in [`reference_style`].
+    pub reference: Option<f64>,
+    /// The panels.
+    pub panels: Vec<Panel>,
+}
+
+/// An entry of the legend.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Legend {
+    /// Text, with subscripts after `_`.
+    pub label: String,
+    /// Line shown before it.
+    pub style: ArmStyle,
+}
+
+/// A figure of small multiples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// Title.
+    pub title: String,
+    /// Legend above the panels.
+    pub legend: Vec<Legend>,
+    /// Rows of panels.
+    pub rows: Vec<PanelRow>,
+    /// Label of the horizontal axes.
+    pub x_label: String,
+    /// Whether the horizontal axes are logarithmic.
+    pub log_x: bool,
+    /// Paragraphs below the panels.
+    pub caption: Vec<String>,
+}
+
+const MARGIN: f64 = 24.0;
+/// Room for the labels of a vertical axis.
+pub const Y_AXIS: f64 = 66.0;
+/// Room between panels.
+pub const COLUMN_GAP: f64 = 28.0;
+const PANEL_TITLE: f64 = 24.0;
+const NO_TITLE: f64 = 4.0;
+const X_TICKS: f64 = 20.0;
+const ROW_GAP: f64 = 14.0;
+const LINE: f64 = 1.45;
+
+impl Figure {
+    /// Lays the figure out.
+    pub fn scene(&self) -> Scene {
+        let columns = self
+            .rows
+            .iter()
+            .map(|row| row.panels.len())
+            .max()
+            .unwrap_or(1);
+        let panel = match columns {
+            0 | 1 => (780.0, 235.0),
+            2 => (400.0, 215.0),
+            3 => (290.0, 190.0),
+            _ => (228.0, 170.0),
+        };
+        let body = columns.max(1) as f64 * (panel.0 + COLUMN_GAP) - COLUMN_GAP;
+        let width = 2.0 * MARGIN + Y_AXIS + body;
+        let mut scene = Scene::new(width, 0.0);
+        let mut y = MARGIN;
+        for line in wrap_bold(&self.title, TITLE, width - 2.0 * MARGIN) {
+            y += TITLE;
+            scene.bold((MARGIN, y), &line, TITLE, INK, Anchor::Start);
+            y += TITLE * (LINE - 1.0);
+        }
+        if !self.legend.is_empty() {
+            y = self.draw_legend(&mut scene, y + 18.0, width - 2.0 * MARGIN);
+        }
+        for row in &self.rows {
+            y += ROW_GAP
+                + if row.is_titled() {
+                    PANEL_TITLE
+                } else {
+                    NO_TITLE
+                };
+            draw_row(
+                &mut scene,
+                row,
+                &self.y_axis(row),
+                self.log_x,
+                (MARGIN + Y_AXIS, y),
+                panel,
+            );
+            y += panel.1 + X_TICKS;
+        }
+        y += 16.0;
+        let middle = MARGIN + Y_AXIS + body / 2.0;
+        scene.text((middle, y), &self.x_label, BODY, INK, Anchor::Middle);
+        y += 14.0;
+        for paragraph in &self.caption {
+            for line in wrap(paragraph, SMALL, width - 2.0 * MARGIN) {
+                y += SMALL * LINE;
+                scene.label((MARGIN, y), &line, SMALL, MUTED);
+            }
+            y += 3.0;
+        }
+        scene.height = y + MARGIN * 0.75;
+        scene
+    }
+
+    /// The vertical axis of a row. Rows of one quantity share it, so that all its panels can be compared.
+    fn y_axis(&self, row: &PanelRow) -> Axis {
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        let alike = self
+            .rows
+            .iter()
+            .filter(|other| other.y_label == row.y_label);
+        for (least, most) in alike.map(PanelRow::extent) {
+            low = low.min(least);
+            high = high.max(most);
+        }
+        if row.log {
+            return Axis::log(low, high);
+        }
+        if row.from_zero {
+            return Axis::widened(0.0, high, 5);
+        }
+        let pad = 0.06 * (high - low);
+        Axis::exact(low - pad, high + pad, 5)
+    }
+
+    /// Draws the legend in lines of at most `width` and returns its last baseline.
+    fn draw_legend(&self, scene: &mut Scene, top: f64, width: f64) -> f64 {
+        const SWATCH: f64 = 24.0;
+        const SPACE: f64 = 26.0;
+        let (mut x, mut y) = (MARGIN, top);
+        for entry in &self.legend {
+            let wide = SWATCH + 7.0 + label_width(&entry.label, BODY);
+            if x > MARGIN && x + wide > MARGIN + width {
+                (x, y) = (MARGIN, y + BODY * 1.7);
+            }
+            let middle = y - BODY * 0.33;
+            scene.push(Item::Line {
+                points: vec![(x, middle), (x + SWATCH, middle)],
+                color: entry.style.color,
+                width: entry.style.width + 0.4,
+                dash: entry.style.dash,
+            });
+            scene.label((x + SWATCH + 7.0, y), &entry.label, BODY, INK);
+            x += wide + SPACE;
+        }
+        y
+    }
+}
+
+/// How [`PanelRow::reference`] is drawn.
+pub fn reference_style() -> ArmStyle {
+    ArmStyle {
+        color: MUTED,
+        width: 1.2,
+        dash: Some((5.0, 4.0)),
+    }
+}
+
+impl PanelRow {
+    fn is_titled(&self) -> bool {
+        self.panels.iter().any(|panel| {
+            panel.title.is_some() || panel.shades.iter().any(|shade| !shade.label.is_empty())
+        })
+    }
+
+    /// Smallest and largest value of its lines, bands and reference.
+    fn extent(&self) -> (f64, f64) {
+        let lines = || self.panels.iter().flat_map(|panel| &panel.lines);
+        let points = lines().flat_map(|line| line.pieces.iter().flatten().map(|point| point.1));
+        let bands = lines().flat_map(|line| line.bands.iter().flatten());
+        let ends = bands.flat_map(|band| [band.1, band.2]);
+        let levels = self.panels.iter().flat_map(|panel| &panel.levels);
+        points
+            .chain(ends)
+            .chain(levels.map(|level| level.y))
+            .chain(self.reference)
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+                (low.min(value), high.max(value))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::render::text_width;
+    use super::super::style::own_style;
+    use super::*;
+
+    /// (left, top, right, bottom) of a text.
+    fn bounds(text: &super::super::scene::Text) -> (f64, f64, f64, f64) {
+        let width = text_width(&text.text, text.size, text.bold);
+        let shift = match text.anchor {
+            Anchor::Start => 0.0,
+            Anchor::Middle => width / 2.0,
+            Anchor::End => width,
+        };
+        let (ascent, descent) = (0.74 * text.size, 0.22 * text.size);
+        if text.vertical {
+            let bottom = text.y + shift;
+            return (text.x - ascent, bottom - width, text.x + descent, bottom);
+        }
+        let left = text.x - shift;
+        (left, text.y - ascent, left + width, text.y + descent)
+    }
+
+    fn figure(columns: usize, rows: usize) -> Figure {
+        let style = own_style("L_DM").expect("an arm of Table 1");
+        let panel = Panel {
+            title: Some("a task with a very long name, a target with another".to_owned()),
+            x: (0.0, 8000.0),
+            lines: vec![Line {
+                style,
+                pieces: vec![vec![(1.0, 0.1), (8000.0, 12_345.0)]],
+                bands: Vec::new(),
+            }],
+            ..Panel::default()
+        };
+        let row = PanelRow {
+            y_label: "acceptance rate".to_owned(),
+            from_zero: true,
+            log: false,
+            reference: Some(1.0),
+            panels: vec![panel; columns],
+        };
+        let legend = |label: &str| Legend {
+            label: label.to_owned(),
+            style,
+        };
+        Figure {
+            title: "L_DM says something with L_N-gram that is long, ".repeat(4),
+            legend: ["SpD_DM", "+ N-gram_pp", "L_DM + λ L_N-gram"]
+                .repeat(4)
+                .into_iter()
+                .map(legend)
+                .collect(),
+            rows: vec![row; rows],
+            x_label: "prompts seen".to_owned(),
+            log_x: false,
+            caption: vec!["L_DM and (L_N-gram) of words that wrap ".repeat(12)],
+        }
+    }
+
+    #[test]
+    fn no_text_touches_another_or_the_edge() {
+        for (columns, rows) in [(1, 2), (2, 2), (3, 1), (4, 4)] {
+            let scene = figure(columns, rows).scene();
+            let texts: Vec<_> = scene
+                .items
+                .iter()
+                .filter_map(|item| match item {
+                    Item::Text(text) => Some((text, bounds(text))),
+                    _ => None,
+                })
+                .collect();
+            assert!(texts.len() > 20);
+            for (index, (text, a)) in texts.iter().enumerate() {
+                let inside = a.0 >= 0.0 && a.1 >= 0.0 && a.2 <= scene.width && a.3 <= scene.height;
+                assert!(inside, "{text:?} leaves the page");
+                for (other, b) in &texts[index + 1..] {
+                    let apart = a.2 <= b.0 + 0.5 || b.2 <= a.0 + 0.5 || a.3 <= b.1 || b.3 <= a.1;
+                    // A subscript sits beside its symbol, lowered.
+                    assert!(apart, "{text:?} and {other:?} overlap");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_one_quantity_share_their_axis() {
+        let mut figure = figure(1, 2);
+        figure.rows[1].panels[0].lines.clear();
+        assert_eq!(
+            figure.y_axis(&figure.rows[0]),
+            figure.y_axis(&figure.rows[1])
+        );
+        figure.rows[1].y_label = "speedup (x)".to_owned();
+        assert_ne!(
+            figure.y_axis(&figure.rows[0]),
+            figure.y_axis(&figure.rows[1])
+        );
+    }
+}

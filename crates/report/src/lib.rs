@@ -1,0 +1,38 @@
+//! Pages from rows: nothing on them is typed.
+//!
+//! [`write_report`] reads the root folder of an experiment (its `experiment.json` and the rows of
+//! its complete cells), builds one [`Page`](model::Page), and renders it in every format asked for:
+//!
+//! ```text
+//! ROOT/report/report.md     tables as Markdown        report.csv   every number, one a line
+//!             report.tex    tables for a paper        report.html  one self-contained page
+//!             curves.svg curves.png ...               figures
+//! ```
+//!
+//! The same rows give the same bytes, so that [`compare`] can check a published page.
+//!
+//! - [`spec`]: what a page is made by. [`paper`]: the paper's numbers as data.
+//! - [`root`], [`estimates`], [`streams`], [`curves`]: rows in memory, values with intervals, series.
+//! - [`tables`], [`figures`], [`page`]: the parts of a page. [`render`]: its formats.
+
+mod beside;
+pub mod curves;
+mod error;
+pub mod estimates;
+pub mod figure;
+pub mod figures;
+pub mod model;
+pub mod page;
+pub mod paper;
+pub mod render;
+pub mod root;
+pub mod spec;
+pub mod streams;
+pub mod tables;
+mod write;
+
+pub use error::ReportError;
+pub use page::{Built, build};
+pub use paper::{PaperData, load as load_paper};
+pub use spec::{Experiment, ReportSpec};
+pub use write::{Difference, REPORT_DIR, ReportSummary, compare, write_report};

@@ -1,0 +1,312 @@
+//! From the root folder of an experiment to its page.
+
+use crate::ReportError;
+use crate::beside::{never_switched, stream_stage};
+use crate::estimates::Estimates;
+use crate::figure::{Drawing, Figure};
+use crate::figures::{
+    Drift, cache_figure, curves_figure, drift_figure, frequencies_figure, hits_figure,
+    losses_figure, sweep_figures,
+};
+use crate::model::{FigurePart, Page, Section, Table};
+use crate::render::table_markdown;
+use crate::root::{Missing, Stage, Wanted};
+use crate::spec::Experiment;
+use crate::streams::Streams;
+use crate::tables::{
+    Source, claims, counted, drift, main, merges, missing, provenance, quality, ratios, stream,
+    sweep,
+};
+use results::{Metric, Split};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// A page with its figures.
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// The page.
+    pub page: Page,
+    /// Its figures.
+    pub drawings: Vec<Drawing>,
+    /// The experiment as it was read.
+    pub experiment: Experiment,
+}
+
+impl Built {
+    /// The first table as Markdown: the whole page in one look.
+    pub fn first_table(&self) -> String {
+        let tables = self.page.sections.iter();
+        let mut tables = tables.filter_map(|section| match section {
+            Section::Table(table) => Some(table),
+            Section::Figure(_) => None,
+        });
+        tables.next().map_or_else(String::new, table_markdown)
+    }
+}
+
+/// Builds the page of a root folder.
+///
+/// # Errors
+/// A folder that is no root, a damaged cell, no complete cell at all.
+pub fn build(root: &Path) -> Result<Built, ReportError> {
+    let experiment = Experiment::read(root)?;
+    let Some(spec) = experiment.table_stage() else {
+        return Err(ReportError::NotARoot {
+            dir: root.to_path_buf(),
+        });
+    };
+    let ngrams = experiment.wants("frequencies") || experiment.wants("merges");
+    let wanted = Wanted { text: true, ngrams };
+    let stage = Stage::read(root, &experiment, spec, wanted)?;
+    let streamed = stream_stage(root, &experiment, &stage, ngrams)?;
+    if stage.cells.is_empty() {
+        return Err(ReportError::Empty {
+            dir: root.to_path_buf(),
+            message: format!(
+                "none of the {} of stage {} is complete",
+                counted(stage.missing.len(), "cell"),
+                spec.name
+            ),
+        });
+    }
+    let shown = experiment.metrics();
+    let metrics: BTreeSet<Metric> = shown
+        .iter()
+        .chain(&quality::METRICS)
+        .chain(&claimed(&experiment))
+        .copied()
+        .collect();
+    let estimates = Estimates::new(&experiment, &stage, &metrics);
+    let source = Source {
+        experiment: &experiment,
+        stage: &stage,
+        estimates: &estimates,
+    };
+    check_axes(root, &source)?;
+    let mut tables = main::tables(&source, &shown);
+    tables.extend(ratios::table(&source, &shown));
+    if let Some(paper) = &experiment.paper_data {
+        tables.extend(claims::table(&source, paper));
+    }
+    tables.extend(sweep::table(&source, &shown));
+    tables.push(quality::table(&source));
+
+    let streaming = streamed.as_ref().unwrap_or(&stage);
+    let mut figures = Vec::new();
+    let sets = Streams::of_stage(&experiment, streaming);
+    for (number, set) in sets.iter().enumerate() {
+        let suffix = match number {
+            0 => String::new(),
+            number => format!("-{}", number + 1),
+        };
+        let window = crate::curves::window(&set.segments);
+        let recoveries = drift::recoveries(set, window);
+        tables.extend(drift::table(
+            &recoveries,
+            &format!("recovery{suffix}"),
+            &set.of,
+        ));
+        tables.extend(stream::tables(set, &suffix));
+        let drift = Drift {
+            recoveries: &recoveries,
+            never_switched: never_switched(root, &experiment, set)?,
+        };
+        let paper = experiment.paper_data.as_ref();
+        let drawn = [
+            ("curves", curves_figure(set, paper)),
+            ("drift", drift_figure(set, &drift)),
+            ("losses", losses_figure(set)),
+            ("cache", cache_figure(set)),
+            ("hits", hits_figure(set)),
+        ];
+        for (name, figure) in drawn {
+            if experiment.wants(name) {
+                figures.extend(figure.map(|figure| (format!("{name}{suffix}"), figure)));
+            }
+        }
+    }
+    if experiment.wants("frequencies") {
+        let figure = frequencies_figure(&experiment, streaming);
+        figures.extend(figure.map(|figure| ("frequencies".to_owned(), figure)));
+    }
+    if experiment.wants("merges") {
+        tables.extend(merges::table(&experiment, streaming));
+    }
+    if experiment.wants("sweep") {
+        for (number, (_, figure)) in sweep_figures(&source, &shown).into_iter().enumerate() {
+            figures.push((numbered("sweep", number), figure));
+        }
+    }
+    let stages: Vec<&Stage> = streamed.iter().chain([&stage]).collect();
+    let absent: Vec<&Missing> = stages.iter().flat_map(|stage| &stage.missing).collect();
+    tables.extend(missing::table(&absent));
+
+    let warnings = warnings(&experiment, &stage, &absent, &shown, &figures);
+    let drawings = figures
+        .iter()
+        .map(|(id, figure)| Drawing::new(figure.scene(), id))
+        .collect::<Result<Vec<_>, ReportError>>()?;
+    let page = Page {
+        title: experiment.title().to_owned(),
+        lead: lead(&experiment, &stage, &estimates),
+        warnings,
+        sections: sections(tables, &figures, &drawings),
+        definitions: provenance::definitions(&experiment, &stage, &metrics),
+        provenance: provenance::rows(&experiment, &stages, &estimates),
+    };
+    Ok(Built {
+        page,
+        drawings,
+        experiment,
+    })
+}
+
+/// An axis of the page that nothing varies on is a mistake and no empty table.
+fn check_axes(root: &Path, source: &Source) -> Result<(), ReportError> {
+    let report = &source.experiment.report;
+    let rows = report.rows.iter().map(|axis| ("report.rows", axis));
+    let columns = report.columns.iter().map(|axis| ("report.columns", axis));
+    for (key, axis) in rows.chain(columns) {
+        if source.axis(axis).is_empty() {
+            return Err(ReportError::Unknown {
+                path: root.join(results::EXPERIMENT_FILE),
+                key: key.to_owned(),
+                value: axis.clone(),
+                allowed: source.estimates.axes().join(", "),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn numbered(name: &str, number: usize) -> String {
+    match number {
+        0 => name.to_owned(),
+        number => format!("{name}-{}", number + 1),
+    }
+}
+
+/// Metrics that the paper's claims are about.
+fn claimed(experiment: &Experiment) -> Vec<Metric> {
+    let claims = experiment.paper_data.iter().flat_map(|paper| &paper.claim);
+    let names = claims.flat_map(|claim| {
+        let order = claim.order.iter().map(|order| order.metric.as_str());
+        order.chain(claim.trend.iter().map(|trend| trend.metric.as_str()))
+    });
+    names.filter_map(Metric::parse).collect()
+}
+
+fn lead(experiment: &Experiment, stage: &Stage, estimates: &Estimates) -> String {
+    let prompts: usize = estimates.strata.iter().map(|stratum| stratum.prompts).sum();
+    let split = match estimates.split {
+        Split::Test => "held-out prompts, drafters and caches frozen",
+        Split::Train => "prompts of the stream itself, learning included",
+    };
+    format!(
+        "Experiment {}, stage {}: {prompts} {split}, {}. Every number is computed from the rows of the runs.",
+        experiment.name,
+        stage.spec.name,
+        counted(stage.seeds().len(), "seed"),
+    )
+}
+
+fn warnings(
+    experiment: &Experiment,
+    stage: &Stage,
+    missing: &[&Missing],
+    metrics: &[Metric],
+    figures: &[(String, Figure)],
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !missing.is_empty() {
+        warnings.push(format!(
+            "Incomplete: {} of the plan missing, listed at the end. The numbers are of the others.",
+            match missing.len() {
+                1 => "1 cell is".to_owned(),
+                count => format!("{count} cells are"),
+            }
+        ));
+    }
+    if !stage.spec.exclusive && metrics.iter().any(|metric| metric.is_timed()) {
+        warnings.push(format!(
+            "Stage {} is not exclusive, so its times mean nothing and no speed is shown.",
+            stage.spec.name
+        ));
+    }
+    if !experiment.arms.iter().any(|arm| arm.is_plain) {
+        warnings.push("No arm decodes plainly: there is nothing to be faster than.".to_owned());
+    }
+    let unread = |cell: &crate::root::Cell| {
+        cell.answers
+            .iter()
+            .any(|answer| answer.measured.text.is_none())
+    };
+    if stage.cells.iter().any(unread) {
+        warnings.push(
+            "The text of some answers was not recorded: nothing is said of loops and fresh text."
+                .to_owned(),
+        );
+    }
+    if stage.seeds().len() == 1 {
+        warnings.push("One seed: intervals are over prompts alone.".to_owned());
+    }
+    let absent: Vec<&str> = experiment
+        .report
+        .figures
+        .iter()
+        .map(String::as_str)
+        .filter(|name| *name != "merges" && !figures.iter().any(|(id, _)| id == name))
+        .collect();
+    if !absent.is_empty() {
+        warnings.push(format!(
+            "Not drawn, for lack of rows to draw from: {}.",
+            absent.join(", ")
+        ));
+    }
+    warnings
+}
+
+/// Tables of the page, then figures, then what describes streams and gaps.
+fn sections(
+    tables: Vec<Table>,
+    figures: &[(String, Figure)],
+    drawings: &[Drawing],
+) -> Vec<Section> {
+    const BEFORE: [&str; 3] = ["recovery", "caches", "learning"];
+    let late = |table: &Table| {
+        let late = BEFORE.iter().chain(&["heads", "merges", "missing"]);
+        late.into_iter().any(|name| table.id.starts_with(name))
+    };
+    let (after, before): (Vec<Table>, Vec<Table>) = tables.into_iter().partition(late);
+    let drawn = figures.iter().zip(drawings).map(|((id, figure), drawing)| {
+        Section::Figure(FigurePart {
+            id: id.clone(),
+            title: heading(id).to_owned(),
+            message: figure.title.clone(),
+            svg: inline(&drawing.svg),
+        })
+    });
+    let before = before.into_iter().map(Section::Table);
+    before
+        .chain(drawn)
+        .chain(after.into_iter().map(Section::Table))
+        .collect()
+}
+
+/// What a figure is, by the stem of its files.
+fn heading(id: &str) -> &'static str {
+    match id.split('-').next().unwrap_or(id) {
+        "curves" => "Over the stream",
+        "drift" => "Across switches",
+        "losses" => "Losses",
+        "cache" => "Growth of the caches",
+        "hits" => "N-gram hits",
+        "frequencies" => "Use of n-grams",
+        _ => "Over the sweep",
+    }
+}
+
+/// An SVG as a part of an HTML page, which knows the names of its elements.
+fn inline(svg: &str) -> String {
+    svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1)
+}

@@ -1,0 +1,275 @@
+//! The cells of a stage, read into memory: numbers stay, texts go.
+
+use crate::ReportError;
+use crate::spec::{CellSpec, Experiment, StageSpec};
+use results::bootstrap::PromptKey;
+use results::{
+    CellReader, CellStatus, Counts, HeadRow, JudgedRound, Manifest, Measured, NgramRow, PromptRow,
+    Split, TextFacts, UpdateRow, cells, text_facts,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// One answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// Arm that answered.
+    pub arm: String,
+    /// Segment of the stream.
+    pub segment: u32,
+    /// Split.
+    pub split: Split,
+    /// Task.
+    pub task: String,
+    /// Target.
+    pub target: String,
+    /// Position within segment and split.
+    pub index: u32,
+    /// The prompt across arms and seeds.
+    pub key: PromptKey,
+    /// Its numbers.
+    pub measured: Measured,
+}
+
+/// A complete cell.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    /// Path of its folder from the root, with forward slashes.
+    pub path: String,
+    /// Its manifest.
+    pub manifest: Manifest,
+    /// Its answers.
+    pub answers: Vec<Answer>,
+    /// Its updates.
+    pub updates: Vec<UpdateRow>,
+    /// Its turns of acceptance heads.
+    pub heads: Vec<HeadRow>,
+    /// Its n-gram caches at the end, where they were asked for.
+    pub ngrams: Vec<NgramRow>,
+}
+
+/// A cell that is planned and not complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// Stage.
+    pub stage: String,
+    /// Cell.
+    pub cell: String,
+    /// Axis and value of every axis.
+    pub coordinates: Vec<(String, String)>,
+    /// `not run`, `failed`, `interrupted`, `running`.
+    pub state: &'static str,
+}
+
+/// A stage's cells.
+#[derive(Debug, Clone)]
+pub struct Stage {
+    /// The stage.
+    pub spec: StageSpec,
+    /// Its cells in order of the plan.
+    pub planned: Vec<CellSpec>,
+    /// Complete cells in grid order.
+    pub cells: Vec<Cell>,
+    /// The others.
+    pub missing: Vec<Missing>,
+}
+
+/// What a stage is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Facts of the answers' text.
+    pub text: bool,
+    /// The n-gram caches.
+    pub ngrams: bool,
+}
+
+impl Stage {
+    /// Reads the cells of a stage below `root`: those of the plan in its order, then others that
+    /// stand there.
+    ///
+    /// # Errors
+    /// A damaged cell.
+    pub fn read(
+        root: &Path,
+        experiment: &Experiment,
+        spec: &StageSpec,
+        wanted: Wanted,
+    ) -> Result<Self, ReportError> {
+        let mut stage = Self {
+            spec: spec.clone(),
+            planned: planned(root, experiment, spec)?,
+            cells: Vec::new(),
+            missing: Vec::new(),
+        };
+        for cell in stage.planned.clone() {
+            let dir = root.join(&spec.name).join(&cell.cell);
+            let missing = |state| Missing {
+                stage: spec.name.clone(),
+                cell: cell.cell.clone(),
+                coordinates: cell.coordinates.clone(),
+                state,
+            };
+            if !dir.join(results::MANIFEST_FILE).exists() {
+                stage.missing.push(missing("not run"));
+                continue;
+            }
+            let reader = CellReader::open(&dir)?;
+            match reader.manifest().status {
+                CellStatus::Complete => {
+                    let path = format!("{}/{}", spec.name, cell.cell);
+                    let cell = read_cell(&reader, path, experiment, wanted)?;
+                    stage.cells.push(cell);
+                }
+                status => stage.missing.push(missing(status.as_str())),
+            }
+        }
+        Ok(stage)
+    }
+
+    /// Whether any cell has answers of a split.
+    pub fn has(&self, split: Split) -> bool {
+        let answers = self.cells.iter().flat_map(|cell| &cell.answers);
+        answers.into_iter().any(|answer| answer.split == split)
+    }
+
+    /// Seeds of its cells.
+    pub fn seeds(&self) -> Vec<u64> {
+        let mut seeds: Vec<u64> = self.cells.iter().map(|c| c.manifest.cell.seed).collect();
+        seeds.sort_unstable();
+        seeds.dedup();
+        seeds
+    }
+}
+
+/// The stage's cells: the plan's, and where it lists none those that stand in the folder.
+fn planned(
+    root: &Path,
+    experiment: &Experiment,
+    spec: &StageSpec,
+) -> Result<Vec<CellSpec>, ReportError> {
+    let mut planned: Vec<CellSpec> = experiment.cells(&spec.name).cloned().collect();
+    if !planned.is_empty() {
+        return Ok(planned);
+    }
+    let folder = root.join(&spec.name);
+    for dir in cells(root)?
+        .into_iter()
+        .filter(|dir| dir.starts_with(&folder))
+    {
+        let manifest = Manifest::read(&dir)?;
+        planned.push(CellSpec {
+            stage: spec.name.clone(),
+            cell: manifest.cell.name,
+            coordinates: manifest.cell.coordinates,
+        });
+    }
+    Ok(planned)
+}
+
+fn read_cell(
+    reader: &CellReader,
+    path: String,
+    experiment: &Experiment,
+    wanted: Wanted,
+) -> Result<Cell, ReportError> {
+    let rows = reader.prompts()?;
+    let facts = if wanted.text {
+        facts(reader, &rows)?
+    } else {
+        HashMap::new()
+    };
+    let manifest = reader.manifest();
+    let is_plain = |name: &str| {
+        let arms = manifest.arms.iter().chain(&experiment.arms);
+        arms.into_iter().any(|arm| arm.is_plain && arm.name == name)
+    };
+    let mut plain = HashMap::new();
+    let mut ends: HashMap<&str, (u32, u64)> = HashMap::new();
+    for row in &rows {
+        if is_plain(&row.arm) {
+            plain.insert(
+                (row.segment, row.split, row.prompt_index),
+                Counts::from(row),
+            );
+        }
+        ends.insert(&row.arm, (row.cache_ngrams, row.cache_bytes));
+    }
+    let answer = |(index, row): (usize, &PromptRow)| {
+        let (end_ngrams, end_bytes) = ends.get(row.arm.as_str()).copied().unwrap_or_default();
+        Answer {
+            arm: row.arm.clone(),
+            segment: row.segment,
+            split: row.split,
+            task: row.task.clone(),
+            target: row.target.clone(),
+            index: row.prompt_index,
+            key: (row.segment, row.prompt_id.clone()),
+            measured: Measured {
+                counts: Counts::from(row),
+                plain: plain
+                    .get(&(row.segment, row.split, row.prompt_index))
+                    .copied(),
+                text: facts.get(&index).copied(),
+                is_plain: is_plain(&row.arm),
+                timed: manifest.cell.exclusive,
+                latency_ratio: manifest.latency(&row.target).ratio(),
+                end_ngrams,
+                end_bytes,
+            },
+        }
+    };
+    let answers = rows.iter().enumerate().map(answer).collect();
+    Ok(Cell {
+        path,
+        answers,
+        updates: reader.updates()?,
+        heads: reader.heads()?,
+        ngrams: if wanted.ngrams {
+            reader.ngrams()?
+        } else {
+            Vec::new()
+        },
+        manifest: manifest.clone(),
+    })
+}
+
+/// The text facts of every answer by its place in the table. Answers of one arm and split are
+/// compared with each other.
+fn facts(
+    reader: &CellReader,
+    rows: &[PromptRow],
+) -> Result<HashMap<usize, TextFacts>, ReportError> {
+    let rounds: Vec<JudgedRound> = reader.rounds()?;
+    let mut groups: BTreeMap<(&str, Split), Vec<usize>> = BTreeMap::new();
+    for (index, row) in rows.iter().enumerate() {
+        // Early runs kept a hash of the answer only: nothing can be said of their text.
+        let recorded = !row.answer.is_empty() || row.new_tokens == 0;
+        if recorded {
+            groups.entry((&row.arm, row.split)).or_default().push(index);
+        }
+    }
+    let mut facts = HashMap::new();
+    for ((arm, split), indices) in groups {
+        let own: Vec<&PromptRow> = indices.iter().filter_map(|&at| rows.get(at)).collect();
+        let of_arm = |round: &&JudgedRound| round.arm == arm && round.split == split;
+        let rounds: Vec<JudgedRound> = rounds.iter().filter(of_arm).cloned().collect();
+        let recorded = (!rounds.is_empty()).then_some(rounds.as_slice());
+        facts.extend(indices.iter().copied().zip(text_facts(&own, recorded)));
+    }
+    Ok(facts)
+}
+
+impl Cell {
+    /// The value of an answer of this cell on an axis; `segment` counts from 1.
+    pub fn value_on(&self, axis: &str, answer: &Answer) -> Option<String> {
+        match axis {
+            "arm" => Some(answer.arm.clone()),
+            "task" => Some(answer.task.clone()),
+            "target" => Some(answer.target.clone()),
+            "segment" => Some((answer.segment + 1).to_string()),
+            "stage" => Some(self.manifest.cell.stage.clone()),
+            "seed" => Some(self.manifest.cell.seed.to_string()),
+            _ => self.manifest.cell.coordinate(axis).map(str::to_owned),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The streams of a stage, ordered for figures: who answered which prompt when.
+
+use crate::root::{Answer, Cell, Stage};
+use crate::spec::Experiment;
+use results::{ArmInfo, HeadRow, Metric, Split, Sums, UpdateRow};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A part of a stream: one task of one target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// Number in this set of streams.
+    pub index: u32,
+    /// What distinguishes it from the others.
+    pub title: String,
+    /// Prompts in its stream, seeds not counted.
+    pub prompts: usize,
+    /// Task.
+    pub task: String,
+    /// Target.
+    pub target: String,
+}
+
+/// Streams that one figure shows: the cells of a grid beside each other, or the segments of a drift
+/// one after the other.
+#[derive(Debug)]
+pub struct Streams<'a> {
+    /// What the figure is of, where there are several: coordinates.
+    pub of: String,
+    /// Whether drafter and cache live through the segments.
+    pub continual: bool,
+    /// Whether times mean anything.
+    pub timed: bool,
+    /// Arms with answers, in table order.
+    pub arms: Vec<ArmInfo>,
+    /// Segments in order.
+    pub segments: Vec<Segment>,
+    /// Seeds.
+    pub seeds: Vec<u64>,
+    /// By segment, arm and seed.
+    answers: BTreeMap<u32, BTreeMap<&'a str, BTreeMap<u64, Vec<&'a Answer>>>>,
+    updates: Vec<(u32, &'a UpdateRow)>,
+    heads: Vec<(u32, &'a HeadRow)>,
+}
+
+/// Cells that share every coordinate but the seed, with these coordinates.
+type Cells<'a> = (Vec<(String, String)>, Vec<&'a Cell>);
+
+impl<'a> Streams<'a> {
+    /// The sets of streams of a stage: one for all cells of a single segment, one for every drift.
+    pub fn of_stage(experiment: &'a Experiment, stage: &'a Stage) -> Vec<Self> {
+        let mut groups: Vec<Cells> = Vec::new();
+        for cell in &stage.cells {
+            let mut at = cell.manifest.cell.coordinates.clone();
+            at.retain(|(axis, _)| axis != "seed");
+            match groups.iter_mut().find(|(own, _)| *own == at) {
+                Some((_, cells)) => cells.push(cell),
+                None => groups.push((at, vec![cell])),
+            }
+        }
+        let is_drift = |cells: &[&Cell]| {
+            let answers = cells.iter().flat_map(|cell| &cell.answers);
+            let trained = answers.filter(|answer| answer.split == Split::Train);
+            trained
+                .map(|answer| answer.segment)
+                .collect::<BTreeSet<_>>()
+                .len()
+                > 1
+        };
+        let (drifts, single): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|(_, cells)| is_drift(cells));
+        let mut sets = Vec::new();
+        if !single.is_empty() {
+            sets.push(Self::new(experiment, stage, String::new(), false, &single));
+        }
+        for group in drifts {
+            let of: Vec<String> = group.0.iter().map(|(a, v)| format!("{a}={v}")).collect();
+            sets.push(Self::new(experiment, stage, of.join(", "), true, &[group]));
+        }
+        sets.retain(|set| !set.segments.is_empty());
+        sets
+    }
+
+    fn new(
+        experiment: &'a Experiment,
+        stage: &Stage,
+        of: String,
+        continual: bool,
+        groups: &[Cells<'a>],
+    ) -> Self {
+        let mut set = Self {
+            of,
+            continual,
+            timed: stage.spec.exclusive,
+            arms: Vec::new(),
+            segments: Vec::new(),
+            seeds: Vec::new(),
+            answers: BTreeMap::new(),
+            updates: Vec::new(),
+            heads: Vec::new(),
+        };
+        let mut facts: Vec<Facts> = Vec::new();
+        let mut seeds = BTreeSet::new();
+        for (at, cells) in groups {
+            // Segment numbers of the rows, renumbered over all groups.
+            let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
+            for cell in cells {
+                let seed = cell.manifest.cell.seed;
+                for answer in cell.answers.iter().filter(|a| a.split == Split::Train) {
+                    let next = facts.len() as u32;
+                    let index = *numbers.entry(answer.segment).or_insert(next);
+                    if index == next {
+                        facts.push(Facts::new(at, answer));
+                    }
+                    if let Some(facts) = facts.get_mut(index as usize) {
+                        facts.prompts.insert(answer.index);
+                    }
+                    seeds.insert(seed);
+                    let streams = set.answers.entry(index).or_default();
+                    let streams = streams.entry(answer.arm.as_str()).or_default();
+                    streams.entry(seed).or_default().push(answer);
+                }
+                let number = |segment: &u32| numbers.get(segment).copied();
+                let updates = cell.updates.iter();
+                set.updates
+                    .extend(updates.filter_map(|row| Some((number(&row.segment)?, row))));
+                let heads = cell.heads.iter();
+                set.heads
+                    .extend(heads.filter_map(|row| Some((number(&row.segment)?, row))));
+            }
+        }
+        let by_arm = set.answers.values_mut().flat_map(BTreeMap::values_mut);
+        for streams in by_arm.flat_map(BTreeMap::values_mut) {
+            streams.sort_by_key(|answer| answer.index);
+        }
+        let answered = |name: &str| set.answers.values().any(|arms| arms.contains_key(name));
+        let arms = experiment.arms.iter();
+        set.arms = arms.filter(|arm| answered(&arm.name)).cloned().collect();
+        set.arms.retain(|arm| {
+            let swept = arm.swept_from.as_ref();
+            experiment.shows(&arm.name) || swept.is_some_and(|s| experiment.shows(&s.arm))
+        });
+        set.seeds = seeds.into_iter().collect();
+        set.segments = titled(facts);
+        set
+    }
+
+    /// Answers of an arm in a segment by seed, each in stream order.
+    pub fn streams(&self, arm: &str, segment: u32) -> Vec<&[&'a Answer]> {
+        let by_seed = self.by_seed(arm, segment);
+        let by_seed = by_seed.into_iter().flat_map(BTreeMap::values);
+        by_seed.map(Vec::as_slice).collect()
+    }
+
+    /// Answers of an arm in a segment with one seed.
+    pub fn stream(&self, arm: &str, segment: u32, seed: u64) -> &[&'a Answer] {
+        let by_seed = self.by_seed(arm, segment);
+        by_seed
+            .and_then(|by_seed| by_seed.get(&seed))
+            .map_or(&[], Vec::as_slice)
+    }
+
+    fn by_seed(&self, arm: &str, segment: u32) -> Option<&BTreeMap<u64, Vec<&'a Answer>>> {
+        self.answers.get(&segment)?.get(arm)
+    }
+
+    /// Arms that draft.
+    pub fn drafting(&self) -> impl Iterator<Item = &ArmInfo> {
+        self.arms.iter().filter(|arm| !arm.is_plain)
+    }
+
+    /// Updates of an arm in a segment.
+    pub fn updates<'b>(
+        &'b self,
+        arm: &'b str,
+        segment: u32,
+    ) -> impl Iterator<Item = &'a UpdateRow> + 'b {
+        let own = move |(at, row): &&(u32, &'a UpdateRow)| *at == segment && row.arm == arm;
+        self.updates.iter().filter(own).map(|(_, row)| *row)
+    }
+
+    /// Turns of an arm's acceptance head in a segment.
+    pub fn heads<'b>(
+        &'b self,
+        arm: &'b str,
+        segment: u32,
+    ) -> impl Iterator<Item = &'a HeadRow> + 'b {
+        let own = move |(at, row): &&(u32, &'a HeadRow)| *at == segment && row.arm == arm;
+        self.heads.iter().filter(own).map(|(_, row)| *row)
+    }
+
+    /// Whether an arm learnt.
+    pub fn learnt(&self, arm: &str) -> bool {
+        self.updates.iter().any(|(_, row)| row.arm == arm)
+    }
+
+    /// Prompts of the stream before a segment; 0 where segments stand beside each other.
+    pub fn before(&self, segment: u32) -> usize {
+        if !self.continual {
+            return 0;
+        }
+        let earlier = self.segments.iter().filter(|other| other.index < segment);
+        earlier.map(|segment| segment.prompts).sum()
+    }
+}
+
+/// What the rows say about a segment.
+struct Facts {
+    /// Coordinates that are neither task nor target.
+    other: Vec<String>,
+    task: String,
+    target: String,
+    prompts: BTreeSet<u32>,
+}
+
+impl Facts {
+    fn new(at: &[(String, String)], answer: &Answer) -> Self {
+        let other = at
+            .iter()
+            .filter(|(axis, _)| axis != "task" && axis != "target");
+        Self {
+            other: other
+                .map(|(axis, value)| format!("{axis}={value}"))
+                .collect(),
+            task: answer.task.clone(),
+            target: answer.target.clone(),
+            prompts: BTreeSet::new(),
+        }
+    }
+}
+
+/// Segments titled by what tells them apart.
+fn titled(facts: Vec<Facts>) -> Vec<Segment> {
+    let distinct = |value: fn(&Facts) -> &str| {
+        let values: BTreeSet<&str> = facts.iter().map(value).collect();
+        values.len() > 1
+    };
+    let (tasks, targets) = (distinct(|f| &f.task), distinct(|f| &f.target));
+    let others: BTreeSet<&Vec<String>> = facts.iter().map(|f| &f.other).collect();
+    let others = others.len() > 1;
+    let segment = |(index, facts): (usize, &Facts)| {
+        let mut words: Vec<&str> = Vec::new();
+        words.extend(targets.then_some(facts.target.as_str()));
+        words.extend((tasks || !targets).then_some(facts.task.as_str()));
+        if others {
+            words.extend(facts.other.iter().map(String::as_str));
+        }
+        Segment {
+            index: index as u32,
+            title: words.join(", "),
+            prompts: facts.prompts.len(),
+            task: facts.task.clone(),
+            target: facts.target.clone(),
+        }
+    };
+    facts.iter().enumerate().map(segment).collect()
+}
+
+/// A metric over some answers; `None` where it is not defined.
+pub fn over<'a>(metric: Metric, answers: impl IntoIterator<Item = &'a Answer>) -> Option<f64> {
+    let mut total = Sums::zero();
+    for answer in answers {
+        if let Some(sums) = metric.sums(&answer.measured) {
+            total.add(&sums, 1.0);
+        }
+    }
+    total.value()
+}

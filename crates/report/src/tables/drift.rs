@@ -1,0 +1,216 @@
+//! How fast an arm recovers after the stream switches task or target.
+
+use crate::model::{Entry, Head, Number, Table};
+use crate::streams::{Streams, over};
+use results::Metric;
+
+/// Share of a plateau that counts as recovered.
+pub const RECOVERED_SHARE: f64 = 0.95;
+
+/// Recovery of one arm in one segment after the first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recovery {
+    /// Arm.
+    pub arm: String,
+    /// Segment number.
+    pub segment: u32,
+    /// Title of the segment before and of this one, `a → b`.
+    pub switch: String,
+    /// Acceptance over the segment before, its last quarter.
+    pub before: Option<f64>,
+    /// Acceptance over the segment's first window.
+    pub start: f64,
+    /// Acceptance over the segment's last quarter.
+    pub plateau: f64,
+    /// Plateau that all arms are held to: the lowest of the arms that learn (of all, where none
+    /// does). By their own plateaus, an arm that ends higher would seem to recover later.
+    pub common: f64,
+    /// Prompts of the segment until the trailing average reached 95% of the common plateau. The
+    /// window's own length when the first full window was already there.
+    pub prompts: Option<usize>,
+    /// The same for the arm's own plateau.
+    pub own_prompts: Option<usize>,
+    /// Length of the trailing window in prompts.
+    pub window: usize,
+}
+
+/// (sum, weight) of acceptance at each position of a segment, seeds pooled.
+type Pooled = Vec<(f64, f64)>;
+
+/// Recovery of every drafting arm in every segment after the first, seeds pooled. Empty without
+/// drift.
+pub fn recoveries(streams: &Streams, window: usize) -> Vec<Recovery> {
+    if !streams.continual {
+        return Vec::new();
+    }
+    let anyone_learns = streams.drafting().any(|arm| streams.learnt(&arm.name));
+    let mut recoveries = Vec::new();
+    for pair in streams.segments.windows(2) {
+        let [from, to] = pair else { continue };
+        let mut measured = Vec::new();
+        for arm in streams.drafting() {
+            let prompts = pool(streams, &arm.name, to.index);
+            if let Some(ends) = ends(&prompts, window) {
+                measured.push((&arm.name, prompts, ends));
+            }
+        }
+        let held = measured
+            .iter()
+            .filter(|(arm, ..)| !anyone_learns || streams.learnt(arm));
+        let common = held
+            .map(|(.., (_, plateau))| *plateau)
+            .fold(f64::INFINITY, f64::min);
+        for (arm, prompts, (start, plateau)) in measured {
+            let before = ends(&pool(streams, arm, from.index), window);
+            recoveries.push(Recovery {
+                arm: arm.clone(),
+                segment: to.index,
+                switch: format!("{} → {}", from.title, to.title),
+                before: before.map(|(_, plateau)| plateau),
+                start,
+                plateau,
+                common,
+                prompts: recovered(&prompts, window, common),
+                own_prompts: recovered(&prompts, window, plateau),
+                window,
+            });
+        }
+    }
+    recoveries
+}
+
+/// Acceptance of an arm over the last quarter of a segment, seeds pooled.
+pub fn plateau(streams: &Streams, arm: &str, segment: u32, window: usize) -> Option<f64> {
+    ends(&pool(streams, arm, segment), window).map(|(_, plateau)| plateau)
+}
+
+/// Sums over seeds at each position of the segment.
+fn pool(streams: &Streams, arm: &str, segment: u32) -> Pooled {
+    let seeds = streams.streams(arm, segment);
+    let length = seeds.iter().map(|seed| seed.len()).min().unwrap_or(0);
+    let at = |index: usize| {
+        let answers = seeds.iter().filter_map(|seed| seed.get(index));
+        answers.fold((0.0, 0.0), |(sum, weight), answer| {
+            let judged = f64::from(answer.measured.counts.judged_rounds);
+            match over(Metric::Acceptance, [*answer]) {
+                Some(rate) => (sum + rate * judged, weight + judged),
+                None => (sum, weight),
+            }
+        })
+    };
+    (0..length).map(at).collect()
+}
+
+/// Acceptance over the first window and over the last quarter of a segment; `None` when the segment
+/// is shorter than a window or nothing was drafted.
+fn ends(prompts: &[(f64, f64)], window: usize) -> Option<(f64, f64)> {
+    if prompts.len() < window || window == 0 {
+        return None;
+    }
+    let quarter = (prompts.len() / 4).max(window);
+    let last = prompts.get(prompts.len() - quarter..)?;
+    Some((acceptance(prompts.get(..window)?)?, acceptance(last)?))
+}
+
+/// Prompts until the average of a trailing window reaches 95% of `plateau`.
+fn recovered(prompts: &[(f64, f64)], window: usize, plateau: f64) -> Option<usize> {
+    (window..=prompts.len()).find(|&seen| {
+        let recent = prompts.get(seen - window..seen);
+        recent
+            .and_then(acceptance)
+            .is_some_and(|rate| rate >= RECOVERED_SHARE * plateau)
+    })
+}
+
+fn acceptance(prompts: &[(f64, f64)]) -> Option<f64> {
+    let sum: f64 = prompts.iter().map(|prompt| prompt.0).sum();
+    let weight: f64 = prompts.iter().map(|prompt| prompt.1).sum();
+    (weight > 0.0).then(|| sum / weight)
+}
+
+/// The table of recoveries; `None` without any.
+pub fn table(recoveries: &[Recovery], id: &str, of: &str) -> Option<Table> {
+    let window = recoveries.first()?.window;
+    let rate = |value: Option<f64>| Entry::printed(value, 3, "");
+    let prompts = |prompts: Option<usize>| match prompts {
+        Some(seen) if seen == window => {
+            Entry::number(Number::plain(seen as f64, format!("≤ {seen}")))
+        }
+        Some(seen) => Entry::count(seen),
+        None => Entry::missing("never"),
+    };
+    let row = |row: &Recovery| {
+        vec![
+            Entry::text(&row.switch),
+            Entry::text(&row.arm),
+            rate(row.before),
+            rate(Some(row.start)),
+            rate(Some(row.plateau)),
+            rate(Some(row.common)),
+            prompts(row.prompts),
+            prompts(row.own_prompts),
+        ]
+    };
+    let head = [
+        Head::words("switch"),
+        Head::words("arm"),
+        Head::numbers("before"),
+        Head::numbers("first window"),
+        Head::numbers("own plateau"),
+        Head::numbers("common plateau"),
+        Head::numbers("prompts to common"),
+        Head::numbers("prompts to own"),
+    ];
+    let title = match of {
+        "" => "Recovery after a switch".to_owned(),
+        of => format!("Recovery after a switch, {of}"),
+    };
+    Some(Table {
+        id: id.to_owned(),
+        title,
+        lead: format!(
+            "Rule: prompts after the switch until the acceptance of the last {window} prompts reaches 95% \
+             of a plateau. An arm's own plateau is its acceptance over the segment's last quarter; the \
+             common one is the lowest of the arms that learn, so that an arm is not late for ending \
+             higher. ≤ {window}: there from the first full window; two counts closer than {window} are \
+             not told apart. Seeds pooled. Before: acceptance over the last quarter before the switch."
+        ),
+        head: head.to_vec(),
+        rows: recoveries.iter().map(row).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prompts(rates: &[f64]) -> Pooled {
+        rates.iter().map(|rate| (10.0 * rate, 10.0)).collect()
+    }
+
+    #[test]
+    fn recovery_by_hand() {
+        // 0.1 for four prompts, 0.2 for four, then 0.4 for eight. Plateau (last quarter): 0.4,
+        // threshold 0.38. Windows of two: prompts 8 and 9 average 0.3, prompts 9 and 10 average
+        // 0.4: recovered after 10. Half that plateau: prompts 5 and 6 average 0.2.
+        let prompts = prompts(&[[0.1; 4], [0.2; 4], [0.4; 4], [0.4; 4]].concat());
+        let (start, plateau) = ends(&prompts, 2).unwrap();
+        assert!((plateau - 0.4).abs() < 1e-12);
+        assert!((start - 0.1).abs() < 1e-12);
+        assert_eq!(recovered(&prompts, 2, plateau), Some(10));
+        assert_eq!(recovered(&prompts, 2, 0.2), Some(6));
+        assert_eq!(recovered(&prompts, 2, 0.9), None);
+    }
+
+    #[test]
+    fn no_drop_is_recovered_after_the_first_window() {
+        assert_eq!(recovered(&prompts(&[0.3; 12]), 3, 0.3), Some(3));
+    }
+
+    #[test]
+    fn a_segment_shorter_than_a_window_has_no_recovery() {
+        assert_eq!(ends(&prompts(&[0.3]), 2), None);
+        assert_eq!(ends(&[], 0), None);
+        assert_eq!(ends(&[(0.0, 0.0); 4], 2), None);
+    }
+}

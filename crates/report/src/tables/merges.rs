@@ -1,0 +1,73 @@
+//! Examples of merges: n-grams that the caches hold, the most used first (Table 13).
+
+use crate::model::{Entry, Head, Number, Table};
+use crate::root::Stage;
+use crate::spec::Experiment;
+use results::NgramRow;
+use std::collections::BTreeMap;
+
+/// Examples shown of every target.
+const SHOWN: usize = 20;
+
+/// Uses of every n-gram by stream, over arms and seeds.
+type Uses<'a> = BTreeMap<(&'a str, &'a [String]), u64>;
+
+/// The n-grams of a stage's cells by what they stand in: target and task.
+pub fn by_stream<'a>(experiment: &Experiment, stage: &'a Stage) -> BTreeMap<String, Uses<'a>> {
+    let mut streams: BTreeMap<String, Uses> = BTreeMap::new();
+    for cell in &stage.cells {
+        let at = |axis: &str| cell.manifest.cell.coordinate(axis).map(str::to_owned);
+        let answer = cell.answers.first();
+        let target = at("target").or_else(|| answer.map(|a| a.target.clone()));
+        let task = at("task").or_else(|| answer.map(|a| a.task.clone()));
+        let name: Vec<String> = [target, task].into_iter().flatten().collect();
+        let uses = streams.entry(name.join(", ")).or_default();
+        let shown = |row: &&NgramRow| experiment.shows(&row.arm);
+        for row in cell.ngrams.iter().filter(shown) {
+            *uses
+                .entry((&row.target_text, &row.draft_texts))
+                .or_default() += row.count;
+        }
+    }
+    streams.retain(|_, uses| !uses.is_empty());
+    streams
+}
+
+/// The table; `None` where no cell wrote its n-grams.
+pub fn table(experiment: &Experiment, stage: &Stage) -> Option<Table> {
+    let mut rows = Vec::new();
+    for (stream, uses) in by_stream(experiment, stage) {
+        let mut ranked: Vec<_> = uses.into_iter().collect();
+        ranked.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        for ((target, draft), count) in ranked.into_iter().take(SHOWN) {
+            let draft: Vec<String> = draft.iter().map(|text| visible(text)).collect();
+            rows.push(vec![
+                Entry::text(&stream),
+                Entry::text(visible(target)),
+                Entry::text(draft.join(" + ")),
+                Entry::number(Number::plain(count as f64, count.to_string())),
+            ]);
+        }
+    }
+    let head = [
+        Head::words("stream"),
+        Head::words("target token"),
+        Head::words("draft tokens"),
+        Head::numbers("used"),
+    ];
+    (!rows.is_empty()).then(|| Table {
+        id: "merges".to_owned(),
+        title: "N-grams used most".to_owned(),
+        lead: format!(
+            "The {SHOWN} entries of the caches that were proposed most often in each stream, over arms and \
+             seeds. ␣ is a space, ⏎ a line break."
+        ),
+        head: head.to_vec(),
+        rows,
+    })
+}
+
+/// White space made visible.
+fn visible(text: &str) -> String {
+    text.replace(' ', "␣").replace('\n', "⏎").replace('\t', "⇥")
+}

@@ -1,0 +1,252 @@
+//! The tables of a page.
+
+pub mod claims;
+pub mod drift;
+pub mod main;
+pub mod merges;
+pub mod missing;
+pub mod provenance;
+pub mod quality;
+pub mod ratios;
+pub mod stream;
+pub mod sweep;
+
+use crate::estimates::Estimates;
+use crate::model::{Entry, Head, Number};
+use crate::paper::Where;
+use crate::root::Stage;
+use crate::spec::Experiment;
+use results::{Estimate, Metric};
+
+/// What every table is made from.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// The experiment.
+    pub experiment: &'a Experiment,
+    /// The stage of the tables.
+    pub stage: &'a Stage,
+    /// Its estimates.
+    pub estimates: &'a Estimates,
+}
+
+/// A minus sign as wide as a plus.
+const MINUS: &str = "\u{2212}";
+
+impl Source<'_> {
+    /// Values of an axis.
+    pub fn axis(&self, axis: &str) -> Vec<String> {
+        self.estimates.axis(axis, self.stage)
+    }
+
+    /// Axes down.
+    pub fn row_axes(&self) -> &[String] {
+        &self.experiment.report.rows
+    }
+
+    /// The axis across, where it has values.
+    pub fn column_axis(&self) -> Option<&str> {
+        let axis = self.experiment.report.columns.as_deref()?;
+        (!self.axis(axis).is_empty()).then_some(axis)
+    }
+
+    /// Values of the axis across; one empty value without such an axis.
+    pub fn columns(&self) -> Vec<Where> {
+        let at = |axis: &str, value: String| Where::from([(axis.to_owned(), value)]);
+        match self.column_axis() {
+            Some(axis) => self.axis(axis).into_iter().map(|v| at(axis, v)).collect(),
+            None => vec![Where::new()],
+        }
+    }
+
+    /// The rows of a table: every combination of the given axes that is planned or found.
+    pub fn places(&self, axes: &[String]) -> Vec<Where> {
+        let mut places = vec![Where::new()];
+        for axis in axes {
+            let values = self.axis(axis);
+            let longer = |place: &Where| {
+                let with = |value: &String| {
+                    let mut place = place.clone();
+                    place.insert(axis.clone(), value.clone());
+                    place
+                };
+                values.iter().map(with).collect::<Vec<_>>()
+            };
+            places = places.iter().flat_map(longer).collect();
+        }
+        places.retain(|place| self.exists(place));
+        places
+    }
+
+    /// Whether a place is planned or found.
+    pub fn exists(&self, at: &Where) -> bool {
+        let planned = self.stage.planned.iter().any(|cell| {
+            let agrees = |(axis, value): (&String, &String)| {
+                let own = cell.coordinates.iter().find(|(name, _)| name == axis);
+                self.estimates.of_arms(axis) || own.is_some_and(|(_, own)| own == value)
+            };
+            at.iter().all(agrees)
+        });
+        planned || self.estimates.matching(at).next().is_some()
+    }
+
+    /// The heads of the given axes.
+    pub fn heads(axes: &[String]) -> Vec<Head> {
+        axes.iter().map(|axis| Head::words(axis)).collect()
+    }
+
+    /// The entries of a place on the given axes.
+    pub fn labels(&self, axes: &[String], at: &Where) -> Vec<Entry> {
+        let label = |axis: &String| {
+            let value = at.get(axis).map_or("", String::as_str);
+            Entry::text(if axis == "segment" {
+                self.segment_title(value)
+            } else {
+                value.to_owned()
+            })
+        };
+        axes.iter().map(label).collect()
+    }
+
+    /// `2 code`: a segment's number with what it streams.
+    pub fn segment_title(&self, number: &str) -> String {
+        let at = Where::from([("segment".to_owned(), number.to_owned())]);
+        let Some(stratum) = self.estimates.matching(&at).next() else {
+            return number.to_owned();
+        };
+        let tasks = self.axis("task").len() > 1;
+        let targets = self.axis("target").len() > 1;
+        let mut words = vec![number];
+        let named = |axis: &str| stratum.at.get(axis).map(String::as_str);
+        words.extend(named("task").filter(|_| tasks || !targets));
+        words.extend(named("target").filter(|_| targets));
+        words.join(" ")
+    }
+
+    /// Title of a column.
+    pub fn column_title(&self, column: &Where) -> String {
+        match column.iter().next() {
+            Some((axis, value)) if axis == "segment" => self.segment_title(value),
+            Some((_, value)) => value.clone(),
+            None => "value".to_owned(),
+        }
+    }
+
+    /// The entry of a metric at a place.
+    pub fn entry(&self, metric: Metric, at: &Where) -> Entry {
+        match self.estimates.value(metric, at) {
+            Some(estimate) => Entry::number(self.number(metric, &estimate, at)),
+            None => Entry::missing(self.absent(metric, at)),
+        }
+    }
+
+    /// Why there is no value.
+    pub fn absent(&self, metric: Metric, at: &Where) -> &'static str {
+        if self.estimates.matching(at).next().is_none() {
+            "missing"
+        } else if metric.is_timed() && !self.stage.spec.exclusive {
+            "not timed"
+        } else {
+            "–"
+        }
+    }
+
+    /// A number of a metric with its interval, the paper's value and where it comes from.
+    pub fn number(&self, metric: Metric, estimate: &Estimate, at: &Where) -> Number {
+        let paper = self.experiment.paper_data.as_ref();
+        let paper = paper.and_then(|data| data.value(&self.known(at), metric));
+        let against = paper.map(|paper| {
+            let difference = estimate.value - paper;
+            let sign = if difference < 0.0 { MINUS } else { "+" };
+            let decimals = metric.decimals();
+            format!(
+                "paper {}, {sign}{:.decimals$}",
+                metric.format(paper),
+                difference.abs()
+            )
+        });
+        Number {
+            metric: metric.name().to_owned(),
+            paper,
+            against,
+            ..self.estimated(
+                estimate,
+                at,
+                &|value| metric.format(value),
+                metric.decimals(),
+            )
+        }
+    }
+
+    /// A number with its interval and where it comes from.
+    pub fn estimated(
+        &self,
+        estimate: &Estimate,
+        at: &Where,
+        format: &dyn Fn(f64) -> String,
+        decimals: usize,
+    ) -> Number {
+        // A point is no interval: the reference of a speedup is 1 by definition.
+        let interval = estimate.interval();
+        let interval = interval.filter(|interval| interval.low != interval.high);
+        Number {
+            interval: interval.map(|i| format!("{:.decimals$}–{:.decimals$}", i.low, i.high)),
+            bounds: interval.map(|i| (i.low, i.high)),
+            source: self.source(at),
+            cell: self.cell(at),
+            ..Number::plain(estimate.value, format(estimate.value))
+        }
+    }
+
+    /// Coordinates of a place, with those that all of its strata agree on.
+    fn known(&self, at: &Where) -> Where {
+        let mut strata = self.estimates.matching(at);
+        let mut shared = strata
+            .next()
+            .map(|first| first.at.clone())
+            .unwrap_or_default();
+        for stratum in strata {
+            shared.retain(|axis, value| stratum.at.get(axis) == Some(value));
+        }
+        shared.extend(at.clone());
+        shared
+    }
+
+    /// Which rows a place's numbers are made of.
+    fn source(&self, at: &Where) -> String {
+        let filter: Vec<String> = at.iter().map(|(axis, v)| format!("{axis}={v}")).collect();
+        let strata: Vec<_> = self.estimates.matching(at).collect();
+        let prompts: usize = strata.iter().map(|stratum| stratum.prompts).sum();
+        let seeds = strata
+            .iter()
+            .map(|stratum| stratum.seeds)
+            .max()
+            .unwrap_or(0);
+        let cells: usize = strata.iter().map(|stratum| stratum.cells.len()).sum();
+        format!(
+            "{}, split={}: {}, {} of {}",
+            filter.join(", "),
+            self.estimates.split.as_str(),
+            counted(prompts, "prompt"),
+            counted(seeds, "seed"),
+            counted(cells, "cell"),
+        )
+    }
+
+    fn cell(&self, at: &Where) -> Option<String> {
+        let stratum = self.estimates.matching(at).next()?;
+        stratum.cells.first().cloned()
+    }
+}
+
+/// `1 prompt`, `2 prompts`.
+pub fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
+/// The place with both sets of coordinates.
+pub fn joined(a: &Where, b: &Where) -> Where {
+    let mut joined = a.clone();
+    joined.extend(b.clone());
+    joined
+}

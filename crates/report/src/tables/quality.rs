@@ -1,0 +1,59 @@
+//! What kind of text the speeds were measured on: loops, formulas, answers cut short.
+
+use super::{Source, joined};
+use crate::model::{Entry, Head, Table};
+use crate::paper::Where;
+use results::Metric;
+
+/// The columns, those beside the speeds first.
+pub const METRICS: [Metric; 7] = [
+    Metric::Acceptance,
+    Metric::FreshAcceptance,
+    Metric::FreshShare,
+    Metric::Speedup,
+    Metric::Looping,
+    Metric::Cut,
+    Metric::Distinct,
+];
+
+/// A metric without the paper's value, which stands in the metric's own table.
+fn entry(source: &Source, metric: Metric, at: &Where) -> Entry {
+    let mut entry = source.entry(metric, at);
+    if let Entry::Numbers { numbers } = &mut entry {
+        numbers.iter_mut().for_each(|number| number.against = None);
+    }
+    entry
+}
+
+/// One row a table cell of the page.
+pub fn table(source: &Source) -> Table {
+    let metrics: Vec<Metric> = METRICS
+        .into_iter()
+        .filter(|metric| source.stage.spec.exclusive || !metric.is_timed())
+        .collect();
+    let mut axes = source.row_axes().to_vec();
+    axes.extend(source.column_axis().map(str::to_owned));
+    let mut rows = Vec::new();
+    for place in source.places(source.row_axes()) {
+        for column in source.columns() {
+            let at = joined(&place, &column);
+            if source.exists(&at) {
+                let mut row = source.labels(&axes, &at);
+                row.extend(metrics.iter().map(|&metric| entry(source, metric, &at)));
+                rows.push(row);
+            }
+        }
+    }
+    let mut head = Source::heads(&axes);
+    head.extend(metrics.iter().map(|metric| Head::numbers(metric.title())));
+    Table {
+        id: "text".to_owned(),
+        title: "What the answers are like".to_owned(),
+        lead: "Drafters are accepted most where a target loops or repeats itself. Read a speedup with \
+               the shares beside it: of looping tokens, of answers cut by the limit, of different \
+               answers, and with the acceptance outside of loops and formulas."
+            .to_owned(),
+        head,
+        rows,
+    }
+}

@@ -1,0 +1,117 @@
+//! Arm over arm, paired.
+
+use super::{Source, joined};
+use crate::model::{Entry, Head, Table};
+use crate::paper::Where;
+use results::{Estimate, Metric};
+
+/// The ratios asked for, of every metric of a table cell; `None` where none is asked for.
+pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
+    let ratios = &source.experiment.report.ratios;
+    if ratios.is_empty() {
+        return None;
+    }
+    let columns = source.columns();
+    let axes: Vec<String> = source
+        .row_axes()
+        .iter()
+        .filter(|axis| *axis != "arm")
+        .cloned()
+        .collect();
+    let mut rows = Vec::new();
+    for (above, below) in ratios {
+        for place in source.places(&axes) {
+            for &metric in metrics {
+                let mut row = vec![Entry::text(format!("{above} / {below}"))];
+                row.extend(source.labels(&axes, &place));
+                row.push(Entry::text(metric.title()));
+                let at = |arm: &str, column: &Where| with_arm(&joined(&place, column), arm);
+                let pairs: Vec<(Where, Where)> = columns
+                    .iter()
+                    .map(|column| (at(above, column), at(below, column)))
+                    .collect();
+                row.extend(pairs.iter().map(|pair| entry(source, metric, pair)));
+                if columns.len() > 1 {
+                    row.push(of_means(source, metric, &pairs));
+                }
+                rows.push(row);
+            }
+        }
+    }
+    let mut head = vec![Head::words("arms")];
+    head.extend(Source::heads(&axes));
+    head.push(Head::words("metric"));
+    head.extend(
+        columns
+            .iter()
+            .map(|c| Head::numbers(&source.column_title(c))),
+    );
+    if columns.len() > 1 {
+        head.push(Head::numbers("ratio of means"));
+    }
+    let mut lead =
+        "The first arm's value over the second's on the same prompts and seeds; the interval \
+                    is that of the ratio. Above 1 the first arm has more."
+            .to_owned();
+    if columns.len() > 1 {
+        lead.push_str(
+            " Ratio of means: the mean of the first arm's values over that of the second's.",
+        );
+    }
+    Some(Table {
+        id: "ratios".to_owned(),
+        title: "Arm over arm".to_owned(),
+        lead,
+        head,
+        rows,
+    })
+}
+
+/// The place with an arm.
+pub fn with_arm(at: &Where, arm: &str) -> Where {
+    let mut at = at.clone();
+    at.insert("arm".to_owned(), arm.to_owned());
+    at
+}
+
+fn entry(source: &Source, metric: Metric, (above, below): &(Where, Where)) -> Entry {
+    match ratio(source, metric, above, below) {
+        Some(ratio) => Entry::number(source.estimated(&ratio, above, &|v| format!("{v:.2}"), 2)),
+        None => Entry::missing(source.absent(metric, above)),
+    }
+}
+
+/// The paired ratio of two places.
+pub fn ratio(source: &Source, metric: Metric, above: &Where, below: &Where) -> Option<Estimate> {
+    let above = source.estimates.value(metric, above)?;
+    above.over(&source.estimates.value(metric, below)?)
+}
+
+fn of_means(source: &Source, metric: Metric, pairs: &[(Where, Where)]) -> Entry {
+    match ratio_of_means(source, metric, pairs) {
+        Some(ratio) => {
+            let mut at = pairs.first().map(|pair| pair.0.clone()).unwrap_or_default();
+            if let Some(axis) = source.column_axis() {
+                at.remove(axis);
+            }
+            Entry::number(source.estimated(&ratio, &at, &|v| format!("{v:.2}"), 2))
+        }
+        None => Entry::missing("–"),
+    }
+}
+
+/// The mean of the first places' values over that of the second's.
+pub fn ratio_of_means(
+    source: &Source,
+    metric: Metric,
+    pairs: &[(Where, Where)],
+) -> Option<Estimate> {
+    let mean = |side: fn(&(Where, Where)) -> &Where| {
+        let values = pairs
+            .iter()
+            .map(|pair| source.estimates.value(metric, side(pair)));
+        let values: Vec<Estimate> = values.collect::<Option<_>>()?;
+        Estimate::mean(&values.iter().collect::<Vec<_>>())
+    };
+    mean(|pair| &pair.0)?.over(&mean(|pair| &pair.1)?)
+}

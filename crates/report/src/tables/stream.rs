@@ -1,0 +1,161 @@
+//! What a stream left behind and cost: n-gram caches, learning, acceptance heads.
+
+use crate::model::{Entry, Head, Table};
+use crate::streams::{Streams, over};
+use results::{HeadRow, Metric};
+
+/// The tables of a set of streams that have something to say.
+pub fn tables(streams: &Streams, suffix: &str) -> Vec<Table> {
+    let all = [
+        caches(streams, suffix),
+        learning(streams, suffix),
+        heads(streams, suffix),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// Size of every arm's cache when a segment's stream ends, seeds averaged (Table 4).
+fn caches(streams: &Streams, suffix: &str) -> Option<Table> {
+    let mut rows = Vec::new();
+    for segment in &streams.segments {
+        for arm in &streams.arms {
+            let seeds = streams.streams(&arm.name, segment.index);
+            let last: Vec<_> = seeds.iter().filter_map(|seed| seed.last()).collect();
+            let count = last.len().max(1) as f64;
+            let counts = || last.iter().map(|answer| answer.measured.counts);
+            let ngrams = counts().map(|c| f64::from(c.cache_ngrams)).sum::<f64>() / count;
+            let bytes = counts().map(|c| c.cache_bytes as f64).sum::<f64>() / count;
+            if ngrams > 0.0 {
+                rows.push(vec![
+                    Entry::text(&segment.title),
+                    Entry::text(&arm.name),
+                    Entry::count(segment.prompts),
+                    Entry::printed(Some(ngrams), 0, ""),
+                    Entry::printed(Some(bytes / 1e6), 3, ""),
+                    Entry::printed(Some(bytes / ngrams), 1, ""),
+                ]);
+            }
+        }
+    }
+    let head = [
+        Head::words("stream"),
+        Head::words("arm"),
+        Head::numbers("prompts"),
+        Head::numbers("n-grams"),
+        Head::numbers("MB"),
+        Head::numbers("bytes/n-gram"),
+    ];
+    (!rows.is_empty()).then(|| Table {
+        id: format!("caches{suffix}"),
+        title: "N-gram caches after the stream".to_owned(),
+        lead: "Entries and memory when the stream ends, mean over seeds.".to_owned(),
+        head: head.to_vec(),
+        rows,
+    })
+}
+
+/// What learning cost; `None` where times mean nothing or nobody learnt.
+fn learning(streams: &Streams, suffix: &str) -> Option<Table> {
+    let mut rows = Vec::new();
+    for segment in &streams.segments {
+        for arm in streams.arms.iter().filter(|_| streams.timed) {
+            let updates: Vec<f64> = streams
+                .updates(&arm.name, segment.index)
+                .map(|update| update.seconds)
+                .collect();
+            let seeds = streams.streams(&arm.name, segment.index);
+            let answers = || seeds.iter().flat_map(|seed| seed.iter().copied());
+            let learn: f64 = answers().map(|a| a.measured.counts.learn_s).sum();
+            if updates.is_empty() {
+                continue;
+            }
+            let decode: f64 = answers().map(|a| a.measured.counts.seconds).sum();
+            let mean = updates.iter().sum::<f64>() / updates.len() as f64;
+            rows.push(vec![
+                Entry::text(&segment.title),
+                Entry::text(&arm.name),
+                Entry::printed(Some(decode), 1, ""),
+                Entry::printed(Some(learn), 1, ""),
+                Entry::printed(over(Metric::LearningShare, answers()), 3, ""),
+                Entry::count(updates.len()),
+                Entry::printed(Some(1e3 * mean), 1, ""),
+                Entry::printed(over(Metric::Speedup, answers()), 2, "x"),
+                Entry::printed(over(Metric::SpeedupEndToEnd, answers()), 2, "x"),
+            ]);
+        }
+    }
+    let head = [
+        Head::words("stream"),
+        Head::words("arm"),
+        Head::numbers("decoding s"),
+        Head::numbers("learning s"),
+        Head::numbers("share"),
+        Head::numbers("updates"),
+        Head::numbers("ms/update"),
+        Head::numbers("speedup"),
+        Head::numbers("end to end"),
+    ];
+    (!rows.is_empty()).then(|| Table {
+        id: format!("learning{suffix}"),
+        title: "Time spent learning".to_owned(),
+        lead: "On the stream, all seeds together. Learning: seconds for which it held the stream up; an \
+               update on a thread of its own may take longer than that."
+            .to_owned(),
+        head: head.to_vec(),
+        rows,
+    })
+}
+
+/// What every arm's head said of draft tokens before it was trained on them, in the last quarter of
+/// its turns, seeds pooled.
+fn heads(streams: &Streams, suffix: &str) -> Option<Table> {
+    let mut rows = Vec::new();
+    for segment in &streams.segments {
+        for arm in &streams.arms {
+            let own: Vec<&HeadRow> = streams.heads(&arm.name, segment.index).collect();
+            let last = |seed: &u64| {
+                let own: Vec<&HeadRow> = own.iter().copied().filter(|r| r.seed == *seed).collect();
+                own.get(own.len() - own.len().div_ceil(4)..)
+                    .unwrap_or_default()
+                    .to_vec()
+            };
+            let recent: Vec<&HeadRow> = streams.seeds.iter().flat_map(last).collect();
+            let tokens: f64 = recent.iter().map(|row| f64::from(row.fresh)).sum();
+            if tokens == 0.0 {
+                continue;
+            }
+            let mean = |value: fn(&HeadRow) -> f64| {
+                let weighed = recent.iter().filter(|row| row.fresh > 0);
+                let sum: f64 = weighed.map(|row| f64::from(row.fresh) * value(row)).sum();
+                Entry::printed(Some(sum / tokens), 3, "")
+            };
+            rows.push(vec![
+                Entry::text(&segment.title),
+                Entry::text(&arm.name),
+                Entry::count(own.len()),
+                Entry::printed(Some(tokens), 0, ""),
+                mean(|row| row.fresh_loss),
+                mean(|row| row.predicted),
+                mean(|row| row.accepted),
+                mean(|row| row.calibration_error),
+            ]);
+        }
+    }
+    let head = [
+        Head::words("stream"),
+        Head::words("arm"),
+        Head::numbers("turns"),
+        Head::numbers("judged tokens"),
+        Head::numbers("cross-entropy"),
+        Head::numbers("predicted"),
+        Head::numbers("accepted"),
+        Head::numbers("calibration error"),
+    ];
+    (!rows.is_empty()).then(|| Table {
+        id: format!("heads{suffix}"),
+        title: "Acceptance heads, last quarter of the stream".to_owned(),
+        lead: "On draft tokens the head was not yet trained on, seeds pooled.".to_owned(),
+        head: head.to_vec(),
+        rows,
+    })
+}

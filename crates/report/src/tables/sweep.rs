@@ -1,0 +1,149 @@
+//! The best value of every sweep.
+
+use super::ratios::with_arm;
+use super::{Source, joined};
+use crate::model::{Entry, Head, Table};
+use crate::paper::Where;
+use results::{ArmInfo, Estimate, Metric};
+
+/// A swept arm with its values.
+#[derive(Debug)]
+pub struct Family<'a> {
+    /// The arm that was swept.
+    pub name: &'a str,
+    /// Its variants in the experiment's order.
+    pub arms: Vec<&'a ArmInfo>,
+}
+
+/// The families of an experiment.
+pub fn families<'a>(source: &Source<'a>) -> Vec<Family<'a>> {
+    let mut families: Vec<Family> = Vec::new();
+    for arm in &source.experiment.arms {
+        let Some(swept) = &arm.swept_from else {
+            continue;
+        };
+        if !source.experiment.shows(&arm.name) && !source.experiment.shows(&swept.arm) {
+            continue;
+        }
+        match families.iter_mut().find(|family| family.name == swept.arm) {
+            Some(family) => family.arms.push(arm),
+            None => families.push(Family {
+                name: &swept.arm,
+                arms: vec![arm],
+            }),
+        }
+    }
+    families.retain(|family| family.arms.len() > 1);
+    families
+}
+
+/// `decode.k = 4, learn.lambda = 0.2`
+pub fn values(arm: &ArmInfo) -> String {
+    let swept = arm.swept_from.iter().flat_map(|swept| &swept.values);
+    let words: Vec<String> = swept
+        .map(|(key, value)| format!("{key} = {value}"))
+        .collect();
+    words.join(", ")
+}
+
+impl Family<'_> {
+    /// The keys whose value in `arm` is the smallest or the largest of the sweep; keys with words
+    /// for values have no border.
+    pub fn border(&self, arm: &ArmInfo) -> Vec<String> {
+        let own = arm.swept_from.iter().flat_map(|swept| &swept.values);
+        let at_border = |(key, value): &&(String, String)| {
+            let all = self.arms.iter().flat_map(|arm| &arm.swept_from);
+            let all = all
+                .flat_map(|swept| &swept.values)
+                .filter(|(k, _)| k == key);
+            let Some(all) = all
+                .map(|(_, v)| v.parse().ok())
+                .collect::<Option<Vec<f64>>>()
+            else {
+                return false;
+            };
+            let Ok(value) = value.parse::<f64>() else {
+                return false;
+            };
+            let low = all.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            low < high && (value <= low || value >= high)
+        };
+        own.filter(at_border).map(|(key, _)| key.clone()).collect()
+    }
+}
+
+/// Best values by family, group and metric; `None` without sweeps.
+pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
+    let axes: Vec<String> = source
+        .row_axes()
+        .iter()
+        .filter(|axis| *axis != "arm")
+        .cloned()
+        .collect();
+    let mut all = axes.clone();
+    all.extend(source.column_axis().map(str::to_owned));
+    let mut rows = Vec::new();
+    for family in families(source) {
+        for place in source.places(&axes) {
+            for column in source.columns() {
+                for &metric in metrics {
+                    let at = joined(&place, &column);
+                    let mut row = vec![Entry::text(family.name)];
+                    row.extend(source.labels(&all, &at));
+                    row.push(Entry::text(metric.title()));
+                    if let Some(best) = best(source, &family, metric, &at) {
+                        row.extend(best);
+                        rows.push(row);
+                    }
+                }
+            }
+        }
+    }
+    let mut head = vec![Head::words("arm swept")];
+    head.extend(Source::heads(&all));
+    head.push(Head::words("metric"));
+    head.push(Head::words("best at"));
+    head.push(Head::numbers("value"));
+    head.push(Head::numbers("over second best"));
+    head.push(Head::words("border"));
+    (!rows.is_empty()).then(|| Table {
+        id: "sweep".to_owned(),
+        title: "Best values of the sweeps".to_owned(),
+        lead: "The value with the most of the metric, chosen after the fact: the best of several is \
+               flattered by chance. `second best` says how far ahead it is, paired. A best value at the \
+               border of the sweep may not be the best there is."
+            .to_owned(),
+        head,
+        rows,
+    })
+}
+
+fn best(source: &Source, family: &Family, metric: Metric, at: &Where) -> Option<Vec<Entry>> {
+    let mut ranked: Vec<(&ArmInfo, Estimate)> = family
+        .arms
+        .iter()
+        .filter_map(|arm| {
+            let at = with_arm(at, &arm.name);
+            Some((*arm, source.estimates.value(metric, &at)?))
+        })
+        .collect();
+    ranked.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
+    let (arm, first) = ranked.first()?;
+    let place = with_arm(at, &arm.name);
+    let ahead = ranked.get(1).and_then(|(_, second)| first.over(second));
+    let ahead = match ahead {
+        Some(ratio) => Entry::number(source.estimated(&ratio, &place, &|v| format!("{v:.2}"), 2)),
+        None => Entry::missing("–"),
+    };
+    let border = family.border(arm);
+    Some(vec![
+        Entry::text(values(arm)),
+        Entry::number(source.number(metric, first, &place)),
+        ahead,
+        Entry::text(match border.as_slice() {
+            [] => String::new(),
+            keys => format!("at the border of {}", keys.join(", ")),
+        }),
+    ])
+}

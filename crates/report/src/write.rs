@@ -1,0 +1,146 @@
+//! A page's files: written, or compared with those that are there.
+
+use crate::page::{Built, build};
+use crate::{ReportError, render};
+use results::write_atomically;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Folder of the page inside a root folder.
+pub const REPORT_DIR: &str = "report";
+
+/// Endings of the files that a page may have; files with others are left alone.
+const ENDINGS: [&str; 6] = ["md", "csv", "tex", "html", "svg", "png"];
+
+/// What a report found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReportSummary {
+    /// The first table as Markdown, for the terminal.
+    pub markdown: String,
+    /// What has to be known before any number is read.
+    pub warnings: Vec<String>,
+    /// Files written.
+    pub files: Vec<PathBuf>,
+}
+
+/// A file of a page that is not what its rows give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// Writes `report/` of a root folder; files of an earlier page that this one lacks are removed.
+///
+/// # Errors
+/// A folder that is no root, a damaged cell, no complete cell, a file that cannot be written.
+pub fn write_report(root: &Path) -> Result<ReportSummary, ReportError> {
+    let built = build(root)?;
+    let files = render(&built)?;
+    let dir = root.join(REPORT_DIR);
+    std::fs::create_dir_all(&dir).map_err(|source| ReportError::io(&dir, source))?;
+    for name in present(&dir)?.difference(&files.keys().cloned().collect()) {
+        let path = dir.join(name);
+        std::fs::remove_file(&path).map_err(|source| ReportError::io(&path, source))?;
+    }
+    let mut written = Vec::new();
+    for (name, bytes) in &files {
+        let path = dir.join(name);
+        write_atomically(&path, bytes)?;
+        written.push(path);
+    }
+    Ok(ReportSummary {
+        markdown: built.first_table(),
+        warnings: built.page.warnings,
+        files: written,
+    })
+}
+
+/// Makes the page anew and compares it with the files in `report/`, byte for byte.
+///
+/// # Errors
+/// As [`write_report`]; differences are no errors.
+pub fn compare(root: &Path) -> Result<Vec<Difference>, ReportError> {
+    let files = render(&build(root)?)?;
+    let dir = root.join(REPORT_DIR);
+    let present = if dir.exists() {
+        present(&dir)?
+    } else {
+        BTreeSet::new()
+    };
+    let mut differences = Vec::new();
+    for (name, bytes) in &files {
+        let path = dir.join(name);
+        let what = match std::fs::read(&path) {
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => "missing".to_owned(),
+            Err(source) => return Err(ReportError::io(&path, source)),
+            Ok(found) if found == *bytes => continue,
+            Ok(found) => first_difference(&found, bytes),
+        };
+        differences.push(Difference { path, what });
+    }
+    for name in &present {
+        if !files.contains_key(name) {
+            differences.push(Difference {
+                path: dir.join(name),
+                what: "not made from these rows".to_owned(),
+            });
+        }
+    }
+    Ok(differences)
+}
+
+/// Every file of a page by name.
+fn render(built: &Built) -> Result<BTreeMap<String, Vec<u8>>, ReportError> {
+    let mut files = BTreeMap::new();
+    for format in &built.experiment.report.formats {
+        let text = match format.as_str() {
+            "md" => render::markdown(&built.page),
+            "tex" => render::latex(&built.page),
+            "html" => render::html(&built.page)?,
+            _ => render::csv(&built.page).map_err(|error| ReportError::Template {
+                format: "csv",
+                message: error.to_string(),
+            })?,
+        };
+        files.insert(format!("report.{format}"), text.into_bytes());
+    }
+    for drawing in &built.drawings {
+        let file = |ending: &str| format!("{}.{ending}", drawing.name);
+        files.insert(file("svg"), drawing.svg.clone().into_bytes());
+        files.insert(file("png"), drawing.png()?);
+    }
+    Ok(files)
+}
+
+/// Names of the files in `dir` that a page may have made.
+fn present(dir: &Path) -> Result<BTreeSet<String>, ReportError> {
+    let failed = |source| ReportError::io(dir, source);
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        let name = path.file_name().and_then(|name| name.to_str());
+        if let (Some(ending), Some(name)) = (ending, name)
+            && ENDINGS.contains(&ending)
+            && path.is_file()
+        {
+            names.insert(name.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// Where two files part: the line of a text.
+fn first_difference(found: &[u8], made: &[u8]) -> String {
+    let (Ok(found), Ok(made)) = (std::str::from_utf8(found), std::str::from_utf8(made)) else {
+        return "differs".to_owned();
+    };
+    let mut lines = found.lines().zip(made.lines()).enumerate();
+    match lines.find(|(_, (found, made))| found != made) {
+        Some((index, _)) => format!("differs from line {}", index + 1),
+        None => "differs in length".to_owned(),
+    }
+}

@@ -1,0 +1,67 @@
+//! What a table is made of: named, typed columns.
+
+/// One column of a table, as documented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Column {
+    /// Name in the journal and in parquet.
+    pub name: &'static str,
+    /// Value type.
+    pub kind: ColumnKind,
+    /// Meaning and unit, one line.
+    pub doc: &'static str,
+}
+
+/// Value type of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// UTF-8 text.
+    Text,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// Unsigned 64-bit integer.
+    U64,
+    /// 64-bit float; NaN where a quantity is undefined.
+    F64,
+}
+
+impl ColumnKind {
+    /// Name used in messages and documentation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::F64 => "f64",
+        }
+    }
+}
+
+/// The values of one column, one per row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ColumnData {
+    /// Text values.
+    Text(Vec<String>),
+    /// `u32` values.
+    U32(Vec<u32>),
+    /// `u64` values.
+    U64(Vec<u64>),
+    /// `f64` values.
+    F64(Vec<f64>),
+}
+
+impl ColumnData {
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Text(values) => values.len(),
+            Self::U32(values) => values.len(),
+            Self::U64(values) => values.len(),
+            Self::F64(values) => values.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,137 @@
+//! What can go wrong with a cell's folder.
+
+use std::path::{Path, PathBuf};
+
+/// An error of a cell's folder: which file, which line or column.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResultsError {
+    /// A complete cell is not written again.
+    #[error("{}: this cell is complete", path.display())]
+    Complete {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder holds no manifest.
+    #[error("{} is not the folder of a cell: it has no manifest.json", path.display())]
+    NotACell {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The manifest was written by another version of this program.
+    #[error("{}: manifest schema {found}, this program reads {expected}", path.display())]
+    Schema {
+        /// The manifest.
+        path: PathBuf,
+        /// Schema number in the file.
+        found: u32,
+        /// Schema number this program writes.
+        expected: u32,
+    },
+    /// The manifest is not the JSON it should be.
+    #[error("{}:{line}: malformed manifest: {message}", path.display())]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// One-based line.
+        line: usize,
+        /// What the JSON reader said.
+        message: String,
+    },
+    /// A line of JSON is not the object of its row.
+    #[error("{}:{line}: malformed row: {message}", path.display())]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// One-based line.
+        line: usize,
+        /// What the JSON reader said.
+        message: String,
+    },
+    /// A table of a complete cell is not there.
+    #[error("{}: missing", path.display())]
+    MissingTable {
+        /// The parquet file.
+        path: PathBuf,
+    },
+    /// A parquet file could not be written or read.
+    #[error("{}: {message}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What the parquet library said.
+        message: String,
+    },
+    /// A parquet column is missing, has another type, or holds a value its row does not allow.
+    #[error("{}: column `{column}` is not a column of {expected} values", path.display())]
+    Column {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: &'static str,
+        /// Name of the value type wanted.
+        expected: &'static str,
+    },
+    /// A table holds another number of rows than it should.
+    #[error("{}: {found} rows, should be {expected}", path.display())]
+    RowCount {
+        /// The table.
+        path: PathBuf,
+        /// Rows in the table.
+        found: u64,
+        /// Rows in the manifest.
+        expected: u64,
+    },
+    /// Rows are to be published into the folder they come from.
+    #[error("{}: cannot publish a folder into itself", path.display())]
+    IntoItself {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A file could not be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// `read`, `write`, `create` or `remove`.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+}
+
+impl ResultsError {
+    /// What to do about it, where there is something to say.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Complete { .. } => {
+                "`omnidraft report` shows it; remove the folder to run it again"
+            }
+            Self::NotACell { .. } => "give a folder that `omnidraft run` made",
+            Self::Schema { .. } => {
+                "use the version of the program that the manifest names, or run the experiment anew"
+            }
+            Self::Journal { .. } | Self::Manifest { .. } => {
+                "the file was edited or damaged; remove the folder and run the cell again"
+            }
+            Self::MissingTable { .. }
+            | Self::Parquet { .. }
+            | Self::Column { .. }
+            | Self::RowCount { .. } => {
+                "the folder is damaged or of another version; remove it and run the cell again"
+            }
+            Self::IntoItself { .. } => "choose another folder",
+            Self::Io { .. } => return None,
+        };
+        Some(text.to_owned())
+    }
+
+    /// An I/O error of a path.
+    pub(crate) fn io(action: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.to_path_buf(),
+            source,
+        }
+    }
+}

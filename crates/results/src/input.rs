@@ -1,0 +1,78 @@
+//! Files a cell read, by content.
+
+use crate::ResultsError;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::io::Read;
+use std::path::Path;
+
+/// A file the cell read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputFile {
+    /// What it was used as: `drafter model`, `target tokenizer`, `stream`, ...
+    pub role: String,
+    /// File name as given, without the folders of this machine.
+    pub name: String,
+    /// SHA-256, hexadecimal.
+    pub sha256: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Rows of a data set, where it is one.
+    pub rows: Option<u64>,
+}
+
+impl InputFile {
+    /// Hashes the file at `path`.
+    ///
+    /// # Errors
+    /// An I/O error naming the file.
+    pub fn hash(role: &str, path: &Path, rows: Option<u64>) -> Result<Self, ResultsError> {
+        let io = |source| ResultsError::io("read", path, source);
+        let mut file = std::fs::File::open(path).map_err(io)?;
+        let mut hasher = Sha256::new();
+        let mut buffer = vec![0; 1 << 16];
+        let mut bytes = 0;
+        loop {
+            match file.read(&mut buffer).map_err(io)? {
+                0 => break,
+                n => {
+                    hasher.update(&buffer[..n]);
+                    bytes += n as u64;
+                }
+            }
+        }
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        Ok(Self {
+            role: role.to_owned(),
+            name: name.to_string_lossy().into_owned(),
+            sha256: hex::encode(hasher.finalize()),
+            bytes,
+            rows,
+        })
+    }
+
+    /// An input that is part of the program (an embedded stream), hashed from memory.
+    pub fn embedded(role: &str, name: &str, content: &[u8], rows: Option<u64>) -> Self {
+        Self {
+            role: role.to_owned(),
+            name: name.to_owned(),
+            sha256: hex::encode(Sha256::digest(content)),
+            bytes: content.len() as u64,
+            rows,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_sha256() {
+        let file = InputFile::embedded("stream", "abc", b"abc", Some(1));
+        assert_eq!(
+            file.sha256,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+}

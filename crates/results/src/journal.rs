@@ -1,0 +1,89 @@
+//! Rows as JSON lines, appended while a cell is going.
+
+use crate::{ResultsError, Row};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+
+/// Path of a table's journal in `dir`.
+pub(crate) fn journal_path(dir: &Path, table: &str) -> PathBuf {
+    dir.join(format!("{table}.jsonl"))
+}
+
+/// An open journal of rows of one type.
+#[derive(Debug)]
+pub(crate) struct Journal<R> {
+    path: PathBuf,
+    file: BufWriter<File>,
+    rows: u64,
+    row: PhantomData<R>,
+}
+
+impl<R: Row> Journal<R> {
+    /// Creates the table's journal in `dir`.
+    pub(crate) fn create(dir: &Path) -> Result<Self, ResultsError> {
+        let path = journal_path(dir, R::TABLE);
+        let file =
+            File::create(&path).map_err(|source| ResultsError::io("create", &path, source))?;
+        Ok(Self {
+            path,
+            file: BufWriter::new(file),
+            rows: 0,
+            row: PhantomData,
+        })
+    }
+
+    /// Appends one row.
+    pub(crate) fn push(&mut self, row: &R) -> Result<(), ResultsError> {
+        serde_json::to_writer(&mut self.file, row)
+            .map_err(std::io::Error::from)
+            .and_then(|()| self.file.write_all(b"\n"))
+            .map_err(|source| ResultsError::io("write", &self.path, source))?;
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Hands everything written so far to the operating system.
+    pub(crate) fn flush(&mut self) -> Result<(), ResultsError> {
+        let done = self.file.flush();
+        done.map_err(|source| ResultsError::io("write", &self.path, source))
+    }
+
+    /// Rows written.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Path of the journal.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Reads a journal. A last line without its line break is what a dying process leaves behind and is
+/// left out; any other line that is not a row is an error.
+pub(crate) fn read_journal<R: Row>(path: &Path) -> Result<Vec<R>, ResultsError> {
+    let bytes = std::fs::read(path).map_err(|source| ResultsError::io("read", path, source))?;
+    let mut rows = Vec::new();
+    for (index, line) in bytes.split_inclusive(|&b| b == b'\n').enumerate() {
+        if line.last() != Some(&b'\n') {
+            break;
+        }
+        let row = serde_json::from_slice(line).map_err(|error| ResultsError::Journal {
+            path: path.to_path_buf(),
+            line: index + 1,
+            message: without_position(&error),
+        })?;
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// The reader's message with the column only: its line number is always 1, since it sees one line
+/// at a time.
+fn without_position(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let text = message.split(" at line ").next().unwrap_or(&message);
+    format!("{text} (column {})", error.column())
+}

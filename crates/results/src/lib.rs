@@ -1,0 +1,116 @@
+//! What a cell of an experiment leaves behind: rows, manifest, journals.
+//!
+//! ```text
+//! ROOT/experiment.json                  the experiment as it was run, with its report section
+//! ROOT/STAGE/CELL/manifest.json         what was run, on what, with which inputs; written last
+//!                 prompts.parquet       one row per prompt                  (PromptRow)
+//!                 rounds.parquet        one row per speculative round       (RoundRow)
+//!                 updates.parquet       one row per optimiser update        (UpdateRow)
+//!                 heads.parquet         one row per step of a head          (HeadRow)
+//!                 ngrams.jsonl          the arms' n-gram caches at the end  (NgramRow)
+//! ```
+//!
+//! A table without rows has no file, `prompts` apart. While a cell is going the rows live in
+//! journals (`prompts.jsonl`, ..., one JSON object a line). [`CellWriter`] records, [`CellReader`]
+//! reads either form.
+//!
+//! [`metrics`] defines every measured quantity once, [`text`] the facts of answers that some of
+//! them need, [`bootstrap`] their intervals. [`publish`](fn@publish) copies what pages need.
+//!
+//! The row structs in [`rows`] are the only description of the tables: parquet columns, journal
+//! keys and the documentation of each column come from them.
+
+pub mod bootstrap;
+mod column;
+mod error;
+mod input;
+mod journal;
+mod machine;
+mod manifest;
+mod measure;
+pub mod metrics;
+mod parquet;
+mod publish;
+mod reader;
+pub mod rows;
+mod schema;
+pub mod text;
+mod writer;
+
+pub use bootstrap::{Estimate, Interval};
+pub use column::{Column, ColumnData, ColumnKind};
+pub use error::ResultsError;
+pub use input::InputFile;
+pub use machine::{BuildInfo, MachineInfo};
+pub use manifest::{
+    ArmInfo, CellInfo, CellStatus, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, Padding, RowCounts,
+    StepLatency, StepTimes, SweptFrom, config_hash, is_complete,
+};
+pub use measure::{Counts, Measured, Sums};
+pub use metrics::Metric;
+pub use parquet::{read_table, table_path, write_table};
+pub use publish::{EXPERIMENT_FILE, Published, cells, publish};
+pub use reader::CellReader;
+pub use rows::{
+    Finish, HeadRow, JudgedRound, NgramRow, PromptRow, RoundRow, Split, UpdateRow, answer_ids,
+    answer_text,
+};
+pub use schema::Row;
+pub use text::{TextFacts, text_facts};
+pub use writer::CellWriter;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// File of the arms' n-gram caches in a cell's folder.
+pub const NGRAMS_FILE: &str = "ngrams.jsonl";
+
+/// Writes a file through a temporary neighbour, so that a reader sees the old content or the new,
+/// never half. Two processes may write one path at the same time: the last one wins.
+///
+/// # Errors
+/// An I/O error naming the file.
+pub fn write_atomically(path: &std::path::Path, bytes: &[u8]) -> Result<(), ResultsError> {
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let count = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}-{count}.part", std::process::id()));
+    let part = std::path::PathBuf::from(part);
+    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
+    written.map_err(|source| {
+        // The error to tell is the first one.
+        let _ = std::fs::remove_file(&part);
+        ResultsError::io("write", path, source)
+    })
+}
+
+/// `<name>.part` beside `path`.
+pub(crate) fn part_path(path: &std::path::Path) -> std::path::PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::write_atomically;
+
+    #[test]
+    fn a_file_may_be_written_by_many_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("page.md");
+        std::thread::scope(|scope| {
+            for writer in b"abcd" {
+                let path = &path;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        write_atomically(path, &[*writer; 4096]).unwrap();
+                        let found = std::fs::read(path).unwrap();
+                        assert!(found.len() == 4096 && found.iter().all(|b| *b == found[0]));
+                    }
+                });
+            }
+        });
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+}

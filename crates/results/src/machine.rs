@@ -1,0 +1,152 @@
+//! What a cell ran on: the program's build and the machine. Everything degrades to `unknown`.
+
+use serde::{Deserialize, Serialize};
+
+const UNKNOWN: &str = "unknown";
+
+/// The program that ran. Its build script knows these facts, so that they are those of the binary
+/// and not of the folder it is started in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuildInfo {
+    /// Version of the program.
+    pub version: String,
+    /// Git commit the binary was built from, forty hexadecimal digits, or `unknown`.
+    pub git_commit: String,
+    /// Whether the sources differed from that commit; absent when unknown.
+    pub git_dirty: Option<bool>,
+    /// `rustc --version` of the build, or `unknown`.
+    pub rustc: String,
+    /// Cargo features of the build.
+    pub features: Vec<String>,
+}
+
+impl BuildInfo {
+    /// A build nothing is known of but its version.
+    pub fn unknown(version: &str) -> Self {
+        Self {
+            version: version.to_owned(),
+            git_commit: UNKNOWN.to_owned(),
+            git_dirty: None,
+            rustc: UNKNOWN.to_owned(),
+            features: Vec::new(),
+        }
+    }
+
+    /// Short commit for footers: `1a2b3c4d5e`, with `+` when the sources differed from it.
+    pub fn short_commit(&self) -> String {
+        let short: String = self.git_commit.chars().take(10).collect();
+        let mark = if self.git_dirty == Some(true) {
+            "+"
+        } else {
+            ""
+        };
+        format!("{short}{mark}")
+    }
+}
+
+/// The machine a cell was measured on, without anything that names it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MachineInfo {
+    /// Processor model.
+    pub cpu: String,
+    /// Logical cores this process may use.
+    pub cores: usize,
+    /// Physical memory in bytes, 0 when unknown.
+    pub memory_bytes: u64,
+    /// Operating system, kernel and architecture.
+    pub os: String,
+    /// Memory bandwidth measured before the cell began, 10^9 bytes a second.
+    #[serde(default)]
+    pub bandwidth_gbs: Option<f64>,
+    /// Instruction set that the engine's kernels use.
+    #[serde(default)]
+    pub kernels: Option<String>,
+}
+
+impl MachineInfo {
+    /// Asks the operating system; bandwidth and kernels are the caller's to fill in.
+    pub fn collect() -> Self {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let os = format!(
+            "{} {} {}",
+            std::env::consts::OS,
+            kernel.trim(),
+            std::env::consts::ARCH
+        );
+        Self {
+            cpu: proc_field("/proc/cpuinfo", "model name").unwrap_or_else(|| UNKNOWN.to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: proc_field("/proc/meminfo", "MemTotal")
+                .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
+                .map_or(0, |kib| kib.saturating_mul(1024)),
+            os: os.split_whitespace().collect::<Vec<_>>().join(" "),
+            bandwidth_gbs: None,
+            kernels: None,
+        }
+    }
+
+    /// One line: `2 x AMD EPYC 7B13, 24 GB at 17 GB/s, avx2, linux 6.1 x86_64`.
+    pub fn summary(&self) -> String {
+        let mut parts = vec![format!("{} x {}", self.cores, self.cpu)];
+        let memory = match self.memory_bytes {
+            0 => "memory".to_owned(),
+            bytes => format!("{:.0} GB", bytes as f64 / 1e9),
+        };
+        match self.bandwidth_gbs {
+            Some(speed) => parts.push(format!("{memory} at {speed:.0} GB/s")),
+            None if self.memory_bytes > 0 => parts.push(memory),
+            None => {}
+        }
+        parts.extend(self.kernels.clone());
+        parts.push(self.os.clone());
+        parts.join(", ")
+    }
+}
+
+/// The first value of `key : value` in a file of the proc file system.
+fn proc_field(path: &str, key: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == key).then(|| value.trim().to_owned())
+    })
+}
+
+/// Now, as RFC 3339 in UTC with whole seconds.
+pub(crate) fn utc_now() -> String {
+    let now = jiff::Timestamp::now();
+    // A clock within a second of the end of time keeps its fraction.
+    now.round(jiff::Unit::Second).unwrap_or(now).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_is_rfc_3339_in_utc() {
+        let now = utc_now();
+        assert_eq!(now.len(), "2026-01-02T03:04:05Z".len(), "{now}");
+        assert!(now.ends_with('Z') && now.as_bytes()[10] == b'T', "{now}");
+    }
+
+    #[test]
+    fn a_machine_is_one_line() {
+        let mut machine = MachineInfo {
+            cpu: "Synthetic CPU".into(),
+            cores: 2,
+            memory_bytes: 24_000_000_000,
+            os: "linux 6.1 x86_64".into(),
+            bandwidth_gbs: Some(17.2),
+            kernels: Some("avx512".into()),
+        };
+        let line = "2 x Synthetic CPU, 24 GB at 17 GB/s, avx512, linux 6.1 x86_64";
+        assert_eq!(machine.summary(), line);
+        machine.bandwidth_gbs = None;
+        machine.kernels = None;
+        assert_eq!(
+            machine.summary(),
+            "2 x Synthetic CPU, 24 GB, linux 6.1 x86_64"
+        );
+    }
+}

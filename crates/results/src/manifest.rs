@@ -1,0 +1,331 @@
+//! `manifest.json`: everything needed to say what a cell's numbers are numbers of, and to run it
+//! again.
+
+use crate::machine::utc_now;
+use crate::{BuildInfo, InputFile, MachineInfo, ResultsError, write_atomically};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// File name of the manifest.
+pub const MANIFEST_FILE: &str = "manifest.json";
+
+/// Version of the folder's layout. A reader refuses another one.
+pub const MANIFEST_SCHEMA: u32 = 2;
+
+/// How far a cell got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CellStatus {
+    /// Going on, or killed without a chance to say so.
+    Running,
+    /// Everything ran.
+    Complete,
+    /// Ended by an error.
+    Failed,
+    /// Ended by the user or by a dropped writer.
+    Interrupted,
+}
+
+impl CellStatus {
+    /// The text in the manifest.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// Which job of which experiment a folder holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellInfo {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// SHA-256 of the experiment with everything it includes, hexadecimal.
+    pub experiment_sha256: String,
+    /// Name of the stage.
+    pub stage: String,
+    /// Name of the cell, which is that of its folder: `target=L,task=gsm8k,seed=1`.
+    pub name: String,
+    /// Axis and value of every axis of the grid, in the file's order.
+    pub coordinates: Vec<(String, String)>,
+    /// Seed of everything random in the cell.
+    pub seed: u64,
+    /// Alone on its machine: only then its times mean anything.
+    pub exclusive: bool,
+    /// Stage whose learnt state the cell started from.
+    #[serde(default)]
+    pub from: Option<String>,
+}
+
+impl CellInfo {
+    /// The cell's value on an axis.
+    pub fn coordinate(&self, axis: &str) -> Option<&str> {
+        let found = self.coordinates.iter().find(|(name, _)| name == axis)?;
+        Some(&found.1)
+    }
+}
+
+/// The values that made an arm out of another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweptFrom {
+    /// The arm that was swept.
+    pub arm: String,
+    /// Key and value of every key swept over.
+    pub values: Vec<(String, String)>,
+}
+
+/// One arm (method). The order of arms is the order of rows in tables.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ArmInfo {
+    /// The name in the rows' `arm` column, shown in tables.
+    pub name: String,
+    /// Plain decoding, the reference of every speedup.
+    pub is_plain: bool,
+    /// Draft length k; 0 for plain decoding.
+    pub k: u32,
+    /// Sampling temperature.
+    pub temperature: f64,
+    /// Where the arm comes from, if from a sweep.
+    #[serde(default)]
+    pub swept_from: Option<SweptFrom>,
+}
+
+/// Seconds of one decoding step of drafter and target, for the modelled speedup.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepLatency {
+    /// Drafter, one step.
+    pub draft_s: f64,
+    /// Target, one step.
+    pub target_s: f64,
+    /// Where the numbers come from.
+    pub source: String,
+}
+
+impl StepLatency {
+    /// Llama-68M drafting for Llama3-8B on an A100 (Table 8).
+    pub fn paper() -> Self {
+        Self {
+            draft_s: 0.002_03,
+            target_s: 0.028_46,
+            source: "Llama-68M and Llama3-8B on an A100 (paper, Table 8)".to_owned(),
+        }
+    }
+
+    /// c, the drafter's step over the target's.
+    pub fn ratio(&self) -> f64 {
+        self.draft_s / self.target_s
+    }
+}
+
+/// Measured seconds of single steps.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StepTimes {
+    /// The drafter, one token.
+    pub draft_s: f64,
+    /// The target, one token.
+    pub target_s: f64,
+    /// The target, five tokens at once.
+    pub verify_s: f64,
+}
+
+impl StepTimes {
+    /// The drafter's step over the target's.
+    pub fn ratio(&self) -> f64 {
+        self.draft_s / self.target_s
+    }
+}
+
+/// Cost padding of a target and its drafter: outputs are unchanged, steps take longer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Padding {
+    /// Blocks added to the target.
+    pub layers: usize,
+    /// Inner columns added to every MLP of the target.
+    #[serde(default)]
+    pub width: usize,
+    /// Blocks added to the drafter.
+    #[serde(default)]
+    pub draft_layers: usize,
+    /// Inner columns added to every MLP of the drafter.
+    #[serde(default)]
+    pub draft_width: usize,
+    /// Step times of both, padded, measured when the cell began.
+    pub steps: StepTimes,
+}
+
+/// Rows of each table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowCounts {
+    /// Rows of `rounds`.
+    pub rounds: u64,
+    /// Rows of `prompts`.
+    pub prompts: u64,
+    /// Rows of `updates`.
+    pub updates: u64,
+    /// Rows of `heads`.
+    pub heads: u64,
+}
+
+/// The manifest of a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Layout version, [`MANIFEST_SCHEMA`].
+    pub schema: u32,
+    /// How far the cell got.
+    pub status: CellStatus,
+    /// What ended it, when an error did.
+    #[serde(default)]
+    pub error: Option<String>,
+    /// Which job this is.
+    pub cell: CellInfo,
+    /// The resolved configuration: all that decides the cell's tokens.
+    pub config: serde_json::Value,
+    /// SHA-256 of the configuration's JSON, hexadecimal.
+    pub config_sha256: String,
+    /// Arms in table order.
+    pub arms: Vec<ArmInfo>,
+    /// Step latencies by target, for the modelled speedup; [`StepLatency::paper`] where absent.
+    #[serde(default)]
+    pub latencies: BTreeMap<String, StepLatency>,
+    /// Cost padding by target.
+    #[serde(default)]
+    pub padding: BTreeMap<String, Padding>,
+    /// The program.
+    pub build: BuildInfo,
+    /// The machine.
+    pub machine: MachineInfo,
+    /// Files read.
+    #[serde(default)]
+    pub inputs: Vec<InputFile>,
+    /// Start, RFC 3339 in UTC.
+    pub started: String,
+    /// End, RFC 3339 in UTC.
+    #[serde(default)]
+    pub finished: Option<String>,
+    /// Wall time from start to end.
+    #[serde(default)]
+    pub seconds: Option<f64>,
+    /// Rows of each table, once complete.
+    #[serde(default)]
+    pub rows: Option<RowCounts>,
+}
+
+impl Manifest {
+    /// The manifest of a cell that starts now. Arms, latencies, padding and inputs are the caller's
+    /// to fill in.
+    pub fn new(cell: CellInfo, config: serde_json::Value, build: BuildInfo) -> Self {
+        Self {
+            schema: MANIFEST_SCHEMA,
+            status: CellStatus::Running,
+            error: None,
+            cell,
+            config_sha256: config_hash(&config),
+            config,
+            arms: Vec::new(),
+            latencies: BTreeMap::new(),
+            padding: BTreeMap::new(),
+            build,
+            machine: MachineInfo::collect(),
+            inputs: Vec::new(),
+            started: utc_now(),
+            finished: None,
+            seconds: None,
+            rows: None,
+        }
+    }
+
+    /// Step latencies of a target, the paper's when the manifest has none of its own.
+    pub fn latency(&self, target: &str) -> StepLatency {
+        let own = self.latencies.get(target).cloned();
+        own.unwrap_or_else(StepLatency::paper)
+    }
+
+    /// Reads the manifest of a cell's folder.
+    ///
+    /// # Errors
+    /// [`ResultsError::NotACell`], [`ResultsError::Manifest`] with the line, [`ResultsError::Schema`].
+    pub fn read(dir: &Path) -> Result<Self, ResultsError> {
+        let path = dir.join(MANIFEST_FILE);
+        let text = std::fs::read_to_string(&path).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => ResultsError::NotACell {
+                path: dir.to_path_buf(),
+            },
+            _ => ResultsError::io("read", &path, source),
+        })?;
+        let malformed = |error: serde_json::Error| ResultsError::Manifest {
+            path: path.clone(),
+            line: error.line(),
+            message: error.to_string(),
+        };
+        let value: SchemaOnly = serde_json::from_str(&text).map_err(malformed)?;
+        if value.schema != MANIFEST_SCHEMA {
+            return Err(ResultsError::Schema {
+                path,
+                found: value.schema,
+                expected: MANIFEST_SCHEMA,
+            });
+        }
+        serde_json::from_str(&text).map_err(malformed)
+    }
+
+    /// Writes the manifest into a cell's folder, replacing the one there.
+    ///
+    /// # Errors
+    /// An I/O error naming the file.
+    pub fn write(&self, dir: &Path) -> Result<(), ResultsError> {
+        let path = dir.join(MANIFEST_FILE);
+        let mut text = serde_json::to_string_pretty(self)
+            .map_err(|error| ResultsError::io("write", &path, error.into()))?;
+        text.push('\n');
+        write_atomically(&path, text.as_bytes())
+    }
+}
+
+/// Whether a folder holds everything its cell has to give. A folder without a manifest is not
+/// complete, one with a damaged manifest is an error.
+///
+/// # Errors
+/// As [`Manifest::read`], but for a missing manifest.
+pub fn is_complete(dir: &Path) -> Result<bool, ResultsError> {
+    match Manifest::read(dir) {
+        Ok(manifest) => Ok(manifest.status == CellStatus::Complete),
+        Err(ResultsError::NotACell { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// SHA-256 of a configuration as [`Manifest::config_sha256`] has it.
+pub fn config_hash(config: &serde_json::Value) -> String {
+    hex::encode(Sha256::digest(config.to_string()))
+}
+
+/// Read first, so that another layout is reported as such and not as a missing key.
+#[derive(Deserialize)]
+struct SchemaOnly {
+    schema: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paper_ratio() {
+        assert!((StepLatency::paper().ratio() - 0.071_33).abs() < 1e-5);
+    }
+
+    #[test]
+    fn coordinates_are_found_by_axis() {
+        let cell = CellInfo {
+            coordinates: vec![("target".into(), "L".into())],
+            ..CellInfo::default()
+        };
+        assert_eq!(cell.coordinate("target"), Some("L"));
+        assert_eq!(cell.coordinate("task"), None);
+    }
+}

@@ -1,0 +1,203 @@
+//! Columns in parquet files; the only code that knows the parquet library.
+//!
+//! A table is one row group of required columns: text as UTF-8, counts as unsigned integers, the
+//! rest as doubles; compressed with zstd.
+
+use crate::{Column, ColumnData, ColumnKind, ResultsError, Row, part_path};
+use parquet::basic::{Compression, LogicalType, Repetition, Type as PhysicalType, ZstdLevel};
+use parquet::column::reader::get_typed_column_reader;
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::Type;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Level of zstd: files are written once and kept for years.
+const COMPRESSION: i32 = 19;
+
+/// Path of a table's parquet file in `dir`.
+pub fn table_path<R: Row>(dir: &Path) -> PathBuf {
+    dir.join(format!("{}.parquet", R::TABLE))
+}
+
+/// Writes a table through `*.part` and a rename.
+///
+/// # Errors
+/// An I/O or parquet error naming the file.
+pub fn write_table<R: Row>(dir: &Path, rows: &[R]) -> Result<(), ResultsError> {
+    let path = table_path::<R>(dir);
+    let part = part_path(&path);
+    let io = |source| ResultsError::io("write", &path, source);
+    let file = File::create(&part).map_err(io)?;
+    write_columns(&file, R::TABLE, R::COLUMNS, R::to_columns(rows))
+        .map_err(|error| damaged(&path, &error))?;
+    file.sync_all().map_err(io)?;
+    std::fs::rename(&part, &path).map_err(io)
+}
+
+/// Reads the columns of `R` from its table, and no others.
+///
+/// # Errors
+/// A missing or damaged file; a column that is missing or of another type, by name.
+pub fn read_table<R: Row>(dir: &Path) -> Result<Vec<R>, ResultsError> {
+    let path = table_path::<R>(dir);
+    let file = File::open(&path).map_err(|source| ResultsError::io("read", &path, source))?;
+    let reader = SerializedFileReader::new(file).map_err(|error| damaged(&path, &error))?;
+    let mut columns = Vec::with_capacity(R::COLUMNS.len());
+    for (index, column) in R::COLUMNS.iter().enumerate() {
+        let found = read_column(&reader, column).map_err(|error| damaged(&path, &error))?;
+        columns.push(found.ok_or_else(|| wrong(&path, R::COLUMNS, index))?);
+    }
+    R::from_columns(columns).map_err(|index| wrong(&path, R::COLUMNS, index))
+}
+
+fn wrong(path: &Path, columns: &'static [Column], index: usize) -> ResultsError {
+    let column = columns.get(index);
+    ResultsError::Column {
+        path: path.to_path_buf(),
+        column: column.map_or("", |column| column.name),
+        expected: column.map_or("", |column| column.kind.name()),
+    }
+}
+
+fn damaged(path: &Path, error: &ParquetError) -> ResultsError {
+    ResultsError::Parquet {
+        path: path.to_path_buf(),
+        message: error.to_string(),
+    }
+}
+
+fn write_columns(
+    file: &File,
+    table: &str,
+    columns: &[Column],
+    data: Vec<ColumnData>,
+) -> Result<(), ParquetError> {
+    let fields: Result<_, _> = columns.iter().map(field).collect();
+    let schema = Type::group_type_builder(table)
+        .with_fields(fields?)
+        .build()?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(COMPRESSION)?))
+        .set_created_by("omnidraft".to_owned())
+        .build();
+    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?;
+    let mut group = writer.next_row_group()?;
+    for data in data {
+        match data {
+            ColumnData::Text(values) => {
+                let values: Vec<ByteArray> = values.iter().map(|v| v.as_str().into()).collect();
+                write_column::<ByteArrayType>(&mut group, &values)?;
+            }
+            ColumnData::U32(values) => {
+                // Parquet keeps unsigned integers in the bits of signed ones.
+                let values: Vec<i32> = values.into_iter().map(u32::cast_signed).collect();
+                write_column::<Int32Type>(&mut group, &values)?;
+            }
+            ColumnData::U64(values) => {
+                let values: Vec<i64> = values.into_iter().map(u64::cast_signed).collect();
+                write_column::<Int64Type>(&mut group, &values)?;
+            }
+            ColumnData::F64(values) => write_column::<DoubleType>(&mut group, &values)?,
+        }
+    }
+    group.close()?;
+    writer.close()?;
+    Ok(())
+}
+
+fn physical(kind: ColumnKind) -> PhysicalType {
+    match kind {
+        ColumnKind::Text => PhysicalType::BYTE_ARRAY,
+        ColumnKind::U32 => PhysicalType::INT32,
+        ColumnKind::U64 => PhysicalType::INT64,
+        ColumnKind::F64 => PhysicalType::DOUBLE,
+    }
+}
+
+fn field(column: &Column) -> Result<Arc<Type>, ParquetError> {
+    let logical = match column.kind {
+        ColumnKind::Text => Some(LogicalType::String),
+        ColumnKind::U32 => Some(LogicalType::integer(32, false)),
+        ColumnKind::U64 => Some(LogicalType::integer(64, false)),
+        ColumnKind::F64 => None,
+    };
+    let field = Type::primitive_type_builder(column.name, physical(column.kind))
+        .with_repetition(Repetition::REQUIRED)
+        .with_logical_type(logical)
+        .build()?;
+    Ok(Arc::new(field))
+}
+
+fn write_column<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, &File>,
+    values: &[T::T],
+) -> Result<(), ParquetError> {
+    if let Some(mut column) = group.next_column()? {
+        column.typed::<T>().write_batch(values, None, None)?;
+        column.close()?;
+    }
+    Ok(())
+}
+
+/// The values of a column over all row groups; `None` where there is no such column of that kind.
+fn read_column(
+    reader: &SerializedFileReader<File>,
+    column: &Column,
+) -> Result<Option<ColumnData>, ParquetError> {
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let found = schema
+        .columns()
+        .iter()
+        .position(|c| c.name() == column.name);
+    let Some(index) = found else {
+        return Ok(None);
+    };
+    let stored = schema.column(index);
+    let plain = stored.max_def_level() == 0 && stored.max_rep_level() == 0;
+    if stored.physical_type() != physical(column.kind) || !plain {
+        return Ok(None);
+    }
+    Ok(match column.kind {
+        ColumnKind::Text => {
+            let values = read_values::<ByteArrayType>(reader, index)?;
+            let texts = values.iter().map(|v| Some(v.as_utf8().ok()?.to_owned()));
+            texts.collect::<Option<_>>().map(ColumnData::Text)
+        }
+        ColumnKind::U32 => {
+            let values = read_values::<Int32Type>(reader, index)?;
+            let values = values.into_iter().map(i32::cast_unsigned);
+            Some(ColumnData::U32(values.collect()))
+        }
+        ColumnKind::U64 => {
+            let values = read_values::<Int64Type>(reader, index)?;
+            let values = values.into_iter().map(i64::cast_unsigned);
+            Some(ColumnData::U64(values.collect()))
+        }
+        ColumnKind::F64 => Some(ColumnData::F64(read_values::<DoubleType>(reader, index)?)),
+    })
+}
+
+fn read_values<T: DataType>(
+    reader: &SerializedFileReader<File>,
+    index: usize,
+) -> Result<Vec<T::T>, ParquetError> {
+    let mut values = Vec::new();
+    for group in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(group)?;
+        let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+        let mut column = get_typed_column_reader::<T>(group.get_column_reader(index)?);
+        let end = values.len() + rows;
+        while values.len() < end {
+            let (records, ..) = column.read_records(end - values.len(), None, None, &mut values)?;
+            if records == 0 {
+                return Err(ParquetError::EOF("a column ends before its table".into()));
+            }
+        }
+    }
+    Ok(values)
+}

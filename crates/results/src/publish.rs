@@ -1,0 +1,154 @@
+//! What pages are made from, copied; the rest left behind.
+
+use crate::parquet::{table_path, write_table};
+use crate::{
+    CellReader, CellStatus, HeadRow, MANIFEST_FILE, NGRAMS_FILE, PromptRow, ResultsError, RoundRow,
+    Row, UpdateRow,
+};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The experiment as it was run, in a root folder.
+pub const EXPERIMENT_FILE: &str = "experiment.json";
+
+/// What [`publish`] copied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Published {
+    /// Complete cells, copied.
+    pub cells: usize,
+    /// Cells that are not complete, left out.
+    pub incomplete: usize,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+/// Copies of the experiment in `from` what pages are made from: `experiment.json`, and of every
+/// complete cell its manifest, prompts, updates and heads, the rounds of timed cells, and the
+/// n-grams where a figure of the page is drawn from them. Left out are states, journals, locks,
+/// pages, and the times of cells that were not timed, which mean nothing and do not compress.
+///
+/// # Errors
+/// [`ResultsError::IntoItself`]; an unreadable or damaged cell; a file that cannot be written.
+pub fn publish(from: &Path, to: &Path) -> Result<Published, ResultsError> {
+    let made = std::fs::create_dir_all(to);
+    made.map_err(|source| ResultsError::io("create", to, source))?;
+    let real = |path: &Path| {
+        let real = path.canonicalize();
+        real.map_err(|source| ResultsError::io("read", path, source))
+    };
+    let (source, goal) = (real(from)?, real(to)?);
+    if goal.starts_with(&source) || source.starts_with(&goal) {
+        return Err(ResultsError::IntoItself {
+            path: to.to_path_buf(),
+        });
+    }
+    let mut published = Published::default();
+    let experiment = from.join(EXPERIMENT_FILE);
+    let mut with_ngrams = false;
+    if experiment.exists() {
+        let text = std::fs::read_to_string(&experiment)
+            .map_err(|source| ResultsError::io("read", &experiment, source))?;
+        with_ngrams = draws_ngrams(&text);
+        copy(&experiment, &to.join(EXPERIMENT_FILE), &mut published)?;
+    }
+    for dir in cells(from)? {
+        let reader = CellReader::open(&dir)?;
+        if reader.manifest().status != CellStatus::Complete {
+            published.incomplete += 1;
+            continue;
+        }
+        let relative = dir.strip_prefix(from).unwrap_or(&dir);
+        publish_cell(&reader, &to.join(relative), with_ngrams, &mut published)?;
+        published.cells += 1;
+    }
+    Ok(published)
+}
+
+fn publish_cell(
+    reader: &CellReader,
+    to: &Path,
+    with_ngrams: bool,
+    published: &mut Published,
+) -> Result<(), ResultsError> {
+    let made = std::fs::create_dir_all(to);
+    made.map_err(|source| ResultsError::io("create", to, source))?;
+    let timed = reader.manifest().cell.exclusive;
+    let mut prompts = reader.prompts()?;
+    let mut updates = reader.updates()?;
+    let mut heads = reader.heads()?;
+    if !timed {
+        for row in &mut prompts {
+            (row.seconds, row.prefill_s, row.learn_s) = (0.0, 0.0, 0.0);
+        }
+        updates.iter_mut().for_each(|row| row.seconds = 0.0);
+        heads.iter_mut().for_each(|row| row.seconds = 0.0);
+    }
+    store::<PromptRow>(to, &prompts, published)?;
+    store::<UpdateRow>(to, &updates, published)?;
+    store::<HeadRow>(to, &heads, published)?;
+    let rounds = table_path::<RoundRow>(reader.dir());
+    if timed && rounds.exists() {
+        copy(&rounds, &table_path::<RoundRow>(to), published)?;
+    }
+    let ngrams = reader.dir().join(NGRAMS_FILE);
+    if with_ngrams && ngrams.exists() {
+        copy(&ngrams, &to.join(NGRAMS_FILE), published)?;
+    }
+    copy(
+        &reader.dir().join(MANIFEST_FILE),
+        &to.join(MANIFEST_FILE),
+        published,
+    )
+}
+
+fn store<R: Row>(to: &Path, rows: &[R], published: &mut Published) -> Result<(), ResultsError> {
+    if rows.is_empty() && R::TABLE != PromptRow::TABLE {
+        return Ok(());
+    }
+    write_table(to, rows)?;
+    published.bytes += std::fs::metadata(table_path::<R>(to)).map_or(0, |file| file.len());
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path, published: &mut Published) -> Result<(), ResultsError> {
+    let copied = std::fs::copy(from, to);
+    published.bytes += copied.map_err(|source| ResultsError::io("write", to, source))?;
+    Ok(())
+}
+
+/// Whether the page of an experiment shows entries of the n-gram caches.
+fn draws_ngrams(experiment: &str) -> bool {
+    let experiment: Value = serde_json::from_str(experiment).unwrap_or_default();
+    let figures = experiment["report"]["figures"].as_array();
+    figures.is_some_and(|figures| {
+        let drawn = |figure: &Value| matches!(figure.as_str(), Some("frequencies" | "merges"));
+        figures.iter().any(drawn)
+    })
+}
+
+/// The folders `STAGE/CELL` with a manifest below a root, sorted.
+///
+/// # Errors
+/// A folder that cannot be listed.
+pub fn cells(root: &Path) -> Result<Vec<PathBuf>, ResultsError> {
+    let mut cells = Vec::new();
+    for stage in folders(root)? {
+        let mut below = folders(&stage)?;
+        below.retain(|cell| cell.join(MANIFEST_FILE).is_file());
+        cells.extend(below);
+    }
+    Ok(cells)
+}
+
+fn folders(dir: &Path) -> Result<Vec<PathBuf>, ResultsError> {
+    let failed = |source| ResultsError::io("read", dir, source);
+    let mut folders = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            folders.push(path);
+        }
+    }
+    folders.sort();
+    Ok(folders)
+}

@@ -1,0 +1,125 @@
+//! Reading a cell's folder.
+
+use crate::journal::{journal_path, read_journal};
+use crate::parquet::{read_table, table_path};
+use crate::{
+    CellStatus, HeadRow, Manifest, NGRAMS_FILE, NgramRow, PromptRow, ResultsError, RoundRow, Row,
+    UpdateRow,
+};
+use std::path::{Path, PathBuf};
+
+/// A cell's folder opened for reading. Tables are read when asked for: from parquet when the cell
+/// is complete, else from the journals, as far as they reach.
+#[derive(Debug)]
+pub struct CellReader {
+    dir: PathBuf,
+    manifest: Manifest,
+}
+
+impl CellReader {
+    /// Opens a folder and reads its manifest.
+    ///
+    /// # Errors
+    /// As [`Manifest::read`].
+    pub fn open(dir: &Path) -> Result<Self, ResultsError> {
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            manifest: Manifest::read(dir)?,
+        })
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// One row per speculative round, with the columns of `R`: [`RoundRow`] has all of them,
+    /// [`JudgedRound`](crate::JudgedRound) the few that acceptance needs. Published folders keep
+    /// the rounds of timed cells only; without the table there are none.
+    ///
+    /// # Errors
+    /// A damaged or incomplete table, named with its file and line or column.
+    pub fn rounds<R: Row>(&self) -> Result<Vec<R>, ResultsError> {
+        debug_assert_eq!(R::TABLE, RoundRow::TABLE);
+        self.optional(self.manifest.rows.map(|rows| rows.rounds))
+    }
+
+    /// One row per prompt.
+    ///
+    /// # Errors
+    /// A missing, damaged or incomplete table, named with its file and line or column.
+    pub fn prompts(&self) -> Result<Vec<PromptRow>, ResultsError> {
+        self.table(self.manifest.rows.map(|rows| rows.prompts))
+    }
+
+    /// One row per optimiser update; empty where nothing learnt.
+    ///
+    /// # Errors
+    /// As [`rounds`](Self::rounds).
+    pub fn updates(&self) -> Result<Vec<UpdateRow>, ResultsError> {
+        self.optional(self.manifest.rows.map(|rows| rows.updates))
+    }
+
+    /// One row per step of an acceptance head; empty where no arm trained one.
+    ///
+    /// # Errors
+    /// As [`rounds`](Self::rounds).
+    pub fn heads(&self) -> Result<Vec<HeadRow>, ResultsError> {
+        self.optional(self.manifest.rows.map(|rows| rows.heads))
+    }
+
+    /// Entries of the arms' n-gram caches when the cell ended; empty where they were not written.
+    ///
+    /// # Errors
+    /// An unreadable file, or the line that is no row.
+    pub fn ngrams(&self) -> Result<Vec<NgramRow>, ResultsError> {
+        let path = self.dir.join(NGRAMS_FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            text => text.map_err(|source| ResultsError::io("read", &path, source))?,
+        };
+        let mut rows = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let row = serde_json::from_str(line).map_err(|error| ResultsError::Journal {
+                path: path.clone(),
+                line: index + 1,
+                message: error.to_string(),
+            })?;
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    fn optional<R: Row>(&self, expected: Option<u64>) -> Result<Vec<R>, ResultsError> {
+        match self.table(expected) {
+            Err(ResultsError::MissingTable { .. }) => Ok(Vec::new()),
+            table => table,
+        }
+    }
+
+    fn table<R: Row>(&self, expected: Option<u64>) -> Result<Vec<R>, ResultsError> {
+        let path = table_path::<R>(&self.dir);
+        let journal = journal_path(&self.dir, R::TABLE);
+        // Of an unfinished cell the journal is the one that is whole.
+        if self.manifest.status != CellStatus::Complete && journal.exists() {
+            return read_journal(&journal);
+        }
+        if !path.exists() {
+            return Err(ResultsError::MissingTable { path });
+        }
+        let rows = read_table::<R>(&self.dir)?;
+        match expected {
+            Some(expected) if expected != rows.len() as u64 => Err(ResultsError::RowCount {
+                path,
+                found: rows.len() as u64,
+                expected,
+            }),
+            _ => Ok(rows),
+        }
+    }
+}

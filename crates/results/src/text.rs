@@ -1,0 +1,231 @@
+//! What an answer's text says about its numbers: loops, formulas, and the rounds outside of them.
+//!
+//! A small target loops and repeats itself from prompt to prompt, and drafters are accepted there
+//! more than anywhere else. These facts let a table say how much of its speed is of that kind.
+
+use crate::{JudgedRound, PromptRow, answer_ids};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Length of the n-gram whose return within an answer is a loop.
+pub const LOOP: usize = 4;
+
+/// Length of the n-gram that two answers share when it is a formula.
+pub const FORMULA: usize = 8;
+
+/// Facts of one answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TextFacts {
+    /// Tokens of the answer.
+    pub tokens: u32,
+    /// Tokens that end a 4-gram which already stood in the answer.
+    pub repeated: u32,
+    /// Answers of the same cell and arm that are equal, this one included.
+    pub copies: u32,
+    /// Its rounds, where they are recorded.
+    pub fresh: Option<FreshRounds>,
+}
+
+/// An answer's rounds by whether what was judged in them was new.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct FreshRounds {
+    /// Rounds that proposed.
+    pub rounds: u32,
+    /// Of these, the fresh ones.
+    pub fresh: u32,
+    /// Sum of accepted / proposed over the fresh ones.
+    pub acceptance: f64,
+}
+
+/// Who holds an 8-gram.
+#[derive(Clone, Copy, PartialEq)]
+enum Holder {
+    One(usize),
+    Several,
+}
+
+/// The facts of every answer of one arm in one cell, in the order of `prompts`. `rounds` are those
+/// of the arm, or `None` where they are not recorded.
+pub fn text_facts(prompts: &[&PromptRow], rounds: Option<&[JudgedRound]>) -> Vec<TextFacts> {
+    let answers: Vec<Vec<u32>> = prompts.iter().map(|row| answer_ids(&row.answer)).collect();
+    let mut holders: FxHashMap<&[u32], Holder> = FxHashMap::default();
+    let mut copies: FxHashMap<&[u32], u32> = FxHashMap::default();
+    for (prompt, answer) in answers.iter().enumerate() {
+        *copies.entry(answer.as_slice()).or_default() += 1;
+        for gram in answer.windows(FORMULA) {
+            let holder = holders.entry(gram).or_insert(Holder::One(prompt));
+            if *holder != Holder::One(prompt) {
+                *holder = Holder::Several;
+            }
+        }
+    }
+    let mut by_prompt: FxHashMap<_, Vec<&JudgedRound>> = FxHashMap::default();
+    for round in rounds.into_iter().flatten() {
+        let key = (round.segment, round.split, round.prompt_index);
+        by_prompt.entry(key).or_default().push(round);
+    }
+    let facts = |(row, answer): (&&PromptRow, &Vec<u32>)| {
+        let looping = looping(answer);
+        let key = (row.segment, row.split, row.prompt_index);
+        let own = by_prompt.get(&key).map_or(&[][..], Vec::as_slice);
+        TextFacts {
+            tokens: answer.len() as u32,
+            repeated: looping.iter().filter(|&&yes| yes).count() as u32,
+            copies: copies.get(answer.as_slice()).copied().unwrap_or(1),
+            fresh: rounds.map(|_| fresh_rounds(own, &looping, &formula(answer, &holders))),
+        }
+    };
+    prompts.iter().zip(&answers).map(facts).collect()
+}
+
+/// For every token whether it ends a 4-gram that already stood in the answer.
+fn looping(answer: &[u32]) -> Vec<bool> {
+    let mut seen = FxHashSet::default();
+    let mut marks = vec![false; answer.len()];
+    for (start, gram) in answer.windows(LOOP).enumerate() {
+        if let Some(mark) = marks.get_mut(start + LOOP - 1) {
+            *mark = !seen.insert(gram);
+        }
+    }
+    marks
+}
+
+/// For every token whether it lies in an 8-gram that stands in another answer.
+fn formula(answer: &[u32], holders: &FxHashMap<&[u32], Holder>) -> Vec<bool> {
+    let mut marks = vec![false; answer.len()];
+    for (start, gram) in answer.windows(FORMULA).enumerate() {
+        if holders.get(gram) == Some(&Holder::Several) {
+            marks
+                .iter_mut()
+                .skip(start)
+                .take(FORMULA)
+                .for_each(|mark| *mark = true);
+        }
+    }
+    marks
+}
+
+/// Judged are the accepted tokens and the one the target put in place of the first rejected one;
+/// the target's free token after a round without rejection is not.
+fn fresh_rounds(rounds: &[&JudgedRound], looping: &[bool], formula: &[bool]) -> FreshRounds {
+    let mut rounds = rounds.to_vec();
+    rounds.sort_by_key(|round| round.round);
+    let mut facts = FreshRounds::default();
+    let mut start = 0usize;
+    for round in rounds {
+        let emitted = round.emitted as usize;
+        if round.proposed > 0 {
+            let judged = round.accepted as usize + usize::from(round.accepted < round.proposed);
+            let marks = looping.iter().zip(formula).skip(start);
+            let stale = |(looping, formula): (&bool, &bool)| *looping || *formula;
+            facts.rounds += 1;
+            if !marks.take(judged.min(emitted)).any(stale) {
+                facts.fresh += 1;
+                facts.acceptance += f64::from(round.accepted) / f64::from(round.proposed);
+            }
+        }
+        start += emitted;
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Finish, Split};
+
+    fn prompt(index: u32, answer: &str) -> PromptRow {
+        PromptRow {
+            arm: "a".into(),
+            seed: 1,
+            segment: 0,
+            split: Split::Test,
+            task: "t".into(),
+            target: "L".into(),
+            prompt_index: index,
+            prompt_id: index.to_string(),
+            prompt_tokens: 1,
+            new_tokens: 0,
+            new_bytes: 0,
+            rounds: 0,
+            draft_tokens: 0,
+            proposed: 0,
+            accepted: 0,
+            ngrams_proposed: 0,
+            ngram_hits: 0,
+            acceptance_rate: f64::NAN,
+            judged_rounds: 0,
+            seconds: 0.0,
+            prefill_s: 0.0,
+            learn_s: 0.0,
+            cache_ngrams: 0,
+            cache_bytes: 0,
+            finish: Finish::End,
+            answer: answer.into(),
+            tokens_hash: String::new(),
+        }
+    }
+
+    fn round(index: u32, round: u32, proposed: u32, accepted: u32) -> JudgedRound {
+        JudgedRound {
+            arm: "a".into(),
+            segment: 0,
+            split: Split::Test,
+            prompt_index: index,
+            round,
+            proposed,
+            accepted,
+            emitted: accepted + 1,
+        }
+    }
+
+    #[test]
+    fn loops_by_hand() {
+        // 1 2 3 4 1 2 3 4: only the last token ends a 4-gram seen before.
+        let marks = looping(&[1, 2, 3, 4, 1, 2, 3, 4]);
+        assert_eq!(marks.iter().filter(|&&m| m).count(), 1);
+        assert!(marks[7]);
+        // One token for ever: the second 4-gram is the first again.
+        assert_eq!(looping(&[5; 6]), [false, false, false, false, true, true]);
+        assert_eq!(looping(&[1, 2]), [false, false]);
+    }
+
+    #[test]
+    fn fresh_rounds_by_hand() {
+        let [a, b] = [
+            prompt(0, "1 2 3 4 5 6 7 8 9 10 11 12"),
+            prompt(1, "1 2 3 4 5 6 7 8 20 21 22 23"),
+        ];
+        // Prompt 0: tokens 1-3 lie in the shared 8-gram (2 of 4 accepted); tokens 4-8 too; 9-12 are
+        // fresh: 3 of 4 accepted, four judged.
+        let rounds = [round(0, 0, 4, 2), round(0, 1, 4, 4), round(0, 2, 4, 3)];
+        let facts = text_facts(&[&a, &b], Some(&rounds));
+        let fresh = facts[0].fresh.unwrap();
+        assert_eq!((fresh.rounds, fresh.fresh), (3, 1));
+        assert_eq!(fresh.acceptance, 0.75);
+        assert_eq!(facts[1].fresh.unwrap(), FreshRounds::default());
+        assert_eq!(text_facts(&[&a], None)[0].fresh, None);
+    }
+
+    #[test]
+    fn the_free_token_is_not_judged() {
+        // Both proposed tokens accepted; the free third token ends a repeated 4-gram.
+        let row = prompt(0, "7 7 7 7 7 1 2 7 7 7 7");
+        let rounds = [round(0, 0, 0, 0), round(0, 1, 4, 4), round(0, 2, 3, 3)];
+        // Round 1 judges tokens 1..=4 of the answer, of which the fifth 7 ends a repeated 4-gram.
+        // Round 2 judges "2 7 7"; its free token, the third 7 in a row, is not looked at.
+        let facts = text_facts(&[&row], Some(&rounds))[0].fresh.unwrap();
+        assert_eq!((facts.rounds, facts.fresh), (2, 1));
+    }
+
+    #[test]
+    fn equal_answers_are_counted() {
+        let rows = [prompt(0, "1 2"), prompt(1, "1 2"), prompt(2, "3")];
+        let rows: Vec<&PromptRow> = rows.iter().collect();
+        let copies: Vec<u32> = text_facts(&rows, None).iter().map(|f| f.copies).collect();
+        assert_eq!(copies, [2, 2, 1]);
+        // A shared 8-gram within one answer alone is no formula.
+        let alone = prompt(0, "1 1 1 1 1 1 1 1 1 1");
+        let held = text_facts(&[&alone], Some(&[]));
+        assert_eq!(held[0].repeated, 6);
+    }
+}

@@ -1,0 +1,191 @@
+//! Every metric by hand.
+
+use results::{Counts, Measured, Metric, StepLatency, Sums, TextFacts, text::FreshRounds};
+
+fn prompt() -> Measured {
+    Measured {
+        counts: Counts {
+            new_tokens: 20,
+            new_bytes: 80,
+            rounds: 10,
+            draft_tokens: 40,
+            ngrams_proposed: 8,
+            ngram_hits: 5,
+            acceptance_rate: 0.25,
+            judged_rounds: 8,
+            seconds: 2.0,
+            prefill_s: 0.5,
+            learn_s: 1.5,
+            cache_ngrams: 100,
+            cache_bytes: 4000,
+            cut: true,
+        },
+        plain: Some(Counts {
+            new_tokens: 30,
+            seconds: 6.0,
+            prefill_s: 1.5,
+            ..Counts::default()
+        }),
+        text: None,
+        is_plain: false,
+        timed: true,
+        latency_ratio: 0.25,
+        end_ngrams: 120,
+        end_bytes: 5_000_000,
+    }
+}
+
+fn value(metric: Metric, prompts: &[Measured]) -> Option<f64> {
+    let sums: Vec<Sums> = prompts.iter().filter_map(|p| metric.sums(p)).collect();
+    Sums::total(&sums)
+}
+
+#[test]
+fn every_metric_by_hand() {
+    let expected = [
+        (Metric::Acceptance, 0.25),
+        (Metric::TokensPerRound, 2.0),
+        (Metric::DraftLength, 4.0),
+        (Metric::BytesPerRound, 8.0),
+        (Metric::HitsPerRound, 0.5),
+        (Metric::HitsPerResponse, 5.0),
+        (Metric::NgramAcceptance, 0.625),
+        // 10 tokens a second against 5.
+        (Metric::Speedup, 2.0),
+        // 20 tokens in 4 s against 30 in 7.5 s.
+        (Metric::SpeedupEndToEnd, 1.25),
+        // 20 / (10 + 40 / 4).
+        (Metric::ModelledSpeedup, 1.0),
+        (Metric::TokensPerSecond, 10.0),
+        (Metric::Cut, 1.0),
+        (Metric::LearningShare, 0.375),
+        (Metric::CacheNgrams, 120.0),
+        (Metric::CacheMegabytes, 5.0),
+    ];
+    for (metric, expected) in expected {
+        let found = value(metric, &[prompt()]).unwrap();
+        assert!(
+            (found - expected).abs() < 1e-12,
+            "{}: {found}",
+            metric.name()
+        );
+    }
+    for metric in Metric::ALL.into_iter().filter(|metric| metric.needs_text()) {
+        assert_eq!(value(metric, &[prompt()]), None);
+    }
+}
+
+#[test]
+fn text_metrics_by_hand() {
+    let fresh = FreshRounds {
+        rounds: 8,
+        fresh: 2,
+        acceptance: 0.5,
+    };
+    let text = TextFacts {
+        tokens: 20,
+        repeated: 5,
+        copies: 4,
+        fresh: Some(fresh),
+    };
+    let prompt = Measured {
+        text: Some(text),
+        ..prompt()
+    };
+    let expected = [
+        (Metric::FreshAcceptance, 0.25),
+        (Metric::FreshShare, 0.25),
+        (Metric::Looping, 0.25),
+        (Metric::Distinct, 0.25),
+    ];
+    for (metric, expected) in expected {
+        assert_eq!(
+            value(metric, &[prompt]),
+            Some(expected),
+            "{}",
+            metric.name()
+        );
+    }
+}
+
+#[test]
+fn acceptance_is_a_mean_over_rounds() {
+    // One round of 1/1 and four of 0: 0.2. The mean over prompts would be 0.5.
+    let mut prompts = [prompt(), prompt()];
+    (
+        prompts[0].counts.acceptance_rate,
+        prompts[0].counts.judged_rounds,
+    ) = (1.0, 1);
+    (
+        prompts[1].counts.acceptance_rate,
+        prompts[1].counts.judged_rounds,
+    ) = (0.0, 4);
+    assert_eq!(value(Metric::Acceptance, &prompts), Some(0.2));
+    // A prompt that proposed nothing has no say.
+    let mut silent = prompt();
+    (silent.counts.acceptance_rate, silent.counts.judged_rounds) = (f64::NAN, 0);
+    let with = [prompts[0], prompts[1], silent];
+    assert_eq!(value(Metric::Acceptance, &with), Some(0.2));
+    assert_eq!(value(Metric::Acceptance, &[silent]), None);
+}
+
+#[test]
+fn speedup_is_a_ratio_of_totals() {
+    // 40 tokens in 2 s against 4 s: a long answer that gains outweighs a short one that loses.
+    let of = |tokens: u32, seconds: f64, plain: f64| {
+        let mut prompt = prompt();
+        (prompt.counts.new_tokens, prompt.counts.seconds) = (tokens, seconds);
+        prompt.plain = Some(Counts {
+            new_tokens: tokens,
+            seconds: plain,
+            ..Counts::default()
+        });
+        prompt
+    };
+    let prompts = [of(30, 1.0, 3.0), of(10, 1.0, 1.0)];
+    assert_eq!(value(Metric::Speedup, &prompts), Some(2.0));
+    let untimed = Measured {
+        timed: false,
+        ..prompts[0]
+    };
+    assert_eq!(value(Metric::Speedup, &[untimed]), None);
+    let alone = Measured {
+        plain: None,
+        ..prompts[0]
+    };
+    // Without plain decoding of the prompt, its own time does not count either.
+    assert_eq!(value(Metric::Speedup, &[alone, prompts[0]]), Some(3.0));
+}
+
+#[test]
+fn the_modelled_speedup_of_the_paper() {
+    // 2.19 tokens a round at k = 4 on the latencies of Table 8: 2.19 / (1 + 4 * 0.0713).
+    let mut prompt = prompt();
+    (prompt.counts.new_tokens, prompt.counts.rounds) = (219, 100);
+    prompt.counts.draft_tokens = 400;
+    prompt.latency_ratio = StepLatency::paper().ratio();
+    let found = value(Metric::ModelledSpeedup, &[prompt]).unwrap();
+    assert!((found - 1.7038).abs() < 1e-3, "{found}");
+}
+
+#[test]
+fn plain_decoding_has_no_draft() {
+    let plain = Measured {
+        is_plain: true,
+        ..prompt()
+    };
+    assert_eq!(value(Metric::DraftLength, &[plain]), None);
+    assert_eq!(value(Metric::HitsPerRound, &[plain]), None);
+    assert_eq!(value(Metric::CacheNgrams, &[plain]), None);
+}
+
+#[test]
+fn names_are_distinct_and_parse() {
+    for metric in Metric::ALL {
+        assert_eq!(Metric::parse(metric.name()), Some(metric));
+        assert!(!metric.definition().is_empty() && !metric.title().is_empty());
+    }
+    assert_eq!(Metric::parse("accuracy"), None);
+    assert_eq!(Metric::Speedup.format(1.256), "1.26x");
+    assert_eq!(Metric::Acceptance.format(0.333), "0.33");
+}

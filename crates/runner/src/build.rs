@@ -1,0 +1,35 @@
+//! What this program is built from.
+
+use results::BuildInfo;
+
+/// Version, commit and compiler of this program, as they were when it was built.
+pub fn info() -> BuildInfo {
+    let known = |text: &str| match text {
+        "" => "unknown".to_owned(),
+        text => text.to_owned(),
+    };
+    BuildInfo {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        git_commit: known(env!("OMNIDRAFT_GIT_COMMIT")),
+        git_dirty: match env!("OMNIDRAFT_GIT_DIRTY") {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        },
+        rustc: known(env!("OMNIDRAFT_RUSTC")),
+        features: match cfg!(feature = "wgpu") {
+            true => vec!["wgpu".to_owned()],
+            false => Vec::new(),
+        },
+    }
+}
+
+/// The same for crate `jobs`, which compares it with that of earlier cells.
+pub fn of_jobs() -> jobs::Build {
+    let info = info();
+    jobs::Build {
+        schema: results::MANIFEST_SCHEMA,
+        version: info.version,
+        commit: info.git_commit,
+    }
+}

@@ -1,0 +1,292 @@
+//! From an experiment's plan to what crate `jobs` runs, and what a dry run prints of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use experiment::{ArmConfig, Count, Job, JobConfig, OnStream, Plan, Stage};
+use jobs::{JobId, JobSpec, Need, RootRecord};
+use models::ModelFolder;
+use models::step::{StepTimes, Stepper, measure};
+use report::load_paper;
+use results::ArmInfo;
+use serde_json::{Map, Value, json};
+use streams::{DataSource, Split};
+use vocab_align::{DraftId, TargetId};
+
+use crate::execute::arm_info;
+
+/// Context at which a dry run times the models, in tokens.
+const STEP_CONTEXT: usize = 128;
+/// Tokens a round that a dry run reckons with.
+const TOKENS_PER_ROUND: f64 = 2.0;
+
+/// The jobs of a plan for the scheduler, in order.
+///
+/// # Errors
+/// Names that cannot be folders; data that cannot be read.
+pub fn specs(plan: &Plan, jobs: &[Job], data: &DataSource) -> Result<Vec<JobSpec>> {
+    let mut sizes = Sizes::new(data);
+    let id = |id: &experiment::JobId| JobId::new(&id.stage, &id.cell);
+    let mut specs = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let needs = match &job.needs {
+            None => None,
+            Some(need) => {
+                let found = plan.jobs.iter().find(|other| other.id == *need);
+                let found = found.with_context(|| format!("{}: there is no job {need}", job.id))?;
+                Some(Need {
+                    id: id(need)?,
+                    hash: found.hash.clone(),
+                })
+            }
+        };
+        specs.push(JobSpec {
+            id: id(&job.id)?,
+            hash: job.hash.clone(),
+            needs,
+            exclusive: job.config.exclusive,
+            prompts: Some(sizes.of_job(&job.config)? as u64),
+            coordinates: job.coordinates.clone(),
+        });
+    }
+    Ok(specs)
+}
+
+/// What the run's folder remembers of the experiment: everything a report needs.
+///
+/// # Errors
+/// A file of the paper's numbers that cannot be read.
+pub fn record(plan: &Plan, all: Vec<JobSpec>) -> Result<RootRecord> {
+    let experiment = &plan.experiment;
+    let mut arms: Vec<ArmInfo> = Vec::new();
+    for arm in plan.jobs.iter().flat_map(|job| &job.config.arms) {
+        if !arms.iter().any(|known| known.name == arm.name) {
+            arms.push(arm_info(arm));
+        }
+    }
+    let cell = |job: &Job| {
+        json!({
+            "stage": job.id.stage,
+            "cell": job.id.cell,
+            "coordinates": job.coordinates,
+        })
+    };
+    let stage = |stage: &Stage| {
+        json!({
+            "name": stage.name,
+            "from": stage.from,
+            "exclusive": stage.exclusive,
+        })
+    };
+    let paper = match &experiment.report.paper {
+        Some(path) => Some(load_paper(path)?),
+        None => None,
+    };
+    let mut report = serde_json::to_value(&experiment.report)?;
+    if experiment.report.arms.is_empty()
+        && let Some(fields) = report.as_object_mut()
+    {
+        fields.remove("arms");
+    }
+    let others = json!({
+        "title": experiment.title,
+        "axes": experiment.axes,
+        "stages": experiment.stages.iter().map(stage).collect::<Vec<_>>(),
+        "cells": plan.jobs.iter().map(cell).collect::<Vec<_>>(),
+        "arms": arms,
+        "models": experiment.models,
+        "report": report,
+        "paper_data": paper,
+    });
+    let others = match others {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    };
+    Ok(RootRecord::new(
+        &experiment.name,
+        &experiment.hash,
+        all,
+        others,
+    ))
+}
+
+/// How many prompts the splits of tasks hold.
+struct Sizes<'a> {
+    data: &'a DataSource,
+    known: HashMap<(String, Split), usize>,
+}
+
+impl<'a> Sizes<'a> {
+    fn new(data: &'a DataSource) -> Self {
+        let known = HashMap::new();
+        Self { data, known }
+    }
+
+    fn of_job(&mut self, job: &JobConfig) -> Result<usize> {
+        let [train, test] = self.of_splits(job)?;
+        Ok(train + test)
+    }
+
+    /// Streamed prompts, held-out prompts.
+    fn of_splits(&mut self, job: &JobConfig) -> Result<[usize; 2]> {
+        let mut prompts = [0; 2];
+        for segment in &job.segments {
+            prompts[0] += self.of_split(&segment.task, Split::Train, segment.train)?;
+            prompts[1] += self.of_split(&segment.task, Split::Test, segment.test)?;
+        }
+        Ok(prompts)
+    }
+
+    fn of_split(&mut self, task: &str, split: Split, count: Count) -> Result<usize> {
+        if count.is_none() {
+            return Ok(0);
+        }
+        let key = (task.to_owned(), split);
+        let held = match self.known.get(&key) {
+            Some(held) => *held,
+            None => {
+                let held = self.data.load(task, split)?.len();
+                self.known.insert(key, held);
+                held
+            }
+        };
+        Ok(count.limit().map_or(held, |limit| limit.min(held)))
+    }
+}
+
+/// What a dry run says: cells, prompts, and how long they take here.
+///
+/// # Errors
+/// Models or data that cannot be loaded.
+pub fn dry_run(plan: &Plan, out: &Path, data: &DataSource, workers: usize) -> Result<String> {
+    let mut sizes = Sizes::new(data);
+    let mut clock = Clock::default();
+    let mut text = format!("{} -> {}\n", plan.experiment.name, out.display());
+    let mut total = 0.0;
+    for stage in &plan.experiment.stages {
+        let jobs: Vec<&Job> = plan
+            .jobs
+            .iter()
+            .filter(|j| j.id.stage == stage.name)
+            .collect();
+        if jobs.is_empty() {
+            continue;
+        }
+        let mut seconds = 0.0;
+        let mut lines = String::new();
+        for job in &jobs {
+            let prompts = sizes.of_splits(&job.config)?;
+            let takes = clock.seconds(&job.config, prompts)?;
+            let prompts = prompts[0] + prompts[1];
+            seconds += takes;
+            let arms = job.config.arms.len();
+            writeln!(
+                lines,
+                "  {:<44} {prompts:>6} prompts, {arms} arms, about {}",
+                job.id.cell,
+                duration(takes)
+            )?;
+        }
+        let at_once = match stage.exclusive {
+            true => 1,
+            false => workers.min(jobs.len()).max(1),
+        };
+        let took = seconds / at_once as f64;
+        total += took;
+        let from = stage.from.as_ref().map(|from| format!(", from {from}"));
+        writeln!(
+            text,
+            "stage {}{}: {} cells, {at_once} at a time, about {}{}",
+            stage.name,
+            from.unwrap_or_default(),
+            jobs.len(),
+            duration(took),
+            if stage.exclusive { " (timed)" } else { "" },
+        )?;
+        text.push_str(&lines);
+    }
+    writeln!(
+        text,
+        "in all about {}: answers of full length at {TOKENS_PER_ROUND} tokens a round, steps as measured here now; \
+         learning and loading come on top",
+        duration(total)
+    )?;
+    Ok(text)
+}
+
+/// Step times by pairs of models.
+#[derive(Default)]
+struct Clock(BTreeMap<String, StepTimes>);
+
+impl Clock {
+    /// How long a job's answers take: to the streamed prompts by those arms that answer them, to the
+    /// held-out ones by all.
+    fn seconds(&mut self, job: &JobConfig, prompts: [usize; 2]) -> Result<f64> {
+        let mut seconds = 0.0;
+        for segment in &job.segments {
+            let steps = self.steps(job, &segment.target)?;
+            for arm in &job.arms {
+                let streams =
+                    arm.learnt_by.is_none() && (job.on_stream == OnStream::All || arm.changes());
+                let answered = prompts[1] + if streams { prompts[0] } else { 0 };
+                seconds += answered as f64 * of_answer(arm, &steps);
+            }
+        }
+        // Prompts are spread over the segments; their mean is near enough.
+        Ok(seconds / job.segments.len().max(1) as f64)
+    }
+
+    fn steps(&mut self, job: &JobConfig, target: &str) -> Result<StepTimes> {
+        let padded = job.exclusive || job.models.pad_stream;
+        let decode = job.decode();
+        let key = format!("{target} {padded} {} {}", decode.threads, decode.weights);
+        if let Some(known) = self.0.get(&key) {
+            return Ok(*known);
+        }
+        let config = job.models.targets.get(target);
+        let config = config.with_context(|| format!("models.targets: there is no `{target}`"))?;
+        let drafter: ModelFolder<DraftId> = ModelFolder::load(&job.models.drafter.path)?;
+        let target: ModelFolder<TargetId> = ModelFolder::load(&config.path)?;
+        let pad = |padding: experiment::CostPadding, weights: lm::Checkpoint| match padded {
+            true => padding.pad(weights),
+            false => weights,
+        };
+        let stepper = |weights: lm::Checkpoint| {
+            Stepper::new(
+                &weights,
+                decode.weights.into(),
+                decode.threads,
+                STEP_CONTEXT,
+            )
+        };
+        let mut draft = stepper(pad(job.models.drafter.padding, drafter.checkpoint))?;
+        let mut verify = stepper(pad(config.padding, target.checkpoint))?;
+        let steps = measure(&mut draft, &mut verify)?;
+        self.0.insert(key, steps);
+        Ok(steps)
+    }
+}
+
+/// Seconds of one answer of full length.
+fn of_answer(arm: &ArmConfig, steps: &StepTimes) -> f64 {
+    let tokens = arm.decode.max_new_tokens as f64;
+    if arm.is_plain() {
+        return tokens * steps.target_s;
+    }
+    let draft = match arm.looks_up() {
+        true => 0.0,
+        false => arm.decode.k as f64 * steps.draft_s,
+    };
+    tokens / TOKENS_PER_ROUND * (steps.verify_s + draft)
+}
+
+fn duration(seconds: f64) -> String {
+    let minutes = seconds / 60.0;
+    match minutes {
+        m if m < 1.5 => format!("{seconds:.0} s"),
+        m if m < 90.0 => format!("{m:.0} min"),
+        m => format!("{:.1} h", m / 60.0),
+    }
+}

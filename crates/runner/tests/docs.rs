@@ -1,0 +1,478 @@
+//! What the pages say is so: links lead somewhere, commands are ones that the program takes,
+//! experiment files load, the generated page is that of this program.
+
+mod docs_support;
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgMatches, CommandFactory, Parser};
+use docs_support::markdown::{anchors, blocks, code_spans, links};
+use docs_support::shell::{commands, omnidraft, package};
+use docs_support::{Page, files, folders, pages, repository};
+use experiment::{LoadOptions, Plan};
+use report::load_paper;
+use runner::cli::Cli;
+
+/// Folders whose names begin a path of the repository.
+const TOP: [&str; 9] = [
+    ".ci",
+    "crates",
+    "datasets",
+    "docs",
+    "experiments",
+    "models",
+    "results",
+    "scripts",
+    "target",
+];
+/// Folders inside a crate, whose names begin a path on the crate's own page.
+const INSIDE: [&str; 3] = ["src", "tests", "benches"];
+/// Words that stand for a name of the reader's.
+const PLACEHOLDERS: [&str; 8] = [
+    "NAME", "STAGE", "CELL", "TASK", "DIR", "FILE", "CRATE", "DATA",
+];
+/// The file that a reader of the tutorial writes.
+const TUTORIAL: &str = "experiments/mine.toml";
+/// The page of the tutorial.
+const TUTORIAL_PAGE: &str = "docs/experiments.md";
+/// Options whose value is written, not read.
+const WRITTEN: [&str; 2] = ["--out", "--save"];
+
+/// Fails with all faults at once.
+fn none(faults: &[String]) {
+    assert!(faults.is_empty(), "\n  {}\n", faults.join("\n  "));
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut faults = Vec::new();
+    for page in pages() {
+        for link in links(&page.text) {
+            if link.contains("://") {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match path {
+                "" => repository().join(&page.name),
+                path => page.folder().join(path),
+            };
+            if !target.exists() {
+                faults.push(format!("{}: {link}: there is no such file", page.name));
+            } else if !anchor.is_empty() && !has_anchor(&target, anchor) {
+                faults.push(format!("{}: {link}: there is no such heading", page.name));
+            }
+        }
+    }
+    none(&faults);
+}
+
+fn has_anchor(page: &Path, anchor: &str) -> bool {
+    let text = std::fs::read_to_string(page).unwrap();
+    anchors(&text).iter().any(|own| own == anchor)
+}
+
+#[test]
+fn paths_in_backticks_exist() {
+    let mut faults = Vec::new();
+    for page in pages() {
+        let of_crate = page.name.starts_with("crates/");
+        for span in code_spans(&page.text) {
+            let inside = of_crate && begins_with(&span, &INSIDE);
+            if !(inside || begins_with(&span, &TOP)) || is_pattern(&span) {
+                continue;
+            }
+            let places = [repository().join(&span), page.folder().join(&span)];
+            let made = span.starts_with("target/") || span == TUTORIAL;
+            if !made && !places.iter().any(|place| place.exists()) {
+                faults.push(format!("{}: `{span}`: there is no such path", page.name));
+            }
+        }
+    }
+    none(&faults);
+}
+
+/// Whether a path begins with one of these folders.
+fn begins_with(path: &str, folders: &[&str]) -> bool {
+    let first = path.split_once('/').map(|(first, _)| first);
+    first.is_some_and(|first| folders.contains(&first))
+}
+
+/// Whether a text stands for many paths, or is no path at all.
+fn is_pattern(text: &str) -> bool {
+    let odd = |c: char| !(c.is_ascii_alphanumeric() || "._-+=,/".contains(c));
+    text.contains(odd) || text.split('/').any(|part| PLACEHOLDERS.contains(&part))
+}
+
+/// A command line that some page or help text shows.
+struct Example {
+    /// Where.
+    place: String,
+    /// Its words, the program's name first.
+    words: Vec<String>,
+}
+
+impl Example {
+    fn fault(&self, message: impl Display) -> String {
+        format!("{}: {}: {message}", self.place, self.words.join(" "))
+    }
+}
+
+/// Command lines of this program in the `sh` blocks of all pages.
+fn of_pages() -> Vec<Example> {
+    let mut examples = Vec::new();
+    for page in pages() {
+        for block in blocks(&page.text, "sh") {
+            let words = commands(&block.text);
+            let own = words.iter().filter_map(|words| omnidraft(words));
+            examples.extend(own.map(|words| Example {
+                place: page.name.clone(),
+                words,
+            }));
+        }
+    }
+    examples
+}
+
+/// The examples of every `--help`.
+fn of_help() -> Vec<Example> {
+    let mut examples = Vec::new();
+    help_of(&Cli::command(), "omnidraft", &mut examples);
+    examples
+}
+
+fn help_of(command: &clap::Command, name: &str, examples: &mut Vec<Example>) {
+    let help = command.get_after_help().map(ToString::to_string);
+    let help = help.unwrap_or_default();
+    let lines = help.lines().filter(|line| line.starts_with("  omnidraft "));
+    for line in lines {
+        examples.extend(commands(line).into_iter().map(|words| Example {
+            place: format!("{name} --help"),
+            words,
+        }));
+    }
+    for inner in command.get_subcommands() {
+        help_of(inner, &format!("{name} {}", inner.get_name()), examples);
+    }
+}
+
+/// Command lines in the comments of experiment files.
+fn of_comments() -> Vec<Example> {
+    let mut examples = Vec::new();
+    for path in experiment_files() {
+        let mut script = String::new();
+        let mut goes_on = false;
+        for line in Page::read(&path).text.lines() {
+            let comment = line.strip_prefix('#').unwrap_or_default().trim();
+            if goes_on || comment.starts_with("omnidraft ") {
+                script.push_str(comment);
+                script.push('\n');
+                goes_on = comment.ends_with('\\');
+            }
+        }
+        examples.extend(commands(&script).into_iter().map(|words| Example {
+            place: path.clone(),
+            words,
+        }));
+    }
+    examples
+}
+
+#[test]
+fn command_lines_are_ones_that_the_program_takes() {
+    let (pages, help, comments) = (of_pages(), of_help(), of_comments());
+    assert!(pages.len() > 30, "only {} on pages", pages.len());
+    assert!(help.len() > 20, "only {} in help texts", help.len());
+    assert!(comments.len() > 15, "only {} in comments", comments.len());
+    let mut faults = Vec::new();
+    for example in pages.into_iter().chain(help).chain(comments) {
+        if let Err(error) = Cli::try_parse_from(&example.words) {
+            use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+            if !matches!(error.kind(), DisplayHelp | DisplayVersion) {
+                faults.push(example.fault(error));
+            }
+            continue;
+        }
+        for path in missing(&example.words) {
+            faults.push(example.fault(format!("there is no {path}")));
+        }
+        if let Err(message) = plans(&example.words) {
+            faults.push(example.fault(message));
+        }
+    }
+    none(&faults);
+}
+
+/// Files of the repository that a command line would read and that are not there.
+fn missing(words: &[String]) -> Vec<&String> {
+    let publishes = words.get(1).is_some_and(|word| word == "publish");
+    let written = |i: usize| {
+        let before = i.checked_sub(1).and_then(|before| words.get(before));
+        before.is_some_and(|before| WRITTEN.contains(&before.as_str()))
+            || (publishes && i + 1 == words.len())
+    };
+    let is_missing = |(i, word): &(usize, &String)| {
+        begins_with(word, &TOP)
+            && !written(*i)
+            && *word != TUTORIAL
+            && !is_pattern(word)
+            && !repository().join(word).exists()
+    };
+    let all = words.iter().enumerate();
+    all.filter(is_missing).map(|(_, word)| word).collect()
+}
+
+/// Loads the experiment that a command line names, as that command line wants it.
+fn plans(words: &[String]) -> Result<(), String> {
+    let matches = Cli::command().try_get_matches_from(words);
+    let matches = matches.map_err(|e| e.to_string())?;
+    let Some((command, own)) = matches.subcommand() else {
+        return Ok(());
+    };
+    let file = own.try_get_one::<PathBuf>("file").ok().flatten();
+    let wanted = |file: &&PathBuf| {
+        let known = file.starts_with("experiments") && file.as_path() != Path::new(TUTORIAL);
+        known && file.extension().is_some_and(|ending| ending == "toml")
+    };
+    let Some(file) = file.filter(wanted) else {
+        return Ok(());
+    };
+    let includes = many::<PathBuf>(own, "includes");
+    let options = LoadOptions {
+        overrides: many(own, "overrides"),
+        extra_includes: includes.iter().map(|i| repository().join(i)).collect(),
+    };
+    let plan = Plan::load(&repository().join(file), &options).map_err(|e| e.to_string())?;
+    let stage = own.try_get_one::<String>("stage").ok().flatten();
+    if command == "job" {
+        let cell = own.get_one::<String>("cell");
+        let mut ids = plan.jobs.iter().map(|job| &job.id);
+        return match ids.any(|id| Some(&id.cell) == cell && Some(&id.stage) == stage) {
+            true => Ok(()),
+            false => Err("the experiment has no such job".to_owned()),
+        };
+    }
+    let only = many::<String>(own, "only");
+    let pairs: Option<Vec<(&str, &str)>> = only.iter().map(|text| text.split_once('=')).collect();
+    let pairs = pairs.ok_or("--only takes AXIS=VALUE")?;
+    let plan = plan.only(&pairs).map_err(|e| e.to_string())?;
+    if let Some(stage) = stage {
+        plan.stage(stage).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+/// The values of an argument that may be given several times.
+fn many<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Vec<T> {
+    let values = matches.try_get_many::<T>(name).ok().flatten();
+    values.into_iter().flatten().cloned().collect()
+}
+
+#[test]
+fn every_crate_says_what_it_is_for() {
+    let readme = |name: &String| format!("crates/{name}/README.md");
+    let mut missing: Vec<String> = folders("crates").iter().map(readme).collect();
+    missing.retain(|path| !repository().join(path).is_file());
+    none(&missing);
+}
+
+#[test]
+fn packages_on_pages_exist() {
+    let crates = folders("crates");
+    let mut faults = Vec::new();
+    for page in pages() {
+        let scripts = blocks(&page.text, "sh");
+        let all = scripts.iter().flat_map(|block| commands(&block.text));
+        for words in all.filter(|words| words.first().is_some_and(|word| word == "cargo")) {
+            let named = package(&words).filter(|name| name.as_str() != "CRATE");
+            if named.is_some_and(|name| !crates.contains(name)) {
+                faults.push(format!("{}: {}: no such crate", page.name, words.join(" ")));
+            }
+        }
+    }
+    none(&faults);
+}
+
+#[test]
+fn the_configuration_page_is_that_of_this_program() {
+    let page = Page::read("docs/configuration.md").text;
+    let made = experiment::reference::markdown();
+    let mut lines = page.lines().zip(made.lines()).enumerate();
+    let first = lines.find(|(_, (here, there))| here != there);
+    let first = first.map(|(i, (here, there))| format!("line {}:\n- {here}\n+ {there}", i + 1));
+    assert!(
+        page == made,
+        "docs/configuration.md is stale; write it again: omnidraft config > docs/configuration.md\n{}",
+        first.unwrap_or_else(|| "its end differs".to_owned())
+    );
+}
+
+#[test]
+fn the_first_page_is_short() {
+    let page = Page::read("README.md").text;
+    let lines = page.lines().count();
+    assert!(lines <= 100, "README.md has {lines} lines, more than 100");
+    for line in page.lines() {
+        let columns = line.chars().count();
+        assert!(columns <= 120, "README.md: {columns} columns: {line}");
+    }
+    assert!(page.contains("<!-- table: results/quickstart -->"));
+    assert!(page.contains("<!-- end -->"));
+}
+
+/// All TOML files below `experiments/`, relative to the repository.
+fn experiment_files() -> Vec<String> {
+    let mut all = Vec::new();
+    let mut waiting = vec!["experiments".to_owned()];
+    while let Some(folder) = waiting.pop() {
+        let own = files(&folder, "toml");
+        all.extend(own.iter().map(|file| format!("{folder}/{file}")));
+        let below = folders(&folder);
+        waiting.extend(below.iter().map(|name| format!("{folder}/{name}")));
+    }
+    all.sort();
+    all
+}
+
+/// What a file below `experiments/` is.
+enum Kind {
+    Experiment,
+    /// Included by others, or by `--include`.
+    Part,
+    /// How a model was made.
+    Recipe,
+    /// The paper's numbers.
+    Paper,
+}
+
+fn kind(path: &str) -> Kind {
+    match path.split('/').nth(1) {
+        Some("common" | "models") => Kind::Part,
+        Some("recipes") => Kind::Recipe,
+        Some("paper") => Kind::Paper,
+        _ => Kind::Experiment,
+    }
+}
+
+#[test]
+fn every_file_of_the_experiments_loads() {
+    let mut faults = Vec::new();
+    let mut fault = |path: &str, error: &dyn Display| faults.push(format!("{path}: {error}"));
+    let options = LoadOptions::default();
+    for path in experiment_files() {
+        let file = repository().join(&path);
+        match kind(&path) {
+            Kind::Experiment => match Plan::load(&file, &options) {
+                Err(error) => fault(&path, &error),
+                Ok(plan) => {
+                    let stem = file.file_stem().unwrap().to_string_lossy();
+                    if plan.experiment.name != stem {
+                        fault(&path, &"its name is not that of the file");
+                    }
+                }
+            },
+            Kind::Recipe => {
+                if let Err(error) = pretrain::Recipe::load(&file) {
+                    fault(&path, &format!("{error:#}"));
+                }
+            }
+            Kind::Paper => {
+                if let Err(error) = load_paper(&file) {
+                    fault(&path, &error);
+                }
+            }
+            Kind::Part => {}
+        }
+    }
+    none(&faults);
+}
+
+#[test]
+fn parts_of_experiments_are_used() {
+    let mut included = BTreeSet::new();
+    let mut words = String::new();
+    for page in pages() {
+        words.push_str(&page.text);
+    }
+    for path in experiment_files() {
+        let page = Page::read(&path);
+        for name in includes(&page.text) {
+            let file = page.folder().join(name).canonicalize();
+            included.extend(file.ok());
+        }
+        words.push_str(&page.text);
+    }
+    let mut faults = Vec::new();
+    for path in experiment_files() {
+        let file = repository().join(&path).canonicalize().unwrap();
+        let is_part = matches!(kind(&path), Kind::Part);
+        if is_part && !included.contains(&file) && !words.contains(&path) {
+            faults.push(format!("{path}: nothing includes it and no page names it"));
+        }
+    }
+    none(&faults);
+}
+
+/// The files that a TOML file includes.
+fn includes(text: &str) -> Vec<String> {
+    let table: toml::Table = toml::from_str(text).unwrap();
+    let list = table.get("include").and_then(toml::Value::as_array);
+    let names = list.into_iter().flatten().filter_map(toml::Value::as_str);
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn one_include_swaps_the_models_for_the_papers() {
+    let options = LoadOptions {
+        extra_includes: vec![repository().join("experiments/models/paper.toml")],
+        ..LoadOptions::default()
+    };
+    let mut faults = Vec::new();
+    for path in experiment_files() {
+        if !matches!(kind(&path), Kind::Experiment) {
+            continue;
+        }
+        match Plan::load(&repository().join(&path), &options) {
+            Err(error) => faults.push(error.to_string()),
+            Ok(plan) => {
+                let mut drafters = plan.jobs.iter().map(|job| &job.config.models.drafter.path);
+                let hub = |path: &Path| path.to_string_lossy().starts_with("hf:");
+                if !drafters.all(|path| hub(path)) {
+                    faults.push(format!("{path}: keeps a drafter of its own"));
+                }
+            }
+        }
+    }
+    none(&faults);
+}
+
+#[test]
+fn snippets_are_toml_and_the_tutorial_loads() {
+    let mut faults = Vec::new();
+    for page in pages() {
+        for block in blocks(&page.text, "toml") {
+            if let Err(error) = toml::from_str::<toml::Table>(&block.text) {
+                faults.push(format!("{}: {error}\n{}", page.name, block.text));
+            }
+        }
+    }
+    none(&faults);
+    let snippets = blocks(&Page::read(TUTORIAL_PAGE).text, "toml");
+    let whole = |text: &str| text.contains("\nname = ") && text.contains("[stage.");
+    let tutorial = snippets.iter().find(|block| whole(&block.text));
+    let tutorial = tutorial.expect("the tutorial shows a whole experiment");
+    let folder = tempfile::tempdir().unwrap();
+    for part in ["common", "models"] {
+        std::fs::create_dir(folder.path().join(part)).unwrap();
+        for file in files(&format!("experiments/{part}"), "toml") {
+            let from = repository().join("experiments").join(part).join(&file);
+            std::fs::copy(from, folder.path().join(part).join(file)).unwrap();
+        }
+    }
+    let file = folder.path().join("mine.toml");
+    std::fs::write(&file, &tutorial.text).unwrap();
+    let plan = Plan::load(&file, &LoadOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    // One target, two tasks, two seeds, two stages.
+    assert_eq!(plan.jobs.len(), 8);
+}

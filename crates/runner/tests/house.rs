@@ -1,0 +1,158 @@
+//! The house stays in order: no crate is most of it, and arrows point down only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// The crates from the ground up. A crate uses only crates of lower layers, none of its own.
+const LAYERS: [&[&str]; 9] = [
+    &["vocab-align"],
+    &["ngram-cache"],
+    &["spec-decode"],
+    &["lm", "streams", "distill-loss"],
+    &["adaptive-draft", "cpu-engine", "hub", "mini-streams"],
+    &["experiment", "jobs", "models", "results", "trainer"],
+    &["online", "pretrain", "report"],
+    &["bench"],
+    &["runner"],
+];
+
+/// Libraries that few crates may know; the others go through those.
+const RESERVED: [(&str, &[&str]); 6] = [
+    ("burn", &["trainer"]),
+    ("clap", &["bench", "mini-streams", "runner"]),
+    ("hf-hub", &["hub"]),
+    ("minijinja", &["models", "report"]),
+    ("parquet", &["hub", "results"]),
+    ("tokenizers", &["pretrain", "vocab-align"]),
+];
+
+/// Largest share of the source that one crate may be.
+const LARGEST_SHARE: f64 = 0.2;
+
+fn repository() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.ancestors().nth(2).unwrap().to_path_buf()
+}
+
+/// What the crates depend on when they are built, tests aside, by crate; from cargo itself.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args([
+            "metadata",
+            "--no-deps",
+            "--format-version",
+            "1",
+            "--offline",
+        ])
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo metadata: {said}");
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let of = |package: &Value| {
+        let all = package["dependencies"].as_array().unwrap().iter();
+        let built = all.filter(|dependency| dependency["kind"].is_null());
+        built.map(|dependency| text(&dependency["name"])).collect()
+    };
+    let crates = packages.iter().map(|own| (text(&own["name"]), of(own)));
+    crates.collect()
+}
+
+fn layer(name: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&name))
+}
+
+#[test]
+fn arrows_point_down() {
+    let dependencies = dependencies();
+    let mut faults = Vec::new();
+    for (name, uses) in &dependencies {
+        let Some(own) = layer(name) else {
+            faults.push(format!("{name} stands in no layer of this test"));
+            continue;
+        };
+        for used in uses.iter().filter(|used| dependencies.contains_key(*used)) {
+            if layer(used).is_none_or(|below| below >= own) {
+                faults.push(format!("{name} uses {used}, which is not below it"));
+            }
+        }
+    }
+    let all = LAYERS.iter().flat_map(|layer| layer.iter());
+    let gone = all.filter(|name| !dependencies.contains_key(**name));
+    faults.extend(gone.map(|name| format!("there is no crate {name} any more")));
+    assert!(faults.is_empty(), "\n  {}\n", faults.join("\n  "));
+}
+
+#[test]
+fn heavy_libraries_have_one_door() {
+    let mut faults = Vec::new();
+    for (name, uses) in dependencies() {
+        for (library, allowed) in RESERVED {
+            if uses.contains(library) && !allowed.contains(&name.as_str()) {
+                faults.push(format!("{name} uses {library}; {} may", allowed.join(", ")));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "\n  {}\n", faults.join("\n  "));
+}
+
+#[test]
+fn no_crate_is_most_of_the_source() {
+    let mut lines = BTreeMap::new();
+    for entry in std::fs::read_dir(repository().join("crates")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        lines.insert(name, source_lines(&path.join("src")));
+    }
+    let all: usize = lines.values().sum();
+    let largest = (all as f64 * LARGEST_SHARE) as usize;
+    let large: Vec<_> = lines.iter().filter(|(_, own)| **own > largest).collect();
+    assert!(
+        large.is_empty(),
+        "more than {largest} of {all} lines: {large:?}"
+    );
+}
+
+/// Lines of Rust below a folder that are not blank.
+fn source_lines(folder: &Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return 0;
+    };
+    let mut lines = 0;
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            lines += source_lines(&path);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            lines += text.lines().filter(|line| !line.trim().is_empty()).count();
+        }
+    }
+    lines
+}
+
+/// Below the commands nothing knows of them: a job runs the same however it was started.
+#[test]
+fn nothing_below_the_commands_uses_them() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if !path.is_file() || name == "main.rs" || name == "lib.rs" {
+            continue;
+        }
+        seen += 1;
+        let text = std::fs::read_to_string(&path).unwrap();
+        let uses = text.contains("crate::cli") || text.contains("super::cli");
+        assert!(!uses, "{name} uses the command line");
+    }
+    assert!(seen > 0);
+}

@@ -1,0 +1,449 @@
+//! However the jobs of an experiment are run, the rows and the pages are the same: one at a time,
+//! two at a time, by two processes, killed and started again, as single commands, through Slurm.
+#![cfg(unix)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime};
+
+use results::{CellReader, CellStatus, Manifest, RoundRow};
+
+/// How often a run is killed; more in the hands of who wants to be sure.
+const KILLS: &str = "OMNIDRAFT_KILLS";
+/// What the test of Slurm is told to fail for instead of saying that it did nothing.
+const REQUIRE_SLURM: &str = "OMNIDRAFT_REQUIRE_SLURM";
+/// Two tasks and two seeds, each in both stages.
+const JOBS: usize = 8;
+/// Longer than any run of it takes.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Three values of a sweep, two tasks, two seeds, two stages.
+fn experiment(folder: &Path) -> PathBuf {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
+    let models = models.canonicalize().unwrap();
+    let text = format!(
+        r#"
+name = "jobs"
+[models]
+drafter = "{models}/D"
+targets.small = "{models}/L-small"
+[grid]
+task = ["mini-math", "mini-chat"]
+seed = [1, 2]
+[stage.stream]
+prompts = {{ train = 6 }}
+[stage.held-out]
+from = "stream"
+prompts = {{ test = 3 }}
+[decode]
+temperature = 0.0
+max_new_tokens = 12
+[learn]
+every = 3
+[sweep]
+"decode.k" = [1, 2, 4]
+[[arm]]
+preset = "autoregressive"
+[[arm]]
+preset = "L_DM+L_N-gram"
+[report]
+rows = ["task", "arm"]
+cell = ["acceptance", "tokens_per_round", "hits_per_response"]
+figures = ["losses", "cache", "hits"]
+formats = ["md", "csv", "tex", "html"]
+"#,
+        models = models.display()
+    );
+    let path = folder.join("jobs.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn omnidraft() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
+    command
+        .env_remove("OMNIDRAFT_SHARED")
+        .arg("--no-progress")
+        .stdin(Stdio::null());
+    command
+}
+
+fn run(file: &Path, out: &Path, extra: &[&str]) -> Command {
+    let mut command = omnidraft();
+    command.arg("run").arg(file).arg("--out").arg(out);
+    command.args(extra);
+    command
+}
+
+/// What a command that succeeds prints.
+fn stdout(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert_succeeded(&output);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn assert_succeeded(output: &Output) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}\n{errors}", output.status);
+}
+
+fn spawn(mut command: Command) -> Child {
+    let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.spawn().unwrap()
+}
+
+/// Everything a run leaves that does not say when or how fast.
+#[derive(PartialEq)]
+struct Facts {
+    /// The experiment as its folder remembers it, and the files of its report. No machine, date or
+    /// second is on these pages, since no stage is timed: they are compared whole.
+    pages: BTreeMap<String, Vec<u8>>,
+    /// By job: rows as JSON, where NaN equals NaN, without their seconds; what it read, the state
+    /// it started from among it.
+    cells: BTreeMap<String, String>,
+}
+
+impl Facts {
+    fn of(root: &Path) -> Self {
+        let mut pages = BTreeMap::new();
+        for entry in std::fs::read_dir(root.join("report")).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            // What a process left that was killed over it.
+            if !name.ends_with(".part") {
+                pages.insert(name, std::fs::read(&path).unwrap());
+            }
+        }
+        let record = std::fs::read(root.join("experiment.json")).unwrap();
+        pages.insert("experiment.json".to_owned(), record);
+        let cells = folders(root).into_iter();
+        let cells = cells.map(|(name, folder)| (name, cell(&folder)));
+        let facts = Self {
+            pages,
+            cells: cells.collect(),
+        };
+        assert_eq!(facts.cells.len(), JOBS);
+        for page in ["report.md", "report.csv", "report.tex", "report.html"] {
+            assert!(facts.pages.contains_key(page), "{page} is missing");
+        }
+        facts
+    }
+
+    #[track_caller]
+    fn assert_same(&self, other: &Self) {
+        let differs = |name: &str, same: bool| assert!(same, "{name} differs");
+        let names = |facts: &Self| {
+            let pages = facts.pages.keys().chain(facts.cells.keys());
+            pages.cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(names(self), names(other));
+        for (name, rows) in &self.cells {
+            differs(name, other.cells[name] == *rows);
+        }
+        for (name, page) in &self.pages {
+            differs(name, other.pages[name] == *page);
+        }
+    }
+}
+
+/// Folders of jobs by `STAGE/CELL`.
+fn folders(root: &Path) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    for stage in ["stream", "held-out"] {
+        for entry in std::fs::read_dir(root.join(stage)).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let cell = path.file_name().unwrap().to_string_lossy().into_owned();
+            found.push((format!("{stage}/{cell}"), path));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn cell(folder: &Path) -> String {
+    let reader = CellReader::open(folder).unwrap();
+    let manifest = reader.manifest();
+    assert_eq!(manifest.status, CellStatus::Complete);
+    let inputs: Vec<_> = manifest
+        .inputs
+        .iter()
+        .map(|input| (&input.role, &input.name, &input.sha256))
+        .collect();
+    let mut prompts = reader.prompts().unwrap();
+    for row in &mut prompts {
+        (row.seconds, row.prefill_s, row.learn_s) = (0.0, 0.0, 0.0);
+    }
+    let rounds: Vec<RoundRow> = reader.rounds().unwrap();
+    let mut updates = reader.updates().unwrap();
+    updates.iter_mut().for_each(|row| row.seconds = 0.0);
+    let (learnt, ngrams) = (!updates.is_empty(), reader.ngrams().unwrap());
+    let streamed = manifest.cell.stage == "stream";
+    assert_eq!((learnt, !prompts.is_empty()), (streamed, true));
+    let rows = (prompts, rounds, updates, ngrams);
+    serde_json::to_string(&(&manifest.config_sha256, inputs, rows)).unwrap()
+}
+
+/// The run that all others are compared with: one job at a time, never interrupted. And how long it
+/// took.
+fn reference() -> &'static (Facts, Duration) {
+    static REFERENCE: OnceLock<(Facts, Duration)> = OnceLock::new();
+    REFERENCE.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, out) = (experiment(folder.path()), folder.path().join("out"));
+        let began = Instant::now();
+        let table = stdout(&mut run(&file, &out, &["--jobs", "1"]));
+        assert!(table.contains("L_DM+L_N-gram (k = 4)"), "{table}");
+        (Facts::of(&out), began.elapsed())
+    })
+}
+
+#[test]
+fn two_jobs_at_a_time_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (experiment(folder.path()), folder.path().join("out"));
+    stdout(&mut run(&file, &out, &["--jobs", "2"]));
+    Facts::of(&out).assert_same(&reference().0);
+    // Stage by stage and cell by cell neither; pages are those of all that is there.
+    let out = folder.path().join("parts");
+    let some = ["--only", "task=mini-chat"];
+    let stage = [&some[..], &["--stage", "stream"]].concat();
+    let first = run(&file, &out, &stage).output().unwrap();
+    assert_succeeded(&first);
+    let said = String::from_utf8_lossy(&first.stderr);
+    assert!(said.contains("no report yet"), "{said}");
+    stdout(&mut run(&file, &out, &["--only", "seed=2"]));
+    let page = std::fs::read_to_string(out.join("report/report.md")).unwrap();
+    assert!(page.contains("not run"), "{page}");
+    stdout(&mut run(&file, &out, &[]));
+    Facts::of(&out).assert_same(&reference().0);
+}
+
+/// A sequence of pauses that stands in for random ones.
+struct Pauses(u64);
+
+impl Pauses {
+    fn next(&mut self, longest: Duration) -> Duration {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        longest.mul_f64((self.0 >> 40) as f64 / (1u64 << 24) as f64)
+    }
+}
+
+#[test]
+fn killed_runs_that_are_started_again_change_nothing() {
+    let kills = std::env::var(KILLS).map_or(4, |number| number.parse().unwrap());
+    let (expected, took) = reference();
+    let folder = tempfile::tempdir().unwrap();
+    let file = experiment(folder.path());
+    let mut pauses = Pauses(7);
+    let (mut done, mut round) = (0, 0);
+    while done < kills {
+        let out = folder.path().join(format!("out-{round}"));
+        round += 1;
+        loop {
+            let jobs = ["1", "2"][done % 2];
+            let mut child = spawn(run(&file, &out, &["--jobs", jobs]));
+            std::thread::sleep(pauses.next(took.div_f64(2.0)));
+            if let Some(status) = child.try_wait().unwrap() {
+                assert!(status.success(), "{status}");
+                break;
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            done += 1;
+            // Whoever looks finds nobody at work, and no half job that looks whole.
+            if out.join("experiment.json").exists() {
+                let status = stdout(omnidraft().arg("status").arg(&out));
+                assert!(!status.contains("prompts ("), "{status}");
+            }
+            if done == kills {
+                break;
+            }
+        }
+        stdout(&mut run(&file, &out, &["--jobs", "2"]));
+        Facts::of(&out).assert_same(expected);
+    }
+}
+
+#[test]
+fn printed_lines_one_by_one_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (experiment(folder.path()), folder.path().join("out"));
+    let print = |file: &Path| stdout(&mut run(file, &out, &["--print-jobs"]));
+    let text = print(&file);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(lines.len(), JOBS, "{text}");
+    let shell = |line: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).env_remove("OMNIDRAFT_SHARED");
+        shell.output().unwrap()
+    };
+    // What another starts from comes first.
+    let early = shell(lines[JOBS - 1]);
+    assert_eq!(early.status.code(), Some(3), "{early:?}");
+    for line in &lines {
+        assert_succeeded(&shell(line));
+    }
+    assert!(!print(&file).lines().any(|line| !line.starts_with('#')));
+    let page = stdout(omnidraft().arg("report").arg(&out));
+    assert!(page.contains("L_DM+L_N-gram (k = 2)"), "{page}");
+    Facts::of(&out).assert_same(&reference().0);
+}
+
+#[test]
+fn two_processes_share_the_jobs_of_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (experiment(folder.path()), folder.path().join("out"));
+    let mut children: Vec<Child> = (0..2).map(|_| spawn(run(&file, &out, &[]))).collect();
+    let processes: BTreeSet<String> = children.iter().map(|c| c.id().to_string()).collect();
+    // A job that begins makes a journal. A job done twice would make two.
+    let mut journals: BTreeMap<String, BTreeSet<(u64, SystemTime)>> = BTreeMap::new();
+    let mut workers = BTreeSet::new();
+    let began = Instant::now();
+    while children.iter_mut().any(|c| c.try_wait().unwrap().is_none()) {
+        assert!(began.elapsed() < PATIENCE, "too slow");
+        for (name, folder) in folders(&out) {
+            if let Ok(file) = std::fs::metadata(folder.join("prompts.jsonl")) {
+                let made = (file.ino(), file.created().unwrap());
+                journals.entry(name).or_default().insert(made);
+            }
+            let holder = std::fs::read_to_string(folder.join("lock")).unwrap_or_default();
+            let mut words = holder.split(' ').skip(1);
+            // The lock's text may be half written.
+            if let (Some(process), Some("on")) = (words.next(), words.next()) {
+                workers.insert(process.to_owned());
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(journals.len(), JOBS, "{journals:?}");
+    assert!(journals.values().all(|of| of.len() == 1), "{journals:?}");
+    assert_eq!(workers, processes, "both did some");
+    Facts::of(&out).assert_same(&reference().0);
+}
+
+#[test]
+fn a_cell_is_run_again_from_its_manifest() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (experiment(folder.path()), folder.path().join("out"));
+    let only = ["--only", "task=mini-math", "--only", "seed=2"];
+    stdout(&mut run(&file, &out, &only));
+    let name = "task=mini-math,seed=2";
+    let published = folder.path().join("published");
+    stdout(omnidraft().arg("publish").args([&out, &published]));
+    let again = folder.path().join("again");
+    let manifest = |stage: &str| published.join(stage).join(name).join("manifest.json");
+    let early = run(&manifest("held-out"), &again, &[]).output().unwrap();
+    assert_eq!(early.status.code(), Some(3), "{early:?}");
+    for stage in ["stream", "held-out"] {
+        stdout(&mut run(&manifest(stage), &again, &[]));
+        let folder = |root: &Path| root.join(stage).join(name);
+        assert!(cell(&folder(&again)) == cell(&folder(&out)), "{stage}");
+        let (old, new) = (folder(&out), folder(&again));
+        let [old, new] = [old, new].map(|folder| Manifest::read(&folder).unwrap());
+        assert_eq!(old.cell, new.cell);
+        assert_eq!(old.config, new.config);
+    }
+    let no_folder = omnidraft().arg("run").arg(manifest("stream")).output();
+    let no_folder = no_folder.unwrap();
+    assert_eq!(no_folder.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&no_folder.stderr).contains("--out"));
+}
+
+/// Slurm's programs, if they are installed.
+fn slurm_is_installed() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    folders.extend(["/usr/sbin".into(), "/sbin".into()]);
+    let found = |name: &str| folders.iter().any(|folder| folder.join(name).is_file());
+    ["sbatch", "slurmctld", "slurmd", "munged"]
+        .into_iter()
+        .all(found)
+}
+
+/// A Slurm that ends with the test.
+struct Cluster(PathBuf);
+
+impl Cluster {
+    fn start(folder: PathBuf) -> Self {
+        let cluster = Self(folder);
+        let mut command = cluster.script("start");
+        command.env("SLURM_NODE_CPUS", "2").stdout(Stdio::null());
+        assert!(command.status().unwrap().success(), "Slurm did not start");
+        cluster
+    }
+
+    fn script(&self, what: &str) -> Command {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/slurm_one_node.sh");
+        let mut command = Command::new(script);
+        command.arg(what).arg(&self.0);
+        command
+    }
+
+    /// A command that asks this Slurm.
+    fn asked_by(&self, mut command: Command) -> Command {
+        command.env("SLURM_CONF", self.0.join("slurm.conf"));
+        command
+    }
+
+    fn queue(&self) -> String {
+        let mut queue = self.asked_by(Command::new("squeue"));
+        stdout(queue.args(["-h", "-r"]))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.script("stop").status();
+    }
+}
+
+#[test]
+fn a_real_slurm_changes_nothing() {
+    if !slurm_is_installed() {
+        let required = std::env::var_os(REQUIRE_SLURM).is_some_and(|value| value == "1");
+        assert!(
+            !required,
+            "{REQUIRE_SLURM}=1, but slurm-wlm and munge are not installed"
+        );
+        // Not println!, which is not shown of a test that passes.
+        let text = "skipped: 1 test, Slurm is not installed (Debian: slurm-wlm, munge)";
+        writeln!(std::io::stderr(), "{text}").unwrap();
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (experiment(folder.path()), folder.path().join("out"));
+    let cluster = Cluster::start(folder.path().join("slurm"));
+    let submit = || {
+        let command = run(&file, &out, &["--launcher", "slurm"]);
+        stdout(&mut cluster.asked_by(command))
+    };
+    let said = submit();
+    assert!(!cluster.queue().is_empty(), "{said}");
+    let began = Instant::now();
+    while !cluster.queue().is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{}", cluster.queue());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let status = stdout(omnidraft().arg("status").arg(&out));
+    let logs = || {
+        let logs = std::fs::read_dir(out.join("slurm/logs")).unwrap();
+        let texts = logs.map(|log| std::fs::read_to_string(log.unwrap().path()).unwrap());
+        texts.collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(folders(&out).len(), JOBS, "{status}\n{}", logs());
+    stdout(omnidraft().arg("report").arg(&out));
+    Facts::of(&out).assert_same(&reference().0);
+    // Nothing is left to submit.
+    submit();
+    assert_eq!(cluster.queue(), "");
+}

@@ -1,0 +1,222 @@
+//! Everything that can be wrong with a stream.
+
+use std::path::PathBuf;
+
+/// Why a stream cannot be used.
+///
+/// Messages name the file and, where there is one, the line (counted from 1); [`StreamError::hint`] says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// A file cannot be read.
+    #[error("{}: cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A line is not UTF-8.
+    #[error("{}:{line}: invalid UTF-8 at byte {byte} of the line", path.display())]
+    InvalidUtf8 {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Offset of the first bad byte in the line, from 0.
+        byte: usize,
+    },
+    /// A line is not one complete JSON object.
+    #[error("{}:{line}: not a JSON object: {source}", path.display())]
+    MalformedLine {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The parser's complaint (its own line number is always 1).
+        source: serde_json::Error,
+    },
+    /// A record lacks a field.
+    #[error("{}:{line}: field `{field}` is missing", path.display())]
+    MissingField {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The field.
+        field: String,
+    },
+    /// A field is not a string.
+    #[error("{}:{line}: field `{field}` is not a string", path.display())]
+    NotAString {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The field.
+        field: String,
+    },
+    /// A field that must hold text is empty or only white space.
+    #[error("{}:{line}: field `{field}` is empty", path.display())]
+    EmptyField {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The field.
+        field: String,
+    },
+    /// Two records of a file share an id.
+    #[error("{}:{line}: id `{id}` was already used on line {first_line}", path.display())]
+    DuplicateId {
+        /// The file.
+        path: PathBuf,
+        /// Line of the second record, from 1.
+        line: usize,
+        /// Line of the first record, from 1.
+        first_line: usize,
+        /// The id.
+        id: String,
+    },
+    /// A stream holds no prompt.
+    #[error("{stream}: the stream is empty")]
+    EmptyStream {
+        /// File or stream name.
+        stream: String,
+    },
+    /// A split file is not JSON of the form `{"rule": ..., "train": [ids], "test": [ids]}`.
+    #[error("{}: not a split file: {source}", path.display())]
+    MalformedSplit {
+        /// The file.
+        path: PathBuf,
+        /// The parser's complaint.
+        source: serde_json::Error,
+    },
+    /// An id selector is not of the form `FILE:LIST`.
+    #[error("`{selector}` is not an id selector")]
+    BadSelector {
+        /// What was given.
+        selector: String,
+    },
+    /// A split file has no list of that name.
+    #[error("{}: no id list `{list}` (there are: {})", path.display(), known.join(", "))]
+    UnknownList {
+        /// The split file.
+        path: PathBuf,
+        /// The list asked for.
+        list: String,
+        /// The lists it has.
+        known: Vec<String>,
+    },
+    /// A split names a record that the data file does not hold.
+    #[error("id `{id}` of {split} is not in {data}")]
+    UnknownId {
+        /// The id.
+        id: String,
+        /// The split file and list.
+        split: String,
+        /// The data file.
+        data: String,
+    },
+    /// A split lists an id twice.
+    #[error("id `{id}` is listed twice in {split}")]
+    RepeatedId {
+        /// The id.
+        id: String,
+        /// The split file and list.
+        split: String,
+    },
+    /// A training record belongs to a test split.
+    #[error("{data}: id `{id}` belongs to the test ids of {split} and must not be trained on")]
+    TestLeak {
+        /// The id.
+        id: String,
+        /// Where the training record comes from.
+        data: String,
+        /// The split file that lists it for testing.
+        split: String,
+    },
+    /// A task is not embedded and no data directory is known.
+    #[error("task `{task}` is not embedded in this program and no data directory is set")]
+    NoDataDir {
+        /// The task.
+        task: String,
+    },
+    /// The data directory lacks a task.
+    #[error("task `{task}`: {} does not exist", path.display())]
+    MissingTask {
+        /// The task.
+        task: String,
+        /// The file looked for.
+        path: PathBuf,
+    },
+    /// A task name that would leave the data directory.
+    #[error("`{task}` is not a task name")]
+    BadTaskName {
+        /// What was given.
+        task: String,
+    },
+    /// The source of a task does not give it.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A stream is asked for more prompts than it holds.
+    #[error("stream `{stream}` has {available} prompts, {wanted} were asked for with those before")]
+    StreamExhausted {
+        /// Task and split.
+        stream: String,
+        /// Prompts asked for, those skipped included.
+        wanted: usize,
+        /// Prompts it holds.
+        available: usize,
+    },
+}
+
+impl StreamError {
+    /// What the user can do about it, where there is something to say.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Source(error) => return error.hint.clone(),
+            Self::InvalidUtf8 { .. } => "convert the file to UTF-8",
+            Self::MalformedLine { source, .. } if source.is_eof() => {
+                "the line ends in the middle of the object: is the file truncated?"
+            }
+            Self::MalformedLine { .. } => {
+                "each line is one JSON object with the fields id, prompt and reference"
+            }
+            Self::MissingField { .. } | Self::NotAString { .. } | Self::EmptyField { .. } => {
+                "each record needs the string fields id, prompt and reference; other fields are ignored"
+            }
+            Self::DuplicateId { .. } => "give every record of a file its own id",
+            Self::BadSelector { .. } => "write FILE:LIST, for example paper_split.json:train",
+            Self::MalformedSplit { .. } => {
+                "a split file holds an object whose train and test are lists of ids"
+            }
+            Self::UnknownId { .. } => "the split file belongs to another version of the data",
+            Self::TestLeak { .. } => "train on the task's train split, or remove the record",
+            Self::NoDataDir { .. } => {
+                "--data-dir hub downloads gsm8k, mbpp_humaneval, alpaca and xsum; --data-dir DIR, or OMNIDRAFT_SHARED \
+                 naming a folder that holds datasets/, reads local files; mini-math, mini-code, mini-chat and mini-news need neither"
+            }
+            Self::MissingTask { .. } => {
+                "the data directory holds one folder per task (gsm8k, mbpp_humaneval, alpaca, xsum) \
+                 with train.jsonl and test.jsonl; --data-dir hub downloads these four"
+            }
+            Self::BadTaskName { .. } => "a task is the name of a folder in the data directory",
+            Self::StreamExhausted { .. } => {
+                "lower `train`: a task that comes back continues its stream, no prompt is repeated"
+            }
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+}
+
+/// Why a [`TaskSource`](crate::TaskSource) could not prepare a task.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct SourceError {
+    /// What went wrong, causes included.
+    pub message: String,
+    /// What the user can do about it.
+    pub hint: Option<String>,
+}

@@ -1,0 +1,37 @@
+//! Prompt streams: what the drafter is adapted on, in which order, and in which words.
+//!
+//! The paper (section 5, Table 7) streams four tasks once, online: every prompt is decoded, verified and learned
+//! from in the order it arrives. This crate turns files into such streams:
+//!
+//! * [`Prompt`] and [`load_prompts`] read JSON lines and say which line is wrong;
+//! * [`PaperSplit`] and [`IdSelector`] select the ids of a published train/test split;
+//! * [`DataSource`] finds a task in a data directory, from a [`TaskSource`] (a hub, for example) or among the embedded
+//!   mini streams ([`MiniTask`]);
+//! * [`StreamSpec`] says which of its prompts are streamed and in which [`Order`]: training prompts by the run's seed,
+//!   held-out prompts in one order for all runs. [`StreamRng`] gives the same order on every machine.
+//!
+//! What words a model wants around a prompt is the matter of crate `models`, downloading that of crate `hub`.
+//!
+//! ```
+//! use streams::{DataSource, Split, StreamSpec};
+//!
+//! let spec = StreamSpec::new("mini-math", Split::Train).limit(3).shuffled();
+//! let prompts = spec.load(&DataSource::embedded(), 7)?;
+//! assert_eq!(prompts.len(), 3);
+//! assert!(prompts[0].reference.contains("#### "));
+//! # Ok::<(), streams::StreamError>(())
+//! ```
+
+mod error;
+mod mini;
+mod record;
+mod rng;
+mod select;
+mod source;
+
+pub use error::{SourceError, StreamError};
+pub use mini::MiniTask;
+pub use record::{Prompt, load_prompts, load_texts, parse_prompts};
+pub use rng::StreamRng;
+pub use select::{IdSelector, PaperSplit};
+pub use source::{DATA_ENV, DataSource, Order, Split, StreamSpec, TEST_ORDER_SEED, TaskSource};

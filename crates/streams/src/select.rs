@@ -1,0 +1,201 @@
+//! Id lists of a published split.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde_json::Value;
+
+use super::{Prompt, StreamError};
+
+/// A split file: named lists of ids, with the rule that chose them.
+///
+/// Every value that is a list of strings is an id list (`train` and `test` in `paper_split.json`); other values are
+/// commentary.
+#[derive(Debug, Clone)]
+pub struct PaperSplit {
+    path: PathBuf,
+    lists: BTreeMap<String, Vec<String>>,
+}
+
+impl PaperSplit {
+    /// Name of the split file in a task's folder.
+    pub const FILE: &'static str = "paper_split.json";
+
+    /// Reads a split file.
+    ///
+    /// # Errors
+    /// Unreadable file, not a JSON object, or `train` and `test` share an id.
+    pub fn load(path: &Path) -> Result<Self, StreamError> {
+        let bytes = std::fs::read(path).map_err(|source| StreamError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let entries: BTreeMap<String, Value> =
+            serde_json::from_slice(&bytes).map_err(|source| StreamError::MalformedSplit {
+                path: path.to_owned(),
+                source,
+            })?;
+        let mut lists = BTreeMap::new();
+        for (name, value) in entries {
+            if value.is_array() {
+                let ids: Vec<String> = serde_json::from_value(value).map_err(|source| {
+                    StreamError::MalformedSplit {
+                        path: path.to_owned(),
+                        source,
+                    }
+                })?;
+                lists.insert(name, ids);
+            }
+        }
+        let split = Self {
+            path: path.to_owned(),
+            lists,
+        };
+        split.refuse_overlap()?;
+        Ok(split)
+    }
+
+    fn refuse_overlap(&self) -> Result<(), StreamError> {
+        let (Some(train), Some(test)) = (self.lists.get("train"), self.lists.get("test")) else {
+            return Ok(());
+        };
+        let test: HashSet<&String> = test.iter().collect();
+        match train.iter().find(|id| test.contains(id)) {
+            None => Ok(()),
+            Some(id) => Err(StreamError::TestLeak {
+                id: id.clone(),
+                data: format!("{}:train", self.path.display()),
+                split: self.path.display().to_string(),
+            }),
+        }
+    }
+
+    /// The ids of one list, in the file's order.
+    ///
+    /// # Errors
+    /// There is no list of that name.
+    pub fn ids(&self, list: &str) -> Result<&[String], StreamError> {
+        self.lists
+            .get(list)
+            .map(Vec::as_slice)
+            .ok_or_else(|| StreamError::UnknownList {
+                path: self.path.clone(),
+                list: list.to_owned(),
+                known: self.lists.keys().cloned().collect(),
+            })
+    }
+
+    /// The records of one list, in the list's order; `key` gives a record's id and `data` names their origin in errors.
+    ///
+    /// # Errors
+    /// No such list, or an id that no record has.
+    pub fn pick<T>(
+        &self,
+        list: &str,
+        records: Vec<T>,
+        key: impl Fn(&T) -> &str,
+        data: &str,
+    ) -> Result<Vec<T>, StreamError> {
+        let ids = self.ids(list)?;
+        let mut seen = HashSet::with_capacity(ids.len());
+        if let Some(id) = ids.iter().find(|id| !seen.insert(id.as_str())) {
+            return Err(StreamError::RepeatedId {
+                id: id.clone(),
+                split: self.name(list),
+            });
+        }
+        let mut by_id: HashMap<String, T> = records
+            .into_iter()
+            .map(|r| (key(&r).to_owned(), r))
+            .collect();
+        let take = |id: &String| {
+            by_id.remove(id).ok_or_else(|| StreamError::UnknownId {
+                id: id.clone(),
+                split: self.name(list),
+                data: data.to_owned(),
+            })
+        };
+        ids.iter().map(take).collect()
+    }
+
+    /// `FILE:LIST`, for messages.
+    fn name(&self, list: &str) -> String {
+        format!("{}:{list}", self.path.display())
+    }
+
+    /// Where it was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// `FILE:LIST` on the command line, for example `paper_split.json:train`.
+///
+/// ```
+/// use streams::IdSelector;
+///
+/// let ids: IdSelector = "paper_split.json:train".parse()?;
+/// assert_eq!(ids.list, "train");
+/// assert!("train".parse::<IdSelector>().is_err());
+/// # Ok::<(), streams::StreamError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdSelector {
+    /// The split file as written.
+    pub file: PathBuf,
+    /// The list in it.
+    pub list: String,
+}
+
+impl FromStr for IdSelector {
+    type Err = StreamError;
+
+    fn from_str(text: &str) -> Result<Self, StreamError> {
+        match text.rsplit_once(':') {
+            Some((file, list)) if !file.is_empty() && !list.is_empty() => Ok(Self {
+                file: PathBuf::from(file),
+                list: list.to_owned(),
+            }),
+            _ => Err(StreamError::BadSelector {
+                selector: text.to_owned(),
+            }),
+        }
+    }
+}
+
+impl IdSelector {
+    /// Reads the split file: a relative one is looked for beside the data file first, then in the working directory.
+    ///
+    /// # Errors
+    /// As [`PaperSplit::load`].
+    pub fn load_split(&self, data: &Path) -> Result<PaperSplit, StreamError> {
+        let beside = data
+            .parent()
+            .map(|folder| folder.join(&self.file))
+            .filter(|path| path.is_file());
+        PaperSplit::load(&beside.unwrap_or_else(|| self.file.clone()))
+    }
+
+    /// The selected prompts of `data`, in the list's order.
+    ///
+    /// # Errors
+    /// As [`PaperSplit::load`] and [`PaperSplit::pick`].
+    pub fn select(&self, prompts: Vec<Prompt>, data: &Path) -> Result<Vec<Prompt>, StreamError> {
+        self.load_split(data)?
+            .pick(&self.list, prompts, |p| &p.id, &data.display().to_string())
+    }
+
+    /// The same for the pairs of [`super::load_texts`].
+    ///
+    /// # Errors
+    /// As [`IdSelector::select`].
+    pub fn select_texts(
+        &self,
+        texts: Vec<(String, String)>,
+        data: &Path,
+    ) -> Result<Vec<(String, String)>, StreamError> {
+        self.load_split(data)?
+            .pick(&self.list, texts, |(id, _)| id, &data.display().to_string())
+    }
+}

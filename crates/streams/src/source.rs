@@ -1,0 +1,336 @@
+//! Where the tasks live, and which part of one a run streams.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{MiniTask, PaperSplit, Prompt, SourceError, StreamError, StreamRng, load_prompts};
+
+/// Environment variable naming a folder that holds `datasets/`.
+pub const DATA_ENV: &str = "OMNIDRAFT_SHARED";
+
+/// A half of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Split {
+    /// Streamed once while the drafter learns.
+    #[default]
+    Train,
+    /// Held out for evaluation.
+    Test,
+}
+
+impl Split {
+    /// `train` or `test`: the file's stem and the list's name in a split file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Test => "test",
+        }
+    }
+}
+
+/// Where tasks come from that are in no folder yet: a hub that downloads them, for example.
+pub trait TaskSource: std::fmt::Debug + Send + Sync {
+    /// The folder that prepared tasks lie in, one subfolder a task; it need not exist yet.
+    fn folder(&self) -> PathBuf;
+
+    /// The folder of a task, prepared now if it is not there yet; `None` where this source does not know the task.
+    ///
+    /// # Errors
+    /// A task that cannot be had.
+    fn prepare(&self, task: &str) -> Result<Option<PathBuf>, SourceError>;
+}
+
+/// Finds tasks: a data directory with one folder per task, and the embedded mini streams.
+///
+/// A folder holds `train.jsonl`, `test.jsonl` and, optionally, `paper_split.json`, whose lists then decide which
+/// records belong to a split and in which order.
+#[derive(Debug, Clone, Default)]
+pub struct DataSource {
+    directory: Option<PathBuf>,
+    source: Option<Arc<dyn TaskSource>>,
+}
+
+impl DataSource {
+    /// Only the embedded streams.
+    pub fn embedded() -> Self {
+        Self::default()
+    }
+
+    /// Tasks from `directory`, the embedded streams for names it has no folder for.
+    pub fn directory(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: Some(directory.into()),
+            source: None,
+        }
+    }
+
+    /// Tasks that `source` prepares, each when it is first asked for.
+    pub fn from_source(source: Arc<dyn TaskSource>) -> Self {
+        Self {
+            directory: Some(source.folder()),
+            source: Some(source),
+        }
+    }
+
+    /// `data_dir` where given, else `datasets/` under the folder named by [`DATA_ENV`], else only what is embedded.
+    pub fn resolve(data_dir: Option<PathBuf>) -> Self {
+        let from_env = || {
+            std::env::var_os(DATA_ENV)
+                .filter(|v| !v.is_empty())
+                .map(|v| Path::new(&v).join("datasets"))
+        };
+        Self {
+            directory: data_dir.or_else(from_env),
+            source: None,
+        }
+    }
+
+    /// The data directory, where there is one.
+    pub fn data_dir(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
+    /// All prompts of one split of a task, in file or split order.
+    ///
+    /// # Errors
+    /// Unknown task, no data directory, or anything wrong in the task's files.
+    pub fn load(&self, task: &str, split: Split) -> Result<Vec<Prompt>, StreamError> {
+        match self.locate(task)? {
+            Place::Embedded(mini) => mini.prompts(split),
+            Place::Folder(folder) => {
+                let data = folder.join(format!("{}.jsonl", split.name()));
+                if !data.is_file() {
+                    return Err(StreamError::MissingTask {
+                        task: task.to_owned(),
+                        path: data,
+                    });
+                }
+                let prompts = load_prompts(&data, task)?;
+                let split_file = folder.join(PaperSplit::FILE);
+                if !split_file.is_file() {
+                    return Ok(prompts);
+                }
+                PaperSplit::load(&split_file)?.pick(
+                    split.name(),
+                    prompts,
+                    |p| &p.id,
+                    &data.display().to_string(),
+                )
+            }
+        }
+    }
+
+    /// Every record of the task's `train.jsonl`, also those its split file leaves out: text to pretrain on.
+    pub fn load_training_pool(&self, task: &str) -> Result<Vec<Prompt>, StreamError> {
+        match self.locate(task)? {
+            Place::Embedded(mini) => mini.prompts(Split::Train),
+            Place::Folder(folder) => {
+                let data = folder.join("train.jsonl");
+                if !data.is_file() {
+                    return Err(StreamError::MissingTask {
+                        task: task.to_owned(),
+                        path: data,
+                    });
+                }
+                load_prompts(&data, task)
+            }
+        }
+    }
+
+    /// Ids that no training may see, with the split that reserves each: the test lists of every split file in the data
+    /// directory, and the embedded test streams.
+    pub fn test_ids(&self) -> Result<HashMap<String, String>, StreamError> {
+        let mut reserved = HashMap::new();
+        for mini in MiniTask::ALL {
+            let name = format!("{} test", mini.name());
+            reserved.extend(
+                mini.prompts(Split::Test)?
+                    .into_iter()
+                    .map(|p| (p.id, name.clone())),
+            );
+        }
+        let Some(directory) = &self.directory else {
+            return Ok(reserved);
+        };
+        let folders = match std::fs::read_dir(directory) {
+            // Nothing has been downloaded yet.
+            Err(e) if self.source.is_some() && e.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(reserved);
+            }
+            folders => folders.map_err(|source| StreamError::Read {
+                path: directory.clone(),
+                source,
+            })?,
+        };
+        for folder in folders {
+            let folder = folder.map_err(|source| StreamError::Read {
+                path: directory.clone(),
+                source,
+            })?;
+            let path = folder.path().join(PaperSplit::FILE);
+            if path.is_file() {
+                let name = path.display().to_string();
+                let split = PaperSplit::load(&path)?;
+                reserved.extend(
+                    split
+                        .ids(Split::Test.name())?
+                        .iter()
+                        .map(|id| (id.clone(), name.clone())),
+                );
+            }
+        }
+        Ok(reserved)
+    }
+
+    fn locate(&self, task: &str) -> Result<Place, StreamError> {
+        // A task is one folder name: nothing a config says may read outside the data directory.
+        let plain = !task.is_empty()
+            && task
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        if !plain || task.starts_with('.') {
+            return Err(StreamError::BadTaskName {
+                task: task.to_owned(),
+            });
+        }
+        if let Some(source) = &self.source
+            && let Some(folder) = source.prepare(task)?
+        {
+            return Ok(Place::Folder(folder));
+        }
+        let folder = self.directory.as_ref().map(|d| d.join(task));
+        if let Some(folder) = folder.as_ref().filter(|f| f.is_dir()) {
+            return Ok(Place::Folder(folder.clone()));
+        }
+        match (MiniTask::from_name(task), folder) {
+            (Some(mini), _) => Ok(Place::Embedded(mini)),
+            (None, Some(path)) => Err(StreamError::MissingTask {
+                task: task.to_owned(),
+                path,
+            }),
+            (None, None) => Err(StreamError::NoDataDir {
+                task: task.to_owned(),
+            }),
+        }
+    }
+}
+
+enum Place {
+    Embedded(MiniTask),
+    Folder(PathBuf),
+}
+
+/// Orders the prompts of every held-out stream, whatever the seed of a run: all seeds and arms of an experiment then
+/// answer the same prompts, and their answers can be compared in pairs. Changing it changes what every limited
+/// held-out stream holds.
+pub const TEST_ORDER_SEED: u64 = 0;
+
+/// The order in which a stream takes the prompts of its split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// As [`DataSource::load`] gives them.
+    File,
+    /// A permutation of the whole split by this seed and the stream's name.
+    Seeded(u64),
+}
+
+/// Which prompts of which task a run streams.
+///
+/// Held-out prompts always come in the same shuffled order ([`TEST_ORDER_SEED`]): the first ones of a file may be all
+/// of one kind, so that a limited stream would not stand for its split.
+///
+/// In a config: `{ task = "gsm8k", split = "train", limit = 1000, shuffle = true }`; only `task` is required.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamSpec {
+    /// A folder of the data directory or an embedded mini stream.
+    pub task: String,
+    /// Which half.
+    #[serde(default)]
+    pub split: Split,
+    /// At most this many prompts, counted after ordering: a limited shuffled stream is a random sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Prompts passed over first, after ordering: a task that comes back in a drifting stream continues where it
+    /// stopped, since a repeated prompt would be answered from memory.
+    #[serde(default)]
+    pub skip: usize,
+    /// Training prompts in an order by the run's seed instead of the file's order; the order of held-out prompts does
+    /// not depend on it.
+    #[serde(default)]
+    pub shuffle: bool,
+}
+
+impl StreamSpec {
+    /// All prompts of a split; training prompts in file order.
+    pub fn new(task: impl Into<String>, split: Split) -> Self {
+        Self {
+            task: task.into(),
+            split,
+            limit: None,
+            skip: 0,
+            shuffle: false,
+        }
+    }
+
+    /// At most `limit` prompts.
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Training prompts ordered by the seed given to [`StreamSpec::load`].
+    pub fn shuffled(mut self) -> Self {
+        self.shuffle = true;
+        self
+    }
+
+    /// The name that, with the seed, keys the order: task and split.
+    pub fn stream_name(&self) -> String {
+        format!("{}:{}", self.task, self.split.name())
+    }
+
+    /// The order under a run's seed, which matters only for training prompts and where `shuffle` is set.
+    pub fn order(&self, seed: u64) -> Order {
+        match self.split {
+            Split::Test => Order::Seeded(TEST_ORDER_SEED),
+            Split::Train if self.shuffle => Order::Seeded(seed),
+            Split::Train => Order::File,
+        }
+    }
+
+    /// Loads the prompts in the order of [`StreamSpec::order`]: those after `skip`, at most `limit`.
+    ///
+    /// # Errors
+    /// As [`DataSource::load`]; a stream that a limit of 0 leaves empty; one that ends before the prompts asked for
+    /// after those skipped.
+    pub fn load(&self, source: &DataSource, seed: u64) -> Result<Vec<Prompt>, StreamError> {
+        let mut prompts = source.load(&self.task, self.split)?;
+        if let Order::Seeded(seed) = self.order(seed) {
+            StreamRng::new(seed, &self.stream_name()).shuffle(&mut prompts);
+        }
+        let available = prompts.len();
+        if self.skip > 0 {
+            let wanted = self.skip.saturating_add(self.limit.unwrap_or(1));
+            if wanted > available {
+                return Err(StreamError::StreamExhausted {
+                    stream: self.stream_name(),
+                    wanted,
+                    available,
+                });
+            }
+            prompts.drain(..self.skip);
+        }
+        prompts.truncate(self.limit.unwrap_or(usize::MAX));
+        if prompts.is_empty() {
+            return Err(StreamError::EmptyStream {
+                stream: self.stream_name(),
+            });
+        }
+        Ok(prompts)
+    }
+}

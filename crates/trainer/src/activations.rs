@@ -1,0 +1,110 @@
+//! What a forward pass keeps for the backward pass, and the scratch space of both.
+
+use crate::layout::Layout;
+
+/// Kept by one block, for sequences of `t` positions together.
+#[derive(Default)]
+pub(crate) struct BlockActivations {
+    /// Residual stream on entry, `[t, d]`.
+    pub(crate) x: Vec<f32>,
+    /// Inverse roots of the attention norm, `[t]`.
+    pub(crate) attn_inverse: Vec<f32>,
+    /// Normalised input of the attention, `[t, d]`.
+    pub(crate) attn_in: Vec<f32>,
+    /// Rotated queries and keys, and values, `[t, q + 2 kv]`.
+    pub(crate) qkv: Vec<f32>,
+    /// Attention weights, by sequence `[heads, t, stride]` with its own `t` and the stride of
+    /// [`row_stride`].
+    pub(crate) probs: Vec<f32>,
+    /// Mixed values, `[t, q]`.
+    pub(crate) mixed: Vec<f32>,
+    /// Residual stream between attention and MLP, `[t, d]`.
+    pub(crate) middle: Vec<f32>,
+    /// Inverse roots of the MLP norm, `[t]`.
+    pub(crate) mlp_inverse: Vec<f32>,
+    /// Normalised input of the MLP, `[t, d]`.
+    pub(crate) mlp_in: Vec<f32>,
+    /// Gate and up projections, `[t, 2 f]`.
+    pub(crate) gate_up: Vec<f32>,
+    /// `silu(gate) * up`, `[t, f]`.
+    pub(crate) active: Vec<f32>,
+}
+
+/// Buffers of one worker, grown to the longest pack seen and used again.
+#[derive(Default)]
+pub(crate) struct Activations {
+    pub(crate) blocks: Vec<BlockActivations>,
+    /// Residual stream after the last block, `[t, d]`.
+    pub(crate) x: Vec<f32>,
+    pub(crate) inverse: Vec<f32>,
+    /// After the final norm, `[t, d]`.
+    pub(crate) hidden: Vec<f32>,
+    /// Gradient of `hidden`, then of the residual stream, `[t, d]`.
+    pub(crate) d_hidden: Vec<f32>,
+    pub(crate) d_stream: Vec<f32>,
+    /// Gradient of a normalised input, `[t, d]`.
+    pub(crate) d_normed: Vec<f32>,
+    /// Gradient of `active`, `[t, f]`.
+    pub(crate) d_active: Vec<f32>,
+    /// Gradient of `mixed`, `[t, q]`.
+    pub(crate) d_mixed: Vec<f32>,
+    /// Gradient of `qkv`.
+    pub(crate) d_qkv: Vec<f32>,
+    /// Gradient of a block of attention weights.
+    pub(crate) d_probs: Vec<f32>,
+    /// Rows of `hidden` that a group scores.
+    pub(crate) rows: Vec<f32>,
+    pub(crate) d_rows: Vec<f32>,
+    pub(crate) logits: Vec<f32>,
+}
+
+/// Elements between two rows of attention weights: whole vectors.
+pub(crate) fn row_stride(t: usize) -> usize {
+    t.next_multiple_of(cpu_engine::LANES)
+}
+
+/// Makes `buffer` hold exactly `len` elements of any value.
+pub(crate) fn fit(buffer: &mut Vec<f32>, len: usize) {
+    buffer.resize(len, 0.0);
+}
+
+/// Makes `buffer` hold exactly `len` zeros.
+pub(crate) fn clear(buffer: &mut Vec<f32>, len: usize) {
+    buffer.clear();
+    buffer.resize(len, 0.0);
+}
+
+impl Activations {
+    /// Sizes everything for sequences of these lengths.
+    pub(crate) fn fit(&mut self, layout: &Layout, lengths: impl Iterator<Item = usize>) {
+        let config = &layout.config;
+        let (mut t, mut probs) = (0, 0);
+        for len in lengths {
+            t += len;
+            probs += config.num_heads * len * row_stride(len);
+        }
+        let (d, f) = (config.hidden_size, config.intermediate_size);
+        let (q, kv) = (config.q_width(), config.kv_width());
+        self.blocks
+            .resize_with(config.num_layers, BlockActivations::default);
+        for block in &mut self.blocks {
+            fit(&mut block.x, t * d);
+            fit(&mut block.attn_inverse, t);
+            fit(&mut block.attn_in, t * d);
+            fit(&mut block.qkv, t * (q + 2 * kv));
+            fit(&mut block.probs, probs);
+            fit(&mut block.mixed, t * q);
+            fit(&mut block.middle, t * d);
+            fit(&mut block.mlp_inverse, t);
+            fit(&mut block.mlp_in, t * d);
+            fit(&mut block.gate_up, t * 2 * f);
+            fit(&mut block.active, t * f);
+        }
+        fit(&mut self.x, t * d);
+        fit(&mut self.inverse, t);
+        fit(&mut self.hidden, t * d);
+        fit(&mut self.d_normed, t * d);
+        fit(&mut self.d_active, t * f);
+        fit(&mut self.d_mixed, t * q);
+    }
+}

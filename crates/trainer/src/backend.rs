@@ -1,0 +1,127 @@
+//! Who computes a training step: the host trainer, or Burn on another device.
+
+use lm::{AdamW, Checkpoint, LmError};
+
+#[cfg(feature = "wgpu")]
+use crate::device::OnDevice;
+use crate::{NextToken, Trainer};
+
+/// Where a model is trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Device {
+    /// This processor.
+    #[default]
+    Cpu,
+    /// The first GPU, through WebGPU.
+    #[cfg(feature = "wgpu")]
+    Wgpu,
+}
+
+/// A model with its optimiser, trained on next-token prediction wherever it computes.
+pub enum Backend {
+    /// This processor.
+    Host(Box<Trainer>),
+    /// A device of Burn.
+    #[cfg(feature = "wgpu")]
+    Burn(Box<OnDevice>),
+}
+
+/// Numbers of one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Mean next-token cross entropy, nats.
+    pub loss: f64,
+    /// Gradient norm before clipping.
+    pub grad_norm: f64,
+}
+
+impl Backend {
+    /// Starts from weights and an optimiser.
+    ///
+    /// # Errors
+    /// Missing or misshapen tensors; moments of another model.
+    pub fn new(checkpoint: &Checkpoint, optimizer: AdamW, device: Device) -> Result<Self, LmError> {
+        Ok(match device {
+            Device::Cpu => Self::Host(Box::new(Trainer::resume(checkpoint, optimizer)?)),
+            #[cfg(feature = "wgpu")]
+            Device::Wgpu => {
+                let kind = burn::tensor::DeviceKind::DefaultDevice;
+                let device = burn::tensor::Device::wgpu(kind);
+                Self::Burn(Box::new(OnDevice::new(checkpoint, optimizer, device)?))
+            }
+        })
+    }
+
+    /// One step of next-token prediction on sequences of one length.
+    ///
+    /// # Errors
+    /// Those of [`Trainer::accumulate`] and [`Trainer::step`]; what a device reports.
+    pub fn step(&mut self, sequences: &[Vec<u32>], lr: f64) -> Result<Step, LmError> {
+        match self {
+            Self::Host(trainer) => {
+                let inputs: Vec<&[u32]> = sequences.iter().map(Vec::as_slice).collect();
+                let graded = trainer.accumulate(&inputs, &NextToken::new(&inputs))?;
+                let grad_norm = trainer.step(lr)?;
+                let loss = graded.terms[0];
+                Ok(Step { loss, grad_norm })
+            }
+            #[cfg(feature = "wgpu")]
+            Self::Burn(on) => on.step(sequences, lr),
+        }
+    }
+
+    /// Mean next-token cross entropy and the tokens it is over, `batch` sequences (at least one) at
+    /// a time.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn evaluate(
+        &mut self,
+        sequences: &[Vec<u32>],
+        batch: usize,
+    ) -> Result<(f64, usize), LmError> {
+        let (mut sum, mut tokens) = (0.0, 0);
+        match self {
+            Self::Host(trainer) => {
+                for batch in sequences.chunks(batch.max(1)) {
+                    let inputs: Vec<&[u32]> = batch.iter().map(Vec::as_slice).collect();
+                    let count: usize = batch.iter().map(|s| s.len().saturating_sub(1)).sum();
+                    let graded = trainer.evaluate(&inputs, &NextToken::new(&inputs))?;
+                    sum += graded.terms[0] * count as f64;
+                    tokens += count;
+                }
+            }
+            #[cfg(feature = "wgpu")]
+            Self::Burn(on) => {
+                let model = on.without_gradients()?;
+                for batch in sequences.chunks(batch.max(1)) {
+                    let (of_batch, count) = model.loss(batch)?;
+                    sum += of_batch;
+                    tokens += count;
+                }
+            }
+        }
+        Ok((sum / tokens as f64, tokens))
+    }
+
+    /// The weights.
+    ///
+    /// # Errors
+    /// What a device reports; weights that were lost in a failed step.
+    pub fn checkpoint(&self) -> Result<Checkpoint, LmError> {
+        match self {
+            Self::Host(trainer) => Ok(trainer.checkpoint()),
+            #[cfg(feature = "wgpu")]
+            Self::Burn(on) => on.checkpoint(),
+        }
+    }
+
+    /// The optimiser's state.
+    pub fn optimizer(&self) -> &AdamW {
+        match self {
+            Self::Host(trainer) => trainer.optimizer(),
+            #[cfg(feature = "wgpu")]
+            Self::Burn(on) => on.optimizer(),
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! A decoder in training: lanes of gradients, adapters, steps.
+
+use cpu_engine::Vectors;
+use lm::host::RotaryTable;
+use lm::{AdamW, AdamWConfig, Adapter, Checkpoint, LmConfig, LmError, LoraConfig, Moments};
+use rayon::prelude::*;
+
+use crate::activations::{Activations, clear};
+use crate::elementwise;
+use crate::layout::Layout;
+use crate::low_rank::LowRank;
+use crate::objective::{Graded, Objective};
+use crate::pass::{Gradients, Pack, Shared};
+
+/// Gradient accumulators used unless [`Trainer::with_lanes`] says otherwise.
+const DEFAULT_LANES: usize = 2;
+
+/// Most tokens of sequences that go through the decoder together, longer ones alone: enough that
+/// packing the weights for a product is little beside the product.
+const PACK: usize = 512;
+
+/// A decoder in training, with its AdamW state.
+pub struct Trainer {
+    layout: Layout,
+    weights: Vec<f32>,
+    optimizer: AdamW,
+    lanes: Vec<Lane>,
+    rope: RotaryTable,
+    vectors: Vectors,
+    /// Trained instead of the weights, which then hold what it makes of them.
+    low_rank: Option<LowRank>,
+    /// Rows of the output head for every subset of the last objective; kept for their pages, which
+    /// are dear to get anew every pass.
+    gathered: Vec<Vec<f32>>,
+}
+
+/// What training changed of one adapter: its values and the history of their optimiser.
+#[derive(Clone, Debug)]
+pub struct AdapterState {
+    values: Vec<f32>,
+    optimizer: AdamW,
+}
+
+/// One accumulator: the sequences dealt to it are added up in their order.
+#[derive(Default)]
+struct Lane {
+    gradients: Gradients,
+    kept: Activations,
+    /// Sequences of the current pass.
+    work: Vec<usize>,
+    graded: Vec<(usize, Graded)>,
+}
+
+impl Trainer {
+    /// Starts from `checkpoint` with a fresh optimiser.
+    ///
+    /// # Errors
+    /// Missing or misshapen tensors.
+    pub fn new(checkpoint: &Checkpoint, optimizer: AdamWConfig) -> Result<Self, LmError> {
+        Self::resume(checkpoint, AdamW::new(optimizer))
+    }
+
+    /// Goes on with a saved optimiser.
+    ///
+    /// # Errors
+    /// Missing or misshapen tensors; moments of another model.
+    pub fn resume(checkpoint: &Checkpoint, optimizer: AdamW) -> Result<Self, LmError> {
+        checkpoint.check("(checkpoint in memory)".as_ref())?;
+        let layout = Layout::new(&checkpoint.config);
+        let weights = layout.flatten(checkpoint)?;
+        if !has_moments_of(&optimizer, layout.len) {
+            return Err(LmError::OtherModel);
+        }
+        let config = &checkpoint.config;
+        let mut trainer = Self {
+            rope: RotaryTable::new(config, config.max_position_embeddings),
+            layout,
+            weights,
+            optimizer,
+            lanes: Vec::new(),
+            vectors: Vectors::widest(),
+            low_rank: None,
+            gathered: Vec::new(),
+        };
+        trainer = trainer.with_lanes(DEFAULT_LANES);
+        Ok(trainer)
+    }
+
+    /// Trains adapters of `checkpoint` and freezes its weights. The first adapter changes nothing
+    /// yet; `seed` draws its `A`.
+    ///
+    /// # Errors
+    /// Those of [`Trainer::new`] and [`LoraConfig::check`].
+    pub fn with_adapter(
+        checkpoint: &Checkpoint,
+        optimizer: AdamWConfig,
+        lora: LoraConfig,
+        seed: u64,
+    ) -> Result<Self, LmError> {
+        let mut trainer = Self::new(checkpoint, optimizer)?;
+        let config = &trainer.layout.config;
+        trainer.low_rank = Some(LowRank::new(config, lora, &trainer.weights, seed)?);
+        let lanes = trainer.lanes.len();
+        Ok(trainer.with_lanes(lanes))
+    }
+
+    /// Sets the number of gradient accumulators, each as large as what is trained: the most threads
+    /// a pass can use. Another number adds in another order and so gives other bits.
+    pub fn with_lanes(mut self, lanes: usize) -> Self {
+        self.lanes.resize_with(lanes.max(1), Lane::default);
+        let trained = self.low_rank.as_ref();
+        let trained = trained.map_or(self.layout.len, LowRank::len);
+        for lane in &mut self.lanes {
+            lane.gradients.weights = vec![0.0; trained];
+        }
+        self
+    }
+
+    /// The adapter in training, if one is.
+    pub fn adapter(&self) -> Option<Adapter> {
+        self.low_rank.as_ref().map(|l| l.name(&l.values))
+    }
+
+    /// The gradient of the adapter accumulated since the last step, under the names of its tensors.
+    pub fn adapter_gradient(&self) -> Option<Adapter> {
+        let low_rank = self.low_rank.as_ref();
+        low_rank.map(|l| l.name(&self.summed_gradient()))
+    }
+
+    /// An adapter that changes nothing yet, for [`swap_adapter`](Self::swap_adapter); `None` where
+    /// weights are trained. `seed` draws its `A`.
+    pub fn fresh_adapter(&self, seed: u64) -> Option<AdapterState> {
+        let low_rank = self.low_rank.as_ref()?;
+        Some(AdapterState {
+            values: low_rank.fresh(seed),
+            optimizer: AdamW::new(self.optimizer.config()),
+        })
+    }
+
+    /// A saved adapter with its optimiser, for [`swap_adapter`](Self::swap_adapter).
+    ///
+    /// # Errors
+    /// An adapter or moments of another shape.
+    pub fn saved_adapter(
+        &self,
+        adapter: &Adapter,
+        optimizer: AdamW,
+    ) -> Result<AdapterState, LmError> {
+        let low_rank = self.low_rank.as_ref().ok_or(LmError::OtherModel)?;
+        let values = low_rank.flatten(&self.layout.config, adapter)?;
+        if !has_moments_of(&optimizer, values.len()) {
+            return Err(LmError::OtherModel);
+        }
+        Ok(AdapterState { values, optimizer })
+    }
+
+    /// Goes on with another adapter; `state` receives the one trained so far. Costs three pointer
+    /// swaps: the weights are merged before the next pass.
+    ///
+    /// # Errors
+    /// A state of another trainer; nothing is changed then.
+    pub fn swap_adapter(&mut self, state: &mut AdapterState) -> Result<(), LmError> {
+        match &mut self.low_rank {
+            Some(low_rank) if low_rank.len() == state.values.len() => {
+                std::mem::swap(&mut low_rank.values, &mut state.values);
+                std::mem::swap(&mut self.optimizer, &mut state.optimizer);
+                low_rank.stale = true;
+                Ok(())
+            }
+            _ => Err(LmError::OtherModel),
+        }
+    }
+
+    /// Shape of the model.
+    pub fn config(&self) -> &LmConfig {
+        &self.layout.config
+    }
+
+    /// Steps taken and moments, for saving.
+    pub fn optimizer(&self) -> &AdamW {
+        &self.optimizer
+    }
+
+    /// The weights under their Hugging Face names, the adapter in training merged.
+    pub fn checkpoint(&self) -> Checkpoint {
+        match &self.low_rank {
+            Some(low_rank) if low_rank.stale => {
+                let mut weights = self.weights.clone();
+                low_rank.merge_into(&mut weights);
+                self.layout.unflatten(&weights)
+            }
+            _ => self.layout.unflatten(&self.weights),
+        }
+    }
+
+    /// Writes what [`checkpoint`](Self::checkpoint) would return over an earlier one: no fresh pages.
+    ///
+    /// # Errors
+    /// A checkpoint of another shape.
+    pub fn write_checkpoint(&self, checkpoint: &mut Checkpoint) -> Result<(), LmError> {
+        checkpoint.check("(checkpoint in memory)".as_ref())?;
+        if checkpoint.config != self.layout.config {
+            return Err(LmError::OtherModel);
+        }
+        match &self.low_rank {
+            Some(low_rank) if low_rank.stale => *checkpoint = self.checkpoint(),
+            _ => self.layout.write(&self.weights, checkpoint),
+        }
+        Ok(())
+    }
+
+    /// The gradient accumulated since the last step, under the names of the weights; zeros where an
+    /// adapter is trained instead ([`adapter_gradient`](Self::adapter_gradient)).
+    pub fn gradient(&self) -> Checkpoint {
+        if self.low_rank.is_some() {
+            return self.layout.unflatten(&vec![0.0; self.layout.len]);
+        }
+        self.layout.unflatten(&self.summed_gradient())
+    }
+
+    /// Forward and backward over ragged sequences; gradients add up until [`step`](Self::step).
+    ///
+    /// # Errors
+    /// Token ids outside the vocabulary, sequences longer than the model's context.
+    pub fn accumulate(
+        &mut self,
+        sequences: &[&[u32]],
+        objective: &dyn Objective,
+    ) -> Result<Graded, LmError> {
+        self.pass(sequences, objective, true)
+    }
+
+    /// Forward only: the sums the objective reports.
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate).
+    pub fn evaluate(
+        &mut self,
+        sequences: &[&[u32]],
+        objective: &dyn Objective,
+    ) -> Result<Graded, LmError> {
+        self.pass(sequences, objective, false)
+    }
+
+    fn pass(
+        &mut self,
+        sequences: &[&[u32]],
+        objective: &dyn Objective,
+        learn: bool,
+    ) -> Result<Graded, LmError> {
+        self.check(sequences, objective)?;
+        self.deal(sequences);
+        if let Some(low_rank) = self.low_rank.as_mut().filter(|l| l.stale) {
+            low_rank.merge_into(&mut self.weights);
+            low_rank.stale = false;
+        }
+        let dense = learn && self.low_rank.is_none();
+        let d = self.layout.config.hidden_size;
+        let head = &self.weights[self.layout.head.clone()];
+        let columns = objective.columns();
+        self.gathered.resize_with(columns.len(), Vec::new);
+        for (rows, ids) in self.gathered.iter_mut().zip(columns) {
+            rows.clear();
+            for id in ids {
+                rows.extend_from_slice(&head[*id as usize * d..][..d]);
+            }
+        }
+        let gathered = &self.gathered[..];
+        let shared = Shared {
+            layout: &self.layout,
+            weights: &self.weights,
+            rope: &self.rope,
+            vectors: self.vectors,
+            gathered,
+            objective,
+            low_rank: self.low_rank.as_ref(),
+        };
+        self.lanes.par_iter_mut().for_each(|lane| {
+            lane.graded.clear();
+            let of_subsets = &mut lane.gradients.gathered;
+            if dense {
+                of_subsets.resize_with(gathered.len(), Vec::new);
+                for (grads, rows) in of_subsets.iter_mut().zip(gathered) {
+                    clear(grads, rows.len());
+                }
+            }
+            let mut work = lane.work.drain(..).peekable();
+            while let Some(index) = work.next() {
+                let mut pack = Pack::default();
+                pack.push(index, sequences[index]);
+                while let Some(next) =
+                    work.next_if(|next| pack.rows() + sequences[*next].len() <= PACK)
+                {
+                    pack.push(next, sequences[next]);
+                }
+                let gradients = learn.then_some(&mut lane.gradients);
+                let graded = shared.run(&pack, &mut lane.kept, gradients);
+                lane.graded.extend(graded);
+            }
+            if dense {
+                let d_head = &mut lane.gradients.weights[self.layout.head.clone()];
+                for (ids, rows) in columns.iter().zip(&lane.gradients.gathered) {
+                    for (id, row) in ids.iter().zip(rows.chunks_exact(d)) {
+                        elementwise::add(&mut d_head[*id as usize * d..][..d], row);
+                    }
+                }
+            }
+        });
+        let mut graded: Vec<_> = self.lanes.iter().flat_map(|lane| &lane.graded).collect();
+        graded.sort_by_key(|(index, _)| *index);
+        let mut total = Graded::default();
+        for (_, one) in graded {
+            total.add(*one);
+        }
+        Ok(total)
+    }
+
+    /// Gives every lane about the same number of tokens, the longest sequences first.
+    fn deal(&mut self, sequences: &[&[u32]]) {
+        let mut order: Vec<usize> = (0..sequences.len()).collect();
+        order.sort_by_key(|index| std::cmp::Reverse(sequences[*index].len()));
+        let mut load = vec![0; self.lanes.len()];
+        for index in order {
+            let length = sequences[index].len();
+            let lightest = load.iter().enumerate().min_by_key(|(_, tokens)| **tokens);
+            let Some((lane, _)) = lightest.filter(|_| length > 0) else {
+                continue;
+            };
+            load[lane] += length;
+            self.lanes[lane].work.push(index);
+        }
+    }
+
+    fn check(&self, sequences: &[&[u32]], objective: &dyn Objective) -> Result<(), LmError> {
+        let config = &self.layout.config;
+        let vocab_size = config.vocab_size;
+        let ids = sequences.iter().copied().flatten();
+        let mut ids = ids.chain(objective.columns().iter().flatten());
+        if let Some(id) = ids.find(|id| **id as usize >= vocab_size) {
+            return Err(LmError::TokenOutOfRange {
+                id: *id,
+                vocab_size,
+            });
+        }
+        let longest = sequences.iter().map(|s| s.len()).max().unwrap_or(0);
+        if longest > config.max_position_embeddings {
+            return Err(LmError::ContextFull {
+                needed: longest,
+                max_len: config.max_position_embeddings,
+            });
+        }
+        Ok(())
+    }
+
+    fn summed_gradient(&self) -> Vec<f32> {
+        let mut lanes = self.lanes.iter().map(|lane| &lane.gradients.weights);
+        let mut sum = lanes.next().cloned().unwrap_or_default();
+        for lane in lanes {
+            elementwise::add(&mut sum, lane);
+        }
+        sum
+    }
+
+    /// One AdamW step with learning rate `lr` on the accumulated gradient, which is then cleared.
+    /// Returns the global norm of the gradient before clipping.
+    ///
+    /// # Errors
+    /// A gradient that is not finite; the weights stay as they were.
+    pub fn step(&mut self, lr: f64) -> Result<f64, LmError> {
+        let Some((first, others)) = self.lanes.split_first_mut() else {
+            return Err(LmError::Device("a trainer without lanes".into()));
+        };
+        let sum = &mut first.gradients.weights;
+        for lane in others.iter_mut() {
+            elementwise::add(sum, &lane.gradients.weights);
+            lane.gradients.weights.fill(0.0);
+        }
+        let weights = match &mut self.low_rank {
+            Some(low_rank) => &mut low_rank.values,
+            None => &mut self.weights,
+        };
+        let norm = self.optimizer.step_flat(weights, sum, lr);
+        sum.fill(0.0);
+        if let Some(low_rank) = &mut self.low_rank {
+            low_rank.merge_into(&mut self.weights);
+            low_rank.stale = false;
+        }
+        norm
+    }
+}
+
+/// Whether an optimiser has no history or one of `len` values.
+fn has_moments_of(optimizer: &AdamW, len: usize) -> bool {
+    let fits = |m: &Moments| m.first.len() == len && m.second.len() == len;
+    match optimizer.state() {
+        (_, []) => true,
+        (_, [moments]) => fits(moments),
+        _ => false,
+    }
+}

@@ -1,0 +1,87 @@
+//! Models, batches and measures for the tests of training.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use lm::{Checkpoint, HostTensor, LmConfig, random_checkpoint};
+
+/// Largest relative deviation between two f32 implementations, in Euclidean norm.
+pub const TOLERANCE: f64 = 1e-4;
+
+/// A small shape with a width and a vocabulary that no block divides.
+pub fn config(model_type: &str, tied: bool, kv_heads: usize) -> LmConfig {
+    let json = serde_json::json!({
+        "model_type": model_type, "hidden_size": 24, "intermediate_size": 44,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": kv_heads,
+        "head_dim": 6, "vocab_size": 67, "tie_word_embeddings": tied,
+    });
+    LmConfig::from_json(&json.to_string(), Path::new("config.json")).unwrap()
+}
+
+/// Random weights with deviations large enough that every path carries gradient.
+pub fn lively(config: &LmConfig) -> Checkpoint {
+    let mut checkpoint = random_checkpoint(config, 5);
+    for (i, tensor) in checkpoint.tensors.values_mut().enumerate() {
+        for (j, x) in tensor.data.iter_mut().enumerate() {
+            *x = *x * 6.0 + ((i * 31 + j * 17) % 13) as f32 * 0.01 - 0.06;
+        }
+    }
+    checkpoint
+}
+
+/// Lengths on both sides of a block of query rows.
+pub fn batch() -> Vec<Vec<u32>> {
+    [9, 70, 1, 131]
+        .iter()
+        .enumerate()
+        .map(|(i, len)| {
+            (0..*len)
+                .map(|j| ((i * 29 + j * j * 7 + j) % 67) as u32)
+                .collect()
+        })
+        .collect()
+}
+
+pub fn slices(batch: &[Vec<u32>]) -> Vec<&[u32]> {
+    batch.iter().map(Vec::as_slice).collect()
+}
+
+/// Euclidean distance of the two over the length of the second, over all tensors of the first.
+pub fn relative_error(ours: &Checkpoint, expected: &BTreeMap<String, HostTensor>) -> f64 {
+    let (mut difference, mut length) = (0.0, 0.0);
+    for (name, tensor) in &ours.tensors {
+        for (a, b) in tensor.data.iter().zip(&expected[name].data) {
+            difference += f64::from(a - b).powi(2);
+            length += f64::from(*b).powi(2);
+        }
+    }
+    (difference / length).sqrt()
+}
+
+/// Folders of models with the numbers that PyTorch computed for them, if there are any here.
+pub fn goldens() -> Vec<PathBuf> {
+    let Some(shared) = std::env::var_os("OMNIDRAFT_SHARED") else {
+        println!("skipped: OMNIDRAFT_SHARED is not set");
+        return Vec::new();
+    };
+    let root = Path::new(&shared).join("golden");
+    ["tiny-llama2", "tiny-llama3", "tiny-qwen2"]
+        .iter()
+        .map(|name| root.join(name))
+        .collect()
+}
+
+/// A list of tokens of a golden.
+pub fn numbers(folder: &Path, key: &str) -> Vec<u32> {
+    let text = std::fs::read_to_string(folder.join("golden.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    serde_json::from_value(json[key].clone()).unwrap()
+}
+
+/// Tensors of a golden, under the names of the weights; tied heads once.
+pub fn reference(folder: &Path, file: &str) -> BTreeMap<String, HostTensor> {
+    let mut tensors = BTreeMap::new();
+    lm::read_safetensors(&folder.join(file), &mut tensors).unwrap();
+    tensors
+}

@@ -1,0 +1,237 @@
+//! The host trainer against differences of the reference's loss and against PyTorch.
+
+mod train_support;
+
+use lm::{
+    AdamW, AdamWConfig, Checkpoint, DecodeEngine, LmError, ReferenceEngine, random_checkpoint,
+};
+use trainer::{Graded, NextToken, Objective, Scored, Trainer};
+
+use train_support::{
+    TOLERANCE, batch, config, goldens, lively, numbers, reference, relative_error, slices,
+};
+
+/// Mean cross entropy of all sequences, by the reference in f64.
+fn loss_of(checkpoint: &Checkpoint, batch: &[Vec<u32>]) -> f64 {
+    let mut engine = ReferenceEngine::new(checkpoint, 256).unwrap();
+    let (mut sum, mut count) = (0.0, 0);
+    for ids in batch {
+        engine.truncate(0);
+        let logits = engine.forward_f64(&ids[..ids.len() - 1]).unwrap();
+        let rows = logits.chunks_exact(checkpoint.config.vocab_size);
+        for (row, label) in rows.zip(&ids[1..]) {
+            let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let total: f64 = row.iter().map(|x| (x - max).exp()).sum();
+            sum += total.ln() + max - row[*label as usize];
+            count += 1;
+        }
+    }
+    sum / f64::from(count)
+}
+
+/// `x + step` with a random sign for every weight `x` of a tensor, as f32 holds it.
+fn moved(checkpoint: &Checkpoint, name: &str, step: f32, seed: u64) -> Checkpoint {
+    let mut moved = checkpoint.clone();
+    let mut state = seed;
+    for x in &mut moved.tensors.get_mut(name).unwrap().data {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        *x += if state >> 63 == 0 { step } else { -step };
+    }
+    moved
+}
+
+/// The sum of a gradient's errors, each with a random sign, is in the mean of squares as long as the
+/// error itself. So a few random directions a tensor show what the central differences of all its
+/// weights would.
+#[test]
+fn gradients_match_differences_of_the_reference() {
+    const STEP: f32 = 1e-6;
+    const DIRECTIONS: u64 = 4;
+    for (kind, tied, kv_heads) in [("llama", true, 2), ("llama", false, 4), ("qwen2", true, 1)] {
+        let checkpoint = lively(&config(kind, tied, kv_heads));
+        let ids = batch();
+        let loss = loss_of(&checkpoint, &ids);
+        let mut trainer = Trainer::new(&checkpoint, AdamWConfig::default()).unwrap();
+        let batch = slices(&ids);
+        let graded = trainer.accumulate(&batch, &NextToken::new(&batch)).unwrap();
+        assert!((graded.terms[0] - loss).abs() < 1e-6 * loss, "{kind}");
+
+        let (mut errors, mut lengths) = (0.0, 0.0);
+        for (name, gradient) in &trainer.gradient().tensors {
+            let length: f64 = gradient.data.iter().map(|g| f64::from(*g).powi(2)).sum();
+            let mut error = 0.0;
+            for direction in 0..DIRECTIONS {
+                let [up, down] = [STEP, -STEP].map(|h| moved(&checkpoint, name, h, direction));
+                let ends = up.tensors[name].data.iter().zip(&down.tensors[name].data);
+                let predicted = ends.zip(&gradient.data);
+                let predicted = predicted
+                    .map(|((up, down), g)| (f64::from(*up) - f64::from(*down)) * f64::from(*g))
+                    .sum::<f64>();
+                let found = loss_of(&up, &ids) - loss_of(&down, &ids);
+                let slope = (found - predicted) / (2.0 * f64::from(STEP));
+                error += slope.powi(2) / DIRECTIONS as f64;
+            }
+            assert!(
+                error.sqrt() < 3.0 * TOLERANCE * length.sqrt(),
+                "{kind} {name}: {error:e} of {length:e}"
+            );
+            errors += error;
+            lengths += length;
+        }
+        let error = (errors / lengths).sqrt();
+        assert!(error < TOLERANCE, "{kind}, tied {tied}: {error}");
+    }
+}
+
+/// Cross entropy over a subset of the vocabulary, scored at every other position, in plain code.
+struct OnColumns {
+    columns: Vec<Vec<u32>>,
+    batch: Vec<Vec<u32>>,
+}
+
+impl OnColumns {
+    fn grade_row(logits: &mut [f32], label: usize) -> f64 {
+        let max = logits.iter().copied().fold(f32::MIN, f32::max);
+        let sum: f32 = logits.iter().map(|x| (x - max).exp()).sum();
+        let loss = f64::from(sum.ln() + max - logits[label]);
+        for x in logits.iter_mut() {
+            *x = (*x - max).exp() / sum;
+        }
+        logits[label] -= 1.0;
+        loss
+    }
+}
+
+impl Objective for OnColumns {
+    fn columns(&self) -> &[Vec<u32>] {
+        &self.columns
+    }
+
+    fn scored(&self, sequence: usize) -> Vec<Scored> {
+        let positions = (0..self.batch[sequence].len()).step_by(2).collect();
+        vec![Scored {
+            positions,
+            columns: Some(0),
+        }]
+    }
+
+    fn grade(&self, _: usize, _: usize, logits: &mut [f32]) -> Graded {
+        let mut graded = Graded::default();
+        for row in logits.chunks_exact_mut(self.columns[0].len()) {
+            graded.terms[0] += Self::grade_row(row, 1);
+            graded.terms[1] += 1.0;
+        }
+        graded
+    }
+}
+
+#[test]
+fn subsets_of_the_vocabulary_have_the_right_gradient() {
+    let checkpoint = lively(&config("qwen2", true, 2));
+    let batch = batch();
+    let objective = OnColumns {
+        columns: vec![vec![3, 66, 12, 40, 0]],
+        batch: batch.clone(),
+    };
+    let batch = slices(&batch);
+    let mut trainer = Trainer::new(&checkpoint, AdamWConfig::default()).unwrap();
+    let graded = trainer.accumulate(&batch, &objective).unwrap();
+    assert_eq!(graded.terms[1], 107.0);
+    let gradient = trainer.gradient();
+
+    // The directional derivative along the gradient itself, by central differences.
+    let length: f64 = gradient
+        .tensors
+        .values()
+        .flat_map(|t| &t.data)
+        .map(|x| f64::from(*x).powi(2))
+        .sum::<f64>()
+        .sqrt();
+    let moved = |step: f64| {
+        let mut moved = checkpoint.clone();
+        for (name, tensor) in &mut moved.tensors {
+            for (x, g) in tensor.data.iter_mut().zip(&gradient.tensors[name].data) {
+                *x += (step * f64::from(*g) / length) as f32;
+            }
+        }
+        let mut trainer = Trainer::new(&moved, AdamWConfig::default()).unwrap();
+        trainer.evaluate(&batch, &objective).unwrap().terms[0]
+    };
+    let slope = (moved(2e-4) - moved(-2e-4)) / 4e-4;
+    assert!((slope / length - 1.0).abs() < 3e-3, "{slope} {length}");
+}
+
+#[test]
+fn threads_do_not_change_the_bits_and_lanes_only_rounding() {
+    let checkpoint = lively(&config("llama", true, 2));
+    let batch = batch();
+    let batch = slices(&batch);
+    let run = |threads: usize, lanes: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        pool.unwrap().install(|| {
+            let trainer = Trainer::new(&checkpoint, AdamWConfig::default()).unwrap();
+            let mut trainer = trainer.with_lanes(lanes);
+            let objective = NextToken::new(&batch);
+            let losses: Vec<f64> = (0..3)
+                .map(|_| {
+                    let graded = trainer.accumulate(&batch, &objective).unwrap();
+                    trainer.step(1e-3).unwrap();
+                    graded.terms[0]
+                })
+                .collect();
+            (losses, trainer.checkpoint())
+        })
+    };
+    let (one, two) = (run(1, 2), run(2, 2));
+    assert_eq!(one, two);
+    let (losses, weights) = run(2, 3);
+    assert!((losses[2] - one.0[2]).abs() < 1e-5);
+    assert!(relative_error(&weights, &one.1.tensors) < TOLERANCE);
+}
+
+#[test]
+fn misuse_is_an_error() {
+    let checkpoint = random_checkpoint(&config("llama", true, 2), 1);
+    let mut trainer = Trainer::new(&checkpoint, AdamWConfig::default()).unwrap();
+    let outside: [&[u32]; 1] = [&[1, 67]];
+    let error = trainer.accumulate(&outside, &NextToken::new(&outside));
+    assert!(matches!(
+        error,
+        Err(LmError::TokenOutOfRange { id: 67, .. })
+    ));
+    let long = vec![0; checkpoint.config.max_position_embeddings + 1];
+    let error = trainer.accumulate(&[&long], &NextToken::new(&[&long]));
+    assert!(matches!(error, Err(LmError::ContextFull { .. })));
+    let foreign = lm::Moments {
+        first: vec![0.0; 3],
+        second: vec![0.0; 3],
+    };
+    let optimizer = AdamW::resume(AdamWConfig::default(), 1, vec![foreign]);
+    assert!(Trainer::resume(&checkpoint, optimizer).is_err());
+}
+
+#[test]
+fn gradients_and_adamw_match_pytorch() {
+    for folder in goldens() {
+        let ids = numbers(&folder, "token_ids");
+        let batch: [&[u32]; 1] = [&ids[..64]];
+        let checkpoint = Checkpoint::load(&folder).unwrap();
+        let mut trainer = Trainer::new(&checkpoint, AdamWConfig::default()).unwrap();
+        let objective = NextToken::new(&batch);
+        trainer.accumulate(&batch, &objective).unwrap();
+        let error = relative_error(
+            &trainer.gradient(),
+            &reference(&folder, "grad_ce64.safetensors"),
+        );
+        assert!(error < TOLERANCE, "{folder:?}: gradients differ by {error}");
+        trainer.step(1e-3).unwrap();
+        trainer.accumulate(&batch, &objective).unwrap();
+        trainer.step(1e-3).unwrap();
+        let expected = reference(&folder, "params_after_adamw2.safetensors");
+        let error = relative_error(&trainer.checkpoint(), &expected);
+        assert!(error < TOLERANCE, "{folder:?}: weights differ by {error}");
+        assert!(relative_error(&checkpoint, &expected) > 10.0 * TOLERANCE);
+    }
+}
