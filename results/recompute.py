@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Numbers of these runs from their rows, with nothing of the program: a check on `omnidraft report`, and the
+commands behind the figures that LOG.md quotes.
+
+    pip install pyarrow numpy
+    python3 results/recompute.py cells NAME STAGE            every arm in every cell of the grid, seeds together
+    python3 results/recompute.py over NAME STAGE ARM OTHER   speed over speed, by task and of the means over tasks
+    python3 results/recompute.py window NAME FROM [TO]       streamed acceptance, by rounds and by prompts
+    python3 results/recompute.py code NAME STAGE ARM         the code column by where its prompts come from
+    python3 results/recompute.py recovery NAME ARM OTHER     drift: prompts until 95% of a plateau, for several windows
+    python3 results/recompute.py caches NAME                 n-grams when the stream ends
+    python3 results/recompute.py costs NAME STAGE            parts of a round in plain steps
+    python3 results/recompute.py learning NAME               the share of learning, the prompt's prefill in and out
+    python3 results/recompute.py answers NAME STAGE          plain answers cut, different ones, arms' that are equal
+
+Acceptance is the mean over rounds that proposed. Speed is tokens a second over plain decoding's, totals; `e2e` has
+prefill and learning in. Intervals: 95%, bootstrap, 4000 draws of seeds and prompts. A mean over tasks is the mean of
+their speeds, a ratio of two means is the ratio of these.
+"""
+
+import collections
+import json
+import pathlib
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+
+HERE = pathlib.Path(__file__).parent
+DRAWS = 4000
+
+
+def load(name, stage, table="prompts"):
+    """Rows of a stage, each with its cell's coordinates but the seed as `at`."""
+    rows = []
+    for path in sorted((HERE / name / stage).glob(f"*/{table}.parquet")):
+        cell = json.loads((path.parent / "manifest.json").read_text())["cell"]
+        at = ", ".join(value for axis, value in cell["coordinates"] if axis != "seed")
+        rows += [row | {"at": at, "seed": cell["seed"]} for row in pq.ParquetFile(path).read().to_pylist()]
+    return rows
+
+
+def acceptance(rows):
+    judged = [row for row in rows if row["judged_rounds"]]
+    weight = sum(row["judged_rounds"] for row in judged)
+    return sum(row["acceptance_rate"] * row["judged_rounds"] for row in judged) / weight if weight else float("nan")
+
+
+def grouped(rows, *keys):
+    groups = collections.defaultdict(list)
+    for row in rows:
+        groups[tuple(row[key] for key in keys)].append(row)
+    return groups
+
+
+def grids(rows, end_to_end=False):
+    """Tokens and seconds of a cell by seed and prompt, for every arm: axes seed, prompt, (tokens, seconds)."""
+    seeds = sorted({row["seed"] for row in rows})
+    prompts = sorted({(row["segment"], row["prompt_id"]) for row in rows})
+    found = {}
+    for row in rows:
+        grid = found.setdefault(row["arm"], np.zeros((len(seeds), len(prompts), 2)))
+        seconds = row["seconds"] + (row["prefill_s"] + row["learn_s"] if end_to_end else 0.0)
+        at = seeds.index(row["seed"]), prompts.index((row["segment"], row["prompt_id"]))
+        grid[at] += (row["new_tokens"], seconds)
+    return found
+
+
+def draws(grid, rng, seeds=True):
+    """Weights of the rows of a grid in every draw; the first draw is the data."""
+    count = lambda n: np.vstack([np.ones(n), rng.multinomial(n, np.full(n, 1 / n), DRAWS)])
+    by_seed = count(grid.shape[0]) if seeds else np.ones((DRAWS + 1, grid.shape[0]))
+    return by_seed, count(grid.shape[1])
+
+
+def rates(grid, weights):
+    sums = np.einsum("ds,dp,spk->dk", *weights, grid)
+    return sums[:, 0] / sums[:, 1]
+
+
+def shown(values):
+    low, high = np.nanpercentile(values[1:], [2.5, 97.5])
+    return f"{values[0]:.3f} [{low:.3f}-{high:.3f}]"
+
+
+def cells(name, stage):
+    for (at, segment, split), rows in grouped(load(name, stage), "at", "segment", "split").items():
+        print(f"{at or f'segment {segment + 1}'}, {split}")
+        plain, plain_e2e = grids(rows), grids(rows, True)
+        weights = draws(next(iter(plain.values())), np.random.default_rng(1))
+        for (arm,), own in grouped(rows, "arm").items():
+            rounds = sum(row["rounds"] for row in own)
+            text = f"  {arm:32} n={len(own):5} acceptance {acceptance(own):.3f}"
+            text += f" tokens/round {sum(row['new_tokens'] for row in own) / rounds:.2f}"
+            text += f" hits/round {sum(row['ngram_hits'] for row in own) / rounds:.2f}"
+            if "autoregressive" in plain and own[0]["seconds"]:
+                speed = rates(plain[arm], weights) / rates(plain["autoregressive"], weights)
+                e2e = rates(plain_e2e[arm], weights) / rates(plain_e2e["autoregressive"], weights)
+                text += f" speedup {shown(speed)} e2e {e2e[0]:.2f}"
+            print(text)
+
+
+def over(name, stage, arm, other):
+    print(f"{arm} over {other}: speed over speed; in brackets with seeds and prompts drawn; last, prompts alone")
+    for end_to_end in (False, True):
+        rng = np.random.default_rng(1)
+        speeds = {True: ([], []), False: ([], [])}
+        for (at,), rows in grouped(load(name, stage), "at").items():
+            grid = grids(rows, end_to_end)
+            text = f"  {at:24}"
+            for seeds in speeds:
+                weights = draws(grid[arm], rng, seeds)
+                plain = rates(grid["autoregressive"], weights)
+                pair = [rates(grid[label], weights) / plain for label in (arm, other)]
+                for values, found in zip(speeds[seeds], pair):
+                    values.append(found)
+                text += f" {shown(pair[0] / pair[1])}"
+            print(text)
+        mean = {seeds: [np.mean(values, axis=0) for values in pair] for seeds, pair in speeds.items()}
+        text = " ".join(shown(own / another) for own, another in mean.values())
+        of_ratios = np.mean([a[0] / b[0] for a, b in zip(*speeds[True])])
+        own, another = (values[0] for values in mean[True])
+        print(f"  {'end to end' if end_to_end else 'decoding'}: means {own:.3f} and {another:.3f}, ratio {text}")
+        print(f"    mean of ratios {of_ratios:.3f}")
+
+
+def window(name, start, end="1000000"):
+    rows = [row for row in load(name, "stream") if row["split"] == "train"]
+    rows = [row for row in rows if int(start) <= row["prompt_index"] < int(end)]
+    for (at, segment, arm), own in grouped(rows, "at", "segment", "arm").items():
+        judged = [row["acceptance_rate"] for row in own if row["judged_rounds"]]
+        seeds = [acceptance(rows) for rows in grouped(own, "seed").values()]
+        text = f"  {at or f'segment {segment + 1}':28} {arm:32} rounds {acceptance(own):.3f}"
+        text += f" (deviation over seeds {np.std(seeds, ddof=1):.3f})" if len(seeds) > 1 else ""
+        print(f"{text} prompts {np.mean(judged):.3f}")
+
+
+def code(name, stage, arm):
+    rows = [row for row in load(name, stage) if row["task"] == "mbpp_humaneval"]
+    for (at,), cell in grouped(rows, "at").items():
+        for source in ("humaneval", "mbpp"):
+            own = [row for row in cell if row["prompt_id"].startswith(source)]
+            grid = grids(own)
+            weights = draws(grid[arm], np.random.default_rng(1))
+            speed = rates(grid[arm], weights) / rates(grid["autoregressive"], weights)
+            mine = [row for row in own if row["arm"] == arm]
+            prompts = len({row["prompt_id"] for row in own})
+            text = f"  {at:24} {source:10} {prompts:3} prompts acceptance {acceptance(mine):.3f}"
+            print(f"{text} speedup {shown(speed)}")
+
+
+def recovery(name, arm, other):
+    """Seeds pooled at each position, as the report does: rounds of a trailing window."""
+    rows = [row for row in load(name, "stream") if row["split"] == "train"]
+    pools = {}
+    for (segment, label), own in grouped(rows, "segment", "arm").items():
+        by_index = grouped(own, "prompt_index")
+        pools[segment, label] = [by_index[(i,)] for i in range(len(by_index))]
+    rate = lambda pool: acceptance([row for rows in pool for row in rows])
+    for segment in sorted({segment for segment, _ in pools} - {0}):
+        plateau = {a: rate(pools[segment, a][-(len(pools[segment, a]) // 4):]) for a in (arm, other)}
+        common = min(plateau.values())
+        for width in (25, 37, 50):
+            text = []
+            for label, own in plateau.items():
+                pool = pools[segment, label]
+                windows = [(end, rate(pool[end - width : end])) for end in range(width, len(pool) + 1)]
+                prompts = lambda level: next((end for end, found in windows if found >= 0.95 * level), None)
+                text.append(f"{label}: common {prompts(common)}, own {prompts(own)} (plateau {own:.3f})")
+            print(f"  segment {segment + 1} window {width}: {'; '.join(text)}")
+
+
+def caches(name):
+    for (at, arm), rows in grouped(load(name, "stream"), "at", "arm").items():
+        last = [max(own, key=lambda row: row["prompt_index"]) for own in grouped(rows, "seed").values()]
+        ngrams = np.mean([row["cache_ngrams"] for row in last])
+        if ngrams:
+            size = np.mean([row["cache_bytes"] for row in last]) / ngrams
+            prompts = last[0]["prompt_index"] + 1
+            print(f"  {at:28} {arm:20} {prompts} prompts, {ngrams:.0f} n-grams, {size:.0f} bytes each")
+
+
+def costs(name, stage):
+    """Parts of a round over a plain step, the latter of the same cells."""
+    prompts, rounds = load(name, stage), load(name, stage, "rounds")
+    for (at,), rows in grouped(prompts, "at").items():
+        plain = [row for row in rows if row["arm"] == "autoregressive"]
+        step = sum(row["seconds"] for row in plain) / sum(row["new_tokens"] for row in plain)
+        for (arm,), own in grouped([row for row in rounds if row["at"] == at], "arm").items():
+            parts = ("draft", "translate", "verify", "commit")
+            mean = {part: 1e-6 * np.mean([row[f"{part}_us"] for row in own]) / step for part in parts}
+            drafted = np.mean([row["draft_tokens"] for row in own])
+            text = ", ".join(f"{part} {value:.3f}" for part, value in mean.items())
+            print(f"  {at:24} {arm:20} draft step {mean['draft'] / drafted:.3f}; round: {text}")
+
+
+def learning(name):
+    for (arm,), own in grouped(load(name, "stream"), "arm").items():
+        total = lambda key: sum(row[key] for row in own)
+        busy, learn = total("seconds"), total("learn_s")
+        with_prefill = busy + total("prefill_s") + learn
+        text = f"of decoding and learning {learn / (busy + learn):.3f}"
+        print(f"  {arm:28} {text}, prefill in {learn / with_prefill:.3f}")
+
+
+def answers(name, stage):
+    """By the hashes of the answers, a seed at a time, means over seeds."""
+    for (at,), rows in grouped(load(name, stage), "at").items():
+        plain = {(r["seed"], r["prompt_id"]): r for r in rows if r["arm"] == "autoregressive"}
+        cut = np.mean([row["finish"] == "length" for row in plain.values()])
+        seeds = grouped(plain.values(), "seed").values()
+        distinct = np.mean([len({row["tokens_hash"] for row in own}) for own in seeds])
+        same = lambda own: np.mean([r["tokens_hash"] == plain[r["seed"], r["prompt_id"]]["tokens_hash"] for r in own])
+        shares = {arm: same(own) for (arm,), own in grouped(rows, "arm").items() if arm != "autoregressive"}
+        count = len(plain) // len(seeds)
+        print(f"  {at:24} cut {cut:.2f}, {distinct:.1f} different of {count}; equal to plain decoding's:")
+        print("    " + ", ".join(f"{arm} {share:.2f}" for arm, share in shares.items()))
+
+
+if __name__ == "__main__":
+    command, *arguments = sys.argv[1:] or ["help"]
+    commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, answers)}
+    if command not in commands:
+        sys.exit(__doc__)
+    commands[command](*arguments)
