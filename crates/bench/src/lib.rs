@@ -1,7 +1,7 @@
 //! Measurements: the decode engine, rounds, padding, costs, and whether the output follows the
 //! target's law.
 //!
-//! - [`bench`]: what engine, rounds and learning reach on this machine.
+//! - [`mod@bench`]: what engine, rounds and learning reach on this machine.
 //! - [`lawtest`]: is a pair's output the target's?
 //! - [`pad`]: padding that gives two small models the paper's ratio of step times.
 //! - [`costs`]: what drafting and verifying cost in an experiment.

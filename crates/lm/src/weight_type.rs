@@ -5,11 +5,11 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WeightType {
     /// Exactly the checkpoint's values. Those that bf16 holds may be stored in less: see
-    /// [`Compact`].
+    /// `cpu_engine::Compact`.
     #[default]
     F32,
     /// Projections, their inputs and the embedding rounded to nearest even bf16; half the memory
-    /// traffic, or less: see [`Compact`].
+    /// traffic, or less: see `cpu_engine::Compact`.
     Bf16,
     /// Projections in 8 bits with a scale per 64 inputs, itself in 8 bits against the largest of its
     /// output; their inputs in 8 bits with an f32 scale per 64; embedding in bf16.

@@ -1,4 +1,4 @@
-//! Drawing: a display list ([`scene`]), small multiples laid out on it ([`Figure`]), and its two
+//! Drawing: a display list (`scene`), small multiples laid out on it ([`Figure`]), and its two
 //! renderings.
 //!
 //! Layout is computed once, in logical pixels and with the metrics of the embedded DejaVu Sans; SVG
