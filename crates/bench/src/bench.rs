@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::print;
 use experiment::WeightFormat;
 use hub::local_folder;
+use models::step::median;
 
 mod fidelity;
 mod learn;
@@ -383,11 +384,6 @@ fn call(engine: &mut CpuEngine, ids: &[u32], context: usize, m: usize) -> Result
         best = best.min(start.elapsed().as_secs_f64());
     }
     Ok(best)
-}
-
-fn median(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 impl Report {

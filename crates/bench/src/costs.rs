@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::args::ExperimentArgs;
 use crate::{DataArgs, print};
 use experiment::CostsConfig;
+use models::step::median;
 use online::{Probe, ProbeOptions};
 
 /// Arguments of `costs`.
@@ -101,14 +102,14 @@ fn measure(probe: &mut Probe, longest: usize) -> Result<Measured> {
             }
         }
     }
-    let step = median(&mut single);
+    let step = median(single);
     verify[0] = vec![step];
     Ok(Measured {
         target_step_s: step,
         costs: CostsConfig {
-            draft: rising(0.0, &mut draft, step),
-            verify: rising(1.0, &mut verify, step),
-            round: median(&mut rest) / step,
+            draft: rising(0.0, draft, step),
+            verify: rising(1.0, verify, step),
+            round: median(rest) / step,
         },
     })
 }
@@ -116,8 +117,10 @@ fn measure(probe: &mut Probe, longest: usize) -> Result<Measured> {
 /// Medians in steps, up to the first count that was not seen. None is below `least` or the one
 /// before: noise must not make more tokens cheaper than fewer, nor a single position than a plain
 /// step.
-fn rising(mut least: f64, seconds: &mut [Vec<f64>], step: f64) -> Vec<f64> {
-    let seen = seconds.iter_mut().take_while(|seconds| !seconds.is_empty());
+fn rising(mut least: f64, seconds: Vec<Vec<f64>>, step: f64) -> Vec<f64> {
+    let seen = seconds
+        .into_iter()
+        .take_while(|seconds| !seconds.is_empty());
     seen.map(|seconds| {
         least = least.max(median(seconds) / step);
         least
@@ -130,21 +133,13 @@ fn list(costs: &[f64]) -> String {
     costs.join(", ")
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        n => 0.5 * (values[(n - 1) / 2] + values[n / 2]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn medians_rise_and_end_where_nothing_was_seen() {
-        let mut seconds = [vec![4.0], vec![9.0, 6.0, 5.0], vec![5.0], vec![], vec![9.0]];
-        assert_eq!(rising(1.0, &mut seconds, 5.0), [1.0, 1.2, 1.2]);
+        let seconds = vec![vec![4.0], vec![9.0, 6.0, 5.0], vec![5.0], vec![], vec![9.0]];
+        assert_eq!(rising(1.0, seconds, 5.0), [1.0, 1.2, 1.2]);
     }
 }

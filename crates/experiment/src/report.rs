@@ -1,6 +1,7 @@
 //! `[report]` and `[launcher]`: what is made of the rows, and who runs the jobs.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -67,6 +68,22 @@ pub enum FigureName {
     Sweep,
     /// Examples of merged n-grams, task by task (Table 13).
     Merges,
+}
+
+impl fmt::Display for FigureName {
+    /// The name as a file writes it, which is that of the picture.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Curves => "curves",
+            Self::Drift => "drift",
+            Self::Losses => "losses",
+            Self::Cache => "cache",
+            Self::Hits => "hits",
+            Self::Frequencies => "frequencies",
+            Self::Sweep => "sweep",
+            Self::Merges => "merges",
+        })
+    }
 }
 
 /// A file format of the report.

@@ -34,5 +34,5 @@ mod write;
 pub use error::ReportError;
 pub use page::{Built, build};
 pub use paper::{PaperData, load as load_paper};
-pub use spec::{Experiment, ReportSpec};
+pub use spec::{Experiment, check_metrics};
 pub use write::{Difference, REPORT_DIR, ReportSummary, compare, write_report};

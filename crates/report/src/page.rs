@@ -17,6 +17,7 @@ use crate::tables::{
     Source, claims, counted, drift, main, merges, missing, provenance, quality, ratios, stream,
     sweep,
 };
+use experiment::FigureName;
 use results::{Metric, Split};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -55,7 +56,7 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
             dir: root.to_path_buf(),
         });
     };
-    let ngrams = experiment.wants("frequencies") || experiment.wants("merges");
+    let ngrams = experiment.wants(FigureName::Frequencies) || experiment.wants(FigureName::Merges);
     let wanted = Wanted { text: true, ngrams };
     let stage = Stage::read(root, &experiment, spec, wanted)?;
     let streamed = stream_stage(root, &experiment, &stage, ngrams)?;
@@ -113,11 +114,11 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
         };
         let paper = experiment.paper_data.as_ref();
         let drawn = [
-            ("curves", curves_figure(set, paper)),
-            ("drift", drift_figure(set, &drift)),
-            ("losses", losses_figure(set)),
-            ("cache", cache_figure(set)),
-            ("hits", hits_figure(set)),
+            (FigureName::Curves, curves_figure(set, paper)),
+            (FigureName::Drift, drift_figure(set, &drift)),
+            (FigureName::Losses, losses_figure(set)),
+            (FigureName::Cache, cache_figure(set)),
+            (FigureName::Hits, hits_figure(set)),
         ];
         for (name, figure) in drawn {
             if experiment.wants(name) {
@@ -125,14 +126,14 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
             }
         }
     }
-    if experiment.wants("frequencies") {
+    if experiment.wants(FigureName::Frequencies) {
         let figure = frequencies_figure(&experiment, streaming);
         figures.extend(figure.map(|figure| ("frequencies".to_owned(), figure)));
     }
-    if experiment.wants("merges") {
+    if experiment.wants(FigureName::Merges) {
         tables.extend(merges::table(&experiment, streaming));
     }
-    if experiment.wants("sweep") {
+    if experiment.wants(FigureName::Sweep) {
         for (number, (_, figure)) in sweep_figures(&source, &shown).into_iter().enumerate() {
             figures.push((numbered("sweep", number), figure));
         }
@@ -250,12 +251,11 @@ fn warnings(
     if stage.seeds().len() == 1 {
         warnings.push("One seed: intervals are over prompts alone.".to_owned());
     }
-    let absent: Vec<&str> = experiment
-        .report
-        .figures
-        .iter()
-        .map(String::as_str)
-        .filter(|name| *name != "merges" && !figures.iter().any(|(id, _)| id == name))
+    let drawn = |name: &FigureName| figures.iter().any(|(id, _)| *id == name.to_string());
+    let wanted = experiment.report.figures.iter();
+    let absent: Vec<String> = wanted
+        .filter(|name| **name != FigureName::Merges && !drawn(name))
+        .map(FigureName::to_string)
         .collect();
     if !absent.is_empty() {
         warnings.push(format!(

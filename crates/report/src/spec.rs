@@ -3,6 +3,7 @@
 
 use crate::ReportError;
 use crate::paper::PaperData;
+use experiment::{FigureName, ReportConfig};
 use results::{ArmInfo, EXPERIMENT_FILE, Metric, SweptFrom};
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
@@ -28,7 +29,7 @@ pub struct Experiment {
     pub arms: Vec<ArmInfo>,
     /// The page.
     #[serde(default)]
-    pub report: ReportSpec,
+    pub report: ReportConfig,
     /// The paper's numbers, read from the file that the report section names.
     #[serde(default)]
     pub paper_data: Option<PaperData>,
@@ -57,47 +58,6 @@ pub struct CellSpec {
     /// Axis and value of every axis.
     #[serde(default)]
     pub coordinates: Vec<(String, String)>,
-}
-
-/// The `report` section of an experiment.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct ReportSpec {
-    /// Stage the tables are made from; the last one by default.
-    pub stage: Option<String>,
-    /// Axes down; `arm` is one of them.
-    pub rows: Vec<String>,
-    /// Axis across.
-    pub columns: Option<String>,
-    /// Metrics of a table cell, by name.
-    pub cell: Vec<String>,
-    /// Arms shown, by name or by that of the arm that was swept; all where none is named.
-    pub arms: Vec<String>,
-    /// Arm over arm.
-    pub ratios: Vec<(String, String)>,
-    /// File of the paper's numbers, as the experiment names it.
-    pub paper: Option<String>,
-    /// Figures, by name.
-    pub figures: Vec<String>,
-    /// Formats of the page.
-    pub formats: Vec<String>,
-}
-
-impl Default for ReportSpec {
-    fn default() -> Self {
-        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Self {
-            stage: None,
-            rows: own(&["target", "task", "arm"]),
-            columns: None,
-            cell: own(&["acceptance", "tokens_per_round", "speedup"]),
-            arms: Vec::new(),
-            ratios: Vec::new(),
-            paper: None,
-            figures: Vec::new(),
-            formats: own(&["md"]),
-        }
-    }
 }
 
 /// An arm as the experiment names it; what pages do not need may be left out.
@@ -144,20 +104,27 @@ fn arms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ArmInfo>, D::E
     Ok(arms.into_iter().map(arm).collect())
 }
 
-/// The figures a page may have.
-pub const FIGURES: [&str; 8] = [
-    "curves",
-    "drift",
-    "losses",
-    "cache",
-    "hits",
-    "frequencies",
-    "merges",
-    "sweep",
-];
+/// Refuses a `report.cell` that names no metric; `path` is the file that holds it.
+///
+/// # Errors
+/// [`ReportError::Unknown`] with the metrics there are.
+pub fn check_metrics(report: &ReportConfig, path: &Path) -> Result<(), ReportError> {
+    let names = || Metric::ALL.iter().map(|metric| metric.name()).collect();
+    let mut cell = report.cell.iter();
+    cell.try_for_each(|name| known(path, "cell", name, names()))
+}
 
-/// The formats a page may have.
-pub const FORMATS: [&str; 4] = ["md", "csv", "tex", "html"];
+fn known(path: &Path, key: &str, value: &str, allowed: Vec<&str>) -> Result<(), ReportError> {
+    if allowed.contains(&value) {
+        return Ok(());
+    }
+    Err(ReportError::Unknown {
+        path: path.to_path_buf(),
+        key: format!("report.{key}"),
+        value: value.to_owned(),
+        allowed: allowed.join(", "),
+    })
+}
 
 impl Experiment {
     /// Reads `experiment.json` of a root folder and checks the names in its report section.
@@ -189,27 +156,8 @@ impl Experiment {
 
     fn check(&self, path: &Path) -> Result<(), ReportError> {
         let report = &self.report;
-        let known = |key: &str, value: &str, allowed: Vec<&str>| {
-            if allowed.contains(&value) {
-                return Ok(());
-            }
-            Err(ReportError::Unknown {
-                path: path.to_path_buf(),
-                key: format!("report.{key}"),
-                value: value.to_owned(),
-                allowed: allowed.join(", "),
-            })
-        };
-        let metrics = || Metric::ALL.iter().map(|metric| metric.name()).collect();
-        for name in &report.cell {
-            known("cell", name, metrics())?;
-        }
-        for name in &report.figures {
-            known("figures", name, FIGURES.to_vec())?;
-        }
-        for name in &report.formats {
-            known("formats", name, FORMATS.to_vec())?;
-        }
+        check_metrics(report, path)?;
+        let known = |key, value, allowed| known(path, key, value, allowed);
         let arms = || {
             let swept = self.arms.iter().filter_map(|arm| arm.swept_from.as_ref());
             let names = self.arms.iter().map(|arm| arm.name.as_str());
@@ -262,8 +210,8 @@ impl Experiment {
     }
 
     /// Whether a figure is asked for.
-    pub fn wants(&self, figure: &str) -> bool {
-        self.report.figures.iter().any(|name| name == figure)
+    pub fn wants(&self, figure: FigureName) -> bool {
+        self.report.figures.contains(&figure)
     }
 
     /// Whether an arm is shown.

@@ -2,6 +2,7 @@
 
 use crate::page::{Built, build};
 use crate::{ReportError, render};
+use experiment::ReportFormat;
 use results::write_atomically;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -96,16 +97,19 @@ pub fn compare(root: &Path) -> Result<Vec<Difference>, ReportError> {
 fn render(built: &Built) -> Result<BTreeMap<String, Vec<u8>>, ReportError> {
     let mut files = BTreeMap::new();
     for format in &built.experiment.report.formats {
-        let text = match format.as_str() {
-            "md" => render::markdown(&built.page),
-            "tex" => render::latex(&built.page),
-            "html" => render::html(&built.page)?,
-            _ => render::csv(&built.page).map_err(|error| ReportError::Template {
-                format: "csv",
-                message: error.to_string(),
-            })?,
+        let (ending, text) = match format {
+            ReportFormat::Md => ("md", render::markdown(&built.page)),
+            ReportFormat::Tex => ("tex", render::latex(&built.page)),
+            ReportFormat::Html => ("html", render::html(&built.page)?),
+            ReportFormat::Csv => {
+                let failed = |error: csv::Error| ReportError::Template {
+                    format: "csv",
+                    message: error.to_string(),
+                };
+                ("csv", render::csv(&built.page).map_err(failed)?)
+            }
         };
-        files.insert(format!("report.{format}"), text.into_bytes());
+        files.insert(format!("report.{ending}"), text.into_bytes());
     }
     for drawing in &built.drawings {
         let file = |ending: &str| format!("{}.{ending}", drawing.name);

@@ -10,11 +10,12 @@ use lm::{AdamWConfig, Checkpoint, LoraConfig, Projections, random_checkpoint};
 use serde::Serialize;
 use trainer::{NextToken, Trainer};
 
-use super::{What, median};
+use super::What;
 use crate::print;
 use experiment::WeightFormat;
 use experiment::{LearnConfig, LoraSettings};
 use hub::local_folder;
+use models::step::median;
 use online::{Chunk, Example, Learner, TeacherRow};
 use streams::StreamRng;
 

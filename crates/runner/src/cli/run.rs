@@ -12,7 +12,7 @@ use jobs::{
     Batch, Checks, JobCommand, JobContext, JobSpec, Launcher, LocalOptions, PrintJobs,
     ProgressView, RootRecord, RunRoot, Slurm, SlurmOptions, Summary, ViewMode, exit, run_local,
 };
-use report::ReportError;
+use report::{ReportError, check_metrics};
 use streams::DataSource;
 
 use super::plan::{dry_run, record, specs};
@@ -99,6 +99,7 @@ impl RunArgs {
             return self.again(&data, progress);
         }
         let whole = self.experiment.plan()?;
+        check_metrics(&whole.experiment.report, &self.experiment.file)?;
         let name = &whole.experiment.name;
         let out = self.out.clone();
         let out = out.unwrap_or_else(|| PathBuf::from("runs").join(name));

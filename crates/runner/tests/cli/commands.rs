@@ -1,0 +1,281 @@
+//! The other commands: their help, their options, and the keys of what they print.
+
+use crate::support::{CELL, EXPERIMENT, generate, omnidraft, repository, run_with};
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+
+#[test]
+fn help_shows_examples_for_every_command() {
+    for command in [
+        "run",
+        "job",
+        "status",
+        "report",
+        "publish",
+        "align",
+        "cache replay",
+        "generate",
+        "pad",
+        "costs",
+        "head",
+        "lawtest",
+        "pretrain",
+    ] {
+        let mut help = omnidraft();
+        help.args(command.split(' ')).arg("--help");
+        help.assert()
+            .success()
+            .stdout(contains("Examples:").and(contains(format!("omnidraft {command}"))));
+    }
+}
+
+#[test]
+fn a_head_is_trained_before_a_run_and_read_by_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("experiment.toml");
+    let head = folder.path().join("head.safetensors");
+    std::fs::write(&file, EXPERIMENT).unwrap();
+    omnidraft()
+        .arg("head")
+        .arg(&file)
+        .args(["--prompts", "20", "--epochs", "2", "--out"])
+        .arg(&head)
+        .assert()
+        .success()
+        .stdout(contains("calibration error"));
+    let set = "set = { \"decode.policy\" = \"head\", \"head.training\" = \"offline\" }\n";
+    let path = format!("head.path={}", head.display());
+    run_with(
+        &format!("{EXPERIMENT}{set}"),
+        &["--set", &path],
+        folder.path(),
+    )
+    .assert()
+    .success();
+    let manifest = results::Manifest::read(&folder.path().join(CELL)).unwrap();
+    let mut inputs = manifest.inputs.iter();
+    assert!(inputs.any(|input| input.role == "acceptance head"));
+}
+
+#[test]
+fn costs_of_an_experiment_are_measured_as_its_configuration_wants_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("experiment.toml");
+    std::fs::write(&file, EXPERIMENT).unwrap();
+    let output = omnidraft()
+        .arg("costs")
+        .arg(&file)
+        .args(["--prompts", "4", "-k", "4"])
+        .assert()
+        .success()
+        .get_output()
+        .stdout
+        .clone();
+    let said = String::from_utf8(output).unwrap();
+    std::fs::write(&file, format!("{EXPERIMENT}{said}")).unwrap();
+    let plan = experiment::Plan::load(&file, &experiment::LoadOptions::default()).unwrap();
+    let costs = &plan.jobs[0].config.arms[1].decode.costs;
+    assert_eq!(costs.verify.len(), 5, "{said}");
+    assert!(costs.draft.len() == 4 && costs.draft[0] > 0.0, "{said}");
+    assert!(costs.verify[0] == 1.0, "{said}");
+    for list in [&costs.draft, &costs.verify] {
+        assert!(list.windows(2).all(|pair| pair[0] <= pair[1]), "{said}");
+    }
+}
+
+#[test]
+fn pad_measures_until_the_ratio_is_met() {
+    let output = omnidraft()
+        .args(["pad", "--draft", "models/D", "--target", "models/L"])
+        .args(["--ratio", "0.05", "--context", "16", "--json"])
+        .assert()
+        .success()
+        .get_output()
+        .stdout
+        .clone();
+    let found: serde_json::Value = serde_json::from_slice(&output).unwrap();
+    let rows = found["measured"].as_array().unwrap();
+    let chosen = rows
+        .iter()
+        .find(|row| row["pad_layers"] == found["pad_layers"]);
+    assert_eq!(chosen.unwrap()["ratio"], found["ratio"]);
+    assert!(rows.len() > 1 && rows[0]["pad_layers"] == 0);
+    omnidraft()
+        .args([
+            "pad", "--draft", "models/D", "--target", "models/L", "--ratio", "0",
+        ])
+        .assert()
+        .code(2)
+        .stderr(contains("--ratio"));
+}
+
+#[test]
+fn sampling_options_outside_their_range_name_the_flag() {
+    for (flag, value) in [
+        ("--temperature", "-1"),
+        ("--temperature", "inf"),
+        ("--top-p", "0"),
+        ("--top-p", "1.5"),
+        ("--min-p", "-0.1"),
+        ("--repetition-penalty", "0"),
+    ] {
+        generate(&repository().join("models/L"))
+            .args([flag, value])
+            .assert()
+            .code(2)
+            .stderr(contains(flag));
+    }
+    for key in [
+        "top_p=0",
+        "min_p=2",
+        "repetition_penalty=-1",
+        "temperature=-1",
+    ] {
+        omnidraft()
+            .args(["run", "experiments/quickstart.toml", "--set"])
+            .arg(format!("decode.{key}"))
+            .assert()
+            .code(2)
+            .stderr(contains(format!(
+                "decode.{}",
+                key.split('=').next().unwrap()
+            )));
+    }
+}
+
+fn lawtest(extra: &[&str]) -> Command {
+    let mut command = omnidraft();
+    command
+        .args(["lawtest", "--drafter", "models/D"])
+        .args(["--target", "models/L"])
+        .args(extra);
+    command
+}
+
+#[test]
+fn lawtest_judges_samples_and_greedy_answers() {
+    let report = |extra: &[&str]| -> serde_json::Value {
+        let output = lawtest(extra)
+            .assert()
+            .success()
+            .get_output()
+            .stdout
+            .clone();
+        serde_json::from_slice(&output).unwrap()
+    };
+    let sampled = report(&[
+        "--samples",
+        "150",
+        "--warmup",
+        "2",
+        "--verify",
+        "exact,slem,prompt-lookup",
+    ]);
+    assert_eq!(sampled["modes"].as_array().unwrap().len(), 3);
+    for mode in sampled["modes"].as_array().unwrap() {
+        assert_eq!(mode["rejected"], false, "{sampled:#}");
+        assert!(mode["degrees"].as_u64().unwrap() > 0, "{sampled:#}");
+    }
+    let greedy = report(&["--greedy", "--prompts", "10", "--tokens", "12"]);
+    for mode in greedy["modes"].as_array().unwrap() {
+        assert_eq!(
+            (&mode["equal"], &mode["different"]),
+            (&10.into(), &0.into())
+        );
+    }
+    lawtest(&["--temperature", "0"])
+        .assert()
+        .code(2)
+        .stderr(contains("--greedy"));
+    lawtest(&["--verify", "fast"])
+        .assert()
+        .code(2)
+        .stderr(contains("--verify").and(contains("prompt-lookup")));
+}
+
+#[test]
+fn generate_answers_as_json_with_and_without_a_drafter() {
+    let answers = |extra: &[&str]| -> serde_json::Value {
+        let mut command = generate(&repository().join("models/L"));
+        let output = command
+            .args(["--json", "--n", "2"])
+            .args(extra)
+            .assert()
+            .success()
+            .get_output()
+            .stdout
+            .clone();
+        serde_json::from_slice(&output).unwrap()
+    };
+    let plain = answers(&[]);
+    assert_eq!(plain.as_array().unwrap().len(), 2);
+    for mode in ["exact", "paper", "tli", "slem"] {
+        let speculative = answers(&["--drafter", "models/D", "--verify", mode]);
+        for (a, b) in plain
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(speculative.as_array().unwrap())
+        {
+            assert_eq!(a["target_ids"], b["target_ids"], "{mode}");
+            assert_eq!(a["text"], b["text"], "{mode}");
+        }
+    }
+}
+
+#[test]
+fn align_and_replay_print_their_json_keys() {
+    let keys = |arguments: &[&str]| -> serde_json::Value {
+        let output = omnidraft()
+            .args(arguments)
+            .assert()
+            .success()
+            .get_output()
+            .stdout
+            .clone();
+        serde_json::from_slice(&output).unwrap()
+    };
+    let pair = ["--draft", "models/D", "--target", "models/L", "--json"];
+    let stats = keys(&[&["align"][..], &pair].concat());
+    for key in [
+        "draft_vocab",
+        "target_vocab",
+        "mode",
+        "direct_tokens",
+        "draft_coverage",
+        "target_coverage",
+        "build_ms",
+    ] {
+        assert!(stats.get(key).is_some(), "{key}");
+    }
+    assert_eq!(
+        (
+            stats["draft_vocab"].as_u64(),
+            stats["target_vocab"].as_u64()
+        ),
+        (Some(4096), Some(8192))
+    );
+    let replay = keys(
+        &[
+            &[
+                "cache",
+                "replay",
+                "--data",
+                "datasets/mini-math/train.jsonl",
+            ][..],
+            &pair,
+        ]
+        .concat(),
+    );
+    for key in [
+        "texts",
+        "target_tokens",
+        "unique_ngrams",
+        "bytes",
+        "lengths",
+    ] {
+        assert!(replay.get(key).is_some(), "{key}");
+    }
+    assert_eq!(replay["texts"], 400);
+}

@@ -1,0 +1,293 @@
+//! Experiment files and results: what is refused, reported, published and gone on with.
+
+use crate::support::{CELL, EXPERIMENT, TWO_STAGES, files, omnidraft, refused, run_with};
+use predicates::prelude::*;
+use predicates::str::contains;
+use std::path::Path;
+
+#[test]
+fn faulty_experiments_name_file_and_key_and_leave_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = |config: &str, extra: &[&str], parts: &[&str]| {
+        refused(&mut run_with(config, extra, folder.path()), parts);
+        let out = folder.path().join("out");
+        assert!(!out.exists(), "a results folder was left behind");
+    };
+    let replaced = |from: &str, to: &str| EXPERIMENT.replace(from, to);
+    told(
+        &replaced("train = 2", "trian = 2"),
+        &[],
+        &["experiment.toml:8", "trian", "hint:"],
+    );
+    told(
+        &replaced("\"SpD_DM\"", "\"SpD\""),
+        &[],
+        &["experiment.toml:14", "no preset `SpD`", "hint:"],
+    );
+    told(
+        EXPERIMENT,
+        &["--set", "decode.kk=3"],
+        &["decode.kk", "hint:"],
+    );
+    told(
+        EXPERIMENT,
+        &["--set", "decode.k=0"],
+        &["decode.k: 0 is outside 1..=64", "hint:"],
+    );
+    told(EXPERIMENT, &["--only", "taks=x"], &["taks", "task"]);
+    told(EXPERIMENT, &["--stage", "steam"], &["steam", "stream"]);
+    told(&replaced("mini-math", "maths"), &[], &["maths", "hint:"]);
+
+    // A key of an included file.
+    let included = folder.path().join("base.toml");
+    std::fs::write(&included, "[learn]\nlerning_rate = 0.1\n").unwrap();
+    told(
+        &format!("include = [\"base.toml\"]\n{EXPERIMENT}"),
+        &[],
+        &["base.toml:2", "lerning_rate", "hint:"],
+    );
+    told(
+        EXPERIMENT,
+        &["--include", included.to_str().unwrap()],
+        &["base.toml:2", "lerning_rate", "hint:"],
+    );
+    told(
+        &format!("include = [\"nowhere.toml\"]\n{EXPERIMENT}"),
+        &[],
+        &["nowhere.toml", "experiment.toml:1", "hint:"],
+    );
+    // A value of the grid of a wrong type.
+    told(
+        &replaced("[grid]", "[grid]\nseed = [1, \"two\"]"),
+        &[],
+        &["experiment.toml:6", "grid.seed", "two", "hint:"],
+    );
+    told(
+        &replaced("[grid]", "[grid]\n\"decode.k\" = [1, \"two\"]"),
+        &[],
+        &["experiment.toml:6", "decode.k", "two", "hint:"],
+    );
+    // A metric that there is not, found before hours of work and not behind them.
+    told(
+        &format!("{EXPERIMENT}[report]\ncell = [\"acceptance\", \"speed\"]\n"),
+        &[],
+        &[
+            "experiment.toml",
+            "report.cell",
+            "`speed`",
+            "hint:",
+            "speedup",
+        ],
+    );
+    // Stages that start from nothing, or from each other.
+    told(
+        &replaced("[stage.stream]", "[stage.stream]\nfrom = \"begin\""),
+        &[],
+        &["experiment.toml:8", "stage.stream.from", "begin", "hint:"],
+    );
+    let circle = "[stage.stream]\nfrom = \"b\"\n[stage.b]\nfrom = \"stream\"";
+    told(
+        &replaced("[stage.stream]", circle),
+        &[],
+        &["experiment.toml:", "circle", "stream", "b", "hint:"],
+    );
+    // Arms of one name, a sweep over nothing.
+    told(
+        &format!("{EXPERIMENT}[[arm]]\npreset = \"SpD_DM\"\n"),
+        &[],
+        &["experiment.toml:15", "two arms", "`SpD_DM`", "hint:"],
+    );
+    told(
+        &format!("{EXPERIMENT}[sweep]\n\"decode.kk\" = [1, 2]\n"),
+        &[],
+        &["experiment.toml:16", "decode.kk", "hint:"],
+    );
+}
+
+#[test]
+fn faulty_streams_name_file_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let task = folder.path().join("data/sums");
+    std::fs::create_dir_all(&task).unwrap();
+    let good = "{\"id\": \"a\", \"prompt\": \"1+1\", \"reference\": \"2\"}\n";
+    std::fs::write(task.join("test.jsonl"), good.replace("\"a\"", "\"z\"")).unwrap();
+    let told = |train: &str, part: &str| {
+        std::fs::write(task.join("train.jsonl"), train).unwrap();
+        let config = EXPERIMENT.replace("mini-math", "sums");
+        let data = folder.path().join("data");
+        let extra = ["--data-dir", data.to_str().unwrap()];
+        refused(
+            &mut run_with(&config, &extra, folder.path()),
+            &["train.jsonl", part],
+        );
+    };
+    told(&format!("{good}{{\"id\": \"b\", \"prompt\": \"2+"), "2");
+    told(&format!("{good}{good}"), "`a`");
+    told("", "the stream is empty");
+    let out = folder.path().join("out");
+    assert!(!out.exists(), "a results folder was left behind");
+}
+
+#[test]
+fn a_run_is_reported_published_and_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    run_with(EXPERIMENT, &["--dry-run"], folder.path())
+        .assert()
+        .success()
+        .stdout(contains("task=mini-math,seed=1").and(contains("4 prompts, 2 arms")));
+    assert!(!out.exists(), "a dry run leaves nothing");
+
+    run_with(EXPERIMENT, &[], folder.path())
+        .assert()
+        .success()
+        .stdout(contains("SpD_DM"));
+    assert!(out.join("report/report.md").is_file());
+    let manifest = folder.path().join(CELL).join("manifest.json");
+    let before = std::fs::read(&manifest).unwrap();
+
+    // The same again does nothing; a seed more does what is missing.
+    let seeds = ["--set", "grid.seed=[1, 2]"];
+    for extra in [&[][..], &seeds] {
+        run_with(EXPERIMENT, extra, folder.path())
+            .assert()
+            .success()
+            .stdout(contains("SpD_DM"));
+    }
+    assert!(before == std::fs::read(&manifest).unwrap());
+    let status = |extra: &[&str]| {
+        let mut command = omnidraft();
+        command.arg("status").arg(&out).args(extra);
+        let output = command.assert().success().get_output().stdout.clone();
+        String::from_utf8(output).unwrap()
+    };
+    assert!(status(&[]).contains("stream"), "{}", status(&[]));
+    let json: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
+    assert_eq!(json["name"], "small");
+    assert_eq!(json["stages"][0]["complete"], 2);
+
+    let published = folder.path().join("published");
+    omnidraft()
+        .arg("publish")
+        .args([&out, &published])
+        .assert()
+        .success();
+    for folder in [&out, &published] {
+        let check = |folder: &Path| {
+            let mut command = omnidraft();
+            command.arg("report").arg(folder).arg("--check");
+            command
+        };
+        check(folder).assert().success();
+        let page = folder.join("report/report.md");
+        let text = std::fs::read_to_string(&page).unwrap();
+        std::fs::write(&page, text.replacen("SpD_DM", "SpD_XX", 1)).unwrap();
+        refused(&mut check(folder), &["report.md", "line"]);
+        let mut report = omnidraft();
+        report.arg("report").arg(folder).assert().success();
+        assert_eq!(std::fs::read_to_string(&page).unwrap(), text);
+    }
+}
+
+#[test]
+fn the_reference_of_keys_is_printed() {
+    omnidraft()
+        .arg("config")
+        .assert()
+        .success()
+        .stdout(experiment::reference::markdown());
+}
+
+#[test]
+fn an_edited_experiment_is_refused_over_its_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{EXPERIMENT}{TWO_STAGES}");
+    run_with(&text, &["--stage", "stream"], folder.path())
+        .assert()
+        .success();
+    let out = folder.path().join("out");
+    let before = files(&out);
+    let cell = "stream/task=mini-math,seed=1";
+    let told = |text: &str, extra: &[&str], parts: &[&str]| {
+        refused(&mut run_with(text, extra, folder.path()), parts);
+        assert!(files(&out) == before, "something was written");
+    };
+    let edited = text.replace("max_new_tokens = 8", "max_new_tokens = 9");
+    told(&edited, &[], &[cell, "edited", "hint:", "--out"]);
+    // What starts from the edited stage is refused too, and so is an override.
+    let later = ["--stage", "held-out"];
+    told(&text, &["--set", "decode.k=3"], &[cell, "edited", "hint:"]);
+    told(&edited, &later, &[cell, "edited", "hint:"]);
+    let renamed = text.replace("\"small\"", "\"other\"");
+    told(&renamed, &[], &["`small`", "`other`", "hint:"]);
+
+    // A folder that is no run at all.
+    let strange = folder.path().join("strange");
+    std::fs::create_dir(&strange).unwrap();
+    std::fs::write(strange.join("thesis.tex"), "").unwrap();
+    let mut command = run_with(&text, &[], folder.path());
+    refused(
+        command.arg("--out").arg(&strange),
+        &["cannot be used multiple times"],
+    );
+    let mut command = omnidraft();
+    command
+        .arg("run")
+        .arg(folder.path().join("experiment.toml"));
+    refused(
+        command.arg("--out").arg(&strange),
+        &["strange", "experiment.json", "hint:"],
+    );
+    refused(
+        omnidraft().arg("status").arg(&strange),
+        &["strange", "experiment.json", "hint:"],
+    );
+    assert_eq!(files(&strange).len(), 1);
+}
+
+#[test]
+fn results_of_another_program_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    run_with(EXPERIMENT, &[], folder.path()).assert().success();
+    let out = folder.path().join("out");
+    let path = folder.path().join(CELL).join("manifest.json");
+    let whole: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let write = |manifest: &serde_json::Value| std::fs::write(&path, manifest.to_string()).unwrap();
+    let told = |parts: &[&str]| {
+        let before = files(&out);
+        refused(&mut run_with(EXPERIMENT, &[], folder.path()), parts);
+        assert!(files(&out) == before, "something was written");
+    };
+
+    let mut other = whole.clone();
+    other["schema"] = 999.into();
+    write(&other);
+    told(&["mini-math", "layout 999", "hint:", "--out"]);
+    refused(
+        omnidraft().arg("report").arg(&out),
+        &["manifest.json", "999", "hint:"],
+    );
+
+    other = whole.clone();
+    other["build"]["version"] = "9.9.9".into();
+    write(&other);
+    told(&["mini-math", "version 9.9.9", "hint:", "--out"]);
+
+    other = whole.clone();
+    other["build"]["git_commit"] = "0123456789".into();
+    write(&other);
+    told(&["mini-math", "0123456789", "hint:", "--accept-other-build"]);
+    run_with(EXPERIMENT, &["--accept-other-build"], folder.path())
+        .assert()
+        .success();
+
+    std::fs::write(&path, "{").unwrap();
+    told(&["manifest.json, line 1", "hint:", "remove"]);
+    write(&whole);
+    let record = out.join("experiment.json");
+    let text = std::fs::read_to_string(&record).unwrap();
+    let other = text.replacen("\"schema\": 1", "\"schema\": 77", 1);
+    assert_ne!(other, text);
+    std::fs::write(&record, other).unwrap();
+    told(&["experiment.json", "layout 77", "hint:"]);
+}

@@ -1,0 +1,8 @@
+//! The command line: what bad input is told, with exit status 2 and nothing left behind that looks
+//! complete.
+
+mod commands;
+mod experiments;
+mod launchers;
+mod models;
+mod support;

@@ -1,0 +1,142 @@
+//! Model folders that are damaged, missing, too small or padded.
+
+use crate::support::{CELL, EXPERIMENT, copy_of, generate, omnidraft, refused, run_with, shorten};
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+
+#[test]
+fn damaged_models_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = copy_of("L", folder.path());
+    let failure = |command: &mut Command, parts: &[&str]| {
+        let mut assert = command
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains("error: "));
+        for part in parts {
+            assert = assert.stderr(contains(*part));
+        }
+    };
+    shorten(&target.join("model.safetensors"));
+    failure(&mut generate(&target), &["model.safetensors", "hint:"]);
+
+    let target = copy_of("L", &{
+        let second = folder.path().join("second");
+        std::fs::create_dir(&second).unwrap();
+        second
+    });
+    let config = std::fs::read_to_string(target.join("config.json")).unwrap();
+    std::fs::write(
+        target.join("config.json"),
+        config.replace("\"hidden_size\": 192", "\"hidden_size\": 128"),
+    )
+    .unwrap();
+    failure(
+        &mut generate(&target),
+        &["has shape", "model.embed_tokens.weight", "hint:"],
+    );
+    std::fs::write(
+        target.join("config.json"),
+        config.replace("\"vocab_size\": 8192", "\"vocab_size\": 8000"),
+    )
+    .unwrap();
+    failure(&mut generate(&target), &["model.embed_tokens.weight"]);
+    std::fs::write(
+        target.join("config.json"),
+        config.replace("\"hidden_size\": 192,", ""),
+    )
+    .unwrap();
+    failure(&mut generate(&target), &["config.json", "`hidden_size`"]);
+    std::fs::write(target.join("config.json"), config).unwrap();
+
+    shorten(&target.join("tokenizer.json"));
+    failure(&mut generate(&target), &["tokenizer.json", "line", "hint:"]);
+    failure(&mut generate(&folder.path().join("nowhere")), &["nowhere"]);
+}
+
+#[test]
+fn a_tokenizer_larger_than_its_model_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = copy_of("L", folder.path());
+    let path = target.join("tokenizer.json");
+    let mut tokenizer: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let extra = serde_json::json!({
+        "id": 8192, "content": "<|extra|>", "special": true, "single_word": false,
+        "lstrip": false, "rstrip": false, "normalized": false,
+    });
+    tokenizer["added_tokens"]
+        .as_array_mut()
+        .unwrap()
+        .push(extra);
+    std::fs::write(&path, tokenizer.to_string()).unwrap();
+    generate(&target)
+        .assert()
+        .code(2)
+        .stderr(contains("8193 tokens").and(contains("vocab_size = 8192")));
+}
+
+#[test]
+fn a_model_that_is_missing_fails_its_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = EXPERIMENT.replace("models/L", "models/nothing");
+    run_with(&config, &[], folder.path())
+        .assert()
+        .code(1)
+        .stdout("")
+        .stderr(contains("models/nothing").and(contains("stream/task=mini-math,seed=1")));
+    let cell = folder.path().join(CELL);
+    let error = std::fs::read_to_string(cell.join("error.txt")).unwrap();
+    assert!(error.contains("models/nothing"), "{error}");
+    assert!(!cell.join("prompts.parquet").exists());
+    omnidraft()
+        .arg("status")
+        .arg(folder.path().join("out"))
+        .assert()
+        .success()
+        .stdout(contains("failed").and(contains("models/nothing")));
+    refused(
+        omnidraft().arg("report").arg(folder.path().join("out")),
+        &["hint:"],
+    );
+}
+
+#[test]
+fn padded_models_say_so_and_answer_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    // Tokens, and what was drafted and accepted, of arms before and after learning.
+    let answers = |name: &str, drafter: &str, target: &str| {
+        let place = folder.path().join(name);
+        std::fs::create_dir(&place).unwrap();
+        let config = EXPERIMENT
+            .replace("[stage.stream]", "[stage.stream]\nexclusive = true")
+            .replace("\"models/D\"", drafter)
+            .replace("\"models/L\"", target)
+            + "[[arm]]\npreset = \"L_DM+L_N-gram\"\n[learn]\nevery = 1\n";
+        run_with(&config, &[], &place).assert().success();
+        let page = std::fs::read_to_string(place.join("out/report/report.md")).unwrap();
+        assert_eq!(page.contains("cost padding"), name != "plain", "{page}");
+        let reader = results::CellReader::open(&place.join(CELL)).unwrap();
+        let padding = &reader.manifest().padding;
+        assert_eq!(padding.len(), usize::from(name != "plain"));
+        for padding in padding.values() {
+            assert_eq!(padding.layers, 2);
+            assert_eq!(padding.draft_layers, usize::from(name.starts_with("both")));
+        }
+        assert!(reader.manifest().machine.bandwidth_gbs > Some(0.0));
+        let rows = reader.prompts().unwrap().into_iter();
+        rows.map(|row| (row.tokens_hash, row.draft_tokens, row.accepted))
+            .collect::<Vec<_>>()
+    };
+    let (drafter, target) = ("\"models/D\"", "{ path = \"models/L\", pad_layers = 2 }");
+    let plain = answers("plain", drafter, "\"models/L\"");
+    assert_eq!(plain, answers("padded", drafter, target));
+    let padded_drafter = "{ path = \"models/D\", pad_layers = 1, pad_width = 96 }";
+    assert_eq!(plain, answers("both", padded_drafter, target));
+    // On the stream the padded drafter must follow every update.
+    let padded_drafter = format!("{padded_drafter}\npad_stream = true");
+    let answers = answers("both on the stream", &padded_drafter, target);
+    assert_eq!(plain, answers);
+}
