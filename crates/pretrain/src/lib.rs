@@ -41,6 +41,7 @@ pub struct Request {
 }
 
 pub use samples::write as write_samples;
+pub use state::{Saved, load as load_state, save as save_state};
 
 /// Trains, or goes on training, what the recipe describes. Returns whether training is complete.
 ///

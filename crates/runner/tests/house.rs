@@ -15,14 +15,14 @@ const LAYERS: [&[&str]; 9] = [
     &["adaptive-draft", "cpu-engine", "hub", "mini-streams"],
     &["experiment", "jobs", "models", "results", "trainer"],
     &["online", "pretrain", "report"],
-    &["bench"],
+    &["bench", "fuzz"],
     &["runner"],
 ];
 
 /// Libraries that few crates may know; the others go through those.
 const RESERVED: [(&str, &[&str]); 6] = [
     ("burn", &["trainer"]),
-    ("clap", &["bench", "mini-streams", "runner"]),
+    ("clap", &["bench", "fuzz", "mini-streams", "runner"]),
     ("hf-hub", &["hub"]),
     ("minijinja", &["models", "report"]),
     ("parquet", &["hub", "results"]),

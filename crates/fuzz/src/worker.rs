@@ -1,0 +1,167 @@
+//! The process that tries inputs. It tells its parent what it is about to do, so that the parent
+//! knows which input it died of.
+
+use std::cell::RefCell;
+use std::io::{self, BufRead, Write};
+use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{Corpus, Outcome, Reader};
+
+/// A line from a worker to its parent.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line {
+    /// The input of this number is tried next.
+    Begin(u64),
+    /// An input was read or refused.
+    End {
+        /// Which of the two.
+        outcome: Outcome,
+        /// Time it took, in seconds.
+        seconds: f64,
+        /// Most bytes held at once, over those before.
+        bytes: usize,
+    },
+    /// An input made the reader panic, with this message and place.
+    Panic(String),
+}
+
+impl Line {
+    /// One line of text, its end included.
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Begin(index) => format!("begin {index}\n"),
+            Self::End {
+                outcome,
+                seconds,
+                bytes,
+            } => format!(
+                "end {} {seconds} {bytes}\n",
+                u8::from(*outcome == Outcome::Accepted)
+            ),
+            Self::Panic(message) => format!("panic {}\n", message.replace('\n', " ")),
+        }
+    }
+
+    /// What [`Line::to_text`] wrote.
+    ///
+    /// # Errors
+    /// A line of something else.
+    pub fn parse(text: &str) -> Result<Self> {
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let mut fields = rest.split(' ');
+        let mut field = || fields.next().unwrap_or_default();
+        Ok(match word {
+            "begin" => Self::Begin(field().parse()?),
+            "end" => Self::End {
+                outcome: match field() {
+                    "1" => Outcome::Accepted,
+                    _ => Outcome::Refused,
+                },
+                seconds: field().parse()?,
+                bytes: field().parse()?,
+            },
+            "panic" => Self::Panic(rest.to_owned()),
+            _ => bail!("a worker said `{text}`"),
+        })
+    }
+}
+
+/// Memory of this process as its allocator counts it.
+#[derive(Debug, Clone, Copy)]
+pub struct Meter {
+    /// Bytes held now.
+    pub live: fn() -> usize,
+    /// Most bytes held since the last call, which starts anew.
+    pub peak: fn() -> usize,
+}
+
+thread_local! {
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Tries inputs one after the other and writes [`Line`]s. The folder `scratch` is emptied before each.
+///
+/// # Errors
+/// Seeds that cannot be made, a folder that cannot be emptied, a parent that has gone.
+pub fn run(
+    reader: &'static Reader,
+    seed: u64,
+    inputs: Range<u64>,
+    scratch: &Path,
+    meter: Meter,
+) -> Result<()> {
+    panic::set_hook(Box::new(|info| {
+        LAST_PANIC.with(|last| *last.borrow_mut() = info.to_string());
+    }));
+    let corpus = Corpus::of(reader)?;
+    let mut out = io::stdout().lock();
+    let mut say = |line: &Line| -> io::Result<()> {
+        out.write_all(line.to_text().as_bytes())?;
+        out.flush()
+    };
+    for index in inputs {
+        let input = corpus.input(seed, index);
+        empty(scratch)?;
+        say(&Line::Begin(index))?;
+        let before = (meter.live)();
+        (meter.peak)();
+        let start = Instant::now();
+        let read = panic::catch_unwind(AssertUnwindSafe(|| (reader.read)(scratch, &input)));
+        let seconds = start.elapsed().as_secs_f64();
+        let bytes = (meter.peak)().saturating_sub(before);
+        say(&match read {
+            Ok(outcome) => Line::End {
+                outcome,
+                seconds,
+                bytes,
+            },
+            Err(_) => Line::Panic(LAST_PANIC.with(RefCell::take)),
+        })?;
+    }
+    Ok(())
+}
+
+/// The lines of a worker.
+pub fn lines(from: impl io::Read) -> impl Iterator<Item = Result<Line>> {
+    let lines = io::BufReader::new(from).lines();
+    lines.map(|line| Line::parse(&line?))
+}
+
+fn empty(folder: &Path) -> Result<()> {
+    let failed = || folder.display().to_string();
+    for entry in std::fs::read_dir(folder).with_context(failed)? {
+        let path = entry.with_context(failed)?.path();
+        match path.is_dir() {
+            true => std::fs::remove_dir_all(&path).with_context(failed)?,
+            false => std::fs::remove_file(&path).with_context(failed)?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_read_back() {
+        let all = [
+            Line::Begin(u64::MAX),
+            Line::End {
+                outcome: Outcome::Accepted,
+                seconds: 1.25e-4,
+                bytes: 4096,
+            },
+            Line::Panic("index out of bounds: here".to_owned()),
+        ];
+        for line in all {
+            assert_eq!(Line::parse(line.to_text().trim_end()).unwrap(), line);
+        }
+        assert!(Line::parse("hello").is_err());
+    }
+}
