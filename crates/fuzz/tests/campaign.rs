@@ -1,8 +1,10 @@
 //! A short campaign over every reader: what CI runs. A long one is published under `results/fuzzing`.
 
+use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
-use fuzz::{Corpus, Outcome, readers};
+use fuzz::{Corpus, LONGEST_S, Outcome, readers};
 
 /// Inputs for each reader.
 const EXECUTIONS: &str = "300";
@@ -41,4 +43,27 @@ fn a_short_campaign_finds_nothing() {
         .unwrap();
     let page = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{page}");
+}
+
+/// Inputs that once made a reader panic, hang or take gigabytes: `regressions/READER/WHAT`.
+#[test]
+fn what_failed_once_fails_no_more() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("regressions");
+    let mut tried = 0;
+    for reader in readers::ALL {
+        let Ok(files) = std::fs::read_dir(root.join(reader.name)) else {
+            continue;
+        };
+        for file in files {
+            let path = file.unwrap().path();
+            let folder = tempfile::tempdir().unwrap();
+            let input = std::fs::read(&path).unwrap();
+            let begun = Instant::now();
+            (reader.read)(folder.path(), &input);
+            let seconds = begun.elapsed().as_secs_f64();
+            assert!(seconds < LONGEST_S, "{}: {seconds} s", path.display());
+            tried += 1;
+        }
+    }
+    assert!(tried > 0);
 }

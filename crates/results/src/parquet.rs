@@ -13,6 +13,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 use std::fs::File;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,13 +47,26 @@ pub fn write_table<R: Row>(dir: &Path, rows: &[R]) -> Result<(), ResultsError> {
 pub fn read_table<R: Row>(dir: &Path) -> Result<Vec<R>, ResultsError> {
     let path = table_path::<R>(dir);
     let file = File::open(&path).map_err(|source| ResultsError::io("read", &path, source))?;
-    let reader = SerializedFileReader::new(file).map_err(|error| damaged(&path, &error))?;
+    let reader = contained(|| SerializedFileReader::new(file));
+    let reader = reader.map_err(|error| damaged(&path, &error))?;
     let mut columns = Vec::with_capacity(R::COLUMNS.len());
     for (index, column) in R::COLUMNS.iter().enumerate() {
-        let found = read_column(&reader, column).map_err(|error| damaged(&path, &error))?;
+        let found = contained(|| read_column(&reader, column));
+        let found = found.map_err(|error| damaged(&path, &error))?;
         columns.push(found.ok_or_else(|| wrong(&path, R::COLUMNS, index))?);
     }
     R::from_columns(columns).map_err(|index| wrong(&path, R::COLUMNS, index))
+}
+
+/// Reads with the library, which asserts some of what a damaged footer breaks (negative lengths, a
+/// missing dictionary): that is one more way of being damaged, and no reason to end the program.
+fn contained<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|payload| {
+        let words = payload.downcast_ref::<&str>().copied();
+        let words = words.or(payload.downcast_ref::<String>().map(String::as_str));
+        let words = words.unwrap_or("the parquet library gave up");
+        Err(ParquetError::General(words.to_owned()))
+    })
 }
 
 fn wrong(path: &Path, columns: &'static [Column], index: usize) -> ResultsError {

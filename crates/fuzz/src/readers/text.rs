@@ -128,7 +128,7 @@ fn letter(byte: u8) -> char {
 
 fn added(id: usize, content: &str) -> Value {
     json!({
-        "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": id % 2 == 0,
+        "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": id.is_multiple_of(2),
         "normalized": false, "special": true,
     })
 }

@@ -20,7 +20,7 @@ pub use failure::report as report_failure;
 pub use run::with_table;
 
 use bench::args::{DataArgs, print};
-use bench::{bench as engine_bench, costs, lawtest, pad};
+use bench::{bench as engine_bench, costs, doctor, lawtest, pad};
 use hub::{local_tokenizer, show_progress};
 
 /// Speculative decoding with one drafter for any target model, whatever its tokenizer.
@@ -63,6 +63,8 @@ enum Command {
     Cache(cache::CacheCommand),
     /// Answer a prompt, with or without a drafter.
     Generate(generate::GenerateArgs),
+    /// Say whether speculation will pay on this machine with a pair, and what to change.
+    Doctor(doctor::DoctorArgs),
     /// Find how many padding blocks give drafter and target a ratio of step times.
     Pad(pad::PadArgs),
     /// Measure what drafting and verification cost in an experiment, for `[decode.costs]`.
@@ -96,6 +98,7 @@ impl Cli {
             Command::Align(args) => args.execute(),
             Command::Cache(command) => command.execute(),
             Command::Generate(args) => args.execute(),
+            Command::Doctor(args) => args.execute(progress),
             Command::Pad(args) => args.execute(),
             Command::Costs(args) => args.execute(),
             Command::Head(args) => args.execute(),

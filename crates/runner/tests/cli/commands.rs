@@ -1,6 +1,6 @@
 //! The other commands: their help, their options, and the keys of what they print.
 
-use crate::support::{CELL, EXPERIMENT, generate, omnidraft, repository, run_with};
+use crate::support::{CELL, EXPERIMENT, generate, omnidraft, refused, repository, run_with};
 use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
@@ -18,6 +18,7 @@ fn help_shows_examples_for_every_command() {
         "generate",
         "pad",
         "costs",
+        "doctor",
         "head",
         "lawtest",
         "pretrain",
@@ -82,6 +83,53 @@ fn costs_of_an_experiment_are_measured_as_its_configuration_wants_them() {
     for list in [&costs.draft, &costs.verify] {
         assert!(list.windows(2).all(|pair| pair[0] <= pair[1]), "{said}");
     }
+}
+
+#[test]
+fn the_doctor_measures_every_way_and_says_when_it_pays() {
+    let mut command = omnidraft();
+    let output = command
+        .args(["doctor", "--target", "models/L", "--drafter", "models/D"])
+        .args(["--prompts", "2", "--max-tokens", "12", "--json"])
+        .assert()
+        .success()
+        .get_output()
+        .stdout
+        .clone();
+    let found: serde_json::Value = serde_json::from_slice(&output).unwrap();
+    let drafted = found["drafted"].as_array().unwrap();
+    let lengths: Vec<u64> = drafted
+        .iter()
+        .map(|row| row["k"].as_u64().unwrap())
+        .collect();
+    assert_eq!(lengths, [1, 2, 4, 8]);
+    for row in drafted.iter().chain([&found["lookup"]]) {
+        let number = |key: &str| row[key].as_f64().unwrap();
+        assert!(
+            number("low") <= number("speed") && number("speed") <= number("high"),
+            "{row}"
+        );
+        assert!(
+            number("tokens_a_round") >= 1.0 && number("round_cost") > 0.0,
+            "{row}"
+        );
+    }
+    let expected = found["expected"].as_array().unwrap();
+    let speeds: Vec<f64> = expected
+        .iter()
+        .map(|row| row[2].as_f64().unwrap())
+        .collect();
+    assert!(speeds.is_sorted(), "{found:#}");
+    if let Some(needed) = found["break_even"].as_f64() {
+        assert!((0.0..=1.0).contains(&needed));
+    }
+    assert!(!found["advice"].as_array().unwrap().is_empty());
+    refused(
+        omnidraft()
+            .args(["doctor", "--target", "models/L", "--drafter", "models/D"])
+            .args(["--data", "nowhere.jsonl"]),
+        &["nowhere.jsonl"],
+    );
 }
 
 #[test]

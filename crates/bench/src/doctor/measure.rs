@@ -1,0 +1,201 @@
+//! Every prompt answered plainly, with drafts of several lengths, and with lookups.
+
+use anyhow::Result;
+use models::{Engine, ModelFolder, align};
+use ngram_cache::{CacheConfig, NgramCache};
+use serde::Serialize;
+use spec_decode::{
+    ConstantLength, Generation, LanguageModel, NoSink, Pair, PlainConfig, Prompt, PromptLookup,
+    Sampling, Session, SessionConfig, StreamName, Totals, VerifyMode, decode_plain,
+};
+use vocab_align::{DraftId, TargetId};
+
+use super::model::RoundCost;
+
+/// How to answer.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Most tokens of an answer.
+    pub max_tokens: usize,
+    /// Temperature and truncation.
+    pub sampling: Sampling,
+    /// Draft lengths tried.
+    pub lengths: Vec<usize>,
+    /// Seed of the random streams.
+    pub seed: u64,
+}
+
+/// What one way of decoding took.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Way {
+    /// Draft length; 0 is plain decoding.
+    pub k: usize,
+    /// Tokens and seconds of decoding, prompt by prompt.
+    pub answers: Vec<(usize, f64)>,
+    #[serde(skip)]
+    totals: Totals,
+}
+
+impl Way {
+    fn new(k: usize) -> Self {
+        Self {
+            k,
+            ..Self::default()
+        }
+    }
+
+    fn add(&mut self, done: &Generation) {
+        let seconds = done.totals.timings.total();
+        self.answers.push((done.tokens.len(), seconds));
+        self.totals.merge(&done.totals);
+    }
+
+    /// Seconds a token, over all answers.
+    pub fn seconds_a_token(&self) -> f64 {
+        seconds_a_token(self.answers.iter())
+    }
+
+    /// Accepted over proposed tokens, pooled over rounds.
+    pub fn acceptance(&self) -> f64 {
+        self.totals.accepted as f64 / self.totals.proposed as f64
+    }
+
+    /// Tokens a round.
+    pub fn tokens_a_round(&self) -> f64 {
+        self.totals.block_efficiency()
+    }
+
+    /// Speed over plain decoding: seconds a token of `plain` over its own.
+    pub fn speed(&self, plain: &Self) -> f64 {
+        plain.seconds_a_token() / self.seconds_a_token()
+    }
+
+    /// The speed again with prompts drawn anew, `order` naming them.
+    pub fn speed_of(&self, plain: &Self, order: &[usize]) -> f64 {
+        let of = |way: &Self| seconds_a_token(order.iter().map(|i| &way.answers[*i]));
+        of(plain) / of(self)
+    }
+
+    /// What a round costs and yields, in plain steps.
+    pub fn round_cost(&self, plain: &Self) -> RoundCost {
+        let rounds = self.totals.rounds as f64;
+        RoundCost {
+            k: self.k,
+            proposed: self.totals.proposed as f64 / rounds,
+            cost: self.totals.timings.total() / rounds / plain.seconds_a_token(),
+        }
+    }
+
+    /// Shares of a round's time: drafting, the target, everything else.
+    pub fn shares(&self) -> [f64; 3] {
+        let timings = &self.totals.timings;
+        let total = timings.total();
+        [
+            timings.draft,
+            timings.target,
+            total - timings.draft - timings.target,
+        ]
+        .map(|s| s / total)
+    }
+}
+
+fn seconds_a_token<'a>(answers: impl Iterator<Item = &'a (usize, f64)>) -> f64 {
+    let (tokens, seconds) = answers.fold((0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    seconds / tokens as f64
+}
+
+/// Everything that was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measured {
+    /// The target alone.
+    pub plain: Way,
+    /// With the drafter, by draft length.
+    pub drafted: Vec<Way>,
+    /// With lookups in the text so far, without a drafter.
+    pub lookup: Way,
+}
+
+/// The models under examination.
+pub struct Patient<'a> {
+    /// The drafter.
+    pub drafter: &'a ModelFolder<DraftId>,
+    /// The target.
+    pub target: &'a ModelFolder<TargetId>,
+    /// Their engines.
+    pub engines: (Engine, Engine),
+}
+
+/// Answers the prompts in every way, one prompt after the other, so that whatever disturbs the
+/// machine disturbs all ways alike. `progress` is told how many prompts are done.
+///
+/// # Errors
+/// Text that cannot be spelled, failing models.
+pub fn measure(
+    patient: Patient<'_>,
+    prompts: &[String],
+    settings: &Settings,
+    mut progress: impl FnMut(usize),
+) -> Result<Measured> {
+    let (drafter, target) = (patient.drafter, patient.target);
+    let (mut draft_engine, mut target_engine) = patient.engines;
+    let pair = align(drafter, target);
+    let shared = Pair::shared(target.vocabulary.clone());
+    let longest = settings.lengths.iter().copied().max().unwrap_or(1);
+    let mut lengths: Vec<(Way, NgramCache)> = settings
+        .lengths
+        .iter()
+        .map(|k| (Way::new(*k), NgramCache::new(CacheConfig::default())))
+        .collect();
+    let (mut plain, mut lookup) = (Way::new(0), Way::new(longest));
+    for (number, text) in prompts.iter().enumerate() {
+        let name = StreamName::new(settings.seed, number as u64);
+        let ids = target.encode(&target.template.render(text)?)?;
+        let draft_ids = drafter.encode(&drafter.template.render(text)?)?;
+        let config = PlainConfig {
+            sampling: settings.sampling,
+            max_new_tokens: settings.max_tokens,
+            stop: target.stop_tokens(),
+        };
+        let done = decode_plain(&mut target_engine, &ids, &config, name, &mut NoSink)?;
+        plain.answers.push((done.tokens.len(), done.decode_seconds));
+        for (way, cache) in &mut lengths {
+            let session = session(VerifyMode::Exact, settings, target);
+            let mut session =
+                Session::new(&mut draft_engine, &mut target_engine, pair.clone(), session)?;
+            let prompt = Prompt {
+                draft: &draft_ids,
+                target: &ids,
+            };
+            let mut policy = ConstantLength(way.k);
+            way.add(&session.generate(prompt, name, Some(cache), &mut policy, &mut NoSink)?);
+        }
+        let copied: Vec<DraftId> = ids.iter().map(|id| DraftId(id.0)).collect();
+        let vocabulary = LanguageModel::<TargetId>::vocab_size(&target_engine);
+        let mut session = Session::new(
+            PromptLookup::new(vocabulary),
+            &mut target_engine,
+            shared.clone(),
+            session(VerifyMode::Tli, settings, target),
+        )?;
+        let prompt = Prompt {
+            draft: &copied,
+            target: &ids,
+        };
+        let mut policy = ConstantLength(longest);
+        lookup.add(&session.generate(prompt, name, None, &mut policy, &mut NoSink)?);
+        progress(number + 1);
+    }
+    Ok(Measured {
+        plain,
+        drafted: lengths.into_iter().map(|(way, _)| way).collect(),
+        lookup,
+    })
+}
+
+fn session(mode: VerifyMode, settings: &Settings, target: &ModelFolder<TargetId>) -> SessionConfig {
+    SessionConfig {
+        sampling: settings.sampling,
+        stop: target.stop_tokens(),
+        ..SessionConfig::new(mode, settings.max_tokens)
+    }
+}

@@ -1,0 +1,313 @@
+//! `omnidraft doctor`: will speculation pay, here, with this pair?
+
+mod advice;
+mod measure;
+mod model;
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use experiment::{DecodeConfig, WeightFormat};
+use lm::Checkpoint;
+use models::ModelFolder;
+use models::step::{StepTimes, Stepper};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+use streams::{MiniTask, Split, load_prompts};
+use vocab_align::{DraftId, TargetId};
+
+use crate::{flag, print};
+use measure::{Measured, Patient, Settings, Way};
+use model::{best, break_even};
+
+/// Draft lengths tried.
+const LENGTHS: [usize; 4] = [1, 2, 4, 8];
+/// Acceptance rates whose speeds are printed.
+const RATES: [f64; 6] = [0.3, 0.5, 0.6, 0.7, 0.8, 0.9];
+/// Times that prompts are drawn anew for an interval, and the share of each tail left out.
+const DRAWS: usize = 1000;
+const TAIL: f64 = 0.025;
+/// Context at which single steps are timed, in tokens.
+const STEP_CONTEXT: usize = 128;
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft doctor --target models/L --drafter models/D
+  omnidraft doctor --target models/L --drafter models/D --data datasets/mini-chat/test.jsonl --prompts 20
+  omnidraft doctor --target models/L --drafter models/D --weights int8 --threads 2 --json
+
+Answers a few prompts plainly, with drafts of several lengths, and with lookups in the text so far.
+Says how fast each is here, at which acceptance rate drafting breaks even, and what to change. Run it
+alone on the machine.")]
+pub struct DoctorArgs {
+    /// Model folder of the target, or hf:owner/name[@revision].
+    #[arg(long, value_name = "DIR")]
+    target: PathBuf,
+    /// Model folder of the drafter, or hf:owner/name[@revision].
+    #[arg(long, value_name = "DIR")]
+    drafter: PathBuf,
+    /// Prompts, a JSON object with `id` and `prompt` a line (default: the embedded streams').
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// Prompts answered.
+    #[arg(long, default_value_t = 10)]
+    prompts: usize,
+    /// Most tokens of an answer.
+    #[arg(long, default_value_t = 64)]
+    max_tokens: usize,
+    /// Sampling temperature; 0 is greedy.
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    temperature: f64,
+    /// Weight storage while decoding.
+    #[arg(long, default_value_t = WeightFormat::F32)]
+    weights: WeightFormat,
+    /// Threads of the decode engine.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Seed of the random streams.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One way of drafting.
+#[derive(Debug, Clone, Serialize)]
+struct Row {
+    k: usize,
+    acceptance: f64,
+    tokens_a_round: f64,
+    /// A round in plain target steps.
+    round_cost: f64,
+    /// Over plain decoding, prefill aside.
+    speed: f64,
+    /// Ends of the 95% interval over prompts.
+    low: f64,
+    high: f64,
+    /// Drafting, target, everything else.
+    shares: [f64; 3],
+}
+
+/// Everything that is said.
+#[derive(Debug, Clone, Serialize)]
+struct Diagnosis {
+    target: String,
+    drafter: String,
+    prompts: usize,
+    tokens: usize,
+    weights: String,
+    threads: usize,
+    cores: usize,
+    /// Milliseconds of a target step, and of a drafter step, at a context of [`STEP_CONTEXT`] tokens.
+    target_step_ms: f64,
+    drafter_step_ms: f64,
+    /// The second over the first.
+    step_ratio: f64,
+    /// Five tokens at once, in plain target steps.
+    verify_cost: f64,
+    drafted: Vec<Row>,
+    lookup: Row,
+    break_even: Option<f64>,
+    /// Acceptance rate, best draft length, expected speed.
+    expected: Vec<(f64, usize, f64)>,
+    advice: Vec<String>,
+}
+
+impl Diagnosis {
+    /// The fastest draft length.
+    fn best(&self) -> Option<&Row> {
+        self.drafted
+            .iter()
+            .max_by(|a, b| a.speed.total_cmp(&b.speed))
+    }
+}
+
+impl DoctorArgs {
+    /// Examines the pair and prints what was found.
+    ///
+    /// # Errors
+    /// Unusable models or prompts, options out of range.
+    pub fn execute(self, progress: bool) -> Result<()> {
+        if self.prompts == 0 || self.max_tokens == 0 || self.threads == 0 {
+            bail!("--prompts, --max-tokens and --threads must be at least 1");
+        }
+        let decode = DecodeConfig {
+            temperature: self.temperature,
+            ..DecodeConfig::default()
+        };
+        let settings = Settings {
+            max_tokens: self.max_tokens,
+            sampling: decode.sampling().map_err(flag)?,
+            lengths: LENGTHS.to_vec(),
+            seed: self.seed,
+        };
+        let prompts = self.texts()?;
+        let target = ModelFolder::<TargetId>::load(&self.target)?;
+        let drafter = ModelFolder::<DraftId>::load(&self.drafter)?;
+        let steps = self.steps(&drafter, &target)?;
+        let patient = Patient {
+            drafter: &drafter,
+            target: &target,
+            engines: (
+                drafter.engine(self.weights.into(), self.threads)?,
+                target.engine(self.weights.into(), self.threads)?,
+            ),
+        };
+        let start = Instant::now();
+        let show = progress && std::io::stderr().is_terminal();
+        let measured = measure::measure(patient, &prompts, &settings, |done| {
+            if show {
+                let left =
+                    start.elapsed().as_secs_f64() / done as f64 * (prompts.len() - done) as f64;
+                eprint!("\r{done}/{} prompts, {left:.0} s left ", prompts.len());
+            }
+        })?;
+        if show {
+            eprint!("\r{:40}\r", "");
+        }
+        let found = self.diagnosis(&measured, &steps);
+        match self.json {
+            true => print(&format!("{:#}\n", serde_json::to_value(&found)?)),
+            false => print(&found.text()),
+        }
+    }
+
+    fn texts(&self) -> Result<Vec<String>> {
+        let prompts = match &self.data {
+            Some(file) => load_prompts(file, "doctor")?,
+            None => {
+                let mut all = Vec::new();
+                let (math, chat) = (
+                    MiniTask::Math.prompts(Split::Test)?,
+                    MiniTask::Chat.prompts(Split::Test)?,
+                );
+                for (a, b) in math.into_iter().zip(chat) {
+                    all.extend([a, b]);
+                }
+                all
+            }
+        };
+        let texts = prompts.into_iter().map(|prompt| prompt.prompt);
+        Ok(texts.take(self.prompts).collect())
+    }
+
+    fn steps(
+        &self,
+        drafter: &ModelFolder<DraftId>,
+        target: &ModelFolder<TargetId>,
+    ) -> Result<StepTimes> {
+        let stepper = |checkpoint: &Checkpoint| {
+            // Half of a short context leaves room for the steps.
+            let context = STEP_CONTEXT.min(checkpoint.config.max_position_embeddings / 2);
+            Stepper::new(checkpoint, self.weights.into(), self.threads, context)
+        };
+        let (mut small, mut large) = (stepper(&drafter.checkpoint)?, stepper(&target.checkpoint)?);
+        models::step::measure(&mut small, &mut large)
+    }
+
+    fn diagnosis(&self, measured: &Measured, steps: &StepTimes) -> Diagnosis {
+        let plain = &measured.plain;
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        let count = plain.answers.len();
+        let draw = |_| (0..count).map(|_| rng.random_range(0..count)).collect();
+        let draws: Vec<Vec<usize>> = (0..DRAWS).map(draw).collect();
+        let rounds: Vec<_> = measured
+            .drafted
+            .iter()
+            .map(|way| way.round_cost(plain))
+            .collect();
+        let at = |rate: &f64| best(&rounds, *rate).map(|(k, speed)| (*rate, k, speed));
+        let mut found = Diagnosis {
+            target: self.target.display().to_string(),
+            drafter: self.drafter.display().to_string(),
+            prompts: count,
+            tokens: plain.answers.iter().map(|(tokens, _)| tokens).sum(),
+            weights: self.weights.to_string(),
+            threads: self.threads,
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            target_step_ms: 1e3 * steps.target_s,
+            drafter_step_ms: 1e3 * steps.draft_s,
+            step_ratio: steps.ratio(),
+            verify_cost: steps.verify_s / steps.target_s,
+            drafted: measured
+                .drafted
+                .iter()
+                .map(|way| row(way, plain, &draws))
+                .collect(),
+            lookup: row(&measured.lookup, plain, &draws),
+            break_even: break_even(&rounds),
+            expected: RATES.iter().filter_map(at).collect(),
+            advice: Vec::new(),
+        };
+        found.advice = advice::sentences(&found);
+        found
+    }
+}
+
+fn row(way: &Way, plain: &Way, draws: &[Vec<usize>]) -> Row {
+    let mut speeds: Vec<f64> = draws
+        .iter()
+        .map(|order| way.speed_of(plain, order))
+        .collect();
+    speeds.sort_unstable_by(f64::total_cmp);
+    let end = |share: f64| speeds[(share * (speeds.len() - 1) as f64).round() as usize];
+    Row {
+        k: way.k,
+        acceptance: way.acceptance(),
+        tokens_a_round: way.tokens_a_round(),
+        round_cost: way.round_cost(plain).cost,
+        speed: way.speed(plain),
+        low: end(TAIL),
+        high: end(1.0 - TAIL),
+        shares: way.shares(),
+    }
+}
+
+impl Diagnosis {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "target {}: {:.3} ms a step, five tokens at once {:.2} steps\ndrafter {}: {:.3} ms a step, {:.2} of the \
+             target's\n{} prompts, {} tokens plainly, weights {}, {} threads\n\n",
+            self.target,
+            self.target_step_ms,
+            self.verify_cost,
+            self.drafter,
+            self.drafter_step_ms,
+            self.step_ratio,
+            self.prompts,
+            self.tokens,
+            self.weights,
+            self.threads,
+        );
+        text.push_str(
+            "drafts of       acceptance  tokens a round  round costs  speed (95% of prompts)\n",
+        );
+        let mut line = |name: String, row: &Row| {
+            let _ = writeln!(
+                text,
+                "{name:15} {:10.2}  {:14.2}  {:5.2} steps  {:.2}x ({:.2} to {:.2})",
+                row.acceptance, row.tokens_a_round, row.round_cost, row.speed, row.low, row.high
+            );
+        };
+        for row in &self.drafted {
+            line(format!("{} by drafter", row.k), row);
+        }
+        line(format!("{} by lookup", self.lookup.k), &self.lookup);
+        text.push_str("\nexpected where each proposed token is accepted with probability a:\n");
+        for (rate, k, speed) in &self.expected {
+            let _ = writeln!(text, "  a = {rate:.1}: {speed:.2}x, k = {k}");
+        }
+        text.push('\n');
+        for sentence in &self.advice {
+            let _ = writeln!(text, "- {sentence}");
+        }
+        text
+    }
+}

@@ -1,0 +1,87 @@
+//! What speculation is worth at an acceptance rate, from measured costs.
+
+use serde::Serialize;
+
+/// What a round with drafts of one length costs and yields.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RoundCost {
+    /// Draft tokens asked for, k.
+    pub k: usize,
+    /// Target tokens proposed in a round, mean: below k where draft tokens merge, above it where a
+    /// draft token is several target tokens.
+    pub proposed: f64,
+    /// Seconds of a round in seconds of a plain target step.
+    pub cost: f64,
+}
+
+impl RoundCost {
+    /// Speed over plain decoding where each proposed token is accepted with probability
+    /// `acceptance`, independently: `(1 - a^(m + 1)) / (1 - a)` tokens a round of m proposals
+    /// (Leviathan et al. 2023, Eq. 1), over the round's cost.
+    pub fn speed(&self, acceptance: f64) -> f64 {
+        let tokens = match acceptance < 1.0 {
+            true => (1.0 - acceptance.powf(self.proposed + 1.0)) / (1.0 - acceptance),
+            false => self.proposed + 1.0,
+        };
+        tokens / self.cost
+    }
+}
+
+/// The fastest of some lengths at an acceptance rate: its k and its speed.
+pub fn best(rounds: &[RoundCost], acceptance: f64) -> Option<(usize, f64)> {
+    let speeds = rounds
+        .iter()
+        .map(|round| (round.k, round.speed(acceptance)));
+    speeds.max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// The smallest acceptance rate at which some length is as fast as plain decoding; `None` where
+/// even full acceptance is slower.
+pub fn break_even(rounds: &[RoundCost]) -> Option<f64> {
+    let pays = |acceptance| best(rounds, acceptance).is_some_and(|(_, speed)| speed >= 1.0);
+    if !pays(1.0) {
+        return None;
+    }
+    // Every length's speed rises with acceptance, so that of the fastest does too.
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..40 {
+        let middle = f64::midpoint(low, high);
+        match pays(middle) {
+            true => high = middle,
+            false => low = middle,
+        }
+    }
+    Some(high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(k: usize, cost: f64) -> RoundCost {
+        RoundCost {
+            k,
+            proposed: k as f64,
+            cost,
+        }
+    }
+
+    #[test]
+    fn speed_is_the_formula() {
+        // 1 + 0.5 + 0.25 tokens for 1.75 steps.
+        assert!((round(2, 1.75).speed(0.5) - 1.0).abs() < 1e-12);
+        assert!((round(3, 2.0).speed(1.0) - 2.0).abs() < 1e-12);
+        assert!((round(3, 2.0).speed(0.0) - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn break_even_is_where_the_best_length_pays() {
+        let rounds = [round(1, 1.2), round(4, 2.0)];
+        // One token: 1 + a = 1.2. Four tokens pay later.
+        let found = break_even(&rounds).unwrap();
+        assert!((found - 0.2).abs() < 1e-9, "{found}");
+        assert!(best(&rounds, found + 1e-9).unwrap().1 >= 1.0);
+        assert_eq!(break_even(&[round(1, 2.5)]), None);
+        assert_eq!(break_even(&[]), None);
+    }
+}
