@@ -41,8 +41,7 @@ const SPECIAL_KEYS: [&str; 7] = [
 #[derive(Clone)]
 pub struct ChatTemplate {
     jinja: Option<Arc<Jinja>>,
-    /// Whether a text without a template opens with the beginning-of-text token.
-    opens_with_bos: bool,
+    markers: Markers,
     max_prompt_tokens: usize,
 }
 
@@ -60,7 +59,22 @@ struct Jinja {
 #[serde(deny_unknown_fields)]
 pub(super) struct ModelOptions {
     /// Longest prompt in tokens, template included.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) max_prompt_tokens: Option<usize>,
+    /// What names of special tokens are that stand in a prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_markers: Option<Markers>,
+}
+
+/// What the name of a special token is that somebody typed into a prompt.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Markers {
+    /// The special token, as in transformers.
+    #[default]
+    Special,
+    /// Text: nothing that a user types ends a turn.
+    Text,
 }
 
 impl ChatTemplate {
@@ -96,21 +110,23 @@ impl ChatTemplate {
         };
         let specials = config.as_ref().map(special_tokens).unwrap_or_default();
         let jinja = source
-            .map(|(origin, text)| Jinja::compile(origin, text, specials, Clock::now()))
+            .map(|(origin, text)| Jinja::compile(origin, &text, specials, Clock::now()))
             .transpose()?;
         Ok(Self {
             jinja: jinja.map(Arc::new),
-            opens_with_bos: config.is_none_or(|c| {
-                !c["bos_token"].is_null() && c["add_bos_token"].as_bool() != Some(false)
-            }),
+            markers: options.prompt_markers.unwrap_or_default(),
             max_prompt_tokens,
         })
     }
 
-    /// Whether the caller has to put the beginning-of-text token before the rendered text: a template writes its own,
-    /// plain text has none.
-    pub fn needs_bos(&self) -> bool {
-        self.jinja.is_none() && self.opens_with_bos
+    /// Whether there is a template. It writes its own beginning of text; plain text has what the tokenizer adds.
+    pub fn is_chat(&self) -> bool {
+        self.jinja.is_some()
+    }
+
+    /// What names of special tokens are in a prompt.
+    pub fn markers(&self) -> Markers {
+        self.markers
     }
 
     /// One user message and the opening of the answer.
@@ -154,7 +170,7 @@ impl ChatTemplate {
 impl Jinja {
     fn compile(
         origin: String,
-        source: String,
+        source: &str,
         specials: Vec<(&'static str, String)>,
         clock: Clock,
     ) -> Result<Self, TemplateError> {
@@ -165,6 +181,8 @@ impl Jinja {
             prefix: String::new(),
             suffix: String::new(),
         };
+        // To Jinja2 every line end of a template is a line feed, inside its strings too.
+        let source = source.replace("\r\n", "\n").replace('\r', "\n");
         jinja.prepare(source, clock).map_err(|e| jinja.error(&e))?;
         let text = jinja.render(PROBE)?;
         let (prefix, suffix) = text

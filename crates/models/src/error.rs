@@ -62,7 +62,9 @@ impl TemplateError {
     /// What the user can do about it, where there is something to say.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Self::MalformedTemplate { .. } => "omnidraft.json knows the key max_prompt_tokens",
+            Self::MalformedTemplate { .. } => {
+                "omnidraft.json knows the keys max_prompt_tokens and prompt_markers (`special` or `text`)"
+            }
             Self::ChatTemplate { .. } => {
                 "the template must render one message of the role user; remove it to ask in plain text"
             }

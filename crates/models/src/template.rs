@@ -48,8 +48,7 @@ impl Default for PromptTemplate {
     }
 }
 
-/// A prompt inside its template, in parts: special tokens are parsed in `prefix` and `suffix` only, so that a prompt
-/// that spells `<|end|>` stays text.
+/// A prompt inside its template, in parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     /// Template text before the prompt.
@@ -84,6 +83,7 @@ impl PromptTemplate {
     pub fn write(&self, folder: &Path) -> Result<(), TemplateError> {
         let options = ModelOptions {
             max_prompt_tokens: Some(self.max_prompt_tokens),
+            prompt_markers: None,
         };
         let files = [
             (CHAT_TEMPLATE_FILE, self.jinja()),

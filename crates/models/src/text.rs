@@ -8,7 +8,7 @@ use hub::local_folder;
 use lm::LmConfig;
 use vocab_align::{SpecialRole, TokenId, Vocabulary};
 
-use crate::{ChatTemplate, Rendered};
+use crate::{ChatTemplate, Markers, Rendered};
 
 /// A model folder without its weights, in the role its ids have.
 #[derive(Clone)]
@@ -19,8 +19,6 @@ pub struct ModelText<I: TokenId> {
     pub vocabulary: Vocabulary<I>,
     /// The words around a prompt.
     pub template: ChatTemplate,
-    /// The beginning-of-text token, where there is one.
-    bos: Option<I>,
     /// Tokens that end a response.
     stop: BTreeSet<I>,
 }
@@ -55,34 +53,35 @@ impl<I: TokenId> ModelText<I> {
         Ok(Self {
             path: path.to_owned(),
             template: ChatTemplate::from_model_dir(path, config.max_position_embeddings)?,
-            bos: config
-                .bos_token_id
-                .map(I::new)
-                .or(vocabulary.special(SpecialRole::Bos)),
             stop: listed.chain(by_role).collect(),
             vocabulary,
         })
     }
 
-    /// A prompt as this model reads it: special tokens are parsed in the template's words only; the
-    /// ids are those transformers makes of the whole text, unless the prompt itself spells one.
+    /// A prompt as this model reads it: the ids that transformers makes of the whole text. A chat
+    /// template writes its own beginning of text; plain text gets what the tokenizer's
+    /// post-processor adds, which may be nothing. Names of special tokens in the prompt itself are
+    /// these tokens, unless `omnidraft.json` says that they are text ([`Markers`]).
     ///
     /// # Errors
-    /// Text the tokenizer cannot spell.
+    /// Text the tokenizer refuses; nothing to feed.
     pub fn encode(&self, prompt: &Rendered) -> Result<Vec<I>> {
-        let mut ids: Vec<I> = Vec::new();
-        if self.template.needs_bos() {
-            ids.extend(self.bos);
-        }
+        let framed = !self.template.is_chat();
         let Rendered {
             prefix,
             body,
             suffix,
         } = prompt;
-        ids.extend(self.vocabulary.encode_between(prefix, body, suffix)?);
+        let ids = match self.template.markers() {
+            Markers::Text => self
+                .vocabulary
+                .encode_between(prefix, body, suffix, framed)?,
+            Markers::Special if framed => self.vocabulary.encode_whole(&prompt.text())?,
+            Markers::Special => self.vocabulary.encode_with_specials(&prompt.text())?,
+        };
         if ids.is_empty() {
             bail!(
-                "the prompt is empty, and {} has no beginning-of-text token",
+                "the prompt is empty, and the tokenizer of {} adds no beginning of text",
                 self.path.display()
             );
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use models::{ChatTemplate, PromptTemplate, Rendered, TemplateError};
+use models::{ChatTemplate, Markers, PromptTemplate, Rendered, TemplateError};
 
 /// Headers, trimmed messages, a dated system block: the style of Llama 3.
 const LLAMA3_STYLE: &str = r#"{{- bos_token }}
@@ -89,7 +89,7 @@ fn text(template: &ChatTemplate, prompt: &str) -> String {
 #[test]
 fn the_llama_3_style_renders() {
     let template = load(&[("tokenizer_config.json", &in_config(LLAMA3_STYLE))]).unwrap();
-    assert!(!template.needs_bos());
+    assert!(template.is_chat());
     let Rendered {
         prefix,
         body,
@@ -147,11 +147,21 @@ fn python_methods_macros_namespaces_and_tojson_work() {
 fn without_a_template_a_prompt_is_plain_text() {
     let template = load(&[]).unwrap();
     assert_eq!(text(&template, " Once\n"), " Once\n");
-    assert!(template.needs_bos());
-    let none = load(&[("tokenizer_config.json", r#"{"bos_token": null}"#)]).unwrap();
-    assert!(!none.needs_bos());
-    let off = r#"{"bos_token": "<s>", "add_bos_token": false}"#;
-    assert!(!load(&[("tokenizer_config.json", off)]).unwrap().needs_bos());
+    assert!(!template.is_chat());
+    assert_eq!(template.markers(), Markers::Special);
+    let text = load(&[("omnidraft.json", r#"{"prompt_markers": "text"}"#)]).unwrap();
+    assert_eq!(text.markers(), Markers::Text);
+}
+
+/// Jinja2's lexer makes a line feed of every line end, in strings too.
+#[test]
+fn line_ends_of_other_systems_are_line_feeds() {
+    let unix = "{%- for m in messages %}\n{{- '<|im_start|>\n' + m.content + \"\n\" }}\n{%- endfor %}\nend\n";
+    for ends in ["\r\n", "\r"] {
+        let template = unix.replace('\n', ends);
+        let template = load(&[("tokenizer_config.json", &in_config(&template))]).unwrap();
+        assert_eq!(text(&template, "a\r\nb"), "<|im_start|>\na\r\nb\n\nend");
+    }
 }
 
 #[test]
@@ -236,11 +246,7 @@ fn shipped_models_carry_their_template() {
         let folder = entry.unwrap().path();
         if folder.join("model.safetensors").is_file() {
             let template = ChatTemplate::from_model_dir(&folder, 1024).unwrap();
-            assert!(
-                !template.needs_bos(),
-                "{} has no template",
-                folder.display()
-            );
+            assert!(template.is_chat(), "{} has no template", folder.display());
         }
     }
 }

@@ -119,16 +119,20 @@ pub fn replay<T: AsRef<str>>(
             TextStart::AfterSpace if !text.is_empty() => &format!(" {text}"),
             _ => text,
         };
-        let draft_ids = draft.encode(text).map_err(refused)?;
-        let target_ids = target.encode(text).map_err(refused)?;
+        let (draft_ids, draft_lengths) = draft
+            .encode_with_lengths(text.as_bytes())
+            .map_err(refused)?;
+        let (target_ids, target_lengths) = target
+            .encode_with_lengths(text.as_bytes())
+            .map_err(refused)?;
         report.texts += 1;
         report.draft_tokens += draft_ids.len();
         report.target_tokens += target_ids.len();
-        let spans = align_offsets(
-            &draft.byte_lengths(&draft_ids),
-            &target.byte_lengths(&target_ids),
-        );
+        let spans = align_offsets(&draft_lengths, &target_lengths);
         for (ngram, token) in mine(&spans, &draft_ids, &target_ids) {
+            if target.bytes(token) != Some(&draft.decode_bytes(ngram)[..]) {
+                continue;
+            }
             report.occurrences += 1;
             if let Insertion::Conflict { .. } = cache.insert(ngram, token) {
                 report.conflicts += 1;

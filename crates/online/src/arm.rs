@@ -207,7 +207,7 @@ impl ArmState {
             session.generate(question.prompt, question.name, cache, policy.as_mut(), sink)?;
         let example = learner.zip(teacher).map(|(learner, recorder)| {
             Example::new(
-                session.draft_context(),
+                (session.draft_context(), session.draft_lengths()),
                 question.prompt.draft.len(),
                 &done.tokens,
                 recorder.into_taught(),

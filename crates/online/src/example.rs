@@ -8,7 +8,7 @@ use distill_loss::log_sum_exp;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use spec_decode::TeacherSink;
-use vocab_align::{Alignment, DraftId, TargetId, TokenId, Vocabulary, align_offsets};
+use vocab_align::{Alignment, DraftId, TargetId, TokenId, align_offsets};
 
 use experiment::Terms;
 
@@ -120,22 +120,28 @@ pub struct Example {
 }
 
 impl Example {
-    /// Aligns the two spellings of a response.
+    /// Aligns the two spellings of a response. The context comes with how many bytes of the
+    /// response each of its tokens behind the prompt stands for; where the drafter reads another
+    /// text than the target wrote (normalised, or unknown), nothing is taught.
     pub fn new(
-        context: &[DraftId],
+        (context, draft_lengths): (&[DraftId], &[usize]),
         prompt_len: usize,
         response: &[TargetId],
         taught: Vec<Taught>,
         pair: &spec_decode::Pair,
         terms: Terms,
     ) -> Self {
-        let draft_lengths = lengths(&context[prompt_len..], &pair.draft);
         let target_lengths = pair.alignment.spelled_lengths(&pair.target, response);
         let mut taught: Vec<Option<Taught>> = taught.into_iter().map(Some).collect();
         let mut chunks = Vec::new();
-        for span in align_offsets(&draft_lengths, &target_lengths) {
+        for span in align_offsets(draft_lengths, &target_lengths) {
             let draft = prompt_len + span.draft.start..prompt_len + span.draft.end;
             if draft.is_empty() || span.target.is_empty() || draft.start == 0 {
+                continue;
+            }
+            let drafted = (&pair.draft, &context[draft.clone()]);
+            let emitted = (&pair.target, &response[span.target.clone()]);
+            if !pair.alignment.same_text(drafted, emitted) {
                 continue;
             }
             let Some(known) = taught.get_mut(span.target.clone()) else {
@@ -166,9 +172,4 @@ impl Example {
             chunks,
         }
     }
-}
-
-fn lengths<I: TokenId>(tokens: &[I], vocabulary: &Vocabulary<I>) -> Vec<usize> {
-    let length = |id: &I| vocabulary.bytes(*id).map_or(0, <[u8]>::len);
-    tokens.iter().map(length).collect()
 }

@@ -114,7 +114,12 @@ fn tokens_of(document: &Document, vocabulary: &Vocabulary<TargetId>, bos: u32) -
     let mut ids = Vec::new();
     // Exactly the tokens a prompt has at run time; the answer starts a token of its own.
     if let Some(prompt) = &document.prompt {
-        ids.extend(vocabulary.encode_between(&prompt.prefix, &prompt.body, &prompt.suffix)?);
+        ids.extend(vocabulary.encode_between(
+            &prompt.prefix,
+            &prompt.body,
+            &prompt.suffix,
+            false,
+        )?);
     }
     ids.extend(vocabulary.encode(&document.content)?);
     ids.extend(vocabulary.encode_with_specials(&document.end_of_turn)?);

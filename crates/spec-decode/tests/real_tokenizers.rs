@@ -134,7 +134,7 @@ fn conversation(pair: &Pair, target: &[TargetId]) -> (FakeModel<DraftId>, FakeMo
     let alignment = Arc::clone(&pair.alignment);
     let mut context = DraftContext::new(pair.draft.clone(), pair.target.clone(), alignment)
         .expect("vocabularies that belong together");
-    context.start(&[]);
+    context.start(&[], &[]);
     context.push(target).expect("known tokens");
     (
         recite(pair.draft.len(), context.ids().to_vec()),

@@ -134,6 +134,25 @@ impl Alignment {
             .collect()
     }
 
+    /// Whether draft and target tokens stand for the same bytes, as a
+    /// [`DraftContext`](crate::DraftContext) spells the target's. They need not where the drafter
+    /// normalises text or cannot spell it.
+    pub fn same_text(
+        &self,
+        (draft, ids): (&Vocabulary<DraftId>, &[DraftId]),
+        (target, tokens): (&Vocabulary<TargetId>, &[TargetId]),
+    ) -> bool {
+        let drafted = ids.iter().filter_map(|id| draft.bytes(*id)).flatten();
+        let spelled = tokens.iter().filter_map(|&token| {
+            let name = || match self.special_of(token) {
+                None => target.marker(token).map(str::as_bytes),
+                Some(_) => None,
+            };
+            target.bytes(token).or_else(name)
+        });
+        drafted.eq(spelled.flatten())
+    }
+
     /// Counts and coverage.
     pub fn stats(&self) -> &AlignmentStats {
         &self.stats

@@ -3,117 +3,195 @@
 use std::sync::Arc;
 
 use crate::alignment::Alignment;
-use crate::encode::{PieceEnd, Segmentation};
 use crate::error::AlignError;
 use crate::ids::{DraftId, TargetId, TokenId};
+use crate::pipeline::{PieceEnd, Segmentation};
+use crate::prefix::Opening;
 use crate::vocabulary::Vocabulary;
 
-/// Pieces at the end of the window that later text may still change.
+/// Pieces at the end of the window that are kept open.
 ///
-/// A pre-tokenizer's cut is final once the pattern has matched past it without looking back. In
-/// the patterns of GPT-2, Llama-3, Qwen2 and their kin the last match may grow or split, and a
-/// run of spaces before it may join it when a line break follows; nothing earlier moves. A
-/// vocabulary without pre-tokenizer is cut between characters that are neighbours in no token,
-/// which is final at once. An unfinished UTF-8 character makes one more piece, and one is spare.
-const OPEN_PIECES: usize = 4;
+/// In the patterns of GPT-2, Llama-3, Qwen2 and their kin the last match may grow or split, and a
+/// run of spaces before it may join it when a line break follows. A vocabulary without
+/// pre-tokenizer is cut between characters that are neighbours in no token, which is final at
+/// once. An unfinished UTF-8 character makes one more piece. The first piece of the window is its
+/// margin and the next one its guard (see [`DraftContext`]).
+const OPEN_PIECES: usize = 5;
 
 /// Bytes kept open besides, for pre-tokenizers with very short pieces.
 const OPEN_BYTES: usize = 16;
 
-/// A window longer than this, which takes a piece of that length (a run of letters or CJK without
-/// any cut), is shortened inside the piece.
-const MAX_WINDOW: usize = 512;
+/// Bytes kept open behind a cut inside a piece that is too long.
+const OPEN_BYTES_FORCED: usize = 256;
 
 /// The drafter's context: a fixed prompt and the response in the drafter's canonical tokens
 /// (the "translate back" step of Algorithm 1).
 ///
-/// Invariant: the bytes of [`ids`](Self::ids) are those of the prompt and of all pushed tokens,
-/// at all times, even where a target token ends inside a UTF-8 character. A marker without a
-/// counterpart (below) contributes its name.
+/// The response's tokens are those of encoding its text as a whole, as the drafter's own library
+/// does: normalised, with a dummy prefix where the tokenizer writes one, an unknown token or
+/// nothing for what the drafter cannot spell. [`lengths`](Self::lengths) says how many bytes of
+/// the target's tokens each one stands for.
 ///
-/// The tokens are those of encoding the response as a whole, provided no cut inside a piece longer
-/// than 512 bytes moved one. Special target tokens become the draft token of their role. Where there
-/// is none, a [marker](Vocabulary::marker) is spelled out in the drafter's tokens for its name, and
-/// any other (padding, unknown) contributes nothing. The text before and after is tokenised
-/// separately.
+/// Special target tokens become the draft token of their role. Where there is none, a
+/// [marker](Vocabulary::marker) is spelled out as text in the drafter's tokens for its name. Any
+/// other (padding, unknown) and ids without a token, such as padding rows of the target's head,
+/// contribute nothing. The text before and after a special token is tokenised separately.
 ///
-/// Cost of a push: re-tokenising the window, which is the pushed text and the last few pieces
-/// (words) before it, at most 512 bytes.
+/// Cost of a push: re-tokenising a *window*, which is the pushed text and the last few pieces
+/// (words) before it. Its first piece is a margin: it gives the next ones their left context, and
+/// its own tokens are not looked at. The piece behind it is the guard: if it comes out otherwise
+/// than before, text far behind moves earlier cuts, and the window grows to the left until its
+/// guard holds, at most to the start of the response.
 #[derive(Debug)]
 pub struct DraftContext {
     draft: Vocabulary<DraftId>,
     target: Vocabulary<TargetId>,
     alignment: Arc<Alignment>,
     ids: Vec<DraftId>,
-    /// Bytes that are re-tokenised by the next push: those of `ids[settled..]`.
-    window: Vec<u8>,
-    settled: usize,
+    /// Bytes of the response that each of its tokens stands for.
+    lengths: Vec<usize>,
+    section: Section,
+    grown: usize,
     scratch: Segmentation,
+}
+
+/// Text between two special tokens, the last one of the response.
+#[derive(Debug)]
+struct Section {
+    text: Vec<u8>,
+    /// Index of its first token in the response.
+    first: usize,
+    /// Bytes before it that no token stands for: its first token's.
+    carried: usize,
+    /// What stands before it in the drafter's context.
+    opening: Opening,
+    /// Whether its first space is the target's dummy prefix, which is no text.
+    dummy: bool,
+    /// Whether the token before it takes white space along.
+    stripped: bool,
+    /// Where its pieces end.
+    pieces: Vec<PieceEnd>,
+    /// How many of them are before the window.
+    closed: usize,
+}
+
+impl Section {
+    fn new(first: usize) -> Self {
+        Self {
+            text: Vec::new(),
+            first,
+            carried: 0,
+            opening: Opening::Middle,
+            dummy: false,
+            stripped: false,
+            pieces: Vec::new(),
+            closed: 0,
+        }
+    }
+
+    /// Where the window starts.
+    fn window(&self) -> PieceEnd {
+        self.end_of(self.closed)
+    }
+
+    /// Where the first `pieces` pieces end.
+    fn end_of(&self, pieces: usize) -> PieceEnd {
+        let last = pieces.checked_sub(1).and_then(|i| self.pieces.get(i));
+        last.copied().unwrap_or(PieceEnd {
+            byte: 0,
+            token: 0,
+            forced: false,
+        })
+    }
+
+    /// Bytes behind its last token.
+    fn unspelled(&self) -> usize {
+        match self.pieces.last() {
+            Some(last) => self.text.len() - last.byte,
+            None => self.carried + self.text.len(),
+        }
+    }
+
+    /// Bytes at its start that are no text to the drafter.
+    fn skipped(&self) -> usize {
+        let dummy = usize::from(self.dummy && self.text.first() == Some(&b' '));
+        let rest = &self.text[dummy..];
+        match (self.stripped, rest.utf8_chunks().next()) {
+            (true, Some(chunk)) => {
+                let text = chunk.valid();
+                dummy + text.len() - text.trim_start().len()
+            }
+            _ => dummy,
+        }
+    }
 }
 
 impl DraftContext {
     /// An empty context.
     ///
     /// # Errors
-    /// [`AlignError::StaleAlignment`] for an alignment of other vocabularies, and
-    /// [`AlignError::Unspellable`] for a drafter that cannot spell every byte: it could not follow
-    /// every target.
+    /// [`AlignError::StaleAlignment`] for an alignment of other vocabularies.
     pub fn new(
         draft: Vocabulary<DraftId>,
         target: Vocabulary<TargetId>,
         alignment: Arc<Alignment>,
     ) -> Result<Self, AlignError> {
         alignment.check(&draft, &target)?;
-        if let Some(byte) = draft.missing_byte() {
-            return Err(AlignError::Unspellable {
-                file: draft.file().to_owned(),
-                byte,
-            });
-        }
-        Ok(Self {
+        let mut context = Self {
             draft,
             target,
             alignment,
             ids: Vec::new(),
-            window: Vec::new(),
-            settled: 0,
+            lengths: Vec::new(),
+            section: Section::new(0),
+            grown: 0,
             scratch: Segmentation::default(),
-        })
+        };
+        context.start(&[], &[]);
+        Ok(context)
     }
 
-    /// Begins a new response after `prompt`, which is never re-tokenised.
-    pub fn start(&mut self, prompt: &[DraftId]) {
+    /// Begins a new response after a prompt, in both models' tokens. The draft tokens are never
+    /// re-tokenised; the target's are looked at only for how the response opens.
+    pub fn start(&mut self, draft: &[DraftId], target: &[TargetId]) {
         self.ids.clear();
-        self.ids.extend_from_slice(prompt);
-        self.settle();
+        self.ids.extend_from_slice(draft);
+        self.lengths.clear();
+        let opening = self.draft.opening_after(draft);
+        let target = self.target.opening_after(target);
+        self.open(opening, target, 0);
     }
 
     /// Appends target tokens and returns how many leading draft tokens stayed as they were: the
     /// length to which the drafter's KV cache is rolled back.
     ///
     /// # Errors
-    /// [`AlignError::UnknownId`] for an id outside the target's vocabulary; the context is
-    /// unchanged then.
+    /// [`AlignError::Tokenise`] where the drafter's model refuses the text.
     pub fn push(&mut self, tokens: &[TargetId]) -> Result<usize, AlignError> {
-        tokens.iter().try_for_each(|id| self.target.check_id(*id))?;
         let mut unchanged = self.ids.len();
         for id in tokens {
-            match self.target.bytes(*id) {
-                Some(bytes) => self.window.extend_from_slice(bytes),
-                None => {
-                    unchanged = unchanged.min(self.retokenise()?);
-                    match self.alignment.special_of(*id) {
-                        Some(counterpart) => self.ids.push(counterpart),
-                        None => {
-                            let name = self.target.marker(*id).unwrap_or_default();
-                            self.ids.extend(self.draft.encode_with_specials(name)?);
-                        }
-                    }
-                    self.settle();
-                }
+            if let Some(bytes) = self.target.bytes(*id) {
+                self.section.text.extend_from_slice(bytes);
+            } else if let Some(counterpart) = self.alignment.special_of(*id) {
+                let (lstrip, _) = self.draft.strips(counterpart);
+                unchanged = unchanged.min(self.retokenise(lstrip)?);
+                self.ids.push(counterpart);
+                // What was left unspelled before it is counted with it.
+                self.lengths.push(self.section.unspelled());
+                let opening = self.draft.opening_after(&self.ids);
+                self.open(opening, Opening::Added, 0);
+            } else if let Some(name) = self.target.marker(*id) {
+                let name = name.to_owned();
+                unchanged = unchanged.min(self.retokenise(false)?);
+                let mut section = Section::new(self.lengths.len());
+                section.carried = self.section.unspelled();
+                section.text.extend_from_slice(name.as_bytes());
+                self.section = section;
+                self.retokenise(false)?;
+                self.open(Opening::Middle, Opening::Added, self.section.unspelled());
             }
         }
-        unchanged = unchanged.min(self.retokenise()?);
+        unchanged = unchanged.min(self.retokenise(false)?);
         self.slide();
         Ok(unchanged)
     }
@@ -123,74 +201,164 @@ impl DraftContext {
         &self.ids
     }
 
-    /// The bytes at the end of the context that the next push may tokenise differently.
-    pub fn window(&self) -> &[u8] {
-        &self.window
+    /// For every token behind the prompt, how many bytes of the pushed tokens (as
+    /// [`Alignment::spelled_lengths`] counts them) it stands for. A draft token's own bytes may be
+    /// others: see [`Vocabulary::encode_with_lengths`].
+    pub fn lengths(&self) -> &[usize] {
+        &self.lengths
     }
 
-    /// Closes the window: nothing before this point changes any more.
-    fn settle(&mut self) {
-        self.window.clear();
-        self.settled = self.ids.len();
+    /// How many bytes at the end of the response the next push may tokenise differently.
+    pub fn open_bytes(&self) -> usize {
+        self.section.text.len() - self.section.window().byte
     }
 
-    /// Replaces the window's tokens by those of its bytes; returns the common prefix's length.
-    fn retokenise(&mut self) -> Result<usize, AlignError> {
-        self.draft.segment(&self.window, &mut self.scratch)?;
-        let old = self.ids[self.settled..].iter();
-        let common = old
-            .zip(&self.scratch.ids)
-            .take_while(|(old, new)| old.get() == **new)
-            .count();
-        let unchanged = self.settled + common;
-        self.ids.truncate(unchanged);
-        self.ids
-            .extend(self.scratch.ids[common..].iter().map(|id| DraftId(*id)));
-        Ok(unchanged)
+    /// How often a window had to grow, because text moved a cut further back than expected.
+    pub fn grown_windows(&self) -> usize {
+        self.grown
     }
 
-    /// Shortens the window to the part that later text may change.
-    fn slide(&mut self) {
-        if let Some(end) = self.last_final_cut() {
-            self.cut(end);
-        }
-        // What is left may still be one long piece.
-        if let Some(end) = self.forced_cut() {
-            self.cut(end);
-        }
+    /// Begins a section; nothing before it changes any more.
+    fn open(&mut self, opening: Opening, target: Opening, carried: usize) {
+        let mut section = Section::new(self.lengths.len());
+        section.carried = carried;
+        section.opening = opening;
+        // A space that opens the target's text by rule is none where the drafter's text opens too.
+        section.dummy = opening != Opening::Middle && self.target.prefixes(target);
+        section.stripped = match (opening, self.ids.last()) {
+            (Opening::Added, Some(last)) => self.draft.strips(*last).1,
+            _ => false,
+        };
+        self.section = section;
     }
 
-    fn cut(&mut self, end: PieceEnd) {
-        self.window.drain(..end.byte);
-        self.settled += end.token;
-    }
-
-    /// The last piece boundary with enough pieces and bytes after it.
-    fn last_final_cut(&self) -> Option<PieceEnd> {
-        let pieces = &self.scratch.pieces;
-        let closed = pieces.len().checked_sub(OPEN_PIECES)?;
-        pieces[..closed]
-            .iter()
-            .rev()
-            .find(|end| self.window.len() - end.byte >= OPEN_BYTES)
-            .copied()
-    }
-
-    /// For a window that is too long: the first token boundary that leaves at most half of the
-    /// limit and does not cut a character.
-    fn forced_cut(&self) -> Option<PieceEnd> {
-        let enough = self.window.len().checked_sub(MAX_WINDOW)? + MAX_WINDOW / 2;
-        let mut byte = 0;
-        for (i, id) in self.ids[self.settled..].iter().enumerate() {
-            byte += self.draft.bytes(*id).map_or(0, <[u8]>::len);
-            let in_character = self
-                .window
-                .get(byte)
-                .is_some_and(|next| next & 0xC0 == 0x80);
-            if byte >= enough && !in_character {
-                return Some(PieceEnd { byte, token: i + 1 });
+    /// Replaces the window's tokens by those of its bytes, `trimmed` at the end; returns how many
+    /// tokens of the context stayed.
+    fn retokenise(&mut self, trimmed: bool) -> Result<usize, AlignError> {
+        loop {
+            self.segment_window(trimmed)?;
+            match self.guarded() {
+                Some(from) => return Ok(self.replace(from)),
+                None => self.grow(),
             }
         }
-        None
+    }
+
+    fn segment_window(&mut self, trimmed: bool) -> Result<(), AlignError> {
+        let section = &self.section;
+        let start = section.window().byte;
+        let (skipped, opening) = match start {
+            0 => (section.skipped(), section.opening),
+            _ => (0, Opening::Middle),
+        };
+        let mut text = &section.text[start + skipped..];
+        if trimmed && let Ok(valid) = std::str::from_utf8(text) {
+            text = valid.trim_end().as_bytes();
+        }
+        self.draft.segment(text, opening, &mut self.scratch)?;
+        let shift = start + skipped;
+        self.scratch.ends.iter_mut().for_each(|end| *end += shift);
+        for piece in &mut self.scratch.pieces {
+            piece.byte += shift;
+        }
+        Ok(())
+    }
+
+    /// The token of the new segmentation from which the context is replaced, and the first of the
+    /// response that is. `None` where margin or guard moved.
+    fn guarded(&self) -> Option<(usize, usize)> {
+        let section = &self.section;
+        if section.closed == 0 {
+            return Some((0, section.first));
+        }
+        let (margin, guard) = (section.closed + 1, section.closed + 2);
+        let (margin, guard) = (section.end_of(margin), section.end_of(guard));
+        let new = &self.scratch;
+        let behind_margin = new.ends.iter().position(|end| *end > margin.byte)?;
+        if behind_margin == 0 || new.ends[behind_margin - 1] != margin.byte {
+            return None;
+        }
+        let first = self.prompt_len() + section.first;
+        let old = &self.ids[first + margin.token..first + guard.token];
+        let same = new.ids[behind_margin..]
+            .get(..old.len())
+            .is_some_and(|new| new.iter().zip(old).all(|(new, old)| *new == old.get()));
+        let end = new.ends.get(behind_margin + old.len() - 1);
+        (same && end == Some(&guard.byte)).then_some((behind_margin, section.first + margin.token))
+    }
+
+    /// Doubles the window.
+    fn grow(&mut self) {
+        self.grown += 1;
+        let section = &mut self.section;
+        let start = section.window().byte;
+        let wanted = start.saturating_sub(section.text.len() - start);
+        section.closed = section.pieces[..section.closed - 1]
+            .iter()
+            .rposition(|piece| piece.byte <= wanted)
+            .map_or(0, |i| i + 1);
+    }
+
+    /// Puts the new tokens in the place of the response's from `old` on; returns how many tokens
+    /// of the context stayed.
+    fn replace(&mut self, (new, old): (usize, usize)) -> usize {
+        let prompt = self.prompt_len();
+        let (section, scratch) = (&mut self.section, &self.scratch);
+        let common = self.ids[prompt + old..]
+            .iter()
+            .zip(&scratch.ids[new..])
+            .take_while(|(old, new)| old.get() == **new)
+            .count();
+        self.ids.truncate(prompt + old + common);
+        let added = scratch.ids[new + common..].iter().map(|id| DraftId(*id));
+        self.ids.extend(added);
+
+        let kept = if section.closed == 0 {
+            0
+        } else {
+            section.closed + 1
+        };
+        let mut before = section.end_of(kept).byte;
+        let mut carried = if kept == 0 { section.carried } else { 0 };
+        self.lengths.truncate(old);
+        for end in &scratch.ends[new..] {
+            self.lengths
+                .push(end - before + std::mem::take(&mut carried));
+            before = *end;
+        }
+        section.pieces.truncate(kept);
+        for piece in scratch.pieces.iter().filter(|piece| piece.token > new) {
+            section.pieces.push(PieceEnd {
+                token: old - section.first + piece.token - new,
+                ..*piece
+            });
+        }
+        prompt + old + common
+    }
+
+    /// Closes the pieces that later text cannot change.
+    fn slide(&mut self) {
+        let far_sighted = self.draft.far_sighted();
+        let section = &mut self.section;
+        let Some(last) = section.pieces.len().checked_sub(OPEN_PIECES) else {
+            return;
+        };
+        let closed = section.pieces[..last].iter().rposition(|piece| {
+            let rest = &section.text[piece.byte..];
+            let enough = if piece.forced {
+                OPEN_BYTES_FORCED
+            } else {
+                OPEN_BYTES
+            };
+            let bounded = !far_sighted || rest.iter().any(u8::is_ascii_whitespace);
+            rest.len() >= enough && bounded
+        });
+        if let Some(last) = closed {
+            section.closed = section.closed.max(last + 1);
+        }
+    }
+
+    fn prompt_len(&self) -> usize {
+        self.ids.len() - self.lengths.len()
     }
 }

@@ -50,25 +50,13 @@ pub enum AlignError {
         /// What to use instead.
         hint: &'static str,
     },
-    /// An id at or beyond the vocabulary's length, such as a padding row of a model's embedding.
-    #[error(
-        "token id {id} is outside {file}, which has {len} ids; is the model's vocabulary padded?"
-    )]
-    UnknownId {
+    /// The `tokenizers` library refused a text.
+    #[error("{file}: a text cannot be tokenised: {message}")]
+    Tokenise {
         /// The tokenizer file.
         file: String,
-        /// The id.
-        id: u32,
-        /// [`Vocabulary::len`](crate::Vocabulary::len).
-        len: usize,
-    },
-    /// Text that no token of the vocabulary spells.
-    #[error("{file} has no token for byte 0x{byte:02X} (no byte fallback, incomplete alphabet)")]
-    Unspellable {
-        /// The tokenizer file.
-        file: String,
-        /// The first byte without a token.
-        byte: u8,
+        /// The library's reason.
+        message: String,
     },
     /// An alignment used with a vocabulary it was not built from.
     #[error("the alignment was built from another revision of {side} tokenizer {file}")]

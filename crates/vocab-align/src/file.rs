@@ -19,7 +19,9 @@ pub(crate) struct TokenizerFile {
     pub(crate) tokens: Vec<(String, u32)>,
     pub(crate) added: Vec<AddedToken>,
     pub(crate) unk: Option<String>,
+    pub(crate) normalizer: Value,
     pub(crate) pre_tokenizer: Value,
+    pub(crate) post_processor: Value,
     /// The `model` section without dropout, safe to hand to the `tokenizers` crate.
     pub(crate) model: Value,
 }
@@ -31,6 +33,17 @@ pub(crate) struct AddedToken {
     pub(crate) content: String,
     #[serde(default)]
     pub(crate) special: bool,
+    /// Found only where it is a word of its own.
+    #[serde(default)]
+    pub(crate) single_word: bool,
+    /// Takes the white space before it along.
+    #[serde(default)]
+    pub(crate) lstrip: bool,
+    /// Takes the white space behind it along.
+    #[serde(default)]
+    pub(crate) rstrip: bool,
+    /// Looked for in normalised text, by its normalised name.
+    pub(crate) normalized: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -41,6 +54,8 @@ struct RawFile {
     normalizer: Value,
     #[serde(default)]
     pre_tokenizer: Value,
+    #[serde(default)]
+    post_processor: Value,
     #[serde(default)]
     decoder: Value,
     model: Value,
@@ -106,9 +121,33 @@ impl TokenizerFile {
             tokens,
             added: raw.added_tokens,
             unk,
+            normalizer: raw.normalizer,
             pre_tokenizer: raw.pre_tokenizer,
+            post_processor: raw.post_processor,
             model,
         })
+    }
+
+    /// A stage of the library; `None` where the file has none.
+    pub(crate) fn component<T: for<'de> Deserialize<'de>>(
+        &self,
+        key: &str,
+        value: &Value,
+    ) -> Result<Option<T>, AlignError> {
+        if value.is_null() {
+            return Ok(None);
+        }
+        T::deserialize(value)
+            .map(Some)
+            .map_err(|error| self.key(key, error.to_string()))
+    }
+
+    pub(crate) fn key(&self, key: impl Into<String>, message: impl Into<String>) -> AlignError {
+        Check { name: &self.name }.key(key, message)
+    }
+
+    pub(crate) fn unsupported(&self, key: &str, what: impl Into<String>) -> AlignError {
+        Check { name: &self.name }.unsupported(key, what)
     }
 }
 

@@ -13,9 +13,9 @@
 //! Symbols: V_q and d, the drafter's vocabulary and tokens ([`DraftId`]); V_p and t, the target's
 //! ([`TargetId`]).
 //!
-//! Invariants, for every vocabulary and text: `decode_bytes(encode(x)) == x`; in mode
-//! [`MappingMode::Bytes`] no token is mapped to different bytes; the bytes of a [`DraftContext`]
-//! are those of the target's tokens.
+//! Ids are those of the `tokenizers` library. In mode [`MappingMode::Bytes`] no token is mapped to
+//! different bytes. A [`DraftContext`] is the drafter's reading of the target's text, whatever of
+//! it the drafter can spell; it says how many of the target's bytes each of its tokens stands for.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,7 +32,7 @@
 //! #     let tokens = (0..=255).map(|b| byte(b).to_string()).chain(extra.iter().map(|t| t.to_string()));
 //! #     let vocab: serde_json::Map<_, _> = tokens.enumerate().map(|(i, t)| (t, i.into())).collect();
 //! #     serde_json::json!({
-//! #         "pre_tokenizer": {"type": "ByteLevel"},
+//! #         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true},
 //! #         "model": {"type": "BPE", "vocab": vocab, "merges": merges},
 //! #     }).to_string()
 //! # }
@@ -44,7 +44,7 @@
 //! assert_eq!(alignment.pairs().len(), 256);
 //!
 //! let mut context = DraftContext::new(draft.clone(), target.clone(), alignment)?;
-//! context.start(&draft.encode("say ")?);
+//! context.start(&draft.encode("say ")?, &target.encode("say ")?);
 //! let accepted = target.encode("aba")?;
 //! assert_eq!(accepted.len(), 1);
 //! assert_eq!(context.push(&accepted)?, 4, "the prompt's tokens stay");
@@ -54,13 +54,14 @@
 
 mod alignment;
 mod context;
-mod encode;
 mod error;
 mod file;
 mod ids;
+mod joints;
 mod offsets;
-mod pieces;
+mod pipeline;
 mod pool;
+mod prefix;
 mod roles;
 mod spelling;
 mod tables;

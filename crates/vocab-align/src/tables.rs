@@ -61,8 +61,9 @@ impl Tables {
         for (id, entry) in entries.iter().enumerate() {
             spelled.clear();
             match entry.kind {
-                Kind::Model => file.spelling.bytes_of(entry.content, &mut spelled),
-                Kind::Added => spelled.extend_from_slice(entry.content.as_bytes()),
+                // An added token is decoded like one of the model's: where its string is of the
+                // byte-level alphabet (`õ` for byte F5), it stands for these bytes.
+                Kind::Model | Kind::Added => file.spelling.bytes_of(entry.content, &mut spelled),
                 Kind::Byte => spelled.extend(fallback_byte(entry.content)),
                 Kind::Special => tables.specials.push((id as u32, entry.role)),
                 Kind::Unused => {}
@@ -155,32 +156,31 @@ impl Tables {
         (0..=255).find(|byte| self.byte_tokens[usize::from(*byte)] == NONE)
     }
 
-    /// Spells text character by character, a character without a token byte by byte.
-    pub(crate) fn spell(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), AlignError> {
+    /// Appends tokens for text character by character, a character without a token byte by byte;
+    /// false, and nothing of that character on, where a byte has none.
+    pub(crate) fn spell(&self, text: &[u8], ids: &mut Vec<u32>) -> bool {
         let mut utf8 = [0; 4];
-        for c in text.chars() {
-            let c = c.encode_utf8(&mut utf8).as_bytes();
-            match self.find_bytes(c) {
-                Some(id) => ids.push(id),
-                None => self.spell_bytes(c, ids)?,
-            }
-        }
-        Ok(())
+        text.utf8_chunks().all(|chunk| {
+            let mut chars = chunk.valid().chars();
+            chars.all(|c| {
+                let c = c.encode_utf8(&mut utf8).as_bytes();
+                let whole = self.find_bytes(c);
+                ids.extend(whole);
+                whole.is_some() || self.spell_bytes(c, ids)
+            }) && self.spell_bytes(chunk.invalid(), ids)
+        })
     }
 
-    pub(crate) fn spell_bytes(&self, bytes: &[u8], ids: &mut Vec<u32>) -> Result<(), AlignError> {
-        for byte in bytes {
-            match self.byte_tokens[usize::from(*byte)] {
-                NONE => {
-                    return Err(AlignError::Unspellable {
-                        file: self.file.clone(),
-                        byte: *byte,
-                    });
-                }
-                id => ids.push(id),
-            }
+    /// Appends a token for every byte; false, and nothing appended, where one has none.
+    pub(crate) fn spell_bytes(&self, bytes: &[u8], ids: &mut Vec<u32>) -> bool {
+        let tokens = bytes
+            .iter()
+            .map(|byte| self.byte_tokens[usize::from(*byte)]);
+        let complete = tokens.clone().all(|id| id != NONE);
+        if complete {
+            ids.extend(tokens);
         }
-        Ok(())
+        complete
     }
 }
 

@@ -5,17 +5,13 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use tokenizers::ModelWrapper;
-use tokenizers::models::bpe::BPE;
-use tokenizers::models::unigram::Unigram;
-
-use crate::encode::{Encoder, Segmentation};
 use crate::error::AlignError;
 use crate::file::{TokenizerFile, parse_json};
 use crate::ids::TokenId;
-use crate::pieces::Splitter;
+use crate::pipeline::{Pipeline, Segmentation, spells};
+use crate::prefix::Opening;
 use crate::roles::{RoleHints, SpecialRole, hints_from_config};
+use crate::spelling::Spelling;
 use crate::tables::{Kind, Tables};
 
 /// A tokenizer whose tokens are byte strings.
@@ -23,9 +19,9 @@ use crate::tables::{Kind, Tables};
 /// Reads any Hugging Face `tokenizer.json` with a BPE or Unigram model, whether its strings are in
 /// the byte-level alphabet (Llama-3, Qwen2) or in SentencePiece's (`▁`, `<0xNN>`).
 ///
-/// Invariant: the bytes of `encode(text)` are the bytes of `text`. The ids are those of the
-/// original pipeline without its dummy prefix and Unicode normalisation; where the model cannot
-/// spell a piece exactly, the piece is spelled with the tokens of its characters and bytes.
+/// Ids are those of the `tokenizers` library, normalisation and unknown tokens included, for whole
+/// texts ([`encode_whole`](Self::encode_whole), [`encode_with_specials`](Self::encode_with_specials))
+/// and for text in the middle of other text ([`encode`](Self::encode)).
 ///
 /// Clones share their tables.
 pub struct Vocabulary<I: TokenId> {
@@ -35,9 +31,22 @@ pub struct Vocabulary<I: TokenId> {
 
 struct Inner {
     tables: Tables,
-    encoder: Encoder,
-    /// Ids of added tokens, longest string first, for [`Vocabulary::encode_with_specials`].
-    literals: Vec<u32>,
+    pipeline: Pipeline,
+    spelling: Spelling,
+    /// Added tokens by ascending id.
+    added: Vec<Added>,
+    /// What the post-processor puts around a text.
+    frame: Vec<u32>,
+}
+
+/// What text does around an added token.
+#[derive(Clone, Copy)]
+struct Added {
+    id: u32,
+    /// It takes white space before it along.
+    lstrip: bool,
+    /// It takes white space behind it along.
+    rstrip: bool,
 }
 
 impl<I: TokenId> Clone for Vocabulary<I> {
@@ -91,24 +100,23 @@ impl<I: TokenId> Vocabulary<I> {
     fn build(json: &[u8], name: &str, hints: &RoleHints) -> Result<Self, AlignError> {
         let file = TokenizerFile::parse(json, name)?;
         let tables = Tables::new(&file, hints)?;
-        let mut literals: Vec<(&str, u32)> = file
+        let pipeline = Pipeline::new(&file)?;
+        let mut added: Vec<Added> = file
             .added
             .iter()
-            .filter(|token| !token.content.is_empty())
-            .map(|token| (token.content.as_str(), token.id))
+            .map(|token| Added {
+                id: token.id,
+                lstrip: token.lstrip,
+                rstrip: token.rstrip,
+            })
             .collect();
-        literals.sort_by_key(|(content, id)| (std::cmp::Reverse(content.len()), *id));
-        let literals = literals.into_iter().map(|(_, id)| id).collect();
-        let encoder = Encoder::new(
-            file.spelling,
-            Splitter::new(&file)?,
-            model(&file)?,
-            tables.len(),
-        );
+        added.sort_by_key(|token| token.id);
         let inner = Arc::new(Inner {
             tables,
-            encoder,
-            literals,
+            frame: pipeline.whole("", true)?,
+            pipeline,
+            spelling: file.spelling,
+            added,
         });
         Ok(Self {
             inner,
@@ -195,11 +203,12 @@ impl<I: TokenId> Vocabulary<I> {
         self.tables().find_content(content).map(I::new)
     }
 
-    /// Text to tokens, byte for byte: no dummy prefix, no normalisation, no special tokens added,
-    /// and text that looks like a special token stays text.
+    /// Text in the middle of other text to tokens: no dummy prefix, no special tokens added, and
+    /// text that looks like a special token stays text. Added tokens that are not special are
+    /// found, as the library finds them in any text.
     ///
     /// # Errors
-    /// [`AlignError::Unspellable`] for a vocabulary without byte tokens.
+    /// [`AlignError::Tokenise`] where the model refuses the text.
     pub fn encode(&self, text: &str) -> Result<Vec<I>, AlignError> {
         self.encode_bytes(text.as_bytes())
     }
@@ -209,23 +218,68 @@ impl<I: TokenId> Vocabulary<I> {
     /// # Errors
     /// As [`Vocabulary::encode`].
     pub fn encode_bytes(&self, bytes: &[u8]) -> Result<Vec<I>, AlignError> {
-        let mut segmentation = Segmentation::default();
-        self.segment(bytes, &mut segmentation)?;
-        Ok(segmentation.ids.into_iter().map(I::new).collect())
+        Ok(self.encode_with_lengths(bytes)?.0)
     }
 
-    /// As [`Vocabulary::encode`], except that the literal text of added tokens, such as chat
-    /// markers, becomes these tokens. The longest one wins where several match.
+    /// As [`Vocabulary::encode_bytes`], with the bytes of the text that each token stands for:
+    /// not always those of the token, where the text is normalised or a character is unknown. The
+    /// lengths add up to at most `bytes.len()`.
+    ///
+    /// # Errors
+    /// As [`Vocabulary::encode`].
+    pub fn encode_with_lengths(&self, bytes: &[u8]) -> Result<(Vec<I>, Vec<usize>), AlignError> {
+        let mut segmentation = Segmentation::default();
+        self.segment(bytes, Opening::Middle, &mut segmentation)?;
+        let lengths = segmentation.lengths();
+        Ok((typed(segmentation.ids), lengths))
+    }
+
+    /// Tokens whose bytes are these: those of [`Vocabulary::encode_bytes`] where they are, else
+    /// those of its characters and bytes, up to the first that has none.
+    ///
+    /// # Errors
+    /// As [`Vocabulary::encode`].
+    pub fn spell(&self, bytes: &[u8]) -> Result<Vec<I>, AlignError> {
+        let mut pieces = Segmentation::default();
+        self.segment(bytes, Opening::Middle, &mut pieces)?;
+        let mut ids: Vec<u32> = Vec::with_capacity(pieces.ids.len());
+        let (mut byte, mut token) = (0, 0);
+        let ends = pieces.pieces.iter().map(|end| (end.byte, end.token));
+        for (byte_end, token_end) in ends.chain([(bytes.len(), pieces.ids.len())]) {
+            let text = &bytes[byte..byte_end];
+            let canonical = &pieces.ids[token..token_end];
+            if spells(self.tables(), canonical, text) {
+                ids.extend(canonical);
+            } else if !self.tables().spell(text, &mut ids) {
+                break;
+            }
+            (byte, token) = (byte_end, token_end);
+        }
+        Ok(typed(ids))
+    }
+
+    /// A whole text as the library reads it: the literal text of added tokens, such as chat
+    /// markers, becomes these tokens, and the post-processor adds its own (a beginning of text,
+    /// where the tokenizer has one).
+    ///
+    /// # Errors
+    /// As [`Vocabulary::encode`].
+    pub fn encode_whole(&self, text: &str) -> Result<Vec<I>, AlignError> {
+        Ok(typed(self.inner.pipeline.whole(text, true)?))
+    }
+
+    /// As [`Vocabulary::encode_whole`] without the post-processor's tokens: a text that a chat
+    /// template wrote.
     ///
     /// # Errors
     /// As [`Vocabulary::encode`].
     pub fn encode_with_specials(&self, text: &str) -> Result<Vec<I>, AlignError> {
-        self.encode_between(text, "", "")
+        Ok(typed(self.inner.pipeline.whole(text, false)?))
     }
 
-    /// The tokens of `before`, `text` and `after` as one text, in which the literal text of added
-    /// tokens becomes these tokens in `before` and `after` only: a prompt between the words of its
-    /// chat template. Text that meets at a seam is tokenised together, as it would be without one.
+    /// As [`Vocabulary::encode_with_specials`] of `before`, `text` and `after` as one, except that
+    /// in `text` the names of special tokens are text: a prompt that cannot write markers between
+    /// the words of its chat template. `framed`: with the post-processor's tokens.
     ///
     /// # Errors
     /// As [`Vocabulary::encode`].
@@ -234,37 +288,12 @@ impl<I: TokenId> Vocabulary<I> {
         before: &str,
         text: &str,
         after: &str,
+        framed: bool,
     ) -> Result<Vec<I>, AlignError> {
-        let mut ids = Vec::new();
-        let mut plain = String::new();
-        for (part, marked) in [(before, true), (text, false), (after, true)] {
-            let (mut start, mut at) = (0, 0);
-            while marked && at < part.len() {
-                let Some((id, len)) = self.literal_at(&part.as_bytes()[at..]) else {
-                    at += 1;
-                    continue;
-                };
-                plain.push_str(&part[start..at]);
-                ids.extend(self.encode(&plain)?);
-                plain.clear();
-                ids.push(id);
-                at += len;
-                start = at;
-            }
-            plain.push_str(&part[start..]);
-        }
-        ids.extend(self.encode(&plain)?);
-        Ok(ids)
-    }
-
-    /// The added token that `bytes` starts with. Matches begin and end at character boundaries
-    /// because both sides are UTF-8.
-    fn literal_at(&self, bytes: &[u8]) -> Option<(I, usize)> {
-        self.inner.literals.iter().find_map(|id| {
-            let content = self.tables().content(*id)?.as_bytes();
-            (bytes.first() == content.first() && bytes.starts_with(content))
-                .then(|| (I::new(*id), content.len()))
-        })
+        let whole = [before, text, after].concat();
+        let body = before.len()..before.len() + text.len();
+        let pipeline = &self.inner.pipeline;
+        Ok(typed(pipeline.whole_with_text(&whole, body, framed)?))
     }
 
     /// The bytes of the tokens, exactly: no clean-up of spaces; special tokens and ids without a
@@ -291,6 +320,7 @@ impl<I: TokenId> Vocabulary<I> {
     }
 
     /// The first byte that the vocabulary cannot spell on its own; `None` if it spells any text.
+    /// As a drafter it reads an unknown token, or nothing, in the place of what it cannot spell.
     pub fn missing_byte(&self) -> Option<u8> {
         self.tables().missing_byte()
     }
@@ -302,7 +332,7 @@ impl<I: TokenId> Vocabulary<I> {
 
     /// The sign for a word-initial space in this vocabulary's strings.
     pub(crate) fn space_sign(&self) -> char {
-        self.inner.encoder.spelling.space()
+        self.inner.spelling.space()
     }
 
     pub(crate) fn tables(&self) -> &Tables {
@@ -310,34 +340,55 @@ impl<I: TokenId> Vocabulary<I> {
     }
 
     /// Replaces the content of `out` by the tokens and piece boundaries of `bytes`.
-    pub(crate) fn segment(&self, bytes: &[u8], out: &mut Segmentation) -> Result<(), AlignError> {
+    pub(crate) fn segment(
+        &self,
+        bytes: &[u8],
+        opening: Opening,
+        out: &mut Segmentation,
+    ) -> Result<(), AlignError> {
         out.clear();
-        self.inner.encoder.encode(self.tables(), bytes, out)
+        self.inner
+            .pipeline
+            .encode(self.tables(), bytes, opening, out)
     }
 
-    /// Fails for ids at or beyond [`Vocabulary::len`].
-    pub(crate) fn check_id(&self, id: I) -> Result<(), AlignError> {
-        if id.index() < self.len() {
-            return Ok(());
+    /// What text behind these tokens follows.
+    pub(crate) fn opening_after(&self, ids: &[I]) -> Opening {
+        let framed = ids
+            .iter()
+            .map(|id| id.get())
+            .eq(self.inner.frame.iter().copied());
+        match ids.last() {
+            None => Opening::Text,
+            Some(_) if framed => Opening::Text,
+            Some(last) if self.added(*last).is_some() => Opening::Added,
+            Some(_) => Opening::Middle,
         }
-        Err(AlignError::UnknownId {
-            file: self.file().to_owned(),
-            id: id.get(),
-            len: self.len(),
-        })
+    }
+
+    /// Whether the tokenizer writes a dummy prefix before text that opens like this.
+    pub(crate) fn prefixes(&self, opening: Opening) -> bool {
+        self.inner.pipeline.prefix.applies(opening)
+    }
+
+    /// Whether a cut is final only once white space follows it.
+    pub(crate) fn far_sighted(&self) -> bool {
+        self.inner.pipeline.far_sighted
+    }
+
+    /// Whether this added token takes white space before and behind it along.
+    pub(crate) fn strips(&self, id: I) -> (bool, bool) {
+        self.added(id)
+            .map_or((false, false), |token| (token.lstrip, token.rstrip))
+    }
+
+    fn added(&self, id: I) -> Option<&Added> {
+        let added = &self.inner.added;
+        let at = added.binary_search_by_key(&id.get(), |token| token.id);
+        added.get(at.ok()?)
     }
 }
 
-/// The `tokenizers` model of a checked file.
-fn model(file: &TokenizerFile) -> Result<ModelWrapper, AlignError> {
-    let model = if file.model["merges"].is_array() {
-        BPE::deserialize(&file.model).map(ModelWrapper::BPE)
-    } else {
-        Unigram::deserialize(&file.model).map(ModelWrapper::Unigram)
-    };
-    model.map_err(|error| AlignError::Key {
-        file: file.name.clone(),
-        key: "model".to_owned(),
-        message: error.to_string(),
-    })
+fn typed<I: TokenId>(ids: Vec<u32>) -> Vec<I> {
+    ids.into_iter().map(I::new).collect()
 }

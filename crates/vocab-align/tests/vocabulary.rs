@@ -10,10 +10,10 @@ use serde_json::json;
 use vocab_align::{DraftId, SpecialRole, TokenId, Vocabulary};
 
 #[test]
-fn encoding_is_byte_exact() {
+fn spelling_is_byte_exact() {
     for (name, vocabulary) in small::<DraftId>() {
         for text in TEXTS {
-            let ids = vocabulary.encode(text).unwrap();
+            let ids = vocabulary.spell(text.as_bytes()).unwrap();
             assert_eq!(vocabulary.decode_lossy(&ids), *text, "{name}");
             assert!(
                 ids.iter().all(|id| vocabulary.role(*id).is_none()),
@@ -35,35 +35,26 @@ fn broken_utf8_takes_byte_tokens() {
     ];
     for (name, vocabulary) in small::<DraftId>() {
         for bytes in broken {
-            let ids = vocabulary.encode_bytes(bytes).unwrap();
-            assert_eq!(vocabulary.decode_bytes(&ids), bytes, "{name}");
+            for ids in [vocabulary.spell(bytes), vocabulary.encode_bytes(bytes)] {
+                assert_eq!(vocabulary.decode_bytes(&ids.unwrap()), bytes, "{name}");
+            }
         }
     }
 }
 
+/// Text in the middle of other text: the library's ids without the dummy prefix.
 #[test]
-fn byte_level_ids_are_the_original_pipelines() {
-    let mut json = byte_level_json(200);
-    let original = reference(&json);
-    // A prefix space and NFC would change the bytes.
-    json["pre_tokenizer"]["add_prefix_space"] = json!(true);
-    json["normalizer"] = json!({"type": "NFC"});
-    let vocabulary: Vocabulary<DraftId> = load(&json, "byte-level");
-    // Markers in the text are parsed by the original and by `encode_with_specials` only.
-    for text in TEXTS {
-        let ids = vocabulary.encode_with_specials(text).unwrap();
-        assert_eq!(raw(&ids), reference_ids(&original, text), "{text:?}");
-    }
-}
-
-#[test]
-fn sentence_piece_ids_are_the_original_pipelines() {
+fn the_dummy_prefix_is_written_at_the_start_only() {
     for prefix in [Prefix::Normalizer, Prefix::Metaspace, Prefix::Absent] {
         let json = sentence_piece_json(100, prefix);
         let (vocabulary, original) = (load::<DraftId>(&json, "sp"), reference(&json));
-        for text in TEXTS.iter().filter(|text| !text.contains(['▁', '<'])) {
-            // The dummy prefix is a space that the text does not have. Metaspace leaves it out
-            // before a space.
+        for text in TEXTS {
+            let whole = vocabulary.encode_whole(text).unwrap();
+            assert_eq!(raw(&whole), reference_ids(&original, text), "{text:?}");
+            if text.contains(['▁', '<']) {
+                continue;
+            }
+            // Metaspace leaves the prefix out before a space.
             let dummy = match prefix {
                 Prefix::Absent => false,
                 Prefix::Metaspace => !text.is_empty() && !text.starts_with(' '),
@@ -74,21 +65,15 @@ fn sentence_piece_ids_are_the_original_pipelines() {
             assert_eq!(raw(&ids), reference_ids(&original, text), "{text:?}");
         }
     }
-}
-
-#[test]
-fn the_dummy_prefix_is_not_text() {
     let vocabulary: Vocabulary<DraftId> = load(&sentence_piece_json(80, Prefix::Normalizer), "sp");
     let first = vocabulary.encode("The").unwrap()[0];
     assert!(!vocabulary.content(first).unwrap().starts_with('▁'));
-    let sign = vocabulary.encode("▁").unwrap();
-    assert_eq!(
-        sign.len(),
-        3,
-        "the sign itself is spelled in bytes, a space is not"
-    );
-    assert!(sign.iter().all(|id| vocabulary.is_byte_fallback(*id)));
     assert_eq!(vocabulary.encode(" ").unwrap().len(), 1);
+    // To the library the sign itself is a space; spelled byte by byte it is text.
+    assert_eq!(vocabulary.encode("▁").unwrap().len(), 1);
+    let sign = vocabulary.spell("▁".as_bytes()).unwrap();
+    assert_eq!(sign.len(), 3);
+    assert!(sign.iter().all(|id| vocabulary.is_byte_fallback(*id)));
 }
 
 #[test]
@@ -158,7 +143,8 @@ fn added_tokens_that_are_not_special_are_text() {
         vocabulary.encode_with_specials("a<tool é>").unwrap().last(),
         Some(&token)
     );
-    assert!(!vocabulary.encode("<tool é>").unwrap().contains(&token));
+    // Text may hold it, as the library finds it there.
+    assert_eq!(vocabulary.encode("<tool é>").unwrap(), [token]);
 }
 
 #[test]
@@ -190,7 +176,7 @@ fn a_config_beside_the_file_names_unusual_specials() {
 }
 
 #[test]
-fn unigram_models_and_holes_in_the_ids() {
+fn unigram_models_without_byte_tokens() {
     let vocab = json!([
         ["<unk>", 0.0],
         ["▁", -2.0],
@@ -199,22 +185,20 @@ fn unigram_models_and_holes_in_the_ids() {
         ["b", -2.5]
     ]);
     let json = json!({
-        "added_tokens": [{"id": 9, "content": "<pad>", "special": true}],
+        "added_tokens": [{"id": 5, "content": "<pad>", "special": true}],
         "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
         "model": {"type": "Unigram", "unk_id": 0, "vocab": vocab},
     });
     let vocabulary: Vocabulary<DraftId> = load(&json, "unigram");
     assert_eq!(raw(&vocabulary.encode("ab ab").unwrap()), [2, 4, 3]);
-    assert_eq!(vocabulary.len(), 10);
+    assert_eq!(vocabulary.len(), 6);
     assert_eq!(vocabulary.content(DraftId(7)), None);
     assert_eq!(vocabulary.bytes(DraftId(7)), None);
-    assert_eq!(vocabulary.role(DraftId(9)), Some(SpecialRole::Pad));
-    // No byte tokens, so some text cannot be spelled; the answer is an error, never <unk>.
-    let error = vocabulary.encode("aéb").unwrap_err().to_string();
-    assert!(
-        error.contains("unigram") && error.contains("0xC3"),
-        "{error}"
-    );
+    assert_eq!(vocabulary.role(DraftId(5)), Some(SpecialRole::Pad));
+    // Without byte tokens some text cannot be spelled: the library's unknown token stands for it.
+    let (ids, lengths) = vocabulary.encode_with_lengths("aéb".as_bytes()).unwrap();
+    assert_eq!((raw(&ids), lengths), (vec![2, 0, 4], vec![1, 2, 1]));
+    assert_eq!(raw(&vocabulary.spell("aéb".as_bytes()).unwrap()), [2]);
     assert_eq!(vocabulary.missing_byte(), Some(0));
 }
 
@@ -236,10 +220,13 @@ proptest! {
     #[test]
     fn any_bytes_round_trip(bytes in prop::collection::vec(any::<u8>(), 0..60), text in ".{0,40}") {
         for (name, vocabulary) in tokenizers() {
-            let ids = vocabulary.encode_bytes(&bytes).unwrap();
+            let ids = vocabulary.spell(&bytes).unwrap();
             prop_assert_eq!(&vocabulary.decode_bytes(&ids), &bytes, "{}", name);
-            let ids = vocabulary.encode(&text).unwrap();
+            let ids = vocabulary.spell(text.as_bytes()).unwrap();
             prop_assert_eq!(vocabulary.decode_bytes(&ids), text.as_bytes(), "{}", name);
+            let (ids, lengths) = vocabulary.encode_with_lengths(&bytes).unwrap();
+            prop_assert_eq!(ids.len(), lengths.len());
+            prop_assert_eq!(lengths.iter().sum::<usize>(), bytes.len(), "{}", name);
             prop_assert!(ids.iter().all(|id| id.index() < vocabulary.len()));
         }
     }

@@ -28,16 +28,16 @@ impl Running {
     ) -> usize {
         let draft: &[DraftId] = &context.ids()[self.prompt_draft + self.mined.draft..];
         let target: &[TargetId] = &self.response[self.mined.target..];
-        let draft_bytes = pair.draft.byte_lengths(draft);
+        let draft_bytes = &context.lengths()[self.mined.draft..];
         let target_bytes = pair.alignment.spelled_lengths(&pair.target, target);
         let open = if self.finish.is_some() {
             0
         } else {
-            context.window().len()
+            context.open_bytes()
         };
         let final_bytes = draft_bytes.iter().sum::<usize>().saturating_sub(open);
 
-        let mut spans = align_offsets(&draft_bytes, &target_bytes);
+        let mut spans = align_offsets(draft_bytes, &target_bytes);
         let mut end = 0;
         spans.retain(|span| {
             end += draft_bytes[span.draft.clone()].iter().sum::<usize>();
@@ -45,6 +45,11 @@ impl Running {
         });
         let mut inserted = 0;
         for (spelling, token) in mine(&spans, draft, target) {
+            let (drafted, emitted) = ((&pair.draft, spelling), (&pair.target, &[token][..]));
+            if !pair.alignment.same_text(drafted, emitted) {
+                // The drafter reads another text than the target wrote: normalised, or unknown.
+                continue;
+            }
             let before = cache.generation();
             let insertion = cache.insert(spelling, token);
             if insertion == Insertion::New {

@@ -187,8 +187,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// Brings models, vocabularies and settings together.
     ///
     /// # Errors
-    /// [`SpecError::Align`] where the vocabularies and the alignment do not belong together or the
-    /// drafter cannot spell every byte.
+    /// [`SpecError::Align`] where the vocabularies and the alignment do not belong together.
     pub fn new(
         drafter: D,
         target: T,
@@ -247,7 +246,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let clock = Instant::now();
         let pending = read_prompt(&mut self.target, Role::Target, prompt.target)?;
         let target = clock.elapsed().as_secs_f64();
-        self.context.start(prompt.draft);
+        self.context.start(prompt.draft, prompt.target);
         self.running = Some(Running {
             prompt_draft: prompt.draft.len(),
             prompt_target: prompt.target.len(),
@@ -314,6 +313,12 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// Prompt and response in draft tokens.
     pub fn draft_context(&self) -> &[DraftId] {
         self.context.ids()
+    }
+
+    /// How many bytes of the response each draft token behind the prompt stands for
+    /// ([`DraftContext::lengths`]).
+    pub fn draft_lengths(&self) -> &[usize] {
+        self.context.lengths()
     }
 
     /// The settings.

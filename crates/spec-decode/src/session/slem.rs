@@ -71,7 +71,7 @@ fn append_text(
 ) -> Result<(), AlignError> {
     let lengths = pair.draft.byte_lengths(draft);
     let mut at = 0;
-    for target in pair.target.encode_bytes(&pair.draft.decode_bytes(draft))? {
+    for target in pair.target.spell(&pair.draft.decode_bytes(draft))? {
         let bytes = at..at + pair.target.bytes(target).map_or(0, <[u8]>::len);
         at = bytes.end;
         let span = covering(&lengths, bytes);

@@ -163,7 +163,7 @@ pub fn small<I: TokenId>() -> Vec<(&'static str, Vocabulary<I>)> {
 
 pub fn context(draft: &Vocabulary<DraftId>, target: &Vocabulary<TargetId>) -> DraftContext {
     let alignment = Arc::new(Alignment::build(draft, target, MappingMode::Bytes));
-    DraftContext::new(draft.clone(), target.clone(), alignment).expect("complete vocabularies")
+    DraftContext::new(draft.clone(), target.clone(), alignment).expect("an alignment of these")
 }
 
 pub fn raw<I: TokenId>(ids: &[I]) -> Vec<u32> {
