@@ -122,7 +122,8 @@ pub use residual::{Pushforward, rounding_tolerance};
 pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax, masked_argmax};
 pub use session::{Finish, Generation, Pair, Prefill, Prompt, Session, SessionConfig};
 pub use sink::{NoSink, TeacherSink};
-pub use translate::{Proposal, translate};
+pub use translate::{Proposal, is_looked_up, translate};
 pub use verify::{
-    Evidence, Groups, Origin, Score, UnknownMode, Verdict, VerifyMode, unjudged_scores, verify,
+    Acceptance, Evidence, Groups, Origin, Score, UnknownMode, Verdict, VerifyMode, needs_groups,
+    unjudged_scores, verify,
 };

@@ -8,6 +8,12 @@ use crate::lexicon::Lexicon;
 /// A target token put to the target, and the drafted tokens it stands for.
 pub type Proposal = Translated;
 
+/// Whether a proposal was looked up: it stands for no drafted token and is proposed with
+/// probability 1.
+pub fn is_looked_up(proposal: &Proposal) -> bool {
+    proposal.span.is_empty()
+}
+
 /// Greedy longest match from left to right; ends at the first token that starts nothing.
 ///
 /// Spans are adjacent and start at 0. A trailing path without a token of its own is left out.

@@ -12,7 +12,7 @@ use common::*;
 use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::testkit::{FakeModel, RowFn, law_of};
 use spec_decode::{
-    ConstantLength, Dice, DraftPolicy, DraftStep, LanguageModel, NoSink, Pair, Prompt,
+    Acceptance, ConstantLength, Dice, DraftPolicy, DraftStep, LanguageModel, NoSink, Pair, Prompt,
     PromptLookup, Purpose, Sampling, SamplingOptions, Session, SessionConfig, StreamName,
     VerifyMode,
 };
@@ -214,6 +214,57 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
             policy: 1 + seed,
             ..self
         }
+    }
+
+    /// The same with all choices of a draft judged together.
+    fn block(mut self) -> Self {
+        self.alone.config.acceptance = Acceptance::Block;
+        self
+    }
+
+    /// The same with a cache in which every token has one spelling, direct ones none.
+    fn one_spelling(mut self) -> Self {
+        let mut known: BTreeSet<TargetId> = self
+            .pair
+            .alignment
+            .pairs()
+            .iter()
+            .map(|&(_, t)| t)
+            .collect();
+        let mut cache = NgramCache::new(CacheConfig::default());
+        for (node, target) in self.cache.subtree(self.cache.root()) {
+            let entry = self.cache.entry(node).expect("a node with a token");
+            let spelling = self.cache.spelling(entry).expect("an entry of the cache");
+            if known.insert(target) {
+                cache.insert(&spelling, target);
+            }
+        }
+        self.cache = cache;
+        self
+    }
+
+    /// Tokens that the first round is expected to emit.
+    fn expected_tokens(self) -> f64 {
+        let alone = &self.alone;
+        let config = SessionConfig {
+            max_new_tokens: 100,
+            ..alone.config.clone()
+        };
+        let mut session = Session::new(self.drafter, alone.target.clone(), self.pair, config)
+            .expect("a valid session");
+        let mut cache = self.cache;
+        let prompt = Prompt {
+            draft: &self.draft_prompt,
+            target: &alone.prompt,
+        };
+        let outcomes = law_of(|oracle| {
+            let dice = || Box::new(oracle.clone());
+            session.start_with(prompt, dice(), dice()).expect("starts");
+            let k = &mut ConstantLength(self.k);
+            let round = session.round(Some(&mut cache), k, &mut NoSink);
+            round.expect("a round").emitted.len()
+        });
+        outcomes.iter().map(|(&n, mass)| n as f64 * mass).sum()
     }
 
     /// Largest deviation of the law after some rounds, continued by the target alone, from the
@@ -450,6 +501,47 @@ fn assert_exact<D: LanguageModel<DraftId>>(
 #[test]
 fn exact() {
     assert_exact(0..8000, |case| across(case, MIXED, VerifyMode::Exact));
+}
+
+#[test]
+fn blocks() {
+    assert_exact(0..8000, |case| {
+        across(case, MIXED, VerifyMode::Exact).block()
+    });
+    assert_exact(0..3000, |case| across(case, MIXED, VerifyMode::Tli).block());
+    assert_exact(0..2000, |case| within(case, VerifyMode::Tli).block());
+    assert_exact(0..2000, |case| within(case, VerifyMode::Exact).block());
+    assert_exact(0..3000, |case| lookup(case).block());
+    assert_exact(0..4000, |case| {
+        across(case, MIXED, VerifyMode::Exact)
+            .state_driven(case)
+            .block()
+    });
+}
+
+#[test]
+fn blocks_never_emit_fewer_tokens() {
+    let family = Family {
+        temperature: Some(1.0),
+        ..MIXED
+    };
+    let (mut sums, mut more) = ([0.0; 2], 0);
+    for case in 0..1500 {
+        let setting = || match case % 3 {
+            0 => across(case, family, VerifyMode::Tli),
+            1 => within(case, VerifyMode::Exact),
+            _ => across(case, family, VerifyMode::Exact).one_spelling(),
+        };
+        let (token, block) = (
+            setting().expected_tokens(),
+            setting().block().expected_tokens(),
+        );
+        assert!(block > token - TOLERANCE, "case {case}: {block} < {token}");
+        more += usize::from(block > token + TOLERANCE);
+        sums[0] += token;
+        sums[1] += block;
+    }
+    assert!(more > 80, "only {more} cases gain: {sums:?}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use vocab_align::{Alignment, DraftContext, DraftId, MappingMode, TargetId, Vocab
 use crate::error::{Role, SpecError};
 use crate::lexicon::DirectMap;
 use crate::sampling::Sampling;
-use crate::verify::{Groups, VerifyMode};
+use crate::verify::{Acceptance, Groups, VerifyMode};
 use crate::{
     Chance, DraftPolicy, LanguageModel, Purpose, RoundOutcome, StreamName, TeacherSink, Totals,
 };
@@ -53,6 +53,8 @@ impl Pair {
 pub struct SessionConfig {
     /// How drafts are masked, translated and judged.
     pub mode: VerifyMode,
+    /// Whether the tokens of a draft are judged one by one or together.
+    pub acceptance: Acceptance,
     /// How tokens are drawn from logits; the target's processed law is the law of the output.
     pub sampling: Sampling,
     /// Most tokens of a response; surplus of the last round is cut.
@@ -72,6 +74,7 @@ impl SessionConfig {
     pub fn new(mode: VerifyMode, max_new_tokens: usize) -> Self {
         Self {
             mode,
+            acceptance: Acceptance::default(),
             sampling: Sampling::GREEDY,
             max_new_tokens,
             stop: BTreeSet::new(),

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::lexicon::Lexicon;
 use crate::model::Rows;
 use crate::translate::{Proposal, translate};
-use crate::verify::{Evidence, Groups, Verdict, VerifyMode, unjudged_scores, verify};
+use crate::verify::{Evidence, Groups, Verdict, VerifyMode, needs_groups, unjudged_scores, verify};
 use crate::{DraftPolicy, LanguageModel, RoundOutcome, TeacherSink, Timings};
 
 impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
@@ -103,8 +103,8 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             .as_deref()
             .and_then(|logits| Rows::new(logits, vocab, positions))
             .unwrap_or(rows);
-        let needs_groups =
-            self.config.mode == VerifyMode::Exact && !self.config.sampling.is_greedy();
+        let acceptance = self.config.acceptance;
+        let needs_groups = needs_groups(self.config.mode, acceptance, self.config.sampling);
         let evidence = Evidence {
             draft: &drafted,
             proposals: &proposals,
@@ -119,7 +119,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             last,
             origin,
             mut scores,
-        } = verify(mode, &evidence, &mut *running.verify_dice).map_err(law)?;
+        } = verify(mode, acceptance, &evidence, &mut *running.verify_dice).map_err(law)?;
         if self.config.score_unjudged {
             scores.extend(unjudged_scores(mode, &evidence, scores.len()).map_err(law)?);
         }

@@ -33,7 +33,9 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
             scores,
         });
     }
-    evidence.all_accepted(scores, &mut law, dice)
+    let free = evidence.rows.row(evidence.proposals.len());
+    evidence.sampling.law(free, &mut law)?;
+    evidence.all_accepted(scores, &law, dice)
 }
 
 fn draw_residual(
