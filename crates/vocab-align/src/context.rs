@@ -39,7 +39,7 @@ const MAX_WINDOW: usize = 512;
 ///
 /// Cost of a push: re-tokenising the window, which is the pushed text and the last few pieces
 /// (words) before it, at most 512 bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DraftContext {
     draft: Vocabulary<DraftId>,
     target: Vocabulary<TargetId>,

@@ -12,7 +12,7 @@ use crate::spelling::{SPACE_SIGN, Spelling, char_of_byte};
 use crate::tables::Tables;
 
 /// Tokens of a text with the boundaries of its independently tokenised pieces.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Segmentation {
     pub(crate) ids: Vec<u32>,
     pub(crate) pieces: Vec<PieceEnd>,
