@@ -14,8 +14,8 @@ use std::time::Instant;
 use criterion::Criterion;
 use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::{
-    Dice, DirectMap, Draft, DraftLaw, Evidence, Groups, Lexicon, Proposal, Purpose, Rows, Sampling,
-    StreamName, VerifyMode, translate, verify,
+    Acceptance, Dice, DirectMap, Draft, DraftLaw, Evidence, Groups, Lexicon, Proposal, Purpose,
+    Rows, Sampling, StreamName, VerifyMode, translate, verify,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -143,7 +143,9 @@ fn main() {
         bencher.iter(|| groups.insert(black_box(&grown), &learnt, TargetId(DIRECT + 1)));
     });
     let mut lines = Vec::new();
-    for mode in VerifyMode::ALL {
+    let block = [VerifyMode::Tli, VerifyMode::Exact].map(|mode| (mode, Acceptance::Block));
+    let token = VerifyMode::ALL.map(|mode| (mode, Acceptance::Token));
+    for (mode, acceptance) in token.into_iter().chain(block) {
         let lexicon = if mode.uses_cache() { cached } else { bare };
         let proposals = translate(&round.draft.ids, &lexicon);
         let groups = Groups::new(&lexicon, VOCAB);
@@ -159,10 +161,10 @@ fn main() {
                 sampling: round.sampling,
             };
             let mut dice = dice(4);
-            let outcome = verify(mode, &evidence, &mut dice).expect("a verdict");
+            let outcome = verify(mode, acceptance, &evidence, &mut dice).expect("a verdict");
             let positions = proposals.len() + usize::from(!reject);
             let name = format!(
-                "{mode}, k = {K}, m = {}, {}",
+                "{mode}, {acceptance}, k = {K}, m = {}, {}",
                 proposals.len(),
                 if reject {
                     "last rejected"
@@ -172,11 +174,11 @@ fn main() {
             );
             assert_eq!(outcome.accepted, positions - 1, "{name}");
             criterion.bench_function(&name, |bencher| {
-                bencher.iter(|| verify(mode, black_box(&evidence), &mut dice));
+                bencher.iter(|| verify(mode, acceptance, black_box(&evidence), &mut dice));
             });
             let (time, passes) = seconds(
                 || {
-                    verify(mode, black_box(&evidence), &mut dice).expect("a verdict");
+                    verify(mode, acceptance, black_box(&evidence), &mut dice).expect("a verdict");
                 },
                 || {
                     for position in 0..positions {

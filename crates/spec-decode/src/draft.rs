@@ -96,7 +96,8 @@ pub(crate) struct DraftRules<'a> {
     pub(crate) seen: Option<BTreeSet<DraftId>>,
 }
 
-/// Drafts tokens behind `pending`, the context tokens the drafter's cache does not hold yet.
+/// Drafts `wanted` tokens or fewer behind `pending`, the context tokens the drafter's cache does not
+/// hold yet.
 ///
 /// Takes one forward per drafted token; the first also reads `pending`. The last drafted token is
 /// not fed back. Also returns how many tokens of `pending` and the draft the drafter was fed.
@@ -104,10 +105,11 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
     drafter: &mut D,
     pending: &[DraftId],
     rules: &DraftRules<'_>,
+    wanted: usize,
     policy: &mut dyn DraftPolicy,
     dice: &mut dyn Chance,
 ) -> Result<(Draft, usize), Fault> {
-    let wanted = policy.next_len().min(rules.room);
+    let wanted = wanted.min(rules.room);
     let most = wanted.saturating_add(MAX_COMPLETION_STEPS).min(rules.room);
     let mut step = Stepper::new(rules);
     if step.roots.is_empty() {
@@ -141,9 +143,6 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
         let probability = law.as_ref().map_or(1.0, |law| law.probability(token));
         drafted.ids.push(token);
         drafted.laws.extend(law);
-        if step.ends(token) {
-            break;
-        }
         enough |= drafted.ids.len() >= wanted;
         enough |= policy.stop_after(&DraftStep {
             position: drafted.ids.len() - 1,
@@ -153,6 +152,9 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
             state: drafter.state(),
             open: step.open(),
         });
+        if step.ends(token) {
+            break;
+        }
         input.clear();
         input.push(token);
     }

@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | which tokens may be drafted | [`Walk`], [`Mask`] | suppression outside the intersection (SpD_DM), extended to n-grams |
 //! | drafting | [`Draft`], [`DraftPolicy`] | Algorithm 1, drafting of k tokens |
-//! | drafting without a model | [`PromptLookup`] | not in the paper: the baseline to beat |
+//! | drafting without a model | [`PromptLookup`], [`History`] | not in the paper: the baseline to beat, and what a draft can begin with |
 //! | the law of a row of logits | [`Sampling`] | temperature; further options beyond the paper |
 //! | translation | [`translate()`] | section 3.1, Eq. 1 |
 //! | q' over V_p, residual | [`Pushforward`] | Eq. 2, norm(max(0, p - q')) |
@@ -31,8 +31,15 @@
 //! top-p, min-p ([`SamplingOptions`]). Ties are broken by the lower id, so it is a function of the
 //! logits. The drafter is processed alike, but any proposal law is as exact.
 //!
+//! `tli` and `exact` can judge the tokens of a draft one by one or all together ([`Acceptance`]);
+//! the latter never accepts fewer in expectation. Looked-up text ([`History`]) is proposed with
+//! probability 1 and judged by the same rules.
+//!
 //! Over one vocabulary `tli` and `exact` are ordinary speculative sampling, token for token with
-//! the same dice; [`Pair::shared`] makes such a pair.
+//! the same dice; [`Pair::shared`] makes such a pair. That is so for the law and the dice, not for
+//! contexts: there too the drafter reads the text as its tokenizer spells it. Where the target says
+//! `a`, `b` and the tokenizer would say `ab`, the drafter reads `ab`, from which it was trained to
+//! go on; what such a token stands for, several target tokens, teaches it nothing.
 //!
 //! # Special tokens
 //! | target token | in the drafter's context | drafted |
@@ -92,6 +99,7 @@ mod draft;
 mod error;
 mod fault;
 pub mod goodness;
+mod history;
 mod lexicon;
 mod lookup;
 mod mask;
@@ -111,18 +119,20 @@ mod verify;
 pub use chance::{Chance, Dice, Purpose, StreamName};
 pub use draft::{Draft, DraftLaw, MAX_COMPLETION_STEPS};
 pub use error::{LawError, Role, SpecError};
+pub use history::{Found, History};
 pub use lexicon::{DirectMap, Lexicon, Place};
 pub use lookup::PromptLookup;
 pub use mask::{Mask, Walk};
 pub use metrics::{RoundOutcome, Timings, Totals};
 pub use model::{LanguageModel, ModelError, Rows};
 pub use plain::{PlainConfig, PlainGeneration, decode_plain, decode_plain_with};
-pub use policy::{ConstantLength, DraftPolicy, DraftStep};
+pub use policy::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, LONGEST_COPY};
 pub use residual::{Pushforward, rounding_tolerance};
 pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax, masked_argmax};
 pub use session::{Finish, Generation, Pair, Prefill, Prompt, Session, SessionConfig};
 pub use sink::{NoSink, TeacherSink};
-pub use translate::{Proposal, translate};
+pub use translate::{Proposal, is_looked_up, translate};
 pub use verify::{
-    Evidence, Groups, Origin, Score, UnknownMode, Verdict, VerifyMode, unjudged_scores, verify,
+    Acceptance, Evidence, Groups, Origin, Score, UnknownMode, Verdict, VerifyMode, needs_groups,
+    unjudged_scores, verify,
 };

@@ -4,7 +4,7 @@ use vocab_align::{DraftId, TargetId};
 
 use ngram_cache::Kind;
 
-use crate::translate::Proposal;
+use crate::translate::{Proposal, is_looked_up};
 use crate::verify::{Origin, Score};
 
 /// Wall-clock seconds of the parts of a round.
@@ -75,6 +75,12 @@ impl RoundOutcome {
     /// Proposals that were merged n-grams.
     pub fn ngrams_proposed(&self) -> usize {
         count_ngrams(&self.proposals)
+    }
+
+    /// Proposals that were looked up; they come first.
+    pub fn looked_up(&self) -> usize {
+        let copied = |p: &&Proposal| is_looked_up(p);
+        self.proposals.iter().take_while(copied).count()
     }
 
     /// N-gram hits: accepted proposals that were merged n-grams.

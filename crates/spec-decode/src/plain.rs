@@ -64,7 +64,7 @@ pub fn decode_plain_with<T: LanguageModel<TargetId>>(
     sink: &mut dyn TeacherSink,
 ) -> Result<PlainGeneration, SpecError> {
     let clock = Instant::now();
-    let mut pending = read_prompt(target, Role::Target, prompt)?;
+    let mut pending = read_prompt(target, Role::Target, prompt, 0)?;
     let prefill_seconds = clock.elapsed().as_secs_f64();
     let clock = Instant::now();
     let mut tokens = Vec::new();

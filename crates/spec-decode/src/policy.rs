@@ -2,7 +2,19 @@
 
 use vocab_align::DraftId;
 
-use crate::RoundOutcome;
+use crate::{Found, RoundOutcome};
+
+/// Most looked-up tokens that are put to a policy.
+pub const LONGEST_COPY: usize = 32;
+
+/// How a round uses text that was found to go on like the present one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyPlan {
+    /// How many of its tokens are proposed, from the first; what there is at most.
+    pub copy: usize,
+    /// Whether the drafter goes on behind them.
+    pub draft: bool,
+}
 
 /// What a policy sees after each drafted token.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +41,17 @@ pub struct DraftStep<'a> {
 /// has been drawn is always put to the target, for to withdraw a token because of what it is would
 /// change the law of the output.
 pub trait DraftPolicy {
-    /// Most tokens to draft in the coming round (the paper's k); 0 drafts nothing.
+    /// How to use text that was looked up, asked where there is some, before
+    /// [`next_len`](Self::next_len). All of it instead of a draft, if not told otherwise.
+    fn plan_copy(&mut self, found: &Found) -> CopyPlan {
+        CopyPlan {
+            copy: found.tokens.len(),
+            draft: false,
+        }
+    }
+
+    /// Most tokens to draft in the coming round (the paper's k); 0 drafts nothing. Asked in every
+    /// round in which the drafter may draft.
     fn next_len(&mut self) -> usize;
 
     /// True to stop drafting behind this token.
@@ -56,6 +78,10 @@ impl DraftPolicy for ConstantLength {
 
 macro_rules! forward_to_inner {
     () => {
+        fn plan_copy(&mut self, found: &Found) -> CopyPlan {
+            (**self).plan_copy(found)
+        }
+
         fn next_len(&mut self) -> usize {
             (**self).next_len()
         }

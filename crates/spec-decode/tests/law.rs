@@ -12,9 +12,9 @@ use common::*;
 use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::testkit::{FakeModel, RowFn, law_of};
 use spec_decode::{
-    ConstantLength, Dice, DraftPolicy, DraftStep, LanguageModel, NoSink, Pair, Prompt,
-    PromptLookup, Purpose, Sampling, SamplingOptions, Session, SessionConfig, StreamName,
-    VerifyMode,
+    Acceptance, ConstantLength, CopyPlan, Dice, DraftPolicy, DraftStep, Found, History,
+    LanguageModel, NoSink, Pair, Prompt, PromptLookup, Purpose, Sampling, SamplingOptions, Session,
+    SessionConfig, StreamName, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId, TokenId};
 
@@ -162,6 +162,8 @@ struct Setting<D> {
     rounds: usize,
     /// Numbers the policy that decides how much of k is drafted.
     policy: u64,
+    /// Where text is looked up.
+    history: Option<History>,
 }
 
 /// A stand-in for policies that a head or a plan drives: it stops behind tokens, as a
@@ -189,6 +191,17 @@ impl StateDriven {
 }
 
 impl DraftPolicy for StateDriven {
+    fn plan_copy(&mut self, found: &Found) -> CopyPlan {
+        let text = found.tokens.iter().fold(self.seed, |key, token| {
+            (key ^ u64::from(token.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        });
+        let mut dice = StreamName::new(text, found.matched as u64).dice(Purpose::Head);
+        CopyPlan {
+            copy: (dice.uniform() * 4.0) as usize,
+            draft: dice.uniform() < 0.7,
+        }
+    }
+
     fn next_len(&mut self) -> usize {
         self.path = 0;
         self.k
@@ -216,6 +229,106 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
         }
     }
 
+    /// The same with text to copy from: a prompt and an earlier text out of the tokens that the
+    /// target says most, and, where the drafter may not follow, nothing else.
+    fn copying(mut self, case: u64) -> Self {
+        let choices = &mut Choices::new(case, 79);
+        let row = self.alone.target.row(&self.alone.prompt);
+        let mut ids: Vec<u32> = (0..row.len() as u32).collect();
+        ids.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]));
+        let likely: Vec<TargetId> = ids[..3].iter().copied().map(TargetId).collect();
+        let mut text = |n| -> Vec<TargetId> { (0..n).map(|_| choices.of(&likely)).collect() };
+        let (earlier, prompt) = (text(4), text(4));
+        let mut history = History::default();
+        history.start(&earlier);
+        self.history = Some(history);
+        self.alone.prompt = prompt;
+        self.state_driven(case)
+    }
+
+    /// The same with all choices of a draft judged together.
+    fn block(mut self) -> Self {
+        self.alone.config.acceptance = Acceptance::Block;
+        self
+    }
+
+    /// The same with a cache in which every token has one spelling, direct ones none.
+    fn one_spelling(mut self) -> Self {
+        let mut known: BTreeSet<TargetId> = self
+            .pair
+            .alignment
+            .pairs()
+            .iter()
+            .map(|&(_, t)| t)
+            .collect();
+        let mut cache = NgramCache::new(CacheConfig::default());
+        for (node, target) in self.cache.subtree(self.cache.root()) {
+            let entry = self.cache.entry(node).expect("a node with a token");
+            let spelling = self.cache.spelling(entry).expect("an entry of the cache");
+            if known.insert(target) {
+                cache.insert(&spelling, target);
+            }
+        }
+        self.cache = cache;
+        self
+    }
+
+    /// Looked-up tokens that the first round is expected to accept.
+    fn copies_accepted(self) -> f64 {
+        let alone = &self.alone;
+        let history = self.history.expect("text to copy from");
+        let mut session = Session::new(
+            self.drafter,
+            alone.target.clone(),
+            self.pair,
+            alone.config.clone(),
+        )
+        .expect("a valid session");
+        let mut cache = self.cache;
+        let prompt = Prompt {
+            draft: &self.draft_prompt,
+            target: &alone.prompt,
+        };
+        let mut policy = StateDriven {
+            seed: self.policy,
+            k: self.k,
+            path: 0,
+        };
+        let outcomes = law_of(|oracle| {
+            let dice = || Box::new(oracle.clone());
+            session.look_up_in(history.clone());
+            session.start_with(prompt, dice(), dice()).expect("starts");
+            let round = session.round(Some(&mut cache), &mut policy, &mut NoSink);
+            let round = round.expect("a round");
+            round.looked_up().min(round.accepted)
+        });
+        outcomes.iter().map(|(&n, mass)| n as f64 * mass).sum()
+    }
+
+    /// Tokens that the first round is expected to emit.
+    fn expected_tokens(self) -> f64 {
+        let alone = &self.alone;
+        let config = SessionConfig {
+            max_new_tokens: 100,
+            ..alone.config.clone()
+        };
+        let mut session = Session::new(self.drafter, alone.target.clone(), self.pair, config)
+            .expect("a valid session");
+        let mut cache = self.cache;
+        let prompt = Prompt {
+            draft: &self.draft_prompt,
+            target: &alone.prompt,
+        };
+        let outcomes = law_of(|oracle| {
+            let dice = || Box::new(oracle.clone());
+            session.start_with(prompt, dice(), dice()).expect("starts");
+            let k = &mut ConstantLength(self.k);
+            let round = session.round(Some(&mut cache), k, &mut NoSink);
+            round.expect("a round").emitted.len()
+        });
+        outcomes.iter().map(|(&n, mass)| n as f64 * mass).sum()
+    }
+
     /// Largest deviation of the law after some rounds, continued by the target alone, from the
     /// target's own.
     fn deviation(self) -> f64 {
@@ -224,6 +337,7 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
         let mut session =
             Session::new(self.drafter, target, self.pair, config).expect("a valid session");
         let mut cache = self.cache;
+        let history = self.history;
         let prompt = Prompt {
             draft: &self.draft_prompt,
             target: &alone.prompt,
@@ -236,6 +350,9 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
         };
         let outcomes = law_of(|oracle| {
             let dice = || Box::new(oracle.clone());
+            if let Some(history) = history.clone() {
+                session.look_up_in(history);
+            }
             session.start_with(prompt, dice(), dice()).expect("starts");
             for _ in 0..self.rounds {
                 if session.finished().is_none() {
@@ -365,6 +482,7 @@ fn across(case: u64, family: Family, mode: VerifyMode) -> Setting<FakeModel<Draf
         k,
         rounds,
         policy: 0,
+        history: None,
     }
 }
 
@@ -404,6 +522,7 @@ fn within(case: u64, mode: VerifyMode) -> Setting<FakeModel<DraftId>> {
         k,
         rounds: 1 + usize::from(k == 1),
         policy: 0,
+        history: None,
     }
 }
 
@@ -434,6 +553,7 @@ fn lookup(case: u64) -> Setting<PromptLookup<DraftId>> {
         k,
         rounds: 2,
         policy: 0,
+        history: None,
     }
 }
 
@@ -450,6 +570,75 @@ fn assert_exact<D: LanguageModel<DraftId>>(
 #[test]
 fn exact() {
     assert_exact(0..8000, |case| across(case, MIXED, VerifyMode::Exact));
+}
+
+#[test]
+fn blocks() {
+    assert_exact(0..8000, |case| {
+        across(case, MIXED, VerifyMode::Exact).block()
+    });
+    assert_exact(0..3000, |case| across(case, MIXED, VerifyMode::Tli).block());
+    assert_exact(0..2000, |case| within(case, VerifyMode::Tli).block());
+    assert_exact(0..2000, |case| within(case, VerifyMode::Exact).block());
+    assert_exact(0..3000, |case| lookup(case).block());
+    assert_exact(0..4000, |case| {
+        across(case, MIXED, VerifyMode::Exact)
+            .state_driven(case)
+            .block()
+    });
+}
+
+#[test]
+fn drafts_that_begin_with_copied_text() {
+    for mode in [VerifyMode::Exact, VerifyMode::Tli, VerifyMode::Slem] {
+        assert_exact(0..4000, |case| across(case, MIXED, mode).copying(case));
+        assert_exact(0..2000, |case| {
+            across(case, MIXED, mode).copying(case).block()
+        });
+    }
+    assert_exact(0..2000, |case| {
+        within(case, VerifyMode::Exact).copying(case).block()
+    });
+}
+
+#[test]
+fn copied_text_is_proposed() {
+    let mut accepted = 0.0;
+    for case in 0..200 {
+        let family = Family {
+            temperature: Some(0.3),
+            ..MIXED
+        };
+        accepted += across(case, family, VerifyMode::Exact)
+            .copying(case)
+            .copies_accepted();
+    }
+    assert!(accepted > 20.0, "{accepted}");
+}
+
+#[test]
+fn blocks_never_emit_fewer_tokens() {
+    let family = Family {
+        temperature: Some(1.0),
+        ..MIXED
+    };
+    let (mut sums, mut more) = ([0.0; 2], 0);
+    for case in 0..1500 {
+        let setting = || match case % 3 {
+            0 => across(case, family, VerifyMode::Tli),
+            1 => within(case, VerifyMode::Exact),
+            _ => across(case, family, VerifyMode::Exact).one_spelling(),
+        };
+        let (token, block) = (
+            setting().expected_tokens(),
+            setting().block().expected_tokens(),
+        );
+        assert!(block > token - TOLERANCE, "case {case}: {block} < {token}");
+        more += usize::from(block > token + TOLERANCE);
+        sums[0] += token;
+        sums[1] += block;
+    }
+    assert!(more > 80, "only {more} cases gain: {sums:?}");
 }
 
 #[test]

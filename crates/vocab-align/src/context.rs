@@ -42,7 +42,7 @@ const OPEN_BYTES_FORCED: usize = 256;
 /// its own tokens are not looked at. The piece behind it is the guard: if it comes out otherwise
 /// than before, text far behind moves earlier cuts, and the window grows to the left until its
 /// guard holds, at most to the start of the response.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DraftContext {
     draft: Vocabulary<DraftId>,
     target: Vocabulary<TargetId>,
@@ -56,7 +56,7 @@ pub struct DraftContext {
 }
 
 /// Text between two special tokens, the last one of the response.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Section {
     text: Vec<u8>,
     /// Index of its first token in the response.

@@ -34,7 +34,7 @@ type Library = TokenizerImpl<
 const LONG_PIECE: usize = 128;
 
 /// Tokens of a stretch of text.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Segmentation {
     pub(crate) ids: Vec<u32>,
     /// Where in the text each token ends, ascending. Tokens whose bytes are not those of the text

@@ -40,7 +40,7 @@ impl Partition {
         len: usize,
         least: f64,
     ) -> Result<Self, SpecError> {
-        read_prompt(target, Role::Target, prompt)?;
+        read_prompt(target, Role::Target, prompt, 0)?;
         let mut partition = Self {
             len,
             stop: stop.clone(),

@@ -3,8 +3,9 @@
 use ngram_cache::{Kind, NgramCache};
 use vocab_align::{DraftId, TargetId};
 
-use super::round::finish_of;
-use super::{Running, Session};
+use super::Session;
+use super::reading::check_len;
+use super::running::Running;
 use crate::draft::Draft;
 use crate::error::Role;
 use crate::fault::Fault;
@@ -45,11 +46,15 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         }
         self.roll_back_target(running, result.proposals.len())?;
         self.context.push(&emitted)?;
-        self.roll_back_drafter(running)?;
+        if let Some(history) = &mut self.history {
+            history.extend(&emitted);
+        }
+        let (reading, ids) = (&mut running.reading, self.context.ids());
+        reading.roll_back(&mut self.drafter, ids)?;
 
         let room = self.target.max_len().saturating_sub(self.target.len());
         let (stop, limit) = (&self.config.stop, self.config.max_new_tokens);
-        running.finish = finish_of(running, stop, limit, room);
+        running.finish = running.finish_of(stop, limit, room);
         let mut inserted = 0;
         if let Some(cache) = cache {
             for hit in result.proposals[..result.accepted]
@@ -81,7 +86,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
 
     /// Keeps prompt and response but the last token, which becomes the pending one.
     fn roll_back_target(&mut self, running: &mut Running, proposed: usize) -> Result<(), Fault> {
-        let kept = running.prompt_target + running.response.len() - 1;
+        let kept = running.prompt.len() + running.response.len() - 1;
         // At most the forward's own positions are taken back.
         let longest = kept.max(self.target.len());
         debug_assert!(longest <= kept + proposed + 1);
@@ -91,34 +96,5 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             running.pending = last;
         }
         Ok(())
-    }
-
-    /// Keeps the longest common prefix of what the drafter was fed and the re-tokenised context,
-    /// always leaving at least one token to feed: its logits start the next draft.
-    fn roll_back_drafter(&mut self, running: &mut Running) -> Result<(), Fault> {
-        check_len(Role::Drafter, self.drafter.len(), running.fed.len())?;
-        let ids = self.context.ids();
-        let most = ids.len().saturating_sub(1);
-        let common = running
-            .fed
-            .iter()
-            .zip(&ids[..most])
-            .take_while(|(a, b)| a == b)
-            .count();
-        running.fed.truncate(common);
-        self.drafter.truncate(common);
-        check_len(Role::Drafter, self.drafter.len(), common)
-    }
-}
-
-fn check_len(role: Role, found: usize, expected: usize) -> Result<(), Fault> {
-    if found == expected {
-        Ok(())
-    } else {
-        Err(Fault::CacheDrift {
-            role,
-            found,
-            expected,
-        })
     }
 }

@@ -3,7 +3,8 @@
 use ngram_cache::{Insertion, NgramCache, mine};
 use vocab_align::{DraftContext, DraftId, TargetId, align_offsets};
 
-use super::{CachedGroups, Pair, Running};
+use super::running::Running;
+use super::{CachedGroups, Pair};
 
 /// How far the response has been mined: a byte offset common to both tokenisations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

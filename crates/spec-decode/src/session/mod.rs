@@ -2,7 +2,9 @@
 
 mod commit;
 mod mining;
+mod reading;
 mod round;
+mod running;
 mod slem;
 
 use std::collections::BTreeSet;
@@ -13,14 +15,17 @@ use ngram_cache::NgramCache;
 use vocab_align::{Alignment, DraftContext, DraftId, MappingMode, TargetId, Vocabulary};
 
 use crate::error::{Role, SpecError};
+use crate::fault::Fault;
 use crate::lexicon::DirectMap;
 use crate::sampling::Sampling;
-use crate::verify::{Groups, VerifyMode};
+use crate::verify::{Acceptance, Groups, VerifyMode};
 use crate::{
-    Chance, DraftPolicy, LanguageModel, Purpose, RoundOutcome, StreamName, TeacherSink, Totals,
+    Chance, DraftPolicy, History, LanguageModel, Purpose, RoundOutcome, StreamName, TeacherSink,
+    Totals,
 };
 
-use mining::Mined;
+use reading::Reading;
+use running::Running;
 
 /// The two vocabularies and what connects them. The same vocabulary twice, with its identity
 /// alignment, is ordinary speculative decoding.
@@ -53,6 +58,8 @@ impl Pair {
 pub struct SessionConfig {
     /// How drafts are masked, translated and judged.
     pub mode: VerifyMode,
+    /// Whether the tokens of a draft are judged one by one or together.
+    pub acceptance: Acceptance,
     /// How tokens are drawn from logits; the target's processed law is the law of the output.
     pub sampling: Sampling,
     /// Most tokens of a response; surplus of the last round is cut.
@@ -72,6 +79,7 @@ impl SessionConfig {
     pub fn new(mode: VerifyMode, max_new_tokens: usize) -> Self {
         Self {
             mode,
+            acceptance: Acceptance::default(),
             sampling: Sampling::GREEDY,
             max_new_tokens,
             stop: BTreeSet::new(),
@@ -131,9 +139,18 @@ pub struct Generation {
 /// # Invariants, between rounds
 /// - The target's cache holds prompt and response but the last token, which the next round feeds
 ///   together with the proposals: one forward of m + 1 positions a round.
-/// - The drafter's cache holds a prefix of the draft context (prompt and response in draft
-///   tokens), at least one token short of it: k forwards draft k tokens, the first reads
-///   everything pending.
+/// - The drafter's cache holds a prefix of its view of the draft context (prompt and response in
+///   draft tokens), at least one token short of it: k forwards draft k tokens, the first reads
+///   everything pending. The view is the whole context while the drafter can hold that, else its
+///   last part.
+///
+/// # Turns of a conversation
+/// A prompt that begins like the last prompt and response, as the next turn of a chat does, is read
+/// from where it differs: both KV caches keep what is common.
+///
+/// # Looking up
+/// With a [`History`], a round may begin with text that occurred before, in target tokens, and go
+/// on with the drafter behind it; [`DraftPolicy::plan_copy`] decides.
 #[derive(Debug)]
 pub struct Session<D, T> {
     drafter: D,
@@ -145,6 +162,7 @@ pub struct Session<D, T> {
     spellable: Vec<u32>,
     context: DraftContext,
     groups: CachedGroups,
+    history: Option<History>,
     running: Option<Running>,
 }
 
@@ -153,34 +171,6 @@ pub struct Session<D, T> {
 struct CachedGroups {
     generation: Option<(usize, u64)>,
     groups: Groups,
-}
-
-/// The response in progress.
-struct Running {
-    prompt_draft: usize,
-    prompt_target: usize,
-    response: Vec<TargetId>,
-    /// Distinct tokens of prompt and response, where a repetition penalty looks at them.
-    seen: Option<BTreeSet<TargetId>>,
-    /// The last token, not yet in the target's cache.
-    pending: TargetId,
-    /// The tokens in the drafter's cache.
-    fed: Vec<DraftId>,
-    round: usize,
-    finish: Option<Finish>,
-    mined: Mined,
-    draft_dice: Box<dyn Chance + Send>,
-    verify_dice: Box<dyn Chance + Send>,
-}
-
-impl std::fmt::Debug for Running {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Running")
-            .field("round", &self.round)
-            .field("response", &self.response)
-            .field("finish", &self.finish)
-            .finish_non_exhaustive()
-    }
 }
 
 impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
@@ -211,15 +201,27 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             spellable,
             context,
             groups: CachedGroups::default(),
+            history: None,
             running: None,
         })
+    }
+
+    /// Looks continuations up in this text and in the prompts and responses to come.
+    pub fn look_up_in(&mut self, history: History) {
+        self.history = Some(history);
+    }
+
+    /// Gives the history back; nothing is looked up any more.
+    pub fn take_history(&mut self) -> Option<History> {
+        self.history.take()
     }
 
     /// Begins a response: both models read the prompt but its last token. Random streams are named
     /// by `name`; at temperature 0 they are not touched.
     ///
     /// # Errors
-    /// [`SpecError::EmptyPrompt`], [`SpecError::PromptTooLong`] or a failing model.
+    /// [`SpecError::EmptyPrompt`], [`SpecError::PromptTooLong`] for the target (a drafter reads the
+    /// end of a long prompt), or a failing model.
     pub fn start(&mut self, prompt: Prompt<'_>, name: StreamName) -> Result<Prefill, SpecError> {
         self.start_with(
             prompt,
@@ -238,33 +240,60 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         draft_dice: Box<dyn Chance + Send>,
         verify_dice: Box<dyn Chance + Send>,
     ) -> Result<Prefill, SpecError> {
-        self.running = None;
+        // What the caches hold is known only where the last response went well.
+        let (mut reading, held) = match self.running.take() {
+            Some(running) => (running.reading, [running.prompt, running.response].concat()),
+            None => {
+                self.drafter.truncate(0);
+                (Reading::default(), Vec::new())
+            }
+        };
         self.groups = CachedGroups::default();
         let clock = Instant::now();
-        read_prompt(&mut self.drafter, Role::Drafter, prompt.draft)?;
+        self.read_draft_prompt(&mut reading, prompt.draft)?;
         let draft = clock.elapsed().as_secs_f64();
         let clock = Instant::now();
-        let pending = read_prompt(&mut self.target, Role::Target, prompt.target)?;
+        let common = common_prefix(&held, prompt.target);
+        let pending = read_prompt(&mut self.target, Role::Target, prompt.target, common)?;
         let target = clock.elapsed().as_secs_f64();
         self.context.start(prompt.draft, prompt.target);
+        if let Some(history) = &mut self.history {
+            history.start(prompt.target);
+        }
+        let penalises = self.config.sampling.penalises();
+        let seen = penalises.then(|| prompt.target.iter().copied().collect());
+        let ended = self.config.max_new_tokens == 0;
         self.running = Some(Running {
             prompt_draft: prompt.draft.len(),
-            prompt_target: prompt.target.len(),
+            prompt: prompt.target.to_vec(),
             response: Vec::new(),
-            seen: self
-                .config
-                .sampling
-                .penalises()
-                .then(|| prompt.target.iter().copied().collect()),
+            seen,
             pending,
-            fed: prompt.draft[..prompt.draft.len() - 1].to_vec(),
+            reading,
             round: 0,
-            finish: (self.config.max_new_tokens == 0).then_some(Finish::MaxNewTokens),
-            mined: Mined::default(),
+            finish: ended.then_some(Finish::MaxNewTokens),
+            mined: mining::Mined::default(),
             draft_dice,
             verify_dice,
         });
         Ok(Prefill { draft, target })
+    }
+
+    /// Reads the drafter's view of a prompt but its last token.
+    fn read_draft_prompt(
+        &mut self,
+        reading: &mut Reading,
+        prompt: &[DraftId],
+    ) -> Result<(), SpecError> {
+        let Some(first) = prompt.first() else {
+            return Err(SpecError::EmptyPrompt(Role::Drafter));
+        };
+        reading.begin(self.pair.draft.bytes(*first).is_none());
+        let read = reading.catch_up(&mut self.drafter, prompt, 1, 0);
+        read.map(drop).map_err(|fault| match fault {
+            Fault::Model(role, source) => SpecError::Prefill { role, source },
+            other => other.at(0),
+        })
     }
 
     /// Runs rounds until the response ends.
@@ -354,11 +383,18 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     }
 }
 
-/// Feeds all tokens but the last one to an emptied model and returns that last one.
+/// How many leading items two sequences share.
+fn common_prefix<I: PartialEq>(a: &[I], b: &[I]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// Feeds all tokens but the last one to a model, whose cache may hold the first `common` of them,
+/// and returns that last one.
 pub(crate) fn read_prompt<I: vocab_align::TokenId, M: LanguageModel<I>>(
     model: &mut M,
     role: Role,
     prompt: &[I],
+    common: usize,
 ) -> Result<I, SpecError> {
     let Some((&last, rest)) = prompt.split_last() else {
         return Err(SpecError::EmptyPrompt(role));
@@ -370,10 +406,11 @@ pub(crate) fn read_prompt<I: vocab_align::TokenId, M: LanguageModel<I>>(
             max_len: model.max_len(),
         });
     }
-    model.truncate(0);
-    if !rest.is_empty() {
+    let kept = common.min(rest.len()).min(model.len());
+    model.truncate(kept);
+    if kept < rest.len() {
         model
-            .prefill(rest)
+            .prefill(&rest[kept..])
             .map_err(|source| SpecError::Prefill { role, source })?;
     }
     Ok(last)

@@ -3,19 +3,22 @@
 use std::time::Instant;
 
 use ngram_cache::NgramCache;
-use vocab_align::{DraftId, TargetId};
+use vocab_align::{DraftContext, DraftId, TargetId};
 
 use super::commit::Commitment;
-use super::{CachedGroups, Finish, Running, Session, slem};
+use super::running::Running;
+use super::{CachedGroups, Session, slem};
 use crate::buffer::Row;
 use crate::draft::{Draft, DraftRules, Masking, draft};
 use crate::error::{LawError, Role, SpecError};
 use crate::fault::Fault;
 use crate::lexicon::Lexicon;
 use crate::model::Rows;
-use crate::translate::{Proposal, translate};
-use crate::verify::{Evidence, Groups, Verdict, VerifyMode, unjudged_scores, verify};
-use crate::{DraftPolicy, LanguageModel, RoundOutcome, TeacherSink, Timings};
+use crate::translate::{Proposal, looked_up, translate};
+use crate::verify::{Evidence, Groups, Verdict, VerifyMode, needs_groups, unjudged_scores, verify};
+use crate::{
+    CopyPlan, DraftPolicy, LONGEST_COPY, LanguageModel, RoundOutcome, TeacherSink, Timings,
+};
 
 impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// Drafts, translates, verifies and commits once: one target forward, at least one token.
@@ -34,10 +37,13 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         sink: &mut dyn TeacherSink,
     ) -> Result<RoundOutcome, SpecError> {
         // Taken out for the time of the round, so that an error leaves no half-committed response.
-        let mut running = self
-            .running
-            .take_if(|running| running.finish.is_none())
-            .ok_or(SpecError::NotRunning)?;
+        let mut running = match self.running.take() {
+            Some(running) if running.finish.is_none() => running,
+            ended => {
+                self.running = ended;
+                return Err(SpecError::NotRunning);
+            }
+        };
         let round = running.round;
         let outcome = self
             .try_round(&mut running, cache.take(), policy, sink)
@@ -47,6 +53,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok(outcome)
     }
 
+    /// Algorithm 1, the body of its loop.
     fn try_round(
         &mut self,
         running: &mut Running,
@@ -54,105 +61,177 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         policy: &mut dyn DraftPolicy,
         sink: &mut dyn TeacherSink,
     ) -> Result<RoundOutcome, Fault> {
-        let mut timings = Timings::default();
         let mut clock = Clock(Instant::now());
-        let view = cache.as_deref().filter(|_| self.config.mode.uses_cache());
-        let lexicon = Lexicon::new(&self.direct, view);
-
+        let mut timings = Timings::default();
         let room = self.target.max_len().saturating_sub(self.target.len());
-        let pending = &self.context.ids()[running.fed.len()..];
-        let drafted = propose(
-            &mut self.drafter,
-            pending,
-            DraftRules {
-                masking: match self.config.mode {
-                    VerifyMode::Slem => Masking::Fixed(&self.spellable),
-                    _ => Masking::Translatable(lexicon),
-                },
-                direct: &self.direct,
-                sampling: self.config.sampling,
-                stop: &self.config.stop,
-                room: room.saturating_sub(1),
-                seen: self
-                    .config
-                    .sampling
-                    .penalises()
-                    .then(|| self.context.ids().iter().copied().collect()),
-            },
-            policy,
-            running,
-        )?;
+        let room = room.saturating_sub(1);
+
+        // Draft k tokens, or copy some and draft behind them.
+        let (copied, drafted) = self.draft(running, cache.as_deref(), room, policy)?;
         timings.draft = clock.lap();
 
-        let mut proposals = match self.config.mode {
-            VerifyMode::Slem => slem::retokenise(&drafted.ids, &self.pair, &self.direct)?,
-            _ => translate(&drafted.ids, &lexicon),
-        };
-        proposals.truncate(room.saturating_sub(1));
+        // Translate them to m target tokens.
+        let mut proposals = looked_up(&copied);
+        proposals.extend(self.translate(&drafted, cache.as_deref())?);
+        proposals.truncate(room);
         timings.translate = clock.lap();
 
+        // Score all of them in one forward of the target.
         let logits = score(&mut self.target, running.pending, &proposals)?;
+        let rows = rows_of(&logits, proposals.len() + 1, self.target.vocab_size())?;
         timings.target = clock.lap();
 
-        let law = |source| Fault::Law(Role::Target, source);
-        let (vocab, positions) = (self.target.vocab_size(), proposals.len() + 1);
-        let rows = Rows::new(&logits, vocab, positions)
-            .ok_or_else(|| law(row_shape(&logits, positions, vocab)))?;
-        let penalised = self.penalised(running, &proposals, rows);
-        let judged = penalised
-            .as_deref()
-            .and_then(|logits| Rows::new(logits, vocab, positions))
-            .unwrap_or(rows);
-        let needs_groups =
-            self.config.mode == VerifyMode::Exact && !self.config.sampling.is_greedy();
-        let evidence = Evidence {
-            draft: &drafted,
-            proposals: &proposals,
-            rows: judged,
-            lexicon,
-            groups: self.groups.of(&lexicon, vocab, needs_groups),
-            sampling: self.config.sampling,
-        };
-        let mode = self.config.mode;
-        let Verdict {
-            accepted,
-            last,
-            origin,
-            mut scores,
-        } = verify(mode, &evidence, &mut *running.verify_dice).map_err(law)?;
-        if self.config.score_unjudged {
-            scores.extend(unjudged_scores(mode, &evidence, scores.len()).map_err(law)?);
-        }
+        // Accept some and draw the token behind them.
+        let verdict = self.judge(running, cache.as_deref(), &drafted, &proposals, rows)?;
         timings.verify = clock.lap();
 
-        let (emitted, inserted) = self.commit(
-            running,
-            Commitment {
-                draft: &drafted,
-                proposals: &proposals,
-                accepted,
-                last,
-                rows,
-            },
-            cache,
-            sink,
-        )?;
+        // Translate what was accepted back and remember its n-grams.
+        let result = Commitment {
+            draft: &drafted,
+            proposals: &proposals,
+            accepted: verdict.accepted,
+            last: verdict.last,
+            rows,
+        };
+        let (emitted, inserted) = self.commit(running, result, cache, sink)?;
         let emitted_bytes = self.pair.target.decode_bytes(&emitted).len();
         timings.commit = clock.lap();
+
         let round = running.round;
         running.round += 1;
         Ok(RoundOutcome {
             round,
             draft: drafted.ids,
             proposals,
-            accepted,
+            accepted: verdict.accepted,
             emitted,
-            origin,
-            scores,
+            origin: verdict.origin,
+            scores: verdict.scores,
             emitted_bytes,
             inserted,
             timings,
         })
+    }
+
+    /// What is looked up, and what the drafter drafts behind it.
+    fn draft(
+        &mut self,
+        running: &mut Running,
+        cache: Option<&NgramCache>,
+        room: usize,
+        policy: &mut dyn DraftPolicy,
+    ) -> Result<(Vec<TargetId>, Draft), Fault> {
+        let (copied, drafts) = self.copy(room, policy);
+        let wanted = if drafts { policy.next_len() } else { 0 };
+        if wanted == 0 {
+            return Ok((copied, Draft::default()));
+        }
+        let ahead = self.context_behind(&copied)?;
+        let ids = ahead.as_ref().unwrap_or(&self.context).ids();
+        let pending = running.reading.pending(&mut self.drafter, ids, wanted)?;
+        let sampling = self.config.sampling;
+        let rules = DraftRules {
+            masking: match self.config.mode {
+                VerifyMode::Slem => Masking::Fixed(&self.spellable),
+                mode => Masking::Translatable(lexicon_of(&self.direct, mode, cache)),
+            },
+            direct: &self.direct,
+            sampling,
+            stop: &self.config.stop,
+            room: (room - copied.len()).min(pending.room),
+            seen: sampling.penalises().then(|| ids.iter().copied().collect()),
+        };
+        let dice = &mut *running.draft_dice;
+        let (drafted, fed) = draft(
+            &mut self.drafter,
+            &pending.tokens,
+            &rules,
+            wanted,
+            policy,
+            dice,
+        )?;
+        let read = pending.tokens.iter().chain(&drafted.ids).take(fed);
+        running.reading.fed(read.copied());
+        Ok((copied, drafted))
+    }
+
+    /// The looked-up tokens to propose, and whether the drafter drafts (behind them).
+    fn copy(&self, room: usize, policy: &mut dyn DraftPolicy) -> (Vec<TargetId>, bool) {
+        let history = self.history.as_ref();
+        let Some(mut found) = history.and_then(|history| history.find(room.min(LONGEST_COPY)))
+        else {
+            return (Vec::new(), true);
+        };
+        // Nothing sensible follows the end of a turn.
+        let stop = &self.config.stop;
+        if let Some(end) = found.tokens.iter().position(|token| stop.contains(token)) {
+            found.tokens.truncate(end + 1);
+        }
+        let CopyPlan { copy, draft } = policy.plan_copy(&found);
+        found.tokens.truncate(copy);
+        let ends = found.tokens.last().is_some_and(|last| stop.contains(last));
+        (found.tokens, draft && !ends)
+    }
+
+    /// The draft context with looked-up tokens behind it; `None` for none.
+    fn context_behind(&self, copied: &[TargetId]) -> Result<Option<DraftContext>, Fault> {
+        if copied.is_empty() {
+            return Ok(None);
+        }
+        let mut ahead = self.context.clone();
+        ahead.push(copied)?;
+        Ok(Some(ahead))
+    }
+
+    /// A draft in target tokens.
+    fn translate(
+        &self,
+        drafted: &Draft,
+        cache: Option<&NgramCache>,
+    ) -> Result<Vec<Proposal>, Fault> {
+        match self.config.mode {
+            VerifyMode::Slem => Ok(slem::retokenise(&drafted.ids, &self.pair, &self.direct)?),
+            mode => {
+                let lexicon = lexicon_of(&self.direct, mode, cache);
+                Ok(translate(&drafted.ids, &lexicon))
+            }
+        }
+    }
+
+    /// Puts the proposals to the target's law.
+    fn judge(
+        &mut self,
+        running: &mut Running,
+        cache: Option<&NgramCache>,
+        drafted: &Draft,
+        proposals: &[Proposal],
+        rows: Rows<'_>,
+    ) -> Result<Verdict, Fault> {
+        let (mode, acceptance) = (self.config.mode, self.config.acceptance);
+        let sampling = self.config.sampling;
+        let lexicon = lexicon_of(&self.direct, mode, cache);
+        let penalised = self.penalised(running, proposals, rows);
+        let judged = penalised
+            .as_deref()
+            .and_then(|logits| Rows::new(logits, rows.vocab(), rows.positions()));
+        let needed = needs_groups(mode, acceptance, sampling);
+        let evidence = Evidence {
+            draft: drafted,
+            proposals,
+            rows: judged.unwrap_or(rows),
+            lexicon,
+            groups: self.groups.of(&lexicon, rows.vocab(), needed),
+            sampling,
+        };
+        let law = |source| Fault::Law(Role::Target, source);
+        let dice = &mut *running.verify_dice;
+        let mut verdict = verify(mode, acceptance, &evidence, dice).map_err(law)?;
+        if self.config.score_unjudged {
+            let judged = verdict.scores.len();
+            let rest = unjudged_scores(mode, &evidence, judged).map_err(law)?;
+            verdict.scores.extend(rest);
+        }
+        Ok(verdict)
     }
 
     /// The rows with the repetition penalty of their own prefixes; `None` where there is none.
@@ -176,23 +255,13 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     }
 }
 
-/// Drafts as far as the drafter's cache has room; notes what it was fed.
-fn propose<D: LanguageModel<DraftId>>(
-    drafter: &mut D,
-    pending: &[DraftId],
-    mut rules: DraftRules<'_>,
-    policy: &mut dyn DraftPolicy,
-    running: &mut Running,
-) -> Result<Draft, Fault> {
-    let context = running.fed.len() + pending.len();
-    // The last drafted token is never fed, so a context that just fits still drafts one.
-    rules.room = rules
-        .room
-        .min((drafter.max_len() + 1).saturating_sub(context));
-    let (drafted, fed) = draft(drafter, pending, &rules, policy, &mut *running.draft_dice)?;
-    let read = pending.iter().chain(&drafted.ids).take(fed);
-    running.fed.extend(read);
-    Ok(drafted)
+/// What a draft can be translated to in a mode.
+fn lexicon_of<'a>(
+    direct: &'a crate::DirectMap,
+    mode: VerifyMode,
+    cache: Option<&'a NgramCache>,
+) -> Lexicon<'a> {
+    Lexicon::new(direct, cache.filter(|_| mode.uses_cache()))
 }
 
 /// The one target forward: the pending token and all proposals.
@@ -211,12 +280,13 @@ fn score<T: LanguageModel<TargetId>>(
     Ok(logits)
 }
 
-fn row_shape(logits: &[f32], positions: usize, vocab: usize) -> LawError {
-    LawError::RowShape {
+fn rows_of(logits: &[f32], positions: usize, vocab: usize) -> Result<Rows<'_>, Fault> {
+    let shape = LawError::RowShape {
         found: logits.len(),
         positions,
         vocab,
-    }
+    };
+    Rows::new(logits, vocab, positions).ok_or(Fault::Law(Role::Target, shape))
 }
 
 impl CachedGroups {
@@ -257,22 +327,5 @@ impl Clock {
         let seconds = now.duration_since(self.0).as_secs_f64();
         self.0 = now;
         seconds
-    }
-}
-
-/// How the response ends with these tokens, if it does.
-pub(super) fn finish_of(
-    running: &Running,
-    stop: &std::collections::BTreeSet<TargetId>,
-    max_new_tokens: usize,
-    room: usize,
-) -> Option<Finish> {
-    let last = running.response.last()?;
-    if stop.contains(last) {
-        Some(Finish::Stop(*last))
-    } else if running.response.len() >= max_new_tokens {
-        Some(Finish::MaxNewTokens)
-    } else {
-        (room == 0).then_some(Finish::ContextFull)
     }
 }

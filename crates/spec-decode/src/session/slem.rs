@@ -78,11 +78,8 @@ fn append_text(
         proposals.push(Proposal {
             target,
             span: offset + span.start..offset + span.end,
-            kind: if span.len() > 1 {
-                Kind::Ngram
-            } else {
-                Kind::Direct
-            },
+            // However many draft tokens it covers: no cache was asked.
+            kind: Kind::Direct,
         });
     }
     Ok(())

@@ -27,5 +27,7 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
             });
         }
     }
-    evidence.all_accepted(scores, &mut law, dice)
+    let free = evidence.rows.row(evidence.proposals.len());
+    evidence.sampling.law(free, &mut law)?;
+    evidence.all_accepted(scores, &law, dice)
 }

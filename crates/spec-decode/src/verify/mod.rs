@@ -3,9 +3,12 @@
 //! Every mode fills the same [`Verdict`]. Temperature 0 has its own path shared by all modes: a
 //! proposal stands while it is the target's argmax.
 
+mod block;
+mod choice;
 mod exact;
 mod greedy;
 mod groups;
+mod known;
 mod matching;
 mod tokenwise;
 
@@ -82,6 +85,39 @@ impl FromStr for VerifyMode {
     }
 }
 
+/// How the choices of one draft are put to the target above temperature 0.
+///
+/// The law of the output is the same. Modes whose proposals have a known law, `tli` and `exact`,
+/// can do either; `paper` and `slem` judge token by token whatever is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Acceptance {
+    /// Each by itself, up to the first that is rejected: min(1, p / q).
+    #[default]
+    Token,
+    /// All together: never fewer accepted in expectation (block verification, Sun et al. 2024,
+    /// arXiv 2403.10444).
+    Block,
+}
+
+impl Acceptance {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Token, Self::Block];
+
+    /// Name in configurations and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Block => "block",
+        }
+    }
+}
+
+impl fmt::Display for Acceptance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// What verification looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
@@ -94,7 +130,7 @@ pub struct Evidence<'a> {
     pub rows: Rows<'a>,
     /// What the draft was masked and translated by.
     pub lexicon: Lexicon<'a>,
-    /// Group ownership of the lexicon; only [`VerifyMode::Exact`] above temperature 0 reads it.
+    /// Group ownership of the lexicon, read where [`needs_groups`] says so.
     pub groups: &'a Groups,
     /// How the target's law follows from its logits.
     pub sampling: Sampling,
@@ -138,8 +174,19 @@ pub struct Verdict {
     pub last: TargetId,
     /// Where it comes from.
     pub origin: Origin,
-    /// Scores of the judged proposals: the accepted ones and the one that failed, if any.
+    /// Scores of the judged proposals. Token by token: the accepted ones and the one that failed,
+    /// if any. In a block: all up to the first that the target never says.
     pub scores: Vec<Score>,
+}
+
+/// Whether verification looks at [`Evidence::groups`].
+pub fn needs_groups(mode: VerifyMode, acceptance: Acceptance, sampling: Sampling) -> bool {
+    let reads = match mode {
+        VerifyMode::Exact => true,
+        VerifyMode::Tli => acceptance == Acceptance::Block,
+        VerifyMode::Paper | VerifyMode::Slem => false,
+    };
+    reads && !sampling.is_greedy()
 }
 
 /// Judges the proposals of one round.
@@ -148,6 +195,7 @@ pub struct Verdict {
 /// [`LawError`] for impossible logits or probabilities; nothing is patched.
 pub fn verify(
     mode: VerifyMode,
+    acceptance: Acceptance,
     evidence: &Evidence<'_>,
     dice: &mut dyn Chance,
 ) -> Result<Verdict, LawError> {
@@ -155,10 +203,11 @@ pub fn verify(
     if evidence.sampling.is_greedy() {
         return greedy::verify(evidence);
     }
-    match mode {
-        VerifyMode::Paper | VerifyMode::Tli => tokenwise::verify(evidence, dice),
-        VerifyMode::Exact => exact::verify(evidence, dice),
-        VerifyMode::Slem => matching::verify(evidence, dice),
+    match (mode, acceptance) {
+        (VerifyMode::Slem, _) => matching::verify(evidence, dice),
+        (VerifyMode::Tli | VerifyMode::Exact, Acceptance::Block) => block::verify(evidence, dice),
+        (VerifyMode::Exact, Acceptance::Token) => exact::verify(evidence, dice),
+        (VerifyMode::Paper | VerifyMode::Tli, _) => tokenwise::verify(evidence, dice),
     }
 }
 
@@ -181,18 +230,24 @@ impl Evidence<'_> {
         })
     }
 
-    /// The free token behind all proposals, all of which stood.
+    /// p and q' of a proposal, p from the target's law there.
+    fn score(&self, law: &[f64], proposal: &Proposal) -> Result<Score, LawError> {
+        Ok(Score {
+            target: law[proposal.target.index()],
+            proposal: path_probability(self.draft, proposal)?,
+        })
+    }
+
+    /// The free token behind all proposals, all of which stood; `law` is p there.
     fn all_accepted(
         &self,
         scores: Vec<Score>,
-        law: &mut Vec<f64>,
+        law: &[f64],
         dice: &mut dyn Chance,
     ) -> Result<Verdict, LawError> {
-        let accepted = self.proposals.len();
-        self.sampling.law(self.rows.row(accepted), law)?;
         let free = dice.pick(law)?;
         Ok(Verdict {
-            accepted,
+            accepted: self.proposals.len(),
             last: TargetId::new(free as u32),
             origin: Origin::Bonus,
             scores,
@@ -223,13 +278,11 @@ pub fn unjudged_scores(
         }
         let mut law = Row::of(evidence.rows.vocab());
         evidence.sampling.law(row, &mut law)?;
-        Ok(Score {
-            target: law[proposal.target.index()],
-            proposal: match mode {
-                VerifyMode::Slem => 1.0,
-                _ => path_probability(evidence.draft, proposal)?,
-            },
-        })
+        let mut score = evidence.score(&law, proposal)?;
+        if mode == VerifyMode::Slem {
+            score.proposal = 1.0;
+        }
+        Ok(score)
     };
     (judged..evidence.proposals.len()).map(score).collect()
 }

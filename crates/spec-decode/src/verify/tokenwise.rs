@@ -11,12 +11,25 @@ use crate::Chance;
 use crate::buffer::Row;
 use crate::error::LawError;
 use crate::residual::{Pushforward, check_empty_residual};
+use crate::translate::is_looked_up;
 
 pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
     let mut law = Row::of(evidence.rows.vocab());
     let mut scores = Vec::with_capacity(evidence.proposals.len());
     for (index, proposal) in evidence.proposals.iter().enumerate() {
         evidence.sampling.law(evidence.rows.row(index), &mut law)?;
+        if is_looked_up(proposal) {
+            scores.push(evidence.score(&law, proposal)?);
+            if dice.accept(law[proposal.target.index()], 1.0) {
+                continue;
+            }
+            return Ok(Verdict {
+                accepted: index,
+                last: draw_other(&mut law, proposal.target, dice)?,
+                origin: Origin::Residual,
+                scores,
+            });
+        }
         let proposed = Pushforward::new(evidence.draft, proposal, evidence.lexicon.direct())?;
         let score = Score {
             target: law[proposal.target.index()],
@@ -33,7 +46,23 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
             scores,
         });
     }
-    evidence.all_accepted(scores, &mut law, dice)
+    let free = evidence.rows.row(evidence.proposals.len());
+    evidence.sampling.law(free, &mut law)?;
+    evidence.all_accepted(scores, &law, dice)
+}
+
+/// The residual of a token proposed with probability 1: p without it.
+fn draw_other(
+    law: &mut [f64],
+    rejected: TargetId,
+    dice: &mut dyn Chance,
+) -> Result<TargetId, LawError> {
+    let mass = std::mem::take(&mut law[rejected.index()]);
+    if law.iter().all(|&mass| mass == 0.0) {
+        check_empty_residual(rejected, mass, 1.0, law.len())?;
+        law[rejected.index()] = mass;
+    }
+    Ok(TargetId::new(dice.pick(law)? as u32))
 }
 
 fn draw_residual(

@@ -1,0 +1,237 @@
+//! Text that was there before: what a draft can begin with at no cost.
+
+use std::collections::HashMap;
+
+use vocab_align::{TargetId, TokenId};
+
+/// Longest run of tokens that is looked for; a longer match is measured, up to [`MEASURED`].
+const LONGEST: usize = 4;
+/// Longest match that is told from longer ones.
+const MEASURED: usize = 16;
+/// Tokens of earlier answers that are kept by default.
+const KEPT: usize = 1 << 16;
+/// Between texts: no token.
+const SEAM: u32 = u32::MAX;
+
+/// The prompt, the response so far and earlier answers of the stream, in target tokens, indexed by
+/// their last few tokens.
+///
+/// The continuation of the longest suffix that occurred before, at its latest occurrence, can be
+/// proposed without a drafter (prompt lookup), in any vocabulary: it is in target tokens already.
+/// It is a function of the text so far, so as a proposal it has probability 1.
+#[derive(Clone, Debug)]
+pub struct History {
+    tokens: Vec<u32>,
+    /// Where the token behind the latest occurrence of a run stands, by length and hash of the run.
+    index: HashMap<(u8, u64), u32>,
+    /// Where the present prompt starts.
+    present: usize,
+    kept: usize,
+}
+
+/// A text found to go on like the present one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// How many of the last tokens agree, at least 1; at most 16 are counted.
+    pub matched: usize,
+    /// What followed them.
+    pub tokens: Vec<TargetId>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::new(KEPT)
+    }
+}
+
+impl History {
+    /// Remembers at least the last `kept` tokens of earlier prompts and answers, and at most twice
+    /// as many. With 0, prompt and response alone.
+    pub fn new(kept: usize) -> Self {
+        Self {
+            tokens: Vec::new(),
+            index: HashMap::new(),
+            present: 0,
+            kept,
+        }
+    }
+
+    /// Begins a new text behind all others.
+    pub fn start(&mut self, prompt: &[TargetId]) {
+        if self.tokens.len() > 2 * self.kept {
+            let first = self.tokens.len() - self.kept;
+            let last = self.tokens.split_off(first);
+            self.tokens.clear();
+            self.index.clear();
+            last.into_iter().for_each(|token| self.append(token));
+        }
+        if !self.tokens.is_empty() {
+            self.append(SEAM);
+        }
+        self.present = self.tokens.len();
+        self.extend(prompt);
+    }
+
+    /// Appends tokens to the present text.
+    pub fn extend(&mut self, tokens: &[TargetId]) {
+        tokens.iter().for_each(|token| self.append(token.get()));
+    }
+
+    /// Tokens remembered.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// What followed the longest suffix of the text where it last occurred, at most `most` tokens,
+    /// none beyond its own text. Where the occurrence overlaps the end, it is copied on.
+    pub fn find(&self, most: usize) -> Option<Found> {
+        let source = (1..=LONGEST)
+            .rev()
+            .find_map(|length| self.occurrence(length))?;
+        let mut tokens = Vec::new();
+        while tokens.len() < most {
+            let at = source + tokens.len();
+            let token = match self.tokens.get(at) {
+                Some(token) => *token,
+                None => tokens
+                    .get(at - self.tokens.len())
+                    .map_or(SEAM, |t: &TargetId| t.get()),
+            };
+            if token == SEAM {
+                break;
+            }
+            tokens.push(TargetId::new(token));
+        }
+        (!tokens.is_empty()).then(|| Found {
+            matched: self.matched(source),
+            tokens,
+        })
+    }
+
+    /// Where the token behind the latest earlier occurrence of the last `length` tokens stands.
+    fn occurrence(&self, length: usize) -> Option<usize> {
+        let run = self.last(length)?;
+        let at = *self.index.get(&key(run))? as usize;
+        let earlier = self.tokens.get(at.checked_sub(length)?..at)?;
+        (earlier == run).then_some(at)
+    }
+
+    /// The last tokens of the present text.
+    fn last(&self, length: usize) -> Option<&[u32]> {
+        let start = self.tokens.len().checked_sub(length)?;
+        (start >= self.present && length > 0).then(|| &self.tokens[start..])
+    }
+
+    fn matched(&self, source: usize) -> usize {
+        let present = self.tokens[self.present..].iter().rev();
+        let earlier = self.tokens[..source].iter().rev();
+        let same = present.zip(earlier).take(MEASURED);
+        same.take_while(|(a, b)| a == b && **a != SEAM).count()
+    }
+
+    fn append(&mut self, token: u32) {
+        // The runs that end before the token have a continuation now.
+        let end = self.tokens.len();
+        if token != SEAM {
+            for length in 1..=LONGEST.min(end) {
+                let run = &self.tokens[end - length..];
+                if run.contains(&SEAM) {
+                    break;
+                }
+                self.index.insert(key(run), end as u32);
+            }
+        }
+        self.tokens.push(token);
+    }
+}
+
+/// Length and FNV-1a hash of a run; occurrences are compared before they are used.
+fn key(run: &[u32]) -> (u8, u64) {
+    let hash = run.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, token| {
+        (hash ^ u64::from(*token)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    (run.len() as u8, hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ids(raw: &[u32]) -> Vec<TargetId> {
+        raw.iter().copied().map(TargetId).collect()
+    }
+
+    fn found(texts: &[&[u32]], most: usize) -> Option<(usize, Vec<u32>)> {
+        let mut history = History::default();
+        texts.iter().for_each(|text| history.start(&ids(text)));
+        let found = history.find(most)?;
+        Some((found.matched, found.tokens.iter().map(|t| t.0).collect()))
+    }
+
+    #[test]
+    fn the_longest_suffix_wins_then_its_latest_occurrence() {
+        // "1 2" occurs twice, "5 1 2" once: what followed that one counts.
+        let text = [5, 1, 2, 7, 3, 1, 2, 8, 5, 1, 2];
+        assert_eq!(found(&[&text], 2), Some((3, vec![7, 3])));
+        assert_eq!(
+            found(&[&[1, 2, 7, 3, 1, 2, 8, 4, 1, 2]], 1),
+            Some((2, vec![8]))
+        );
+        assert_eq!(found(&[&[1, 2, 3]], 4), None);
+        assert_eq!(found(&[&[1]], 4), None);
+        assert_eq!(found(&[&text], 0), None);
+    }
+
+    #[test]
+    fn what_overlaps_the_end_is_copied_on() {
+        assert_eq!(found(&[&[4, 4]], 3), Some((1, vec![4, 4, 4])));
+        assert_eq!(
+            found(&[&[9, 1, 2, 1, 2]], 5),
+            Some((2, vec![1, 2, 1, 2, 1]))
+        );
+    }
+
+    #[test]
+    fn earlier_texts_are_searched_and_end_where_they_end() {
+        assert_eq!(found(&[&[1, 2, 3, 4], &[9, 2]], 8), Some((1, vec![3, 4])));
+        // The end of a text is followed by nothing, and no match reaches across.
+        assert_eq!(found(&[&[1, 2], &[3, 2]], 8), None);
+        assert_eq!(found(&[&[1, 2, 3], &[2]], 8), Some((1, vec![3])));
+    }
+
+    #[test]
+    fn old_texts_are_forgotten() {
+        let mut history = History::new(10);
+        for text in 0..100 {
+            history.start(&ids(&[1000 + text, 7, 8]));
+            assert!(history.len() <= 2 * 10 + 8);
+        }
+        history.start(&ids(&[1099]));
+        assert!(history.find(1).is_some());
+        history.start(&ids(&[1000]));
+        assert!(history.find(1).is_none());
+    }
+
+    proptest! {
+        /// Against a search through the whole text.
+        #[test]
+        fn agrees_with_a_search(raw in prop::collection::vec(0u32..4, 1..60), most in 1usize..9) {
+            let search = (1..=LONGEST.min(raw.len() - 1)).rev().find_map(|length| {
+                let suffix = &raw[raw.len() - length..];
+                (length..raw.len()).rev().find(|&at| &raw[at - length..at] == suffix)
+            });
+            let expected = search.map(|at| {
+                let mut all = raw.clone();
+                (0..most).for_each(|i| all.push(all[at + i]));
+                all[raw.len()..].to_vec()
+            });
+            prop_assert_eq!(found(&[&raw], most).map(|f| f.1), expected);
+        }
+    }
+}

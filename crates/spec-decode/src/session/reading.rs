@@ -1,0 +1,179 @@
+//! What the drafter has read: its KV cache, and the part of a long context that it holds.
+
+use vocab_align::DraftId;
+
+use super::common_prefix;
+use crate::LanguageModel;
+use crate::error::Role;
+use crate::fault::Fault;
+
+/// Pending tokens beyond which all but the last are read without computing their logits.
+const FEW: usize = 16;
+
+/// The part of the draft context that the drafter reads.
+///
+/// All of it while that fits. Of a longer one, the end, behind the first token where that is a
+/// special one (the beginning of text, which models expect there). The end moves in strides of a
+/// quarter of what the drafter holds, so that its cache is not rebuilt in every round; at least
+/// three quarters of the drafter's positions are in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Window {
+    /// Tokens kept from the beginning: 0 or 1.
+    head: usize,
+    /// Where the end starts; `head` while everything fits.
+    start: usize,
+}
+
+impl Window {
+    /// Tokens of the view of a context.
+    fn len(self, context: usize) -> usize {
+        self.head + context.saturating_sub(self.start)
+    }
+
+    /// The view.
+    fn of(self, context: &[DraftId]) -> Vec<DraftId> {
+        let end = context.get(self.start..).unwrap_or_default();
+        [&context[..self.head], end].concat()
+    }
+
+    /// Moves on where the view leaves no room in `max_len` positions to draft `wanted` tokens. The
+    /// last drafted token needs none.
+    fn fit(&mut self, context: usize, max_len: usize, wanted: usize) {
+        let stride = (max_len / 4).max(1);
+        let room = (max_len + 1).saturating_sub(self.len(context));
+        if room >= wanted.clamp(1, (stride / 2).max(1)) {
+            return;
+        }
+        let kept = (max_len + 1).saturating_sub(stride + self.head).max(1);
+        self.start = context.saturating_sub(kept).max(self.head);
+    }
+}
+
+/// The tokens in the drafter's cache.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reading {
+    fed: Vec<DraftId>,
+    window: Window,
+}
+
+/// What is left to read before drafting.
+pub(super) struct Pending {
+    /// Tokens of the view that are not in the cache: at least the last one.
+    pub(super) tokens: Vec<DraftId>,
+    /// Most tokens the cache has room to draft behind them.
+    pub(super) room: usize,
+}
+
+impl Reading {
+    /// For a new context, which keeps its first token in view if `keep_first`. The cache still
+    /// holds what it held.
+    pub(super) fn begin(&mut self, keep_first: bool) {
+        let head = usize::from(keep_first);
+        self.window = Window { head, start: head };
+    }
+
+    /// Reads all of the context's view but its last token, or as much as is few enough to be read
+    /// with that one; `wanted` is how many tokens are to be drafted.
+    pub(super) fn catch_up<D: LanguageModel<DraftId>>(
+        &mut self,
+        drafter: &mut D,
+        context: &[DraftId],
+        wanted: usize,
+        few: usize,
+    ) -> Result<Pending, Fault> {
+        self.window.fit(context.len(), drafter.max_len(), wanted);
+        let view = self.roll_back(drafter, context)?;
+        let last = view.len().saturating_sub(1);
+        if last - self.fed.len() > few {
+            let tokens = &view[self.fed.len()..last];
+            drafter
+                .prefill(tokens)
+                .map_err(|source| Fault::Model(Role::Drafter, source))?;
+            self.fed.extend_from_slice(tokens);
+        }
+        Ok(Pending {
+            tokens: view[self.fed.len()..].to_vec(),
+            room: (drafter.max_len() + 1).saturating_sub(view.len()),
+        })
+    }
+
+    /// As [`catch_up`](Self::catch_up) in the course of a response.
+    pub(super) fn pending<D: LanguageModel<DraftId>>(
+        &mut self,
+        drafter: &mut D,
+        context: &[DraftId],
+        wanted: usize,
+    ) -> Result<Pending, Fault> {
+        self.catch_up(drafter, context, wanted, FEW)
+    }
+
+    /// Notes what the drafter was fed since.
+    pub(super) fn fed(&mut self, tokens: impl Iterator<Item = DraftId>) {
+        self.fed.extend(tokens);
+    }
+
+    /// Keeps the longest common prefix of what the drafter was fed and the context's view, always
+    /// leaving at least one token to feed: its logits start the next draft. Returns the view.
+    pub(super) fn roll_back<D: LanguageModel<DraftId>>(
+        &mut self,
+        drafter: &mut D,
+        context: &[DraftId],
+    ) -> Result<Vec<DraftId>, Fault> {
+        check_len(Role::Drafter, drafter.len(), self.fed.len())?;
+        let view = self.window.of(context);
+        let common = common_prefix(&self.fed, &view[..view.len().saturating_sub(1)]);
+        self.fed.truncate(common);
+        drafter.truncate(common);
+        check_len(Role::Drafter, drafter.len(), common)?;
+        Ok(view)
+    }
+}
+
+/// Compares the length of a KV cache with what it should be.
+pub(super) fn check_len(role: Role, found: usize, expected: usize) -> Result<(), Fault> {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(Fault::CacheDrift {
+            role,
+            found,
+            expected,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_moves_in_strides_and_leaves_room() {
+        for (head, max_len) in [(0, 1), (1, 1), (0, 2), (1, 5), (0, 16), (1, 64), (1, 2048)] {
+            let mut window = Window { head, start: head };
+            let mut moves = 0;
+            let tokens = 3 * max_len + 50;
+            for context in 1..tokens {
+                let before = window;
+                window.fit(context, max_len, 6);
+                moves += usize::from(window != before);
+                let len = window.len(context);
+                assert!(len <= max_len + head, "{len} of {max_len}");
+                assert!(len >= 1 && window.start < context.max(1) + head);
+                assert!(2 * len >= max_len.min(context), "{len} of {max_len}");
+            }
+            let most = (tokens * 10).div_ceil(max_len) + 1;
+            assert!(moves <= most.min(tokens), "{moves} moves, {max_len}");
+        }
+    }
+
+    #[test]
+    fn what_fits_is_read_whole() {
+        let mut window = Window { head: 1, start: 1 };
+        let context: Vec<DraftId> = (0..20).map(DraftId).collect();
+        window.fit(context.len(), 32, 4);
+        assert_eq!(window.of(&context), context);
+        window.fit(context.len(), 16, 4);
+        let view = window.of(&context);
+        assert_eq!((view[0], view[1], view.len()), (DraftId(0), DraftId(8), 13));
+    }
+}

@@ -1,0 +1,60 @@
+//! The response in progress.
+
+use std::collections::BTreeSet;
+
+use vocab_align::TargetId;
+
+use super::Finish;
+use super::mining::Mined;
+use super::reading::Reading;
+use crate::Chance;
+
+/// The response in progress.
+pub(super) struct Running {
+    /// Length of the prompt in draft tokens.
+    pub(super) prompt_draft: usize,
+    /// Its tokens for the target.
+    pub(super) prompt: Vec<TargetId>,
+    pub(super) response: Vec<TargetId>,
+    /// Distinct tokens of prompt and response, where a repetition penalty looks at them.
+    pub(super) seen: Option<BTreeSet<TargetId>>,
+    /// The last token, not yet in the target's cache.
+    pub(super) pending: TargetId,
+    /// What the drafter has read.
+    pub(super) reading: Reading,
+    pub(super) round: usize,
+    pub(super) finish: Option<Finish>,
+    pub(super) mined: Mined,
+    pub(super) draft_dice: Box<dyn Chance + Send>,
+    pub(super) verify_dice: Box<dyn Chance + Send>,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running")
+            .field("round", &self.round)
+            .field("response", &self.response)
+            .field("finish", &self.finish)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Running {
+    /// How the response ends with its present tokens, if it does; `room` is what the target's cache
+    /// has left.
+    pub(super) fn finish_of(
+        &self,
+        stop: &BTreeSet<TargetId>,
+        max_new_tokens: usize,
+        room: usize,
+    ) -> Option<Finish> {
+        let last = self.response.last()?;
+        if stop.contains(last) {
+            Some(Finish::Stop(*last))
+        } else if self.response.len() >= max_new_tokens {
+            Some(Finish::MaxNewTokens)
+        } else {
+            (room == 0).then_some(Finish::ContextFull)
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! The choices a draft makes at one position: the group rule with branch coupling.
+//!
+//! Direct tokens and n-grams form one trie over draft tokens. A position of the target's sequence
+//! is decided from the root downwards by a chain of [`Choice`]s. Each is between outcomes of which
+//! two laws are known: P, the target's share of every outcome given the outcomes before it, and q,
+//! the probability with which the draft takes it.
+//!
+//! | choice | outcomes | P | q |
+//! |---|---|---|---|
+//! | copy | the looked-up token t; any other token | p(t); p of each | 1; 0 |
+//! | group | every root child d; every token outside all groups | p summed over the tokens below d; p | the drafter's law; 0 |
+//! | branch | the branches of a node v; to stop at or off v | shares of p within v | the drafter's law behind v; what it leaves |
+//!
+//! Where the draft has no say in what is left to decide (below the last branch, after a stop, where
+//! the law of the next draft token is unknown) the token is drawn from p, given the outcomes so far.
+//! A rule that turns the outcomes of such a chain into outcomes with law P, token by token
+//! ([`exact`](super::exact)) or all at once ([`block`](super::block)), therefore ends in a token
+//! with law p.
+//!
+//! # When a law is unknown
+//! The target scored one sequence of proposals, the greedy longest match of the draft. Going on
+//! behind an emitted token t is possible only where t is that sequence's next element. Whether it
+//! is depends on how the draft continues: the match might have been longer. So the next draft
+//! token's law stays known only if that token leaves every path that was still open; it is then q
+//! restricted to such tokens. Where it does not, the next position is decided without the draft,
+//! by drawing from p, which is exact whatever is known about the draft.
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+
+use vocab_align::{DraftId, TargetId, TokenId};
+
+use super::Evidence;
+use super::known::Known;
+use crate::Chance;
+use crate::buffer::Row;
+use crate::error::LawError;
+use crate::lexicon::Place;
+use crate::residual::check_empty_residual;
+use crate::sampling::sum;
+use crate::translate::is_looked_up;
+
+/// The target's law at every position of a round, computed when first asked for.
+pub(super) struct Laws<'a> {
+    evidence: &'a Evidence<'a>,
+    rows: Vec<OnceCell<Row<f64>>>,
+}
+
+impl<'a> Laws<'a> {
+    pub(super) fn new(evidence: &'a Evidence<'a>) -> Self {
+        let mut rows = Vec::new();
+        rows.resize_with(evidence.rows.positions(), OnceCell::new);
+        Self { evidence, rows }
+    }
+
+    /// p at a position.
+    pub(super) fn at(&self, index: usize) -> Result<&[f64], LawError> {
+        if self.rows[index].get().is_none() {
+            let mut law = Row::of(self.evidence.rows.vocab());
+            let row = self.evidence.rows.row(index);
+            self.evidence.sampling.law(row, &mut law)?;
+            // Empty until now, so this cannot fail.
+            let _ = self.rows[index].set(law);
+        }
+        Ok(self.rows[index].get().map_or(&[], |law| law.as_slice()))
+    }
+}
+
+/// Where earlier matches started that a longer n-gram could still have replaced.
+#[derive(Default)]
+pub(super) struct OpenPaths(Vec<usize>);
+
+impl OpenPaths {
+    /// The draft tokens ruled out at `start`, a position the earlier ones led to, if the law of
+    /// the token there is known; `None` where it is not. Adds the path that starts here.
+    fn known_law(&mut self, evidence: &Evidence<'_>, start: usize) -> Option<BTreeSet<DraftId>> {
+        let (lexicon, ids) = (&evidence.lexicon, &evidence.draft.ids);
+        let mut excluded = BTreeSet::new();
+        for &from in &self.0 {
+            if let Some(place) = lexicon.read(&ids[from..start]) {
+                excluded.extend(lexicon.children(place).map(|(draft, _)| draft));
+            }
+        }
+        let known = !excluded.contains(&ids[start]);
+        if known {
+            self.0.clear();
+        }
+        self.0.push(start);
+        known.then_some(excluded)
+    }
+}
+
+/// What comes next at a position.
+pub(super) enum Step<'a> {
+    /// A choice that the draft has made.
+    Test(Choice<'a>),
+    /// The draft has no say: p decides.
+    Draw(Undrafted<'a>),
+}
+
+/// What p decides alone.
+pub(super) enum Undrafted<'a> {
+    /// Between all tokens: the draft's law is unknown here.
+    All(&'a [f64]),
+    /// Between some tokens.
+    Among(Vec<(TargetId, f64)>),
+}
+
+impl Undrafted<'_> {
+    pub(super) fn draw(&self, dice: &mut dyn Chance) -> Result<TargetId, LawError> {
+        match self {
+            Self::All(law) => Ok(TargetId::new(dice.pick(law)? as u32)),
+            Self::Among(tokens) => draw_among(tokens, dice),
+        }
+    }
+}
+
+/// Draws one of some tokens in proportion to p.
+fn draw_among(tokens: &[(TargetId, f64)], dice: &mut dyn Chance) -> Result<TargetId, LawError> {
+    // Nothing to draw: over one vocabulary this is ordinary speculative sampling, dice included.
+    if let &[(token, mass)] = tokens
+        && mass > 0.0
+    {
+        return Ok(token);
+    }
+    let masses: Vec<f64> = tokens.iter().map(|&(_, mass)| mass).collect();
+    Ok(tokens[dice.pick(&masses)?].0)
+}
+
+/// One position of the target's sequence.
+#[derive(Clone, Copy)]
+pub(super) struct Position<'a> {
+    evidence: &'a Evidence<'a>,
+    /// p at this position.
+    law: &'a [f64],
+    /// Which proposal it is of.
+    index: usize,
+    /// Where its draft tokens start.
+    start: usize,
+}
+
+impl<'a> Position<'a> {
+    /// The position of proposal `index`, or the one behind all proposals where the draft goes on
+    /// in a path that no n-gram completed; `None` where nothing was drafted for it.
+    pub(super) fn new(laws: &'a Laws<'a>, index: usize) -> Result<Option<Self>, LawError> {
+        let evidence = laws.evidence;
+        let start = match evidence.proposals.get(index) {
+            Some(proposal) => proposal.span.start,
+            None => {
+                let end = evidence.proposals.last().map_or(0, |last| last.span.end);
+                if end >= evidence.draft.ids.len() {
+                    return Ok(None);
+                }
+                end
+            }
+        };
+        Ok(Some(Self {
+            evidence,
+            law: laws.at(index)?,
+            index,
+            start,
+        }))
+    }
+
+    /// The first step at this position. `open` are the paths that led here.
+    pub(super) fn begin(self, open: &mut OpenPaths) -> Result<Step<'a>, LawError> {
+        let copied = self.evidence.proposals.get(self.index);
+        if let Some(proposal) = copied.filter(|proposal| is_looked_up(proposal)) {
+            let between = Outcomes::Copy(proposal.target);
+            return Ok(Step::Test(Choice::new(self, between)));
+        }
+        let Some(excluded) = open.known_law(self.evidence, self.start) else {
+            return Ok(Step::Draw(Undrafted::All(self.law)));
+        };
+        let draft = &self.evidence.draft;
+        let token = draft.ids[self.start];
+        let known = Known::new(draft.laws[self.start].probabilities(), excluded, token)?;
+        let between = Outcomes::Groups {
+            root: self.evidence.lexicon.enter(token),
+            known,
+        };
+        Ok(Step::Test(Choice::new(self, between)))
+    }
+
+    /// The step from an accepted node downwards.
+    fn below(self, place: Place) -> Result<Step<'a>, LawError> {
+        let draft = &self.evidence.draft;
+        let at = self.start + place.depth();
+        let fork = self.fork(place);
+        if fork.branches.is_empty() || at >= draft.ids.len() {
+            return Ok(Step::Draw(Undrafted::Among(self.tokens(place))));
+        }
+        let known = Known::new(
+            draft.laws[at].probabilities(),
+            BTreeSet::new(),
+            draft.ids[at],
+        )?;
+        let between = Outcomes::Branches { fork, known };
+        Ok(Step::Test(Choice::new(self, between)))
+    }
+
+    /// Branches of a node: its token-bearing children; at a node without a token, where masked
+    /// drafting can only go on downwards, all children. The rest is everything else in its group.
+    fn fork(&self, place: Place) -> Fork {
+        let (lexicon, groups) = (&self.evidence.lexicon, self.evidence.groups);
+        let stops_here = groups.token(lexicon, place).is_some();
+        let mut fork = Fork {
+            branches: Vec::new(),
+            rest: Vec::new(),
+        };
+        if let Some(token) = groups.token(lexicon, place) {
+            fork.rest.push((token, self.probability(token)));
+        }
+        for (draft, child) in lexicon.children(place) {
+            if !stops_here || groups.token(lexicon, child).is_some() {
+                fork.branches.push((draft, child, self.mass(child)));
+            } else {
+                fork.rest.extend(self.tokens(child));
+            }
+        }
+        fork
+    }
+
+    fn probability(&self, token: TargetId) -> f64 {
+        self.law.get(token.index()).copied().unwrap_or(0.0)
+    }
+
+    /// The tokens at or below a node with their p.
+    fn tokens(&self, place: Place) -> Vec<(TargetId, f64)> {
+        let below = self.evidence.groups.below(&self.evidence.lexicon, place);
+        below
+            .into_iter()
+            .map(|token| (token, self.probability(token)))
+            .collect()
+    }
+
+    /// P of a subtree.
+    fn mass(&self, place: Place) -> f64 {
+        self.tokens(place).iter().map(|&(_, mass)| mass).sum()
+    }
+}
+
+/// The next choice below a node: one of its branches, or to stop at or off it.
+struct Fork {
+    /// Branches that take part in the test, by draft token in ascending order, with their p.
+    branches: Vec<(DraftId, Place, f64)>,
+    /// Tokens of the node that lie in no such branch, with p.
+    rest: Vec<(TargetId, f64)>,
+}
+
+impl Fork {
+    fn rest_mass(&self) -> f64 {
+        self.rest.iter().map(|&(_, mass)| mass).sum()
+    }
+
+    fn total(&self) -> f64 {
+        self.rest_mass() + self.branches.iter().map(|&(_, _, mass)| mass).sum::<f64>()
+    }
+
+    fn branch(&self, draft: DraftId) -> Option<&(DraftId, Place, f64)> {
+        let at = self
+            .branches
+            .binary_search_by_key(&draft, |&(label, _, _)| label);
+        self.branches.get(at.ok()?)
+    }
+
+    /// Probability that the draft takes none of the branches.
+    fn stop_probability(&self, known: &Known<'_>) -> f64 {
+        known.without(self.branches.iter().map(|&(label, _, _)| label))
+    }
+
+    /// P and q of the outcome the drawn token stands for.
+    fn outcome(&self, known: &Known<'_>) -> (f64, f64) {
+        let total = self.total();
+        match self.branch(known.token) {
+            Some(&(_, _, mass)) => (mass / total, known.probability(known.token)),
+            None => (self.rest_mass() / total, self.stop_probability(known)),
+        }
+    }
+
+    /// max(0, P - q / w) of every branch and, last, of stopping.
+    fn residual(&self, known: &Known<'_>, weight: f64) -> Vec<f64> {
+        let total = self.total();
+        let above = |mass: f64, q: f64| (mass / total - q / weight).max(0.0);
+        let branches = self.branches.iter();
+        let mut residual: Vec<f64> = branches
+            .map(|&(draft, _, mass)| above(mass, known.probability(draft)))
+            .collect();
+        residual.push(above(self.rest_mass(), self.stop_probability(known)));
+        residual
+    }
+
+    /// p of every branch and, last, of stopping.
+    fn masses(&self) -> Vec<f64> {
+        let branches = self.branches.iter().map(|&(_, _, mass)| mass);
+        branches.chain([self.rest_mass()]).collect()
+    }
+}
+
+/// What a choice is between; the table of the module.
+enum Outcomes<'a> {
+    Copy(TargetId),
+    Groups {
+        /// The drawn token's group; `None`, with no mass, where it has none.
+        root: Option<Place>,
+        known: Known<'a>,
+    },
+    Branches {
+        fork: Fork,
+        known: Known<'a>,
+    },
+}
+
+/// A choice that the draft has made, with P and q of its outcomes.
+pub(super) struct Choice<'a> {
+    position: Position<'a>,
+    between: Outcomes<'a>,
+}
+
+/// max(0, P - q / w), unnormalised.
+pub(super) enum Residual {
+    /// Of every target token.
+    Tokens(Row<f64>),
+    /// Of every branch and of stopping.
+    Branches(Vec<f64>),
+}
+
+impl Residual {
+    /// Its sum.
+    pub(super) fn total(&self) -> f64 {
+        match self {
+            Self::Tokens(row) => sum(row),
+            Self::Branches(outcomes) => outcomes.iter().sum(),
+        }
+    }
+}
+
+impl<'a> Choice<'a> {
+    fn new(position: Position<'a>, between: Outcomes<'a>) -> Self {
+        Self { position, between }
+    }
+
+    /// P and q of the outcome the draft took.
+    pub(super) fn outcome(&self) -> (f64, f64) {
+        match &self.between {
+            Outcomes::Copy(token) => (self.position.probability(*token), 1.0),
+            Outcomes::Groups { root, known } => {
+                let mass = root.map_or(0.0, |root| self.position.mass(root));
+                (mass, known.probability(known.token))
+            }
+            Outcomes::Branches { fork, known } => fork.outcome(known),
+        }
+    }
+
+    /// The step behind the outcome the draft took, which has mass.
+    pub(super) fn accepted(&self) -> Result<Step<'a>, LawError> {
+        let position = self.position;
+        match &self.between {
+            Outcomes::Copy(token) => {
+                let mass = position.probability(*token);
+                Ok(Step::Draw(Undrafted::Among(vec![(*token, mass)])))
+            }
+            Outcomes::Groups { root, .. } => match root {
+                Some(root) => position.below(*root),
+                None => Ok(Step::Draw(Undrafted::Among(Vec::new()))),
+            },
+            Outcomes::Branches { fork, known } => match fork.branch(known.token) {
+                Some(&(_, place, _)) => position.below(place),
+                None => Ok(Step::Draw(Undrafted::Among(fork.rest.clone()))),
+            },
+        }
+    }
+
+    /// max(0, P - q / w) for the weight w with which the choice was reached; 1 token by token.
+    pub(super) fn residual(&self, weight: f64) -> Residual {
+        let law = self.position.law;
+        match &self.between {
+            Outcomes::Copy(token) => {
+                let mut row = row_of(law);
+                if let Some(mass) = row.get_mut(token.index()) {
+                    *mass = 0.0;
+                }
+                Residual::Tokens(row)
+            }
+            Outcomes::Groups { known, .. } => Residual::Tokens(self.group_residual(known, weight)),
+            Outcomes::Branches { fork, known } => Residual::Branches(fork.residual(known, weight)),
+        }
+    }
+
+    /// The residual over groups, each group's spread over its tokens in proportion to p:
+    ///
+    /// `r(t) = p(t) max(0, P(d) - q(d) / w) / P(d)` for t in G(d), and p(t) outside all groups.
+    fn group_residual(&self, known: &Known<'_>, weight: f64) -> Row<f64> {
+        let law = self.position.law;
+        let group_of = self.position.evidence.groups.firsts();
+        // P(d), by draft token.
+        let mut masses = Row::of(known.width());
+        masses.fill(0.0);
+        for (p, &group) in law.iter().zip(group_of) {
+            // Most tokens are outside all groups or have no mass.
+            if *p > 0.0
+                && let Some(mass) = masses.get_mut(group as usize)
+            {
+                *mass += p;
+            }
+        }
+        // Its share that is left, in the same place.
+        let mut shares = masses;
+        for (group, share) in shares.iter_mut().enumerate() {
+            let mass = *share;
+            if mass > 0.0 {
+                let proposed = known.probability(DraftId::new(group as u32)) / weight;
+                *share = ((mass - proposed) / mass).max(0.0);
+            }
+        }
+        let mut residual = row_of(law);
+        for (left, &group) in residual.iter_mut().zip(group_of) {
+            if let Some(share) = shares.get(group as usize) {
+                *left *= share;
+            }
+        }
+        residual
+    }
+
+    /// Draws the position's token from a residual of this choice.
+    ///
+    /// An empty one means that P and q / w are the same: rejection was a matter of rounding, P
+    /// stands for the residual, and any larger difference is an error.
+    pub(super) fn reject(
+        &self,
+        residual: Residual,
+        dice: &mut dyn Chance,
+    ) -> Result<TargetId, LawError> {
+        let position = self.position;
+        let residual = if residual.total() > 0.0 {
+            residual
+        } else {
+            let (p, q) = self.outcome();
+            check_empty_residual(self.rejected(), p, q, position.law.len())?;
+            match &self.between {
+                Outcomes::Branches { fork, .. } => Residual::Branches(fork.masses()),
+                _ => Residual::Tokens(row_of(position.law)),
+            }
+        };
+        match (residual, &self.between) {
+            (Residual::Branches(outcomes), Outcomes::Branches { fork, .. }) => {
+                match fork.branches.get(dice.pick(&outcomes)?) {
+                    Some(&(_, child, _)) => draw_among(&position.tokens(child), dice),
+                    None => draw_among(&fork.rest, dice),
+                }
+            }
+            (Residual::Branches(row), _) => Ok(TargetId::new(dice.pick(&row)? as u32)),
+            (Residual::Tokens(row), _) => Ok(TargetId::new(dice.pick(&row)? as u32)),
+        }
+    }
+
+    /// The proposal of this position, for messages.
+    fn rejected(&self) -> TargetId {
+        let proposal = self.position.evidence.proposals.get(self.position.index);
+        proposal.map_or(TargetId::new(u32::MAX), |proposal| proposal.target)
+    }
+}
+
+fn row_of(law: &[f64]) -> Row<f64> {
+    let mut row = Row::of(law.len());
+    row.copy_from_slice(law);
+    row
+}
