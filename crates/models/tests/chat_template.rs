@@ -160,7 +160,7 @@ fn line_ends_of_other_systems_are_line_feeds() {
     for ends in ["\r\n", "\r"] {
         let template = unix.replace('\n', ends);
         let template = load(&[("tokenizer_config.json", &in_config(&template))]).unwrap();
-        assert_eq!(text(&template, "a\r\nb"), "<|im_start|>\na\r\nb\n\nend");
+        assert_eq!(text(&template, "a\r\nb"), "<|im_start|>\na\r\nb\nend");
     }
 }
 

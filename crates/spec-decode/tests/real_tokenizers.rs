@@ -134,8 +134,10 @@ fn conversation(pair: &Pair, target: &[TargetId]) -> (FakeModel<DraftId>, FakeMo
     let alignment = Arc::clone(&pair.alignment);
     let mut context = DraftContext::new(pair.draft.clone(), pair.target.clone(), alignment)
         .expect("vocabularies that belong together");
-    context.start(&[], &[]);
-    context.push(target).expect("known tokens");
+    let (prompt, response) = target.split_at(1);
+    let draft = pair.draft.encode_bytes(&pair.target.decode_bytes(prompt));
+    context.start(&draft.expect("spells any text"), prompt);
+    context.push(response).expect("known tokens");
     (
         recite(pair.draft.len(), context.ids().to_vec()),
         recite(pair.target.len(), target.to_vec()),

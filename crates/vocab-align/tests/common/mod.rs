@@ -1,6 +1,8 @@
 //! Small tokenizers made in code, and access to the real ones.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+pub mod strings;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
