@@ -13,6 +13,9 @@
 //! | [`AcceptanceStop`] | where `1 - prod P(accept_i) > gamma` (Eq. 6 and 7) | a [`Head`] |
 //! | [`Throughput`] | where one more token lowers the expected tokens per second | [`Costs`], perhaps a [`Head`] |
 //!
+//! [`CopyOrDraft`] puts text that was there before in the place of a policy's draft, or in front of
+//! it, where that promises more.
+//!
 //! The head is trained by [`HeadTrainer`] on labels min(1, p / q') by a weighted cross-entropy
 //! (as in SpecDec++; the paper gives it no number), which [`LabelRecorder`] collects whatever policy drafts; [`labels`] says what they are across
 //! vocabularies. Algorithm 3 (joint) is [`HeadTrainer::step_on_fresh`] with every distillation
@@ -37,6 +40,7 @@
 
 mod acceptance;
 mod confidence;
+mod copying;
 mod costs;
 mod entropy;
 mod features;
@@ -50,6 +54,7 @@ use std::path::PathBuf;
 
 pub use acceptance::AcceptanceStop;
 pub use confidence::Confidence;
+pub use copying::{CopyOrDraft, CopyRecord};
 pub use costs::Costs;
 pub use entropy::EntropyBound;
 pub use features::{DraftSignal, SCALARS, write_features};

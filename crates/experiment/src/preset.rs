@@ -10,7 +10,7 @@ pub(crate) struct Preset {
 }
 
 /// All presets, in the order of tables.
-pub(crate) const PRESETS: [Preset; 7] = [
+pub(crate) const PRESETS: [Preset; 8] = [
     Preset {
         name: "autoregressive",
         meaning: "The target alone: the reference of every speedup.",
@@ -75,6 +75,19 @@ pub(crate) const PRESETS: [Preset; 7] = [
         meaning: "OmniDraft: learns from directly mapped tokens and from n-grams, which it caches and merges.",
         keys: &[
             ("decode.verify", "paper"),
+            ("cache.use", "online"),
+            ("learn.objective", "hybrid"),
+            ("learn.direct", "reverse-kl"),
+            ("learn.ngram", "nll"),
+        ],
+    },
+    Preset {
+        name: "L_DM+L_N-gram+lookup",
+        meaning: "OmniDraft with looked-up text in front of its drafts or in their place, judged in blocks, exactly.",
+        keys: &[
+            ("decode.verify", "exact"),
+            ("decode.lookup", "stream"),
+            ("decode.acceptance", "block"),
             ("cache.use", "online"),
             ("learn.objective", "hybrid"),
             ("learn.direct", "reverse-kl"),

@@ -17,6 +17,7 @@ use super::adaptive::{Adaptive, HeadUpdate};
 use super::drafter_training::Update;
 use super::example::{Example, Recorder};
 use super::learner::{Learner, Learnt};
+use super::lookups::Lookups;
 use super::state;
 use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraSettings};
 use models::{Engine, ModelFolder};
@@ -91,6 +92,8 @@ enum Drafter {
 pub struct ArmState {
     config: ArmConfig,
     drafter: Drafter,
+    /// Most tokens the drafter reads.
+    positions: usize,
     padded: Option<PaddedDrafter>,
     /// By fingerprint of the target's vocabulary: targets of one family share what was learnt,
     /// another family starts anew.
@@ -99,6 +102,7 @@ pub struct ArmState {
     /// Packed weights of the adapters that are not in use, by name.
     resident: BTreeMap<String, PackedWeights>,
     adaptive: Adaptive,
+    lookups: Lookups,
 }
 
 impl ArmState {
@@ -120,6 +124,7 @@ impl ArmState {
             .transpose()?;
         let padding = job.models.drafter.padding;
         Ok(Self {
+            positions: drafter.checkpoint.config.max_position_embeddings,
             drafter: match arm.decode.draft {
                 DraftSource::PromptLookup => Drafter::Lookup(BTreeMap::new()),
                 DraftSource::Model => {
@@ -136,6 +141,7 @@ impl ArmState {
             resident: BTreeMap::new(),
             learner,
             adaptive: Adaptive::new(arm, guests, width, job.seed)?,
+            lookups: Lookups::default(),
             config: arm.clone(),
         })
     }
@@ -172,13 +178,17 @@ impl ArmState {
         let streamed = question.is_streamed();
         let settings = SessionConfig {
             mode: arm.decode.verify.mode().unwrap_or(question.session.mode),
+            acceptance: arm.decode.acceptance.into(),
             learn_ngrams: streamed && arm.cache.source == CacheUse::Online,
             score_unjudged: streamed && self.adaptive.scores_unjudged(),
             ..question.session.clone()
         };
         let cache = cache_of(&mut self.caches, &self.config, arm, question.pair);
         let mut judged = Vec::new();
-        let mut policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
+        let (lookup, vocabulary) = (arm.decode.lookup, question.pair.target.fingerprint());
+        let history = self.lookups.history(lookup, vocabulary);
+        let policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
+        let mut policy = self.lookups.policy(&arm.decode, streamed, policy);
         let drafter = match &mut self.drafter {
             Drafter::Model(drafter) => match &mut self.padded {
                 Some(padded) if question.padded => {
@@ -197,6 +207,9 @@ impl ArmState {
             }
         };
         let mut session = Session::new(drafter, target, question.pair.clone(), settings)?;
+        if let Some(history) = history {
+            session.look_up_in(history);
+        }
         let learner = self.learner.as_ref().filter(|_| streamed);
         let mut teacher = learner.map(|l| Recorder::new(&question.pair.alignment, l.terms()));
         let sink: &mut dyn TeacherSink = match &mut teacher {
@@ -214,9 +227,12 @@ impl ArmState {
                 question.pair,
                 learner.terms(),
             )
+            .within(self.positions, &question.pair.draft)
         });
         drop(policy);
         if streamed {
+            let history = session.take_history();
+            self.lookups.keep(lookup, vocabulary, history);
             self.adaptive.take_in(judged);
         }
         Ok((done, example))
@@ -300,6 +316,7 @@ impl ArmState {
     pub fn save(&mut self, folder: &Path, drafter: &ModelFolder<DraftId>) -> Result<()> {
         state::save_caches(folder, drafter.vocabulary.fingerprint(), &self.caches)?;
         self.adaptive.save(folder)?;
+        self.lookups.save(folder)?;
         match &mut self.learner {
             Some(learner) => {
                 learner.save(&folder.join(LEARNT), &drafter.path.display().to_string())
@@ -318,6 +335,7 @@ impl ArmState {
             cache.reconfigure(self.config.cache.into());
         }
         self.adaptive.load(folder)?;
+        self.lookups = Lookups::load(folder)?;
         self.weights_changed();
         if let Some(learner) = &mut self.learner {
             learner.load(&folder.join(LEARNT))?;

@@ -173,3 +173,25 @@ impl Example {
         }
     }
 }
+
+impl Example {
+    /// What of it a drafter with this many positions can read: the end, behind the first token where
+    /// that is a special one, as such a drafter drafts from the end of a text too long for it. What
+    /// is cut off is not learnt.
+    pub fn within(mut self, positions: usize, vocabulary: &Vocabulary<DraftId>) -> Self {
+        let first = self.ids.first().map(|id| DraftId::new(*id));
+        let special = first.is_some_and(|id| vocabulary.bytes(id).is_none());
+        let head = usize::from(special).min(positions.saturating_sub(1));
+        let Some(surplus) = self.ids.len().checked_sub(positions).filter(|n| *n > 0) else {
+            return self;
+        };
+        self.ids.drain(head..head + surplus);
+        // A chunk is learnt from the token before it, which has to be the one it had.
+        self.chunks
+            .retain(|c| c.draft.start > head.max(1) - 1 + surplus);
+        for chunk in &mut self.chunks {
+            chunk.draft = chunk.draft.start - surplus..chunk.draft.end - surplus;
+        }
+        self
+    }
+}

@@ -19,6 +19,7 @@ mod drafter_training;
 mod example;
 mod job;
 mod learner;
+mod lookups;
 mod ngrams;
 mod probe;
 mod prompt;

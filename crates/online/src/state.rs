@@ -7,6 +7,7 @@
 //! state/ARM/ngrams-DRAFTER-TARGET.bin                                  by vocabularies
 //! state/ARM/head.safetensors                                           acceptance head and its training
 //! state/ARM/chains.txt                                                 what throughput rules have seen
+//! state/ARM/lookup.txt                                                 texts to look up in, what that was worth
 //! ```
 
 use std::collections::BTreeMap;

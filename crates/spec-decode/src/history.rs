@@ -56,6 +56,18 @@ impl History {
         }
     }
 
+    /// The tokens remembered, to write down; what separates texts is no token.
+    pub fn raw(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// From [`raw`](Self::raw).
+    pub fn from_raw(tokens: &[u32], kept: usize) -> Self {
+        let mut history = Self::new(kept);
+        tokens.iter().for_each(|token| history.append(*token));
+        history
+    }
+
     /// Begins a new text behind all others.
     pub fn start(&mut self, prompt: &[TargetId]) {
         if self.tokens.len() > 2 * self.kept {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use lm::WeightType;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use spec_decode::{Sampling, SamplingError, SamplingOptions, VerifyMode};
+use spec_decode::{Acceptance, Sampling, SamplingError, SamplingOptions, VerifyMode};
 
 use super::{CostsConfig, PolicyName, ScoreName, Wrong, wrong};
 
@@ -18,6 +18,11 @@ pub struct DecodeConfig {
     pub verify: Verify,
     /// Where drafts come from.
     pub draft: DraftSource,
+    /// Where text is looked up that a draft may begin with, in front of the drafter's own tokens or
+    /// in their place, as pays by `costs`. Needs no model and costs nothing; the output's law stays.
+    pub lookup: Lookup,
+    /// Whether the tokens of a draft are judged one by one or all together, above temperature 0.
+    pub acceptance: AcceptanceName,
     /// Draft tokens a round, 1 to 64: the constant length, the first one or the longest, as `policy`
     /// says.
     pub k: usize,
@@ -40,7 +45,7 @@ pub struct DecodeConfig {
     /// For `policy = "throughput"`: on the stream, the first of this many rounds drafts `k` tokens
     /// whatever is predicted, so that the policy learns of them; 0 for none.
     pub explore: usize,
-    /// For `policy = "throughput"`: what it weighs.
+    /// For `policy = "throughput"` and `lookup`: what they weigh.
     pub costs: CostsConfig,
     /// Sampling temperature of both models: 0 is greedy, else 1e-6 to 1e6.
     pub temperature: f64,
@@ -66,6 +71,8 @@ impl Default for DecodeConfig {
         Self {
             verify: Verify::Tli,
             draft: DraftSource::Model,
+            lookup: Lookup::Off,
+            acceptance: AcceptanceName::Token,
             k: 4,
             policy: PolicyName::Constant,
             threshold: 0.3,
@@ -105,6 +112,10 @@ impl DecodeConfig {
     /// What is wrong, by key.
     pub(crate) fn wrongs(&self) -> Vec<Wrong> {
         let mut wrongs = self.policy_wrongs();
+        if self.draft == DraftSource::PromptLookup && self.lookup != Lookup::Off {
+            let message = "needs a draft model; `decode.draft = \"prompt-lookup\"` has none";
+            wrongs.push(wrong("decode.lookup", message));
+        }
         if let Err(e) = self.sampling() {
             let message = format!("{} is outside {}", e.value, e.range);
             wrongs.push(wrong(&format!("decode.{}", e.option), message));
@@ -169,6 +180,40 @@ pub enum DraftSource {
     Model,
     /// What followed the same words earlier in prompt and response; no model, nothing to learn.
     PromptLookup,
+}
+
+/// Where text is looked up that drafts may begin with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Lookup {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// In prompt and response.
+    Prompt,
+    /// In prompt and response and in what was asked and answered before on the stream.
+    Stream,
+}
+
+/// How the tokens of a draft are judged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AcceptanceName {
+    /// One by one, up to the first that is rejected (Algorithm 1).
+    #[default]
+    Token,
+    /// All together, never fewer accepted in expectation (Sun et al. 2024); `verify = "tli"` and
+    /// `"exact"`, the others go token by token.
+    Block,
+}
+
+impl From<AcceptanceName> for Acceptance {
+    fn from(name: AcceptanceName) -> Self {
+        match name {
+            AcceptanceName::Token => Self::Token,
+            AcceptanceName::Block => Self::Block,
+        }
+    }
 }
 
 /// How the decode engine stores weights.

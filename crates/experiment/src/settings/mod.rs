@@ -12,7 +12,9 @@ mod model;
 mod policy;
 
 pub use cache::{CacheOptions, CacheUse, EvictionName};
-pub use decode::{DecodeConfig, DraftSource, UnknownName, Verify, WeightFormat};
+pub use decode::{
+    AcceptanceName, DecodeConfig, DraftSource, Lookup, UnknownName, Verify, WeightFormat,
+};
 pub use head::{HeadOptions, HeadTraining};
 pub use learn::{DirectName, LearnConfig, NgramName, NothingToLearn, ObjectiveName, Terms};
 pub use lora::{LoraSettings, Scope};
