@@ -24,6 +24,7 @@ mod probe;
 mod prompt;
 mod record;
 mod replay;
+mod specials;
 mod state;
 mod target;
 
@@ -35,3 +36,4 @@ pub use job::{JobSetting, Progress, run_job};
 pub use learner::{Learner, Learnt};
 pub use probe::{Probe, ProbeOptions};
 pub use prompt::{EncodedPrompt, Position};
+pub use specials::Specials;

@@ -141,10 +141,8 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
         let probability = law.as_ref().map_or(1.0, |law| law.probability(token));
         drafted.ids.push(token);
         drafted.laws.extend(law);
-        if step.ends(token) {
-            break;
-        }
         enough |= drafted.ids.len() >= wanted;
+        // A stop token is shown to the policy as well, though there is nothing to decide behind it.
         enough |= policy.stop_after(&DraftStep {
             position: drafted.ids.len() - 1,
             token,
@@ -153,6 +151,9 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
             state: drafter.state(),
             open: step.open(),
         });
+        if step.ends(token) {
+            break;
+        }
         input.clear();
         input.push(token);
     }

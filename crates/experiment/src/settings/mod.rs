@@ -14,7 +14,9 @@ mod policy;
 pub use cache::{CacheOptions, CacheUse, EvictionName};
 pub use decode::{DecodeConfig, DraftSource, UnknownName, Verify, WeightFormat};
 pub use head::{HeadOptions, HeadTraining};
-pub use learn::{DirectName, LearnConfig, NgramName, NothingToLearn, ObjectiveName, Terms};
+pub use learn::{
+    Columns, DirectName, LearnConfig, NgramName, Normaliser, NothingToLearn, ObjectiveName, Terms,
+};
 pub use lora::{LoraSettings, Scope};
 pub(crate) use model::ModelTable;
 pub use model::{CostPadding, ModelConfig, ModelsConfig};

@@ -128,7 +128,6 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let (emitted, inserted) = self.commit(
             running,
             Commitment {
-                draft: &drafted,
                 proposals: &proposals,
                 accepted,
                 last,

@@ -78,11 +78,8 @@ fn append_text(
         proposals.push(Proposal {
             target,
             span: offset + span.start..offset + span.end,
-            kind: if span.len() > 1 {
-                Kind::Ngram
-            } else {
-                Kind::Direct
-            },
+            // The target's tokenizer cut it, no cache.
+            kind: Kind::Direct,
         });
     }
     Ok(())
