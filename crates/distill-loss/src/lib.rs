@@ -9,17 +9,28 @@
 //! L = E[ KL(q' || p) [direct] - lambda log q(d) [n-gram] ]            (Eq. 4)
 //! ```
 //!
-//! Eq. 4 is one expectation over drafted tokens: both terms share one normaliser. Crate `online`
-//! averages each term over its own tokens instead, so that with P direct positions and G n-gram
-//! tokens in a batch its lambda weighs as much as `lambda P / G` would in Eq. 4. This is the one
-//! place where weight and normaliser are written down; `online` applies them.
+//! Eq. 4 is one expectation over drafted tokens: both terms share one normaliser. With P direct
+//! positions and G draft tokens of n-grams in a batch, `learn.normaliser` of an experiment says
 //!
-//! Where a target
-//! token has a draft token of the same text, the drafter's law is pulled towards the target's
-//! ([`DirectLoss`], in target space on the shared tokens); where a target token is spelled by
-//! several draft tokens, that spelling is ([`NgramLoss`], in draft space). [`alm`] replaces both: it
-//! compares likelihoods of aligned chunks only. Which positions are which is decided by whoever
-//! aligns the text; this crate sees rows.
+//! ```text
+//! tokens    L = (1 / (P + G)) ( sum KL  +  lambda sum -log q(d) )     (Eq. 4)
+//! terms     L = (1 / P) sum KL  +  (lambda / G) sum -log q(d)
+//! ```
+//!
+//! The second gives each term a mean of its own, so that its lambda weighs as much as
+//! `lambda P / G` would in Eq. 4. This is the one place where weight and normaliser are written
+//! down; crate `online` applies them.
+//!
+//! Where a target token has a draft token of the same text, the drafter's law is pulled towards
+//! the target's ([`DirectLoss`], in target space on the shared tokens); where a target token is
+//! spelled by several draft tokens, that spelling is ([`NgramLoss`], in draft space). [`alm`]
+//! replaces both: it compares likelihoods of aligned chunks only. Which positions are which is
+//! decided by whoever aligns the text; this crate sees rows.
+//!
+//! A row may also be over the draft tokens that drafting begins with, each standing for its
+//! *group* of target tokens: `q(d)` against the group's mass `P(d) = sum p(t)`. The same functions
+//! grade it; [`acceptance`] is then what the group rule of exact verification accepts,
+//! `sum_d min(P(d), q(d))`.
 //!
 //! Every function takes the logits of a row (or of the rows of one chunk), returns the loss in nats
 //! and leaves `weight * d loss / d logits` in place of the logits: no graph, no second buffer of

@@ -273,28 +273,51 @@ fn alm_matches_its_equation() {
     assert!(value.is_finite() && slope > 0.0);
 }
 
-/// The lifted law of Eq. 2 event by event, and its KL.
-fn lifted(x: &[f64], shared: &[u32], law: &[f64], log_t: f64, spelling: &[u32], v: usize) -> f64 {
+/// The lifted law of Eq. 2 event by event, and its KL: every target token is one event.
+fn lifted(x: &[f64], merged: &Lifted<'_>) -> f64 {
+    let Lifted {
+        shared,
+        law,
+        log_t,
+        spelling,
+        own,
+        width,
+    } = *merged;
     let mut columns = shared.to_vec();
     let direct = shared.iter().position(|id| *id == spelling[0]);
     let first = direct.unwrap_or_else(|| {
         columns.push(spelling[0]);
         shared.len()
     });
+    let own = own.and_then(|own| shared.iter().position(|id| *id == own));
     let picked: Vec<f64> = columns.iter().map(|id| x[*id as usize]).collect();
     let q: Vec<f64> = log_softmax(&picked).iter().map(|x| x.exp()).collect();
-    let goes_on = likelihood(&x[v..], &spelling[1..], v).exp();
+    let goes_on = likelihood(&x[width..], &spelling[1..], width).exp();
     let mut events: Vec<(f64, f64)> = q.iter().copied().zip(law.iter().map(|x| x.exp())).collect();
-    let rest = 1.0 - events.iter().map(|(_, p)| p).sum::<f64>() - log_t.exp();
+    let alone = if own.is_some() { 0.0 } else { log_t.exp() };
+    let rest = 1.0 - events.iter().map(|(_, p)| p).sum::<f64>() - alone;
     if direct.is_none() {
         events.truncate(shared.len());
         events.push((q[first], rest));
     }
     events[first].0 *= 1.0 - goes_on;
-    events.push((q[first] * goes_on, log_t.exp()));
+    match own {
+        Some(own) => events[own].0 += q[first] * goes_on,
+        None => events.push((q[first] * goes_on, log_t.exp())),
+    }
     let total: f64 = events.iter().map(|(q, _)| q).sum();
     assert!((total - 1.0).abs() < 1e-9, "a law: {total}");
     events.iter().map(|(q, p)| q * (q / p).ln()).sum()
+}
+
+/// What [`lifted`] lifts.
+struct Lifted<'a> {
+    shared: &'a [u32],
+    law: &'a [f64],
+    log_t: f64,
+    spelling: &'a [u32],
+    own: Option<u32>,
+    width: usize,
 }
 
 #[test]
@@ -304,20 +327,37 @@ fn approximate_kl_matches_the_lifted_law() {
     let law = teacher(shared.len(), 21, 0.4);
     for spelling in [vec![6u32, 1], vec![7, 0, 29], vec![29, 29, 4, 7]] {
         let logits = numbers(width * spelling.len(), 22, 2.0);
-        for log_t in [-1.2f64, -6.0] {
-            let equation = |x: &[f64]| lifted(x, &shared, &law, log_t, &spelling, width);
+        // Spelled only, of much and of little mass; a token of its own, frequent and rare.
+        for (log_t, own) in [
+            (-1.2f64, None),
+            (-6.0, None),
+            (0.0, Some(0u32)),
+            (0.0, Some(27)),
+        ] {
+            let at = own.and_then(|own| shared.binary_search(&own).ok());
+            let log_t = at.map_or(log_t, |at| law[at]);
+            let spelled = Lifted {
+                shared: &shared,
+                law: &law,
+                log_t,
+                spelling: &spelling,
+                own,
+                width,
+            };
+            let equation = |x: &[f64]| lifted(x, &spelled);
             let mut gradient = to_f32(&logits);
             let merged = Merged {
                 shared: &shared,
                 teacher: &mut to_f32(&law),
                 log_prob: log_t,
                 spelling: &spelling,
+                direct: own,
             };
             let value = approximate_kl(&mut gradient, merged, 0.3);
             let exact = equation(&logits);
             assert!((value - exact).abs() < TOLERANCE * exact, "{value} {exact}");
             let numeric = differences(&logits, |x| 0.3 * equation(x));
-            assert_close(&format!("{spelling:?}"), &gradient, &numeric);
+            assert_close(&format!("{spelling:?} {own:?}"), &gradient, &numeric);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::arm::ArmConfig;
 use crate::canonical;
@@ -101,12 +102,22 @@ impl JobConfig {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Reads what a manifest stores, and checks it as a file's jobs are checked.
+    /// Reads what a manifest stores, and checks it as a file's jobs are checked. Keys that its
+    /// program did not know yet have the values by which it ran, not today's defaults.
     ///
     /// # Errors
     /// [`ExperimentError::Job`] with the key.
     pub fn from_json(json: &serde_json::Value) -> Result<Self, ExperimentError> {
-        let job: Self = serde_path_to_error::deserialize(json)
+        let mut json = json.clone();
+        for arm in json
+            .get_mut("arms")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            older_keys(arm);
+        }
+        let job: Self = serde_path_to_error::deserialize(&json)
             .map_err(|e| ExperimentError::Job(format!("{}: {}", e.path(), e.inner())))?;
         match check::job(&job).into_iter().next() {
             None => Ok(job),
@@ -117,5 +128,19 @@ impl JobConfig {
     /// SHA-256 of its canonical JSON, hexadecimal.
     pub fn hash(&self) -> String {
         canonical::hash(&self.to_json())
+    }
+}
+
+/// Writes out what an arm did whose program had no key for it.
+fn older_keys(arm: &mut Value) {
+    let Some(learn) = arm.get_mut("learn").and_then(Value::as_object_mut) else {
+        return;
+    };
+    if !learn.contains_key("normaliser") {
+        learn.insert("normaliser".into(), json!("terms"));
+        learn.insert("ends".into(), json!(false));
+        if learn.get("ngram") == Some(&json!("pointwise")) {
+            learn.insert("ngram".into(), json!("scaled-pointwise"));
+        }
     }
 }

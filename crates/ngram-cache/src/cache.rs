@@ -1,8 +1,11 @@
 //! The n-gram cache itself: look-up, insertion, counts, eviction.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use vocab_align::{DraftId, TargetId};
 
+use crate::memory::with_slack;
 use crate::order::Order;
 use crate::trie::{END, Trie};
 
@@ -13,9 +16,9 @@ pub enum Eviction {
     /// None: a full cache turns new n-grams away.
     #[default]
     None,
-    /// The least recently seen or used one.
+    /// The least recently seen one.
     Lru,
-    /// The one with the lowest count; among equal counts, the least recently seen or used one.
+    /// The one with the lowest count; among equal counts, the least recently seen one.
     Lfu,
 }
 
@@ -37,6 +40,10 @@ pub struct CacheConfig {
     pub eviction: Eviction,
     /// Most n-grams held at once; `None` is no limit.
     pub max_entries: Option<usize>,
+    /// Most bytes of memory ([`NgramCache::memory_bytes`]); `None` is no limit. What decides is what
+    /// the n-grams in the cache need, with 1/16 for the spare capacity of growing arenas; where gaps
+    /// in the arenas come on top, these are built anew.
+    pub max_bytes: Option<usize>,
 }
 
 /// What [`NgramCache::insert`] did.
@@ -45,17 +52,23 @@ pub struct CacheConfig {
 pub enum Insertion {
     /// The n-gram is new and is now stored.
     New,
-    /// The n-gram is new and took the place of this one.
-    Evicted(Ngram),
+    /// The n-gram is new and took the place of these, at least one.
+    Evicted(Vec<Ngram>),
     /// The n-gram was stored already; its count is now this.
     Known {
-        /// Times seen or used, this time included.
+        /// Times seen, this time included.
         count: u32,
     },
-    /// The n-gram is stored with another target token, which stays.
+    /// The n-gram is stored with another target token, which stays for now.
     Conflict {
         /// The target token already stored.
         kept: TargetId,
+    },
+    /// The n-gram was stored with another target token, but has by now been seen more often as the
+    /// spelling of this one, which it stands for from now on.
+    Replaced {
+        /// The target token it stood for.
+        before: TargetId,
     },
     /// The cache is full and may not evict: the n-gram was not stored.
     Full,
@@ -70,7 +83,7 @@ pub struct Ngram {
     pub draft: Vec<DraftId>,
     /// The target token t that spells the same text.
     pub target: TargetId,
-    /// Times seen in verified text or used.
+    /// Times seen in verified text as the spelling of the target token.
     pub count: u32,
 }
 
@@ -109,8 +122,18 @@ pub struct NgramCache {
     pub(crate) trie: Trie,
     /// `None` when the policy never evicts: the order would cost 8 bytes an n-gram.
     pub(crate) order: Option<Order>,
+    /// By entry, where two target tokens have claimed an n-gram: the one it does not stand for, and
+    /// how often it was seen.
+    pub(crate) rivals: BTreeMap<u32, Rival>,
     pub(crate) evictions: u64,
     generation: u64,
+}
+
+/// A target token that claims an n-gram which stands for another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rival {
+    pub(crate) target: TargetId,
+    pub(crate) count: u32,
 }
 
 impl NgramCache {
@@ -120,6 +143,7 @@ impl NgramCache {
             config,
             trie: Trie::new(),
             order: config.eviction.empty_order(),
+            rivals: BTreeMap::new(),
             evictions: 0,
             generation: 0,
         }
@@ -140,7 +164,7 @@ impl NgramCache {
         self.len() == 0
     }
 
-    /// Changes whenever an n-gram is added or removed (counts do not matter), so that a caller can keep
+    /// Changes whenever an n-gram is added, removed or stands for another token (counts do not matter), so that a caller can keep
     /// what it derived from the trie, such as a mask over root children, until the trie changes.
     pub fn generation(&self) -> u64 {
         self.generation
@@ -148,47 +172,90 @@ impl NgramCache {
 
     /// Records one sighting of the n-gram `draft` in verified text, as the spelling of `target`.
     ///
-    /// A new n-gram starts with count 1; when the cache is full, the policy's victim leaves first, so
+    /// A new n-gram starts with count 1; when the cache is full, the policy's victims leave first, so
     /// the newcomer is never its own victim. A known n-gram gains one count and becomes the most recent.
+    /// Accepted n-grams are part of verified text: all of it passed here once counts them once.
     ///
-    /// Target tokens with equal bytes may claim the same n-gram. Any of them is a correct translation,
-    /// so the first one stays and the later claim changes nothing. The reverse needs no rule: a target
-    /// token may have any number of spellings, each an n-gram of its own.
+    /// Target tokens with equal bytes may claim the same n-gram. Any of them is a correct translation;
+    /// it stands for the one seen more often, the earlier one among equals. One rival is remembered an
+    /// n-gram; a third token takes one of its sightings away and its place when none is left. The
+    /// reverse needs no rule: a target token may have any number of spellings, each an n-gram of its
+    /// own.
     pub fn insert(&mut self, draft: &[DraftId], target: TargetId) -> Insertion {
         if draft.len() < 2 || draft.iter().any(|d| d.0 >= END) {
             return Insertion::Invalid;
         }
         if let Some(entry) = self.find(draft) {
-            let kept = TargetId(self.trie.entry(entry).target);
-            if kept != target {
-                return Insertion::Conflict { kept };
+            if self.trie.entry(entry).target != target.0 {
+                return self.claim(entry, target);
             }
             let count = self.touch(entry);
             return Insertion::Known { count };
         }
-        if !self.trie.has_room(draft.len()) {
+        if !self.trie.has_room(draft.len()) || !self.fits_alone(draft.len()) {
             return Insertion::Full;
         }
-        if self.config.max_entries.is_none_or(|max| self.len() < max) {
-            self.insert_new(draft, target, 1);
-            return Insertion::New;
+        let entry = self.trie.insert(draft.iter().map(|d| d.0), target.0, 1);
+        let mut victims = Vec::new();
+        // The newcomer is in no order yet: it cannot be a victim.
+        while self.is_over() {
+            match self.evict() {
+                Some(victim) => victims.push(victim),
+                None => break,
+            }
         }
-        let Some(victim) = self.evict() else {
+        if self.is_over() {
+            self.trie.remove(entry);
             return Insertion::Full;
-        };
-        self.insert_new(draft, target, 1);
-        Insertion::Evicted(victim)
+        }
+        if let Some(order) = &mut self.order {
+            order.insert(entry, 1);
+        }
+        self.generation += 1;
+        if self
+            .config
+            .max_bytes
+            .is_some_and(|max| self.memory_bytes() > max)
+        {
+            self.compact();
+        }
+        if victims.is_empty() {
+            Insertion::New
+        } else {
+            Insertion::Evicted(victims)
+        }
     }
 
-    /// Records that the n-gram was used: one more count, and most recent for eviction. Does nothing for
-    /// an n-gram that is not stored.
-    ///
-    /// A loop that passes all verified text to [`insert`](Self::insert) already counts accepted n-grams,
-    /// since they are part of that text; calling both weighs accepted use double.
-    pub fn record_use(&mut self, draft: &[DraftId]) {
-        if let Some(entry) = self.find(draft) {
-            self.touch(entry);
+    /// A sighting of an n-gram as the spelling of another token than the one it stands for.
+    fn claim(&mut self, entry: u32, target: TargetId) -> Insertion {
+        let kept = TargetId(self.trie.entry(entry).target);
+        let newcomer = Rival { target, count: 0 };
+        let rival = self.rivals.entry(entry).or_insert(newcomer);
+        if rival.target != target {
+            rival.count -= 1;
+            if rival.count == 0 {
+                self.rivals.remove(&entry);
+            }
+            return Insertion::Conflict { kept };
         }
+        rival.count = rival.count.saturating_add(1);
+        let Rival { count, .. } = *rival;
+        let before = self.trie.entry(entry).count;
+        if count <= before {
+            return Insertion::Conflict { kept };
+        }
+        *rival = Rival {
+            target: kept,
+            count: before,
+        };
+        let stored = self.trie.entry_mut(entry);
+        (stored.target, stored.count) = (target.0, count);
+        if let Some(order) = &mut self.order {
+            order.remove(entry, before);
+            order.insert(entry, count);
+        }
+        self.generation += 1;
+        Insertion::Replaced { before: kept }
     }
 
     /// The target token and count of exactly this n-gram.
@@ -219,7 +286,7 @@ impl NgramCache {
     ///
     /// Recency carries over between `Lru` and `Lfu`; a cache that was under `None` kept no recency, so
     /// its n-grams rank in lexicographic order of their draft ids. Under `None` a limit below the
-    /// present size removes nothing and only turns newcomers away.
+    /// present size removes nothing and only turns newcomers away. Limits are of entries and of bytes.
     pub fn reconfigure(&mut self, config: CacheConfig) -> usize {
         let mut ranked = self.ranked_entries();
         if config.eviction == Eviction::Lfu {
@@ -233,15 +300,86 @@ impl NgramCache {
             }
         }
         let before = self.len();
-        while config.max_entries.is_some_and(|max| self.len() > max) && self.evict().is_some() {}
+        while self.is_over() && self.evict().is_some() {}
         before - self.len()
+    }
+
+    /// Whether there is more than the limits allow.
+    fn is_over(&self) -> bool {
+        let CacheConfig {
+            max_entries,
+            max_bytes,
+            ..
+        } = self.config;
+        max_entries.is_some_and(|max| self.len() > max)
+            || max_bytes.is_some_and(|max| self.budgeted_bytes() > max)
+    }
+
+    /// Builds the arenas anew, without the gaps that lists leave behind which outgrew their blocks.
+    fn compact(&mut self) {
+        let sorted: Vec<u32> = self
+            .subtree(self.root())
+            .filter_map(|(node, _)| self.trie.entry_at(node.0))
+            .collect();
+        let ranked = self
+            .order
+            .as_ref()
+            .map(|order| order.iter().collect::<Vec<_>>());
+        let mut trie = Trie::new();
+        let mut moved = BTreeMap::new();
+        for entry in sorted {
+            let Ngram {
+                draft,
+                target,
+                count,
+            } = self.ngram(entry);
+            let path = draft.iter().map(|d| d.0);
+            moved.insert(entry, trie.insert(path, target.0, count));
+        }
+        self.order = self.config.eviction.empty_order();
+        if let Some(order) = &mut self.order {
+            for new in ranked
+                .into_iter()
+                .flatten()
+                .filter_map(|old| moved.get(&old))
+            {
+                order.insert(*new, trie.entry(*new).count);
+            }
+        }
+        let rivals = std::mem::take(&mut self.rivals).into_iter();
+        self.rivals = rivals
+            .filter_map(|(entry, rival)| Some((*moved.get(&entry)?, rival)))
+            .collect();
+        self.trie = trie;
+        self.generation += 1;
+    }
+
+    /// Whether an n-gram of this many tokens would be within the limits if all others left.
+    fn fits_alone(&self, length: usize) -> bool {
+        let needed =
+            size_of::<Self>() + with_slack(Trie::bytes_of_one(length) + Order::bytes_each());
+        self.config.max_entries != Some(0) && self.config.max_bytes.is_none_or(|max| needed <= max)
+    }
+
+    /// What [`CacheConfig::max_bytes`] bounds: a function of the n-grams in the cache alone, so that
+    /// a cache read from a file goes on as the one that wrote it.
+    pub fn budgeted_bytes(&self) -> usize {
+        let order = match self.order {
+            Some(_) => self.len() * Order::bytes_each(),
+            None => 0,
+        };
+        size_of::<Self>() + with_slack(self.trie.live_bytes() + order) + self.rival_bytes()
+    }
+
+    fn rival_bytes(&self) -> usize {
+        self.rivals.len() * size_of::<(u32, Rival)>()
     }
 
     /// Bytes of memory the cache occupies: the struct itself and every arena at its capacity (inner
     /// nodes, child lists, entries, eviction order, free slots), without the allocator's own overhead.
     pub fn memory_bytes(&self) -> usize {
         let order = self.order.as_ref().map_or(0, Order::heap_bytes);
-        size_of::<Self>() + self.trie.heap_bytes() + order
+        size_of::<Self>() + self.trie.heap_bytes() + order + self.rival_bytes()
     }
 
     /// Entries in eviction order if one is kept, else in lexicographic order.
@@ -255,12 +393,21 @@ impl NgramCache {
         }
     }
 
-    /// Stores an n-gram that is known to be absent, within the limit.
-    pub(crate) fn insert_new(&mut self, draft: &[DraftId], target: TargetId, count: u32) {
+    /// Stores an n-gram of a file, known to be absent, whatever the limits say.
+    pub(crate) fn insert_new(
+        &mut self,
+        draft: &[DraftId],
+        target: TargetId,
+        count: u32,
+        rival: Rival,
+    ) {
         let path = draft.iter().map(|d| d.0);
         let entry = self.trie.insert(path, target.0, count);
         if let Some(order) = &mut self.order {
             order.insert(entry, count);
+        }
+        if rival.count > 0 {
+            self.rivals.insert(entry, rival);
         }
         self.generation += 1;
     }
@@ -296,6 +443,7 @@ impl NgramCache {
         order.remove(entry, self.trie.entry(entry).count);
         let victim = self.ngram(entry);
         self.trie.remove(entry);
+        self.rivals.remove(&entry);
         self.evictions += 1;
         self.generation += 1;
         Some(victim)

@@ -15,3 +15,8 @@ pub(crate) fn reserve_slack<T>(arena: &mut Vec<T>, extra: usize) {
 pub(crate) fn heap_bytes<T>(arena: &Vec<T>) -> usize {
     arena.capacity() * size_of::<T>()
 }
+
+/// Live bytes with the spare capacity that [`reserve_slack`] may add to them.
+pub(crate) fn with_slack(bytes: usize) -> usize {
+    bytes + bytes.div_ceil(GROWTH_DIVISOR)
+}

@@ -46,6 +46,11 @@ impl Order {
         heap_bytes(&self.slots) + heap_bytes(&self.tails)
     }
 
+    /// Bytes for each n-gram; the tails, one a count, are few.
+    pub(crate) const fn bytes_each() -> usize {
+        size_of::<Slot>()
+    }
+
     /// The entry to evict next.
     pub(crate) fn victim(&self) -> Option<u32> {
         (self.head != NONE).then_some(self.head)

@@ -7,7 +7,7 @@
 //! | 8 | magic `ngramc\r\n` |
 //! | 4 | format version |
 //! | 8 | length of the body |
-//! | body | eviction (u8: 0 none, 1 lru, 2 lfu), limit (u64, `u64::MAX` for none), evictions (u64), number of n-grams (u64), then per n-gram: n, target, count, d_1..d_n (u32 each) |
+//! | body | eviction (u8: 0 none, 1 lru, 2 lfu), limits of entries and bytes (u64 each, `u64::MAX` for none), evictions (u64), number of n-grams (u64), then per n-gram: n, target, count, rival target, its count (0: there is none), d_1..d_n (u32 each) |
 //! | 32 | SHA-256 of everything before |
 //!
 //! The n-grams stand in eviction order where there is one, so loading restores the next victim too; else
@@ -20,12 +20,12 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use vocab_align::{DraftId, TargetId, Vocabulary};
 
-use crate::cache::{CacheConfig, Eviction, Ngram, NgramCache};
+use crate::cache::{CacheConfig, Eviction, Ngram, NgramCache, Rival};
 use crate::error::CacheError;
 use crate::trie::END;
 
 const MAGIC: &[u8; 8] = b"ngramc\r\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER: usize = 8 + 4 + 8;
 const CHECKSUM: usize = 32;
 const NO_LIMIT: u64 = u64::MAX;
@@ -94,8 +94,14 @@ impl NgramCache {
 
     fn to_bytes(&self) -> Vec<u8> {
         let mut body = vec![self.config.eviction as u8];
-        let limit = self.config.max_entries.map_or(NO_LIMIT, |max| max as u64);
-        for field in [limit, self.evictions, self.len() as u64] {
+        let limit = |max: Option<usize>| max.map_or(NO_LIMIT, |max| max as u64);
+        let (entries, bytes) = (self.config.max_entries, self.config.max_bytes);
+        for field in [
+            limit(entries),
+            limit(bytes),
+            self.evictions,
+            self.len() as u64,
+        ] {
             body.extend(field.to_le_bytes());
         }
         for entry in self.ranked_entries() {
@@ -104,7 +110,9 @@ impl NgramCache {
                 target,
                 count,
             } = self.ngram(entry);
-            let head = [draft.len() as u32, target.0, count];
+            let rival = self.rivals.get(&entry).filter(|rival| rival.count > 0);
+            let (rival, claims) = rival.map_or((0, 0), |rival| (rival.target.0, rival.count));
+            let head = [draft.len() as u32, target.0, count, rival, claims];
             for field in head.into_iter().chain(draft.iter().map(|d| d.0)) {
                 body.extend(field.to_le_bytes());
             }
@@ -162,7 +170,7 @@ fn parse(body: &[u8]) -> Result<NgramCache, (usize, &'static str)> {
     let mut last_count = 0;
     for number in 0..ngrams {
         let malformed = |reason| (number, reason);
-        let (draft, target, count) =
+        let (draft, target, count, rival) =
             parse_ngram(&mut reader).ok_or(malformed("it ends in the middle"))?;
         if draft.len() < 2 || draft.iter().any(|d| d.0 >= END) {
             return Err(malformed("not at least two valid draft tokens"));
@@ -176,8 +184,12 @@ fn parse(body: &[u8]) -> Result<NgramCache, (usize, &'static str)> {
         if !cache.trie.has_room(draft.len()) {
             return Err(malformed("more n-grams than a cache can hold"));
         }
+        let none = rival.count == 0 && rival.target.0 == 0;
+        if !none && (rival.count == 0 || rival.count > count || rival.target == target) {
+            return Err(malformed("a rival that should stand in the token's place"));
+        }
         last_count = count;
-        cache.insert_new(&draft, target, count);
+        cache.insert_new(&draft, target, count, rival);
     }
     if !reader.0.is_empty() {
         return Err((ngrams, "bytes are left over"));
@@ -193,13 +205,17 @@ fn parse_head(reader: &mut Reader<'_>) -> Result<(CacheConfig, u64, usize), &'st
         2 => Eviction::Lfu,
         _ => return Err("unknown eviction policy"),
     };
-    let limit = reader.u64().ok_or(cut)?;
+    let entries = reader.u64().ok_or(cut)?;
+    let bytes = reader.u64().ok_or(cut)?;
     let evictions = reader.u64().ok_or(cut)?;
     let ngrams = usize::try_from(reader.u64().ok_or(cut)?).map_err(|_| cut)?;
-    let max_entries = match limit {
-        NO_LIMIT => None,
-        limit => Some(usize::try_from(limit).map_err(|_| "limit too large for this machine")?),
+    let limit = |limit| match limit {
+        NO_LIMIT => Ok(None),
+        limit => usize::try_from(limit)
+            .map(Some)
+            .map_err(|_| "limit too large for this machine"),
     };
+    let (max_entries, max_bytes) = (limit(entries)?, limit(bytes)?);
     // A policy-free cache may hold more than its limit after `reconfigure`; the others evict down to it.
     if eviction != Eviction::None && max_entries.is_some_and(|max| ngrams > max) {
         return Err("more n-grams than the limit allows");
@@ -207,19 +223,24 @@ fn parse_head(reader: &mut Reader<'_>) -> Result<(CacheConfig, u64, usize), &'st
     let config = CacheConfig {
         eviction,
         max_entries,
+        max_bytes,
     };
     Ok((config, evictions, ngrams))
 }
 
-fn parse_ngram(reader: &mut Reader<'_>) -> Option<(Vec<DraftId>, TargetId, u32)> {
+fn parse_ngram(reader: &mut Reader<'_>) -> Option<(Vec<DraftId>, TargetId, u32, Rival)> {
     let length = reader.u32()? as usize;
     let target = TargetId(reader.u32()?);
     let count = reader.u32()?;
+    let rival = Rival {
+        target: TargetId(reader.u32()?),
+        count: reader.u32()?,
+    };
     if length > reader.0.len() / size_of::<u32>() {
         return None;
     }
     let draft = (0..length).map(|_| reader.u32().map(DraftId));
-    Some((draft.collect::<Option<_>>()?, target, count))
+    Some((draft.collect::<Option<_>>()?, target, count, rival))
 }
 
 /// Little-endian fields off the front of a byte slice.

@@ -94,6 +94,8 @@ pub(crate) struct EdgePool {
     slots: Vec<Edge>,
     /// First free block of each capacity class; the chain continues in the `label` of its first slot.
     free: [u32; CLASSES],
+    /// Slots of all blocks in use.
+    live: usize,
 }
 
 /// The capacity class of a list of two or more edges.
@@ -111,7 +113,13 @@ impl EdgePool {
         Self {
             slots: Vec::new(),
             free: [NONE; CLASSES],
+            live: 0,
         }
+    }
+
+    /// Bytes of the blocks in use.
+    pub(crate) fn live_bytes(&self) -> usize {
+        self.live * size_of::<Edge>()
     }
 
     pub(crate) fn slots(&self) -> usize {
@@ -188,6 +196,7 @@ impl EdgePool {
     /// The start of a block for `len` edges.
     fn allocate(&mut self, len: usize) -> usize {
         let class = class(len);
+        self.live += 1 << class;
         if let Some(start) = self.take_free(class) {
             return start as usize;
         }
@@ -213,6 +222,7 @@ impl EdgePool {
     }
 
     fn release(&mut self, start: usize, len: usize) {
+        self.live -= 1 << class(len);
         self.chain(start as u32, class(len));
     }
 

@@ -88,6 +88,20 @@ impl Trie {
             + self.pool.heap_bytes()
     }
 
+    /// Bytes of what is in use: depends on the n-grams alone, not on what was there before them.
+    pub(crate) fn live_bytes(&self) -> usize {
+        self.root.len() * size_of::<Edge>()
+            + self.live_nodes * size_of::<Node>()
+            + self.live_entries * size_of::<Entry>()
+            + self.pool.live_bytes()
+    }
+
+    /// [`live_bytes`](Self::live_bytes) with one n-gram of `length` tokens and nothing else.
+    pub(crate) const fn bytes_of_one(length: usize) -> usize {
+        // The root, a node a token but the last, an edge at the root, the entry.
+        length * size_of::<Node>() + size_of::<Edge>() + size_of::<Entry>()
+    }
+
     /// Whether one more n-gram of `length` tokens can be stored.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         let largest = self.nodes.len().max(self.entries.len());
@@ -374,6 +388,7 @@ mod check {
             }
             assert_eq!((nodes, entries), (self.live_nodes, self.live_entries));
             assert_eq!(slots + self.pool.free_slots(), self.pool.slots());
+            assert_eq!(slots * size_of::<Edge>(), self.pool.live_bytes());
             assert_eq!(
                 nodes + chain(&self.nodes, self.free_node, |n| n.parent),
                 self.nodes.len()

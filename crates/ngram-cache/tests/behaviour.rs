@@ -21,6 +21,7 @@ fn limited(eviction: Eviction, max: usize) -> CacheConfig {
     CacheConfig {
         eviction,
         max_entries: Some(max),
+        max_bytes: None,
     }
 }
 
@@ -91,15 +92,18 @@ fn without_eviction_a_full_cache_turns_newcomers_away() {
 }
 
 #[test]
-fn lru_evicts_the_one_not_used_for_longest() {
+fn lru_evicts_the_one_not_seen_for_longest() {
     let mut cache = cache_of(limited(Eviction::Lru, 2), &[(&[1, 2], 10), (&[3, 4], 11)]);
-    cache.record_use(&draft(&[1, 2]));
-    let Insertion::Evicted(victim) = cache.insert(&draft(&[5, 6]), TargetId(12)) else {
+    cache.insert(&draft(&[1, 2]), TargetId(10));
+    let Insertion::Evicted(victims) = cache.insert(&draft(&[5, 6]), TargetId(12)) else {
         panic!("nothing was evicted");
     };
+    let [victim] = &victims[..] else {
+        panic!("{victims:?}");
+    };
     assert_eq!(
-        (victim.draft, victim.target),
-        (draft(&[3, 4]), TargetId(11))
+        (&victim.draft, victim.target),
+        (&draft(&[3, 4]), TargetId(11))
     );
     assert_eq!(stored(&cache), [[1, 2], [5, 6]]);
 }
@@ -108,7 +112,7 @@ fn lru_evicts_the_one_not_used_for_longest() {
 fn lfu_evicts_the_rarest_and_among_those_the_oldest() {
     let three: &[(&[u32], u32)] = &[(&[1, 2], 10), (&[3, 4], 11), (&[5, 6], 12)];
     let mut cache = cache_of(limited(Eviction::Lfu, 3), three);
-    cache.record_use(&draft(&[1, 2]));
+    cache.insert(&draft(&[1, 2]), TargetId(10));
     cache.insert(&draft(&[7, 8]), TargetId(13));
     assert_eq!(stored(&cache), [[1, 2], [5, 6], [7, 8]]);
     // The newcomer replaced the older of the two n-grams with count 1; now 5 6 is the oldest.
@@ -137,7 +141,7 @@ fn evicting_one_of_two_nested_ngrams_leaves_the_other() {
     assert_eq!(shorter_gone.longest_match(&draft(&[1, 2, 3])), longer);
 
     let mut longer_gone = cache_of(limited(Eviction::Lru, 2), nested);
-    longer_gone.record_use(&draft(&[1, 2]));
+    longer_gone.insert(&draft(&[1, 2]), TargetId(10));
     longer_gone.insert(&draft(&[8, 9]), TargetId(12));
     let shorter = Some(NgramMatch {
         target: TargetId(10),
@@ -239,12 +243,12 @@ fn statistics_count_lengths_and_frequencies() {
 }
 
 #[test]
-fn cutting_a_full_cache_keeps_the_most_used() {
+fn cutting_a_full_cache_keeps_the_most_seen() {
     let mut cache = cache_of(
         CacheConfig::default(),
         &[(&[1, 2], 10), (&[3, 4], 11), (&[5, 6], 12)],
     );
-    cache.record_use(&draft(&[3, 4]));
+    cache.insert(&draft(&[3, 4]), TargetId(11));
     assert_eq!(cache.reconfigure(limited(Eviction::Lfu, 1)), 2);
     assert_eq!(stored(&cache), [[3, 4]]);
 }
@@ -259,4 +263,89 @@ fn configurations_read_from_toml_like_data() {
         CacheConfig::default()
     );
     assert!(serde_json::from_str::<CacheConfig>(r#"{"evict":"lfu"}"#).is_err());
+}
+
+#[test]
+fn a_conflict_changes_its_mind() {
+    let mut cache = cache_of(CacheConfig::default(), &[(&[1, 2], 10), (&[1, 2], 10)]);
+    let seen_as =
+        |cache: &mut NgramCache, token: u32| cache.insert(&draft(&[1, 2]), TargetId(token));
+    let kept = TargetId(10);
+    for _ in 0..2 {
+        assert_eq!(seen_as(&mut cache, 11), Insertion::Conflict { kept });
+    }
+    let before = cache.generation();
+    // Seen three times against two.
+    assert_eq!(
+        seen_as(&mut cache, 11),
+        Insertion::Replaced { before: kept }
+    );
+    assert_ne!(cache.generation(), before);
+    assert_eq!(cache.get(&draft(&[1, 2])), Some((TargetId(11), 3)));
+    // The first one comes back only when it is ahead again.
+    assert_eq!(
+        seen_as(&mut cache, 10),
+        Insertion::Conflict { kept: TargetId(11) }
+    );
+    assert_eq!(
+        seen_as(&mut cache, 10),
+        Insertion::Replaced {
+            before: TargetId(11)
+        }
+    );
+    // A third token wears the rival down before it can take its place.
+    for _ in 0..3 {
+        assert_eq!(seen_as(&mut cache, 12), Insertion::Conflict { kept });
+    }
+    for _ in 0..4 {
+        assert_eq!(seen_as(&mut cache, 12), Insertion::Conflict { kept });
+    }
+    assert_eq!(
+        seen_as(&mut cache, 12),
+        Insertion::Replaced { before: kept }
+    );
+}
+
+#[test]
+fn a_byte_budget_is_kept() {
+    let budget = |eviction, max_bytes| CacheConfig {
+        eviction,
+        max_entries: None,
+        max_bytes: Some(max_bytes),
+    };
+    let ngram = |i: u32| draft(&[i % 97, i % 89, i % 11][..2 + i as usize % 2]);
+    for eviction in [Eviction::None, Eviction::Lru, Eviction::Lfu] {
+        for bytes in [0, 300, 2_000, 20_000] {
+            let mut cache = NgramCache::new(budget(eviction, bytes));
+            let (mut most, mut evicted, mut refused) = (0, 0, 0);
+            for i in 0..8000 {
+                match cache.insert(&ngram(i * 7919), TargetId(i % 97)) {
+                    Insertion::Evicted(victims) => evicted += victims.len(),
+                    Insertion::Full => refused += 1,
+                    _ => {}
+                }
+                most = most.max(cache.memory_bytes());
+                assert!(cache.is_empty() || cache.budgeted_bytes() <= bytes);
+            }
+            let empty = NgramCache::new(CacheConfig::default()).memory_bytes();
+            assert!(
+                most <= bytes.max(empty + 64),
+                "{eviction:?}: {most} of {bytes}"
+            );
+            match eviction {
+                Eviction::None => assert!(evicted == 0 && refused > 0),
+                _ => assert_eq!(evicted > 0, bytes > empty),
+            }
+            // Its own limits say the same after a file.
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("cache.bin");
+            cache.save(&path).unwrap();
+            let mut again = NgramCache::load(&path).unwrap();
+            assert_eq!(again.budgeted_bytes(), cache.budgeted_bytes());
+            for i in 0..500 {
+                let (ngram, token) = (ngram(i * 31), TargetId(i % 97));
+                assert_eq!(again.insert(&ngram, token), cache.insert(&ngram, token));
+            }
+        }
+    }
 }

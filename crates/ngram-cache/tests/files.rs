@@ -16,11 +16,13 @@ fn sample(eviction: Eviction) -> NgramCache {
     let mut cache = NgramCache::new(CacheConfig {
         eviction,
         max_entries,
+        max_bytes: Some(100_000),
     });
     for i in 0..9u32 {
         let ngram = [DraftId(i % 3), DraftId(i), DraftId(7)];
         cache.insert(&ngram[..2 + i as usize % 2], TargetId(100 + i));
-        cache.record_use(&[DraftId(1), DraftId(1), DraftId(7)]);
+        // Claimed by two tokens.
+        cache.insert(&[DraftId(1), DraftId(1), DraftId(7)], TargetId(101 + i % 2));
     }
     cache
 }
@@ -50,7 +52,7 @@ impl Scratch {
 /// A file with this body and everything around it right.
 fn sealed(body: &[u8]) -> Vec<u8> {
     let mut file = b"ngramc\r\n".to_vec();
-    file.extend(1u32.to_le_bytes());
+    file.extend(2u32.to_le_bytes());
     file.extend((body.len() as u64).to_le_bytes());
     file.extend(body);
     let checksum = Sha256::digest(&file);
@@ -132,7 +134,7 @@ fn every_truncation_and_every_flipped_byte_is_an_error() {
         let error = scratch.load(&damaged).unwrap_err();
         let as_expected = match at {
             0..8 => matches!(error, CacheError::NotACache { .. }),
-            8..12 => matches!(error, CacheError::Version { supported: 1, .. }),
+            8..12 => matches!(error, CacheError::Version { supported: 2, .. }),
             12..HEADER => matches!(error, CacheError::Length { .. }),
             _ => matches!(error, CacheError::Checksum { .. }),
         };
@@ -146,7 +148,7 @@ fn a_sealed_file_that_breaks_a_rule_names_the_ngram() {
     let scratch = Scratch::new();
     let head = |eviction: u8, limit: u64, ngrams: u64| {
         let mut body = vec![eviction];
-        [limit, 0, ngrams]
+        [limit, u64::MAX, 0, ngrams]
             .iter()
             .for_each(|f| body.extend(f.to_le_bytes()));
         body
@@ -157,38 +159,67 @@ fn a_sealed_file_that_breaks_a_rule_names_the_ngram() {
     };
     let cases = [
         (with(head(3, u64::MAX, 0), &[]), 0, "policy"),
-        (with(head(1, 0, 1), &[2, 9, 1, 5, 6]), 0, "limit"),
-        (with(head(0, u64::MAX, 1), &[1, 9, 1, 5]), 0, "two valid"),
+        (with(head(1, 0, 1), &[2, 9, 1, 0, 0, 5, 6]), 0, "limit"),
         (
-            with(head(0, u64::MAX, 1), &[2, 9, 1, 5, u32::MAX]),
+            with(head(0, u64::MAX, 1), &[1, 9, 1, 0, 0, 5]),
             0,
             "two valid",
         ),
-        (with(head(0, u64::MAX, 1), &[2, 9, 0, 5, 6]), 0, "zero"),
         (
-            with(head(0, u64::MAX, u64::MAX), &[2, 9, 1, 5, 6]),
+            with(head(0, u64::MAX, 1), &[2, 9, 1, 0, 0, 5, u32::MAX]),
+            0,
+            "two valid",
+        ),
+        (
+            with(head(0, u64::MAX, 1), &[2, 9, 0, 0, 0, 5, 6]),
+            0,
+            "zero",
+        ),
+        (
+            with(head(0, u64::MAX, u64::MAX), &[2, 9, 1, 0, 0, 5, 6]),
             1,
             "middle",
         ),
         (
-            with(head(0, u64::MAX, 1), &[u32::MAX, 9, 1, 5, 6]),
+            with(head(0, u64::MAX, 1), &[u32::MAX, 9, 1, 0, 0, 5, 6]),
             0,
             "middle",
         ),
         (
-            with(head(0, u64::MAX, 2), &[2, 9, 1, 5, 6, 2, 8, 1, 5, 6]),
+            with(
+                head(0, u64::MAX, 2),
+                &[2, 9, 1, 0, 0, 5, 6, 2, 8, 1, 0, 0, 5, 6],
+            ),
             1,
             "twice",
         ),
         (
-            with(head(2, u64::MAX, 2), &[2, 9, 3, 5, 6, 2, 9, 1, 5, 7]),
+            with(
+                head(2, u64::MAX, 2),
+                &[2, 9, 3, 0, 0, 5, 6, 2, 9, 1, 0, 0, 5, 7],
+            ),
             1,
             "order",
         ),
         (
-            with(head(0, u64::MAX, 1), &[2, 9, 1, 5, 6, 7]),
+            with(head(0, u64::MAX, 1), &[2, 9, 1, 0, 0, 5, 6, 7]),
             1,
             "left over",
+        ),
+        (
+            with(head(0, u64::MAX, 1), &[2, 9, 1, 8, 2, 5, 6]),
+            0,
+            "rival",
+        ),
+        (
+            with(head(0, u64::MAX, 1), &[2, 9, 1, 9, 1, 5, 6]),
+            0,
+            "rival",
+        ),
+        (
+            with(head(0, u64::MAX, 1), &[2, 9, 1, 8, 0, 5, 6]),
+            0,
+            "rival",
         ),
         (sealed(&[0; 5]), 0, "head"),
     ];
@@ -200,7 +231,7 @@ fn a_sealed_file_that_breaks_a_rule_names_the_ngram() {
             "{reason}: {error}"
         );
     }
-    let right = with(head(2, u64::MAX, 1), &[2, 9, 3, 5, 6]);
+    let right = with(head(2, u64::MAX, 1), &[2, 9, 3, 8, 2, 5, 6]);
     assert_eq!(
         scratch.load(&right).unwrap().get(&[DraftId(5), DraftId(6)]),
         Some((TargetId(9), 3))

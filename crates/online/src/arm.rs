@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::Result;
 use cpu_engine::{Compact, PackedWeights};
-use lm::WeightType;
+use lm::{Checkpoint, WeightType};
 use ngram_cache::{NgramCache, static_table};
 use spec_decode::{
-    DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt, PromptLookup, Session,
+    DraftPolicy, Generation, LanguageModel, Lexicon, NoSink, Pair, Prompt, PromptLookup, Session,
     SessionConfig, StreamName, TeacherSink,
 };
 use vocab_align::{DraftId, TargetId};
@@ -18,8 +18,9 @@ use super::drafter_training::Update;
 use super::example::{Example, Recorder};
 use super::learner::{Learner, Learnt};
 use super::lookups::Lookups;
+use super::specials::Specials;
 use super::state;
-use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraSettings};
+use experiment::{ArmConfig, CacheUse, Columns, CostPadding, DraftSource, JobConfig, LoraSettings};
 use models::{Engine, ModelFolder};
 use streams::Split;
 
@@ -54,6 +55,8 @@ struct PaddedDrafter {
     folder: ModelFolder<DraftId>,
     /// With the weights in use; `None` since they changed.
     engine: Option<Engine>,
+    /// The weights in use, where the learner cannot give them because it is at work on the next.
+    in_use: Option<Checkpoint>,
 }
 
 impl PaddedDrafter {
@@ -67,9 +70,10 @@ impl PaddedDrafter {
         let engine = match self.engine.take() {
             Some(engine) => engine,
             None => {
-                let learnt = match learner {
-                    Some(learner) => learner.weights()?,
-                    None => self.folder.checkpoint.clone(),
+                let learnt = match (&self.in_use, learner) {
+                    (Some(weights), _) => weights.clone(),
+                    (None, Some(learner)) => learner.weights()?,
+                    (None, None) => self.folder.checkpoint.clone(),
                 };
                 let padded = self.padding.pad(learnt);
                 let folder = self.folder.with_checkpoint(padded);
@@ -103,6 +107,7 @@ pub struct ArmState {
     resident: BTreeMap<String, PackedWeights>,
     adaptive: Adaptive,
     lookups: Lookups,
+    specials: Specials,
 }
 
 impl ArmState {
@@ -136,6 +141,7 @@ impl ArmState {
                 padding,
                 folder: drafter.with_checkpoint(drafter.checkpoint.clone()),
                 engine: None,
+                in_use: None,
             }),
             caches: BTreeMap::new(),
             resident: BTreeMap::new(),
@@ -143,6 +149,7 @@ impl ArmState {
             adaptive: Adaptive::new(arm, guests, width, job.seed)?,
             lookups: Lookups::default(),
             config: arm.clone(),
+            specials: Specials::default(),
         })
     }
 
@@ -151,6 +158,11 @@ impl ArmState {
             Some(_) => self.config.learn.lora,
             None => LoraSettings::default(),
         }
+    }
+
+    /// The special tokens that the target emitted on the stream, and what was learnt of them.
+    pub fn specials(&self) -> &Specials {
+        &self.specials
     }
 
     /// The n-gram caches, by fingerprint of the target's vocabulary.
@@ -211,7 +223,19 @@ impl ArmState {
             session.look_up_in(history);
         }
         let learner = self.learner.as_ref().filter(|_| streamed);
-        let mut teacher = learner.map(|l| Recorder::new(&question.pair.alignment, l.terms()));
+        let mut teacher = learner.map(|learner| {
+            let terms = learner.terms();
+            match terms.columns() {
+                Columns::Shared => Recorder::new(&question.pair.alignment, terms),
+                Columns::Roots => {
+                    let merges = session.config().mode.uses_cache();
+                    let cache = cache.as_deref().filter(|_| merges);
+                    let lexicon = Lexicon::new(session.direct(), cache);
+                    let rows = LanguageModel::<TargetId>::vocab_size(session.target());
+                    Recorder::over_groups(&lexicon, rows, terms)
+                }
+            }
+        });
         let sink: &mut dyn TeacherSink = match &mut teacher {
             Some(recorder) => recorder,
             None => &mut NoSink,
@@ -223,12 +247,17 @@ impl ArmState {
                 (session.draft_context(), session.draft_lengths()),
                 question.prompt.draft.len(),
                 &done.tokens,
-                recorder.into_taught(),
+                recorder,
                 question.pair,
                 learner.terms(),
+                learner.ends(),
             )
             .within(self.positions, &question.pair.draft)
         });
+        if let Some(example) = &example {
+            self.specials
+                .add(&arm.name, question.pair, &example.specials);
+        }
         drop(policy);
         if streamed {
             let history = session.take_history();
@@ -348,7 +377,7 @@ impl ArmState {
 
     fn weights_changed(&mut self) {
         if let Some(padded) = &mut self.padded {
-            padded.engine = None;
+            (padded.engine, padded.in_use) = (None, None);
         }
     }
 
@@ -360,8 +389,11 @@ impl ArmState {
         if let Drafter::Model(drafter) = &mut self.drafter {
             drafter.load_weights(&weights)?;
         }
-        if let Some(learner) = &mut self.learner {
-            learner.give_back(weights);
+        match (&mut self.learner, &mut self.padded) {
+            // Until the next update is done nobody else has these weights.
+            (Some(learner), Some(padded)) if learner.is_away() => padded.in_use = Some(weights),
+            (Some(learner), _) => learner.give_back(weights),
+            (None, _) => {}
         }
         Ok(Some(update))
     }

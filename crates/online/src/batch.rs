@@ -4,14 +4,14 @@ use distill_loss::{DirectLoss, Merged, NgramLoss, alm, approximate_kl, ngram_lik
 use trainer::{Graded, Objective, Scored};
 
 use super::example::{Chunk, Example};
-use experiment::Terms;
+use experiment::{Columns, Normaliser, Terms};
 
 /// Rows of a group, the least that the trainer scores at a time.
 const ROWS: usize = 64;
 
 /// Chunks of one example that are scored over the same columns.
 enum Group {
-    /// One row a chunk, over the shared tokens.
+    /// One row a chunk, that of its first draft token, over the example's columns.
     Direct(Vec<usize>),
     /// A row for every draft token, over the draft vocabulary.
     Spelled(Vec<usize>),
@@ -62,10 +62,14 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// Sorts the chunks of a example into groups and counts them.
+    /// Sorts the chunks of an example into groups and counts them.
     fn plan(&mut self, example: &Example) -> Vec<Group> {
         let (mut direct, mut spelled) = (Vec::new(), Vec::new());
         for (i, chunk) in example.chunks.iter().enumerate() {
+            if self.begins_group(example, chunk) {
+                self.positions += 1;
+                direct.push(i);
+            }
             match self.terms {
                 Terms::Alm { .. } => {
                     self.positions += 1;
@@ -115,6 +119,20 @@ impl<'a> Batch<'a> {
         groups
     }
 
+    /// Whether the direct term looks at the first token of an n-gram, too.
+    fn begins_group(&self, example: &Example, chunk: &Chunk) -> bool {
+        let Terms::Hybrid {
+            direct: Some(loss),
+            columns: Columns::Roots,
+            ..
+        } = self.terms
+        else {
+            return false;
+        };
+        let spelled = chunk.targets == 1 && chunk.draft.len() > 1;
+        spelled && loss.reads_law() && is_taught(example, chunk, loss)
+    }
+
     /// Whether there is anything to learn.
     pub(super) fn is_empty(&self) -> bool {
         self.positions + self.ngram_tokens == 0
@@ -155,16 +173,24 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Weights of one position and of one n-gram token.
+    /// Weights of one position and of one n-gram token (Eq. 3-4; both ways to normalise are
+    /// written out in [`distill_loss`]).
     fn weights(&self) -> (f64, f64) {
-        let lambda = match self.terms {
-            Terms::Hybrid { lambda, .. } => lambda,
-            Terms::Alm { .. } => 0.0,
+        let positions = self.positions as f64;
+        let (lambda, normaliser) = match self.terms {
+            Terms::Hybrid {
+                lambda, normaliser, ..
+            } => (lambda, normaliser),
+            Terms::Alm { .. } => (0.0, Normaliser::Terms),
         };
-        (
-            1.0 / (self.positions as f64).max(1.0),
-            lambda / self.ngram_count().max(1.0),
-        )
+        let (of_direct, of_ngram) = match normaliser {
+            Normaliser::Tokens => {
+                let all = positions + self.ngram_tokens as f64;
+                (all, all)
+            }
+            Normaliser::Terms => (positions, self.ngram_count()),
+        };
+        (1.0 / of_direct.max(1.0), lambda / of_ngram.max(1.0))
     }
 
     fn grade_direct(
@@ -206,6 +232,7 @@ impl<'a> Batch<'a> {
                     teacher: &mut teacher,
                     log_prob: chunk.log_prob,
                     spelling,
+                    direct: chunk.own,
                 };
                 approximate_kl(logits, merged, weight)
             }
@@ -241,12 +268,13 @@ impl Objective for Batch<'_> {
 
     fn scored(&self, sequence: usize) -> Vec<Scored> {
         let chunks = &self.examples[sequence].chunks;
+        let first = |i: &usize| chunks[*i].draft.start - 1;
         let before = |i: &usize| chunks[*i].draft.start - 1..chunks[*i].draft.end - 1;
         self.groups[sequence]
             .iter()
             .map(|group| match group {
                 Group::Direct(members) => Scored {
-                    positions: members.iter().flat_map(before).collect(),
+                    positions: members.iter().map(first).collect(),
                     columns: Some(self.subsets[sequence]),
                 },
                 Group::Spelled(members) => Scored {

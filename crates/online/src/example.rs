@@ -7,8 +7,8 @@ use std::sync::Arc;
 use distill_loss::log_sum_exp;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use spec_decode::TeacherSink;
-use vocab_align::{Alignment, DraftId, TargetId, TokenId, align_offsets};
+use spec_decode::{Groups, Lexicon, Pair, TeacherSink};
+use vocab_align::{AlignedSpan, Alignment, DraftId, TargetId, TokenId, Vocabulary, align_offsets};
 
 use experiment::Terms;
 
@@ -56,39 +56,88 @@ pub struct Taught {
     pub law: Option<TeacherRow>,
 }
 
+/// What a law is recorded over.
+enum LawColumns {
+    /// Target tokens that have a draft token of their own.
+    Shared(Vec<TargetId>),
+    /// Groups of target tokens: by target id, the column its group is summed in, or [`NO_COLUMN`].
+    Groups(Vec<u32>),
+}
+
+/// Target tokens outside all groups.
+const NO_COLUMN: u32 = u32::MAX;
+
 /// Records the target's law at every emitted token while it is there anyway (no second forward).
-pub struct Recorder<'a> {
-    shared: &'a [(DraftId, TargetId)],
+pub struct Recorder {
+    /// Draft ids of the columns, ascending.
+    columns: Arc<[u32]>,
+    of: LawColumns,
     laws: bool,
     taught: Vec<Taught>,
 }
 
-impl<'a> Recorder<'a> {
+impl Recorder {
     /// Records what `terms` read, laws at the target tokens of `alignment.pairs()`.
-    pub fn new(alignment: &'a Alignment, terms: Terms) -> Self {
+    pub fn new(alignment: &Alignment, terms: Terms) -> Self {
+        let pairs = alignment.pairs();
         Self {
-            shared: alignment.pairs(),
+            columns: pairs.iter().map(|(draft, _)| draft.get()).collect(),
+            of: LawColumns::Shared(pairs.iter().map(|(_, target)| *target).collect()),
+            laws: terms.reads_direct_law() || terms.reads_ngram_law(),
+            taught: Vec::new(),
+        }
+    }
+
+    /// As [`new`](Self::new), but laws over all draft tokens that drafting by `lexicon` may begin
+    /// with: at `d` the mass of its group, `P(d) = sum p(t)` over the tokens that are spelled from
+    /// `d` on. `target_vocab` is the number of rows of the target's head.
+    pub fn over_groups(lexicon: &Lexicon<'_>, target_vocab: usize, terms: Terms) -> Self {
+        let columns: Arc<[u32]> = lexicon.root_children().into();
+        let groups = Groups::new(lexicon, target_vocab);
+        let column = |raw: u32| {
+            let group = groups.of(TargetId(raw))?;
+            let column = columns.binary_search(&group.get()).ok()?;
+            u32::try_from(column).ok()
+        };
+        let members = (0..target_vocab as u32).map(|raw| column(raw).unwrap_or(NO_COLUMN));
+        Self {
+            of: LawColumns::Groups(members.collect()),
+            columns,
             laws: terms.reads_direct_law() || terms.reads_ngram_law(),
             taught: Vec::new(),
         }
     }
 
     /// One entry an emitted token, in order.
-    pub fn into_taught(self) -> Vec<Taught> {
-        self.taught
+    pub fn taught(&self) -> &[Taught] {
+        &self.taught
+    }
+
+    fn law(&self, logits: &[f32], shift: f32) -> TeacherRow {
+        match &self.of {
+            LawColumns::Shared(targets) => {
+                TeacherRow::new(targets.iter().map(|target| logits[target.index()] - shift))
+            }
+            LawColumns::Groups(members) => {
+                let mut masses = vec![0.0_f64; self.columns.len()];
+                for (logit, column) in logits.iter().zip(members) {
+                    if let Some(mass) = masses.get_mut(*column as usize) {
+                        *mass += f64::from(logit - shift).exp();
+                    }
+                }
+                TeacherRow::new(masses.into_iter().map(|mass| mass.ln() as f32))
+            }
+        }
     }
 }
 
-impl TeacherSink for Recorder<'_> {
+impl TeacherSink for Recorder {
     fn record(&mut self, index: usize, token: TargetId, logits: &[f32]) {
         let shift = log_sum_exp(logits) as f32;
-        let at = |target: TargetId| logits[target.index()] - shift;
-        let law = self
-            .laws
-            .then(|| TeacherRow::new(self.shared.iter().map(|(_, target)| at(*target))));
+        let law = self.laws.then(|| self.law(logits, shift));
         self.taught.truncate(index);
         self.taught.push(Taught {
-            log_prob: at(token).min(0.0),
+            log_prob: (logits[token.index()] - shift).min(0.0),
             law,
         });
     }
@@ -105,6 +154,9 @@ pub struct Chunk {
     pub log_prob: f64,
     /// The target's law at its first target token, if there is only one and a loss reads it.
     pub law: Option<TeacherRow>,
+    /// Where several draft tokens spell one target token: the draft token that is it by itself, if
+    /// there is one.
+    pub own: Option<u32>,
 }
 
 /// One response as training material.
@@ -112,29 +164,43 @@ pub struct Chunk {
 pub struct Example {
     /// Prompt and response in draft ids.
     pub ids: Vec<u32>,
-    /// Draft ids of the shared tokens, ascending: the columns of every law.
+    /// Draft ids of the columns of every law, ascending: the shared tokens, or all that drafting
+    /// may begin with.
     pub shared: Arc<[u32]>,
     /// The response, in order. Chunks of one and one token are the positions of L_DM, chunks of
     /// several draft tokens and one target token those of L_N-gram.
     pub chunks: Vec<Chunk>,
+    /// Special tokens of the response, and whether a chunk of one target token teaches each.
+    pub specials: Vec<(TargetId, bool)>,
 }
 
 impl Example {
     /// Aligns the two spellings of a response. The context comes with how many bytes of the
     /// response each of its tokens behind the prompt stands for; where the drafter reads another
-    /// text than the target wrote (normalised, or unknown), nothing is taught.
+    /// text than the target wrote (normalised, or unknown), nothing is taught. With `ends`, a
+    /// special token and its counterpart are a chunk like any other, though neither has bytes to be
+    /// aligned by.
     pub fn new(
         (context, draft_lengths): (&[DraftId], &[usize]),
         prompt_len: usize,
         response: &[TargetId],
-        taught: Vec<Taught>,
-        pair: &spec_decode::Pair,
+        recorder: Recorder,
+        pair: &Pair,
         terms: Terms,
+        ends: bool,
     ) -> Self {
+        let spelling = &context[prompt_len..];
         let target_lengths = pair.alignment.spelled_lengths(&pair.target, response);
+        let mut spans = align_offsets(draft_lengths, &target_lengths);
+        if ends {
+            spans = pair_specials(spans, spelling, response, &pair.alignment);
+        }
+        let Recorder {
+            columns, taught, ..
+        } = recorder;
         let mut taught: Vec<Option<Taught>> = taught.into_iter().map(Some).collect();
-        let mut chunks = Vec::new();
-        for span in align_offsets(draft_lengths, &target_lengths) {
+        let (mut chunks, mut learnt) = (Vec::new(), vec![false; response.len()]);
+        for span in spans {
             let draft = prompt_len + span.draft.start..prompt_len + span.draft.end;
             if draft.is_empty() || span.target.is_empty() || draft.start == 0 {
                 continue;
@@ -154,22 +220,28 @@ impl Example {
                 } else {
                     terms.reads_ngram_law()
                 };
+            let own = match &response[span.target.clone()] {
+                [token] if draft.len() > 1 => pair.alignment.draft_of(*token),
+                _ => None,
+            };
+            learnt[span.target.start] = known.len() == 1;
             chunks.push(Chunk {
                 draft,
                 targets: known.len(),
                 log_prob: known.iter().map(|t| f64::from(t.log_prob)).sum(),
                 law: known.pop().and_then(|t| t.law).filter(|_| wanted),
+                own: own.map(TokenId::get),
             });
         }
+        let special = |(token, learnt): (&TargetId, bool)| {
+            let special = pair.target.role(*token).is_some();
+            special.then_some((*token, learnt))
+        };
         Self {
             ids: context.iter().map(|id| id.get()).collect(),
-            shared: pair
-                .alignment
-                .pairs()
-                .iter()
-                .map(|(d, _)| d.get())
-                .collect(),
+            shared: columns,
             chunks,
+            specials: response.iter().zip(learnt).filter_map(special).collect(),
         }
     }
 }
@@ -194,4 +266,43 @@ impl Example {
         }
         self
     }
+}
+
+/// Joins a special draft token and the special target token it is mapped to where both stand at
+/// the same offset, in order. [`align_offsets`] knows lengths only, and they have none.
+fn pair_specials(
+    spans: Vec<AlignedSpan>,
+    draft: &[DraftId],
+    target: &[TargetId],
+    alignment: &Alignment,
+) -> Vec<AlignedSpan> {
+    let mut paired: Vec<AlignedSpan> = Vec::with_capacity(spans.len());
+    // The first span of this offset that still waits for a counterpart.
+    let mut waiting = 0;
+    for span in spans {
+        let counterpart = |other: &AlignedSpan| {
+            let (d, t) = (
+                draft.get(other.draft.start)?,
+                target.get(span.target.start)?,
+            );
+            let mapped = alignment.direct(*d) == Some(*t) && alignment.draft_of(*t) == Some(*d);
+            (mapped && other.target.is_empty()).then_some(())
+        };
+        if !span.draft.is_empty() {
+            if !span.target.is_empty() {
+                waiting = paired.len() + 1;
+            }
+            paired.push(span);
+            continue;
+        }
+        let found = (waiting..paired.len()).find(|i| counterpart(&paired[*i]).is_some());
+        match found {
+            Some(i) => {
+                paired[i].target = span.target;
+                waiting = i + 1;
+            }
+            None => paired.push(span),
+        }
+    }
+    paired
 }

@@ -167,6 +167,12 @@ impl<'a> Job<'a> {
                     .with_context(|| format!("segment {index} (`{}`)", segment.task))?;
             }
         }
+        for (arm, run) in config.arms.iter().zip(&arms) {
+            if let Arm::Own(state) = run {
+                let specials = state.specials().list(&arm.name);
+                writer.manifest_mut().specials.extend(specials);
+            }
+        }
         let targets = self.targets.values().map(|target| &target.pair);
         let owned = config
             .arms
@@ -404,7 +410,7 @@ fn answer(
     };
     let session = SessionConfig {
         sampling,
-        stop,
+        stop: stop.clone(),
         ..SessionConfig::new(VerifyMode::Paper, max_new_tokens)
     };
     let pair = target.pair.clone();
@@ -433,6 +439,7 @@ fn answer(
     Ok(Some(Answer::drafted(
         index,
         generation,
+        &stop,
         update,
         head,
         learn_seconds,

@@ -32,6 +32,7 @@ pub struct Learner {
     every: usize,
     asynchronous: bool,
     terms: Terms,
+    ends: bool,
     buffer: Vec<Example>,
 }
 
@@ -47,6 +48,7 @@ impl Learner {
             place: TrainingPlace::Here(Box::new(training)),
             every: config.every,
             asynchronous: config.asynchronous,
+            ends: config.ends,
             buffer: Vec::new(),
         })
     }
@@ -54,6 +56,16 @@ impl Learner {
     /// What it minimises, which is what examples must hold.
     pub fn terms(&self) -> Terms {
         self.terms
+    }
+
+    /// Whether special tokens are learnt.
+    pub fn ends(&self) -> bool {
+        self.ends
+    }
+
+    /// Whether an update is under way.
+    pub fn is_away(&self) -> bool {
+        matches!(self.place, TrainingPlace::Away(_))
     }
 
     /// Adds an example. Returns an update that was taken because it was the `every`-th one, or one

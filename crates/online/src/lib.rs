@@ -25,6 +25,7 @@ mod probe;
 mod prompt;
 mod record;
 mod replay;
+mod specials;
 mod state;
 mod target;
 
@@ -36,3 +37,4 @@ pub use job::{JobSetting, Progress, run_job};
 pub use learner::{Learner, Learnt};
 pub use probe::{Probe, ProbeOptions};
 pub use prompt::{EncodedPrompt, Position};
+pub use specials::Specials;

@@ -1,5 +1,7 @@
 //! From what happened to rows of the results folder.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use experiment::JobConfig;
 use ngram_cache::NgramCache;
@@ -24,6 +26,8 @@ enum Made {
     Plain(PlainGeneration),
     Drafted {
         generation: Box<Generation>,
+        /// Stop tokens proposed, and accepted.
+        ends: (u32, u32),
         update: Option<Update>,
         head: Option<HeadUpdate>,
         learn_seconds: f64,
@@ -39,6 +43,7 @@ impl Answer {
     pub(super) fn drafted(
         arm: usize,
         generation: Generation,
+        stop: &BTreeSet<TargetId>,
         update: Option<Update>,
         head: Option<HeadUpdate>,
         learn_seconds: f64,
@@ -47,6 +52,7 @@ impl Answer {
         Self {
             arm,
             made: Made::Drafted {
+                ends: ends(&generation, stop),
                 generation,
                 update,
                 head,
@@ -82,6 +88,20 @@ fn judged(done: &Generation) -> usize {
         .iter()
         .filter(|round| round.proposed() > 0)
         .count()
+}
+
+/// Stop tokens among the proposals, and among the accepted ones.
+fn ends(done: &Generation, stop: &BTreeSet<TargetId>) -> (u32, u32) {
+    let (mut proposed, mut accepted) = (0, 0);
+    for round in &done.rounds {
+        for (index, proposal) in round.proposals.iter().enumerate() {
+            if stop.contains(&proposal.target) {
+                proposed += 1;
+                accepted += u32::from(index < round.accepted);
+            }
+        }
+    }
+    (proposed, accepted)
 }
 
 /// Where rows of one split of a segment go.
@@ -136,6 +156,7 @@ impl<'a> Recording<'a> {
             }
             Made::Drafted {
                 generation: done,
+                ends,
                 update,
                 head,
                 learn_seconds,
@@ -148,6 +169,8 @@ impl<'a> Recording<'a> {
                     accepted: totals.accepted as u32,
                     ngrams_proposed: done.rounds.iter().map(|r| r.ngrams_proposed() as u32).sum(),
                     ngram_hits: totals.ngrams_accepted as u32,
+                    ends_proposed: Some(ends.0),
+                    ends_accepted: Some(ends.1),
                     acceptance_rate: match judged(done) {
                         0 => f64::NAN,
                         _ => totals.acceptance_rate(),
@@ -274,6 +297,8 @@ impl<'a> Recording<'a> {
             accepted: 0,
             ngrams_proposed: 0,
             ngram_hits: 0,
+            ends_proposed: Some(0),
+            ends_accepted: Some(0),
             acceptance_rate: f64::NAN,
             judged_rounds: 0,
             seconds: 0.0,

@@ -27,6 +27,7 @@ fn example(seed: u32) -> Example {
         log_prob: -0.3,
         draft,
         targets,
+        own: None,
     };
     let mut chunks: Vec<Chunk> = (4..9).map(|i| chunk(i..i + 1, 1)).collect();
     chunks.extend([chunk(9..12, 1), chunk(12..14, 2), chunk(14..16, 1)]);
@@ -34,6 +35,7 @@ fn example(seed: u32) -> Example {
         ids,
         shared,
         chunks,
+        specials: Vec::new(),
     }
 }
 

@@ -31,12 +31,14 @@ fn example(seed: u32) -> Example {
             log_prob: -0.3,
             draft: i..i + 1,
             targets: 1,
+            own: None,
         })
         .collect();
     Example {
         ids,
         shared,
         chunks,
+        specials: Vec::new(),
     }
 }
 

@@ -9,6 +9,8 @@ pub struct Column {
     pub kind: ColumnKind,
     /// Meaning and unit, one line.
     pub doc: &'static str,
+    /// Whether tables written before there was this column are read all the same.
+    pub optional: bool,
 }
 
 /// Value type of a column.
@@ -57,6 +59,16 @@ impl ColumnData {
             Self::U32(values) => values.len(),
             Self::U64(values) => values.len(),
             Self::F64(values) => values.len(),
+        }
+    }
+
+    /// `len` values that are not known.
+    pub(crate) fn unknown(kind: ColumnKind, len: usize) -> Self {
+        match kind {
+            ColumnKind::Text => Self::Text(vec![String::new(); len]),
+            ColumnKind::U32 => Self::U32(vec![u32::MAX; len]),
+            ColumnKind::U64 => Self::U64(vec![u64::MAX; len]),
+            ColumnKind::F64 => Self::F64(vec![f64::NAN; len]),
         }
     }
 

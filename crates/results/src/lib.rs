@@ -44,7 +44,7 @@ pub use input::InputFile;
 pub use machine::{BuildInfo, MachineInfo};
 pub use manifest::{
     ArmInfo, CellInfo, CellStatus, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, Padding, RowCounts,
-    StepLatency, StepTimes, SweptFrom, config_hash, is_complete,
+    SpecialInfo, StepLatency, StepTimes, SweptFrom, config_hash, is_complete,
 };
 pub use measure::{Counts, Measured, Sums};
 pub use metrics::Metric;

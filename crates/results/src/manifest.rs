@@ -70,6 +70,19 @@ impl CellInfo {
     }
 }
 
+/// A special token that a target emitted in streamed answers of an arm that learns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpecialInfo {
+    /// The arm.
+    pub arm: String,
+    /// The token's name.
+    pub token: String,
+    /// How often it was emitted.
+    pub emitted: u64,
+    /// How often it was learnt; less than emitted where the drafter has no counterpart of it.
+    pub learnt: u64,
+}
+
 /// The values that made an arm out of another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweptFrom {
@@ -199,6 +212,9 @@ pub struct Manifest {
     pub build: BuildInfo,
     /// The machine.
     pub machine: MachineInfo,
+    /// Special tokens that targets emitted on the stream, by arms that learn.
+    #[serde(default)]
+    pub specials: Vec<SpecialInfo>,
     /// Files read.
     #[serde(default)]
     pub inputs: Vec<InputFile>,
@@ -229,6 +245,7 @@ impl Manifest {
             arms: Vec::new(),
             latencies: BTreeMap::new(),
             padding: BTreeMap::new(),
+            specials: Vec::new(),
             build,
             machine: MachineInfo::collect(),
             inputs: Vec::new(),

@@ -19,6 +19,10 @@ pub struct Counts {
     /// As in [`PromptRow`].
     pub ngram_hits: u32,
     /// As in [`PromptRow`].
+    pub ends_proposed: Option<u32>,
+    /// As in [`PromptRow`].
+    pub ends_accepted: Option<u32>,
+    /// As in [`PromptRow`].
     pub acceptance_rate: f64,
     /// As in [`PromptRow`].
     pub judged_rounds: u32,
@@ -45,6 +49,8 @@ impl From<&PromptRow> for Counts {
             draft_tokens: row.draft_tokens,
             ngrams_proposed: row.ngrams_proposed,
             ngram_hits: row.ngram_hits,
+            ends_proposed: row.ends_proposed,
+            ends_accepted: row.ends_accepted,
             acceptance_rate: row.acceptance_rate,
             judged_rounds: row.judged_rounds,
             seconds: row.seconds,
@@ -168,6 +174,13 @@ impl Metric {
             Self::HitsPerResponse if prompt.is_plain => None,
             Self::HitsPerResponse => share(hits, 1.0),
             Self::NgramAcceptance => share(hits, f64::from(counts.ngrams_proposed)),
+            Self::EndAcceptance | Self::EndsDrafted if prompt.is_plain => None,
+            Self::EndAcceptance => share(
+                f64::from(counts.ends_accepted?),
+                f64::from(counts.ends_proposed?),
+            ),
+            Self::EndsDrafted if counts.cut => None,
+            Self::EndsDrafted => share(f64::from(counts.ends_accepted?), 1.0),
             Self::Speedup => {
                 let plain = plain.as_ref()?;
                 Some(Sums {

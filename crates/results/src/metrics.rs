@@ -21,6 +21,10 @@ pub enum Metric {
     HitsPerResponse,
     /// Share of proposed n-gram tokens that were accepted.
     NgramAcceptance,
+    /// Share of proposed ends that were accepted.
+    EndAcceptance,
+    /// Share of ends that were drafted.
+    EndsDrafted,
     /// Speedup of decoding.
     Speedup,
     /// Speedup with prefill and learning in.
@@ -58,7 +62,7 @@ struct Description {
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Acceptance,
         Self::TokensPerRound,
         Self::DraftLength,
@@ -66,6 +70,8 @@ impl Metric {
         Self::HitsPerRound,
         Self::HitsPerResponse,
         Self::NgramAcceptance,
+        Self::EndAcceptance,
+        Self::EndsDrafted,
         Self::Speedup,
         Self::SpeedupEndToEnd,
         Self::ModelledSpeedup,
@@ -191,6 +197,20 @@ impl Metric {
                 "",
                 2,
                 "accepted / proposed target tokens of those that came from the n-gram cache, totals",
+            ),
+            Self::EndAcceptance => of(
+                "end_acceptance",
+                "end acceptance",
+                "",
+                2,
+                "accepted / proposed tokens that end a text or turn, totals",
+            ),
+            Self::EndsDrafted => of(
+                "ends_drafted",
+                "ends drafted",
+                "",
+                2,
+                "accepted proposals that end a text or turn / answers that such a token ended: how many ends came for free",
             ),
             Self::Speedup => of(
                 "speedup",

@@ -40,7 +40,8 @@ pub fn write_table<R: Row>(dir: &Path, rows: &[R]) -> Result<(), ResultsError> {
     std::fs::rename(&part, &path).map_err(io)
 }
 
-/// Reads the columns of `R` from its table, and no others.
+/// Reads the columns of `R` from its table, and no others. Optional ones that the table lacks are
+/// not known.
 ///
 /// # Errors
 /// A missing or damaged file; a column that is missing or of another type, by name.
@@ -52,7 +53,11 @@ pub fn read_table<R: Row>(dir: &Path) -> Result<Vec<R>, ResultsError> {
     let mut columns = Vec::with_capacity(R::COLUMNS.len());
     for (index, column) in R::COLUMNS.iter().enumerate() {
         let found = contained(|| read_column(&reader, column));
-        let found = found.map_err(|error| damaged(&path, &error))?;
+        let found = found.map_err(|error| damaged(&path, &error))?.or_else(|| {
+            let rows = reader.metadata().file_metadata().num_rows();
+            let absent = column.optional && !has_column(&reader, column);
+            absent.then(|| ColumnData::unknown(column.kind, usize::try_from(rows).unwrap_or(0)))
+        });
         columns.push(found.ok_or_else(|| wrong(&path, R::COLUMNS, index))?);
     }
     R::from_columns(columns).map_err(|index| wrong(&path, R::COLUMNS, index))
@@ -158,6 +163,11 @@ fn write_column<T: DataType>(
     Ok(())
 }
 
+fn has_column(reader: &SerializedFileReader<File>, column: &Column) -> bool {
+    let schema = reader.metadata().file_metadata().schema_descr();
+    schema.columns().iter().any(|c| c.name() == column.name)
+}
+
 /// The values of a column over all row groups; `None` where there is no such column of that kind.
 fn read_column(
     reader: &SerializedFileReader<File>,
@@ -214,4 +224,47 @@ fn read_values<T: DataType>(
         }
     }
     Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HeadRow, PromptRow};
+
+    /// A table as a program wrote it that had no such columns.
+    fn older(without: impl Fn(&Column) -> bool) -> Result<Vec<PromptRow>, ResultsError> {
+        let folder = tempfile::tempdir().unwrap();
+        let kept: Vec<Column> = PromptRow::COLUMNS
+            .iter()
+            .copied()
+            .filter(|c| !without(c))
+            .collect();
+        let data = kept
+            .iter()
+            .map(|column| ColumnData::unknown(column.kind, 3));
+        let data = data.map(|data| match data {
+            // The one column whose texts are not free.
+            ColumnData::Text(_) => ColumnData::Text(vec!["train".into(); 3]),
+            data => data,
+        });
+        let mut data: Vec<ColumnData> = data.collect();
+        let finish = kept
+            .iter()
+            .position(|column| column.name == "finish")
+            .unwrap();
+        data[finish] = ColumnData::Text(vec!["end".into(); 3]);
+        let file = File::create(table_path::<PromptRow>(folder.path())).unwrap();
+        write_columns(&file, PromptRow::TABLE, &kept, data).unwrap();
+        read_table::<PromptRow>(folder.path())
+    }
+
+    #[test]
+    fn optional_columns_may_be_missing_and_others_not() {
+        let rows = older(|column| column.optional).unwrap();
+        assert_eq!(rows.len(), 3);
+        assert!(rows.iter().all(|row| row.ends_proposed.is_none()));
+        let error = older(|column| column.name == "rounds").unwrap_err();
+        assert!(error.to_string().contains("rounds"), "{error}");
+        assert!(HeadRow::COLUMNS.iter().all(|column| !column.optional));
+    }
 }

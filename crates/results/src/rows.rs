@@ -51,7 +51,7 @@ row! {
         ngrams_proposed: u32,
         /// Accepted target tokens that came from the n-gram cache.
         ngrams_accepted: u32,
-        /// Expected acceptance: mean over the judged tokens of min(1, p / q'), to four digits; NaN when nothing was proposed.
+        /// Expected acceptance: mean over the judged tokens of min(1, p / q'), the label of acceptance heads, to four digits; NaN when nothing was proposed.
         expected_acceptance: f64,
         /// Microseconds in the drafter's forwards and sampling; as the three below, 0 in stages that are not timed.
         draft_us: u32,
@@ -102,6 +102,10 @@ row! {
         ngrams_proposed: u32,
         /// Accepted target tokens that came from the n-gram cache, over all rounds.
         ngram_hits: u32,
+        /// Proposed tokens that end a text or turn, over all rounds; older tables lack this column.
+        ends_proposed: Option<u32>,
+        /// Accepted ones of those; older tables lack this column.
+        ends_accepted: Option<u32>,
         /// Mean of accepted / proposed over the rounds that proposed; NaN where none did.
         acceptance_rate: f64,
         /// Rounds that proposed: the weight of `acceptance_rate`.
@@ -140,9 +144,9 @@ row! {
         prompts_seen: u32,
         /// What was minimised: L_DM + lambda L_N-gram, or ALM.
         loss: f64,
-        /// Direct term in nats per position, reverse KL (Eq. 4) unless configured otherwise; for ALM, divergence per chunk.
+        /// Direct term in nats per position, whatever the loss is divided by; reverse KL (Eq. 4) unless configured otherwise; for ALM, divergence per chunk.
         loss_dm: f64,
-        /// N-gram term in nats per draft token, negative log-likelihood (Eq. 4) unless configured otherwise.
+        /// N-gram term in nats per draft token, whatever the loss is divided by; negative log-likelihood (Eq. 4) unless configured otherwise.
         loss_ngram: f64,
         /// Positions that contributed to the direct term; for ALM, chunks.
         dm_positions: u32,

@@ -22,6 +22,8 @@ pub trait Row: Serialize + DeserializeOwned + Clone {
 /// A field type that can be stored in a column.
 pub(crate) trait Field: Sized + DeserializeOwned {
     const KIND: ColumnKind;
+    /// Whether a table may lack the column.
+    const OPTIONAL: bool = false;
     fn pack(values: Vec<Self>) -> ColumnData;
     fn unpack(data: ColumnData) -> Option<Vec<Self>>;
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -64,6 +66,22 @@ plain_field!(
         Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
     }
 );
+
+/// A count of a column that older tables lack; the largest number stands for one not known.
+impl Field for Option<u32> {
+    const KIND: ColumnKind = ColumnKind::U32;
+    const OPTIONAL: bool = true;
+    fn pack(values: Vec<Self>) -> ColumnData {
+        ColumnData::U32(values.into_iter().map(|v| v.unwrap_or(u32::MAX)).collect())
+    }
+    fn unpack(data: ColumnData) -> Option<Vec<Self>> {
+        let ColumnData::U32(values) = data else {
+            return None;
+        };
+        let known = values.into_iter().map(|v| (v != u32::MAX).then_some(v));
+        Some(known.collect())
+    }
+}
 
 macro_rules! text_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal,)+ }) => {
@@ -128,6 +146,7 @@ macro_rules! row {
                     name: stringify!($field),
                     kind: <$type as crate::schema::Field>::KIND,
                     doc: $doc,
+                    optional: <$type as crate::schema::Field>::OPTIONAL,
                 },)+
             ];
 

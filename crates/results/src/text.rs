@@ -152,6 +152,8 @@ mod tests {
             accepted: 0,
             ngrams_proposed: 0,
             ngram_hits: 0,
+            ends_proposed: None,
+            ends_accepted: None,
             acceptance_rate: f64::NAN,
             judged_rounds: 0,
             seconds: 0.0,

@@ -11,6 +11,8 @@ fn prompt() -> Measured {
             draft_tokens: 40,
             ngrams_proposed: 8,
             ngram_hits: 5,
+            ends_proposed: Some(4),
+            ends_accepted: Some(1),
             acceptance_rate: 0.25,
             judged_rounds: 8,
             seconds: 2.0,
@@ -50,6 +52,7 @@ fn every_metric_by_hand() {
         (Metric::HitsPerRound, 0.5),
         (Metric::HitsPerResponse, 5.0),
         (Metric::NgramAcceptance, 0.625),
+        (Metric::EndAcceptance, 0.25),
         // 10 tokens a second against 5.
         (Metric::Speedup, 2.0),
         // 20 tokens in 4 s against 30 in 7.5 s.
@@ -72,6 +75,22 @@ fn every_metric_by_hand() {
     }
     for metric in Metric::ALL.into_iter().filter(|metric| metric.needs_text()) {
         assert_eq!(value(metric, &[prompt()]), None);
+    }
+}
+
+#[test]
+fn ends_are_counted_where_they_are_known() {
+    let mut ended = prompt();
+    ended.counts.cut = false;
+    let mut by_target = ended;
+    by_target.counts.ends_accepted = Some(0);
+    // The cut answer has no end that could have been drafted.
+    let three = [ended, by_target, prompt()];
+    assert_eq!(value(Metric::EndsDrafted, &three), Some(0.5));
+    let mut older = ended;
+    (older.counts.ends_proposed, older.counts.ends_accepted) = (None, None);
+    for metric in [Metric::EndAcceptance, Metric::EndsDrafted] {
+        assert_eq!(value(metric, &[older]), None);
     }
 }
 

@@ -144,6 +144,7 @@ pub(crate) fn draft<D: LanguageModel<DraftId>>(
         drafted.ids.push(token);
         drafted.laws.extend(law);
         enough |= drafted.ids.len() >= wanted;
+        // A stop token is shown to the policy as well, though there is nothing to decide behind it.
         enough |= policy.stop_after(&DraftStep {
             position: drafted.ids.len() - 1,
             token,

@@ -49,6 +49,7 @@ fn cache(kind: u8) -> Option<NgramCache> {
         _ => Some(NgramCache::new(CacheConfig {
             eviction: Eviction::Lru,
             max_entries: Some(3),
+            max_bytes: None,
         })),
     }
 }

@@ -190,6 +190,7 @@ impl LearnArgs {
                 targets: 1,
                 log_prob: -0.5,
                 law: (end - start == 1).then(|| TeacherRow::new(law)),
+                own: None,
             });
             start = end;
         }
@@ -197,6 +198,7 @@ impl LearnArgs {
             ids,
             shared,
             chunks,
+            specials: Vec::new(),
         }
     }
 }

@@ -17,6 +17,8 @@ pub struct Merged<'a> {
     pub log_prob: f64,
     /// `d_1..d_n`, at least two.
     pub spelling: &'a [u32],
+    /// The shared token that is `t` by itself, if there is one.
+    pub direct: Option<u32>,
 }
 
 /// Approximate `KL(q' || p)` on the shared tokens, the merged token and the first sub-token.
@@ -25,14 +27,14 @@ pub struct Merged<'a> {
 /// probability that the spelling goes on, Eq. 2 gives `t` the probability `q(d_1) pi`, the direct
 /// token of `d_1` what is left, `q(d_1) (1 - pi)`, and every other shared token keeps `q`. Where
 /// `d_1` has no direct token, what is left is compared with all of the target's mass that is
-/// neither shared nor on `t`. So
+/// neither shared nor on `t`. Where `t` also has a direct token `d_t`, it is one event all the
+/// same, of probability `s = q(d_t) + q(d_1) pi` (without one, `q(d_t) = 0`). So
 ///
-/// `L = sum_{i != d_1} q_i (ln q_i - ln p_i) + q(d_1) (ln q(d_1) + h)`,
-/// `h = pi (ln pi - ln p(t)) + (1 - pi) (ln(1 - pi) - ln p_1)`,
+/// `L = sum_{i != d_1, d_t} q_i ln(q_i / p_i) + s ln(s / p(t)) + q(d_1) (1 - pi) ln(q(d_1) (1 - pi) / p_1)`.
 ///
-/// which is [`reverse_kl`] with `-h` as the teacher's logarithm at `d_1`; later rows get
-/// `dL / d ln pi = q(d_1) pi ((ln pi - ln p(t)) - (ln(1 - pi) - ln p_1))` times the gradient of
-/// their log-likelihood.
+/// With `m = ln s - ln p(t)` and `l = ln q(d_1) + ln(1 - pi) - ln p_1` this is [`reverse_kl`] with
+/// the teacher's logarithm `ln q(d_1) - pi m - (1 - pi) l` at `d_1` and `ln q(d_t) - m` at `d_t`;
+/// later rows get `dL / d ln pi = q(d_1) pi (m - l)` times the gradient of their log-likelihood.
 ///
 /// # Shapes
 /// - `logits`: `[spelling, draft_vocab]`, row `j` predicts `spelling[j]`; replaced by `weight`
@@ -46,6 +48,7 @@ pub fn approximate_kl(logits: &mut [f32], merged: Merged<'_>, weight: f64) -> f6
         teacher,
         log_prob,
         spelling,
+        direct,
     } = merged;
     assert_eq!(shared.len(), teacher.len(), "a law over other columns");
     let Some((first, later)) = spelling.split_first() else {
@@ -66,17 +69,30 @@ pub fn approximate_kl(logits: &mut [f32], merged: Merged<'_>, weight: f64) -> f6
     let pi = log_pi.exp().min(1.0 - LEAST);
     let log_left = (1.0 - pi).ln();
 
+    let own = direct.and_then(|id| shared.binary_search(&id).ok());
     let mut columns = shared.to_vec();
     let place = shared.binary_search(first).unwrap_or_else(|_| {
         let mass: f64 = teacher.iter().map(|x| f64::from(*x).exp()).sum();
-        let other = (1.0 - mass - log_prob.exp()).max(LEAST).ln();
+        let merged = if own.is_some() { 0.0 } else { log_prob.exp() };
         columns.push(*first);
-        teacher.push(other as f32);
+        teacher.push((1.0 - mass - merged).max(LEAST).ln() as f32);
         shared.len()
     });
+    let own = own.filter(|own| *own != place);
     let mut picked: Vec<f32> = columns.iter().map(|id| row[*id as usize]).collect();
-    let log_first = f64::from(picked[place]) - log_sum_exp(&picked);
-    let (merge, leave) = (log_pi - log_prob, log_left - f64::from(teacher[place]));
+    let log_sum = log_sum_exp(&picked);
+    let log_q = |column: usize| f64::from(picked[column]) - log_sum;
+    let log_first = log_q(place);
+    // ln s, less ln q(d_1): the merged token's whole proposal.
+    let log_merged = match own.map(|own| log_q(own) - log_first) {
+        Some(other) => other.max(log_pi) + (-(other - log_pi).abs()).exp().ln_1p(),
+        None => log_pi,
+    };
+    // Both less ln q(d_1).
+    let (merge, leave) = (log_merged - log_prob, log_left - f64::from(teacher[place]));
+    if let Some(own) = own {
+        teacher[own] = (log_q(own) - log_first - merge) as f32;
+    }
     teacher[place] = -(pi * merge + (1.0 - pi) * leave) as f32;
 
     let loss = reverse_kl(&mut picked, teacher, weight);

@@ -8,8 +8,9 @@ pub(crate) mod nll;
 pub enum NgramLoss {
     /// [`ngram_likelihood`](crate::ngram_likelihood) of every n-gram alike, the paper's.
     Nll,
-    /// The same, weighted by the target's probability `p(t)` of the token (point-wise KL without
-    /// its constant `p(t) ln p(t)`).
+    /// The same, weighted by the target's probability `p(t)` of the token in lambda's place
+    /// (section 3.2: a lambda that is verified; point-wise KL without its constant
+    /// `p(t) ln p(t)`).
     Pointwise,
     /// [`approximate_kl`](crate::approximate_kl) through Eq. 2.
     ApproximateKl,

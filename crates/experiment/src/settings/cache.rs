@@ -16,6 +16,8 @@ pub struct CacheOptions {
     pub eviction: EvictionName,
     /// Most n-grams held; left out, there is no limit.
     pub max_entries: Option<usize>,
+    /// Most bytes of memory; left out, there is no limit.
+    pub max_bytes: Option<usize>,
 }
 
 /// Where n-grams come from.
@@ -39,9 +41,9 @@ pub enum EvictionName {
     /// Nothing: a full cache takes no more.
     #[default]
     None,
-    /// The least recently used.
+    /// The least recently seen in accepted text.
     Lru,
-    /// The least frequently used.
+    /// The least often seen there.
     Lfu,
 }
 
@@ -55,6 +57,7 @@ impl From<CacheOptions> for CacheConfig {
         Self {
             eviction,
             max_entries: options.max_entries,
+            max_bytes: options.max_bytes,
         }
     }
 }

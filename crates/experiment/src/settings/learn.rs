@@ -26,6 +26,12 @@ pub struct LearnConfig {
     pub ngram: NgramName,
     /// Weight of L_N-gram beside L_DM (Eq. 3), 0 or more.
     pub lambda: f64,
+    /// What the sums of both terms are divided by.
+    pub normaliser: Normaliser,
+    /// Whether ends of turns, and other special tokens that both vocabularies have, are learnt.
+    pub ends: bool,
+    /// Which draft tokens L_DM compares the two distributions on.
+    pub columns: Columns,
     /// For `direct = "jsd"`: share of the target in the mixture, between 0 and 1.
     pub beta: f64,
     /// For `objective = "alm"`: its temperature, above 0.
@@ -55,6 +61,9 @@ impl Default for LearnConfig {
             direct: DirectName::ReverseKl,
             ngram: NgramName::Nll,
             lambda: distill_loss::PAPER_LAMBDA,
+            normaliser: Normaliser::Tokens,
+            ends: true,
+            columns: Columns::Shared,
             beta: 0.5,
             tau: 1.0,
             replay: 0,
@@ -105,12 +114,38 @@ pub enum DirectName {
 pub enum NgramName {
     /// Negative log-likelihood of the spelling, the paper's.
     Nll,
-    /// The same, each n-gram weighted by the target's p(t) beside `lambda` (point-wise KL).
+    /// The same with the target's p(t) in the place of `lambda` (point-wise KL).
     Pointwise,
+    /// The same with `lambda` p(t): what `pointwise` was before it was the paper's.
+    ScaledPointwise,
     /// KL through Eq. 2.
     ApproximateKl,
     /// No such term.
     None,
+}
+
+/// What the sums of both terms are divided by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Normaliser {
+    /// Both by the number of all draft tokens of a batch that some term looks at (Eq. 4).
+    #[default]
+    Tokens,
+    /// Each term by the number of its own, which multiplies `lambda` by the ratio of the two.
+    Terms,
+}
+
+/// Which draft tokens L_DM compares the two distributions on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Columns {
+    /// Those with a target token of their own, at positions where such a token was emitted.
+    #[default]
+    Shared,
+    /// All that drafting may begin with, those that only begin a cached n-gram among them. Each
+    /// stands for its group of target tokens, as in `verify = "exact"`, and the first draft token
+    /// of an n-gram is a position too.
+    Roots,
 }
 
 /// What a learner minimises.
@@ -124,6 +159,10 @@ pub enum Terms {
         ngram: Option<NgramLoss>,
         /// Its weight.
         lambda: f64,
+        /// What the sums of both are divided by.
+        normaliser: Normaliser,
+        /// What the direct term ranges over.
+        columns: Columns,
     },
     /// Approximate likelihood matching.
     Alm {
@@ -140,13 +179,22 @@ impl Terms {
 
     /// Whether it is wanted where several draft tokens are one target token.
     pub fn reads_ngram_law(self) -> bool {
-        matches!(
+        let approximate = matches!(
             self,
             Self::Hybrid {
                 ngram: Some(NgramLoss::ApproximateKl),
                 ..
             }
-        )
+        );
+        approximate || (self.reads_direct_law() && self.columns() == Columns::Roots)
+    }
+
+    /// What the direct term ranges over.
+    pub fn columns(self) -> Columns {
+        match self {
+            Self::Hybrid { columns, .. } => columns,
+            Self::Alm { .. } => Columns::Shared,
+        }
     }
 }
 
@@ -183,7 +231,7 @@ impl LearnConfig {
         };
         let ngram = match self.ngram {
             NgramName::Nll => Some(NgramLoss::Nll),
-            NgramName::Pointwise => Some(NgramLoss::Pointwise),
+            NgramName::Pointwise | NgramName::ScaledPointwise => Some(NgramLoss::Pointwise),
             NgramName::ApproximateKl => Some(NgramLoss::ApproximateKl),
             NgramName::None => None,
         };
@@ -193,7 +241,13 @@ impl LearnConfig {
         Ok(Terms::Hybrid {
             direct,
             ngram,
-            lambda: self.lambda,
+            // The point-wise weight is p(t) itself.
+            lambda: match self.ngram {
+                NgramName::Pointwise => 1.0,
+                _ => self.lambda,
+            },
+            normaliser: self.normaliser,
+            columns: self.columns,
         })
     }
 
@@ -229,6 +283,11 @@ impl LearnConfig {
             })
             .collect();
         wrongs.extend(self.lora.wrongs());
+        if self.columns == Columns::Roots && self.ngram == NgramName::ApproximateKl {
+            let message = "\"roots\" knows groups of tokens, and learn.ngram = \"approximate-kl\" \
+                           wants single ones; must be \"shared\"";
+            wrongs.push(wrong("learn.columns", message));
+        }
         if self.every == 0 {
             wrongs.push(wrong("learn.every", "must be at least 1"));
         }

@@ -16,7 +16,9 @@ pub use decode::{
     AcceptanceName, DecodeConfig, DraftSource, Lookup, UnknownName, Verify, WeightFormat,
 };
 pub use head::{HeadOptions, HeadTraining};
-pub use learn::{DirectName, LearnConfig, NgramName, NothingToLearn, ObjectiveName, Terms};
+pub use learn::{
+    Columns, DirectName, LearnConfig, NgramName, Normaliser, NothingToLearn, ObjectiveName, Terms,
+};
 pub use lora::{LoraSettings, Scope};
 pub(crate) use model::ModelTable;
 pub use model::{CostPadding, ModelConfig, ModelsConfig};

@@ -135,6 +135,8 @@ impl Scene<'_> {
             accepted: tokens.saturating_sub(rounds),
             ngrams_proposed: 2 * hits,
             ngram_hits: hits,
+            ends_proposed: None,
+            ends_accepted: None,
             acceptance_rate: if speculative { acceptance } else { f64::NAN },
             judged_rounds: if speculative { rounds } else { 0 },
             seconds: f64::from(rounds) * step * noise,

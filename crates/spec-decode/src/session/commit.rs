@@ -1,12 +1,11 @@
 //! Taking over a round's tokens: cut, record, roll both KV caches back, learn n-grams.
 
-use ngram_cache::{Kind, NgramCache};
+use ngram_cache::NgramCache;
 use vocab_align::{DraftId, TargetId};
 
 use super::Session;
 use super::reading::check_len;
 use super::running::Running;
-use crate::draft::Draft;
 use crate::error::Role;
 use crate::fault::Fault;
 use crate::model::Rows;
@@ -15,7 +14,6 @@ use crate::{LanguageModel, TeacherSink};
 
 /// What verification leaves to commit.
 pub(super) struct Commitment<'a> {
-    pub(super) draft: &'a Draft,
     pub(super) proposals: &'a [Proposal],
     pub(super) accepted: usize,
     pub(super) last: TargetId,
@@ -56,16 +54,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let (stop, limit) = (&self.config.stop, self.config.max_new_tokens);
         running.finish = running.finish_of(stop, limit, room);
         let mut inserted = 0;
-        if let Some(cache) = cache {
-            for hit in result.proposals[..result.accepted]
-                .iter()
-                .filter(|p| p.kind == Kind::Ngram)
-            {
-                cache.record_use(&result.draft.ids[hit.span.clone()]);
-            }
-            if self.config.learn_ngrams {
-                inserted = running.mine(&self.context, &self.pair, cache, &mut self.groups);
-            }
+        // Accepted n-grams are part of the text that is mined: they count there, and only once.
+        if let Some(cache) = cache.filter(|_| self.config.learn_ngrams) {
+            inserted = running.mine(&self.context, &self.pair, cache, &mut self.groups);
         }
         Ok((emitted, inserted))
     }

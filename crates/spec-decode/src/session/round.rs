@@ -87,7 +87,6 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
 
         // Translate what was accepted back and remember its n-grams.
         let result = Commitment {
-            draft: &drafted,
             proposals: &proposals,
             accepted: verdict.accepted,
             last: verdict.last,

@@ -1,0 +1,50 @@
+//! Special tokens that a target emitted, learnt or not.
+
+use std::collections::BTreeMap;
+
+use results::SpecialInfo;
+use spec_decode::Pair;
+use vocab_align::TargetId;
+
+/// How often each was emitted in a streamed answer, and how often it was taught: a special token
+/// without a counterpart in the drafter's vocabulary cannot be.
+#[derive(Debug, Default)]
+pub struct Specials {
+    /// By name: of targets of one drafter, equal names are equal tokens.
+    counts: BTreeMap<String, (u64, u64)>,
+}
+
+impl Specials {
+    /// Adds those of one answer; says so once where one cannot be learnt.
+    pub(super) fn add(&mut self, arm: &str, pair: &Pair, specials: &[(TargetId, bool)]) {
+        for (token, learnt) in specials {
+            let name = pair.target.content(*token).unwrap_or_default();
+            let count = match self.counts.get_mut(name) {
+                Some(count) => count,
+                None => self.counts.entry(name.to_owned()).or_default(),
+            };
+            count.0 += 1;
+            count.1 += u64::from(*learnt);
+            if count.0 == 1 && !learnt {
+                tracing::info!(
+                    arm,
+                    token = name,
+                    "a special token of the target is not learnt"
+                );
+            }
+        }
+    }
+
+    /// For the manifest.
+    pub(super) fn list(&self, arm: &str) -> Vec<SpecialInfo> {
+        let counts = self.counts.iter();
+        counts
+            .map(|(token, &(emitted, learnt))| SpecialInfo {
+                arm: arm.to_owned(),
+                token: token.clone(),
+                emitted,
+                learnt,
+            })
+            .collect()
+    }
+}
