@@ -69,8 +69,8 @@ pub use plan::{LoadOptions, Plan};
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
 pub use settings::{
     CacheOptions, CacheUse, CostPadding, CostsConfig, DecodeConfig, DirectName, DraftSource,
-    EvictionName, HeadOptions, HeadTraining, LearnConfig, LoraSettings, ModelConfig, ModelsConfig,
-    NgramName, NothingToLearn, ObjectiveName, PolicyFault, PolicyName, Scope, ScoreName, Terms,
-    UnknownName, Verify, WeightFormat,
+    EvictionName, HeadOptions, HeadTraining, KvFormat, LearnConfig, LoraSettings, ModelConfig,
+    ModelsConfig, NgramName, NothingToLearn, ObjectiveName, PolicyFault, PolicyName, Scope,
+    ScoreName, Terms, UnknownName, Verify, WeightFormat,
 };
 pub use summary::{ArmSummary, Axis, Experiment, Stage};

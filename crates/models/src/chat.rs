@@ -107,6 +107,16 @@ impl ChatTemplate {
         })
     }
 
+    /// Longest prompt in tokens, template included.
+    pub fn max_prompt_tokens(&self) -> usize {
+        self.max_prompt_tokens
+    }
+
+    /// Shortens prompts to so many tokens, at least 1, where the budget allowed more.
+    pub(crate) fn limit_prompts(&mut self, tokens: usize) {
+        self.max_prompt_tokens = self.max_prompt_tokens.min(tokens.max(1));
+    }
+
     /// Whether the caller has to put the beginning-of-text token before the rendered text: a template writes its own,
     /// plain text has none.
     pub fn needs_bos(&self) -> bool {

@@ -12,7 +12,7 @@ mod model;
 mod policy;
 
 pub use cache::{CacheOptions, CacheUse, EvictionName};
-pub use decode::{DecodeConfig, DraftSource, UnknownName, Verify, WeightFormat};
+pub use decode::{DecodeConfig, DraftSource, KvFormat, UnknownName, Verify, WeightFormat};
 pub use head::{HeadOptions, HeadTraining};
 pub use learn::{DirectName, LearnConfig, NgramName, NothingToLearn, ObjectiveName, Terms};
 pub use lora::{LoraSettings, Scope};
