@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-use weights::{Encoding, Format, TensorFiles};
+use weights::{Encoding, Format, TensorFiles, WeightsError};
 
 use crate::names::{EMBEDDING, HEAD, expected_tensors};
 use crate::source::{RowBuffer, TensorSource};
@@ -29,6 +29,8 @@ struct Place {
     stored: String,
     /// The first of its rows: several projections may be stored as one.
     first: usize,
+    /// How many there are.
+    rows: usize,
     /// Width of the heads whose rows llama.cpp has put in another order.
     permuted: Option<usize>,
 }
@@ -91,6 +93,7 @@ impl StoredCheckpoint {
             let place = Place {
                 stored,
                 first,
+                rows: shape.first().copied().unwrap_or(1),
                 permuted,
             };
             places.insert(name, place);
@@ -212,6 +215,20 @@ impl TensorSource for StoredCheckpoint {
         buffer: &'a mut RowBuffer,
     ) -> Result<&'a [f32], LmError> {
         let place = self.place(name)?;
+        if rows.end > place.rows {
+            return Err(WeightsError::Rows {
+                path: self
+                    .files
+                    .path_of(&place.stored)
+                    .unwrap_or(Path::new(""))
+                    .to_owned(),
+                tensor: name.to_owned(),
+                rows: place.rows,
+                start: rows.start,
+                end: rows.end,
+            }
+            .into());
+        }
         let stored = |rows: Range<usize>| place.first + rows.start..place.first + rows.end;
         let RowBuffer { stored: read, own } = buffer;
         let Some(head) = place.permuted else {
