@@ -1,13 +1,14 @@
 //! `omnidraft bench`: what the decode engine reaches on this machine.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice, MemoryProbe};
-use lm::{Checkpoint, DecodeEngine, LmConfig, StoredType, random_checkpoint};
+use lm::{DecodeEngine, LmConfig, RandomWeights, StoredCheckpoint, StoredType, write_model};
 use serde::Serialize;
 
 use crate::print;
@@ -161,6 +162,9 @@ pub struct CheckpointArgs {
     /// Seed of the weights.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Largest file, in millions of bytes; one file without it.
+    #[arg(long, value_name = "MB")]
+    shard_mb: Option<NonZeroU64>,
 }
 
 /// Shapes of known models.
@@ -175,6 +179,9 @@ enum Shape {
     /// TinyLlama-1.1B.
     #[value(name = "tinyllama-1.1b")]
     TinyLlama,
+    /// Llama-3-8B: 15 GiB on disk.
+    #[value(name = "llama-3-8b")]
+    Llama3With8b,
 }
 
 impl Shape {
@@ -189,6 +196,11 @@ impl Shape {
             Self::Llama68m => [2, 768, 3072, 12, 12, 32000],
             Self::Llama242m => [12, 1024, 2816, 16, 8, 49152],
             Self::TinyLlama => [22, 2048, 5632, 32, 4, 32000],
+            Self::Llama3With8b => [32, 4096, 14336, 32, 8, 128_256],
+        };
+        let (positions, theta) = match self {
+            Self::Llama3With8b => (8192, 500_000.0),
+            _ => (2048, 10_000.0),
         };
         let json = serde_json::json!({
             "model_type": "llama",
@@ -198,7 +210,8 @@ impl Shape {
             "num_attention_heads": heads,
             "num_key_value_heads": kv_heads,
             "vocab_size": vocab,
-            "max_position_embeddings": 2048,
+            "max_position_embeddings": positions,
+            "rope_theta": theta,
             "rms_norm_eps": 1e-5,
             "tie_word_embeddings": false,
         });
@@ -219,6 +232,10 @@ struct Report {
     kernels: String,
     parameters: usize,
     memory_bytes: usize,
+    /// Seconds to read and pack the weights.
+    load_s: f64,
+    /// Most memory that the process held until then; nothing where the system does not say.
+    peak_bytes: Option<u64>,
     /// Tokens a second of plain decoding, or of the prompt.
     tokens_per_s: f64,
     /// Milliseconds by tokens of a call.
@@ -250,9 +267,9 @@ impl BenchCommand {
 
 impl CheckpointArgs {
     fn execute(self) -> Result<()> {
-        let checkpoint = random_checkpoint(&self.shape.config()?, self.seed);
-        checkpoint.save(&self.out, StoredType::Bf16)?;
-        Ok(())
+        let source = RandomWeights::new(&self.shape.config()?, self.seed);
+        let shard = self.shard_mb.map_or(u64::MAX, |mb| mb.get() * 1_000_000);
+        Ok(write_model(&source, &self.out, StoredType::Bf16, shard)?)
     }
 }
 
@@ -265,7 +282,9 @@ impl BenchArgs {
         if !(self.seconds >= 0.0 && self.seconds <= 3600.0) {
             bail!("--seconds must be between 0 and 3600");
         }
+        let began = Instant::now();
         let (name, mut engine) = self.engine()?;
+        let (load_s, peak_bytes) = (began.elapsed().as_secs_f64(), peak_memory());
         let room = self.context + if calls.is_empty() { 0 } else { LONGEST_CALL };
         if room > engine.max_len() {
             bail!(
@@ -314,6 +333,8 @@ impl BenchArgs {
             kernels: engine.kernels().to_string(),
             parameters: engine.config().num_params(),
             memory_bytes: engine.memory().total(),
+            load_s,
+            peak_bytes,
             tokens_per_s: 1e3 * first.0 as f64 / first.1,
             ratio5: ratio(5),
             ratio9: ratio(9),
@@ -341,7 +362,8 @@ impl BenchArgs {
         }
         Ok(match (&self.what.model, self.what.shape) {
             (Some(folder), _) => {
-                let engine = CpuEngine::new(&Checkpoint::load(&local_folder(folder)?)?, options)?;
+                let model = StoredCheckpoint::open(&local_folder(folder)?)?;
+                let engine = CpuEngine::new(&model, options)?;
                 (folder.display().to_string(), engine)
             }
             (None, Some(shape)) => {
@@ -351,6 +373,16 @@ impl BenchArgs {
             (None, None) => bail!("give --model or --shape"),
         })
     }
+}
+
+/// Most memory of the process so far, as Linux counts it.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
 }
 
 /// Token `i` of every measurement is `i * 7919 % vocab`, so that other engines can be given the same.
@@ -400,6 +432,11 @@ impl Report {
             self.context,
             self.memory_bytes as f64 / 1e6,
         );
+        text += &format!("loaded in {:.1} s", self.load_s);
+        if let Some(peak) = self.peak_bytes {
+            text += &format!(", with a peak of {:.0} MB", peak as f64 / 1e6);
+        }
+        text += "\n";
         text += &format!(
             "{:.1} tokens/s; weights {:.1} GB/s of {:.1} GB/s memory ({:.0}%)\n",
             self.tokens_per_s,

@@ -9,6 +9,7 @@ use vocab_align::{DraftId, TargetId};
 
 use crate::print;
 use experiment::{CostPadding, WeightFormat};
+use lm::EngineSettings;
 use models::ModelFolder;
 use models::step::{StepTimes, Stepper, measure};
 
@@ -124,19 +125,15 @@ impl PadArgs {
         }
         let drafter: ModelFolder<DraftId> = ModelFolder::load(&self.draft)?;
         let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
-        let weights = self.weights.into();
+        let settings = EngineSettings::new(self.weights.into(), self.threads);
         let draft_padding = self.by.padding(self.draft_pad);
-        let drafter = drafter
-            .padded(draft_padding.layers, draft_padding.width)
-            .checkpoint;
-        let mut draft = Stepper::new(&drafter, weights, self.threads, self.context)?;
-        drop(drafter);
+        let drafter = drafter.padded(draft_padding.layers, draft_padding.width);
+        let mut draft = Stepper::new(&drafter, settings, self.context)?;
         let mut one = |units: usize| -> Result<Measured> {
             let padding = self.by.padding(units * self.by.unit());
-            let padded = target.padded(padding.layers, padding.width).checkpoint;
-            let parameters = padded.config.num_params();
-            let mut stepper = Stepper::new(&padded, weights, self.threads, self.context)?;
-            drop(padded);
+            let padded = target.padded(padding.layers, padding.width);
+            let parameters = padded.config().num_params();
+            let mut stepper = Stepper::new(&padded, settings, self.context)?;
             let times = measure(&mut draft, &mut stepper)?;
             Ok(Measured {
                 units,

@@ -45,7 +45,7 @@ unsafe impl Sync for Memory {}
 impl Memory {
     fn new(bytes: usize) -> Self {
         let align = if bytes < HUGE_PAGE { LINE } else { HUGE_PAGE };
-        let size = bytes.max(LINE).checked_next_multiple_of(align);
+        let size = bytes.max(LINE).checked_next_multiple_of(LINE);
         let layout = size.and_then(|size| Layout::from_size_align(size, align).ok());
         let Some(layout) = layout else { overflow() };
         // SAFETY: the size is not zero.
@@ -57,8 +57,9 @@ impl Memory {
         if align == HUGE_PAGE {
             // Before the first write, so that huge pages are there from the start. A refusal costs
             // speed only.
-            // SAFETY: the range is this allocation, and the advice does not change its contents.
-            unsafe { libc::madvise(start.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE) };
+            let whole = layout.size() / HUGE_PAGE * HUGE_PAGE;
+            // SAFETY: the range is inside this allocation, and the advice does not change its contents.
+            unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
         }
         // SAFETY: the allocation has this size.
         unsafe { start.write_bytes(0, layout.size()) };
@@ -86,6 +87,12 @@ impl Arena {
             memory: Arc::new(Memory::new(bytes)),
             used: 0,
         }
+    }
+
+    /// An arena of its own for something of `bytes` that may be given up before the rest; small things
+    /// stay together.
+    pub(crate) fn apart(bytes: usize) -> Option<Self> {
+        (bytes >= HUGE_PAGE).then(|| Self::new(bytes))
     }
 
     /// Bytes that a buffer of `len` values takes up.

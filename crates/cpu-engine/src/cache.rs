@@ -1,76 +1,185 @@
 //! Keys and values in the layout the matrix kernel reads.
+//!
+//! The cache grows by segments of positions as tokens come, so a model that could hold a hundred
+//! thousand of them takes memory for those that it holds. Segments never move. The chain of additions
+//! over a context is interrupted between two of them and taken up again as it was, so where they
+//! begin changes no bit.
 
-use lm::LmConfig;
+use lm::{KvType, LmConfig};
 
-use crate::kernels::panel::F32Row;
+use crate::kernels::panel::{F16Row, F32Row, PanelRow};
 use crate::kernels::simd::PANEL;
 
-/// Keys and values of one block.
-#[derive(Clone, Debug)]
-pub(crate) struct BlockCache {
-    /// `[kv_heads][max_len / 16][head_dim]` rows of sixteen positions: scores of sixteen positions
+/// Positions of a segment, where the model holds as many: some tens of MiB of an 8B model.
+pub(crate) const SEGMENT: usize = 256;
+
+/// Keys and values of one block at neighbouring positions.
+#[derive(Debug)]
+pub(crate) struct Segment<R> {
+    /// `[kv_heads][positions / 16][head_dim]` rows of sixteen positions: scores of sixteen positions
     /// are one panel.
-    pub(crate) keys: Vec<F32Row>,
-    /// `[kv_heads][head_dim / 16][max_len]` rows of sixteen dimensions.
-    pub(crate) values: Vec<F32Row>,
+    pub(crate) keys: Vec<R>,
+    /// `[kv_heads][head_dim / 16][positions]` rows of sixteen dimensions.
+    pub(crate) values: Vec<R>,
 }
 
-/// The KV cache, at its full size from the start. Entries from the current length on are stale and
-/// never read.
-#[derive(Clone, Debug)]
+/// The segments of every block.
+#[derive(Debug)]
+pub(crate) struct Blocks<R>(Vec<Vec<Segment<R>>>);
+
+/// Blocks with numbers of one width.
+#[derive(Debug)]
+pub(crate) enum Stored {
+    F32(Blocks<F32Row>),
+    F16(Blocks<F16Row>),
+}
+
+/// The KV cache. Entries from the current length on are stale and never read.
+#[derive(Debug)]
 pub(crate) struct Cache {
-    head_dim: usize,
-    max_len: usize,
-    pub(crate) blocks: Vec<BlockCache>,
+    shape: CacheShape,
+    pub(crate) stored: Stored,
 }
 
-impl Cache {
-    pub(crate) fn new(config: &LmConfig, max_len: usize) -> Self {
-        let head_dim = config.head_dim;
-        let keys = config.num_kv_heads * max_len.div_ceil(PANEL) * head_dim;
-        let values = config.num_kv_heads * head_dim.div_ceil(PANEL) * max_len;
-        let block = BlockCache {
-            keys: vec![F32Row::default(); keys],
-            values: vec![F32Row::default(); values],
-        };
+/// What decides the size of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheShape {
+    layers: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) head_dim: usize,
+    /// Positions of a segment, a multiple of sixteen.
+    pub(crate) positions: usize,
+    kind: KvType,
+}
+
+impl CacheShape {
+    /// That of a model which holds at most `max_len` tokens.
+    pub(crate) fn new(config: &LmConfig, max_len: usize, kind: KvType) -> Self {
         Self {
-            head_dim,
-            max_len,
-            blocks: vec![block; config.num_layers],
+            layers: config.num_layers,
+            kv_heads: config.num_kv_heads,
+            head_dim: config.head_dim,
+            positions: SEGMENT.min(max_len.max(1).next_multiple_of(PANEL)),
+            kind,
         }
     }
 
-    /// Stores one head's key (already rotated) and value at `position` of `block`.
-    pub(crate) fn put(
-        &mut self,
-        block: usize,
-        kv_head: usize,
-        position: usize,
-        key: &[f32],
-        value: &[f32],
-    ) {
-        let block = &mut self.blocks[block];
-        let panel = kv_head * self.max_len.div_ceil(PANEL) + position / PANEL;
-        let keys = &mut block.keys[panel * self.head_dim..][..self.head_dim];
-        for (row, value) in keys.iter_mut().zip(key) {
-            row.set(position % PANEL, *value);
+    /// Rows of the keys of a segment, and of its values.
+    fn rows(&self) -> [usize; 2] {
+        [
+            self.kv_heads * self.positions / PANEL * self.head_dim,
+            self.kv_heads * self.head_dim.div_ceil(PANEL) * self.positions,
+        ]
+    }
+
+    /// Bytes at a context of `len` tokens, at least one segment.
+    pub(crate) fn bytes(&self, len: usize) -> usize {
+        let row = match self.kind {
+            KvType::F32 => size_of::<F32Row>(),
+            KvType::F16 => size_of::<F16Row>(),
+        };
+        let segments = len.div_ceil(self.positions).max(1);
+        segments * self.layers * self.rows().iter().sum::<usize>() * row
+    }
+}
+
+impl<R: PanelRow> Blocks<R> {
+    fn new(layers: usize) -> Self {
+        Self((0..layers).map(|_| Vec::new()).collect())
+    }
+
+    /// The segments of a block.
+    pub(crate) fn of(&self, block: usize) -> &[Segment<R>] {
+        &self.0[block]
+    }
+
+    fn len(&self) -> usize {
+        self.0.first().map_or(0, Vec::len)
+    }
+
+    /// Another segment for every block.
+    fn grow(&mut self, shape: &CacheShape) {
+        let [keys, values] = shape.rows();
+        for block in &mut self.0 {
+            block.push(Segment {
+                keys: vec![R::default(); keys],
+                values: vec![R::default(); values],
+            });
         }
-        let panels = self.head_dim.div_ceil(PANEL);
+    }
+
+    fn put(&mut self, shape: &CacheShape, at: Place, key: &[f32], value: &[f32]) {
+        let head_dim = shape.head_dim;
+        let segment = &mut self.0[at.block][at.position / shape.positions];
+        let position = at.position % shape.positions;
+        let panel = at.kv_head * (shape.positions / PANEL) + position / PANEL;
+        let keys = &mut segment.keys[panel * head_dim..][..head_dim];
+        for (row, value) in keys.iter_mut().zip(key) {
+            row.put(position % PANEL, *value);
+        }
+        let panels = head_dim.div_ceil(PANEL);
         for (i, part) in value.chunks(PANEL).enumerate() {
-            let row = &mut block.values[(kv_head * panels + i) * self.max_len + position];
+            let row = (at.kv_head * panels + i) * shape.positions + position;
             for (column, value) in part.iter().enumerate() {
-                row.set(column, *value);
+                segment.values[row].put(column, *value);
             }
+        }
+    }
+}
+
+/// Where a key and a value go.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) block: usize,
+    pub(crate) kv_head: usize,
+    pub(crate) position: usize,
+}
+
+impl Cache {
+    /// A cache with its first segment.
+    pub(crate) fn new(config: &LmConfig, max_len: usize, kind: KvType) -> Self {
+        let shape = CacheShape::new(config, max_len, kind);
+        let stored = match kind {
+            KvType::F32 => Stored::F32(Blocks::new(shape.layers)),
+            KvType::F16 => Stored::F16(Blocks::new(shape.layers)),
+        };
+        let mut cache = Self { shape, stored };
+        cache.reserve(1);
+        cache
+    }
+
+    pub(crate) fn shape(&self) -> CacheShape {
+        self.shape
+    }
+
+    /// Makes room for `len` positions.
+    pub(crate) fn reserve(&mut self, len: usize) {
+        let segments = len.div_ceil(self.shape.positions);
+        while self.segments() < segments {
+            match &mut self.stored {
+                Stored::F32(blocks) => blocks.grow(&self.shape),
+                Stored::F16(blocks) => blocks.grow(&self.shape),
+            }
+        }
+    }
+
+    fn segments(&self) -> usize {
+        match &self.stored {
+            Stored::F32(blocks) => blocks.len(),
+            Stored::F16(blocks) => blocks.len(),
+        }
+    }
+
+    /// Stores one head's key (already rotated) and value.
+    pub(crate) fn put(&mut self, at: Place, key: &[f32], value: &[f32]) {
+        match &mut self.stored {
+            Stored::F32(blocks) => blocks.put(&self.shape, at, key, value),
+            Stored::F16(blocks) => blocks.put(&self.shape, at, key, value),
         }
     }
 
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
-        let rows: usize = self
-            .blocks
-            .iter()
-            .map(|b| b.keys.len() + b.values.len())
-            .sum();
-        rows * size_of::<F32Row>()
+        self.shape.bytes(self.segments() * self.shape.positions)
     }
 }

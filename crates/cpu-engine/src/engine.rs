@@ -1,23 +1,25 @@
 //! The engine behind the decode seam.
 
-use lm::{Checkpoint, DecodeEngine, LmConfig, LmError, WeightType, check_call};
+use std::sync::Arc;
 
-use crate::cache::Cache;
+use lm::host::RotaryTable;
+use lm::{DecodeEngine, LmConfig, LmError, RandomWeights, TensorSource, WeightType, check_call};
+
+use crate::cache::{Cache, CacheShape};
 use crate::forward::{PASS_TOKENS, Pass, Scratch};
 use crate::kernels::Kernels;
+use crate::kernels::fused::AttentionScratch;
 use crate::kernels::parallel::Executor;
 use crate::pool::Pool;
-use crate::random::RandomWeights;
-use crate::weights::{TensorSource, Weights};
-use crate::{Compact, EngineOptions, KernelChoice};
-use lm::host::RotaryTable;
+use crate::weights::Weights;
+use crate::{EngineOptions, KernelChoice};
 
-/// Bytes an engine holds, all allocated when it is built.
+/// Bytes an engine holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Packed weights, embedding included.
+    /// Packed weights, embedding included. Engines that share them all count them.
     pub weights: usize,
-    /// KV cache at its full length.
+    /// KV cache, as long as it has been so far.
     pub cache: usize,
     /// Activations, attention scores and rotary tables.
     pub scratch: usize,
@@ -28,33 +30,56 @@ impl MemoryUse {
     pub fn total(&self) -> usize {
         self.weights + self.cache + self.scratch
     }
+
+    /// What an engine with these options will hold once its context is full, its weights not compact:
+    /// known without building it.
+    pub fn expected(config: &LmConfig, options: &EngineOptions) -> Self {
+        let len = options.max_len.min(config.max_position_embeddings);
+        let threads = options.threads.max(1);
+        let rounded = options.weights != WeightType::F32;
+        let rope = len * config.head_dim * size_of::<f32>();
+        let attention = AttentionScratch::bytes_at(len, config.head_dim)
+            - AttentionScratch::bytes_at(0, config.head_dim);
+        Self {
+            weights: Weights::bytes_for(config, options.weights, false),
+            cache: CacheShape::new(config, len, options.kv).bytes(len),
+            scratch: Scratch::new(config, threads, rounded).bytes() + threads * attention + rope,
+        }
+    }
+
+    /// Bytes of the weights if all matrices are [compact](crate::Compact): a lower bound of what they
+    /// take in f32 and bf16.
+    pub fn compact_weights(config: &LmConfig, weights: WeightType) -> usize {
+        Weights::bytes_for(config, weights, true)
+    }
 }
 
 /// The weights of a model as an engine reads them, without an engine: what a drafter that serves
-/// several targets keeps for each of them.
+/// several targets keeps for each of them. A clone is the same weights, not a copy; engines that were
+/// built with one share them until they are loaded with others.
+#[derive(Clone)]
 pub struct PackedWeights {
     config: LmConfig,
     kind: WeightType,
-    weights: Weights,
+    weights: Arc<Weights>,
 }
 
 impl PackedWeights {
-    /// Packs a checkpoint.
+    /// Packs the weights of a source as an engine with these options would, on as many threads. A few
+    /// rows a thread are in f32 at a time.
     ///
     /// # Errors
-    /// Those of [`Checkpoint::check`].
-    pub fn new(
-        checkpoint: &Checkpoint,
-        kind: WeightType,
-        compact: Compact,
-    ) -> Result<Self, LmError> {
-        checkpoint.check("(checkpoint in memory)".as_ref())?;
-        let kernels = Kernels::select(KernelChoice::Auto)?;
-        let compact = Weights::choose(compact, kernels, &checkpoint.config, kind);
+    /// Those of the source; [`LmError::Kernels`] and [`LmError::Threads`] as for an engine.
+    pub fn new(source: &dyn TensorSource, options: &EngineOptions) -> Result<Self, LmError> {
+        source.check()?;
+        let kernels = Kernels::select(options.kernels)?;
+        let pool = pool(options)?;
+        let (config, kind) = (source.config(), options.weights);
+        let compact = Weights::choose(options.compact, kernels, config, kind);
         Ok(Self {
-            config: checkpoint.config.clone(),
+            config: config.clone(),
             kind,
-            weights: Weights::of(&checkpoint.config, kind, compact, checkpoint)?,
+            weights: Arc::new(Weights::of(kind, compact, source, &pool)?),
         })
     }
 
@@ -62,7 +87,43 @@ impl PackedWeights {
     pub fn bytes(&self) -> usize {
         self.weights.bytes()
     }
+
+    /// A handle that does not keep the weights alive.
+    pub fn downgrade(&self) -> WeakWeights {
+        WeakWeights {
+            config: self.config.clone(),
+            kind: self.kind,
+            weights: Arc::downgrade(&self.weights),
+        }
+    }
 }
+
+/// [`PackedWeights`], for as long as an engine uses them.
+#[derive(Clone)]
+pub struct WeakWeights {
+    config: LmConfig,
+    kind: WeightType,
+    weights: std::sync::Weak<Weights>,
+}
+
+impl WeakWeights {
+    /// The weights, if there is still an engine that uses them.
+    pub fn upgrade(&self) -> Option<PackedWeights> {
+        Some(PackedWeights {
+            config: self.config.clone(),
+            kind: self.kind,
+            weights: self.weights.upgrade()?,
+        })
+    }
+}
+
+fn pool(options: &EngineOptions) -> Result<Arc<Pool>, LmError> {
+    let threads = options.threads.max(1);
+    Pool::shared(threads).map_err(|source| LmError::Threads { threads, source })
+}
+
+/// Positions for which rotary angles are computed at first.
+const FIRST_POSITIONS: usize = 512;
 
 /// A decoder on the CPU that reads its packed weights once for all tokens of a call.
 ///
@@ -72,7 +133,8 @@ impl PackedWeights {
 ///   threads. Every output element is one chain of multiply-adds in a fixed order; tiles and
 ///   threads only decide which chains run side by side. Greedy speculative output therefore equals
 ///   plain decoding token for token. Instruction sets and weight types do differ from each other.
-/// - A forward allocates nothing after the first one with its number of logits.
+/// - A forward allocates nothing after the first one with its number of logits, but for what a longer
+///   context needs: a segment of the KV cache every few hundred tokens.
 ///
 /// ```
 /// use cpu_engine::{CpuEngine, EngineOptions};
@@ -92,8 +154,10 @@ impl PackedWeights {
 pub struct CpuEngine {
     config: LmConfig,
     kind: WeightType,
-    weights: Weights,
+    weights: Arc<Weights>,
     rope: RotaryTable,
+    /// Positions of `rope`.
+    positions: usize,
     executor: Executor,
     cache: Cache,
     scratch: Scratch,
@@ -104,14 +168,13 @@ pub struct CpuEngine {
 }
 
 impl CpuEngine {
-    /// Packs a checkpoint.
+    /// Packs the weights of a model: of a checkpoint in memory, or straight from its files.
     ///
     /// # Errors
-    /// Those of [`Checkpoint::check`]; [`LmError::Kernels`] if the processor lacks the instruction
-    /// set asked for; [`LmError::Threads`] if the helper threads cannot be started.
-    pub fn new(checkpoint: &Checkpoint, options: EngineOptions) -> Result<Self, LmError> {
-        checkpoint.check("(checkpoint in memory)".as_ref())?;
-        Self::build(&checkpoint.config, checkpoint, options)
+    /// Those of the source; [`LmError::Kernels`] if the processor lacks the instruction set asked for;
+    /// [`LmError::Threads`] if the helper threads cannot be started.
+    pub fn new(source: &dyn TensorSource, options: EngineOptions) -> Result<Self, LmError> {
+        Self::with_weights(PackedWeights::new(source, &options)?, options)
     }
 
     /// An engine with random weights, drawn straight into their packed form: for timing a shape.
@@ -123,28 +186,35 @@ impl CpuEngine {
         options: EngineOptions,
         seed: u64,
     ) -> Result<Self, LmError> {
-        Self::build(config, &RandomWeights::new(config, seed), options)
+        Self::new(&RandomWeights::new(config, seed), options)
     }
 
-    fn build(
-        config: &LmConfig,
-        source: &impl TensorSource,
-        options: EngineOptions,
-    ) -> Result<Self, LmError> {
+    /// An engine that shares weights with whoever else has them.
+    ///
+    /// # Errors
+    /// [`LmError::OtherModel`] if the options ask for another storage; else as [`CpuEngine::new`].
+    pub fn with_weights(packed: PackedWeights, options: EngineOptions) -> Result<Self, LmError> {
+        let PackedWeights {
+            config,
+            kind,
+            weights,
+        } = packed;
+        if kind != options.weights {
+            return Err(LmError::OtherModel);
+        }
         let kernels = Kernels::select(options.kernels)?;
-        let threads = options.threads.max(1);
-        let pool = Pool::shared(threads).map_err(|source| LmError::Threads { threads, source })?;
-        let config = config.clone();
+        let pool = pool(&options)?;
         let max_len = options.max_len.min(config.max_position_embeddings);
-        let rounded = options.weights != WeightType::F32;
-        let compact = Weights::choose(options.compact, kernels, &config, options.weights);
+        let rounded = kind != WeightType::F32;
+        let positions = max_len.min(FIRST_POSITIONS);
         Ok(Self {
-            weights: Weights::of(&config, options.weights, compact, source)?,
-            kind: options.weights,
-            rope: RotaryTable::new(&config, max_len),
+            weights,
+            kind,
+            rope: RotaryTable::new(&config, positions),
+            positions,
+            cache: Cache::new(&config, max_len, options.kv),
+            scratch: Scratch::new(&config, pool.threads(), rounded),
             executor: Executor { kernels, pool },
-            cache: Cache::new(&config, max_len),
-            scratch: Scratch::new(&config, max_len, threads, rounded),
             len: 0,
             max_len,
             scored: 0,
@@ -152,19 +222,28 @@ impl CpuEngine {
         })
     }
 
-    /// Replaces the weights by those of a checkpoint of the same shape, in place, after a training
-    /// step. The KV cache is emptied: its keys and values belong to the old weights.
+    /// Replaces the weights by those of a model of the same shape, in place unless they are shared,
+    /// after a training step. The KV cache is emptied: its keys and values belong to the old weights.
     ///
     /// # Errors
-    /// Those of [`Checkpoint::check`]; [`LmError::OtherModel`] if the configuration differs. The
-    /// engine is then unchanged.
-    pub fn load_weights(&mut self, checkpoint: &Checkpoint) -> Result<(), LmError> {
-        if checkpoint.config != self.config {
+    /// Those of the source; [`LmError::OtherModel`] if the configuration differs. The engine is then
+    /// unchanged, unless a file could not be read to its end.
+    pub fn load_weights(&mut self, source: &dyn TensorSource) -> Result<(), LmError> {
+        if *source.config() != self.config {
             return Err(LmError::OtherModel);
         }
-        checkpoint.check("(checkpoint in memory)".as_ref())?;
-        self.len = 0;
-        self.weights.load(&self.config, checkpoint)
+        source.check()?;
+        self.forget();
+        let compact = self.weights.is_compact();
+        if Arc::get_mut(&mut self.weights).is_none() {
+            // Others decode with these, or may still ask for them.
+            let own = Weights::new(&self.config, self.kind, compact);
+            self.weights = Arc::new(own);
+        }
+        match Arc::get_mut(&mut self.weights) {
+            Some(weights) => weights.load(source, &self.executor.pool),
+            None => Ok(()),
+        }
     }
 
     /// Decodes with other weights of the same shape and type from now on, compact or not; `packed`
@@ -177,8 +256,37 @@ impl CpuEngine {
             return Err(LmError::OtherModel);
         }
         std::mem::swap(&mut self.weights, &mut packed.weights);
-        self.len = 0;
+        self.forget();
         Ok(())
+    }
+
+    /// The weights, to be shared.
+    pub fn packed(&self) -> PackedWeights {
+        PackedWeights {
+            config: self.config.clone(),
+            kind: self.kind,
+            weights: Arc::clone(&self.weights),
+        }
+    }
+
+    /// Drops what was computed with other weights.
+    fn forget(&mut self) {
+        self.len = 0;
+        self.scored = 0;
+    }
+
+    /// Makes room for a context of `len` tokens, at most [`max_len`](DecodeEngine::max_len).
+    fn reserve(&mut self, len: usize) {
+        self.cache.reserve(len);
+        if len > self.positions || self.scratch.context() < len {
+            // Twice as much as before, so that a context that grows token by token costs its length.
+            let room = (2 * self.positions).max(len).min(self.max_len);
+            if len > self.positions {
+                self.rope = RotaryTable::new(&self.config, room);
+                self.positions = room;
+            }
+            self.scratch.reserve(self.positions.max(len));
+        }
     }
 
     /// Appends `ids` without computing logits: the cheap way to take in a prompt whose last token
@@ -235,7 +343,7 @@ impl CpuEngine {
         self.executor.pool.threads()
     }
 
-    /// Memory held. A forward allocates nothing but the caller's logits.
+    /// Memory held at the longest context so far.
     pub fn memory(&self) -> MemoryUse {
         MemoryUse {
             weights: self.weights.bytes(),
@@ -251,7 +359,7 @@ impl CpuEngine {
 
     /// The final hidden state, after the last norm, of the last token of the last
     /// [`forward`](DecodeEngine::forward): what its logits were computed from, `[hidden_size]`.
-    /// Empty after [`append`](Self::append) and before the first forward.
+    /// Empty after [`append`](Self::append), before the first forward, and once the weights are others.
     pub fn last_state(&self) -> &[f32] {
         match self.scored.checked_sub(1) {
             Some(last) => self.scratch.normed(last, self.config.hidden_size),
@@ -262,6 +370,7 @@ impl CpuEngine {
     /// One pass for `ids`, of which as many are scored as `logits` has room for.
     fn pass(&mut self, ids: &[u32], logits: &mut [f32]) {
         self.scored = logits.len() / self.config.vocab_size;
+        self.reserve(self.len + ids.len());
         Pass {
             config: &self.config,
             weights: &self.weights,
@@ -269,7 +378,6 @@ impl CpuEngine {
             executor: &self.executor,
             cache: &mut self.cache,
             scratch: &mut self.scratch,
-            max_len: self.max_len,
             start: self.len,
             count: ids.len(),
         }

@@ -1,15 +1,16 @@
 //! One pass through the blocks for a bounded number of tokens.
 
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use lm::LmConfig;
 use lm::host::RotaryTable;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, CacheShape, Place, Segment, Stored};
 use crate::kernels::fused::{AttentionScratch, Epilogue};
 use crate::kernels::gemm::Rows;
 use crate::kernels::out::Out;
+use crate::kernels::panel::PanelRow;
 use crate::kernels::parallel::{AttentionCall, Executor};
 use crate::kernels::quant::QuantScratch;
 use crate::kernels::simd::PANEL;
@@ -47,13 +48,13 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// `rounded` says whether projections read activations narrower than f32.
-    pub(crate) fn new(config: &LmConfig, max_len: usize, threads: usize, rounded: bool) -> Self {
+    pub(crate) fn new(config: &LmConfig, threads: usize, rounded: bool) -> Self {
         let widest = config
             .hidden_size
             .max(config.q_width())
             .max(config.intermediate_size);
         let rows = |width: usize| vec![0.0; PASS_TOKENS * width];
-        let attention = || Mutex::new(AttentionScratch::new(max_len, config.head_dim));
+        let attention = || Mutex::new(AttentionScratch::new(config.head_dim));
         Self {
             hidden: rows(config.hidden_size),
             normed: rows(config.hidden_size),
@@ -65,6 +66,25 @@ impl Scratch {
             key: vec![0.0; config.head_dim],
             quantised: QuantScratch::new(if rounded { PASS_TOKENS } else { 0 }, widest),
             attention: std::iter::repeat_with(attention).take(threads).collect(),
+        }
+    }
+
+    /// The longest context that there is room for.
+    pub(crate) fn context(&mut self) -> usize {
+        let scratch = self.attention.first_mut();
+        scratch.map_or(usize::MAX, |scratch| {
+            scratch
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner)
+                .context()
+        })
+    }
+
+    /// Makes room for a context of `len` tokens.
+    pub(crate) fn reserve(&mut self, len: usize) {
+        for scratch in &mut self.attention {
+            let scratch = scratch.get_mut().unwrap_or_else(PoisonError::into_inner);
+            scratch.reserve(len);
         }
     }
 
@@ -108,7 +128,6 @@ pub(crate) struct Pass<'a> {
     pub(crate) executor: &'a Executor,
     pub(crate) cache: &'a mut Cache,
     pub(crate) scratch: &'a mut Scratch,
-    pub(crate) max_len: usize,
     /// Tokens in the cache before the pass.
     pub(crate) start: usize,
     /// Tokens of the pass.
@@ -180,20 +199,14 @@ impl Pass<'_> {
         self.keep_keys(layer);
         self.rotate_queries();
         let (hidden, q_width) = (self.config.hidden_size, self.config.q_width());
+        let (at, shape) = ((self.start, self.count), self.cache.shape());
+        let group = self.config.num_heads / self.config.num_kv_heads;
+        let to = (self.executor, &mut *self.scratch, q_width);
+        match &self.cache.stored {
+            Stored::F32(blocks) => attend(to, blocks.of(layer), shape, at, group),
+            Stored::F16(blocks) => attend(to, blocks.of(layer), shape, at, group),
+        }
         let scratch = &mut *self.scratch;
-        let call = AttentionCall {
-            queries: &scratch.queries,
-            keys: &self.cache.blocks[layer].keys,
-            values: &self.cache.blocks[layer].values,
-            start: self.start,
-            count: self.count,
-            kv_heads: self.config.num_kv_heads,
-            group: self.config.num_heads / self.config.num_kv_heads,
-            head_dim: self.config.head_dim,
-            max_len: self.max_len,
-        };
-        let out = Out::new(&mut scratch.mixed, q_width, q_width);
-        self.executor.attend(call, &scratch.attention, out);
         let x = rows(&scratch.mixed, q_width, self.count);
         let out = Out::new(&mut scratch.hidden, hidden, hidden);
         self.executor.project(
@@ -233,7 +246,12 @@ impl Pass<'_> {
                 self.rope
                     .rotate(position, &row[key_at + at..][..head_dim], key);
                 let value = &row[value_at + at..][..head_dim];
-                self.cache.put(layer, kv_head, position, key, value);
+                let place = Place {
+                    block: layer,
+                    kv_head,
+                    position,
+                };
+                self.cache.put(place, key, value);
             }
         }
     }
@@ -277,6 +295,26 @@ impl Pass<'_> {
             out,
         );
     }
+}
+
+/// Attention over the cache of a block, of `count` tokens from position `start` on.
+fn attend<R: PanelRow>(
+    (executor, scratch, width): (&Executor, &mut Scratch, usize),
+    segments: &[Segment<R>],
+    shape: CacheShape,
+    (start, count): (usize, usize),
+    group: usize,
+) {
+    let call = AttentionCall {
+        queries: &scratch.queries,
+        segments,
+        shape,
+        start,
+        count,
+        group,
+    };
+    let out = Out::new(&mut scratch.mixed, width, width);
+    executor.attend(call, &scratch.attention, out);
 }
 
 /// The first `count` rows of a dense buffer.

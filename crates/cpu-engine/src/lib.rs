@@ -26,18 +26,18 @@ mod cache;
 mod engine;
 mod forward;
 mod kernels;
+mod packing;
 mod pool;
-mod random;
 mod vectors;
 mod weights;
 
 pub use bandwidth::MemoryProbe;
-pub use engine::{CpuEngine, MemoryUse, PackedWeights};
+pub use engine::{CpuEngine, MemoryUse, PackedWeights, WeakWeights};
 pub use kernels::simd::{LANES, Lanes};
 pub use kernels::vector::exp;
 pub use vectors::{RowKernel, Vectors};
 
-use lm::WeightType;
+use lm::{KvType, WeightType};
 
 /// Whether bf16 weights are kept in 12 bits instead of 16, and so the f32 weights of checkpoints that
 /// are bf16 throughout, as most are published, instead of 32. The results are the same, bit for bit:
@@ -91,20 +91,24 @@ pub struct EngineOptions {
     pub compact: Compact,
     /// Threads of a forward; 1 (or 0) runs on the calling thread alone.
     pub threads: usize,
-    /// Most tokens the KV cache holds; the model's `max_position_embeddings` if that is less.
+    /// Most tokens the KV cache holds; the model's `max_position_embeddings` if that is less. Memory is
+    /// taken as tokens come, not for all of them.
     pub max_len: usize,
+    /// Storage of the KV cache.
+    pub kv: KvType,
     /// Instruction set.
     pub kernels: KernelChoice,
 }
 
 impl Default for EngineOptions {
-    /// f32 weights, every core, 2048 tokens, the widest instruction set.
+    /// f32 weights and KV cache, every core, 2048 tokens, the widest instruction set.
     fn default() -> Self {
         Self {
             weights: WeightType::F32,
             compact: Compact::Auto,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             max_len: 2048,
+            kv: KvType::F32,
             kernels: KernelChoice::Auto,
         }
     }

@@ -1,16 +1,16 @@
 //! A checkpoint packed for the kernels.
 
-use std::borrow::Cow;
-
 use lm::{
-    Checkpoint, EMBEDDING, FINAL_NORM, HEAD, LmConfig, LmError, WeightType, expected_tensors,
-    in_layer,
+    EMBEDDING, FINAL_NORM, HEAD, LmConfig, LmError, RowBuffer, TensorSource, WeightType,
+    expected_tensors, in_layer,
 };
 
 use crate::arena::{Arena, Buffer};
 use crate::kernels::Kernels;
-use crate::kernels::panel::{PackedMatrix, Part, are_bf16};
+use crate::kernels::panel::PackedMatrix;
 use crate::kernels::simd::PANEL;
+use crate::packing::{Part, PartRows, for_each_panel};
+use crate::pool::Pool;
 use crate::{Compact, KernelChoice};
 
 /// One block.
@@ -31,18 +31,6 @@ pub(crate) struct BlockWeights {
 pub(crate) enum Embedding {
     F32(Buffer<f32>),
     Bf16(Buffer<half::bf16>),
-}
-
-/// Where weights come from: tensors under Hugging Face names, row-major.
-pub(crate) trait TensorSource {
-    /// The values of a tensor.
-    fn values(&self, name: &str) -> Result<Cow<'_, [f32]>, LmError>;
-}
-
-impl TensorSource for Checkpoint {
-    fn values(&self, name: &str) -> Result<Cow<'_, [f32]>, LmError> {
-        Ok(Cow::Borrowed(&self.tensor(name)?.data))
-    }
 }
 
 /// Every weight of a model.
@@ -95,35 +83,57 @@ impl Shapes {
 }
 
 /// Whether bf16 holds every matrix exactly; the first that it does not ends the search.
-fn exact_in_bf16(config: &LmConfig, source: &impl TensorSource) -> Result<bool, LmError> {
-    for (name, shape) in expected_tensors(config) {
-        if shape.len() == 2 && !are_bf16(&source.values(&name)?) {
-            return Ok(false);
+fn exact_in_bf16(source: &dyn TensorSource, pool: &Pool) -> Result<bool, LmError> {
+    for (name, shape) in expected_tensors(source.config()) {
+        if let [outputs, inputs] = shape[..] {
+            let part = part(source, name, outputs, 0, 1);
+            if !part.are_bf16(inputs, pool)? {
+                return Ok(false);
+            }
         }
     }
     Ok(true)
 }
 
-/// Weights that fill a matrix.
-fn whole(weights: &[f32]) -> Part<'_> {
+/// A tensor whose panels start at `first` and are `step` apart.
+fn part(
+    source: &dyn TensorSource,
+    name: String,
+    outputs: usize,
+    first: usize,
+    step: usize,
+) -> Part<'_> {
     Part {
-        weights,
-        first: 0,
-        step: 1,
+        rows: PartRows::Tensor(source, name),
+        outputs,
+        first,
+        step,
     }
 }
 
+/// A tensor that fills a matrix.
+fn whole(source: &dyn TensorSource, name: String, outputs: usize) -> [Part<'_>; 1] {
+    [part(source, name, outputs, 0, 1)]
+}
+
+/// Reads a vector.
+fn vector(source: &dyn TensorSource, name: &str, to: &mut [f32]) -> Result<(), LmError> {
+    let mut buffer = RowBuffer::default();
+    to.copy_from_slice(source.rows(name, 0..to.len(), &mut buffer)?);
+    Ok(())
+}
+
 impl Weights {
-    /// The weights of a model in the shape of `config`.
+    /// The weights of a model.
     pub(crate) fn of(
-        config: &LmConfig,
         weights: WeightType,
         compact: bool,
-        source: &impl TensorSource,
+        source: &dyn TensorSource,
+        pool: &Pool,
     ) -> Result<Self, LmError> {
-        let compact = compact && (weights != WeightType::F32 || exact_in_bf16(config, source)?);
-        let mut of = Self::new(config, weights, compact);
-        of.load(config, source)?;
+        let compact = compact && (weights != WeightType::F32 || exact_in_bf16(source, pool)?);
+        let mut of = Self::new(source.config(), weights, compact);
+        of.load(source, pool)?;
         Ok(of)
     }
 
@@ -144,17 +154,47 @@ impl Weights {
         }
     }
 
+    /// Bytes of the weights of a model in the shape of `config`, all of them compact or none.
+    pub(crate) fn bytes_for(config: &LmConfig, weights: WeightType, compact: bool) -> usize {
+        let cells = config.vocab_size * config.hidden_size;
+        let embedding = match weights {
+            WeightType::F32 => size_of::<f32>(),
+            _ => size_of::<half::bf16>(),
+        };
+        let vectors: usize = expected_tensors(config)
+            .into_iter()
+            .filter(|(_, shape)| shape.len() == 1)
+            .map(|(_, shape)| shape[0] * size_of::<f32>())
+            .sum();
+        Shapes::of(config).room(weights, compact) + cells * embedding + vectors
+    }
+
     /// Room for a model in the shape of `config`, to be loaded before use.
-    fn new(config: &LmConfig, weights: WeightType, compact: bool) -> Self {
+    pub(crate) fn new(config: &LmConfig, weights: WeightType, compact: bool) -> Self {
         let shapes = Shapes::of(config);
         let (d, cells) = (config.hidden_size, config.vocab_size * config.hidden_size);
         let embedding = match weights {
             WeightType::F32 => Arena::bytes_of::<f32>(cells),
             _ => Arena::bytes_of::<half::bf16>(cells),
         };
-        let arena = &mut Arena::new(shapes.room(weights, compact) + embedding);
-        let mut matrix =
-            |(inputs, panels)| PackedMatrix::new(arena, inputs, panels, weights, compact);
+        // A matrix that turns out not to be worth it gives its compact panels up: not while others
+        // hold the same memory.
+        let apart = |(inputs, panels)| {
+            let room = PackedMatrix::room(inputs, panels, weights, compact);
+            compact.then(|| Arena::apart(room)).flatten()
+        };
+        let together = |shape: (usize, usize)| match apart(shape) {
+            Some(_) => 0,
+            None => PackedMatrix::room(shape.0, shape.1, weights, compact),
+        };
+        let blocks: usize = shapes.block.into_iter().map(together).sum();
+        let matrices = config.num_layers * blocks + together(shapes.head);
+        let arena = &mut Arena::new(matrices + embedding);
+        let mut matrix = |(inputs, panels)| {
+            let mut own = apart((inputs, panels));
+            let arena = own.as_mut().unwrap_or(&mut *arena);
+            PackedMatrix::new(arena, inputs, panels, weights, compact)
+        };
         let blocks = (0..config.num_layers)
             .map(|_| {
                 let [qkv, out, gate_up, down] = shapes.block.map(&mut matrix);
@@ -187,24 +227,20 @@ impl Weights {
         }
     }
 
-    /// Overwrites every weight, in place, with tensors in the shape of `config`.
-    pub(crate) fn load(
-        &mut self,
-        config: &LmConfig,
-        source: &impl TensorSource,
-    ) -> Result<(), LmError> {
-        let embedding = source.values(EMBEDDING)?;
-        self.embedding.load(&embedding);
-        if config.tie_word_embeddings {
-            self.head.pack(&[whole(&embedding)]);
-        } else {
-            self.head.pack(&[whole(&source.values(HEAD)?)]);
-        }
+    /// Overwrites every weight, in place, on all threads.
+    pub(crate) fn load(&mut self, source: &dyn TensorSource, pool: &Pool) -> Result<(), LmError> {
+        let config = source.config();
+        self.embedding.load(source, pool)?;
+        let head = match config.tie_word_embeddings {
+            true => EMBEDDING,
+            false => HEAD,
+        };
+        let head = whole(source, head.into(), config.vocab_size);
+        self.head.pack(&head, pool)?;
         for (layer, block) in self.blocks.iter_mut().enumerate() {
-            block.load(config, source, layer)?;
+            block.load(source, layer, pool)?;
         }
-        self.norm.copy_from_slice(&source.values(FINAL_NORM)?);
-        Ok(())
+        vector(source, FINAL_NORM, &mut self.norm)
     }
 
     /// Bytes held.
@@ -234,41 +270,46 @@ impl Weights {
 impl BlockWeights {
     fn load(
         &mut self,
-        config: &LmConfig,
-        source: &impl TensorSource,
+        source: &dyn TensorSource,
         layer: usize,
+        pool: &Pool,
     ) -> Result<(), LmError> {
-        let tensor = |part: &str| source.values(&in_layer(layer, part));
-        let (q, kv) = (panels(config.q_width()), panels(config.kv_width()));
-        self.attn_norm
-            .copy_from_slice(&tensor("input_layernorm.weight")?);
-        self.mlp_norm
-            .copy_from_slice(&tensor("post_attention_layernorm.weight")?);
+        let config = source.config();
+        let (d, inner) = (config.hidden_size, config.intermediate_size);
+        let (q_width, kv_width) = (config.q_width(), config.kv_width());
+        let (q, kv) = (panels(q_width), panels(kv_width));
+        let name = |part: &str| in_layer(layer, part);
+        vector(source, &name("input_layernorm.weight"), &mut self.attn_norm)?;
+        vector(
+            source,
+            &name("post_attention_layernorm.weight"),
+            &mut self.mlp_norm,
+        )?;
+        let projections = [
+            ("q_proj", 0, q_width),
+            ("k_proj", q, kv_width),
+            ("v_proj", q + kv, kv_width),
+        ];
         if config.qkv_bias {
-            for (name, first) in [("q_proj", 0), ("k_proj", q), ("v_proj", q + kv)] {
-                let bias = tensor(&format!("self_attn.{name}.bias"))?;
-                self.qkv_bias[first * PANEL..][..bias.len()].copy_from_slice(&bias);
+            for (projection, first, width) in projections {
+                let to = &mut self.qkv_bias[first * PANEL..][..width];
+                vector(source, &name(&format!("self_attn.{projection}.bias")), to)?;
             }
         }
-        let queries = &tensor("self_attn.q_proj.weight")?;
-        let keys = &tensor("self_attn.k_proj.weight")?;
-        let values = &tensor("self_attn.v_proj.weight")?;
-        let part = |weights, first, step| Part {
-            weights,
-            first,
-            step,
-        };
-        self.qkv.pack(&[
-            part(queries, 0, 1),
-            part(keys, q, 1),
-            part(values, q + kv, 1),
-        ]);
-        self.out.pack(&[whole(&tensor("self_attn.o_proj.weight")?)]);
-        let gate = &tensor("mlp.gate_proj.weight")?;
-        let up = &tensor("mlp.up_proj.weight")?;
-        self.gate_up.pack(&[part(gate, 0, 2), part(up, 1, 2)]);
-        self.down.pack(&[whole(&tensor("mlp.down_proj.weight")?)]);
-        Ok(())
+        let qkv = projections.map(|(projection, first, width)| {
+            let name = name(&format!("self_attn.{projection}.weight"));
+            part(source, name, width, first, 1)
+        });
+        self.qkv.pack(&qkv, pool)?;
+        let out = whole(source, name("self_attn.o_proj.weight"), d);
+        self.out.pack(&out, pool)?;
+        let gate_up = [("gate_proj", 0), ("up_proj", 1)].map(|(projection, first)| {
+            let name = name(&format!("mlp.{projection}.weight"));
+            part(source, name, inner, first, 2)
+        });
+        self.gate_up.pack(&gate_up, pool)?;
+        let down = whole(source, name("mlp.down_proj.weight"), d);
+        self.down.pack(&down, pool)
     }
 
     fn matrices(&self) -> [&PackedMatrix; 4] {
@@ -285,13 +326,25 @@ impl BlockWeights {
 }
 
 impl Embedding {
-    fn load(&mut self, rows: &[f32]) {
+    fn load(&mut self, source: &dyn TensorSource, pool: &Pool) -> Result<(), LmError> {
+        let (rows, width) = (source.config().vocab_size, source.config().hidden_size);
+        let parts = whole(source, EMBEDDING.into(), rows);
         match self {
-            Self::F32(to) => to.copy_from_slice(rows),
+            Self::F32(to) => {
+                let slots = to.chunks_mut(PANEL * width);
+                for_each_panel(&parts, width, slots, pool, |to, rows, _| {
+                    to.copy_from_slice(rows);
+                    true
+                })
+            }
             Self::Bf16(to) => {
-                for (to, from) in to.iter_mut().zip(rows) {
-                    *to = half::bf16::from_f32(*from);
-                }
+                let slots = to.chunks_mut(PANEL * width);
+                for_each_panel(&parts, width, slots, pool, |to, rows, _| {
+                    for (to, from) in to.iter_mut().zip(rows) {
+                        *to = half::bf16::from_f32(*from);
+                    }
+                    true
+                })
             }
         }
     }

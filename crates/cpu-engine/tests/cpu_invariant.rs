@@ -147,7 +147,8 @@ fn compact_weights_give_the_bits_of_plain_ones() {
                 assert_eq!(engine.compact(), weights == WeightType::Bf16);
                 assert!(in_batches(&mut engine, &ids, 5) == expected[1]);
                 for compact in [Compact::Off, Compact::On] {
-                    let mut packed = PackedWeights::new(&first, weights, compact).unwrap();
+                    let options = in_format((weights, compact), kernels, threads);
+                    let mut packed = PackedWeights::new(&first, &options).unwrap();
                     engine.swap_weights(&mut packed).unwrap();
                     assert_eq!(engine.compact(), compact == Compact::On);
                     assert!(in_batches(&mut engine, &ids, 5) == expected[0]);

@@ -68,9 +68,10 @@ pub use job::{Job, JobConfig, JobId, Segment};
 pub use plan::{LoadOptions, Plan};
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
 pub use settings::{
-    AcceptanceName, CacheOptions, CacheUse, Columns, CostPadding, CostsConfig, DecodeConfig, DirectName,
-    DraftSource, EvictionName, HeadOptions, HeadTraining, LearnConfig, Lookup, LoraSettings,
-    ModelConfig, ModelsConfig, NgramName, Normaliser, NothingToLearn, ObjectiveName, PolicyFault, PolicyName,
-    Scope, ScoreName, Terms, UnknownName, Verify, WeightFormat,
+    AcceptanceName, CacheOptions, CacheUse, Columns, CostPadding, CostsConfig, DecodeConfig,
+    DirectName, DraftSource, EvictionName, HeadOptions, HeadTraining, KvFormat, LearnConfig,
+    Lookup, LoraSettings, ModelConfig, ModelsConfig, NgramName, Normaliser, NothingToLearn,
+    ObjectiveName, PolicyFault, PolicyName, Scope, ScoreName, Terms, UnknownName, Verify,
+    WeightFormat,
 };
 pub use summary::{ArmSummary, Axis, Experiment, Stage};

@@ -238,13 +238,13 @@ impl HubError {
             Self::Busy { .. } => "wait for it, then run the command again",
             Self::Reply { .. } => "does HF_ENDPOINT name a hub?",
             Self::MissingFile { file, .. } if file.ends_with(".safetensors") => {
-                "weights are read from safetensors only; where the hub converted them, they are at @refs/pr/N"
+                "weights are read from safetensors and from pytorch_model.bin; where the hub converted others, they are at @refs/pr/N"
             }
             Self::MissingFile { file, .. } if file.ends_with(".parquet") => {
                 "the dataset has changed on the hub; --data-dir DIR reads local files instead"
             }
             Self::MissingFile { .. } => {
-                "a model needs config.json, tokenizer.json and safetensors; choose another repository or revision"
+                "a model needs config.json, tokenizer.json and weights; choose another repository or revision"
             }
             Self::Table { .. } | Self::NoSplit { .. } => {
                 "the dataset has changed on the hub; --data-dir DIR reads local files instead"

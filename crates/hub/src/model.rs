@@ -18,7 +18,13 @@ pub const MODEL_PREFIX: &str = "hf:";
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
 const WEIGHTS: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+/// Weights in the order they are looked for; an index names its shards.
+const WEIGHT_FILES: [&str; 4] = [
+    "model.safetensors.index.json",
+    WEIGHTS,
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+];
 /// Files that a model may have.
 const OPTIONAL: [&str; 4] = [
     "tokenizer_config.json",
@@ -113,7 +119,7 @@ impl Hub {
     /// it is, without asking the hub: a run repeated later reads the same weights.
     ///
     /// # Errors
-    /// No `config.json`, `tokenizer.json` or safetensors in the repository, or failing downloads.
+    /// No `config.json`, `tokenizer.json`, safetensors or PyTorch files in the repository, or failing downloads.
     pub fn model(&self, id: &ModelId) -> Result<PathBuf, HubError> {
         let note = self.note(id);
         if let Some(folder) = self.complete(id, &note) {
@@ -121,7 +127,8 @@ impl Hub {
             return Ok(folder);
         }
         let snapshot = self.snapshot(RepoType::Model, &id.repo, &id.revision)?;
-        let weights = if snapshot.has(INDEX) { INDEX } else { WEIGHTS };
+        let found = WEIGHT_FILES.into_iter().find(|file| snapshot.has(file));
+        let weights = found.unwrap_or(WEIGHTS);
         let mut files = vec![CONFIG.to_owned(), TOKENIZER.to_owned()];
         let optional = OPTIONAL.iter().filter(|file| snapshot.has(file));
         files.extend(optional.map(|file| file.to_string()));
@@ -131,14 +138,14 @@ impl Hub {
         if let Some(file) = missing {
             return Err(HubError::MissingFile {
                 repo: id.repo.clone(),
-                file: file.replace(INDEX, WEIGHTS),
+                file: file.clone(),
             });
         }
         for file in &files {
             snapshot.fetch(file)?;
         }
-        if weights == INDEX {
-            for shard in shards(&snapshot, id)? {
+        if weights.ends_with(".index.json") {
+            for shard in shards(&snapshot, id, weights)? {
                 snapshot.fetch(&shard)?;
                 files.push(shard);
             }
@@ -190,16 +197,16 @@ impl Hub {
 }
 
 /// The files that the index of a model's weights names.
-fn shards(snapshot: &Snapshot, id: &ModelId) -> Result<BTreeSet<String>, HubError> {
+fn shards(snapshot: &Snapshot, id: &ModelId, file: &str) -> Result<BTreeSet<String>, HubError> {
     #[derive(Deserialize)]
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let path = snapshot.fetch(INDEX)?;
+    let path = snapshot.fetch(file)?;
     let bytes = fs::read(&path).map_err(HubError::io(&path))?;
     let index: Index = serde_json::from_slice(&bytes).map_err(|error| HubError::Reply {
         repo: id.repo.clone(),
-        file: INDEX.to_owned(),
+        file: file.to_owned(),
         message: error.to_string(),
     })?;
     Ok(index.weight_map.into_values().collect())

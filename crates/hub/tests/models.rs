@@ -140,6 +140,31 @@ fn a_tokenizer_is_fetched_without_its_weights() -> Result {
     Ok(())
 }
 
+/// Where there are no safetensors, PyTorch's files do; where there are, they are left alone.
+#[test]
+fn weights_of_pytorch_are_taken_where_there_are_no_others() -> Result {
+    let (fake, home) = (FakeHub::start(), tempfile::tempdir()?);
+    let (file, index) = ("pytorch_model.bin", "pytorch_model.bin.index.json");
+    let map = serde_json::json!({ "weight_map": { "a": "part-1.bin" } }).to_string();
+    fake.add("models/tiny/bin", without(WEIGHTS).with(file, "weights"));
+    fake.add("models/tiny/both", model().with(file, "weights"));
+    let parts = without(WEIGHTS)
+        .with(index, map)
+        .with("part-1.bin", "weights");
+    fake.add("models/tiny/parts", parts);
+    let hub = Hub::new(&fake.endpoint, home.path());
+    for (name, there, absent) in [
+        ("hf:tiny/bin", file, WEIGHTS),
+        ("hf:tiny/both", WEIGHTS, file),
+        ("hf:tiny/parts", "part-1.bin", file),
+    ] {
+        let folder = hub.model(&id(name)?)?;
+        assert!(folder.join(there).is_file(), "{name}");
+        assert!(!folder.join(absent).exists(), "{name}");
+    }
+    Ok(())
+}
+
 #[test]
 fn what_a_model_lacks_is_told() -> Result {
     let (fake, home) = (FakeHub::start(), tempfile::tempdir()?);

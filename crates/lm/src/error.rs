@@ -32,14 +32,9 @@ pub enum LmError {
         /// The name found there.
         model_type: String,
     },
-    /// A safetensors file is malformed or truncated.
-    #[error("{path}: not a readable safetensors file: {message}")]
-    Safetensors {
-        /// The file.
-        path: PathBuf,
-        /// The parser's reason.
-        message: String,
-    },
+    /// Files of weights that are malformed, cut short, or of a kind that is not read.
+    #[error(transparent)]
+    Weights(#[from] weights::WeightsError),
     /// A tensor the architecture needs is absent.
     #[error("{path}: tensor `{tensor}` is missing")]
     MissingTensor {
@@ -69,16 +64,6 @@ pub enum LmError {
         found: Vec<usize>,
         /// Shape the configuration implies.
         expected: Vec<usize>,
-    },
-    /// A tensor is stored in a type that cannot be read.
-    #[error("{path}: tensor `{tensor}` has type {dtype}; f32, bf16 and f16 can be read")]
-    Dtype {
-        /// Model folder.
-        path: PathBuf,
-        /// Hugging Face name.
-        tensor: String,
-        /// Type in the file.
-        dtype: String,
     },
     /// A token id outside the model's vocabulary.
     #[error("token id {id} is outside the model's vocabulary of {vocab_size}")]

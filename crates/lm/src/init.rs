@@ -1,13 +1,15 @@
 //! Fresh weights for pretraining and for benchmarks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::checkpoint::HostTensor;
 use crate::names::expected_tensors;
-use crate::{Checkpoint, LmConfig};
+use crate::source::{RowBuffer, TensorSource};
+use crate::{Checkpoint, LmConfig, LmError};
 
 /// Standard deviation of freshly drawn projection weights.
 pub(crate) const INIT_STD: f32 = 0.02;
@@ -56,4 +58,81 @@ pub fn normal(rng: &mut ChaCha8Rng, std: f32, count: usize) -> Vec<f32> {
             (radius * angle.cos()) as f32 * std
         })
         .collect()
+}
+
+/// Bound of uniform weights whose deviation is [`INIT_STD`].
+const BOUND: f32 = 0.034_641;
+
+/// Random weights as fast as memory takes them, made where they are read, for timing shapes: uniform
+/// projections and embeddings that bf16 holds, as those of most checkpoints, unit norms, zero biases.
+/// The same seed gives the same weights.
+#[derive(Clone, Debug)]
+pub struct RandomWeights {
+    config: LmConfig,
+    /// Position in the architecture and shape.
+    tensors: HashMap<String, (u64, Vec<usize>)>,
+    seed: u64,
+}
+
+impl RandomWeights {
+    /// The weights of a model in the shape of `config`.
+    pub fn new(config: &LmConfig, seed: u64) -> Self {
+        let tensors = expected_tensors(config).into_iter().zip(0..);
+        Self {
+            config: config.clone(),
+            tensors: tensors
+                .map(|((name, shape), i)| (name, (i, shape)))
+                .collect(),
+            seed,
+        }
+    }
+}
+
+impl TensorSource for RandomWeights {
+    fn config(&self) -> &LmConfig {
+        &self.config
+    }
+
+    fn check(&self) -> Result<(), LmError> {
+        Ok(())
+    }
+
+    fn rows<'a>(
+        &'a self,
+        name: &str,
+        rows: Range<usize>,
+        buffer: &'a mut RowBuffer,
+    ) -> Result<&'a [f32], LmError> {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let Some((index, shape)) = self.tensors.get(name) else {
+            return Err(LmError::MissingTensor {
+                path: "(random weights)".into(),
+                tensor: name.to_owned(),
+            });
+        };
+        let width: usize = shape.iter().skip(1).product();
+        let values = &mut buffer.own;
+        values.clear();
+        if name.ends_with("norm.weight") || name.ends_with("bias") {
+            let value = if name.ends_with("bias") { 0.0 } else { 1.0 };
+            values.resize(rows.len() * width, value);
+            return Ok(values);
+        }
+        let before = ((rows.start * width) as u64).wrapping_mul(STEP);
+        let mut state = (self.seed ^ (index << 32)).wrapping_add(before);
+        values.extend((0..rows.len() * width).map(|_| {
+            // SplitMix64; the upper half of the output is enough for a weight.
+            state = state.wrapping_add(STEP);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            let weight = ((z >> 32) as i32 as f32) * (BOUND / 2_147_483_648.0);
+            half::bf16::from_f32(weight).to_f32()
+        }));
+        Ok(values)
+    }
+
+    fn is_bf16(&self, name: &str) -> Option<bool> {
+        self.tensors.contains_key(name).then_some(true)
+    }
 }

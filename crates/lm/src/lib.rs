@@ -4,6 +4,7 @@ mod checkpoint;
 mod config;
 mod engine;
 mod error;
+mod gguf;
 pub mod host;
 mod init;
 mod lora;
@@ -11,17 +12,23 @@ mod names;
 mod optim;
 mod pad;
 mod reference;
+mod source;
+mod stored;
 mod weight_type;
+mod write;
 
-pub use checkpoint::{Checkpoint, HostTensor, StoredType, read_safetensors, write_safetensors};
+pub use checkpoint::{Checkpoint, HostTensor, StoredType};
 pub use config::{Architecture, LmConfig, RopeScaling};
 pub use engine::{DecodeEngine, check_call};
 pub use error::LmError;
-pub use init::random_checkpoint;
+pub use init::{RandomWeights, random_checkpoint};
 pub use lora::{
     ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, Adapter, LoraConfig, Projection, Projections, adapted,
 };
 pub use names::{EMBEDDING, FINAL_NORM, HEAD, expected_tensors, in_layer};
 pub use optim::{AdamW, AdamWConfig, Moments};
 pub use reference::ReferenceEngine;
-pub use weight_type::WeightType;
+pub use source::{RowBuffer, TensorSource};
+pub use stored::StoredCheckpoint;
+pub use weight_type::{EngineSettings, KvType, WeightType};
+pub use write::{read_safetensors, write_model, write_safetensors};

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use lm::{Checkpoint, LmConfig, LmError, StoredType, random_checkpoint};
+use weights::WeightsError;
 
 const CONFIG: &str = r#"{
     "model_type": "qwen2", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
@@ -94,7 +95,7 @@ fn a_truncated_file_is_refused_with_its_name() {
     std::fs::write(&file, &bytes[..bytes.len() - 100]).unwrap();
     let error = Checkpoint::load(folder.path()).unwrap_err();
     assert!(
-        matches!(&error, LmError::Safetensors { path, .. } if *path == file),
+        matches!(&error, LmError::Weights(WeightsError::Malformed { path, .. }) if *path == file),
         "{error}"
     );
 }

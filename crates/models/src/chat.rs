@@ -129,6 +129,16 @@ impl ChatTemplate {
         self.markers
     }
 
+    /// Longest prompt in tokens, template included.
+    pub fn max_prompt_tokens(&self) -> usize {
+        self.max_prompt_tokens
+    }
+
+    /// Shortens prompts to so many tokens, at least 1, where the budget allowed more.
+    pub(crate) fn limit_prompts(&mut self, tokens: usize) {
+        self.max_prompt_tokens = self.max_prompt_tokens.min(tokens.max(1));
+    }
+
     /// One user message and the opening of the answer.
     ///
     /// # Errors

@@ -24,6 +24,11 @@ impl Engine {
         }
     }
 
+    /// The engine itself.
+    pub(crate) fn into_inner(self) -> CpuEngine {
+        self.inner
+    }
+
     /// Replaces the weights after an update of the drafter.
     ///
     /// # Errors

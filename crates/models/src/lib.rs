@@ -1,6 +1,6 @@
 //! Model folders as the loop needs them: weights, tokenizer, chat template, special tokens, and a decode engine.
 //!
-//! * [`ModelFolder`] is a loaded folder, local or `hf:owner/name`; [`ModelText`] its part without weights, enough to
+//! * [`ModelFolder`] is a folder, local or `hf:owner/name`; [`ModelText`] its part without weights, enough to
 //!   write and read tokens;
 //! * [`Engine`] is the decode engine in the role of a drafter or a target, [`align`] lays their vocabularies side by
 //!   side;
@@ -8,13 +8,14 @@
 //!   `omnidraft pretrain` declares; both shorten a long prompt as text, so that drafter and target read the same;
 //! * [`step`] measures how long a decoding step takes on this machine.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use cpu_engine::{CpuEngine, EngineOptions};
-use lm::{Checkpoint, WeightType};
+use cpu_engine::{CpuEngine, EngineOptions, PackedWeights, WeakWeights};
+use lm::{Checkpoint, EngineSettings, LmConfig, StoredCheckpoint, TensorSource};
 use spec_decode::Pair;
 use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId};
 
@@ -32,12 +33,28 @@ pub use error::TemplateError;
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};
 pub use text::ModelText;
 
-/// A loaded model folder, in the role its ids have: weights, and the text that it dereferences to.
+/// Tokens beyond prompt and answer for which a context has room: those of a draft that is checked, 64 at
+/// most, which as text may be several times as many tokens of the target.
+pub const DRAFT_ROOM: usize = 256;
+
+/// A model folder, in the role its ids have: weights, which stay in their files until an engine packs
+/// them or a learner asks for them, and the text that it dereferences to.
 pub struct ModelFolder<I: TokenId> {
-    /// Weights.
-    pub checkpoint: Checkpoint,
+    weights: Arc<StoredCheckpoint>,
+    padding: Padding,
+    /// Of the padded model.
+    config: LmConfig,
+    /// What engines decode with, by storage, for as long as one does: the next one shares it.
+    packed: Mutex<BTreeMap<&'static str, WeakWeights>>,
     /// Vocabulary, template, special tokens.
     pub text: ModelText<I>,
+}
+
+/// Idle blocks, and idle inner columns an MLP.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Padding {
+    layers: usize,
+    width: usize,
 }
 
 impl<I: TokenId> Deref for ModelFolder<I> {
@@ -49,48 +66,126 @@ impl<I: TokenId> Deref for ModelFolder<I> {
 }
 
 impl<I: TokenId> ModelFolder<I> {
-    /// Loads weights, and the text as [`ModelText::load`] does.
+    /// Opens the files of weights and checks their headers, and loads the text as [`ModelText::load`]
+    /// does.
     ///
     /// # Errors
     /// As [`ModelText::load`]; weights that are missing or malformed.
     pub fn load(path: &Path) -> Result<Self> {
         let path = &*text::folder(path)?;
-        let checkpoint = Checkpoint::load(path)?;
-        let text = ModelText::of(path, &checkpoint.config)?;
-        Ok(Self { checkpoint, text })
+        let weights = StoredCheckpoint::open(path)?;
+        let text = ModelText::of(path, weights.config())?;
+        Ok(Self::new(Arc::new(weights), Padding::default(), text))
+    }
+
+    fn new(weights: Arc<StoredCheckpoint>, padding: Padding, text: ModelText<I>) -> Self {
+        let mut config = weights.config().clone();
+        config.num_layers += padding.layers;
+        config.intermediate_size += padding.width;
+        Self {
+            weights,
+            padding,
+            config,
+            packed: Mutex::default(),
+            text,
+        }
+    }
+
+    /// Shape of the model, padding included.
+    pub fn config(&self) -> &LmConfig {
+        &self.config
+    }
+
+    /// The files of the weights.
+    pub fn weights(&self) -> &StoredCheckpoint {
+        &self.weights
     }
 
     /// The same model with what costs time and changes nothing.
     ///
     /// `layers` blocks and `width` inner columns an MLP.
+    #[must_use]
     pub fn padded(&self, layers: usize, width: usize) -> Self {
-        let padded = self.checkpoint.clone().pad_width(width).pad_layers(layers);
-        self.with_checkpoint(padded)
+        let padding = Padding {
+            layers: self.padding.layers + layers,
+            width: self.padding.width + width,
+        };
+        Self::new(Arc::clone(&self.weights), padding, self.text.clone())
     }
 
-    /// The same model with other weights.
-    pub fn with_checkpoint(&self, checkpoint: Checkpoint) -> Self {
-        Self {
-            checkpoint,
-            text: self.text.clone(),
-        }
+    /// Reads the weights into memory, in f32, padding included: for models that learn.
+    ///
+    /// # Errors
+    /// A file that cannot be read any more.
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
+        let checkpoint = Checkpoint::of(&*self.weights)?;
+        Ok(match self.padding {
+            padding if padding == Padding::default() => checkpoint,
+            Padding { layers, width } => checkpoint.pad_width(width).pad_layers(layers),
+        })
     }
 
-    /// A decode engine with these weights.
+    /// Tokens that prompt and answer take at most: the prompt's budget, the answer, and room for a
+    /// draft.
+    pub fn context_for(&self, max_new_tokens: usize) -> usize {
+        let text = self.text.template.max_prompt_tokens() + max_new_tokens;
+        (text + DRAFT_ROOM).min(self.config.max_position_embeddings)
+    }
+
+    /// Shortens prompts to so many tokens, at least 1, where the budget allowed more.
+    pub fn limit_prompts(&mut self, tokens: usize) {
+        self.text.template.limit_prompts(tokens);
+    }
+
+    /// A decode engine. The weights go from their files to the engine, a few rows at a time (those of
+    /// a padded model through memory); engines of this folder with the same storage share them until
+    /// one is given others.
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn engine(&self, weights: WeightType, threads: usize) -> Result<Engine> {
-        let options = EngineOptions {
-            weights,
-            threads,
-            max_len: self.checkpoint.config.max_position_embeddings,
-            ..EngineOptions::default()
+    pub fn engine(&self, settings: EngineSettings) -> Result<Engine> {
+        let options = self.options(settings);
+        let failed = || format!("{}: the decode engine cannot be built", self.path.display());
+        let key = options.weights.name();
+        let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = packed.get(key).and_then(WeakWeights::upgrade);
+        let weights = match shared {
+            Some(weights) => weights,
+            None if self.padding == Padding::default() => {
+                PackedWeights::new(&*self.weights, &options).with_context(failed)?
+            }
+            None => PackedWeights::new(&self.checkpoint()?, &options).with_context(failed)?,
         };
-        let engine = CpuEngine::new(&self.checkpoint, options).with_context(|| {
+        packed.insert(key, weights.downgrade());
+        let engine = CpuEngine::with_weights(weights, options).with_context(failed)?;
+        Ok(Engine::new(engine, settings.weights))
+    }
+
+    /// A decode engine of this model with other weights, of the same shape or padded.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn engine_with(&self, weights: &Checkpoint, settings: EngineSettings) -> Result<Engine> {
+        let engine = CpuEngine::new(weights, self.options(settings)).with_context(|| {
             format!("{}: the decode engine cannot be built", self.path.display())
         })?;
-        Ok(Engine::new(engine, weights))
+        Ok(Engine::new(engine, settings.weights))
+    }
+
+    fn options(&self, settings: EngineSettings) -> EngineOptions {
+        engine_options(&self.config, settings)
+    }
+}
+
+/// The engine's own form of settings, for a model of this shape.
+pub fn engine_options(config: &LmConfig, settings: EngineSettings) -> EngineOptions {
+    let most = config.max_position_embeddings;
+    EngineOptions {
+        weights: settings.weights,
+        kv: settings.kv,
+        threads: settings.threads,
+        max_len: settings.context.map_or(most, |context| context.min(most)),
+        ..EngineOptions::default()
     }
 }
 

@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use cpu_engine::{CpuEngine, EngineOptions};
-use lm::{Checkpoint, DecodeEngine, WeightType};
+use cpu_engine::CpuEngine;
+use lm::{DecodeEngine, EngineSettings};
 use serde::{Deserialize, Serialize};
+use vocab_align::TokenId;
+
+use crate::ModelFolder;
 
 /// Drafter steps between two target steps, as in a round with the paper's k.
 const DRAFT_STEPS: usize = 4;
@@ -43,31 +46,28 @@ pub struct Stepper {
 }
 
 impl Stepper {
-    /// Builds an engine and reads `context` tokens (at least 1) into it.
+    /// Builds an engine of a model and reads `context` tokens (at least 1) into it.
     ///
     /// # Errors
     /// A context that leaves no room for a step; those of the engine.
-    pub fn new(
-        checkpoint: &Checkpoint,
-        weights: WeightType,
-        threads: usize,
+    pub fn new<I: TokenId>(
+        model: &ModelFolder<I>,
+        settings: EngineSettings,
         context: usize,
     ) -> Result<Self> {
-        let longest = checkpoint.config.max_position_embeddings;
+        let longest = model.config().max_position_embeddings;
         if context == 0 || context + VERIFIED > longest {
             bail!(
                 "a context of {context} tokens is outside 1..={} of this model",
                 longest.saturating_sub(VERIFIED)
             );
         }
-        let options = EngineOptions {
-            weights,
-            threads,
-            max_len: context + VERIFIED,
-            ..EngineOptions::default()
+        let settings = EngineSettings {
+            context: Some(context + VERIFIED),
+            ..settings
         };
-        let mut engine = CpuEngine::new(checkpoint, options)?;
-        let vocab = checkpoint.config.vocab_size;
+        let mut engine = model.engine(settings)?.into_inner();
+        let vocab = model.config().vocab_size;
         // Any tokens do: the time of a step does not depend on which they are.
         let ids: Vec<u32> = (0..context + VERIFIED)
             .map(|i| (i * 7919 % vocab) as u32)

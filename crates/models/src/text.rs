@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use hub::local_folder;
-use lm::LmConfig;
+use lm::{LmConfig, StoredCheckpoint};
 use vocab_align::{SpecialRole, TokenId, Vocabulary};
 
 use crate::{ChatTemplate, Markers, Rendered};
@@ -32,7 +32,7 @@ impl<I: TokenId> ModelText<I> {
     /// download.
     pub fn load(path: &Path) -> Result<Self> {
         let path = &*folder(path)?;
-        Self::of(path, &LmConfig::from_file(&path.join("config.json"))?)
+        Self::of(path, &StoredCheckpoint::read_config(path)?)
     }
 
     /// The text of a local folder whose `config.json` is already read.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
-use cpu_engine::{Compact, PackedWeights};
-use lm::{Checkpoint, WeightType};
+use cpu_engine::PackedWeights;
+use lm::{Checkpoint, EngineSettings};
 use ngram_cache::{NgramCache, static_table};
 use spec_decode::{
     DraftPolicy, Generation, LanguageModel, Lexicon, NoSink, Pair, Prompt, PromptLookup, Session,
@@ -21,7 +22,7 @@ use super::lookups::Lookups;
 use super::specials::Specials;
 use super::state;
 use experiment::{ArmConfig, CacheUse, Columns, CostPadding, DraftSource, JobConfig, LoraSettings};
-use models::{Engine, ModelFolder};
+use models::{Engine, ModelFolder, engine_options};
 use streams::Split;
 
 /// Folder of weights or adapters inside the folder of an arm.
@@ -52,7 +53,7 @@ impl Question<'_> {
 /// What the drafter is padded with where padding costs.
 struct PaddedDrafter {
     padding: CostPadding,
-    folder: ModelFolder<DraftId>,
+    folder: Arc<ModelFolder<DraftId>>,
     /// With the weights in use; `None` since they changed.
     engine: Option<Engine>,
     /// The weights in use, where the learner cannot give them because it is at work on the next.
@@ -64,20 +65,23 @@ impl PaddedDrafter {
     fn engine(
         &mut self,
         learner: Option<&mut Learner>,
-        weights: WeightType,
-        threads: usize,
+        settings: EngineSettings,
     ) -> Result<&mut Engine> {
         let engine = match self.engine.take() {
             Some(engine) => engine,
             None => {
                 let learnt = match (&self.in_use, learner) {
-                    (Some(weights), _) => weights.clone(),
-                    (None, Some(learner)) => learner.weights()?,
-                    (None, None) => self.folder.checkpoint.clone(),
+                    (Some(weights), _) => Some(weights.clone()),
+                    (None, Some(learner)) => Some(learner.weights()?),
+                    (None, None) => None,
                 };
-                let padded = self.padding.pad(learnt);
-                let folder = self.folder.with_checkpoint(padded);
-                folder.engine(weights, threads)?
+                match learnt {
+                    Some(learnt) => {
+                        let padded = self.padding.pad(learnt);
+                        self.folder.engine_with(&padded, settings)?
+                    }
+                    None => self.folder.engine(settings)?,
+                }
             }
         };
         Ok(self.engine.insert(engine))
@@ -111,8 +115,8 @@ pub struct ArmState {
 }
 
 impl ArmState {
-    /// The state `arm` starts from, from which `guests` answer held-out prompts too. The job's seed
-    /// decides what the learner replays and what the head is trained on.
+    /// The state `arm` starts from, from which `guests` answer held-out prompts too, with the `padded`
+    /// drafter where padding costs and the job pads it. The job's seed decides what the learner replays and what the head is trained on.
     ///
     /// # Errors
     /// A drafter the engine or the learner cannot take.
@@ -120,26 +124,27 @@ impl ArmState {
         arm: &ArmConfig,
         guests: &[&ArmConfig],
         drafter: &ModelFolder<DraftId>,
+        padded: Option<&Arc<ModelFolder<DraftId>>>,
         job: &JobConfig,
     ) -> Result<Self> {
-        let width = drafter.checkpoint.config.hidden_size;
-        let learner = arm
-            .learns()
-            .then(|| Learner::new(&drafter.checkpoint, arm.learn, job.seed))
-            .transpose()?;
+        let width = drafter.config().hidden_size;
+        let learner = match arm.learns() {
+            true => Some(Learner::new(&drafter.checkpoint()?, arm.learn, job.seed)?),
+            false => None,
+        };
         let padding = job.models.drafter.padding;
         Ok(Self {
-            positions: drafter.checkpoint.config.max_position_embeddings,
+            positions: drafter.config().max_position_embeddings,
             drafter: match arm.decode.draft {
                 DraftSource::PromptLookup => Drafter::Lookup(BTreeMap::new()),
                 DraftSource::Model => {
-                    let engine = drafter.engine(arm.decode.weights.into(), arm.decode.threads)?;
+                    let engine = drafter.engine(arm.decode.engine())?;
                     Drafter::Model(Box::new(engine))
                 }
             },
-            padded: (!padding.is_none()).then(|| PaddedDrafter {
+            padded: padded.map(|folder| PaddedDrafter {
                 padding,
-                folder: drafter.with_checkpoint(drafter.checkpoint.clone()),
+                folder: Arc::clone(folder),
                 engine: None,
                 in_use: None,
             }),
@@ -204,8 +209,7 @@ impl ArmState {
         let drafter = match &mut self.drafter {
             Drafter::Model(drafter) => match &mut self.padded {
                 Some(padded) if question.padded => {
-                    let decode = &self.config.decode;
-                    padded.engine(self.learner.as_mut(), decode.weights.into(), decode.threads)?
+                    padded.engine(self.learner.as_mut(), self.config.decode.engine())?
                 }
                 _ => drafter.as_mut(),
             },
@@ -324,11 +328,11 @@ impl ArmState {
         }
         let mut packed = match self.resident.remove(&name) {
             Some(packed) => packed,
-            None => PackedWeights::new(
-                &learner.weights()?,
-                self.config.decode.weights.into(),
-                Compact::Auto,
-            )?,
+            None => {
+                let weights = learner.weights()?;
+                let options = engine_options(&weights.config, self.config.decode.engine());
+                PackedWeights::new(&weights, &options)?
+            }
         };
         drafter.swap_weights(&mut packed)?;
         self.weights_changed();

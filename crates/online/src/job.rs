@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use experiment::{ArmConfig, JobConfig, OnStream, Segment};
 use models::ModelFolder;
 use results::{CellWriter, InputFile, Manifest};
@@ -128,15 +129,14 @@ impl Tally {
 
 impl<'a> Job<'a> {
     fn load(config: &'a JobConfig, data: &'a DataSource) -> Result<Self> {
-        let decode = &config
-            .arms
-            .first()
-            .ok_or_else(|| anyhow!("the job has no arms"))?
-            .decode;
+        let arms: Vec<_> = config.arms.iter().map(|arm| &arm.decode).collect();
+        if arms.is_empty() {
+            bail!("the job has no arms");
+        }
         let drafter = ModelFolder::load(&config.models.drafter.path)?;
         let mut targets = BTreeMap::new();
         for (name, target) in &config.models.targets {
-            targets.insert(name.clone(), Target::load(target, &drafter, decode)?);
+            targets.insert(name.clone(), Target::load(target, &drafter, &arms)?);
         }
         Ok(Self {
             config,
@@ -253,6 +253,9 @@ impl<'a> Job<'a> {
 
     fn fresh_arms(&self, start: Option<&Path>) -> Result<Vec<Arm>> {
         let all = &self.config.arms;
+        let padding = self.config.models.drafter.padding;
+        let padded = (!padding.is_none())
+            .then(|| Arc::new(self.drafter.padded(padding.layers, padding.width)));
         let fresh = |arm: &ArmConfig| {
             let host = arm.learnt_by.as_ref();
             let host = host.and_then(|name| all.iter().position(|other| other.name == *name));
@@ -267,7 +270,8 @@ impl<'a> Job<'a> {
                 .iter()
                 .filter(|a| a.learnt_by.as_ref() == name)
                 .collect();
-            let mut state = ArmState::new(arm, &guests, &self.drafter, self.config)?;
+            let mut state =
+                ArmState::new(arm, &guests, &self.drafter, padded.as_ref(), self.config)?;
             if let Some(root) = start.filter(|_| arm.changes()) {
                 let folder = state::arm_folder(root, &arm.name);
                 state

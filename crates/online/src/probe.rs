@@ -52,7 +52,7 @@ impl Probe {
         let target = job.models.targets.get(name);
         let target = target.ok_or_else(|| anyhow!("models.targets: there is no `{name}`"))?;
         let drafter = ModelFolder::<DraftId>::load(&job.models.drafter.path)?;
-        let target = Target::load(target, &drafter, decode)?;
+        let target = Target::load(target, &drafter, &[decode])?;
         let streamed = segment.train.limit().unwrap_or(0);
         let spec = StreamSpec {
             task: segment.task.clone(),
@@ -73,8 +73,8 @@ impl Probe {
         Ok(Self {
             drafter: drafter
                 .padded(padding.layers, padding.width)
-                .engine(decode.weights.into(), decode.threads)?,
-            width: drafter.checkpoint.config.hidden_size,
+                .engine(decode.engine())?,
+            width: drafter.config().hidden_size,
             session: SessionConfig {
                 sampling: decode.sampling()?,
                 stop: target.folder.stop_tokens(),

@@ -1,7 +1,7 @@
 //! Targets with everything that belongs to them.
 
-use anyhow::Result;
-use lm::Checkpoint;
+use anyhow::{Result, bail};
+use lm::EngineSettings;
 use spec_decode::Pair;
 use vocab_align::{DraftId, TargetId};
 
@@ -26,27 +26,43 @@ pub(super) struct Target {
 /// A padded target.
 pub(super) struct Padded {
     padding: CostPadding,
-    checkpoint: Checkpoint,
+    folder: ModelFolder<TargetId>,
     pub(super) engine: Engine,
 }
 
 impl Target {
+    /// Loads a target that decodes as the first of `arms` says, with room for the answers of all.
     pub(super) fn load(
         config: &ModelConfig,
         drafter: &ModelFolder<DraftId>,
-        decode: &DecodeConfig,
+        arms: &[&DecodeConfig],
     ) -> Result<Self> {
-        let folder = ModelFolder::load(&config.path)?;
+        let Some(first) = arms.first() else {
+            bail!("there is no arm to decode for");
+        };
+        let mut folder = ModelFolder::load(&config.path)?;
         let pair = align(drafter, &folder);
-        let engine = folder.engine(decode.weights.into(), decode.threads)?;
+        // All arms read the same prompts.
+        if let Some(room) = arms.iter().filter_map(|arm| arm.prompt_room()).min() {
+            folder.limit_prompts(room);
+        }
+        let contexts = arms.iter().map(|arm| match arm.context {
+            0 => folder.context_for(arm.max_new_tokens),
+            context => context,
+        });
+        let settings = EngineSettings {
+            context: contexts.max(),
+            ..first.engine()
+        };
+        let engine = folder.engine(settings)?;
         let padded = if config.padding.is_none() {
             None
         } else {
             let padded = folder.padded(config.padding.layers, config.padding.width);
             Some(Padded {
                 padding: config.padding,
-                engine: padded.engine(decode.weights.into(), decode.threads)?,
-                checkpoint: padded.checkpoint,
+                engine: padded.engine(settings)?,
+                folder: padded,
             })
         };
         Ok(Self {
@@ -76,19 +92,10 @@ impl Padded {
         draft_padding: CostPadding,
         decode: &DecodeConfig,
     ) -> Result<Padding> {
-        let stepper = |checkpoint| {
-            Stepper::new(
-                checkpoint,
-                decode.weights.into(),
-                decode.threads,
-                STEP_CONTEXT,
-            )
-        };
-        let drafter = drafter
-            .padded(draft_padding.layers, draft_padding.width)
-            .checkpoint;
-        let mut drafter = stepper(&drafter)?;
-        let steps = measure(&mut drafter, &mut stepper(&self.checkpoint)?)?;
+        let drafter = drafter.padded(draft_padding.layers, draft_padding.width);
+        let mut drafter = Stepper::new(&drafter, decode.engine(), STEP_CONTEXT)?;
+        let mut target = Stepper::new(&self.folder, decode.engine(), STEP_CONTEXT)?;
+        let steps = measure(&mut drafter, &mut target)?;
         Ok(Padding {
             layers: self.padding.layers,
             width: self.padding.width,

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use spec_decode::{NoSink, PlainConfig, Sampling, StreamName, decode_plain};
 use vocab_align::TargetId;
 
-use lm::WeightType;
+use lm::{EngineSettings, WeightType};
 use models::ModelFolder;
 use streams::MiniTask;
 use streams::{DataSource, Split};
@@ -28,7 +28,7 @@ const MAX_TOKENS: usize = 80;
 /// A folder that cannot be loaded or written.
 pub fn write(out: &Path) -> Result<()> {
     let folder: ModelFolder<TargetId> = ModelFolder::load(out)?;
-    let mut engine = folder.engine(WeightType::F32, 1)?;
+    let mut engine = folder.engine(EngineSettings::new(WeightType::F32, 1))?;
     let config = PlainConfig {
         sampling: Sampling::new(0.0)?,
         max_new_tokens: MAX_TOKENS,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// The crates from the ground up. A crate uses only crates of lower layers, none of its own.
 const LAYERS: [&[&str]; 9] = [
-    &["vocab-align"],
+    &["vocab-align", "weights"],
     &["ngram-cache"],
     &["spec-decode"],
     &["lm", "streams", "distill-loss"],

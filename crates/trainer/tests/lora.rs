@@ -280,14 +280,20 @@ fn an_engine_decodes_with_whichever_weights_were_swapped_in() {
     let mut engine = CpuEngine::new(&base, options.clone()).unwrap();
     let expected = logits(&mut CpuEngine::new(&adapted, options).unwrap());
     let before = logits(&mut engine);
-    let mut resident = PackedWeights::new(&adapted, WeightType::Bf16, Compact::On).unwrap();
+    let compact = |weights, compact| EngineOptions {
+        weights,
+        compact,
+        ..EngineOptions::default()
+    };
+    let mut resident =
+        PackedWeights::new(&adapted, &compact(WeightType::Bf16, Compact::On)).unwrap();
     engine.swap_weights(&mut resident).unwrap();
     assert_eq!(engine.len(), 0);
     assert_eq!(logits(&mut engine), expected);
     engine.swap_weights(&mut resident).unwrap();
     assert_eq!(logits(&mut engine), before);
     assert_ne!(before, expected);
-    let mut other = PackedWeights::new(&adapted, WeightType::F32, Compact::Auto).unwrap();
+    let mut other = PackedWeights::new(&adapted, &compact(WeightType::F32, Compact::Auto)).unwrap();
     assert!(matches!(
         engine.swap_weights(&mut other),
         Err(LmError::OtherModel)

@@ -79,7 +79,7 @@ impl FidelityArgs {
                 weights,
                 ..EngineOptions::default()
             };
-            CpuEngine::new(&folder.checkpoint, options)
+            CpuEngine::new(folder.weights(), options)
         };
         let mut reference = engine(WeightType::F32)?;
         let mut texts = Vec::new();

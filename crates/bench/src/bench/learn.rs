@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use cpu_engine::{Compact, CpuEngine, EngineOptions, PackedWeights};
+use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
 use lm::{AdamWConfig, Checkpoint, LoraConfig, Projections, random_checkpoint};
 use serde::Serialize;
 use trainer::{NextToken, Trainer};
@@ -257,10 +257,10 @@ impl SwitchArgs {
             max_len: 64,
             ..EngineOptions::default()
         };
-        let mut engine = CpuEngine::new(&checkpoint, options)?;
+        let mut engine = CpuEngine::new(&checkpoint, options.clone())?;
         let merged = trainer.checkpoint();
         let began = Instant::now();
-        let mut packed = PackedWeights::new(&merged, self.weights.into(), Compact::Auto)?;
+        let mut packed = PackedWeights::new(&merged, &options)?;
         let pack_s = began.elapsed().as_secs_f64();
         let Some(mut state) = trainer.fresh_adapter(2) else {
             bail!("the trainer has no adapter");

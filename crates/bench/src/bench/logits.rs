@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use cpu_engine::{CpuEngine, EngineOptions};
-use lm::{Checkpoint, DecodeEngine};
+use lm::{DecodeEngine, StoredCheckpoint, TensorSource};
 
 use super::{LONGEST_CALL, token_ids};
 use experiment::WeightFormat;
@@ -45,8 +45,8 @@ impl LogitsArgs {
         if let Some(threads) = self.threads {
             options.threads = threads;
         }
-        let checkpoint = Checkpoint::load(&local_folder(&self.model)?)?;
-        let most = checkpoint.config.max_position_embeddings;
+        let model = StoredCheckpoint::open(&local_folder(&self.model)?)?;
+        let most = model.config().max_position_embeddings;
         if options.max_len > most {
             bail!(
                 "--context {}: with {LONGEST_CALL} tokens after it, {} are needed, and the model holds {most}",
@@ -54,7 +54,7 @@ impl LogitsArgs {
                 options.max_len
             );
         }
-        let mut engine = CpuEngine::new(&checkpoint, options)?;
+        let mut engine = CpuEngine::new(&model, options)?;
         let ids = token_ids(self.context + LONGEST_CALL, engine.vocab_size());
         let (before, call) = ids.split_at(self.context);
         let mut logits = vec![0.0f32; call.len() * engine.vocab_size()];

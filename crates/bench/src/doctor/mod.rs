@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 use experiment::{DecodeConfig, WeightFormat};
-use lm::Checkpoint;
+use lm::{EngineSettings, LmConfig};
 use models::ModelFolder;
 use models::step::{StepTimes, Stepper};
 use rand::{RngExt, SeedableRng};
@@ -156,8 +156,8 @@ impl DoctorArgs {
             drafter: &drafter,
             target: &target,
             engines: (
-                drafter.engine(self.weights.into(), self.threads)?,
-                target.engine(self.weights.into(), self.threads)?,
+                drafter.engine(self.settings())?,
+                target.engine(self.settings())?,
             ),
         };
         let start = Instant::now();
@@ -198,17 +198,19 @@ impl DoctorArgs {
         Ok(texts.take(self.prompts).collect())
     }
 
+    fn settings(&self) -> EngineSettings {
+        EngineSettings::new(self.weights.into(), self.threads)
+    }
+
     fn steps(
         &self,
         drafter: &ModelFolder<DraftId>,
         target: &ModelFolder<TargetId>,
     ) -> Result<StepTimes> {
-        let stepper = |checkpoint: &Checkpoint| {
-            // Half of a short context leaves room for the steps.
-            let context = STEP_CONTEXT.min(checkpoint.config.max_position_embeddings / 2);
-            Stepper::new(checkpoint, self.weights.into(), self.threads, context)
-        };
-        let (mut small, mut large) = (stepper(&drafter.checkpoint)?, stepper(&target.checkpoint)?);
+        // Half of a short context leaves room for the steps.
+        let context = |config: &LmConfig| STEP_CONTEXT.min(config.max_position_embeddings / 2);
+        let mut small = Stepper::new(drafter, self.settings(), context(drafter.config()))?;
+        let mut large = Stepper::new(target, self.settings(), context(target.config()))?;
         models::step::measure(&mut small, &mut large)
     }
 

@@ -144,8 +144,8 @@ impl LawtestArgs {
         let mut models = Models {
             pair: align(&drafter, &target),
             shared: Pair::shared(target.vocabulary.clone()),
-            target_engine: target.engine(decode.weights.into(), decode.threads)?,
-            drafter_engine: drafter.engine(decode.weights.into(), decode.threads)?,
+            target_engine: target.engine(decode.engine())?,
+            drafter_engine: drafter.engine(decode.engine())?,
             target,
             drafter,
         };

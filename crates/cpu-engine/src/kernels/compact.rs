@@ -11,8 +11,13 @@
 //! them, are kept in the same way and widened again before they meet f32 inputs.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use lm::LmError;
 
 use crate::arena::{Arena, Buffer};
+use crate::packing::{Part, for_each_panel};
+use crate::pool::Pool;
 
 use super::gemm::{Operands, PART_BYTES, Rows, Sums, fetch_each};
 use super::pairs::{self, PairRow, pairs, stride};
@@ -107,8 +112,7 @@ pub(crate) struct CompactPanels {
     /// Panel after panel.
     granules: Buffer<Granule>,
     heads: Vec<Head>,
-    /// Of one panel after the other (in the order they were packed), each in order of place and
-    /// closed by [`END`].
+    /// Of one panel after the other, each in order of place and closed by [`END`].
     escapes: Vec<Escape>,
 }
 
@@ -139,56 +143,82 @@ impl CompactPanels {
             + size_of_val(self.escapes.as_slice())
     }
 
-    /// Forgets what was packed.
-    pub(crate) fn clear(&mut self) {
-        self.escapes.clear();
-    }
-
-    /// Whether the lists have stayed so short that compact panels pay.
-    pub(crate) fn pays(&self) -> bool {
+    /// Escapes from which on compact panels do not pay, panels' ends included.
+    pub(crate) fn most_escapes(&self) -> usize {
         let words = self.granules.len() * WORDS;
-        self.escapes.len() <= words / WORDS_PER_ESCAPE + self.heads.len()
+        words / WORDS_PER_ESCAPE + self.heads.len()
     }
 
-    /// Packs `columns` (up to sixteen rows of `inputs` weights) into a panel; `scratch` is kept
-    /// between calls.
+    /// Packs all panels, on all threads; false as soon as there are more than `most` escapes.
+    ///
+    /// # Errors
+    /// Those of the source of a part.
     pub(crate) fn pack(
         &mut self,
-        columns: &[f32],
+        parts: &[Part<'_>],
         inputs: usize,
-        panel: usize,
-        scratch: &mut Vec<PairRow>,
-    ) {
-        scratch.clear();
-        scratch.resize(pairs(inputs), PairRow::default());
-        pairs::pack_panel(columns, inputs, scratch);
-        let book = book(scratch);
-        self.heads[panel] = Head {
-            book,
-            escapes: self.escapes.len() as u32,
-        };
-        // Codes by byte; sixteen where there is none.
-        let mut codes = [16; 256];
-        for (code, byte) in (0..).zip(book) {
-            codes[usize::from(byte)] = code;
+        pool: &Pool,
+        most: usize,
+    ) -> Result<bool, LmError> {
+        let mut lists: Vec<Vec<Escape>> = vec![Vec::new(); self.heads.len()];
+        let count = AtomicUsize::new(0);
+        let granules = self.granules.chunks_mut(granules(inputs).max(1));
+        let slots = granules.zip(self.heads.iter_mut()).zip(lists.iter_mut());
+        for_each_panel(
+            parts,
+            inputs,
+            slots,
+            pool,
+            |((granules, head), list), columns, scratch| {
+                head.book = pack_panel(columns, inputs, granules, list, &mut scratch.pairs);
+                count.fetch_add(list.len(), Relaxed) + list.len() <= most
+            },
+        )?;
+        if count.into_inner() > most {
+            return Ok(false);
         }
-        let count = granules(inputs);
-        let granules = &mut self.granules[panel * count..][..count];
-        for (at, (granule, rows)) in granules.iter_mut().zip(scratch.chunks(ROWS)).enumerate() {
-            for (row, words) in rows.iter().enumerate() {
-                for (column, word) in words.words().into_iter().enumerate() {
-                    let [low, high, second_low, second_high] = word.to_le_bytes();
-                    let pair = [high, second_high].map(|byte| codes[usize::from(byte)]);
-                    granule.set(row, column, [low, second_low], pair.map(|code| code & 15));
-                    if pair.contains(&16) {
-                        let at = (at * WORDS + row * PANEL + column) as u32;
-                        self.escapes.push(Escape { at, word });
-                    }
+        self.escapes.clear();
+        for (head, list) in self.heads.iter_mut().zip(lists) {
+            head.escapes = self.escapes.len() as u32;
+            self.escapes.extend(list);
+        }
+        Ok(true)
+    }
+}
+
+/// Packs `columns` (up to sixteen rows of `inputs` weights) into the granules of a panel and its list,
+/// and returns its book; `scratch` is kept between calls.
+fn pack_panel(
+    columns: &[f32],
+    inputs: usize,
+    granules: &mut [Granule],
+    escapes: &mut Vec<Escape>,
+    scratch: &mut Vec<PairRow>,
+) -> Book {
+    scratch.clear();
+    scratch.resize(pairs(inputs), PairRow::default());
+    pairs::pack_panel(columns, inputs, scratch);
+    let book = book(scratch);
+    // Codes by byte; sixteen where there is none.
+    let mut codes = [16; 256];
+    for (code, byte) in (0..).zip(book) {
+        codes[usize::from(byte)] = code;
+    }
+    for (at, (granule, rows)) in granules.iter_mut().zip(scratch.chunks(ROWS)).enumerate() {
+        for (row, words) in rows.iter().enumerate() {
+            for (column, word) in words.words().into_iter().enumerate() {
+                let [low, high, second_low, second_high] = word.to_le_bytes();
+                let pair = [high, second_high].map(|byte| codes[usize::from(byte)]);
+                granule.set(row, column, [low, second_low], pair.map(|code| code & 15));
+                if pair.contains(&16) {
+                    let at = (at * WORDS + row * PANEL + column) as u32;
+                    escapes.push(Escape { at, word });
                 }
             }
         }
-        self.escapes.push(END);
     }
+    escapes.push(END);
+    book
 }
 
 /// The sixteen most frequent high bytes.
@@ -344,12 +374,13 @@ impl<'a> Cursor<'a> {
     /// The first escape of granule `start` or a later one.
     #[inline(always)]
     fn new(w: &'a CompactPanels, panel: usize, start: usize) -> Self {
-        let mut rest = &w.escapes[w.heads[panel].escapes as usize..];
-        while let [first, others @ ..] = rest
-            && (first.at as usize) < start * WORDS
-        {
-            rest = others;
-        }
+        let end = w
+            .heads
+            .get(panel + 1)
+            .map_or(w.escapes.len(), |next| next.escapes as usize);
+        let rest = &w.escapes[w.heads[panel].escapes as usize..end];
+        let before = rest.partition_point(|escape| (escape.at as usize) < start * WORDS);
+        let rest = &rest[before..];
         Self {
             rest,
             next: rest.first().map_or(usize::MAX, |first| first.at as usize),

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use crate::cache::{CacheShape, Segment};
+
 use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
-use super::panel::F32Row;
+use super::panel::PanelRow;
 use super::simd::{Kernel, LANES, PANEL, Simd};
 use super::vector::{SiluMul, SoftmaxNumerators};
 
@@ -123,16 +125,32 @@ pub(crate) struct AttentionScratch {
 pub(crate) const QUERY_ROWS: usize = 6;
 
 impl AttentionScratch {
-    /// Room for a context of `max_len` and heads of `head_dim`.
-    pub(crate) fn new(max_len: usize, head_dim: usize) -> Self {
-        let score_stride = max_len.next_multiple_of(PANEL);
+    /// Room for heads of `head_dim`, and for no context yet.
+    pub(crate) fn new(head_dim: usize) -> Self {
         let head_stride = head_dim.next_multiple_of(PANEL);
         Self {
-            scores: vec![0.0; QUERY_ROWS * score_stride],
+            scores: Vec::new(),
             mixed: vec![0.0; QUERY_ROWS * head_stride],
-            score_stride,
+            score_stride: 0,
             head_stride,
         }
+    }
+
+    /// The longest context that there is room for.
+    pub(crate) fn context(&self) -> usize {
+        self.score_stride
+    }
+
+    /// Makes room for a context of `len`.
+    pub(crate) fn reserve(&mut self, len: usize) {
+        self.score_stride = self.score_stride.max(len.next_multiple_of(PANEL));
+        self.scores.resize(QUERY_ROWS * self.score_stride, 0.0);
+    }
+
+    /// Bytes that [`reserve`](Self::reserve) makes it hold.
+    pub(crate) fn bytes_at(len: usize, head_dim: usize) -> usize {
+        let columns = len.next_multiple_of(PANEL) + head_dim.next_multiple_of(PANEL);
+        QUERY_ROWS * columns * size_of::<f32>()
     }
 
     /// Bytes held.
@@ -142,7 +160,7 @@ impl AttentionScratch {
 }
 
 /// Causal attention of a few query rows that share one key/value head.
-pub(crate) struct Attention<'a, 'o> {
+pub(crate) struct Attention<'a, 'o, R> {
     /// All queries of the head: the query heads that share it, position after position.
     pub(crate) queries: Rows<'a>,
     /// Which of them.
@@ -153,25 +171,24 @@ pub(crate) struct Attention<'a, 'o> {
     pub(crate) kv_head: usize,
     /// Position of the first query.
     pub(crate) start: usize,
-    /// Width of a head.
-    pub(crate) head_dim: usize,
-    /// Keys, `[max_len / 16][head_dim][16 positions]`.
-    pub(crate) keys: Panels<'a, F32Row>,
-    /// Values, `[head_dim / 16][max_len][16 dimensions]`.
-    pub(crate) values: Panels<'a, F32Row>,
+    /// Shape of the cache.
+    pub(crate) shape: CacheShape,
+    /// Keys and values of every head.
+    pub(crate) segments: &'a [Segment<R>],
     pub(crate) scratch: &'a mut AttentionScratch,
     /// `[positions, heads * head_dim]`.
     pub(crate) out: &'a mut Out<'o>,
 }
 
-impl Kernel for Attention<'_, '_> {
+impl<R: PanelRow> Kernel for Attention<'_, '_, R> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
+        let head_dim = self.shape.head_dim;
         let mut sums = [0.0; QUERY_ROWS];
         self.score(simd);
-        let scale = 1.0 / (self.head_dim as f32).sqrt();
+        let scale = 1.0 / (head_dim as f32).sqrt();
         for (i, sum) in sums.iter_mut().enumerate().take(self.rows.len()) {
             let context = self.context(i);
             let padded = context.next_multiple_of(LANES);
@@ -183,10 +200,8 @@ impl Kernel for Attention<'_, '_> {
         for (i, sum) in sums.iter().enumerate().take(self.rows.len()) {
             let row = self.rows.start + i;
             let head = self.kv_head * self.group + row % self.group;
-            let mixed = &self.scratch.mixed[i * self.scratch.head_stride..][..self.head_dim];
-            let out = self
-                .out
-                .range(row / self.group, head * self.head_dim, self.head_dim);
+            let mixed = &self.scratch.mixed[i * self.scratch.head_stride..][..head_dim];
+            let out = self.out.range(row / self.group, head * head_dim, head_dim);
             let inverse = 1.0 / sum;
             for (out, mixed) in out.iter_mut().zip(mixed) {
                 *out = mixed * inverse;
@@ -195,34 +210,59 @@ impl Kernel for Attention<'_, '_> {
     }
 }
 
-impl Attention<'_, '_> {
+impl<'a, R: PanelRow> Attention<'a, '_, R> {
     /// Positions that row `i` of this task sees.
     #[inline(always)]
     fn context(&self, i: usize) -> usize {
         self.start + (self.rows.start + i) / self.group + 1
     }
 
+    /// The keys of this head in a segment.
+    #[inline(always)]
+    fn keys(&self, segment: &'a Segment<R>) -> Panels<'a, R> {
+        let len = self.shape.positions / PANEL * self.shape.head_dim;
+        Panels {
+            rows: &segment.keys[self.kv_head * len..][..len],
+            stride: self.shape.head_dim,
+        }
+    }
+
+    /// The values of this head in a segment.
+    #[inline(always)]
+    fn values(&self, segment: &'a Segment<R>) -> Panels<'a, R> {
+        let len = self.shape.head_dim.div_ceil(PANEL) * self.shape.positions;
+        Panels {
+            rows: &segment.values[self.kv_head * len..][..len],
+            stride: self.shape.positions,
+        }
+    }
+
     /// Scores of every row against all positions any of them sees.
     #[inline(always)]
     fn score<S: Simd>(&mut self, simd: S) {
         let longest = self.context(self.rows.len() - 1);
-        let stride = self.scratch.score_stride;
+        let (stride, positions) = (self.scratch.score_stride, self.shape.positions);
         let x = Rows {
             data: &self.queries.data[self.rows.start * self.queries.stride..],
             stride: self.queries.stride,
             count: self.rows.len(),
         };
-        Gemm {
-            operands: Chains {
-                x,
-                w: self.keys,
-                inner: (0, self.head_dim),
-            },
-            panels: 0..longest.div_ceil(PANEL),
-            out: &mut Out::new(&mut self.scratch.scores, stride, stride),
-            store: Store::Set,
+        let segments = self.segments;
+        for (segment, start) in segments.iter().zip((0..longest).step_by(positions)) {
+            let w = self.keys(segment);
+            let columns = (longest - start).min(positions).next_multiple_of(PANEL);
+            Gemm {
+                operands: Chains {
+                    x,
+                    w,
+                    inner: (0, self.shape.head_dim),
+                },
+                panels: 0..columns / PANEL,
+                out: &mut Out::new(&mut self.scratch.scores[start..], stride, columns),
+                store: Store::Set,
+            }
+            .run(simd);
         }
-        .run(simd);
     }
 
     /// Values weighted by the softmax numerators: together over the positions all rows see, then
@@ -230,7 +270,43 @@ impl Attention<'_, '_> {
     #[inline(always)]
     fn mix<S: Simd>(&mut self, simd: S) {
         let common = self.context(0);
-        let panels = 0..self.head_dim.div_ceil(PANEL);
+        let stride = self.scratch.score_stride;
+        for start in (0..common).step_by(self.shape.positions) {
+            let store = if start == 0 {
+                Store::Set
+            } else {
+                Store::Extend
+            };
+            let end = common.min(start + self.shape.positions);
+            self.mix_rows(simd, 0, self.rows.len(), stride, start..end, store);
+        }
+        for i in 0..self.rows.len() {
+            let context = self.context(i);
+            let mut start = common;
+            while start < context {
+                let segment = start / self.shape.positions;
+                let end = context.min((segment + 1) * self.shape.positions);
+                self.mix_rows(simd, i, 1, 0, start..end, Store::Extend);
+                start = end;
+            }
+        }
+    }
+
+    /// The part of [`mix`](Self::mix) for `count` rows, and positions of one segment.
+    #[inline(always)]
+    fn mix_rows<S: Simd>(
+        &mut self,
+        simd: S,
+        row: usize,
+        count: usize,
+        stride: usize,
+        positions: Range<usize>,
+        store: Store,
+    ) {
+        let segment = positions.start / self.shape.positions;
+        let first = segment * self.shape.positions;
+        let segments = self.segments;
+        let w = self.values(&segments[segment]);
         let AttentionScratch {
             scores,
             mixed,
@@ -238,39 +314,17 @@ impl Attention<'_, '_> {
             head_stride,
         } = &mut *self.scratch;
         let x = Rows {
-            data: scores.as_slice(),
-            stride: *score_stride,
-            count: self.rows.len(),
+            data: &scores[row * *score_stride + positions.start..],
+            stride,
+            count,
         };
-        let out = &mut Out::new(mixed, *head_stride, *head_stride);
-        let w = self.values;
-        let inner = (0, common);
+        let inner = (positions.start - first, positions.end - first);
         Gemm {
             operands: Chains { x, w, inner },
-            panels: panels.clone(),
-            out,
-            store: Store::Set,
+            panels: 0..self.shape.head_dim.div_ceil(PANEL),
+            out: &mut Out::new(&mut mixed[row * *head_stride..], *head_stride, *head_stride),
+            store,
         }
         .run(simd);
-        for i in 0..self.rows.len() {
-            let context = self.start + (self.rows.start + i) / self.group + 1;
-            if context == common {
-                continue;
-            }
-            let x = Rows {
-                data: &scores[i * *score_stride + common..],
-                stride: 0,
-                count: 1,
-            };
-            let out = &mut Out::new(&mut mixed[i * *head_stride..], *head_stride, *head_stride);
-            let inner = (common, context);
-            Gemm {
-                operands: Chains { x, w, inner },
-                panels: panels.clone(),
-                out,
-                store: Store::Extend,
-            }
-            .run(simd);
-        }
     }
 }

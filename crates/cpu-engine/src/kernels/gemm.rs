@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::out::Out;
-use super::panel::F32Row;
+use super::panel::PanelRow;
 use super::simd::{Kernel, PANEL, Simd};
 
 /// Rows whose unfinished sums are kept between two parts of a panel.
@@ -116,16 +116,17 @@ pub(crate) struct Panels<'a, R> {
     pub(crate) stride: usize,
 }
 
-/// f32 activations times f32 weights: the chain of an output is `sum = x[i] * w[i] + sum`.
+/// f32 activations times numbers that are widened to f32: the chain of an output is
+/// `sum = x[i] * w[i] + sum`.
 #[derive(Clone, Copy)]
-pub(crate) struct Chains<'a> {
+pub(crate) struct Chains<'a, R> {
     /// Column `i` of `x` meets row `inner.start + i` of the panels.
     pub(crate) x: Rows<'a>,
-    pub(crate) w: Panels<'a, F32Row>,
+    pub(crate) w: Panels<'a, R>,
     pub(crate) inner: (usize, usize),
 }
 
-impl Operands for Chains<'_> {
+impl<R: PanelRow> Operands for Chains<'_, R> {
     const STREAM_ROWS: usize = 5;
 
     #[inline(always)]
@@ -140,7 +141,7 @@ impl Operands for Chains<'_> {
 
     #[inline(always)]
     fn part(&self) -> usize {
-        PART_BYTES / size_of::<F32Row>()
+        PART_BYTES / size_of::<R>()
     }
 
     #[expect(
@@ -161,12 +162,12 @@ impl Operands for Chains<'_> {
         for r in 0..M {
             x[r] = &self.x.data[(row + r) * self.x.stride + units.start..][..depth];
         }
-        let mut w: [&[F32Row]; P] = [&[]; P];
+        let mut w: [&[R]; P] = [&[]; P];
         for p in 0..P {
             let start = panels[p] * self.w.stride + self.inner.0 + units.start;
             w[p] = &self.w.rows[start..][..depth];
         }
-        for step in fetch_steps::<F32Row>(M, P, 0..depth) {
+        for step in fetch_steps::<R>(M, P, 0..depth) {
             fetch(simd, M, P, &w[0][step.start]);
             for i in step {
                 for p in 0..P {

@@ -1,9 +1,11 @@
 //! Weights packed for the matrix kernel.
 #![expect(unsafe_code, reason = "states which rows may be made of zero bytes")]
 
-use lm::WeightType;
+use lm::{LmError, WeightType};
 
 use crate::arena::{Arena, Buffer, Zeroed};
+use crate::packing::{Part, for_each_panel};
+use crate::pool::Pool;
 
 use super::compact::{CompactPanels, Granule};
 use super::pairs::{self, PairRow};
@@ -20,10 +22,43 @@ impl F32Row {
     pub(crate) fn set(&mut self, column: usize, value: f32) {
         self.0[column] = value;
     }
+}
+
+/// Sixteen numbers of a panel, however they are stored.
+pub(crate) trait PanelRow: Copy + Default + Send + Sync {
+    /// Sets one column, rounded if it has to be.
+    fn put(&mut self, column: usize, value: f32);
+
+    /// All columns.
+    fn load<S: Simd>(&self, simd: S) -> S::P;
+}
+
+impl PanelRow for F32Row {
+    fn put(&mut self, column: usize, value: f32) {
+        self.set(column, value);
+    }
 
     #[inline(always)]
-    pub(crate) fn load<S: Simd>(&self, simd: S) -> S::P {
+    fn load<S: Simd>(&self, simd: S) -> S::P {
         simd.load_panel(&self.0)
+    }
+}
+
+/// The same in half precision.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(32))]
+pub(crate) struct F16Row([u16; PANEL]);
+
+impl PanelRow for F16Row {
+    /// Numbers beyond the range of f16 become its largest.
+    fn put(&mut self, column: usize, value: f32) {
+        let largest = half::f16::MAX.to_f32();
+        self.0[column] = half::f16::from_f32(value.clamp(-largest, largest)).to_bits();
+    }
+
+    #[inline(always)]
+    fn load<S: Simd>(&self, simd: S) -> S::P {
+        simd.widen_halves(&self.0)
     }
 }
 
@@ -73,24 +108,6 @@ pub(crate) struct IntPanels<R> {
     pub(crate) units: Buffer<F32Row>,
 }
 
-/// Weights, row-major `[outputs, inputs]`, and where in a matrix they go.
-#[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
-    pub(crate) weights: &'a [f32],
-    /// The first panel.
-    pub(crate) first: usize,
-    /// Panels from one to the next.
-    pub(crate) step: usize,
-}
-
-impl<'a> Part<'a> {
-    /// Every panel and the rows of weights that are its columns.
-    fn panels(&self, inputs: usize) -> impl Iterator<Item = (usize, &'a [f32])> {
-        let panels = (self.first..).step_by(self.step);
-        panels.zip(self.weights.chunks(PANEL * inputs))
-    }
-}
-
 /// A projection `[outputs, inputs]` as panels `[outputs / 16][inputs][16]`, so that the kernel
 /// reads memory in order, broadcasts inputs and never sums across columns. Columns beyond `outputs`
 /// in the last panel are zero.
@@ -106,13 +123,6 @@ pub(crate) struct PackedMatrix {
 /// Whether [`CompactPanels`] are made of weights of this type.
 fn can_be_compact(weights: WeightType) -> bool {
     matches!(weights, WeightType::F32 | WeightType::Bf16)
-}
-
-/// Whether bf16 holds every one of `weights` exactly.
-pub(crate) fn are_bf16(weights: &[f32]) -> bool {
-    // A block at a time, so that the compiler vectorises it and one weight can end it.
-    let mut blocks = weights.chunks(1024);
-    blocks.all(|block| block.iter().fold(0, |bits, w| bits | w.to_bits()) & 0xffff == 0)
 }
 
 impl PanelData {
@@ -205,11 +215,16 @@ impl PackedMatrix {
         }
     }
 
-    /// Packs all weights anew.
-    pub(crate) fn pack(&mut self, parts: &[Part<'_>]) {
+    /// Packs all weights anew, on all threads.
+    ///
+    /// # Errors
+    /// Those of the source of a part; the matrix must not be used then.
+    pub(crate) fn pack(&mut self, parts: &[Part<'_>], pool: &Pool) -> Result<(), LmError> {
         if self.compact {
-            if self.are_exact(parts) && self.pack_compact(parts, CompactPanels::pays) {
-                return;
+            if self.are_exact(parts, pool)?
+                && self.pack_compact(parts, pool, CompactPanels::most_escapes)?
+            {
+                return Ok(());
             }
             let (inputs, panels, weights) = (self.inputs, self.panels, self.weights);
             if self.is_compact() {
@@ -217,18 +232,29 @@ impl PackedMatrix {
                 self.data = PanelData::plain(arena, inputs, panels, weights);
             }
         }
-        for part in parts {
-            self.pack_plain(part);
-        }
+        self.pack_plain(parts, pool)
     }
 
     /// Whether 16 bits a weight are enough.
-    fn are_exact(&self, parts: &[Part<'_>]) -> bool {
-        self.weights == WeightType::Bf16 || parts.iter().all(|part| are_bf16(part.weights))
+    fn are_exact(&self, parts: &[Part<'_>], pool: &Pool) -> Result<bool, LmError> {
+        if self.weights == WeightType::Bf16 {
+            return Ok(true);
+        }
+        for part in parts {
+            if !part.are_bf16(self.inputs, pool)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// Packs all weights compactly; false as soon as `go_on` is.
-    fn pack_compact(&mut self, parts: &[Part<'_>], go_on: impl Fn(&CompactPanels) -> bool) -> bool {
+    /// Packs all weights compactly; false if that takes more escapes than `most` allows.
+    fn pack_compact(
+        &mut self,
+        parts: &[Part<'_>],
+        pool: &Pool,
+        most: impl Fn(&CompactPanels) -> usize,
+    ) -> Result<bool, LmError> {
         let (inputs, panels) = (self.inputs, self.panels);
         if !self.is_compact() {
             // The weights before these were kept plain.
@@ -237,19 +263,10 @@ impl PackedMatrix {
         }
         let (PanelData::CompactF32(compact) | PanelData::CompactBf16(compact)) = &mut self.data
         else {
-            return false;
+            return Ok(false);
         };
-        compact.clear();
-        let mut scratch = Vec::new();
-        for part in parts {
-            for (panel, columns) in part.panels(inputs) {
-                compact.pack(columns, inputs, panel, &mut scratch);
-                if !go_on(compact) {
-                    return false;
-                }
-            }
-        }
-        true
+        let most = most(compact);
+        compact.pack(parts, inputs, pool, most)
     }
 
     /// A compact matrix even of weights that would be smaller plain.
@@ -259,26 +276,34 @@ impl PackedMatrix {
         panels: usize,
         weights: WeightType,
         parts: &[Part<'_>],
+        pool: &Pool,
     ) -> Self {
         let arena = &mut Arena::new(0);
         let mut matrix = Self::new(arena, inputs, panels, weights, true);
-        matrix.pack_compact(parts, |_| true);
+        assert!(matrix.pack_compact(parts, pool, |_| usize::MAX).unwrap());
         matrix
     }
 
-    fn pack_plain(&mut self, part: &Part<'_>) {
+    fn pack_plain(&mut self, parts: &[Part<'_>], pool: &Pool) -> Result<(), LmError> {
         let inputs = self.inputs;
         match &mut self.data {
-            PanelData::F32(rows) => pack_f32(rows, inputs, part),
-            PanelData::Bf16(rows) => {
-                let len = pairs::pairs(inputs);
-                for (panel, columns) in part.panels(inputs) {
-                    pairs::pack_panel(columns, inputs, &mut rows[panel * len..][..len]);
-                }
+            PanelData::F32(rows) => {
+                let slots = rows.chunks_mut(inputs.max(1));
+                for_each_panel(parts, inputs, slots, pool, |rows, columns, _| {
+                    pack_f32(columns, inputs, rows);
+                    true
+                })
             }
-            PanelData::CompactF32(_) | PanelData::CompactBf16(_) => {}
-            PanelData::Int8(panels) => panels.pack(inputs, part),
-            PanelData::Int4(panels) => panels.pack(inputs, part),
+            PanelData::Bf16(rows) => {
+                let slots = rows.chunks_mut(pairs::pairs(inputs).max(1));
+                for_each_panel(parts, inputs, slots, pool, |rows, columns, _| {
+                    pairs::pack_panel(columns, inputs, rows);
+                    true
+                })
+            }
+            PanelData::CompactF32(_) | PanelData::CompactBf16(_) => Ok(()),
+            PanelData::Int8(panels) => panels.pack(inputs, parts, pool),
+            PanelData::Int4(panels) => panels.pack(inputs, parts, pool),
         }
     }
 }
@@ -304,22 +329,27 @@ impl<R: IntRow + Zeroed> IntPanels<R> {
             + size_of_val::<[_]>(&self.units)
     }
 
-    fn pack(&mut self, inputs: usize, part: &Part<'_>) {
-        let (len, groups) = (panel_rows::<R>(inputs), groups::<R>(inputs));
-        for (panel, columns) in part.panels(inputs) {
-            let rows = &mut self.rows[panel * len..][..len];
-            let scales = &mut self.scales[panel * groups..][..groups];
-            pack_panel(columns, inputs, rows, scales, &mut self.units[panel]);
-        }
+    fn pack(&mut self, inputs: usize, parts: &[Part<'_>], pool: &Pool) -> Result<(), LmError> {
+        let rows = self.rows.chunks_mut(panel_rows::<R>(inputs).max(1));
+        let scales = self.scales.chunks_mut(groups::<R>(inputs).max(1));
+        let slots = rows.zip(scales).zip(self.units.iter_mut());
+        for_each_panel(
+            parts,
+            inputs,
+            slots,
+            pool,
+            |((rows, scales), unit), columns, _| {
+                pack_panel(columns, inputs, rows, scales, unit);
+                true
+            },
+        )
     }
 }
 
-fn pack_f32(rows: &mut [F32Row], inputs: usize, part: &Part<'_>) {
-    for (panel, columns) in part.panels(inputs) {
-        for (k, row) in rows[panel * inputs..][..inputs].iter_mut().enumerate() {
-            for (column, weights) in columns.chunks_exact(inputs).enumerate() {
-                row.set(column, weights[k]);
-            }
+fn pack_f32(columns: &[f32], inputs: usize, rows: &mut [F32Row]) {
+    for (k, row) in rows.iter_mut().enumerate() {
+        for (column, weights) in columns.chunks_exact(inputs).enumerate() {
+            row.set(column, weights[k]);
         }
     }
 }

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::cache::{CacheShape, Segment};
 use crate::pool::Pool;
 
 use super::Kernels;
@@ -19,7 +20,7 @@ use super::fused::{
 use super::gemm::{Chains, Operands, Panels, Rows};
 use super::out::{Out, SharedOut};
 use super::pairs::{PairChains, RoundPairs, stride};
-use super::panel::{F32Row, IntPanels, PackedMatrix, PanelData};
+use super::panel::{IntPanels, PackedMatrix, PanelData, PanelRow};
 use super::quant::{IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, PANEL};
 
@@ -90,21 +91,17 @@ impl ColumnWork for ProjectGated<'_> {
 
 /// Queries, keys and values of one block for one call.
 #[derive(Clone, Copy)]
-pub(crate) struct AttentionCall<'a> {
+pub(crate) struct AttentionCall<'a, R> {
     /// `[kv_heads][positions][group][head_dim]`.
     pub(crate) queries: &'a [f32],
-    /// `[kv_heads][max_len / 16][head_dim]` rows of sixteen positions.
-    pub(crate) keys: &'a [F32Row],
-    /// `[kv_heads][head_dim / 16][max_len]` rows of sixteen dimensions.
-    pub(crate) values: &'a [F32Row],
+    /// Keys and values.
+    pub(crate) segments: &'a [Segment<R>],
+    pub(crate) shape: CacheShape,
     /// Positions in the cache before this call.
     pub(crate) start: usize,
     /// New positions.
     pub(crate) count: usize,
-    pub(crate) kv_heads: usize,
     pub(crate) group: usize,
-    pub(crate) head_dim: usize,
-    pub(crate) max_len: usize,
 }
 
 impl Executor {
@@ -298,9 +295,9 @@ impl Executor {
     }
 
     /// Attention of every head; `out` is `[count, heads * head_dim]`.
-    pub(crate) fn attend(
+    pub(crate) fn attend<R: PanelRow>(
         &self,
-        call: AttentionCall<'_>,
+        call: AttentionCall<'_, R>,
         scratch: &[Mutex<AttentionScratch>],
         out: Out<'_>,
     ) {
@@ -309,8 +306,8 @@ impl Executor {
             return;
         }
         let tiles = rows.div_ceil(QUERY_ROWS);
-        let tasks = tiles * call.kv_heads;
-        let cost = 2 * (call.start + call.count) * call.head_dim * rows.div_ceil(tiles);
+        let tasks = tiles * call.shape.kv_heads;
+        let cost = 2 * (call.start + call.count) * call.shape.head_dim * rows.div_ceil(tiles);
         let chunks = self.chunks(tasks, 1, cost, usize::MAX);
         let out = SharedOut::new(out);
         self.pool.run(chunks.count, &|chunk, thread| {
@@ -335,7 +332,7 @@ impl Executor {
     }
 }
 
-impl<'a> AttentionCall<'a> {
+impl<'a, R: PanelRow> AttentionCall<'a, R> {
     /// The part of the call for some query rows of one key/value head.
     fn task<'o>(
         self,
@@ -343,29 +340,21 @@ impl<'a> AttentionCall<'a> {
         rows: Range<usize>,
         scratch: &'a mut AttentionScratch,
         out: &'a mut Out<'o>,
-    ) -> Attention<'a, 'o> {
-        let query_len = self.count * self.group * self.head_dim;
-        let key_len = self.max_len.div_ceil(PANEL) * self.head_dim;
-        let value_len = self.head_dim.div_ceil(PANEL) * self.max_len;
+    ) -> Attention<'a, 'o, R> {
+        let head_dim = self.shape.head_dim;
+        let query_len = self.count * self.group * head_dim;
         Attention {
             queries: Rows {
                 data: &self.queries[kv_head * query_len..][..query_len],
-                stride: self.head_dim,
+                stride: head_dim,
                 count: self.count * self.group,
             },
             rows,
             group: self.group,
             kv_head,
             start: self.start,
-            head_dim: self.head_dim,
-            keys: Panels {
-                rows: &self.keys[kv_head * key_len..][..key_len],
-                stride: self.head_dim,
-            },
-            values: Panels {
-                rows: &self.values[kv_head * value_len..][..value_len],
-                stride: self.max_len,
-            },
+            shape: self.shape,
+            segments: self.segments,
             scratch,
             out,
         }

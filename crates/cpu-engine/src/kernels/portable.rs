@@ -144,6 +144,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn widen_halves(self, from: &[u16; PANEL]) -> Self::P {
+        from.map(|bits| half::f16::from_bits(bits).to_f32())
+    }
+
+    #[inline(always)]
     fn store_panel(self, v: Self::P, to: &mut [f32; PANEL]) {
         *to = v;
     }

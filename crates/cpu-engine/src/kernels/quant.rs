@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::gemm::{FETCH_STEP, Operands, PART_BYTES, Rows, Sums, fetch};
 use super::pairs;
-use super::panel::{F32Row, ScaleRow};
+use super::panel::{F32Row, PanelRow, ScaleRow};
 use super::simd::{Kernel, LANES, PANEL, Simd};
 
 /// Largest magnitude of an activation.

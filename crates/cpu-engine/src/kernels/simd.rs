@@ -97,6 +97,8 @@ pub(crate) trait Simd: Lanes {
 
     fn splat_panel(self, x: f32) -> Self::P;
     fn load_panel(self, from: &[f32; PANEL]) -> Self::P;
+    /// Sixteen numbers in half precision, by their bits.
+    fn widen_halves(self, from: &[u16; PANEL]) -> Self::P;
     fn store_panel(self, v: Self::P, to: &mut [f32; PANEL]);
     fn add_panel(self, a: Self::P, b: Self::P) -> Self::P;
     fn mul_panel(self, a: Self::P, b: Self::P) -> Self::P;

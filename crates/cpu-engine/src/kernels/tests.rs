@@ -8,14 +8,17 @@ use super::compact::{CompactChains, Exact, Rounded};
 use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
 use super::pairs::{PairChains, RoundPairs, stride};
-use super::panel::{PackedMatrix, PanelData, Part};
+use super::panel::{PackedMatrix, PanelData};
 use super::quant::{Int4Row, Int8Row, IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, LANES, PANEL, Simd};
 use super::vector::{RmsNorm, SiluMul, SoftmaxNumerators, exp};
 use super::{Available, Kernels};
 use crate::KernelChoice;
 use crate::arena::Arena;
+use crate::packing::{Part, PartRows};
+use crate::pool::Pool;
 use lm::WeightType;
+use std::sync::Arc;
 
 fn sets() -> Vec<Kernels> {
     [
@@ -241,6 +244,21 @@ fn cases() -> impl Strategy<Value = Case> {
     )
 }
 
+/// Weights in memory as a part of a matrix.
+fn slice(weights: &[f32], inputs: usize, first: usize, step: usize) -> Part<'_> {
+    Part {
+        rows: PartRows::Slice(weights, inputs),
+        outputs: weights.len() / inputs,
+        first,
+        step,
+    }
+}
+
+/// Two threads to pack on.
+fn pool() -> Arc<Pool> {
+    Pool::shared(2).unwrap()
+}
+
 impl Case {
     fn run(&self, kernels: Kernels, packed: &PackedMatrix) -> Vec<f32> {
         let x = Rows {
@@ -337,16 +355,12 @@ impl Case {
         let panels = self.outputs.div_ceil(PANEL);
         let arena = &mut Arena::new(0);
         let mut packed = PackedMatrix::new(arena, self.inputs, panels, weights, false);
-        packed.pack(&[self.part()]);
+        packed.pack(&[self.part()], &pool()).unwrap();
         packed
     }
 
     fn part(&self) -> Part<'_> {
-        Part {
-            weights: &self.w,
-            first: 0,
-            step: 1,
-        }
+        slice(&self.w, self.inputs, 0, 1)
     }
 
     /// Compares every output with `expected(row, column, start)`.

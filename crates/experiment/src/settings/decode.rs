@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use lm::WeightType;
+use lm::{EngineSettings, KvType, WeightType};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use spec_decode::{Acceptance, Sampling, SamplingError, SamplingOptions, VerifyMode};
@@ -62,6 +62,16 @@ pub struct DecodeConfig {
     pub max_new_tokens: usize,
     /// How the decode engine stores weights.
     pub weights: WeightFormat,
+    /// How the decode engine stores keys and values.
+    #[serde(skip_serializing_if = "KvFormat::is_f32")]
+    #[schemars(extend("default" = "f32"))]
+    pub kv: KvFormat,
+    /// Most tokens of prompt and answer that the target holds; longer prompts are shortened as text.
+    /// 0 for the model's prompt budget, `max_new_tokens` and room for a draft. Memory is taken as tokens
+    /// come, not for all of them; the drafter holds the same text in its own tokens.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(extend("default" = 0))]
+    pub context: usize,
     /// Threads of the decode engine, at least 1.
     pub threads: usize,
 }
@@ -89,6 +99,8 @@ impl Default for DecodeConfig {
             repetition_penalty: 1.0,
             max_new_tokens: 64,
             weights: WeightFormat::F32,
+            kv: KvFormat::F32,
+            context: 0,
             threads: 1,
         }
     }
@@ -109,6 +121,20 @@ impl DecodeConfig {
         })
     }
 
+    /// How the decode engine is built, the context left to the model.
+    pub fn engine(&self) -> EngineSettings {
+        EngineSettings {
+            kv: self.kv.into(),
+            ..EngineSettings::new(self.weights.into(), self.threads)
+        }
+    }
+
+    /// Most tokens of a prompt that `context` leaves room for; nothing where it is left to the model.
+    pub fn prompt_room(&self) -> Option<usize> {
+        let taken = self.max_new_tokens + self.k;
+        (self.context > 0).then(|| self.context.saturating_sub(taken))
+    }
+
     /// What is wrong, by key.
     pub(crate) fn wrongs(&self) -> Vec<Wrong> {
         let mut wrongs = self.policy_wrongs();
@@ -119,6 +145,13 @@ impl DecodeConfig {
         if let Err(e) = self.sampling() {
             let message = format!("{} is outside {}", e.value, e.range);
             wrongs.push(wrong(&format!("decode.{}", e.option), message));
+        }
+        if self.prompt_room() == Some(0) {
+            let message = format!(
+                "{} tokens leave no room for a prompt beside max_new_tokens = {} and k = {}",
+                self.context, self.max_new_tokens, self.k
+            );
+            wrongs.push(wrong("decode.context", message));
         }
         for (key, value) in [
             ("max_new_tokens", self.max_new_tokens),
@@ -234,6 +267,53 @@ pub enum WeightFormat {
 impl WeightFormat {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::F32, Self::Bf16, Self::Int8, Self::Int4];
+}
+
+/// How the decode engine stores keys and values.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KvFormat {
+    /// Four bytes each, as computed.
+    #[default]
+    F32,
+    /// Two bytes each, rounded.
+    F16,
+}
+
+impl KvFormat {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::F32, Self::F16];
+
+    fn is_f32(&self) -> bool {
+        *self == Self::F32
+    }
+}
+
+impl From<KvFormat> for KvType {
+    fn from(format: KvFormat) -> Self {
+        match format {
+            KvFormat::F32 => Self::F32,
+            KvFormat::F16 => Self::F16,
+        }
+    }
+}
+
+impl fmt::Display for KvFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        KvType::from(*self).fmt(f)
+    }
+}
+
+impl FromStr for KvFormat {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        by_name(&Self::ALL, name)
+    }
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl From<WeightFormat> for WeightType {

@@ -13,7 +13,7 @@ mod policy;
 
 pub use cache::{CacheOptions, CacheUse, EvictionName};
 pub use decode::{
-    AcceptanceName, DecodeConfig, DraftSource, Lookup, UnknownName, Verify, WeightFormat,
+    AcceptanceName, DecodeConfig, DraftSource, KvFormat, Lookup, UnknownName, Verify, WeightFormat,
 };
 pub use head::{HeadOptions, HeadTraining};
 pub use learn::{

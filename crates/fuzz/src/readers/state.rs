@@ -121,6 +121,7 @@ fn cache(eviction: Eviction) -> NgramCache {
     let mut cache = NgramCache::new(CacheConfig {
         eviction,
         max_entries: Some(20),
+        max_bytes: None,
     });
     for i in 0..30 {
         let ngram = [i, i * 7 % 11, i % 3].map(DraftId);

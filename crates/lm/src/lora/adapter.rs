@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{LoraConfig, Projection, Projections};
-use crate::checkpoint::write_atomically;
+use crate::write::write_atomically;
 use crate::{
     Checkpoint, HostTensor, LmConfig, LmError, StoredType, in_layer, read_safetensors,
     write_safetensors,

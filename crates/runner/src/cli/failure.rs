@@ -2,6 +2,7 @@
 
 use lm::LmError;
 use vocab_align::AlignError;
+use weights::WeightsError;
 
 use experiment::ExperimentError;
 use hub::HubError;
@@ -20,6 +21,23 @@ pub fn report(error: &anyhow::Error) -> String {
         text.push_str(&hint);
     }
     text
+}
+
+/// What to do about files of weights.
+fn weights_hint(error: &WeightsError) -> Option<&'static str> {
+    Some(match error {
+        WeightsError::Malformed { .. } => {
+            "the file is damaged or was not copied whole; fetch it again"
+        }
+        WeightsError::Io { .. } | WeightsError::NoWeights { .. } => {
+            "a model folder needs config.json, weights (model.safetensors, pytorch_model.bin or a .gguf file) and tokenizer.json; paths are relative to the working directory, and hf:owner/name downloads one"
+        }
+        WeightsError::Global { .. } | WeightsError::Escape { .. } => {
+            "a checkpoint of weights alone needs none of this; do not trust where it came from"
+        }
+        WeightsError::Ambiguous { .. } => "leave one of them in the folder",
+        _ => return None,
+    })
 }
 
 /// Advice for one cause; errors of the results folder bring their own.
@@ -52,9 +70,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         Some(LmError::Io { .. }) => {
             "a model folder needs config.json, model.safetensors (or its shards and index) and tokenizer.json; paths are relative to the working directory, and hf:owner/name downloads one"
         }
-        Some(LmError::Safetensors { .. }) => {
-            "the file is damaged or was not copied whole; fetch it again"
-        }
+        Some(LmError::Weights(error)) => return weights_hint(error).map(str::to_owned),
         Some(
             LmError::MissingTensor { .. } | LmError::LeftoverTensors { .. } | LmError::Shape { .. },
         ) => "config.json and the weights belong to different models",

@@ -15,7 +15,7 @@ use vocab_align::{DraftId, TargetId, Vocabulary};
 
 use bench::args::parse_verify;
 use bench::args::{flag, print};
-use experiment::{DecodeConfig, WeightFormat};
+use experiment::{DecodeConfig, KvFormat, WeightFormat};
 use models::{ModelFolder, align};
 
 /// Arguments of `generate`.
@@ -70,6 +70,9 @@ pub struct GenerateArgs {
     /// Weight storage while decoding.
     #[arg(long, default_value_t = WeightFormat::F32)]
     weights: WeightFormat,
+    /// Storage of keys and values: f32 or f16.
+    #[arg(long, default_value_t = KvFormat::F32)]
+    kv: KvFormat,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -128,6 +131,7 @@ impl GenerateArgs {
             repetition_penalty: self.repetition_penalty,
             max_new_tokens: self.max_tokens,
             weights: self.weights,
+            kv: self.kv,
             threads: self.threads,
             ..DecodeConfig::default()
         }
@@ -143,7 +147,7 @@ impl GenerateArgs {
     fn plain(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
         let prompt = target.encode(&target.template.render(&self.prompt)?)?;
         let decode = self.decode();
-        let mut engine = target.engine(decode.weights.into(), decode.threads)?;
+        let mut engine = target.engine(decode.engine())?;
         let stop = target.stop_tokens();
         let config = PlainConfig {
             sampling,
@@ -186,8 +190,8 @@ impl GenerateArgs {
         let draft_ids = drafter.encode(&drafter.template.render(&self.prompt)?)?;
         let decode = self.decode();
         let engines = (
-            drafter.engine(decode.weights.into(), decode.threads)?,
-            target.engine(decode.weights.into(), decode.threads)?,
+            drafter.engine(decode.engine())?,
+            target.engine(decode.engine())?,
         );
         let settings = self.settings(mode, sampling, target);
         let session = Session::new(engines.0, engines.1, align(drafter, target), settings)?;
@@ -203,7 +207,7 @@ impl GenerateArgs {
         let target_ids = target.encode(&target.template.render(&self.prompt)?)?;
         let draft_ids: Vec<DraftId> = target_ids.iter().map(|id| DraftId(id.0)).collect();
         let decode = self.decode();
-        let engine = target.engine(decode.weights.into(), decode.threads)?;
+        let engine = target.engine(decode.engine())?;
         let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(&engine));
         let settings = self.settings(VerifyMode::Tli, sampling, target);
         let pair = Pair::shared(target.vocabulary.clone());

@@ -2,6 +2,7 @@
 
 mod align;
 mod cache;
+mod check;
 mod failure;
 mod generate;
 mod head;
@@ -58,6 +59,8 @@ enum Command {
     Config,
     /// Compare two vocabularies and print how many tokens they share.
     Align(align::AlignArgs),
+    /// Say what models are, what they share, and whether they fit into memory.
+    Check(check::CheckArgs),
     /// Work with n-gram caches.
     #[command(subcommand)]
     Cache(cache::CacheCommand),
@@ -96,6 +99,7 @@ impl Cli {
             Command::Publish(args) => args.execute(),
             Command::Config => print(&experiment::reference::markdown()),
             Command::Align(args) => args.execute(),
+            Command::Check(args) => args.execute(),
             Command::Cache(command) => command.execute(),
             Command::Generate(args) => args.execute(),
             Command::Doctor(args) => args.execute(progress),

@@ -249,20 +249,16 @@ impl Clock {
         let config = config.with_context(|| format!("models.targets: there is no `{target}`"))?;
         let drafter: ModelFolder<DraftId> = ModelFolder::load(&job.models.drafter.path)?;
         let target: ModelFolder<TargetId> = ModelFolder::load(&config.path)?;
-        let pad = |padding: experiment::CostPadding, weights: lm::Checkpoint| match padded {
-            true => padding.pad(weights),
-            false => weights,
+        let padding = |padding: experiment::CostPadding| match padded {
+            true => padding,
+            false => experiment::CostPadding::default(),
         };
-        let stepper = |weights: lm::Checkpoint| {
-            Stepper::new(
-                &weights,
-                decode.weights.into(),
-                decode.threads,
-                STEP_CONTEXT,
-            )
-        };
-        let mut draft = stepper(pad(job.models.drafter.padding, drafter.checkpoint))?;
-        let mut verify = stepper(pad(config.padding, target.checkpoint))?;
+        let (of_drafter, of_target) =
+            (padding(job.models.drafter.padding), padding(config.padding));
+        let drafter = drafter.padded(of_drafter.layers, of_drafter.width);
+        let target = target.padded(of_target.layers, of_target.width);
+        let mut draft = Stepper::new(&drafter, decode.engine(), STEP_CONTEXT)?;
+        let mut verify = Stepper::new(&target, decode.engine(), STEP_CONTEXT)?;
         let steps = measure(&mut draft, &mut verify)?;
         self.0.insert(key, steps);
         Ok(steps)

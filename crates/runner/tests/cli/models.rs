@@ -140,3 +140,103 @@ fn padded_models_say_so_and_answer_the_same() {
     let answers = answers("both on the stream", &padded_drafter, target);
     assert_eq!(plain, answers);
 }
+
+/// Sizes are known before anything is loaded, also of a model whose weights are elsewhere.
+#[test]
+fn check_says_what_models_are_and_take() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let [drafter, target] = ["D", "L"].map(|name| root.join("models").join(name));
+    let check = || {
+        let mut command = omnidraft();
+        command.arg("check");
+        command
+    };
+    let output = check()
+        .args([&drafter, &target])
+        .arg("--json")
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let model = &report["models"][1];
+    assert_eq!(model["tokenizer"], 8192);
+    assert_eq!(model["files"]["encoding"], "bf16");
+    assert!(report["pair"]["pairs"].as_u64().unwrap() > 0);
+    let of = |kind: usize| model["memory"][kind]["weights_bytes"].as_u64().unwrap();
+    let parameters = model["parameters"].as_u64().unwrap();
+    assert!(of(0) > 4 * parameters && of(3) < parameters, "{model}");
+    assert_eq!(model["memory"][0]["fits"], true);
+
+    let text = check().args([&drafter, &target]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in [
+        "llama",
+        "safetensors",
+        "KV cache in f32",
+        "int4",
+        "of the drafter's",
+        "memory",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+
+    // A model of a hundred layers of its size, told by its configuration alone.
+    let folder = tempfile::tempdir().unwrap();
+    let config = std::fs::read_to_string(target.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    config["num_hidden_layers"] = 1_000_000.into();
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    let output = check()
+        .arg(folder.path())
+        .args(["--json", "--context", "100"])
+        .output()
+        .unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let model = &report["models"][0];
+    assert_eq!(
+        (&model["files"], &model["tokenizer"]),
+        (&serde_json::Value::Null, &serde_json::Value::Null)
+    );
+    assert_eq!(
+        (&model["context"], &model["memory"][3]["fits"]),
+        (&100.into(), &false.into())
+    );
+    check()
+        .arg(folder.path())
+        .assert()
+        .success()
+        .stdout(contains("nothing fits"));
+
+    shorten(&copy_of("L", folder.path()).join("model.safetensors"));
+    check()
+        .arg(folder.path().join("L"))
+        .assert()
+        .code(2)
+        .stderr(contains("model.safetensors").and(contains("hint:")));
+    check()
+        .arg(folder.path().join("nowhere"))
+        .assert()
+        .code(2)
+        .stderr(contains("config.json"));
+}
+
+/// A context that the prompt does not fit shortens the prompt; keys and values in half precision
+/// answer too.
+#[test]
+fn a_bounded_context_and_a_half_cache_run() {
+    let manifest = |set: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        run_with(EXPERIMENT, &["--set", set], folder.path())
+            .assert()
+            .success();
+        std::fs::read_to_string(folder.path().join(CELL).join("manifest.json")).unwrap()
+    };
+    manifest("decode.context=60");
+    let half = manifest("decode.kv=\"f16\"");
+    assert!(half.contains("\"kv\": \"f16\""), "{half}");
+    let folder = tempfile::tempdir().unwrap();
+    refused(
+        &mut run_with(EXPERIMENT, &["--set", "decode.context=10"], folder.path()),
+        &["decode.context", "leave no room for a prompt"],
+    );
+}

@@ -83,7 +83,7 @@ impl Case {
     /// Compact whatever it costs.
     fn compact(&self, weights: WeightType) -> PackedMatrix {
         let panels = self.outputs.div_ceil(PANEL);
-        PackedMatrix::compact_at_any_cost(self.inputs, panels, weights, &[self.part()])
+        PackedMatrix::compact_at_any_cost(self.inputs, panels, weights, &[self.part()], &pool())
     }
 
     /// Compact and plain weights give the same bits.
@@ -109,7 +109,7 @@ impl Case {
         let panels = self.outputs.div_ceil(PANEL);
         let arena = &mut Arena::new(0);
         let mut packed = PackedMatrix::new(arena, self.inputs, panels, WeightType::Bf16, true);
-        packed.pack(&[self.part()]);
+        packed.pack(&[self.part()], &pool()).unwrap();
         packed
     }
 }
@@ -190,7 +190,7 @@ fn matrices_that_would_not_shrink_stay_plain_until_they_would() {
     assert!(!packed.is_compact());
     assert_eq!(packed.bytes(), many.packed(WeightType::Bf16).bytes());
     for case in [&few, &many, &few] {
-        packed.pack(&[case.part()]);
+        packed.pack(&[case.part()], &pool()).unwrap();
         for kernels in sets() {
             let plain = case.run(kernels, &case.packed(WeightType::Bf16));
             assert!(same(&plain, &case.run(kernels, &packed)));
@@ -205,16 +205,11 @@ fn matrices_that_would_not_shrink_stay_plain_until_they_would() {
 fn parts_that_alternate_find_their_lists() {
     let case = Weights::Outliers.case(5, 3, 96, 64);
     let (first, second) = case.w.split_at(32 * 96);
-    let part = |weights, first| Part {
-        weights,
-        first,
-        step: 2,
-    };
-    let parts = [part(first, 0), part(second, 1)];
+    let parts = [slice(first, 96, 0, 2), slice(second, 96, 1, 2)];
     let arena = &mut Arena::new(0);
     let mut plain = PackedMatrix::new(arena, 96, 4, WeightType::Bf16, false);
-    plain.pack(&parts);
-    let compact = PackedMatrix::compact_at_any_cost(96, 4, WeightType::Bf16, &parts);
+    plain.pack(&parts, &pool()).unwrap();
+    let compact = PackedMatrix::compact_at_any_cost(96, 4, WeightType::Bf16, &parts, &pool());
     for kernels in sets() {
         let (plain, compact) = (case.run(kernels, &plain), case.run(kernels, &compact));
         assert!(same(&plain, &compact));

@@ -60,6 +60,13 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn widen_halves(self, from: &[u16; PANEL]) -> Self::P {
+        let start = from.as_ptr().cast::<__m128i>();
+        // SAFETY: the token proves AVX2 and F16C; the reference covers the 32 bytes read.
+        unsafe { [start, start.add(1)].map(|at| _mm256_cvtph_ps(_mm_loadu_si128(at))) }
+    }
+
+    #[inline(always)]
     fn store_panel(self, v: Self::P, to: &mut [f32; PANEL]) {
         let start = to.as_mut_ptr();
         // SAFETY: the token proves AVX2; the reference covers the 64 bytes written.

@@ -45,6 +45,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn widen_halves(self, from: &[u16; PANEL]) -> __m512 {
+        // SAFETY: the token proves AVX-512; the reference covers the 32 bytes read.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
     fn store_panel(self, v: __m512, to: &mut [f32; PANEL]) {
         // SAFETY: the token proves AVX-512; the reference covers the 64 bytes written.
         unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) }

@@ -38,16 +38,19 @@ pub(crate) type Avx512 = X86<true>;
 impl Avx2 {
     /// The token, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
-        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Self(()))
+        let all = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        all.then_some(Self(()))
     }
 
-    /// Runs `kernel` compiled for AVX2 and FMA.
+    /// Runs `kernel` compiled for AVX2, FMA and F16C (which came before both).
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        #[target_feature(enable = "avx2,fma")]
+        #[target_feature(enable = "avx2,fma,f16c")]
         fn with_features<K: Kernel>(simd: Avx2, kernel: K) -> K::Output {
             kernel.run(simd)
         }
-        // SAFETY: `self` exists only where `detect` saw both features.
+        // SAFETY: `self` exists only where `detect` saw all features.
         unsafe { with_features(self, kernel) }
     }
 }
@@ -65,7 +68,7 @@ impl Avx512 {
 
     /// Runs `kernel` compiled for AVX-512.
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512bf16,avx512vnni")]
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512bf16,avx512vnni")]
         fn with_features<K: Kernel>(simd: Avx512, kernel: K) -> K::Output {
             kernel.run(simd)
         }

@@ -1,0 +1,165 @@
+//! Rows of weights on their way into panels, a few at a time on every thread.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use lm::{LmError, RowBuffer, TensorSource};
+
+use crate::kernels::pairs::PairRow;
+use crate::kernels::simd::PANEL;
+use crate::pool::Pool;
+
+/// Values that a thread reads, widens and packs at once: all that is ever in f32 of a model in files.
+const AT_ONCE: usize = 256 << 10;
+/// Most tasks that one matrix is cut into.
+const MOST_TASKS: usize = 4096;
+
+/// Weights, row-major `[outputs, inputs]`.
+#[derive(Clone)]
+pub(crate) enum PartRows<'a> {
+    /// A tensor of a source.
+    Tensor(&'a dyn TensorSource, String),
+    /// In memory, with the length of a row.
+    #[cfg(test)]
+    Slice(&'a [f32], usize),
+}
+
+/// Weights and where in a matrix they go.
+#[derive(Clone)]
+pub(crate) struct Part<'a> {
+    pub(crate) rows: PartRows<'a>,
+    pub(crate) outputs: usize,
+    /// The first panel.
+    pub(crate) first: usize,
+    /// Panels from one to the next.
+    pub(crate) step: usize,
+}
+
+impl Part<'_> {
+    fn rows<'b>(
+        &'b self,
+        rows: Range<usize>,
+        buffer: &'b mut RowBuffer,
+    ) -> Result<&'b [f32], LmError> {
+        match &self.rows {
+            PartRows::Tensor(source, name) => source.rows(name, rows, buffer),
+            #[cfg(test)]
+            PartRows::Slice(weights, inputs) => {
+                Ok(&weights[rows.start * inputs..rows.end * inputs])
+            }
+        }
+    }
+
+    /// Whether bf16 holds every weight exactly.
+    pub(crate) fn are_bf16(&self, inputs: usize, pool: &Pool) -> Result<bool, LmError> {
+        if let PartRows::Tensor(source, name) = &self.rows
+            && let Some(known) = source.is_bf16(name)
+        {
+            return Ok(known);
+        }
+        let inexact = Mutex::new(false);
+        let parts = std::slice::from_ref(self);
+        let slots = (0..self.first + self.outputs.div_ceil(PANEL) * self.step).map(|_| ());
+        for_each_panel(parts, inputs, slots, pool, |(), columns, _| {
+            let mut inexact = inexact.lock().unwrap_or_else(PoisonError::into_inner);
+            *inexact = *inexact || !are_bf16(columns);
+            !*inexact
+        })?;
+        let inexact = inexact.into_inner();
+        Ok(!inexact.unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Whether bf16 holds every one of `weights` exactly.
+pub(crate) fn are_bf16(weights: &[f32]) -> bool {
+    // A block at a time, so that the compiler vectorises it and one weight can end it.
+    let mut blocks = weights.chunks(1024);
+    blocks.all(|block| block.iter().fold(0, |bits, w| bits | w.to_bits()) & 0xffff == 0)
+}
+
+/// Working memory of a thread.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    rows: RowBuffer,
+    pub(crate) pairs: Vec<PairRow>,
+}
+
+/// Neighbouring rows of a part, and where they go.
+struct Task<T> {
+    part: usize,
+    rows: Range<usize>,
+    slots: Vec<T>,
+}
+
+/// Calls `pack` for every panel that `parts` fill, with what `slots` has for it and the rows that are
+/// its columns, on all threads, in no order; no more of them once one call was false.
+///
+/// # Errors
+/// Those of the source: the first one in order of rows among the tasks that were begun.
+pub(crate) fn for_each_panel<T: Send>(
+    parts: &[Part<'_>],
+    inputs: usize,
+    slots: impl Iterator<Item = T>,
+    pool: &Pool,
+    pack: impl Fn(T, &[f32], &mut Scratch) -> bool + Sync,
+) -> Result<(), LmError> {
+    let mut slots: Vec<Option<T>> = slots.map(Some).collect();
+    let panels = (AT_ONCE / (PANEL * inputs).max(1)).max(1);
+    let panels = panels.max(slots.len() / MOST_TASKS);
+    let mut tasks = Vec::new();
+    for (at, part) in parts.iter().enumerate() {
+        let mut places = (part.first..).step_by(part.step);
+        for start in (0..part.outputs).step_by(PANEL * panels) {
+            let rows = start..part.outputs.min(start + PANEL * panels);
+            let places = places.by_ref().take(rows.len().div_ceil(PANEL));
+            let slots = places.filter_map(|panel| slots.get_mut(panel)?.take());
+            let slots = slots.collect();
+            tasks.push(Mutex::new(Some(Task {
+                part: at,
+                rows,
+                slots,
+            })));
+        }
+    }
+    let scratch: Vec<Mutex<Scratch>> = (0..pool.threads()).map(|_| Mutex::default()).collect();
+    let failed: Mutex<Option<(usize, LmError)>> = Mutex::new(None);
+    let stopped = std::sync::atomic::AtomicBool::new(false);
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    pool.run(tasks.len(), &|at, thread| {
+        let task = tasks[at]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(task) = task.filter(|_| !stopped.load(relaxed)) else {
+            return;
+        };
+        // Never contended: a thread number is in use once at a time.
+        let scratch = &mut *scratch[thread]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = std::mem::take(&mut scratch.rows);
+        let outcome = parts[task.part]
+            .rows(task.rows, &mut buffer)
+            .map(|weights| {
+                let columns = weights.chunks(PANEL * inputs);
+                let mut columns = task.slots.into_iter().zip(columns);
+                columns.all(|(slot, columns)| pack(slot, columns, scratch))
+            });
+        scratch.rows = buffer;
+        match outcome {
+            Ok(true) => {}
+            Ok(false) => stopped.store(true, relaxed),
+            Err(error) => {
+                stopped.store(true, relaxed);
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                if failed.as_ref().is_none_or(|(first, _)| at < *first) {
+                    *failed = Some((at, error));
+                }
+            }
+        }
+    });
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some((_, error)) => Err(error),
+        None => Ok(()),
+    }
+}

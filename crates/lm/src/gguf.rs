@@ -1,0 +1,193 @@
+//! What llama.cpp calls the parts of a model, and how it changes them.
+
+use serde_json::{Value, json};
+use weights::{Format, GgufValue, TensorFiles};
+
+use crate::{LmConfig, LmError};
+
+/// The output head.
+pub(crate) const HEAD: &str = "output.weight";
+/// What the scaling of rotary embeddings divides their frequencies by; `config.json` says it too.
+pub(crate) const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+/// Parts of a block, by Hugging Face's name and by llama.cpp's.
+const PARTS: [(&str, &str); 12] = [
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+    ("self_attn.qkv_proj", "attn_qkv"),
+];
+
+/// Architectures whose tensors keep their values, but for the order of rows, in a GGUF file.
+const KNOWN: [&str; 3] = ["llama", "qwen2", "qwen3"];
+
+/// llama.cpp's name of a tensor.
+pub(crate) fn stored_name(name: &str) -> String {
+    let part = |name: &str| {
+        let (layer, rest) = name.strip_prefix("model.layers.")?.split_once('.')?;
+        let (part, kind) = rest.rsplit_once('.')?;
+        let (_, stored) = PARTS.iter().find(|(ours, _)| *ours == part)?;
+        Some(format!("blk.{layer}.{stored}.{kind}"))
+    };
+    match name {
+        crate::EMBEDDING => "token_embd.weight".into(),
+        crate::FINAL_NORM => "output_norm.weight".into(),
+        crate::HEAD => HEAD.into(),
+        other => part(other).unwrap_or_else(|| other.to_owned()),
+    }
+}
+
+fn architecture(files: &TensorFiles) -> Result<&str, LmError> {
+    match files.keys().get("general.architecture") {
+        Some(GgufValue::Text(name)) if KNOWN.contains(&name.as_str()) => Ok(name),
+        found => Err(fault(
+            files,
+            "general.architecture",
+            match found {
+                Some(GgufValue::Text(name)) => {
+                    format!("`{name}` is not read from GGUF ({} are)", KNOWN.join(", "))
+                }
+                _ => "is missing".into(),
+            },
+        )),
+    }
+}
+
+fn fault(files: &TensorFiles, key: &str, message: impl Into<String>) -> LmError {
+    LmError::Config {
+        path: files.paths().next().unwrap_or("".as_ref()).to_owned(),
+        key: key.to_owned(),
+        message: message.into(),
+    }
+}
+
+/// Width of the heads whose query and key rows are in llama.cpp's order, where they are: of models
+/// that it calls llama, its converter puts the two halves of a head, which rotate against each other,
+/// side by side.
+pub(crate) fn permuted_heads(
+    files: &TensorFiles,
+    config: &LmConfig,
+) -> Result<Option<usize>, LmError> {
+    if files.format() != Format::Gguf {
+        return Ok(None);
+    }
+    Ok((architecture(files)? == "llama").then_some(config.head_dim))
+}
+
+/// The row of such a tensor that is our `row`.
+pub(crate) fn permuted_row(row: usize, head: usize) -> usize {
+    let (start, within) = (row / head * head, row % head);
+    let half = head / 2;
+    start + within % half * 2 + within / half
+}
+
+/// The configuration that a file's keys describe.
+pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
+    let model = architecture(files)?;
+    let number = |key: &str| match files.keys().get(&format!("{model}.{key}")) {
+        Some(GgufValue::Int(value)) => i64::try_from(*value).map_or(Value::Null, Value::from),
+        Some(GgufValue::Float(value)) => Value::from(*value),
+        _ => Value::Null,
+    };
+    let needed = |key: &str| match number(key) {
+        Value::Null => Err(fault(files, &format!("{model}.{key}"), "is missing")),
+        value => Ok(value),
+    };
+    let token = |name: &str| match files.keys().get(&format!("tokenizer.ggml.{name}")) {
+        Some(GgufValue::Int(id)) => u32::try_from(*id).map_or(Value::Null, Value::from),
+        _ => Value::Null,
+    };
+    let path = files.paths().next().unwrap_or("".as_ref());
+    let embedding = files.get("token_embd.weight").map(|tensor| tensor.rows());
+    let mut json = json!({
+        "model_type": model,
+        "hidden_size": needed("embedding_length")?,
+        "intermediate_size": needed("feed_forward_length")?,
+        "num_hidden_layers": needed("block_count")?,
+        "num_attention_heads": needed("attention.head_count")?,
+        "num_key_value_heads": number("attention.head_count_kv"),
+        "head_dim": number("attention.key_length"),
+        "vocab_size": embedding.ok_or_else(|| LmError::MissingTensor {
+            path: path.to_owned(),
+            tensor: "token_embd.weight".into(),
+        })?,
+        "max_position_embeddings": needed("context_length")?,
+        "rms_norm_eps": rounded(needed("attention.layer_norm_rms_epsilon")?),
+        "rope_theta": rounded(match number("rope.freq_base") {
+            Value::Null => 10_000.0.into(),
+            value => value,
+        }),
+        "tie_word_embeddings": files.get(HEAD).is_none(),
+        "bos_token_id": token("bos_token_id"),
+        "eos_token_id": token("eos_token_id"),
+    });
+    match files.keys().get(&format!("{model}.rope.scaling.type")) {
+        None => {}
+        Some(GgufValue::Text(kind)) if kind == "none" => {}
+        Some(kind) => {
+            let kind = match kind {
+                GgufValue::Text(kind) => kind.clone(),
+                _ => "unknown".into(),
+            };
+            json["rope_scaling"] =
+                json!({ "rope_type": kind, "factor": number("rope.scaling.factor") });
+        }
+    }
+    let config = LmConfig::from_json(&json.to_string(), path)?;
+    match files.get(ROPE_FACTORS) {
+        None => Ok(config),
+        Some(_) => scaled(files, json, &config),
+    }
+}
+
+/// A number that was rounded to f32, as it was written.
+fn rounded(value: Value) -> Value {
+    let written = |value: f64| (value as f32).to_string().parse::<f64>().ok();
+    match value.as_f64().and_then(written) {
+        Some(value) if value != 0.0 => Value::from(value),
+        _ => value,
+    }
+}
+
+/// The configuration with Llama 3's frequency scaling, of which a GGUF file holds the result only:
+/// the one with the parameters of all published models if it gives the same factors.
+fn scaled(files: &TensorFiles, mut json: Value, plain: &LmConfig) -> Result<LmConfig, LmError> {
+    let path = files.paths().next().unwrap_or("".as_ref());
+    let mut buffer = weights::RowBuffer::default();
+    let count = files.get(ROPE_FACTORS).map_or(0, |tensor| tensor.rows());
+    let factors = files.rows(ROPE_FACTORS, 0..count, &mut buffer)?;
+    let largest = factors.iter().copied().fold(1.0, f32::max);
+    json["rope_scaling"] = json!({
+        "rope_type": "llama3",
+        "factor": largest,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    });
+    let config = LmConfig::from_json(&json.to_string(), path)?;
+    let (before, after) = (plain.rope_frequencies(), config.rope_frequencies());
+    let same = before.len() == factors.len()
+        && before
+            .iter()
+            .zip(&after)
+            .zip(factors)
+            .all(|((before, after), factor)| {
+                (before / after / f64::from(*factor) - 1.0).abs() < 1e-4
+            });
+    match same {
+        true => Ok(config),
+        false => Err(fault(
+            files,
+            ROPE_FACTORS,
+            "is not the scaling of a published Llama 3 model; put the model's config.json beside the file",
+        )),
+    }
+}

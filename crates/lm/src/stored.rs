@@ -1,0 +1,257 @@
+//! A model in files, read when its weights are needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::Path;
+
+use weights::{Encoding, Format, TensorFiles, WeightsError};
+
+use crate::names::{EMBEDDING, HEAD, expected_tensors};
+use crate::source::{RowBuffer, TensorSource};
+use crate::{LmConfig, LmError, gguf};
+
+const CONFIG: &str = "config.json";
+
+/// A model folder whose weights stay in their files: safetensors, PyTorch's, or GGUF. The headers are
+/// read and checked, values only on demand.
+#[derive(Debug)]
+pub struct StoredCheckpoint {
+    config: LmConfig,
+    files: TensorFiles,
+    /// Every tensor of the architecture.
+    places: BTreeMap<String, Place>,
+}
+
+/// Where a tensor of the architecture lies.
+#[derive(Clone, Debug)]
+struct Place {
+    /// Name in the files.
+    stored: String,
+    /// The first of its rows: several projections may be stored as one.
+    first: usize,
+    /// How many there are.
+    rows: usize,
+    /// Width of the heads whose rows llama.cpp has put in another order.
+    permuted: Option<usize>,
+}
+
+impl StoredCheckpoint {
+    /// Opens a model folder: `config.json`, and weights in any format that [`TensorFiles::open`]
+    /// finds. Beside GGUF weights `config.json` may be missing: their keys say what the model is.
+    ///
+    /// # Errors
+    /// A configuration that is missing or not supported; files that are malformed; tensors that are
+    /// missing, leftover, misshapen or of a type that is not read, each named with its file.
+    pub fn open(folder: &Path) -> Result<Self, LmError> {
+        let files = TensorFiles::open(folder);
+        let config = Self::config_of(folder, files.as_ref().ok())?;
+        Self::of(folder, config, files?)
+    }
+
+    /// The configuration of a model folder, with weights or without.
+    ///
+    /// # Errors
+    /// One that is missing, malformed or not supported.
+    pub fn read_config(folder: &Path) -> Result<LmConfig, LmError> {
+        match folder.join(CONFIG).exists() {
+            true => Self::config_of(folder, None),
+            false => Self::config_of(folder, TensorFiles::open(folder).ok().as_ref()),
+        }
+    }
+
+    fn config_of(folder: &Path, files: Option<&TensorFiles>) -> Result<LmConfig, LmError> {
+        let path = folder.join(CONFIG);
+        match files.filter(|files| files.format() == Format::Gguf) {
+            Some(files) if !path.exists() => gguf::config(files),
+            _ => LmConfig::from_file(&path),
+        }
+    }
+
+    fn of(folder: &Path, config: LmConfig, files: TensorFiles) -> Result<Self, LmError> {
+        let heads = gguf::permuted_heads(&files, &config)?;
+        let mut places = BTreeMap::new();
+        for (name, shape) in expected_tensors(&config) {
+            let mut candidates = candidates(&config, &name, &shape);
+            if files.format() == Format::Gguf {
+                for (stored, ..) in &mut candidates {
+                    *stored = gguf::stored_name(stored);
+                }
+            }
+            let found = candidates
+                .into_iter()
+                .find(|(stored, ..)| files.get(stored).is_some());
+            let Some((stored, first, whole)) = found else {
+                return Err(LmError::MissingTensor {
+                    path: folder.to_owned(),
+                    tensor: name,
+                });
+            };
+            check_shape(&files, &stored, &whole)?;
+            files.encoding(&stored)?;
+            let rotated = name.contains("self_attn.q_proj") || name.contains("self_attn.k_proj");
+            let permuted = heads.filter(|_| rotated);
+            let place = Place {
+                stored,
+                first,
+                rows: shape.first().copied().unwrap_or(1),
+                permuted,
+            };
+            places.insert(name, place);
+        }
+        let of = Self {
+            config,
+            files,
+            places,
+        };
+        of.check_leftover()?;
+        Ok(of)
+    }
+
+    /// Tensors that nothing reads would change nothing here, and something elsewhere.
+    fn check_leftover(&self) -> Result<(), LmError> {
+        let used: BTreeSet<&str> = self.places.values().map(|p| p.stored.as_str()).collect();
+        let tied = self.config.tie_word_embeddings;
+        let computed = |name: &str| {
+            name.ends_with("rotary_emb.inv_freq")
+                || name == gguf::ROPE_FACTORS
+                || tied && (name == HEAD || name == gguf::HEAD)
+        };
+        let names = self.files.tensors().map(|(name, _)| name);
+        let mut leftover = names.filter(|name| !used.contains(name) && !computed(name));
+        let Some(first) = leftover.next() else {
+            return Ok(());
+        };
+        Err(LmError::LeftoverTensors {
+            path: self
+                .files
+                .path_of(first)
+                .unwrap_or(Path::new(""))
+                .to_owned(),
+            count: 1 + leftover.count(),
+            first: first.to_owned(),
+        })
+    }
+
+    /// The files.
+    pub fn files(&self) -> &TensorFiles {
+        &self.files
+    }
+
+    /// How the values of most bytes are stored: the format of the largest tensor.
+    pub fn encoding(&self) -> Option<Encoding> {
+        let tensors = self.files.tensors();
+        let largest = tensors.max_by_key(|(_, tensor)| tensor.rows() * tensor.width())?;
+        largest.1.encoding.clone().ok()
+    }
+
+    fn place(&self, name: &str) -> Result<&Place, LmError> {
+        self.places.get(name).ok_or_else(|| LmError::MissingTensor {
+            path: "(model in files)".into(),
+            tensor: name.to_owned(),
+        })
+    }
+}
+
+/// Under which names a tensor may be stored: the name, the first row, the shape of all of it.
+fn candidates(config: &LmConfig, name: &str, shape: &[usize]) -> Vec<(String, usize, Vec<usize>)> {
+    let mut candidates = vec![(name.to_owned(), 0, shape.to_vec())];
+    if name == EMBEDDING && config.tie_word_embeddings {
+        // Of two names for one tensor, some writers keep the other one.
+        candidates.push((HEAD.to_owned(), 0, shape.to_vec()));
+    }
+    let (q, kv, inner) = (
+        config.q_width(),
+        config.kv_width(),
+        config.intermediate_size,
+    );
+    let fused = [
+        ("self_attn.q_proj.", "self_attn.qkv_proj.", 0, q + 2 * kv),
+        ("self_attn.k_proj.", "self_attn.qkv_proj.", q, q + 2 * kv),
+        (
+            "self_attn.v_proj.",
+            "self_attn.qkv_proj.",
+            q + kv,
+            q + 2 * kv,
+        ),
+        ("mlp.gate_proj.", "mlp.gate_up_proj.", 0, 2 * inner),
+        ("mlp.up_proj.", "mlp.gate_up_proj.", inner, 2 * inner),
+    ];
+    let fused = fused.into_iter().filter(|(part, ..)| name.contains(part));
+    candidates.extend(fused.map(|(part, whole, first, rows)| {
+        let mut shape = shape.to_vec();
+        shape[0] = rows;
+        (name.replace(part, whole), first, shape)
+    }));
+    candidates
+}
+
+fn check_shape(files: &TensorFiles, stored: &str, expected: &[usize]) -> Result<(), LmError> {
+    let found = files.get(stored).map(|tensor| tensor.shape.clone());
+    match found {
+        Some(found) if found == expected => Ok(()),
+        found => Err(LmError::Shape {
+            path: files.path_of(stored).unwrap_or(Path::new("")).to_owned(),
+            tensor: stored.to_owned(),
+            found: found.unwrap_or_default(),
+            expected: expected.to_vec(),
+        }),
+    }
+}
+
+impl TensorSource for StoredCheckpoint {
+    fn config(&self) -> &LmConfig {
+        &self.config
+    }
+
+    fn check(&self) -> Result<(), LmError> {
+        // Done when the files were opened.
+        Ok(())
+    }
+
+    fn rows<'a>(
+        &'a self,
+        name: &str,
+        rows: Range<usize>,
+        buffer: &'a mut RowBuffer,
+    ) -> Result<&'a [f32], LmError> {
+        let place = self.place(name)?;
+        if rows.end > place.rows {
+            return Err(WeightsError::Rows {
+                path: self
+                    .files
+                    .path_of(&place.stored)
+                    .unwrap_or(Path::new(""))
+                    .to_owned(),
+                tensor: name.to_owned(),
+                rows: place.rows,
+                start: rows.start,
+                end: rows.end,
+            }
+            .into());
+        }
+        let stored = |rows: Range<usize>| place.first + rows.start..place.first + rows.end;
+        let RowBuffer { stored: read, own } = buffer;
+        let Some(head) = place.permuted else {
+            return Ok(self.files.rows(&place.stored, stored(rows), read)?);
+        };
+        // All heads that the rows are part of.
+        let heads = rows.start / head * head..rows.end.next_multiple_of(head);
+        let values = self
+            .files
+            .rows(&place.stored, stored(heads.clone()), read)?;
+        let width = values.len() / heads.len().max(1);
+        own.clear();
+        for row in rows {
+            let at = gguf::permuted_row(row, head) - heads.start;
+            own.extend_from_slice(&values[at * width..(at + 1) * width]);
+        }
+        Ok(own)
+    }
+
+    fn is_bf16(&self, name: &str) -> Option<bool> {
+        match self.files.encoding(&self.place(name).ok()?.stored) {
+            Ok(Encoding::Bf16) => Some(true),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Writing models and other tensors as safetensors.
+//!
+//! Every file is written beside its place, synced, and moved there, so that neither an interrupted
+//! program nor a machine that loses power leaves half a file under the name of a whole one.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use weights::{Format, TensorFiles};
+
+use crate::names::expected_tensors;
+use crate::source::{RowBuffer, TensorSource};
+use crate::{HostTensor, LmError, StoredType};
+
+const ONE_FILE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// Values that are read, encoded and written at once.
+const AT_ONCE: usize = 1 << 20;
+
+/// Where values are written to.
+type Sink<'a> = dyn FnMut(&[f32]) -> Result<(), LmError> + 'a;
+
+impl StoredType {
+    fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::Bf16 => "BF16",
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+}
+
+/// A file on its way to its place.
+struct Part {
+    path: PathBuf,
+    part: PathBuf,
+    to: BufWriter<File>,
+}
+
+impl Part {
+    fn new(path: &Path) -> Result<Self, LmError> {
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let file = File::create(&part).map_err(LmError::io(&part))?;
+        Ok(Self {
+            path: path.to_owned(),
+            part,
+            to: BufWriter::with_capacity(1 << 20, file),
+        })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), LmError> {
+        self.to.write_all(bytes).map_err(LmError::io(&self.part))
+    }
+
+    /// Moves the file to its place, with everything in it on the disk.
+    fn finish(self) -> Result<(), LmError> {
+        let Self { path, part, to } = self;
+        let file = to
+            .into_inner()
+            .map_err(|e| LmError::io(&part)(e.into_error()))?;
+        file.sync_all().map_err(LmError::io(&part))?;
+        drop(file);
+        std::fs::rename(&part, &path).map_err(LmError::io(&path))?;
+        sync_folder(path.parent().unwrap_or(Path::new(".")))
+    }
+}
+
+/// Brings the names in a folder to the disk; where folders cannot be opened, nothing is to be done.
+fn sync_folder(folder: &Path) -> Result<(), LmError> {
+    let folder = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    match cfg!(unix) {
+        true => {
+            let opened = File::open(folder).map_err(LmError::io(folder))?;
+            opened.sync_all().map_err(LmError::io(folder))
+        }
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), LmError> {
+    let mut part = Part::new(path)?;
+    part.write(bytes)?;
+    part.finish()
+}
+
+/// Writes one safetensors file: the header, then the values of each tensor as `values` hands them to
+/// its sink.
+fn write_file(
+    path: &Path,
+    tensors: &[(String, Vec<usize>)],
+    stored: StoredType,
+    mut values: impl FnMut(&str, &mut Sink<'_>) -> Result<(), LmError>,
+) -> Result<(), LmError> {
+    let mut header = serde_json::Map::new();
+    header.insert("__metadata__".into(), json!({ "format": "pt" }));
+    let mut end = 0;
+    for (name, shape) in tensors {
+        let start = end;
+        end += shape.iter().product::<usize>() * stored.bytes();
+        let entry = json!({ "dtype": stored.name(), "shape": shape, "data_offsets": [start, end] });
+        header.insert(name.clone(), entry);
+    }
+    let mut header = serde_json::Value::from(header).to_string().into_bytes();
+    // Values start at a multiple of eight bytes.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let mut part = Part::new(path)?;
+    part.write(&(header.len() as u64).to_le_bytes())?;
+    part.write(&header)?;
+    let mut bytes = Vec::new();
+    for (name, _) in tensors {
+        values(name, &mut |values: &[f32]| {
+            for values in values.chunks(AT_ONCE) {
+                bytes.clear();
+                match stored {
+                    StoredType::F32 => bytes.extend(values.iter().flat_map(|x| x.to_le_bytes())),
+                    StoredType::Bf16 => bytes.extend(
+                        values
+                            .iter()
+                            .flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()),
+                    ),
+                }
+                part.write(&bytes)?;
+            }
+            Ok(())
+        })?;
+    }
+    part.finish()
+}
+
+/// Writes tensors to one safetensors file through a temporary file.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write_safetensors(
+    path: &Path,
+    tensors: &BTreeMap<String, HostTensor>,
+    stored: StoredType,
+) -> Result<(), LmError> {
+    let shapes: Vec<_> = tensors
+        .iter()
+        .map(|(name, t)| (name.clone(), t.shape.clone()))
+        .collect();
+    write_file(path, &shapes, stored, |name, sink| {
+        match tensors.get(name) {
+            Some(tensor) => sink(&tensor.data),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Reads every tensor of one safetensors file as f32 into `into`.
+///
+/// # Errors
+/// A file that is missing, malformed, or holds other than numbers.
+pub fn read_safetensors(
+    path: &Path,
+    into: &mut BTreeMap<String, HostTensor>,
+) -> Result<(), LmError> {
+    let files = TensorFiles::of_file(Format::Safetensors, path)?;
+    let mut buffer = weights::RowBuffer::default();
+    for (name, tensor) in files.tensors() {
+        let data = files.rows(name, 0..tensor.rows(), &mut buffer)?.to_vec();
+        let shape = tensor.shape.clone();
+        into.insert(name.to_owned(), HostTensor { shape, data });
+    }
+    Ok(())
+}
+
+/// Writes a model folder, a few rows at a time: weights in files of at most `shard` bytes (but for
+/// tensors that are larger), with an index where there are several, and `config.json` after all of
+/// them.
+///
+/// # Errors
+/// A folder that cannot be written; those of the source.
+pub fn write_model(
+    source: &dyn TensorSource,
+    folder: &Path,
+    stored: StoredType,
+    shard: u64,
+) -> Result<(), LmError> {
+    std::fs::create_dir_all(folder).map_err(LmError::io(folder))?;
+    let shards = shards(source, stored, shard);
+    let several = shards.len() > 1;
+    let mut map = serde_json::Map::new();
+    for (i, tensors) in shards.iter().enumerate() {
+        let file = match several {
+            true => format!("model-{:05}-of-{:05}.safetensors", i + 1, shards.len()),
+            false => ONE_FILE.to_owned(),
+        };
+        write_file(&folder.join(&file), tensors, stored, |name, sink| {
+            copy(source, name, sink)
+        })?;
+        map.extend(
+            tensors
+                .iter()
+                .map(|(name, _)| (name.clone(), file.clone().into())),
+        );
+    }
+    // An index, or weights in one file, that are still there from before would be read instead.
+    let index = folder.join(INDEX);
+    if several {
+        let size: usize = shards
+            .iter()
+            .flatten()
+            .map(|(_, shape)| bytes_of(shape, stored))
+            .sum();
+        let text = json!({ "metadata": { "total_size": size }, "weight_map": map });
+        write_atomically(&index, format!("{text:#}\n").as_bytes())?;
+    } else if index.exists() {
+        std::fs::remove_file(&index).map_err(LmError::io(&index))?;
+    }
+    let mut config = source.config().to_json();
+    config["torch_dtype"] = match stored {
+        StoredType::F32 => "float32",
+        StoredType::Bf16 => "bfloat16",
+    }
+    .into();
+    write_atomically(
+        &folder.join("config.json"),
+        format!("{config:#}\n").as_bytes(),
+    )
+}
+
+fn bytes_of(shape: &[usize], stored: StoredType) -> usize {
+    shape.iter().product::<usize>() * stored.bytes()
+}
+
+/// The tensors of each file, in order of names, as a `BTreeMap` has them.
+fn shards(
+    source: &dyn TensorSource,
+    stored: StoredType,
+    most: u64,
+) -> Vec<Vec<(String, Vec<usize>)>> {
+    let tensors: BTreeMap<String, Vec<usize>> =
+        expected_tensors(source.config()).into_iter().collect();
+    let mut shards = vec![Vec::new()];
+    let mut size = 0;
+    for (name, shape) in tensors {
+        let bytes = bytes_of(&shape, stored) as u64;
+        if size > 0 && size + bytes > most {
+            shards.push(Vec::new());
+            size = 0;
+        }
+        size += bytes;
+        if let Some(shard) = shards.last_mut() {
+            shard.push((name, shape));
+        }
+    }
+    shards
+}
+
+fn copy(source: &dyn TensorSource, name: &str, sink: &mut Sink<'_>) -> Result<(), LmError> {
+    let tensors = expected_tensors(source.config());
+    let shape = tensors
+        .into_iter()
+        .find(|(own, _)| own == name)
+        .map(|(_, shape)| shape);
+    let shape = shape.unwrap_or_default();
+    let (count, width) = (
+        shape.first().copied().unwrap_or(1),
+        shape.iter().skip(1).product::<usize>(),
+    );
+    let step = (AT_ONCE / width.max(1)).max(1);
+    let mut buffer = RowBuffer::default();
+    for start in (0..count).step_by(step) {
+        sink(source.rows(name, start..count.min(start + step), &mut buffer)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,364 @@
+//! `omnidraft check`: whether models can be used here, before anything is loaded.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use cpu_engine::MemoryUse;
+use experiment::{DecodeConfig, KvFormat};
+use hub::local_folder;
+use lm::{EngineSettings, LmConfig, LmError, StoredCheckpoint, TensorSource, WeightType};
+use models::{ChatTemplate, DRAFT_ROOM, engine_options};
+use serde::Serialize;
+use vocab_align::{Alignment, AlignmentStats, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
+use weights::WeightsError;
+
+use super::print;
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft check models/D models/L
+  omnidraft check models/L --context 512 --kv f16 --json
+  omnidraft check DIR")]
+pub struct CheckArgs {
+    /// Model folders: of two, the first is the drafter, the second the target. config.json is enough.
+    #[arg(required = true, value_name = "DIR")]
+    models: Vec<PathBuf>,
+    /// Tokens of prompt and answer (default: the model's prompt budget, 64 tokens, room for a draft).
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+    /// Storage of keys and values: f32 or f16.
+    #[arg(long, default_value_t = KvFormat::F32)]
+    kv: KvFormat,
+    /// Threads of the decode engine.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    models: Vec<Model>,
+    /// Of two models.
+    pair: Option<AlignmentStats>,
+    machine: Machine,
+}
+
+/// Bytes; nothing where the system does not say.
+#[derive(Debug, Serialize)]
+struct Machine {
+    available_bytes: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Model {
+    path: PathBuf,
+    #[serde(flatten)]
+    config: LmConfig,
+    parameters: usize,
+    /// Tokens of `tokenizer.json`, if there is one.
+    tokenizer: Option<usize>,
+    /// `None` where the folder has none.
+    files: Option<Files>,
+    /// Tokens for which the following holds.
+    context: usize,
+    kv: KvFormat,
+    kv_bytes: usize,
+    memory: Vec<Memory>,
+}
+
+/// The weights on the disk.
+#[derive(Debug, Serialize)]
+struct Files {
+    format: String,
+    count: usize,
+    bytes: u64,
+    encoding: Option<String>,
+}
+
+/// What an engine holds at the whole context, in one storage of the weights.
+#[derive(Debug, Serialize)]
+struct Memory {
+    weights: &'static str,
+    weights_bytes: usize,
+    /// Where weights of few exponents, as trained ones have, are kept in a shorter code.
+    compact_bytes: Option<usize>,
+    /// With the KV cache and working memory.
+    total_bytes: usize,
+    /// Whether all models together fit.
+    fits: Option<bool>,
+}
+
+impl CheckArgs {
+    /// Looks at the models and prints.
+    pub fn execute(self) -> Result<()> {
+        if self.context == Some(0) || self.threads == 0 {
+            bail!("--context and --threads must be at least 1");
+        }
+        let folders = self.models.iter().map(|path| local_folder(path));
+        let folders = folders.collect::<Result<Vec<_>, _>>()?;
+        let models = folders.iter().map(|folder| self.model(folder));
+        let mut models = models.collect::<Result<Vec<_>>>()?;
+        let machine = Machine {
+            available_bytes: available(),
+        };
+        let all = |kind: usize| {
+            let bytes = models
+                .iter()
+                .map(|model| model.memory[kind].total_bytes as u64);
+            bytes.sum::<u64>()
+        };
+        let fits: Vec<_> = (0..WeightType::ALL.len())
+            .map(|kind| machine.available_bytes.map(|most| all(kind) <= most))
+            .collect();
+        for model in &mut models {
+            for (memory, fits) in model.memory.iter_mut().zip(&fits) {
+                memory.fits = *fits;
+            }
+        }
+        let pair = match &folders[..] {
+            [drafter, target] => pair(drafter, target)?,
+            _ => None,
+        };
+        let report = Report {
+            models,
+            pair,
+            machine,
+        };
+        match self.json {
+            true => print(&format!("{:#}\n", serde_json::to_value(&report)?)),
+            false => print(&report.text()?),
+        }
+    }
+
+    fn model(&self, folder: &Path) -> Result<Model> {
+        let stored = match StoredCheckpoint::open(folder) {
+            Ok(stored) => Some(stored),
+            Err(LmError::Weights(WeightsError::NoWeights { .. })) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let config = match &stored {
+            Some(stored) => stored.config().clone(),
+            None => StoredCheckpoint::read_config(folder)?,
+        };
+        let tokenizer = match vocabulary::<TargetId>(folder)? {
+            Some(vocabulary) if vocabulary.len() > config.vocab_size => bail!(
+                "{}: tokenizer.json has {} tokens, but the model's vocabulary is {}",
+                folder.display(),
+                vocabulary.len(),
+                config.vocab_size
+            ),
+            found => found.map(|vocabulary| vocabulary.len()),
+        };
+        let context = match self.context {
+            Some(context) => context,
+            None => {
+                let template =
+                    ChatTemplate::from_model_dir(folder, config.max_position_embeddings)?;
+                let answer = DecodeConfig::default().max_new_tokens;
+                template.max_prompt_tokens() + answer + DRAFT_ROOM
+            }
+        };
+        let context = context.min(config.max_position_embeddings);
+        let expected = |weights| {
+            let settings = EngineSettings {
+                kv: self.kv.into(),
+                context: Some(context),
+                ..EngineSettings::new(weights, self.threads)
+            };
+            MemoryUse::expected(&config, &engine_options(&config, settings))
+        };
+        let memory = WeightType::ALL.map(|weights| {
+            let expected = expected(weights);
+            let narrow = matches!(weights, WeightType::F32 | WeightType::Bf16);
+            Memory {
+                weights: weights.name(),
+                weights_bytes: expected.weights,
+                compact_bytes: narrow.then(|| MemoryUse::compact_weights(&config, weights)),
+                total_bytes: expected.total(),
+                fits: None,
+            }
+        });
+        Ok(Model {
+            path: folder.to_owned(),
+            parameters: config.num_params(),
+            tokenizer,
+            files: stored.as_ref().map(|stored| Files {
+                format: stored.files().format().to_string(),
+                count: stored.files().paths().count(),
+                bytes: stored.files().bytes(),
+                encoding: stored.encoding().map(|encoding| encoding.to_string()),
+            }),
+            context,
+            kv: self.kv,
+            kv_bytes: expected(WeightType::F32).cache,
+            memory: memory.into(),
+            config,
+        })
+    }
+}
+
+/// The tokens of a folder that has a tokenizer.
+fn vocabulary<I: TokenId>(folder: &Path) -> Result<Option<Vocabulary<I>>> {
+    let path = folder.join("tokenizer.json");
+    Ok(match path.exists() {
+        true => Some(Vocabulary::from_file(&path)?),
+        false => None,
+    })
+}
+
+/// What drafter and target share, where both have tokenizers.
+fn pair(drafter: &Path, target: &Path) -> Result<Option<AlignmentStats>> {
+    let draft = vocabulary::<DraftId>(drafter)?;
+    let target = vocabulary::<TargetId>(target)?;
+    Ok(draft.zip(target).map(|(draft, target)| {
+        Alignment::build(&draft, &target, MappingMode::Bytes)
+            .stats()
+            .clone()
+    }))
+}
+
+/// Bytes that a program may still take on this machine: what the system says is available, or what the
+/// group of processes it belongs to may have, if that is less.
+fn available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    let system = kib << 10;
+    Some(group_limit().map_or(system, |limit| limit.min(system)))
+}
+
+/// The limit of this process's group, if it has one.
+fn group_limit() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let file = format!("/sys/fs/cgroup{group}/memory.max");
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// Bytes for a reader.
+fn size(bytes: u64) -> String {
+    match bytes as f64 {
+        bytes if bytes >= 1e9 => format!("{:.2} GB", bytes / 1e9),
+        bytes => format!("{:.1} MB", bytes / 1e6),
+    }
+}
+
+impl Report {
+    fn text(&self) -> Result<String> {
+        let mut text = String::new();
+        for model in &self.models {
+            model.write(&mut text)?;
+        }
+        if let Some(pair) = &self.pair {
+            writeln!(
+                text,
+                "pair\n  {} of the drafter's {} tokens are tokens of the target ({:.1}%), which reach {:.1}% of the target's {}",
+                pair.direct_tokens,
+                pair.draft_vocab,
+                100.0 * pair.draft_coverage,
+                100.0 * pair.target_coverage,
+                pair.target_vocab
+            )?;
+        } else if self.models.len() == 2 {
+            writeln!(text, "pair\n  unknown: both folders need a tokenizer.json")?;
+        }
+        match self.machine.available_bytes {
+            Some(bytes) => {
+                let fits = |index: usize| self.models[0].memory[index].fits == Some(true);
+                let names = (0..WeightType::ALL.len()).filter(|index| fits(*index));
+                let names: Vec<_> = names.map(|index| WeightType::ALL[index].name()).collect();
+                let fit = match names.is_empty() {
+                    true => "nothing fits".to_owned(),
+                    false => format!("{} fit", names.join(", ")),
+                };
+                writeln!(
+                    text,
+                    "this machine\n  {} of memory available: {fit}",
+                    size(bytes)
+                )?;
+            }
+            None => writeln!(
+                text,
+                "this machine\n  does not say how much memory is available"
+            )?,
+        }
+        Ok(text)
+    }
+}
+
+impl Model {
+    fn write(&self, text: &mut String) -> Result<()> {
+        let LmConfig {
+            num_layers,
+            hidden_size,
+            intermediate_size,
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            vocab_size,
+            max_position_embeddings,
+            tie_word_embeddings,
+            ..
+        } = self.config;
+        let architecture = serde_json::to_value(self.config.architecture)?;
+        writeln!(
+            text,
+            "{}\n  {}, {:.1}M parameters: {num_layers} blocks of {hidden_size}, inner {intermediate_size}, {num_heads} heads of {head_dim} on {num_kv_heads}, vocabulary {vocab_size}, {} head",
+            self.path.display(),
+            architecture.as_str().unwrap_or("model"),
+            self.parameters as f64 / 1e6,
+            if tie_word_embeddings { "tied" } else { "own" },
+        )?;
+        match self.tokenizer {
+            Some(tokens) => writeln!(text, "  tokenizer of {tokens} tokens")?,
+            None => writeln!(text, "  no tokenizer.json: it cannot read or write text")?,
+        }
+        match &self.files {
+            Some(files) => writeln!(
+                text,
+                "  weights in {} {} file{}, {}, mostly {}",
+                files.count,
+                files.format,
+                if files.count == 1 { "" } else { "s" },
+                size(files.bytes),
+                files
+                    .encoding
+                    .as_deref()
+                    .unwrap_or("of a type that is not read"),
+            )?,
+            None => writeln!(text, "  no weights: sizes are those of its configuration")?,
+        }
+        writeln!(
+            text,
+            "  a context of {} tokens, of {max_position_embeddings}: KV cache in {} {}",
+            self.context,
+            self.kv,
+            size(self.kv_bytes as u64)
+        )?;
+        for memory in &self.memory {
+            write!(
+                text,
+                "  {:<5} weights {:>9}, in all {:>9}",
+                memory.weights,
+                size(memory.weights_bytes as u64),
+                size(memory.total_bytes as u64)
+            )?;
+            let compact = memory.compact_bytes.map(|bytes| size(bytes as u64));
+            match (memory.weights, compact) {
+                ("bf16", Some(bytes)) => writeln!(text, "; weights {bytes} where compact")?,
+                ("f32", Some(bytes)) => {
+                    writeln!(text, "; weights {bytes} where compact, if bf16 holds them")?;
+                }
+                _ => writeln!(text)?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! How values are stored, and what numbers they are.
+
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
+/// How the values of a tensor are stored. Bytes are little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Encoding {
+    /// Four bytes.
+    F32,
+    /// Two bytes, IEEE half precision.
+    F16,
+    /// Two bytes, the upper half of an f32.
+    Bf16,
+    /// GGML: 32 signed bytes with a scale in f16.
+    Q8_0,
+    /// GGML: 32 nibbles less 8, with a scale in f16.
+    Q4_0,
+    /// GGML: 256 nibbles, a scale and a minimum of six bits for each 32 of them.
+    Q4K,
+    /// GGML: 256 values of six bits less 32, a scale of eight bits for each 16 of them.
+    Q6K,
+}
+
+/// A GGML block of 256 values.
+const SUPER: usize = 256;
+
+impl Encoding {
+    /// Values of a block, and its bytes. Plain numbers are blocks of one.
+    pub fn block(self) -> (usize, usize) {
+        match self {
+            Self::F32 => (1, 4),
+            Self::F16 | Self::Bf16 => (1, 2),
+            Self::Q8_0 => (32, 34),
+            Self::Q4_0 => (32, 18),
+            Self::Q4K => (SUPER, 144),
+            Self::Q6K => (SUPER, 210),
+        }
+    }
+
+    /// Bytes of `values` values; `None` if they are not whole blocks or too many for the address
+    /// space.
+    pub fn bytes(self, values: usize) -> Option<usize> {
+        let (of_block, bytes) = self.block();
+        match values.is_multiple_of(of_block) {
+            true => (values / of_block).checked_mul(bytes),
+            false => None,
+        }
+    }
+
+    /// Appends the values stored in `bytes`, whole blocks, to `to`.
+    pub(crate) fn decode(self, bytes: &[u8], to: &mut Vec<f32>) {
+        let (values, size) = self.block();
+        to.reserve(bytes.len() / size * values);
+        match self {
+            Self::F32 => to.extend(words::<4>(bytes).map(f32::from_le_bytes)),
+            Self::Bf16 => to.extend(
+                words::<2>(bytes).map(|b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)),
+            ),
+            Self::F16 => decode_f16(bytes, to),
+            Self::Q8_0 => bytes.chunks_exact(size).for_each(|b| decode_q8_0(b, to)),
+            Self::Q4_0 => bytes.chunks_exact(size).for_each(|b| decode_q4_0(b, to)),
+            Self::Q4K => bytes.chunks_exact(size).for_each(|b| decode_q4_k(b, to)),
+            Self::Q6K => bytes.chunks_exact(size).for_each(|b| decode_q6_k(b, to)),
+        }
+    }
+}
+
+impl std::fmt::Display for Encoding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Q8_0 => "Q8_0",
+            Self::Q4_0 => "Q4_0",
+            Self::Q4K => "Q4_K",
+            Self::Q6K => "Q6_K",
+        })
+    }
+}
+
+fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> {
+    bytes.as_chunks::<N>().0.iter().copied()
+}
+
+/// A slice at a time, for which `half` uses the processor's instruction.
+fn decode_f16(bytes: &[u8], to: &mut Vec<f32>) {
+    let (mut halves, mut wide) = ([f16::ZERO; SUPER], [0.0; SUPER]);
+    for chunk in bytes.chunks(2 * SUPER) {
+        let count = chunk.len() / 2;
+        for (half, bytes) in halves.iter_mut().zip(words::<2>(chunk)) {
+            *half = f16::from_le_bytes(bytes);
+        }
+        halves[..count].convert_to_f32_slice(&mut wide[..count]);
+        to.extend_from_slice(&wide[..count]);
+    }
+}
+
+/// The f16 number at `at`.
+fn scale(block: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+fn decode_q8_0(block: &[u8], to: &mut Vec<f32>) {
+    let scale = scale(block, 0);
+    to.extend(block[2..].iter().map(|q| scale * f32::from(*q as i8)));
+}
+
+/// Low nibbles are the first sixteen values.
+fn decode_q4_0(block: &[u8], to: &mut Vec<f32>) {
+    let scale = scale(block, 0);
+    let value = |nibble: u8| scale * f32::from(nibble as i8 - 8);
+    to.extend(block[2..].iter().map(|q| value(q & 15)));
+    to.extend(block[2..].iter().map(|q| value(q >> 4)));
+}
+
+/// Two scales in f16, eight pairs of six-bit scales and minima in twelve bytes, 128 bytes of nibbles:
+/// of each 32 bytes, the low nibbles are 32 values, the high ones the next.
+fn decode_q4_k(block: &[u8], to: &mut Vec<f32>) {
+    let (scale, least) = (scale(block, 0), scale(block, 2));
+    let (six_bits, nibbles) = block[4..].split_at(12);
+    // The upper two bits of the later pairs are those that the earlier ones leave free.
+    let pair = |i: usize| match i {
+        0..4 => (six_bits[i] & 63, six_bits[i + 4] & 63),
+        _ => (
+            six_bits[i + 4] & 15 | six_bits[i - 4] >> 6 << 4,
+            six_bits[i + 4] >> 4 | six_bits[i] >> 6 << 4,
+        ),
+    };
+    for (i, part) in nibbles.chunks_exact(32).enumerate() {
+        for (high, shift) in [(0, 0), (1, 4)] {
+            let (of_scale, of_least) = pair(2 * i + high);
+            let (scale, least) = (scale * f32::from(of_scale), least * f32::from(of_least));
+            let values = part
+                .iter()
+                .map(|q| scale * f32::from(q >> shift & 15) - least);
+            to.extend(values);
+        }
+    }
+}
+
+/// 128 bytes of low nibbles, 64 of upper pairs of bits, sixteen scales, and the scale of those.
+fn decode_q6_k(block: &[u8], to: &mut Vec<f32>) {
+    let (low, rest) = block.split_at(128);
+    let (high, rest) = rest.split_at(64);
+    let (scales, _) = rest.split_at(16);
+    let scale = scale(block, 208);
+    for half in 0..2 {
+        let (low, high) = (&low[64 * half..][..64], &high[32 * half..][..32]);
+        let scales = &scales[8 * half..][..8];
+        for quarter in 0..4 {
+            let (from, nibble) = (32 * (quarter % 2), 4 * (quarter / 2));
+            for i in 0..32 {
+                let low = low[from + i] >> nibble & 15;
+                let high = high[i] >> (2 * quarter) & 3;
+                let value = (low | high << 4) as i8 - 32;
+                let scale = scale * f32::from(scales[i / 16 + 2 * quarter] as i8);
+                to.push(scale * f32::from(value));
+            }
+        }
+    }
+}

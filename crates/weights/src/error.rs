@@ -1,0 +1,136 @@
+//! What can be wrong with files of weights.
+
+use std::path::PathBuf;
+
+/// Errors of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WeightsError {
+    /// A file could not be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// A folder without weights in a known format.
+    #[error(
+        "{path}: there are no weights (model.safetensors, pytorch_model.bin, either with an index, or a .gguf file)"
+    )]
+    NoWeights {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Several GGUF files that are not the parts of one model.
+    #[error("{path}: several .gguf files, which are not parts of one model: `{first}`, `{second}`")]
+    Ambiguous {
+        /// The folder.
+        path: PathBuf,
+        /// One of them.
+        first: String,
+        /// Another.
+        second: String,
+    },
+    /// A file does not keep to its format, or is cut short.
+    #[error("{path}: not a readable {format} file: {message}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Name of the format.
+        format: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+    /// The pickle of a PyTorch file names something that is not a tensor or a container.
+    #[error(
+        "{path}: the pickle names `{global}`, which is not read: only tensors and containers of them are"
+    )]
+    Global {
+        /// The file.
+        path: PathBuf,
+        /// Module and name.
+        global: String,
+    },
+    /// An index names a file outside its folder.
+    #[error("{path}: `{file}` is not the name of a file in this folder")]
+    Escape {
+        /// The index.
+        path: PathBuf,
+        /// What it names.
+        file: String,
+    },
+    /// A tensor that two files hold.
+    #[error("tensor `{tensor}` is in two files: {first} and {second}")]
+    Duplicate {
+        /// Its name.
+        tensor: String,
+        /// One file.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// A tensor that the index places in a file which does not hold it.
+    #[error("{path}: tensor `{tensor}` is not in `{file}`, where the index says it is")]
+    Misplaced {
+        /// The index.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The file.
+        file: String,
+    },
+    /// A tensor whose values cannot be read as f32.
+    #[error(
+        "{path}: tensor `{tensor}` has type {dtype}, which is not read ({READ_TYPES} are){}",
+        hint(dtype)
+    )]
+    Type {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        dtype: String,
+    },
+    /// A tensor that is asked for and not there.
+    #[error("there is no tensor `{tensor}`")]
+    Missing {
+        /// Its name.
+        tensor: String,
+    },
+    /// Rows beyond the end of a tensor.
+    #[error("{path}: tensor `{tensor}` has {rows} rows; {start}..{end} were asked for")]
+    Rows {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// How many there are.
+        rows: usize,
+        /// First row.
+        start: usize,
+        /// Behind the last row.
+        end: usize,
+    },
+}
+
+/// What [`WeightsError::Type`] says can be read.
+const READ_TYPES: &str = "f32, f16, bf16 and, in GGUF, Q8_0, Q4_0, Q4_K, Q6_K";
+
+/// What to do about a type.
+fn hint(dtype: &str) -> &'static str {
+    match dtype {
+        "F8_E4M3" | "F8_E5M2" | "I32" | "U8" | "I8" => {
+            "; is it a checkpoint quantised for another program? Take the one it was made from"
+        }
+        _ => "",
+    }
+}
+
+impl WeightsError {
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}

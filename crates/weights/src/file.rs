@@ -1,0 +1,90 @@
+//! A file that is read at offsets, by several threads.
+
+use std::path::{Path, PathBuf};
+
+use crate::WeightsError;
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) path: PathBuf,
+    pub(crate) len: u64,
+    #[cfg(unix)]
+    handle: std::fs::File,
+    #[cfg(not(unix))]
+    handle: std::sync::Mutex<std::fs::File>,
+}
+
+impl OpenFile {
+    pub(crate) fn open(path: &Path) -> Result<Self, WeightsError> {
+        let failed = |source| WeightsError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let handle = std::fs::File::open(path).map_err(failed)?;
+        let about = handle.metadata().map_err(failed)?;
+        if about.is_dir() {
+            return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            len: about.len(),
+            #[cfg(unix)]
+            handle,
+            #[cfg(not(unix))]
+            handle: std::sync::Mutex::new(handle),
+        })
+    }
+
+    /// Fills `to` from `offset` on.
+    pub(crate) fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<(), WeightsError> {
+        self.read_exact_at(offset, to)
+            .map_err(WeightsError::io(&self.path))
+    }
+
+    #[cfg(unix)]
+    fn read_exact_at(&self, offset: u64, to: &mut [u8]) -> std::io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.handle, to, offset)
+    }
+
+    #[cfg(not(unix))]
+    fn read_exact_at(&self, offset: u64, to: &mut [u8]) -> std::io::Result<()> {
+        use std::io::{Read, Seek, SeekFrom};
+        let mut handle = self
+            .handle
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        handle.seek(SeekFrom::Start(offset))?;
+        handle.read_exact(to)
+    }
+
+    /// `len` bytes from `offset` on, which must lie inside the file: nothing is allocated otherwise.
+    pub(crate) fn bytes(
+        &self,
+        format: &'static str,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<u8>, WeightsError> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        let Some(len) = usize::try_from(len).ok().filter(|_| inside) else {
+            let size = self.len;
+            let message = format!("{len} bytes from {offset} on are beyond its end ({size} bytes)");
+            return Err(self.malformed(format, message));
+        };
+        let mut bytes = vec![0; len];
+        self.read_at(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn malformed(
+        &self,
+        format: &'static str,
+        message: impl Into<String>,
+    ) -> WeightsError {
+        WeightsError::Malformed {
+            path: self.path.clone(),
+            format,
+            message: message.into(),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The weights of a folder, whatever files they are in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::file::OpenFile;
+use crate::tensor::{RowBuffer, StoredTensor};
+use crate::{Encoding, GgufValue, WeightsError, gguf, safetensors, torch};
+
+/// Formats of files with weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `model.safetensors`, or shards and `model.safetensors.index.json`.
+    Safetensors,
+    /// `pytorch_model.bin`, or shards and `pytorch_model.bin.index.json`.
+    Torch,
+    /// A `.gguf` file, or parts that are numbered `-00001-of-00003`.
+    Gguf,
+}
+
+impl std::fmt::Display for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Safetensors => "safetensors",
+            Self::Torch => "PyTorch",
+            Self::Gguf => "GGUF",
+        })
+    }
+}
+
+/// Tensors of one or several files, by name.
+#[derive(Debug)]
+pub struct TensorFiles {
+    format: Format,
+    files: Vec<OpenFile>,
+    /// With the file that holds them.
+    tensors: BTreeMap<String, (usize, StoredTensor)>,
+    keys: BTreeMap<String, GgufValue>,
+}
+
+/// `model.safetensors.index.json` and its like.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl TensorFiles {
+    /// Opens the weights of a model folder and reads their headers: safetensors where there are any,
+    /// else PyTorch's files, else GGUF.
+    ///
+    /// # Errors
+    /// None of these; files that are missing, malformed or cut short; a tensor in two files; an index
+    /// that names files outside the folder.
+    pub fn open(folder: &Path) -> Result<Self, WeightsError> {
+        for (format, name) in [
+            (Format::Safetensors, "model.safetensors"),
+            (Format::Torch, "pytorch_model.bin"),
+        ] {
+            let index = folder.join(format!("{name}.index.json"));
+            if index.exists() {
+                return Self::indexed(format, &index);
+            }
+            let file = folder.join(name);
+            if file.exists() {
+                return Self::of(format, [file]);
+            }
+        }
+        let files = gguf_files(folder)?;
+        if files.is_empty() {
+            return Err(WeightsError::NoWeights {
+                path: folder.to_owned(),
+            });
+        }
+        Self::of(Format::Gguf, files)
+    }
+
+    /// Opens one file.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn of_file(format: Format, file: &Path) -> Result<Self, WeightsError> {
+        Self::of(format, [file.to_owned()])
+    }
+
+    fn indexed(format: Format, path: &Path) -> Result<Self, WeightsError> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let text = std::fs::read(path).map_err(WeightsError::io(path))?;
+        let index: Index =
+            serde_json::from_slice(&text).map_err(|error| WeightsError::Malformed {
+                path: path.to_owned(),
+                format: "index",
+                message: format!("weight_map: {error}"),
+            })?;
+        let names: BTreeSet<&String> = index.weight_map.values().collect();
+        let plain = |name: &str| {
+            let mut parts = Path::new(name).components();
+            let first = parts.next();
+            matches!(first, Some(std::path::Component::Normal(_))) && parts.next().is_none()
+        };
+        if let Some(name) = names.iter().find(|name| !plain(name)) {
+            return Err(WeightsError::Escape {
+                path: path.to_owned(),
+                file: (*name).clone(),
+            });
+        }
+        let files = Self::of(format, names.into_iter().map(|name| folder.join(name)))?;
+        for (tensor, file) in &index.weight_map {
+            let found = files.tensors.get(tensor);
+            if found.is_none_or(|(at, _)| files.files[*at].path != folder.join(file)) {
+                return Err(WeightsError::Misplaced {
+                    path: path.to_owned(),
+                    tensor: tensor.clone(),
+                    file: file.clone(),
+                });
+            }
+        }
+        Ok(files)
+    }
+
+    fn of(format: Format, paths: impl IntoIterator<Item = PathBuf>) -> Result<Self, WeightsError> {
+        let mut of = Self {
+            format,
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
+            keys: BTreeMap::new(),
+        };
+        for path in paths {
+            let file = OpenFile::open(&path)?;
+            let tensors = match format {
+                Format::Safetensors => safetensors::tensors(&file)?,
+                Format::Torch => torch::tensors(&file)?,
+                Format::Gguf => {
+                    let contents = gguf::contents(&file)?;
+                    // The first part says what the model is.
+                    for (key, value) in contents.keys {
+                        of.keys.entry(key).or_insert(value);
+                    }
+                    contents.tensors
+                }
+            };
+            let at = of.files.len();
+            of.files.push(file);
+            for (name, tensor) in tensors {
+                if let Some((first, _)) = of.tensors.get(&name) {
+                    return Err(WeightsError::Duplicate {
+                        tensor: name,
+                        first: of.files[*first].path.clone(),
+                        second: path,
+                    });
+                }
+                of.tensors.insert(name, (at, tensor));
+            }
+        }
+        Ok(of)
+    }
+
+    /// What the files are.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.len).sum()
+    }
+
+    /// The files.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| file.path.as_path())
+    }
+
+    /// Every tensor with its name, in order of names.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &StoredTensor)> {
+        self.tensors
+            .iter()
+            .map(|(name, (_, tensor))| (name.as_str(), tensor))
+    }
+
+    /// What a GGUF file says beside its tensors; nothing in other formats.
+    pub fn keys(&self) -> &BTreeMap<String, GgufValue> {
+        &self.keys
+    }
+
+    /// The tensor of this name.
+    pub fn get(&self, name: &str) -> Option<&StoredTensor> {
+        self.tensors.get(name).map(|(_, tensor)| tensor)
+    }
+
+    /// The file that holds a tensor.
+    pub fn path_of(&self, name: &str) -> Option<&Path> {
+        let (file, _) = self.tensors.get(name)?;
+        Some(&self.files[*file].path)
+    }
+
+    /// How a tensor is stored.
+    ///
+    /// # Errors
+    /// No such tensor; a type that is not read.
+    pub fn encoding(&self, name: &str) -> Result<Encoding, WeightsError> {
+        let (file, tensor) = self.find(name)?;
+        tensor.encoding.clone().map_err(|dtype| WeightsError::Type {
+            path: file.path.clone(),
+            tensor: name.to_owned(),
+            dtype,
+        })
+    }
+
+    /// Reads `rows` of a tensor, entries of its outermost dimension, as f32, one row after the other.
+    ///
+    /// # Errors
+    /// No such tensor or rows; a type that is not read; a file that cannot be read any more.
+    pub fn rows<'a>(
+        &self,
+        name: &str,
+        rows: Range<usize>,
+        buffer: &'a mut RowBuffer,
+    ) -> Result<&'a [f32], WeightsError> {
+        let encoding = self.encoding(name)?;
+        let (file, tensor) = self.find(name)?;
+        if rows.start > rows.end || rows.end > tensor.rows() {
+            return Err(WeightsError::Rows {
+                path: file.path.clone(),
+                tensor: name.to_owned(),
+                rows: tensor.rows(),
+                start: rows.start,
+                end: rows.end,
+            });
+        }
+        tensor.read(file, encoding, rows, buffer)
+    }
+
+    fn find(&self, name: &str) -> Result<(&OpenFile, &StoredTensor), WeightsError> {
+        match self.tensors.get(name) {
+            Some((file, tensor)) => Ok((&self.files[*file], tensor)),
+            None => Err(WeightsError::Missing {
+                tensor: name.to_owned(),
+            }),
+        }
+    }
+}
+
+/// The GGUF files of a folder: one, or all parts of one model.
+fn gguf_files(folder: &Path) -> Result<Vec<PathBuf>, WeightsError> {
+    let entries = std::fs::read_dir(folder).map_err(WeightsError::io(folder))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(WeightsError::io(folder))?.file_name();
+        let name = name.to_string_lossy().into_owned();
+        if name.ends_with(".gguf") {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    let stem = |name: &str| {
+        let (stem, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+        let (stem, _) = stem.rsplit_once('-')?;
+        Some((stem.to_owned(), count.to_owned()))
+    };
+    let other = |name: &&String| stem(name).is_none() || stem(name) != stem(&names[0]);
+    if names.len() > 1
+        && let Some(other) = names[1..].iter().find(other)
+    {
+        return Err(WeightsError::Ambiguous {
+            path: folder.to_owned(),
+            first: names[0].clone(),
+            second: other.clone(),
+        });
+    }
+    Ok(names.into_iter().map(|name| folder.join(name)).collect())
+}

@@ -1,0 +1,277 @@
+//! GGUF: what a model is, in typed keys, then tensors under llama.cpp's names.
+
+use std::collections::BTreeMap;
+
+use crate::file::OpenFile;
+use crate::safetensors::apart;
+use crate::tensor::{StoredTensor, count};
+use crate::{Encoding, WeightsError};
+
+const FORMAT: &str = "GGUF";
+const MAGIC: &[u8] = b"GGUF";
+/// Most dimensions of a tensor.
+const DIMENSIONS: u32 = 4;
+/// Longest name of a tensor or a key, and longest text that is kept, in bytes.
+const LONGEST_TEXT: u64 = 1 << 20;
+/// Where tensors start unless the file says otherwise, in bytes.
+const ALIGNMENT: u64 = 32;
+/// Bytes of a file that are read at once.
+const WINDOW: usize = 64 << 10;
+
+/// A value of a GGUF file's keys.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum GgufValue {
+    /// An integer of any width.
+    Int(i128),
+    /// A number.
+    Float(f64),
+    /// Yes or no.
+    Bool(bool),
+    /// A text.
+    Text(String),
+    /// A list of integers or numbers.
+    Numbers(Vec<f64>),
+    /// A list of texts, such as a vocabulary: only its length is kept.
+    Texts(u64),
+}
+
+/// Keys and tensors of a file.
+pub(crate) struct Contents {
+    pub(crate) keys: BTreeMap<String, GgufValue>,
+    pub(crate) tensors: BTreeMap<String, StoredTensor>,
+}
+
+/// Reads forward, a window at a time, and never beyond the end.
+struct Reader<'a> {
+    file: &'a OpenFile,
+    /// Of the next byte.
+    at: u64,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl Reader<'_> {
+    fn bad(&self, message: impl Into<String>) -> WeightsError {
+        self.file.malformed(FORMAT, message)
+    }
+
+    fn left(&self) -> u64 {
+        self.file.len - self.at
+    }
+
+    /// Passes over `len` bytes.
+    fn skip(&mut self, len: u64) -> Result<(), WeightsError> {
+        if len > self.left() {
+            let message = format!(
+                "it ends at byte {}, where {len} more are expected",
+                self.file.len
+            );
+            return Err(self.bad(message));
+        }
+        self.at += len;
+        Ok(())
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], WeightsError> {
+        let start = self.at;
+        self.skip(N as u64)?;
+        let window_end = self.window_at + self.window.len() as u64;
+        if start < self.window_at || self.at > window_end {
+            let len = (WINDOW as u64).min(self.file.len - start);
+            self.window = self.file.bytes(FORMAT, start, len)?;
+            self.window_at = start;
+        }
+        let from = (start - self.window_at) as usize;
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&self.window[from..from + N]);
+        Ok(bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, WeightsError> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, WeightsError> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Result<String, WeightsError> {
+        let len = self.u64()?;
+        if len > LONGEST_TEXT {
+            return Err(self.bad(format!("a text of {len} bytes")));
+        }
+        let start = self.at;
+        self.skip(len)?;
+        let bytes = self.file.bytes(FORMAT, start, len)?;
+        String::from_utf8(bytes).map_err(|_| self.bad("a text that is not UTF-8"))
+    }
+
+    fn value(&mut self, kind: u32) -> Result<GgufValue, WeightsError> {
+        Ok(match kind {
+            0 => GgufValue::Int(self.take::<1>()?[0].into()),
+            1 => GgufValue::Int((self.take::<1>()?[0] as i8).into()),
+            2 => GgufValue::Int(u16::from_le_bytes(self.take()?).into()),
+            3 => GgufValue::Int(i16::from_le_bytes(self.take()?).into()),
+            4 => GgufValue::Int(self.u32()?.into()),
+            5 => GgufValue::Int(i32::from_le_bytes(self.take()?).into()),
+            6 => GgufValue::Float(f32::from_le_bytes(self.take()?).into()),
+            7 => GgufValue::Bool(self.take::<1>()?[0] != 0),
+            8 => GgufValue::Text(self.text()?),
+            9 => self.list()?,
+            10 => GgufValue::Int(self.u64()?.into()),
+            11 => GgufValue::Int(i64::from_le_bytes(self.take()?).into()),
+            12 => GgufValue::Float(f64::from_le_bytes(self.take()?)),
+            other => return Err(self.bad(format!("a value of unknown type {other}"))),
+        })
+    }
+
+    /// Numbers are kept, texts passed over.
+    fn list(&mut self) -> Result<GgufValue, WeightsError> {
+        let (kind, len) = (self.u32()?, self.u64()?);
+        // Every entry takes a byte at least, so a longer list cannot be.
+        if len > self.left() {
+            return Err(self.bad(format!("a list of {len} entries")));
+        }
+        if kind == 8 {
+            for _ in 0..len {
+                let bytes = self.u64()?;
+                self.skip(bytes)?;
+            }
+            return Ok(GgufValue::Texts(len));
+        }
+        let mut numbers = Vec::new();
+        for _ in 0..len {
+            numbers.push(match self.value(kind)? {
+                GgufValue::Int(value) => value as f64,
+                GgufValue::Float(value) => value,
+                GgufValue::Bool(value) => f64::from(u8::from(value)),
+                _ => return Err(self.bad("a list of lists")),
+            });
+        }
+        Ok(GgufValue::Numbers(numbers))
+    }
+}
+
+/// Name of a tensor type, or its encoding.
+fn encoding(kind: u32) -> Result<Encoding, String> {
+    let name = match kind {
+        0 => return Ok(Encoding::F32),
+        1 => return Ok(Encoding::F16),
+        2 => return Ok(Encoding::Q4_0),
+        8 => return Ok(Encoding::Q8_0),
+        12 => return Ok(Encoding::Q4K),
+        14 => return Ok(Encoding::Q6K),
+        30 => return Ok(Encoding::Bf16),
+        3 => "Q4_1",
+        6 => "Q5_0",
+        7 => "Q5_1",
+        10 => "Q2_K",
+        11 => "Q3_K",
+        13 => "Q5_K",
+        other => return Err(format!("GGML type {other}")),
+    };
+    Err(name.to_owned())
+}
+
+/// Keys and tensors of a file.
+pub(crate) fn contents(file: &OpenFile) -> Result<Contents, WeightsError> {
+    let mut reader = Reader {
+        file,
+        at: 0,
+        window: Vec::new(),
+        window_at: 0,
+    };
+    let magic: [u8; 4] = reader.take()?;
+    if magic != *MAGIC {
+        return Err(reader.bad("it does not begin with `GGUF`"));
+    }
+    let version = reader.u32()?;
+    if !(2..=3).contains(&version) {
+        return Err(reader.bad(format!("version {version}; 2 and 3 are read")));
+    }
+    let (tensor_count, key_count) = (reader.u64()?, reader.u64()?);
+    let mut keys = BTreeMap::new();
+    for _ in 0..key_count {
+        let key = reader.text()?;
+        let kind = reader.u32()?;
+        let value = reader.value(kind)?;
+        if keys.insert(key.clone(), value).is_some() {
+            return Err(reader.bad(format!("key `{key}` is there twice")));
+        }
+    }
+    let alignment = match keys.get("general.alignment") {
+        None => ALIGNMENT,
+        Some(GgufValue::Int(n)) if *n > 0 && *n <= 1 << 20 => *n as u64,
+        Some(_) => return Err(reader.bad("general.alignment is no alignment")),
+    };
+    let mut tensors = BTreeMap::new();
+    for _ in 0..tensor_count {
+        let (name, tensor) = described(&mut reader)?;
+        if tensors.insert(name.clone(), tensor).is_some() {
+            return Err(reader.bad(format!("tensor `{name}` is there twice")));
+        }
+    }
+    place(&reader, alignment, &mut tensors)?;
+    Ok(Contents { keys, tensors })
+}
+
+/// A tensor, its offset still counted from where tensors start.
+fn described(reader: &mut Reader<'_>) -> Result<(String, StoredTensor), WeightsError> {
+    let name = reader.text()?;
+    let dimensions = reader.u32()?;
+    if dimensions > DIMENSIONS {
+        return Err(reader.bad(format!("tensor `{name}` has {dimensions} dimensions")));
+    }
+    let mut shape = Vec::new();
+    for _ in 0..dimensions {
+        let size = usize::try_from(reader.u64()?);
+        shape.push(size.map_err(|_| reader.bad(format!("tensor `{name}` is too large")))?);
+    }
+    // GGML counts from the innermost dimension.
+    shape.reverse();
+    let encoding = encoding(reader.u32()?);
+    let tensor = StoredTensor {
+        shape,
+        encoding,
+        offset: reader.u64()?,
+        strides: None,
+    };
+    Ok((name, tensor))
+}
+
+/// Turns offsets into those of the file, and checks them.
+fn place(
+    reader: &Reader<'_>,
+    alignment: u64,
+    tensors: &mut BTreeMap<String, StoredTensor>,
+) -> Result<(), WeightsError> {
+    let start = reader.at.next_multiple_of(alignment);
+    let mut taken = Vec::with_capacity(tensors.len());
+    for (name, tensor) in tensors {
+        let offset = start.checked_add(tensor.offset);
+        let Ok(encoding) = tensor.encoding else {
+            tensor.offset = offset.unwrap_or(u64::MAX);
+            continue;
+        };
+        let whole = tensor.shape.is_empty() || tensor.width().is_multiple_of(encoding.block().0);
+        let whole = whole || (tensor.shape.len() == 1 && encoding.block().0 == 1);
+        let bytes = count(&tensor.shape).and_then(|values| encoding.bytes(values));
+        let end = offset
+            .zip(bytes)
+            .and_then(|(at, bytes)| at.checked_add(bytes as u64));
+        match (offset, end) {
+            (Some(offset), Some(end)) if end <= reader.file.len && whole => {
+                tensor.offset = offset;
+                taken.push((offset, end, name.clone()));
+            }
+            _ => {
+                return Err(reader.bad(format!(
+                    "tensor `{name}` of shape {:?} in {encoding} does not lie in the file's {} bytes",
+                    tensor.shape, reader.file.len
+                )));
+            }
+        }
+    }
+    apart(taken).map_err(|message| reader.bad(message))
+}

@@ -1,0 +1,16 @@
+#![doc = include_str!("../README.md")]
+
+mod encoding;
+mod error;
+mod file;
+mod folder;
+mod gguf;
+mod safetensors;
+mod tensor;
+mod torch;
+
+pub use encoding::Encoding;
+pub use error::WeightsError;
+pub use folder::{Format, TensorFiles};
+pub use gguf::GgufValue;
+pub use tensor::{RowBuffer, StoredTensor};

@@ -1,0 +1,137 @@
+//! One stored tensor, and how its rows are found.
+
+use std::ops::Range;
+
+use crate::file::OpenFile;
+use crate::{Encoding, WeightsError};
+
+/// A tensor as its file describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredTensor {
+    /// Dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// How values are stored, or the name of a type that cannot be read.
+    pub encoding: Result<Encoding, String>,
+    /// Bytes before the first value.
+    pub(crate) offset: u64,
+    /// Values from one index to the next, by dimension; `None` where rows follow each other.
+    pub(crate) strides: Option<Vec<usize>>,
+}
+
+/// Working memory of [`TensorFiles::rows`](crate::TensorFiles::rows), kept between calls.
+#[derive(Clone, Debug, Default)]
+pub struct RowBuffer {
+    bytes: Vec<u8>,
+    values: Vec<f32>,
+}
+
+/// Number of values; `None` beyond the address space.
+pub(crate) fn count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1_usize, |all, n| all.checked_mul(*n))
+}
+
+impl StoredTensor {
+    /// Rows, the entries of the outermost dimension. A single number is one row.
+    pub fn rows(&self) -> usize {
+        self.shape.first().copied().unwrap_or(1)
+    }
+
+    /// Values of a row.
+    pub fn width(&self) -> usize {
+        self.shape.iter().skip(1).product()
+    }
+
+    /// Reads `rows`, which exist; values are returned row after row.
+    pub(crate) fn read<'a>(
+        &self,
+        file: &OpenFile,
+        encoding: Encoding,
+        rows: Range<usize>,
+        buffer: &'a mut RowBuffer,
+    ) -> Result<&'a [f32], WeightsError> {
+        let RowBuffer { bytes, values } = buffer;
+        values.clear();
+        match &self.strides {
+            None => {
+                let width = self.width();
+                // The whole tensor was found to be whole blocks and inside the file.
+                let before = encoding.bytes(rows.start * width).unwrap_or(0);
+                let len = encoding.bytes(rows.len() * width).unwrap_or(0);
+                fill(file, self.offset + before as u64, len, bytes)?;
+                encoding.decode(bytes, values);
+            }
+            Some(strides) => self.gather(file, encoding, strides, rows, (bytes, values))?,
+        }
+        Ok(values)
+    }
+
+    /// Rows of a view: one read for each run of neighbouring values of the inner dimensions, or, in
+    /// the columns of a transposed matrix, of neighbouring rows.
+    fn gather(
+        &self,
+        file: &OpenFile,
+        encoding: Encoding,
+        strides: &[usize],
+        rows: Range<usize>,
+        (bytes, values): (&mut Vec<u8>, &mut Vec<f32>),
+    ) -> Result<(), WeightsError> {
+        let size = encoding.block().1;
+        let at = |value: usize| self.offset + (value * size) as u64;
+        let (width, outer) = (self.width(), strides.first().copied().unwrap_or(1));
+        if rows.is_empty() || width == 0 {
+            return Ok(());
+        }
+        let inner = (
+            &self.shape[1.min(self.shape.len())..],
+            &strides[1.min(strides.len())..],
+        );
+        if dense(inner) {
+            for row in rows {
+                fill(file, at(row * outer), width * size, bytes)?;
+                encoding.decode(bytes, values);
+            }
+            return Ok(());
+        }
+        // Columns: `rows` values that lie `outer` apart, with what is between them.
+        values.resize(rows.len() * width, 0.0);
+        let mut column = Vec::new();
+        for index in 0..width {
+            let start = rows.start * outer + place(index, inner);
+            let span = (rows.len() - 1) * outer + 1;
+            fill(file, at(start), span * size, bytes)?;
+            column.clear();
+            encoding.decode(bytes, &mut column);
+            let column = column.iter().step_by(outer.max(1));
+            let to = values.iter_mut().skip(index).step_by(width);
+            to.zip(column).for_each(|(to, from)| *to = *from);
+        }
+        Ok(())
+    }
+}
+
+/// Whether values follow each other in order.
+pub(crate) fn dense((shape, strides): (&[usize], &[usize])) -> bool {
+    let mut expected = 1;
+    for (size, stride) in shape.iter().zip(strides).rev() {
+        if *size != 1 && *stride != expected {
+            return false;
+        }
+        expected *= size;
+    }
+    true
+}
+
+/// Where value `index`, counted in order, lies.
+fn place(mut index: usize, (shape, strides): (&[usize], &[usize])) -> usize {
+    let mut at = 0;
+    for (size, stride) in shape.iter().zip(strides).rev() {
+        at += index % size * stride;
+        index /= size;
+    }
+    at
+}
+
+fn fill(file: &OpenFile, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<(), WeightsError> {
+    bytes.resize(len, 0);
+    file.read_at(offset, bytes)
+}

@@ -1,0 +1,171 @@
+//! The directory of a zip archive whose entries are stored as they are.
+
+use std::collections::BTreeMap;
+
+use crate::WeightsError;
+use crate::file::OpenFile;
+
+use super::FORMAT;
+
+/// Where the bytes of an entry lie.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+/// The record at the end, without its comment.
+const END: usize = 22;
+/// Longest comment behind it.
+const LONGEST_COMMENT: u64 = u16::MAX as u64;
+/// What points to the record of large archives.
+const LOCATOR: u64 = 20;
+/// The fixed parts of a record of the directory, and of the record before an entry's bytes.
+const RECORD: usize = 46;
+const LOCAL: u64 = 30;
+/// Longest directory: that of a million entries.
+const LONGEST_DIRECTORY: u64 = 256 << 20;
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+/// Offset and length of the directory.
+fn directory(file: &OpenFile) -> Result<(u64, u64), WeightsError> {
+    let no_archive = || {
+        file.malformed(
+            FORMAT,
+            "it is no zip archive, or is cut short (files from before PyTorch 1.6 have to be saved anew)",
+        )
+    };
+    let tail_len = file.len.min(END as u64 + LONGEST_COMMENT);
+    let tail_at = file.len - tail_len;
+    let tail = file.bytes(FORMAT, tail_at, tail_len)?;
+    let found = (0..(tail.len() + 1).saturating_sub(END))
+        .rev()
+        .find(|at| tail[*at..].starts_with(b"PK\x05\x06"))
+        .ok_or_else(no_archive)?;
+    let end = &tail[found..];
+    let (len, offset) = (u32_at(end, 12), u32_at(end, 16));
+    let end_at = tail_at + found as u64;
+    // Large archives have a second record, with 64-bit numbers.
+    let locator = match end_at.checked_sub(LOCATOR) {
+        Some(at) => file.bytes(FORMAT, at, LOCATOR)?,
+        None => Vec::new(),
+    };
+    if !locator.starts_with(b"PK\x06\x07") {
+        return Ok((offset.into(), len.into()));
+    }
+    let record = file.bytes(FORMAT, u64_at(&locator, 8), 56)?;
+    if !record.starts_with(b"PK\x06\x06") {
+        return Err(no_archive());
+    }
+    Ok((u64_at(&record, 48), u64_at(&record, 40)))
+}
+
+/// Every entry by name.
+pub(super) fn entries(file: &OpenFile) -> Result<BTreeMap<String, Entry>, WeightsError> {
+    let bad = |message: String| file.malformed(FORMAT, message);
+    let (offset, len) = directory(file)?;
+    if len > LONGEST_DIRECTORY {
+        return Err(bad(format!("a directory of {len} bytes")));
+    }
+    let directory = file.bytes(FORMAT, offset, len)?;
+    let mut rest = directory.as_slice();
+    let mut entries = BTreeMap::new();
+    while !rest.is_empty() {
+        if rest.len() < RECORD || !rest.starts_with(b"PK\x01\x02") {
+            return Err(bad(
+                "a record of the archive's directory is malformed".into()
+            ));
+        }
+        let [name, extra, comment] = [28, 30, 32].map(|at| usize::from(u16_at(rest, at)));
+        if rest.len() < RECORD + name + extra + comment {
+            return Err(bad("the archive's directory is cut short".into()));
+        }
+        let (record, variable) = rest.split_at(RECORD);
+        let (name, variable) = variable.split_at(name);
+        let name = String::from_utf8_lossy(name).into_owned();
+        let entry = entry(file, record, &variable[..extra]).map_err(|fault| match fault {
+            Fault::File(error) => error,
+            Fault::Says(message) => bad(format!("entry `{name}` {message}")),
+        })?;
+        if entries.insert(name.clone(), entry).is_some() {
+            return Err(bad(format!("entry `{name}` is there twice")));
+        }
+        rest = &variable[extra + comment..];
+    }
+    Ok(entries)
+}
+
+enum Fault {
+    File(WeightsError),
+    Says(String),
+}
+
+impl From<WeightsError> for Fault {
+    fn from(error: WeightsError) -> Self {
+        Self::File(error)
+    }
+}
+
+fn entry(file: &OpenFile, record: &[u8], extra: &[u8]) -> Result<Entry, Fault> {
+    if u16_at(record, 10) != 0 {
+        return Err(Fault::Says("is compressed".into()));
+    }
+    let (packed, len) = (u32_at(record, 20), u32_at(record, 24));
+    let local = u32_at(record, 42);
+    let mut wide = wide_numbers(extra);
+    let mut widened = |narrow: u32| match narrow {
+        u32::MAX => wide
+            .next()
+            .ok_or_else(|| Fault::Says("has no length".into())),
+        narrow => Ok(u64::from(narrow)),
+    };
+    // In this order, and only those that do not fit.
+    let len = widened(len)?;
+    let packed = widened(packed)?;
+    let local = widened(local)?;
+    if packed != len {
+        return Err(Fault::Says("is compressed".into()));
+    }
+    let header = file.bytes(FORMAT, local, LOCAL)?;
+    if !header.starts_with(b"PK\x03\x04") {
+        return Err(Fault::Says(
+            "does not begin where the directory says".into(),
+        ));
+    }
+    let before = LOCAL + u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28));
+    let offset = local + before;
+    if offset.checked_add(len).is_none_or(|end| end > file.len) {
+        return Err(Fault::Says(format!("of {len} bytes ends beyond the file")));
+    }
+    Ok(Entry { offset, len })
+}
+
+/// The 64-bit numbers of a record.
+fn wide_numbers(mut extra: &[u8]) -> impl Iterator<Item = u64> {
+    let mut found: &[u8] = &[];
+    while extra.len() >= 4 {
+        let (kind, len) = (u16_at(extra, 0), usize::from(u16_at(extra, 2)));
+        let body = &extra[4..];
+        let len = len.min(body.len());
+        if kind == 1 {
+            found = &body[..len];
+        }
+        extra = &body[len..];
+    }
+    found
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|bytes| u64::from_le_bytes(*bytes))
+}
