@@ -23,6 +23,10 @@ pub const CHAT_TEMPLATE_FILE: &str = "chat_template.jinja";
 const PROBE: &str = "omnidraft-prompt-probe";
 /// Work a template may do; a loop without end is an error, not a hang.
 const FUEL: u64 = 1_000_000;
+/// Longest rendered text, in bytes: more than any context holds.
+const MOST_TEXT: usize = 16 << 20;
+/// Largest indent of `tojson`, in spaces.
+const MOST_INDENT: usize = 64;
 /// Longest prompt of a model whose folder sets none, in tokens; at most half of its context.
 const DEFAULT_PROMPT_TOKENS: usize = 2048;
 
@@ -236,10 +240,12 @@ impl Jinja {
             documents => none,
             ..self.specials.clone()
         };
+        let mut text = Bounded(Vec::new());
         self.environment
             .get_template("chat")
-            .and_then(|template| template.render(variables))
-            .map_err(|e| self.error(&e))
+            .and_then(|template| template.render_captured_to(variables, &mut text))
+            .map_err(|e| self.error(&e))?;
+        String::from_utf8(text.0).map_err(|e| self.fault(None, &e.to_string()))
     }
 
     fn error(&self, error: &Error) -> TemplateError {
@@ -311,6 +317,10 @@ fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Stri
     options.assert_all_used()?;
     let mut out = Vec::new();
     let written = match indent {
+        Some(width) if width > MOST_INDENT => {
+            let message = format!("tojson: an indent of {width} is more than {MOST_INDENT}");
+            return Err(Error::new(ErrorKind::InvalidOperation, message));
+        }
         Some(width) => {
             let spaces = " ".repeat(width);
             let style = PrettyFormatter::with_indent(spaces.as_bytes());
@@ -321,6 +331,26 @@ fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Stri
     let failed = |message: String| Error::new(ErrorKind::InvalidOperation, message);
     written.map_err(|e| failed(e.to_string()))?;
     String::from_utf8(out).map_err(|e| failed(e.to_string()))
+}
+
+/// Text of a template, up to [`MOST_TEXT`]: a list that repeats itself is cheap to say and not to
+/// write.
+struct Bounded(Vec<u8>);
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST_TEXT {
+            return Err(std::io::Error::other(format!(
+                "more than {MOST_TEXT} bytes of text"
+            )));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// One line, with a space after commas and colons.

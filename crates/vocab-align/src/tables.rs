@@ -191,14 +191,24 @@ struct Entry<'a> {
     role: SpecialRole,
 }
 
+/// Most ids below the largest that no token has. Vocabularies leave some out; a file that leaves
+/// out millions is damaged, and tables by id would fill the memory.
+const MOST_UNUSED: usize = 1 << 18;
+
 /// One entry per id, holes included.
 fn entries<'a>(file: &'a TokenizerFile, hints: &RoleHints) -> Result<Vec<Entry<'a>>, AlignError> {
-    let ids = file
-        .tokens
-        .iter()
-        .map(|(_, id)| *id)
-        .chain(file.added.iter().map(|token| token.id));
-    let len = ids.max().map_or(0, |id| id as usize + 1);
+    let model = file.tokens.iter().map(|(content, id)| (content, *id));
+    let added = file.added.iter().map(|token| (&token.content, token.id));
+    let last = model.chain(added).max_by_key(|(_, id)| *id);
+    let len = last.map_or(0, |(_, id)| id as usize + 1);
+    let tokens = file.tokens.len() + file.added.len();
+    if let Some((content, id)) = last.filter(|_| len > tokens + MOST_UNUSED) {
+        return Err(AlignError::Key {
+            file: file.name.clone(),
+            key: "model.vocab".to_owned(),
+            message: format!("{content:?} has id {id}, far beyond the {tokens} tokens of the file"),
+        });
+    }
     let unused = Entry {
         content: "",
         kind: Kind::Unused,

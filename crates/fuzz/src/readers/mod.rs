@@ -4,6 +4,7 @@ mod experiments;
 mod models;
 mod state;
 mod text;
+mod weights;
 
 use std::path::Path;
 
@@ -20,6 +21,9 @@ pub const ALL: &[&Reader] = &[
     &models::CONFIG,
     &models::CHECKPOINT,
     &models::INDEX,
+    &weights::TORCH,
+    &weights::GGUF,
+    &weights::GGUF_MODEL,
     &models::ADAPTER,
     &models::ADAPTER_CONFIG,
     &state::CACHE,
