@@ -281,9 +281,15 @@ impl Pipeline {
         {
             let mut at = 0;
             for token in &mut tokens {
-                let start = text[at..].find(&token.value).map_or(at, |skip| at + skip);
-                at = text.len().min(start + token.value.len());
-                token.offsets = (start, at);
+                // It even merges across them, so a token is found character by character.
+                let mut start = None;
+                for c in token.value.chars() {
+                    if let Some(skipped) = text[at..].find(c) {
+                        start.get_or_insert(at + skipped);
+                        at += skipped + c.len_utf8();
+                    }
+                }
+                token.offsets = (start.unwrap_or(at), at);
             }
         }
         Ok(tokens)
