@@ -15,6 +15,10 @@ fn compare(folder: &Path) -> Result<(usize, usize)> {
         let row: serde_json::Value = serde_json::from_str(line)?;
         let prompt = row["prompt"].as_str().ok_or("no prompt")?;
         let expected: Vec<u32> = serde_json::from_value(row["ids"].clone())?;
+        if expected.is_empty() {
+            // Nothing to feed: an error of ours.
+            continue;
+        }
         let found = model.encode(&model.template.render(prompt)?)?;
         let found: Vec<u32> = found.iter().map(|id| id.get()).collect();
         if found != expected && wrong == 0 {
