@@ -521,6 +521,8 @@ fn what_cannot_be_followed_is_refused_with_its_reason() {
     assert!(holes.contains("added_tokens[2].id"), "{holes}");
     let affix = refused(&|j| j["model"]["end_of_word_suffix"] = json!("</w>"));
     assert!(affix.contains("subword affix"), "{affix}");
+    let unknown = refused(&|j| j["model"] = json!({"type": "Unigram", "vocab": [["a", 0.0]]}));
+    assert!(unknown.contains("without unknown token"), "{unknown}");
     let words = refused(&|j| j["model"]["type"] = json!("WordPiece"));
     assert!(words.contains("WordPiece"), "{words}");
 }
