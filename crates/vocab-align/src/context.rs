@@ -271,20 +271,18 @@ impl DraftContext {
         if section.closed == 0 {
             return Some((0, section.first));
         }
-        let (margin, guard) = (section.closed + 1, section.closed + 2);
-        let (margin, guard) = (section.end_of(margin), section.end_of(guard));
+        let margin = section.pieces.get(section.closed)?;
+        let guard = section.pieces.get(section.closed + 1)?;
         let new = &self.scratch;
-        let behind_margin = new.ends.iter().position(|end| *end > margin.byte)?;
-        if behind_margin == 0 || new.ends[behind_margin - 1] != margin.byte {
-            return None;
-        }
+        let same_end = new.pieces.iter().find(|piece| piece.byte == margin.byte);
+        let behind_margin = same_end?.token;
         let first = self.prompt_len() + section.first;
         let old = &self.ids[first + margin.token..first + guard.token];
-        let same = new.ids[behind_margin..]
-            .get(..old.len())
-            .is_some_and(|new| new.iter().zip(old).all(|(new, old)| *new == old.get()));
-        let end = new.ends.get(behind_margin + old.len() - 1);
-        (same && end == Some(&guard.byte)).then_some((behind_margin, section.first + margin.token))
+        let guarded = behind_margin..behind_margin + old.len();
+        let mut same = new.ids.get(guarded.clone())?.iter().zip(old);
+        let held = same.all(|(new, old)| *new == old.get())
+            && new.ends[..guarded.end].last() == Some(&guard.byte);
+        held.then_some((behind_margin, section.first + margin.token))
     }
 
     /// Doubles the window.
@@ -343,15 +341,16 @@ impl DraftContext {
         let Some(last) = section.pieces.len().checked_sub(OPEN_PIECES) else {
             return;
         };
-        let closed = section.pieces[..last].iter().rposition(|piece| {
-            let rest = &section.text[piece.byte..];
+        let closed = (0..last).rposition(|i| {
+            let piece = section.pieces[i];
             let enough = if piece.forced {
                 OPEN_BYTES_FORCED
             } else {
                 OPEN_BYTES
             };
-            let bounded = !far_sighted || rest.iter().any(u8::is_ascii_whitespace);
-            rest.len() >= enough && bounded
+            let guard = section.end_of(i + 3).byte;
+            let bounded = || section.text[guard..].iter().any(u8::is_ascii_whitespace);
+            section.text.len() - piece.byte >= enough && (!far_sighted || bounded())
         });
         if let Some(last) = closed {
             section.closed = section.closed.max(last + 1);

@@ -283,15 +283,15 @@ impl Check<'_> {
                 })?;
             tokens.push((content.to_owned(), id as u32));
         }
-        let unk = match &model["unk_id"] {
-            Value::Null => None,
-            id => {
-                let token = id.as_u64().and_then(|id| tokens.get(id as usize));
-                let token = token
-                    .ok_or_else(|| self.key("model.unk_id", format!("{id} is not a token id")))?;
-                Some(token.0.clone())
-            }
-        };
+        let id = &model["unk_id"];
+        if id.is_null() {
+            // The library refuses every text with a character that no token has.
+            return Err(self.unsupported("model.unk_id", "a Unigram model without unknown token"));
+        }
+        let token = id.as_u64().and_then(|id| tokens.get(id as usize));
+        let token =
+            token.ok_or_else(|| self.key("model.unk_id", format!("{id} is not a token id")))?;
+        let unk = Some(token.0.clone());
         Ok((tokens, unk))
     }
 

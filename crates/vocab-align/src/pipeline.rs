@@ -185,7 +185,12 @@ impl Pipeline {
             };
             let name = start + spaces..start + spaces + info.content.len();
             let touches = name.start < body.end && name.end > body.start;
-            (!info.normalized && !(info.special && touches)).then_some((start..end, Some(token.id)))
+            let kept = if info.special {
+                !touches
+            } else {
+                !info.normalized
+            };
+            kept.then_some((start..end, Some(token.id)))
         });
         markers.collect()
     }
@@ -281,9 +286,15 @@ impl Pipeline {
         {
             let mut at = 0;
             for token in &mut tokens {
-                let start = text[at..].find(&token.value).map_or(at, |skip| at + skip);
-                at = text.len().min(start + token.value.len());
-                token.offsets = (start, at);
+                // It even merges across them, so a token is found character by character.
+                let mut start = None;
+                for c in token.value.chars() {
+                    if let Some(skipped) = text[at..].find(c) {
+                        start.get_or_insert(at + skipped);
+                        at += skipped + c.len_utf8();
+                    }
+                }
+                token.offsets = (start.unwrap_or(at), at);
             }
         }
         Ok(tokens)
@@ -312,9 +323,10 @@ impl Pipeline {
             }
             let end = (start + end).clamp(done, bytes.len());
             self.place_group(tables, &ids[first..next], &bytes[done..end], out);
-            if ids.get(next).is_none_or(|_| words[next] != words[next - 1]) {
-                out.end_piece(false);
-            } else if self.is_joint(tables, ids[next - 1], ids[next]) {
+            let cut = ids.get(next).is_none_or(|id| {
+                words[next] != words[next - 1] || self.is_joint(tables, ids[next - 1], *id)
+            });
+            if cut {
                 out.end_piece(false);
             } else if out.ends.last().copied().unwrap_or(0)
                 >= out.pieces.last().map_or(0, |piece| piece.byte) + LONG_PIECE / 2

@@ -71,10 +71,11 @@ fn strip_prepend(normalizer: &mut Value) -> bool {
     let Some(parts) = parts.and_then(Value::as_array_mut) else {
         return false;
     };
-    let found = parts
-        .iter_mut()
-        .fold(false, |found, part| strip_prepend(part) || found);
-    parts.retain(|part| !part.is_null());
+    let mut found = false;
+    parts.retain_mut(|part| {
+        found |= strip_prepend(part);
+        !part.is_null()
+    });
     found
 }
 

@@ -168,9 +168,10 @@ fn text_of(target: &Vocabulary<TargetId>, prefixed: bool, tokens: &[TargetId]) -
     }
 }
 
-/// Pushes texts token by token; in the end (and, where `every`, after each token that ends a
+/// Pushes texts token by token; in the end (and, for some texts, after each token that ends a
 /// character) the context is the library's encoding of the text so far.
 fn follow(draft: &Case, target: &Case, texts: &[String]) -> Followed {
+    let every = if all() { 100 } else { 8 };
     let mut seen = Followed::default();
     let vocabulary = target.vocabulary.retag::<TargetId>();
     let mut context = context(&draft.vocabulary, &vocabulary);
@@ -186,7 +187,7 @@ fn follow(draft: &Case, target: &Case, texts: &[String]) -> Followed {
             let start = std::time::Instant::now();
             context.push(&[*token]).unwrap();
             seen.seconds += start.elapsed().as_secs_f64();
-            if i % 8 != 0 && n + 1 != tokens.len() {
+            if i % every != 0 && n + 1 != tokens.len() {
                 continue;
             }
             let Some(text) = text_of(&vocabulary, prefixed, &tokens[..=n]) else {
