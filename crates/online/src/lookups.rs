@@ -6,7 +6,7 @@ use std::path::Path;
 
 use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
 use anyhow::{Context, Result, bail};
-use experiment::{DecodeConfig, Lookup};
+use experiment::Lookup;
 use spec_decode::{DraftPolicy, History};
 
 /// Its file inside an arm's state.
@@ -45,14 +45,14 @@ impl Lookups {
     /// `policy` with looked-up text in front of its drafts or in their place.
     pub(super) fn policy<'a>(
         &'a mut self,
-        decode: &DecodeConfig,
+        lookup: Lookup,
+        costs: Costs,
         streamed: bool,
         policy: Box<dyn DraftPolicy + 'a>,
     ) -> Box<dyn DraftPolicy + 'a> {
-        if decode.lookup == Lookup::Off {
+        if lookup == Lookup::Off {
             return policy;
         }
-        let costs = Costs::from(&decode.costs);
         Box::new(CopyOrDraft::new(policy, &mut self.record, costs, streamed))
     }
 

@@ -207,6 +207,25 @@ pub enum AcceptanceName {
     Block,
 }
 
+impl AcceptanceName {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Token, Self::Block];
+}
+
+impl fmt::Display for AcceptanceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Acceptance::from(*self).fmt(f)
+    }
+}
+
+impl FromStr for AcceptanceName {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        by_name(&Self::ALL, name)
+    }
+}
+
 impl From<AcceptanceName> for Acceptance {
     fn from(name: AcceptanceName) -> Self {
         match name {
