@@ -189,7 +189,7 @@ impl ArmState {
         let history = self.lookups.history(lookup, vocabulary);
         let costs = self.adaptive.costs();
         let policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
-        let mut policy = self.lookups.policy(lookup, costs, streamed, policy);
+        let mut policy = self.lookups.policy(&arm.decode, costs, streamed, policy);
         let drafter = match &mut self.drafter {
             Drafter::Model(drafter) => match &mut self.padded {
                 Some(padded) if question.padded => {

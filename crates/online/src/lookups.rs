@@ -6,7 +6,7 @@ use std::path::Path;
 
 use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
 use anyhow::{Context, Result, bail};
-use experiment::Lookup;
+use experiment::{DecodeConfig, Lookup};
 use spec_decode::{DraftPolicy, History};
 
 /// Its file inside an arm's state.
@@ -45,15 +45,22 @@ impl Lookups {
     /// `policy` with looked-up text in front of its drafts or in their place.
     pub(super) fn policy<'a>(
         &'a mut self,
-        lookup: Lookup,
+        decode: &DecodeConfig,
         costs: Costs,
         streamed: bool,
         policy: Box<dyn DraftPolicy + 'a>,
     ) -> Box<dyn DraftPolicy + 'a> {
-        if lookup == Lookup::Off {
+        if decode.lookup == Lookup::Off {
             return policy;
         }
-        Box::new(CopyOrDraft::new(policy, &mut self.record, costs, streamed))
+        let explore = (decode.explore > 0).then_some(decode.explore);
+        Box::new(CopyOrDraft::new(
+            policy,
+            &mut self.record,
+            costs,
+            streamed,
+            explore,
+        ))
     }
 
     /// Writes what was learnt, if anything was.
