@@ -12,8 +12,9 @@ const BELIEVED: [f64; BINS] = [0.3, 0.5, 0.65, 0.75, 0.85, 0.92, 0.95];
 const PRIOR: f64 = 4.0;
 /// Weight, in rounds, of the belief that a match says nothing about the drafter.
 const DRAFT_PRIOR: f64 = 8.0;
-/// Of so many rounds in which the drafter is not worth its time, one drafts to see whether it is.
-const EXPLORE: usize = 32;
+/// Rounds with a draft after which an observation of the drafter counts 1/e: a drafter that learns
+/// becomes another one soon.
+const DRAFT_MEMORY: f64 = 200.0;
 /// Bins of the length of a match; none is the first.
 const BINS: usize = 7;
 
@@ -147,19 +148,8 @@ impl CopyRecord {
     /// Takes in a round.
     fn observe(&mut self, costs: &Costs, found: Option<&Found>, outcome: &RoundOutcome) {
         let keep = 1.0 - 1.0 / MEMORY;
-        let drafted = self.drafted.iter_mut();
-        let drafted = drafted.flat_map(|d| {
-            [
-                &mut d.rounds,
-                &mut d.tokens,
-                &mut d.proposed,
-                &mut d.accepted,
-            ]
-        });
-        let counts = self.copied.iter_mut().flatten().chain(drafted);
-        counts
-            .chain(&mut self.emitted)
-            .for_each(|count| *count *= keep);
+        let counts = self.copied.iter_mut().flatten().chain(&mut self.emitted);
+        counts.for_each(|count| *count *= keep);
 
         let copied = outcome.looked_up();
         let proposed = outcome.proposed() - copied;
@@ -181,6 +171,13 @@ impl CopyRecord {
         // A draft behind copied text is judged only where all of that stands.
         if !outcome.draft.is_empty() && outcome.accepted >= copied {
             self.idle = 0;
+            let keep = 1.0 - 1.0 / DRAFT_MEMORY;
+            for d in &mut self.drafted {
+                d.rounds *= keep;
+                d.tokens *= keep;
+                d.proposed *= keep;
+                d.accepted *= keep;
+            }
             let behind = if copied > 0 {
                 matched + copied
             } else {
@@ -243,26 +240,36 @@ pub struct CopyOrDraft<'a, P> {
     record: &'a mut CopyRecord,
     costs: Costs,
     learns: bool,
+    explore: Option<usize>,
     found: Option<Found>,
     planned: bool,
 }
 
 impl<'a, P> CopyOrDraft<'a, P> {
-    /// Chooses by `record` and `costs`. With `learns`, the record takes rounds in and now and then
-    /// drafts to learn.
-    pub fn new(inner: P, record: &'a mut CopyRecord, costs: Costs, learns: bool) -> Self {
+    /// Chooses by `record` and `costs`; the record takes rounds in if it `learns`. Of `explore` rounds
+    /// in which the drafter is not worth its time one drafts nevertheless, to see whether it is by
+    /// now.
+    pub fn new(
+        inner: P,
+        record: &'a mut CopyRecord,
+        costs: Costs,
+        learns: bool,
+        explore: Option<usize>,
+    ) -> Self {
         Self {
             inner,
             record,
             costs,
             learns,
+            explore,
             found: None,
             planned: false,
         }
     }
 
     fn explores(&self) -> bool {
-        self.learns && self.record.idle + 1 >= EXPLORE
+        let idle = self.record.idle + 1;
+        self.learns && self.explore.is_some_and(|every| idle >= every)
     }
 }
 
@@ -354,8 +361,13 @@ mod tests {
             tokens: ids(&[1, 2, 3, 4, 5, 6]),
         };
         for i in 0..600 {
-            let mut policy =
-                CopyOrDraft::new(ConstantLength(4), &mut record, Costs::default(), true);
+            let mut policy = CopyOrDraft::new(
+                ConstantLength(4),
+                &mut record,
+                Costs::default(),
+                true,
+                Some(16),
+            );
             let found = (i % 2 == 0).then_some(&found);
             let plan = found.map_or(
                 CopyPlan {
@@ -382,7 +394,13 @@ mod tests {
             said.extend(vec![900; accepted - stands]);
             policy.observe(&outcome(copied, k, accepted, &said));
         }
-        let mut policy = CopyOrDraft::new(ConstantLength(4), &mut record, Costs::default(), false);
+        let mut policy = CopyOrDraft::new(
+            ConstantLength(4),
+            &mut record,
+            Costs::default(),
+            false,
+            None,
+        );
         let plan = policy.plan_copy(&found);
         policy.observe(&outcome(&[], 0, 0, &[7]));
         (plan, policy.next_len())

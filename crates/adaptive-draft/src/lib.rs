@@ -35,8 +35,8 @@
 //! ```
 //!
 //! Invariants: lengths stay within their bounds; a draft is never longer under a stricter
-//! threshold with the same probabilities; nothing here reads a clock or draws at random outside
-//! named streams.
+//! threshold with the same probabilities; nothing here reads a clock (but [`MeasuredCosts`] takes the
+//! seconds of finished rounds) or draws at random outside named streams.
 
 mod acceptance;
 mod confidence;
@@ -48,6 +48,7 @@ mod head;
 mod heuristic;
 mod label_recorder;
 mod labels;
+mod measured;
 mod throughput;
 
 use std::path::PathBuf;
@@ -62,6 +63,7 @@ pub use head::{Example, Head, HeadConfig, HeadReport, HeadScratch, HeadTrainer};
 pub use heuristic::Heuristic;
 pub use label_recorder::LabelRecorder;
 pub use labels::{Label, labels};
+pub use measured::{CostMeter, MeasuredCosts};
 pub use throughput::{Chain, Plan, Score, Throughput};
 
 /// A policy that cannot work.

@@ -110,6 +110,7 @@ fn measure(probe: &mut Probe, longest: usize) -> Result<Measured> {
             draft: rising(0.0, draft, step),
             verify: rising(1.0, verify, step),
             round: median(rest) / step,
+            measured: false,
         },
     })
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::settings::{
-    CacheOptions, CacheUse, DecodeConfig, DraftSource, HeadOptions, LearnConfig, ObjectiveName,
-    PolicyName, Verify,
+    CacheOptions, CacheUse, DecodeConfig, DraftSource, HeadOptions, LearnConfig, Lookup,
+    ObjectiveName, PolicyName, Verify,
 };
 
 /// One method, with everything that determines what it does.
@@ -67,7 +67,8 @@ impl ArmConfig {
 
     /// Whether answering a streamed prompt leaves a trace in the arm.
     pub fn changes(&self) -> bool {
-        let estimates = self.decode.policy == PolicyName::Throughput;
+        let decode = &self.decode;
+        let estimates = decode.policy == PolicyName::Throughput || decode.lookup != Lookup::Off;
         let adapts = self.head.training.is_online() || estimates;
         let own = !self.is_plain() && self.learnt_by.is_none();
         own && (self.inserts_ngrams() || self.learns() || adapts)

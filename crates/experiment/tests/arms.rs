@@ -3,7 +3,10 @@
 mod common;
 
 use common::{SMALL, plan, says, wrong};
-use experiment::{ArmConfig, CacheUse, DirectName, DraftSource, NgramName, ObjectiveName, Verify};
+use experiment::{
+    AcceptanceName, ArmConfig, CacheUse, DirectName, DraftSource, Lookup, NgramName, ObjectiveName,
+    Verify,
+};
 use serde_json::json;
 
 const HEAD: &str = "include = [\"zoo.toml\"]\nname = \"x\"\n[grid]\ntarget = \"L\"\ntask = \"a\"\n\
@@ -27,13 +30,14 @@ fn presets_are_the_methods_of_the_paper() {
         "static n-grams",
         "L_DM",
         "L_DM+L_N-gram",
+        "L_DM+L_N-gram+lookup",
     ];
     let text: String = names
         .iter()
         .map(|name| format!("[[arm]]\npreset = \"{name}\"\n"))
         .collect();
     let arms = arms(&text);
-    let [plain, lookup, spd, ngrams, fixed, direct, hybrid] = arms.as_slice() else {
+    let [plain, lookup, spd, ngrams, fixed, direct, hybrid, copying] = arms.as_slice() else {
         panic!("{arms:?}")
     };
     assert!(arms.iter().zip(names).all(|(arm, name)| arm.name == name));
@@ -51,6 +55,18 @@ fn presets_are_the_methods_of_the_paper() {
     assert!(hybrid.learns() && hybrid.uses_cache());
     assert_eq!(hybrid.learn.ngram, NgramName::Nll);
     assert_eq!(hybrid.decode.verify, Verify::Paper);
+    assert!(copying.learns() && copying.uses_cache() && !copying.looks_up());
+    assert_eq!(copying.decode.verify, Verify::Exact);
+    assert_eq!(copying.decode.lookup, Lookup::Stream);
+    assert_eq!(copying.decode.acceptance, AcceptanceName::Block);
+}
+
+#[test]
+fn looking_up_leaves_a_trace_and_wants_a_drafter() {
+    let text = "[[arm]]\npreset = \"SpD_DM\"\nset = { \"decode.lookup\" = \"prompt\" }\n";
+    assert!(arms(text)[0].changes());
+    let text = "[[arm]]\npreset = \"prompt-lookup\"\nset = { \"decode.lookup\" = \"stream\" }\n";
+    assert!(refused(text).contains("decode.lookup"));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use adaptive_draft::{
-    Chain, Costs, Example, Head, HeadConfig, HeadReport, HeadTrainer, LabelRecorder, Plan, SCALARS,
-    Score,
+    Chain, CostMeter, Costs, Example, Head, HeadConfig, HeadReport, HeadTrainer, LabelRecorder,
+    MeasuredCosts, Plan, SCALARS, Score,
 };
 use anyhow::{Context, Result, bail};
 use spec_decode::DraftPolicy;
@@ -39,6 +39,8 @@ pub(super) struct Adaptive {
     chains: Vec<Chain>,
     plans: BTreeMap<(Score, usize), Arc<Plan>>,
     costs: Costs,
+    /// What rounds were found to take, where decisions follow that.
+    measured: Option<MeasuredCosts>,
     unjudged: bool,
     /// Prompts between two steps of a head whose drafter does not learn.
     every: usize,
@@ -86,6 +88,7 @@ impl Adaptive {
             chains: scores.into_iter().map(Chain::new).collect(),
             plans: BTreeMap::new(),
             costs: (&arm.decode.costs).into(),
+            measured: arm.decode.costs.measured.then(MeasuredCosts::default),
             unjudged: arm.head.unjudged,
             every: arm.learn.every,
             prompts: 0,
@@ -99,6 +102,12 @@ impl Adaptive {
         self.unjudged && self.training.is_online()
     }
 
+    /// What decisions weigh.
+    pub(super) fn costs(&self) -> Costs {
+        let measured = self.measured.as_ref();
+        measured.map_or_else(|| self.costs.clone(), |found| found.costs(&self.costs))
+    }
+
     /// The policy of one response; what it drafts on the stream is learnt from.
     pub(super) fn policy<'a>(
         &'a mut self,
@@ -106,6 +115,9 @@ impl Adaptive {
         streamed: bool,
         examples: &'a mut Vec<Example>,
     ) -> Result<Box<dyn DraftPolicy + 'a>> {
+        if self.measured.is_some() {
+            self.plans.clear();
+        }
         let plan = match decode.policy {
             PolicyName::Throughput => self.plan(decode.score.into(), decode.k),
             _ => None,
@@ -113,6 +125,10 @@ impl Adaptive {
         let head = self.trainer.as_ref().map(HeadTrainer::head);
         let policy = decode.draft_policy(head, plan, streamed)?;
         let collects = self.training.is_online();
+        let policy: Box<dyn DraftPolicy + 'a> = match &mut self.measured {
+            Some(measured) => Box::new(CostMeter::new(policy, measured)),
+            None => policy,
+        };
         if !streamed || (!collects && self.chains.is_empty()) {
             return Ok(policy);
         }
@@ -131,8 +147,9 @@ impl Adaptive {
     /// The best rule for what the chain of this score has seen. Made once where nothing changes.
     fn plan(&mut self, score: Score, longest: usize) -> Option<Arc<Plan>> {
         let chain = self.chains.iter().find(|chain| chain.score() == score)?;
-        let (plans, costs) = (&mut self.plans, &self.costs);
-        let made = || Arc::new(Plan::new(chain, costs, longest));
+        let costs = self.costs();
+        let plans = &mut self.plans;
+        let made = || Arc::new(Plan::new(chain, &costs, longest));
         let plan = plans.entry((score, longest)).or_insert_with(made);
         Some(Arc::clone(plan))
     }

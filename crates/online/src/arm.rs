@@ -204,8 +204,9 @@ impl ArmState {
         let mut judged = Vec::new();
         let (lookup, vocabulary) = (arm.decode.lookup, question.pair.target.fingerprint());
         let history = self.lookups.history(lookup, vocabulary);
+        let costs = self.adaptive.costs();
         let policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
-        let mut policy = self.lookups.policy(&arm.decode, streamed, policy);
+        let mut policy = self.lookups.policy(&arm.decode, costs, streamed, policy);
         let drafter = match &mut self.drafter {
             Drafter::Model(drafter) => match &mut self.padded {
                 Some(padded) if question.padded => {

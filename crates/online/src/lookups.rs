@@ -46,14 +46,21 @@ impl Lookups {
     pub(super) fn policy<'a>(
         &'a mut self,
         decode: &DecodeConfig,
+        costs: Costs,
         streamed: bool,
         policy: Box<dyn DraftPolicy + 'a>,
     ) -> Box<dyn DraftPolicy + 'a> {
         if decode.lookup == Lookup::Off {
             return policy;
         }
-        let costs = Costs::from(&decode.costs);
-        Box::new(CopyOrDraft::new(policy, &mut self.record, costs, streamed))
+        let explore = (decode.explore > 0).then_some(decode.explore);
+        Box::new(CopyOrDraft::new(
+            policy,
+            &mut self.record,
+            costs,
+            streamed,
+            explore,
+        ))
     }
 
     /// Writes what was learnt, if anything was.

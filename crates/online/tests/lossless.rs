@@ -44,9 +44,17 @@ learnt_by = "L_DM+L_N-gram"
 set = { "decode.verify" = "exact", "cache.use" = "online" }
 [[arm]]
 preset = "prompt-lookup"
+[[arm]]
+preset = "L_DM+L_N-gram+lookup"
+[[arm]]
+name = "looks up in the prompt"
+learnt_by = "L_DM+L_N-gram+lookup"
+set = { "decode.verify" = "tli", "decode.lookup" = "prompt", "decode.policy" = "heuristic" }
 "#;
-/// Arms that draft; one of them leaves the stream to another.
-const DRAFTING: usize = 9;
+/// Arms that draft.
+const DRAFTING: usize = 11;
+/// Of them, those that leave the stream to another.
+const GUESTS: usize = 2;
 
 fn experiment(grid: &str, stages: &str) -> String {
     let models = models_table(&[("L", "L")]);
@@ -67,7 +75,7 @@ fn assert_equal_to_plain(task: &str) {
     assert!(!updates.is_empty(), "nothing was learnt");
     for (stage, split, prompts, arms) in [
         ("before", Split::Test, HELD_OUT, DRAFTING),
-        ("stream", Split::Train, STREAMED, DRAFTING - 1),
+        ("stream", Split::Train, STREAMED, DRAFTING - GUESTS),
         ("after", Split::Test, HELD_OUT, DRAFTING),
     ] {
         let rows = run.prompts(stage);

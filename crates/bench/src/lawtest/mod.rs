@@ -6,19 +6,20 @@ mod sampled;
 
 use std::path::PathBuf;
 
+use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use ngram_cache::NgramCache;
 use spec_decode::{
-    ConstantLength, Generation, LanguageModel, NoSink, Pair, Prompt, PromptLookup, Sampling,
-    Session, SessionConfig, StreamName, VerifyMode,
+    Acceptance, ConstantLength, DraftPolicy, Generation, History, LanguageModel, NoSink, Pair,
+    Prompt, PromptLookup, Sampling, Session, SessionConfig, StreamName, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId};
 
 use crate::args::parse_verify;
 use crate::flag;
 use crate::print;
-use experiment::{DecodeConfig, WeightFormat};
+use experiment::{AcceptanceName, DecodeConfig, WeightFormat};
 use models::{Engine, ModelFolder, align};
 
 /// Arguments of `lawtest`.
@@ -90,6 +91,12 @@ pub struct LawtestArgs {
     /// Draft tokens a round.
     #[arg(long, short, default_value_t = 4)]
     k: usize,
+    /// How the tokens of a draft are judged: token or block.
+    #[arg(long, default_value_t = AcceptanceName::Token)]
+    acceptance: AcceptanceName,
+    /// Let drafts begin with text looked up in the prompt and the answers so far.
+    #[arg(long)]
+    lookup: bool,
     /// Seed of the random streams.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -112,7 +119,11 @@ struct Models {
 struct Mode {
     name: String,
     verify: VerifyMode,
-    lookup: bool,
+    acceptance: Acceptance,
+    /// Drafts are looked up, there is no drafter.
+    drafterless: bool,
+    /// Drafts may begin with looked-up text.
+    copies: bool,
 }
 
 /// A prompt in both vocabularies.
@@ -165,11 +176,14 @@ impl LawtestArgs {
         self.verify
             .iter()
             .map(|name| {
-                let (verify, lookup) = parse_verify(name).map_err(|e| anyhow!("--verify: {e}"))?;
+                let (verify, drafterless) =
+                    parse_verify(name).map_err(|e| anyhow!("--verify: {e}"))?;
                 Ok(Mode {
                     name: name.clone(),
                     verify,
-                    lookup,
+                    acceptance: self.acceptance.into(),
+                    drafterless,
+                    copies: self.lookup && !drafterless,
                 })
             })
             .collect()
@@ -203,6 +217,7 @@ impl Models {
     fn settings(&self, mode: &Mode, sampling: Sampling, tokens: usize) -> SessionConfig {
         SessionConfig {
             sampling,
+            acceptance: mode.acceptance,
             stop: self.target.stop_tokens(),
             learn_ngrams: false,
             ..SessionConfig::new(mode.verify, tokens)
@@ -218,17 +233,23 @@ impl Models {
         work: impl FnOnce(&mut dyn Decoder) -> Result<R>,
     ) -> Result<R> {
         let target = &mut self.target_engine;
-        if mode.lookup {
+        if mode.drafterless {
             let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(target));
             let session = Session::new(drafter, target, self.shared.clone(), settings)?;
             let draft = ids.target.iter().map(|id| DraftId(id.0)).collect();
             let target = ids.target.clone();
             let ids = Ids { draft, target };
-            return work(&mut Prepared { session, ids: &ids });
+            return work(&mut Prepared::new(session, &ids));
         }
         let drafter = &mut self.drafter_engine;
-        let session = Session::new(drafter, target, self.pair.clone(), settings)?;
-        work(&mut Prepared { session, ids })
+        let mut session = Session::new(drafter, target, self.pair.clone(), settings)?;
+        if mode.copies {
+            session.look_up_in(History::default());
+        }
+        work(&mut Prepared {
+            copies: mode.copies,
+            ..Prepared::new(session, ids)
+        })
     }
 }
 
@@ -240,6 +261,20 @@ trait Decoder {
 struct Prepared<'a, D, T> {
     session: Session<D, T>,
     ids: &'a Ids,
+    copies: bool,
+    /// What looked-up text has been worth.
+    worth: CopyRecord,
+}
+
+impl<'a, D, T> Prepared<'a, D, T> {
+    fn new(session: Session<D, T>, ids: &'a Ids) -> Self {
+        Self {
+            session,
+            ids,
+            copies: false,
+            worth: CopyRecord::default(),
+        }
+    }
 }
 
 impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Decoder for Prepared<'_, D, T> {
@@ -248,7 +283,14 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Decoder for Prepared
             draft: &self.ids.draft,
             target: &self.ids.target,
         };
-        let policy = &mut ConstantLength(k);
+        let mut constant = ConstantLength(k);
+        let mut copying;
+        let policy: &mut dyn DraftPolicy = if self.copies {
+            copying = CopyOrDraft::new(constant, &mut self.worth, Costs::default(), true, Some(8));
+            &mut copying
+        } else {
+            &mut constant
+        };
         let done = self
             .session
             .generate(prompt, name, Some(cache), policy, &mut NoSink)?;

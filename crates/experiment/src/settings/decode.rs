@@ -42,8 +42,9 @@ pub struct DecodeConfig {
     /// For `policy = "head"` and `"throughput"`: never stop inside a cached n-gram that the draft
     /// could still complete.
     pub hold_ngrams: bool,
-    /// For `policy = "throughput"`: on the stream, the first of this many rounds drafts `k` tokens
-    /// whatever is predicted, so that the policy learns of them; 0 for none.
+    /// For `policy = "throughput"` and `lookup`: on the stream, one of this many rounds drafts
+    /// whatever is predicted (`k` tokens; of the rounds that `lookup` would not draft in), so that
+    /// the rule learns of it; 0 for none.
     pub explore: usize,
     /// For `policy = "throughput"` and `lookup`: what they weigh.
     pub costs: CostsConfig,
@@ -238,6 +239,25 @@ pub enum AcceptanceName {
     /// All together, never fewer accepted in expectation (Sun et al. 2024); `verify = "tli"` and
     /// `"exact"`, the others go token by token.
     Block,
+}
+
+impl AcceptanceName {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Token, Self::Block];
+}
+
+impl fmt::Display for AcceptanceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Acceptance::from(*self).fmt(f)
+    }
+}
+
+impl FromStr for AcceptanceName {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        by_name(&Self::ALL, name)
+    }
 }
 
 impl From<AcceptanceName> for Acceptance {

@@ -69,6 +69,9 @@ pub struct CostsConfig {
     pub verify: Vec<f64>,
     /// Every round besides, 0 or more.
     pub round: f64,
+    /// Whether to go over to what rounds are found to take while running. Such a run follows the
+    /// machine: it cannot be repeated to the token, but at temperature 0.
+    pub measured: bool,
 }
 
 impl Default for CostsConfig {
@@ -82,6 +85,7 @@ impl Default for CostsConfig {
             draft,
             verify,
             round,
+            measured: false,
         }
     }
 }

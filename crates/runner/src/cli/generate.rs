@@ -3,19 +3,20 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
-    ConstantLength, LanguageModel, Pair, PlainConfig, Prompt, PromptLookup, Sampling, Session,
-    SessionConfig, StreamName, TeacherSink, VerifyMode, decode_plain,
+    ConstantLength, DraftPolicy, History, LanguageModel, Pair, PlainConfig, Prompt, PromptLookup,
+    Sampling, Session, SessionConfig, StreamName, TeacherSink, VerifyMode, decode_plain,
 };
 use vocab_align::{DraftId, TargetId, Vocabulary};
 
 use bench::args::parse_verify;
 use bench::args::{flag, print};
-use experiment::{DecodeConfig, KvFormat, WeightFormat};
+use experiment::{AcceptanceName, DecodeConfig, KvFormat, WeightFormat};
 use models::{ModelFolder, align};
 
 /// Arguments of `generate`.
@@ -23,6 +24,7 @@ use models::{ModelFolder, align};
 #[command(after_help = "Examples:
   omnidraft generate --target models/L --prompt 'Give three tips for staying healthy.'
   omnidraft generate --target models/L --drafter models/D --prompt 'Add 2 and 3.' --verify exact
+  omnidraft generate --target models/L --drafter models/D --prompt 'Repeat after me: tick tock tick' --lookup
   omnidraft generate --target models/L --prompt 'Repeat after me: tick tock tick' --verify prompt-lookup
   omnidraft generate --target hf:Qwen/Qwen2.5-0.5B-Instruct --drafter hf:HuggingFaceTB/SmolLM2-135M-Instruct --prompt 'Add 2 and 3.'
   omnidraft generate --target models/L --prompt Hello --n 3 --temperature 0.8 --seed 7 --json")]
@@ -67,6 +69,13 @@ pub struct GenerateArgs {
     /// in the text so far, without a drafter.
     #[arg(long, default_value = "exact")]
     verify: String,
+    /// How the tokens of a draft are judged above temperature 0: block (together, never fewer
+    /// accepted in expectation) or token (one by one). The law of the answer is the same.
+    #[arg(long, default_value_t = AcceptanceName::Block)]
+    acceptance: AcceptanceName,
+    /// Let drafts begin with text looked up in the prompt and the answers so far, where that has paid.
+    #[arg(long)]
+    lookup: bool,
     /// Weight storage while decoding.
     #[arg(long, default_value_t = WeightFormat::F32)]
     weights: WeightFormat,
@@ -102,6 +111,11 @@ impl GenerateArgs {
         let (mode, lookup) = parse_verify(&self.verify).map_err(|e| anyhow!("--verify: {e}"))?;
         if lookup && self.drafter.is_some() {
             bail!("--verify prompt-lookup drafts without a model; leave out --drafter");
+        }
+        if self.lookup && self.drafter.is_none() {
+            bail!(
+                "--lookup goes with --drafter\nhint: --verify prompt-lookup looks text up without one"
+            );
         }
         let sampling = self.decode().sampling().map_err(flag)?;
         let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
@@ -194,7 +208,10 @@ impl GenerateArgs {
             target.engine(decode.engine())?,
         );
         let settings = self.settings(mode, sampling, target);
-        let session = Session::new(engines.0, engines.1, align(drafter, target), settings)?;
+        let mut session = Session::new(engines.0, engines.1, align(drafter, target), settings)?;
+        if self.lookup {
+            session.look_up_in(History::default());
+        }
         let prompt = Prompt {
             draft: &draft_ids,
             target: &target_ids,
@@ -227,6 +244,7 @@ impl GenerateArgs {
     ) -> SessionConfig {
         SessionConfig {
             sampling,
+            acceptance: self.acceptance.into(),
             stop: target.stop_tokens(),
             ..SessionConfig::new(mode, self.max_tokens)
         }
@@ -239,15 +257,24 @@ impl GenerateArgs {
         target: &ModelFolder<TargetId>,
     ) -> Result<Vec<Answer>> {
         let mut cache = NgramCache::new(CacheConfig::default());
+        let mut worth = CopyRecord::default();
         (0..self.n)
             .map(|sample| {
                 let mut stream = TextStream::new(&target.vocabulary, !self.json);
-                let mut policy = ConstantLength(self.k);
+                let mut constant = ConstantLength(self.k);
+                let mut copying;
+                let policy: &mut dyn DraftPolicy = if self.lookup {
+                    copying =
+                        CopyOrDraft::new(constant, &mut worth, Costs::default(), true, Some(16));
+                    &mut copying
+                } else {
+                    &mut constant
+                };
                 let done = session.generate(
                     prompt,
                     self.name(sample),
                     Some(&mut cache),
-                    &mut policy,
+                    policy,
                     &mut stream,
                 )?;
                 stream.finish()?;

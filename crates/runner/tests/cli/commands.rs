@@ -270,6 +270,15 @@ fn generate_answers_as_json_with_and_without_a_drafter() {
             assert_eq!(a["text"], b["text"], "{mode}");
         }
     }
+    let copying = answers(&["--drafter", "models/D", "--lookup", "--acceptance", "token"]);
+    assert_eq!(plain[1]["target_ids"], copying[1]["target_ids"]);
+    // The second answer is the first again, and can be copied.
+    let rounds = |answer: usize| copying[answer]["rounds"].as_u64().unwrap();
+    assert!(rounds(1) <= rounds(0), "{copying}");
+    generate(&repository().join("models/L"))
+        .args(["--lookup"])
+        .assert()
+        .failure();
 }
 
 #[test]
