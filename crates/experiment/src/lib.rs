@@ -69,8 +69,8 @@ pub use plan::{LoadOptions, Plan};
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
 pub use settings::{
     CacheOptions, CacheUse, Columns, CostPadding, CostsConfig, DecodeConfig, DirectName,
-    DraftSource, EvictionName, HeadOptions, HeadTraining, LearnConfig, LoraSettings, ModelConfig,
-    ModelsConfig, NgramName, Normaliser, NothingToLearn, ObjectiveName, PolicyFault, PolicyName,
-    Scope, ScoreName, Terms, UnknownName, Verify, WeightFormat,
+    DraftSource, EvictionName, HeadLabels, HeadOptions, HeadTraining, LearnConfig, LoraSettings,
+    ModelConfig, ModelsConfig, NgramName, Normaliser, NothingToLearn, ObjectiveName, PolicyFault,
+    PolicyName, Scope, ScoreName, Terms, UnknownName, Verify, WeightFormat,
 };
 pub use summary::{ArmSummary, Axis, Experiment, Stage};

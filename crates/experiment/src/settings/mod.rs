@@ -13,7 +13,7 @@ mod policy;
 
 pub use cache::{CacheOptions, CacheUse, EvictionName};
 pub use decode::{DecodeConfig, DraftSource, UnknownName, Verify, WeightFormat};
-pub use head::{HeadOptions, HeadTraining};
+pub use head::{HeadLabels, HeadOptions, HeadTraining};
 pub use learn::{
     Columns, DirectName, LearnConfig, NgramName, Normaliser, NothingToLearn, ObjectiveName, Terms,
 };
