@@ -9,7 +9,7 @@
 //! | [`spec_decode::ConstantLength`] | behind k tokens, the paper's tables | |
 //! | [`Heuristic`] | two tokens later after a draft accepted whole, one earlier otherwise | |
 //! | [`Confidence`] | where the drafter's own probability of the draft falls below a threshold | |
-//! | [`EntropyBound`] | where `1 - sqrt(scale H(q))` does (AdaEDL) | |
+//! | [`EntropyBound`] | where `1 - sqrt(scale H(q))` does (AdaEDL, arXiv 2410.18351) | |
 //! | [`AcceptanceStop`] | where `1 - prod P(accept_i) > gamma` (Eq. 6 and 7) | a [`Head`] |
 //! | [`Throughput`] | where one more token lowers the expected tokens per second | [`Costs`], perhaps a [`Head`] |
 //!
@@ -17,7 +17,7 @@
 //! it, where that promises more.
 //!
 //! The head is trained by [`HeadTrainer`] on labels min(1, p / q') by a weighted cross-entropy
-//! (as in SpecDec++; the paper gives it no number), which [`LabelRecorder`] collects whatever policy drafts; [`labels`] says what they are across
+//! (as in SpecDec++, arXiv 2405.19715; the paper gives it no number), which [`LabelRecorder`] collects whatever policy drafts; [`labels`] says what they are across
 //! vocabularies. Algorithm 3 (joint) is [`HeadTrainer::step_on_fresh`] with every distillation
 //! step, Algorithm 4 (interleaved) [`HeadTrainer::step_on_buffer`] between them.
 //!

@@ -7,7 +7,8 @@ use spec_decode::VerifyMode;
 use crate::arm::ArmConfig;
 use crate::job::JobConfig;
 use crate::settings::{
-    CacheUse, DraftSource, HeadTraining, ObjectiveName, PolicyName, Verify, Wrong, wrong,
+    CacheUse, DraftSource, HeadLabels, HeadTraining, ObjectiveName, PolicyName, Verify, Wrong,
+    wrong,
 };
 
 /// Keys of `decode` that all arms of a cell share.
@@ -102,6 +103,11 @@ fn of_drafting(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
         let message = "\"interleaved\" needs learn.every = 2 or more";
         wrongs.push(wrong("head.training", message));
     }
+    let again = training.is_online() && arm.head.labels == HeadLabels::Current;
+    if again && arm.decode.verify == Verify::Slem {
+        let message = "slem drafts without a mask: \"recorded\" is what it can do";
+        wrongs.push(wrong("head.labels", message));
+    }
     let reads = matches!(arm.decode.policy, PolicyName::Head | PolicyName::Throughput);
     if arm.looks_up() && (training != HeadTraining::None || reads) {
         let key = if reads {
@@ -193,6 +199,7 @@ pub(crate) fn handed_over(arm: &ArmConfig, before: &ArmConfig, stage: &str) -> V
                 == (before.head.training == HeadTraining::None),
         ),
         ("head.hidden", arm.head.hidden == before.head.hidden),
+        ("head.per", arm.head.per == before.head.per),
         ("arm.learnt_by", arm.learnt_by == before.learnt_by),
     ];
     let changed = parts.into_iter().filter(|(_, same)| !same);

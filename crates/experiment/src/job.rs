@@ -133,14 +133,17 @@ impl JobConfig {
 
 /// Writes out what an arm did whose program had no key for it.
 fn older_keys(arm: &mut Value) {
-    let Some(learn) = arm.get_mut("learn").and_then(Value::as_object_mut) else {
+    let known = arm["learn"].get("normaliser").is_some();
+    if known || !arm["learn"].is_object() {
         return;
-    };
-    if !learn.contains_key("normaliser") {
-        learn.insert("normaliser".into(), json!("terms"));
-        learn.insert("ends".into(), json!(false));
-        if learn.get("ngram") == Some(&json!("pointwise")) {
-            learn.insert("ngram".into(), json!("scaled-pointwise"));
-        }
+    }
+    if arm["learn"]["ngram"] == "pointwise" {
+        arm["learn"]["ngram"] = json!("scaled-pointwise");
+    }
+    arm["learn"]["normaliser"] = json!("terms");
+    arm["learn"]["ends"] = json!(false);
+    if arm["head"].is_object() {
+        arm["head"]["per"] = json!("run");
+        arm["head"]["labels"] = json!("recorded");
     }
 }

@@ -69,9 +69,9 @@ pub use plan::{LoadOptions, Plan};
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
 pub use settings::{
     AcceptanceName, CacheOptions, CacheUse, Columns, CostPadding, CostsConfig, DecodeConfig,
-    DirectName, DraftSource, EvictionName, HeadOptions, HeadTraining, KvFormat, LearnConfig,
-    Lookup, LoraSettings, ModelConfig, ModelsConfig, NgramName, Normaliser, NothingToLearn,
-    ObjectiveName, PolicyFault, PolicyName, Scope, ScoreName, Terms, UnknownName, Verify,
-    WeightFormat,
+    DirectName, DraftSource, EvictionName, HeadLabels, HeadOptions, HeadTraining, KvFormat,
+    LearnConfig, Lookup, LoraSettings, ModelConfig, ModelsConfig, NgramName, Normaliser,
+    NothingToLearn, ObjectiveName, PolicyFault, PolicyName, Scope, ScoreName, Terms, UnknownName,
+    Verify, WeightFormat,
 };
 pub use summary::{ArmSummary, Axis, Experiment, Stage};

@@ -132,3 +132,35 @@ proptest! {
         prop_assert_eq!(read.hash(), job.hash.clone());
     }
 }
+
+/// What a program without these keys did is what its manifest says, whatever today's defaults are.
+#[test]
+fn older_manifests_keep_what_they_did() {
+    let text = format!("{SMALL}[learn]\nngram = \"pointwise\"\n");
+    let mut json = plan(&text).jobs.remove(0).config.to_json();
+    let arms = json["arms"].as_array_mut().unwrap();
+    for arm in arms.iter_mut() {
+        let learn = arm["learn"].as_object_mut().unwrap();
+        for key in ["normaliser", "ends", "columns"] {
+            assert!(learn.remove(key).is_some(), "{key}");
+        }
+        for key in ["per", "labels"] {
+            assert!(
+                arm["head"].as_object_mut().unwrap().remove(key).is_some(),
+                "{key}"
+            );
+        }
+        arm["learn"]["ngram"] = json!("pointwise");
+    }
+    let job = JobConfig::from_json(&json).unwrap();
+    for arm in &job.arms {
+        assert_eq!(arm.learn.normaliser, experiment::Normaliser::Terms);
+        assert_eq!(arm.learn.ngram, experiment::NgramName::ScaledPointwise);
+        assert_eq!(arm.head.per, experiment::Scope::Run);
+        assert_eq!(arm.head.labels, experiment::HeadLabels::Recorded);
+        assert!(!arm.learn.ends);
+    }
+    // Today's are read as they stand.
+    let today = plan(&text).jobs.remove(0).config;
+    assert_eq!(JobConfig::from_json(&today.to_json()).unwrap(), today);
+}

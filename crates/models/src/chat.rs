@@ -25,6 +25,8 @@ const PROBE: &str = "omnidraft-prompt-probe";
 const FUEL: u64 = 1_000_000;
 /// Longest rendered text, in bytes: more than any context holds.
 const MOST_TEXT: usize = 16 << 20;
+/// Longest list that is written out, in items.
+const MOST_ITEMS: usize = 1 << 20;
 /// Largest indent of `tojson`, in spaces.
 const MOST_INDENT: usize = 64;
 /// Longest prompt of a model whose folder sets none, in tokens; at most half of its context.
@@ -217,6 +219,14 @@ impl Jinja {
         environment
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_filter("tojson", to_json);
+        environment.set_formatter(|out, state, value| match value.len() {
+            // The library writes every item, even behind an error of the writer.
+            Some(items) if items > MOST_ITEMS && value.as_str().is_none() => {
+                let message = format!("a value of {items} items is written out");
+                Err(Error::new(ErrorKind::InvalidOperation, message))
+            }
+            _ => minijinja::escape_formatter(out, state, value),
+        });
         environment.add_function(
             "raise_exception",
             |message: String| -> Result<Value, Error> {

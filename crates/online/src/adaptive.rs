@@ -13,11 +13,15 @@ use adaptive_draft::{
 use anyhow::{Context, Result, bail};
 use spec_decode::DraftPolicy;
 
-use experiment::{ArmConfig, DecodeConfig, HeadTraining, PolicyName};
+use super::relabel::{Drafts, JudgedDraft};
+use super::state;
+use experiment::{ArmConfig, DecodeConfig, HeadLabels, HeadTraining, PolicyName, Scope};
 
-/// The training of a head inside an arm's state.
+/// Heads inside an arm's state, a folder each.
+const HEADS: &str = "heads";
+/// The training of a head inside its folder.
 const HEAD: &str = "head.safetensors";
-/// What throughput rules know, inside an arm's state.
+/// What throughput rules know, inside the folder of a head.
 const CHAINS: &str = "chains.txt";
 
 /// Numbers of one step of a head.
@@ -31,12 +35,33 @@ pub struct HeadUpdate {
     pub seconds: f64,
 }
 
-/// The drafting half of an arm's state.
-pub(super) struct Adaptive {
-    training: HeadTraining,
+/// Makes examples of drafts by the drafter as it is now.
+pub(super) type Again<'a> = &'a mut dyn FnMut(&[&JudgedDraft]) -> Result<Vec<Example>>;
+
+/// What is known of the drafter beside one target, or one of its tasks (B.3 of the paper: heads are
+/// switched with the adapters).
+#[derive(Clone)]
+struct Knowledge {
     trainer: Option<HeadTrainer>,
     /// One for each score that this arm's policy, or that of a guest, reads.
     chains: Vec<Chain>,
+    /// What the head learns from where its labels follow the drafter.
+    drafts: Drafts,
+}
+
+/// The drafting half of an arm's state.
+pub(super) struct Adaptive {
+    training: HeadTraining,
+    labels: HeadLabels,
+    /// What has knowledge of its own.
+    per: Scope,
+    /// Whose knowledge is in use.
+    name: String,
+    known: Knowledge,
+    /// That of the others, by name.
+    others: BTreeMap<String, Knowledge>,
+    /// What every knowledge starts from.
+    fresh: Knowledge,
     plans: BTreeMap<(Score, usize), Arc<Plan>>,
     costs: Costs,
     /// What rounds were found to take, where decisions follow that.
@@ -82,10 +107,19 @@ impl Adaptive {
             .collect();
         scores.sort_unstable();
         scores.dedup();
-        Ok(Self {
-            training: arm.head.training,
+        let fresh = Knowledge {
             trainer,
             chains: scores.into_iter().map(Chain::new).collect(),
+            drafts: Drafts::default(),
+        };
+        Ok(Self {
+            training: arm.head.training,
+            labels: arm.head.labels,
+            per: arm.head.per,
+            name: String::new(),
+            known: fresh.clone(),
+            others: BTreeMap::new(),
+            fresh,
             plans: BTreeMap::new(),
             costs: (&arm.decode.costs).into(),
             measured: arm.decode.costs.measured.then(MeasuredCosts::default),
@@ -95,6 +129,25 @@ impl Adaptive {
             settings: arm.head.settings(),
             seed,
         })
+    }
+
+    /// Goes on with the head and the chains that belong to a target and a task.
+    pub(super) fn turn_to(&mut self, target: &str, task: &str) {
+        let name = self.per.key(target, task);
+        if name == self.name {
+            return;
+        }
+        let next = self
+            .others
+            .remove(&name)
+            .unwrap_or_else(|| self.fresh.clone());
+        let last = std::mem::replace(&mut self.known, next);
+        let before = std::mem::replace(&mut self.name, name);
+        // The one without a name only stood for the start.
+        if !before.is_empty() {
+            self.others.insert(before, last);
+        }
+        self.plans.clear();
     }
 
     /// Whether proposals behind the first rejected one are to be scored.
@@ -122,19 +175,19 @@ impl Adaptive {
             PolicyName::Throughput => self.plan(decode.score.into(), decode.k),
             _ => None,
         };
-        let head = self.trainer.as_ref().map(HeadTrainer::head);
+        let head = self.known.trainer.as_ref().map(HeadTrainer::head);
         let policy = decode.draft_policy(head, plan, streamed)?;
         let collects = self.training.is_online();
         let policy: Box<dyn DraftPolicy + 'a> = match &mut self.measured {
             Some(measured) => Box::new(CostMeter::new(policy, measured)),
             None => policy,
         };
-        if !streamed || (!collects && self.chains.is_empty()) {
+        if !streamed || (!collects && self.known.chains.is_empty()) {
             return Ok(policy);
         }
         self.plans.clear();
         let examples = collects.then_some(examples);
-        let chains = &mut self.chains;
+        let chains = &mut self.known.chains;
         Ok(Box::new(LabelRecorder::new(
             policy,
             head,
@@ -146,7 +199,11 @@ impl Adaptive {
 
     /// The best rule for what the chain of this score has seen. Made once where nothing changes.
     fn plan(&mut self, score: Score, longest: usize) -> Option<Arc<Plan>> {
-        let chain = self.chains.iter().find(|chain| chain.score() == score)?;
+        let chain = self
+            .known
+            .chains
+            .iter()
+            .find(|chain| chain.score() == score)?;
         let costs = self.costs();
         let plans = &mut self.plans;
         let made = || Arc::new(Plan::new(chain, &costs, longest));
@@ -154,37 +211,69 @@ impl Adaptive {
         Some(Arc::clone(plan))
     }
 
-    /// Takes in the judged tokens of a streamed prompt.
-    pub(super) fn take_in(&mut self, examples: Vec<Example>) {
+    /// Whether drafts are read again when the head is trained.
+    pub(super) fn relabels(&self) -> bool {
+        self.training.is_online() && self.labels == HeadLabels::Current
+    }
+
+    /// Takes in the judged tokens of a streamed prompt, and the drafts to be read again.
+    pub(super) fn take_in(&mut self, examples: Vec<Example>, drafts: Vec<JudgedDraft>) {
+        let most = self.settings.buffer;
+        self.known.drafts.extend(drafts, most);
         self.prompts += 1;
-        if let Some(trainer) = &mut self.trainer {
+        if let Some(trainer) = &mut self.known.trainer {
             trainer.extend(examples);
         }
     }
 
-    /// Writes the chains, if a policy reads any, and the head's training, if the stream trains one.
+    /// Writes chains, if a policy reads any, and heads' training, if the stream trains one.
     pub(super) fn save(&self, folder: &Path) -> Result<()> {
-        if !self.chains.is_empty() {
-            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-            Chain::save(&self.chains, &folder.join(CHAINS))?;
+        let active = std::iter::once((&self.name, &self.known));
+        for (name, known) in active.chain(&self.others) {
+            let trainer = known.trainer.as_ref().filter(|_| self.training.is_online());
+            if known.chains.is_empty() && trainer.is_none() {
+                continue;
+            }
+            let folder = folder.join(HEADS).join(state::file_name(name));
+            state::write_name(&folder, name)?;
+            if !known.chains.is_empty() {
+                Chain::save(&known.chains, &folder.join(CHAINS))?;
+            }
+            if let Some(trainer) = trainer {
+                trainer.save(&folder.join(HEAD))?;
+            }
         }
-        let Some(trainer) = self.trainer.as_ref().filter(|_| self.training.is_online()) else {
-            return Ok(());
-        };
-        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-        Ok(trainer.save(&folder.join(HEAD))?)
+        Ok(())
     }
 
-    /// Goes on with what [`save`](Self::save) wrote. Chains of scores that nobody read then start
-    /// anew.
+    /// Goes on with what [`save`](Self::save) wrote; to be called before anything is turned to.
+    /// Chains of scores that nobody read then start anew.
     pub(super) fn load(&mut self, folder: &Path) -> Result<()> {
-        if !self.chains.is_empty() {
+        let saved = state::named_folders(&folder.join(HEADS))?;
+        if saved.is_empty() && self.training.is_online() {
+            bail!("{}: no acceptance head was saved here", folder.display());
+        }
+        for (name, folder) in saved {
+            let known = self.load_one(&folder)?;
+            if name == self.name {
+                self.known = known;
+            } else {
+                self.others.insert(name, known);
+            }
+        }
+        self.plans.clear();
+        Ok(())
+    }
+
+    fn load_one(&self, folder: &Path) -> Result<Knowledge> {
+        let mut known = self.fresh.clone();
+        if !known.chains.is_empty() {
             let path = folder.join(CHAINS);
             let saved = match path.is_file() {
                 true => Chain::load(&path)?,
                 false => Vec::new(),
             };
-            for chain in &mut self.chains {
+            for chain in &mut known.chains {
                 match saved.iter().find(|saved| saved.score() == chain.score()) {
                     Some(saved) => *chain = saved.clone(),
                     None => tracing::warn!(
@@ -194,12 +283,8 @@ impl Adaptive {
                     ),
                 }
             }
-            self.plans.clear();
         }
-        if !self.training.is_online() {
-            return Ok(());
-        }
-        if let Some(trainer) = &mut self.trainer {
+        if let Some(trainer) = known.trainer.as_mut().filter(|_| self.training.is_online()) {
             let features = trainer.head().features();
             let saved = HeadTrainer::load(&folder.join(HEAD), self.settings, self.seed)?;
             if saved.head().features() != features {
@@ -207,26 +292,38 @@ impl Adaptive {
             }
             *trainer = saved;
         }
-        Ok(())
+        Ok(known)
     }
 
     /// Trains the head if it is its turn behind a streamed prompt, after which the drafter was
     /// `distilled` or not, or has no learner (`None`). At the `end` of a stream joint training
     /// takes what is left.
+    /// `again` makes examples of drafts where labels follow the drafter.
     pub(super) fn train(
         &mut self,
         distilled: Option<bool>,
         end: bool,
+        again: Again<'_>,
     ) -> Result<Option<HeadUpdate>> {
-        let Some(trainer) = self.trainer.as_mut() else {
+        let Some(trainer) = self.known.trainer.as_mut() else {
             return Ok(None);
         };
         let began = Instant::now();
         let due = self.prompts.is_multiple_of(self.every as u32);
-        let report = match self.training {
-            HeadTraining::Joint if end || distilled.unwrap_or(due) => trainer.step_on_fresh()?,
-            HeadTraining::Interleaved if !end && distilled != Some(true) => {
-                trainer.step_on_buffer()?
+        let joint = self.training == HeadTraining::Joint && (end || distilled.unwrap_or(due));
+        let interleaved =
+            self.training == HeadTraining::Interleaved && !end && distilled != Some(true);
+        let drafts = &mut self.known.drafts;
+        let report = match (self.labels, joint, interleaved) {
+            (HeadLabels::Recorded, true, _) => trainer.step_on_fresh()?,
+            (HeadLabels::Recorded, _, true) => trainer.step_on_buffer()?,
+            (HeadLabels::Current, true, _) => {
+                let drafts = drafts.fresh().collect::<Vec<_>>();
+                trainer.step_on(&again(&drafts)?)?
+            }
+            (HeadLabels::Current, _, true) => {
+                let drawn = drafts.draw(self.settings.batch, self.seed, trainer.steps());
+                trainer.step_on(&again(&drawn.collect::<Vec<_>>())?)?
             }
             _ => None,
         };

@@ -9,19 +9,21 @@ use cpu_engine::PackedWeights;
 use lm::{Checkpoint, EngineSettings};
 use ngram_cache::{NgramCache, static_table};
 use spec_decode::{
-    DraftPolicy, Generation, LanguageModel, Lexicon, NoSink, Pair, Prompt, PromptLookup, Session,
-    SessionConfig, StreamName, TeacherSink,
+    DirectMap, Generation, LanguageModel, Lexicon, NoSink, Pair, Prompt, RoundOutcome, Session,
+    SessionConfig, StreamName, TeacherSink, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId};
 
 use super::adaptive::{Adaptive, HeadUpdate};
 use super::drafter_training::Update;
-use super::example::{Example, Recorder};
+use super::example::Example;
 use super::learner::{Learner, Learnt};
 use super::lookups::Lookups;
+use super::relabel::{JudgedDraft, Rules};
+use super::respond::{Show, generate, look_up, recorder};
 use super::specials::Specials;
 use super::state;
-use experiment::{ArmConfig, CacheUse, Columns, CostPadding, DraftSource, JobConfig, LoraSettings};
+use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraSettings};
 use models::{Engine, ModelFolder, engine_options};
 use streams::Split;
 
@@ -111,6 +113,10 @@ pub struct ArmState {
     resident: BTreeMap<String, PackedWeights>,
     adaptive: Adaptive,
     lookups: Lookups,
+    /// Whether the head's drafts are read again when it is trained.
+    relabels: bool,
+    /// The vocabularies of the last streamed answer and the rows of its target's head, if so.
+    last_pair: Option<(Pair, usize)>,
     specials: Specials,
 }
 
@@ -133,6 +139,7 @@ impl ArmState {
             false => None,
         };
         let padding = job.models.drafter.padding;
+        let adaptive = Adaptive::new(arm, guests, width, job.seed)?;
         Ok(Self {
             positions: drafter.config().max_position_embeddings,
             drafter: match arm.decode.draft {
@@ -151,7 +158,9 @@ impl ArmState {
             caches: BTreeMap::new(),
             resident: BTreeMap::new(),
             learner,
-            adaptive: Adaptive::new(arm, guests, width, job.seed)?,
+            relabels: adaptive.relabels(),
+            adaptive,
+            last_pair: None,
             lookups: Lookups::default(),
             config: arm.clone(),
             specials: Specials::default(),
@@ -227,26 +236,21 @@ impl ArmState {
         if let Some(history) = history {
             session.look_up_in(history);
         }
+        let rows = LanguageModel::<TargetId>::vocab_size(session.target());
         let learner = self.learner.as_ref().filter(|_| streamed);
-        let mut teacher = learner.map(|learner| {
-            let terms = learner.terms();
-            match terms.columns() {
-                Columns::Shared => Recorder::new(&question.pair.alignment, terms),
-                Columns::Roots => {
-                    let merges = session.config().mode.uses_cache();
-                    let cache = cache.as_deref().filter(|_| merges);
-                    let lexicon = Lexicon::new(session.direct(), cache);
-                    let rows = LanguageModel::<TargetId>::vocab_size(session.target());
-                    Recorder::over_groups(&lexicon, rows, terms)
-                }
-            }
-        });
+        let mut teacher = learner
+            .map(|learner| recorder(&session, question.pair, cache.as_deref(), learner.terms()));
         let sink: &mut dyn TeacherSink = match &mut teacher {
             Some(recorder) => recorder,
             None => &mut NoSink,
         };
-        let done =
-            session.generate(question.prompt, question.name, cache, policy.as_mut(), sink)?;
+        let (unjudged, mut drafts) = (session.config().score_unjudged, Vec::new());
+        let relabels = streamed && self.relabels;
+        let mut show = |context: &[DraftId], round: &RoundOutcome| {
+            drafts.extend(JudgedDraft::new(context, round, unjudged));
+        };
+        let show: Option<Show<'_>> = if relabels { Some(&mut show) } else { None };
+        let done = generate(&mut session, question, cache, policy.as_mut(), sink, show)?;
         let example = learner.zip(teacher).map(|(learner, recorder)| {
             Example::new(
                 (session.draft_context(), session.draft_lengths()),
@@ -267,7 +271,8 @@ impl ArmState {
         if streamed {
             let history = session.take_history();
             self.lookups.keep(lookup, vocabulary, history);
-            self.adaptive.take_in(judged);
+            self.adaptive.take_in(judged, drafts);
+            self.last_pair = relabels.then(|| (question.pair.clone(), rows));
         }
         Ok((done, example))
     }
@@ -279,7 +284,26 @@ impl ArmState {
     /// A failed step.
     pub fn train_head(&mut self, updated: bool, end: bool) -> Result<Option<HeadUpdate>> {
         let distilled = self.learner.as_ref().map(|_| updated);
-        self.adaptive.train(distilled, end)
+        let sampling = self.config.decode.sampling()?;
+        let merges = self
+            .config
+            .decode
+            .verify
+            .mode()
+            .is_some_and(VerifyMode::uses_cache);
+        let (drafter, caches, last) = (&mut self.drafter, &self.caches, &self.last_pair);
+        let mut again = |drafts: &[&JudgedDraft]| {
+            let (Drafter::Model(drafter), Some((pair, rows))) = (&mut *drafter, last) else {
+                return Ok(Vec::new());
+            };
+            let columns = LanguageModel::<DraftId>::vocab_size(drafter.as_ref());
+            let direct = DirectMap::new(&pair.alignment, columns, *rows);
+            let cache = caches.get(&pair.target.fingerprint()).filter(|_| merges);
+            let lexicon = Lexicon::new(&direct, cache);
+            let rules = Rules { lexicon, sampling };
+            rules.examples(drafter, drafts.iter().copied())
+        };
+        self.adaptive.train(distilled, end, &mut again)
     }
 
     /// Learns from a example; when an update is due, the drafter decodes with its weights from now
@@ -312,12 +336,14 @@ impl ArmState {
             .collect())
     }
 
-    /// Drafts and learns with the adapter that belongs to a target and a task from now on. The
+    /// Drafts and learns with the adapter and the acceptance head that belong to a target and a task
+    /// from now on. The
     /// weights of the others stay packed, so that coming back moves pointers only.
     ///
     /// # Errors
     /// Examples that were not [flushed](Self::flush).
     pub fn turn_to(&mut self, target: &str, task: &str) -> Result<()> {
+        self.adaptive.turn_to(target, task);
         let name = self.lora().key(target, task);
         let (Some(learner), Drafter::Model(drafter)) = (&mut self.learner, &mut self.drafter)
         else {
@@ -343,12 +369,18 @@ impl ArmState {
         Ok(())
     }
 
-    /// Writes what was learnt: weights or adapters, n-gram caches, the acceptance head.
+    /// Writes what was learnt: weights or adapters, n-gram caches, acceptance heads. `pairs` are
+    /// the drafter's with the targets of the job.
     ///
     /// # Errors
     /// A folder that cannot be written.
-    pub fn save(&mut self, folder: &Path, drafter: &ModelFolder<DraftId>) -> Result<()> {
-        state::save_caches(folder, drafter.vocabulary.fingerprint(), &self.caches)?;
+    pub fn save(
+        &mut self,
+        folder: &Path,
+        drafter: &ModelFolder<DraftId>,
+        pairs: &[&Pair],
+    ) -> Result<()> {
+        state::save_caches(folder, pairs, &self.caches)?;
         self.adaptive.save(folder)?;
         self.lookups.save(folder)?;
         match &mut self.learner {
@@ -363,8 +395,8 @@ impl ArmState {
     ///
     /// # Errors
     /// Files that are missing, malformed or of another drafter.
-    pub fn load(&mut self, folder: &Path, drafter: &ModelFolder<DraftId>) -> Result<()> {
-        self.caches = state::load_caches(folder, drafter.vocabulary.fingerprint())?;
+    pub fn load(&mut self, folder: &Path, pairs: &[&Pair]) -> Result<()> {
+        self.caches = state::load_caches(folder, pairs)?;
         for cache in self.caches.values_mut() {
             cache.reconfigure(self.config.cache.into());
         }
@@ -421,27 +453,4 @@ fn cache_of<'a>(
             .entry(pair.target.fingerprint())
             .or_insert_with(fresh)
     })
-}
-
-/// Answers a prompt with drafts from its own context.
-fn look_up(
-    target: &mut Engine,
-    pair: &Pair,
-    settings: SessionConfig,
-    question: &Question<'_>,
-    policy: &mut dyn DraftPolicy,
-) -> Result<Generation> {
-    let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(target));
-    let ids: Vec<DraftId> = question
-        .prompt
-        .target
-        .iter()
-        .map(|id| DraftId(id.0))
-        .collect();
-    let prompt = Prompt {
-        draft: &ids,
-        target: question.prompt.target,
-    };
-    let mut session = Session::new(drafter, target, pair.clone(), settings)?;
-    Ok(session.generate(prompt, question.name, None, policy, &mut NoSink)?)
 }

@@ -12,7 +12,7 @@ use experiment::{ArmConfig, JobConfig, OnStream, Segment};
 use models::ModelFolder;
 use results::{CellWriter, InputFile, Manifest};
 use spec_decode::{
-    NoSink, PlainConfig, Prompt as PromptIds, SessionConfig, VerifyMode, decode_plain,
+    NoSink, Pair, PlainConfig, Prompt as PromptIds, SessionConfig, VerifyMode, decode_plain,
 };
 use streams::{DataSource, Prompt, Split, StreamSpec};
 use vocab_align::DraftId;
@@ -173,7 +173,6 @@ impl<'a> Job<'a> {
                 writer.manifest_mut().specials.extend(specials);
             }
         }
-        let targets = self.targets.values().map(|target| &target.pair);
         let owned = config
             .arms
             .iter()
@@ -182,7 +181,7 @@ impl<'a> Job<'a> {
                 Arm::Own(state) => Some((arm.name.as_str(), &**state)),
                 _ => None,
             });
-        writer.write_ngrams(&ngram_rows(owned, targets.collect()))?;
+        writer.write_ngrams(&ngram_rows(owned, self.pairs()))?;
         if config.save {
             self.save(setting.state, &mut arms)?;
         }
@@ -275,12 +274,17 @@ impl<'a> Job<'a> {
             if let Some(root) = start.filter(|_| arm.changes()) {
                 let folder = state::arm_folder(root, &arm.name);
                 state
-                    .load(&folder, &self.drafter)
+                    .load(&folder, &self.pairs())
                     .with_context(|| format!("state of arm `{}`", arm.name))?;
             }
             Ok(Arm::Own(Box::new(state)))
         };
         all.iter().map(fresh).collect()
+    }
+
+    /// The drafter's vocabulary with that of every target.
+    fn pairs(&self) -> Vec<&Pair> {
+        self.targets.values().map(|target| &target.pair).collect()
     }
 
     /// Writes what the arms learnt.
@@ -289,7 +293,8 @@ impl<'a> Job<'a> {
             if let Arm::Own(state) = run
                 && arm.changes()
             {
-                state.save(&state::arm_folder(root, &arm.name), &self.drafter)?;
+                let folder = state::arm_folder(root, &arm.name);
+                state.save(&folder, &self.drafter, &self.pairs())?;
             }
         }
         Ok(())

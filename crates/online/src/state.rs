@@ -4,9 +4,9 @@
 //! state/ARM/drafter/weights.safetensors, optimizer.safetensors         all weights trained
 //! state/ARM/drafter/mean.safetensors                                   their running mean, if it decodes
 //! state/ARM/drafter/NAME/adapter_model.safetensors, ...                an adapter a folder
-//! state/ARM/ngrams-DRAFTER-TARGET.bin                                  by vocabularies
-//! state/ARM/head.safetensors                                           acceptance head and its training
-//! state/ARM/chains.txt                                                 what throughput rules have seen
+//! state/ARM/ngrams-DRAFTER-TARGET.bin                                  by names of vocabularies
+//! state/ARM/heads/NAME/head.safetensors                                acceptance head and its training
+//! state/ARM/heads/NAME/chains.txt                                      what throughput rules have seen
 //! state/ARM/lookup.txt                                                 texts to look up in, what that was worth
 //! ```
 
@@ -20,11 +20,14 @@ use lm::{
 };
 use ngram_cache::NgramCache;
 use sha2::{Digest, Sha256};
+use spec_decode::Pair;
+use vocab_align::{TokenId, Vocabulary};
 
 const WEIGHTS: &str = "weights.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const MEAN: &str = "mean.safetensors";
 const NAME: &str = "name.txt";
+const CACHES: &str = "ngrams-";
 
 /// Folder of an arm inside a job's state folder.
 pub(super) fn arm_folder(root: &Path, arm: &str) -> PathBuf {
@@ -90,10 +93,8 @@ pub(super) fn save_adapter(
     base: &str,
     optimizer: &AdamW,
 ) -> Result<()> {
-    create(folder)?;
+    write_name(folder, name)?;
     adapter.save(folder, base, StoredType::F32)?;
-    let path = folder.join(NAME);
-    std::fs::write(&path, name).with_context(|| path.display().to_string())?;
     save_optimizer(folder, optimizer)
 }
 
@@ -113,9 +114,7 @@ pub(super) fn load_adapters(
     optimizer: AdamWConfig,
 ) -> Result<Vec<SavedAdapter>> {
     let mut found = Vec::new();
-    for folder in entries(folder)? {
-        let path = folder.join(NAME);
-        let name = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    for (name, folder) in named_folders(folder)? {
         found.push(SavedAdapter {
             name,
             adapter: Adapter::load(&folder, model)?,
@@ -132,9 +131,7 @@ fn save_optimizer(folder: &Path, optimizer: &AdamW) -> Result<()> {
         shape: vec![data.len()],
         data,
     };
-    // Halves of 16 bits are exact in f32.
-    let halves = vec![(steps >> 16) as f32, (steps & 0xffff) as f32];
-    let mut tensors = BTreeMap::from([("steps".to_owned(), flat(halves))]);
+    let mut tensors = BTreeMap::from([("steps".to_owned(), flat(limbs(steps)))]);
     if let [moments] = moments {
         tensors.insert("first".into(), flat(moments.first.clone()));
         tensors.insert("second".into(), flat(moments.second.clone()));
@@ -146,12 +143,25 @@ fn save_optimizer(folder: &Path, optimizer: &AdamW) -> Result<()> {
     )?)
 }
 
+/// Pieces of a number, of 16 bits each: all of them exact in f32.
+const LIMBS: usize = 4;
+
+fn limbs(n: u64) -> Vec<f32> {
+    let limb = |i: usize| f32::from((n >> (16 * i)) as u16);
+    (0..LIMBS).map(limb).collect()
+}
+
+fn number(limbs: &[f32]) -> u64 {
+    let parts = limbs.iter().enumerate();
+    parts.map(|(i, x)| (*x as u64 & 0xffff) << (16 * i)).sum()
+}
+
 fn load_optimizer(folder: &Path, config: AdamWConfig) -> Result<AdamW> {
     let path = folder.join(OPTIMIZER);
     let mut tensors = BTreeMap::new();
     read_safetensors(&path, &mut tensors)?;
     let steps = match tensors.remove("steps").map(|t| t.data) {
-        Some(halves) if halves.len() == 2 => ((halves[0] as u64) << 16) + halves[1] as u64,
+        Some(limbs) if limbs.len() == LIMBS => number(&limbs),
         _ => bail!("{}: tensor `steps` is missing", path.display()),
     };
     let mut take = |name: &str| tensors.remove(name).map(|t| t.data);
@@ -162,32 +172,73 @@ fn load_optimizer(folder: &Path, config: AdamWConfig) -> Result<AdamW> {
     Ok(AdamW::resume(config, steps, moments))
 }
 
-/// Writes the caches of one drafter, by the fingerprint of the target's vocabulary.
+/// A name for a vocabulary that depends on its tokens alone: the first half of a SHA-256 over kind,
+/// length and bytes (of special tokens, the name) of every id, hexadecimal.
+pub(super) fn vocabulary_name<I: TokenId>(vocabulary: &Vocabulary<I>) -> String {
+    let mut hasher = Sha256::new();
+    for id in (0..vocabulary.len() as u32).map(I::new) {
+        let (kind, bytes) = match (vocabulary.bytes(id), vocabulary.content(id)) {
+            (Some(bytes), _) => (1, bytes),
+            (None, Some(name)) => (2, name.as_bytes()),
+            (None, None) => (0, &[][..]),
+        };
+        hasher.update([kind]);
+        hasher.update((bytes.len() as u32).to_le_bytes());
+        hasher.update(bytes);
+    }
+    let digest = hasher.finalize();
+    digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
+}
+
+/// File of the n-grams between two vocabularies.
+fn cache_name(pair: &Pair) -> String {
+    let (draft, target) = (vocabulary_name(&pair.draft), vocabulary_name(&pair.target));
+    format!("{CACHES}{draft}-{target}.bin")
+}
+
+/// Writes the caches of one drafter, which are found by the fingerprint of the target's vocabulary,
+/// under names that other programs find as well.
 pub(super) fn save_caches(
     folder: &Path,
-    drafter: u64,
+    pairs: &[&Pair],
     caches: &BTreeMap<u64, NgramCache>,
 ) -> Result<()> {
     create(folder)?;
-    for (target, cache) in caches {
-        cache.save(folder.join(format!("ngrams-{drafter:016x}-{target:016x}.bin")))?;
+    for (fingerprint, cache) in caches {
+        if let Some(pair) = pairs
+            .iter()
+            .find(|pair| pair.target.fingerprint() == *fingerprint)
+        {
+            cache.save(folder.join(cache_name(pair)))?;
+        }
     }
     Ok(())
 }
 
-/// What [`save_caches`] wrote for this drafter.
-pub(super) fn load_caches(folder: &Path, drafter: u64) -> Result<BTreeMap<u64, NgramCache>> {
-    let prefix = format!("ngrams-{drafter:016x}-");
+/// What [`save_caches`] wrote for these pairs.
+///
+/// # Errors
+/// A file that is damaged or belongs to none of the pairs: its n-grams would be lost in silence.
+pub(super) fn load_caches(folder: &Path, pairs: &[&Pair]) -> Result<BTreeMap<u64, NgramCache>> {
+    let known: BTreeMap<String, &Pair> = pairs.iter().map(|p| (cache_name(p), *p)).collect();
     let mut caches = BTreeMap::new();
     for path in entries(folder)? {
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
-        let digits = name.as_deref().and_then(|n| {
-            let digits = n.strip_prefix(&prefix)?.strip_suffix(".bin")?;
-            u64::from_str_radix(digits, 16).ok()
-        });
-        if let Some(target) = digits {
-            caches.insert(target, NgramCache::load(&path)?);
-        }
+        let Some(name) = name.filter(|name| name.starts_with(CACHES)) else {
+            continue;
+        };
+        let Some(pair) = known.get(&name) else {
+            bail!(
+                "{}: n-grams between other vocabularies than those of this job, whose file would be {}",
+                path.display(),
+                known.keys().cloned().collect::<Vec<_>>().join(" or ")
+            );
+        };
+        let cache = NgramCache::load(&path)?;
+        cache
+            .check_bytes(&pair.draft, &pair.target)
+            .with_context(|| path.display().to_string())?;
+        caches.insert(pair.target.fingerprint(), cache);
     }
     Ok(caches)
 }
@@ -203,6 +254,27 @@ pub(super) fn files(root: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(found)
+}
+
+/// Folders in `folder` with the names they stand for, as [`write_name`] left them; none where there
+/// is no such folder.
+pub(super) fn named_folders(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let named = |folder: PathBuf| {
+        let path = folder.join(NAME);
+        let name = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        Ok((name, folder))
+    };
+    entries(folder)?.into_iter().map(named).collect()
+}
+
+/// Makes the folder that stands for `name`.
+pub(super) fn write_name(folder: &Path, name: &str) -> Result<()> {
+    create(folder)?;
+    let path = folder.join(NAME);
+    std::fs::write(&path, name).with_context(|| path.display().to_string())
 }
 
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -221,6 +293,17 @@ fn create(folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_are_read_as_they_were_written() {
+        let folder = tempfile::tempdir().unwrap();
+        for steps in [0, 65_535, 1 << 24, (1 << 40) + 12_345, u64::MAX] {
+            let optimizer = AdamW::resume(AdamWConfig::default(), steps, Vec::new());
+            save_optimizer(folder.path(), &optimizer).unwrap();
+            let read = load_optimizer(folder.path(), AdamWConfig::default()).unwrap();
+            assert_eq!(read.state().0, steps);
+        }
+    }
 
     #[test]
     fn names_become_file_names_that_stay_apart() {

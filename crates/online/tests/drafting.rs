@@ -157,3 +157,82 @@ fn a_head_of_another_drafter_is_refused() {
     let message = format!("{error:#}");
     assert!(message.contains("129 features"), "{message}");
 }
+
+/// A drafter that stays as it is reads its drafts as it made them; one that learns does not.
+#[test]
+fn labels_follow_the_drafter() {
+    let lab = Lab::new();
+    let arm = |name: &str, preset: &str, training: &str, labels: &str| {
+        format!(
+            "[[arm]]\nname = \"{name} {labels}\"\npreset = \"{preset}\"\n\
+             set = {{ \"decode.policy\" = \"head\", \"decode.gamma\" = 0.8, \"decode.k\" = 5, \
+             \"head.training\" = \"{training}\", \"head.labels\" = \"{labels}\" }}\n"
+        )
+    };
+    let both = |name, preset, training| {
+        arm(name, preset, training, "recorded") + &arm(name, preset, training, "current")
+    };
+    let text = format!(
+        "name = \"labels\"\n{}[grid]\ntask = \"mini-math\"\n[stage.stream]\nprompts = {{ train = 8 }}\n\
+         [decode]\ntemperature = 1.0\nmax_new_tokens = 24\n[learn]\nevery = 2\nlr = 5e-3\n{}{}{}",
+        models_table(&[("t", "L-small")]),
+        both("frozen", "SpD_DM", "joint"),
+        both("learning", "L_DM", "joint"),
+        both("drawn", "L_DM+L_N-gram", "interleaved"),
+    );
+    let run = lab.run("out", &text);
+    let heads = run.cell("stream").heads().unwrap();
+    let steps = |arm: &str| -> Vec<_> {
+        let own = heads.iter().filter(|row| row.arm == arm);
+        own.map(|row| (row.step, row.examples, row.loss)).collect()
+    };
+    let recorded = steps("frozen recorded");
+    assert_eq!(recorded.len(), 4);
+    assert_eq!(steps("frozen current"), recorded);
+    let (stale, current) = (steps("learning recorded"), steps("learning current"));
+    assert_eq!(stale.len(), current.len());
+    assert_ne!(stale, current);
+    assert!(
+        steps("drawn current")
+            .iter()
+            .all(|(_, examples, loss)| *examples > 0 && loss.is_finite())
+    );
+    assert_eq!(steps("drawn current").len(), steps("drawn recorded").len());
+}
+
+/// The paper switches heads with adapters (B.3).
+#[test]
+fn every_target_has_a_head_of_its_own() {
+    let lab = Lab::new();
+    let run_with = |per: &str| {
+        let segment = |target: &str| {
+            format!(
+                "[[segment]]\ntarget = \"{target}\"\ntask = \"mini-math\"\nprompts = {{ train = 4, test = 2 }}\n"
+            )
+        };
+        let text = format!(
+            "name = \"heads\"\n{}{}{}{}[stage.stream]\nprompts = {{ train = 9, test = 9 }}\n\
+             [stage.later]\nfrom = \"stream\"\nprompts = {{ test = 9 }}\n\
+             [decode]\nmax_new_tokens = 24\n[learn]\nevery = 2\n[head]\nlr = 0.05\nper = \"{per}\"\n\
+             [[arm]]\npreset = \"SpD_DM\"\n\
+             set = {{ \"decode.policy\" = \"head\", \"decode.k\" = 6, \"head.training\" = \"joint\" }}\n",
+            models_table(&[("L", "L-small"), ("Q", "Q")]),
+            segment("L"),
+            segment("Q"),
+            segment("L").replace("train = 4", "train = 0"),
+        );
+        let run = lab.run(per, &text);
+        let drafted = |stage: &str, segment: u32| -> Vec<u32> {
+            let rows = run.prompts(stage).into_iter();
+            let own = rows.filter(|row| row.segment == segment && row.split == Split::Test);
+            own.map(|row| row.draft_tokens).collect()
+        };
+        // Back at a target, and another job that goes on from the files.
+        let here = (drafted("stream", 0), drafted("stream", 2));
+        (here, (drafted("later", 0), drafted("later", 2)))
+    };
+    let ((first, back), (later, _)) = run_with("target");
+    assert_eq!(first.len(), 2);
+    assert_eq!(first, back);
+    assert_eq!(later, first);
+}

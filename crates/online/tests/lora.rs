@@ -335,3 +335,70 @@ fn a_rank_without_room_is_refused_before_anything_is_written() {
     );
     assert!(!out.join("prompts.parquet").exists());
 }
+
+/// The padded drafter decodes with weights that the learner, already at the next update, cannot
+/// give.
+#[test]
+fn an_update_after_every_prompt_leaves_padded_models_their_weights() {
+    let lab = Lab::new();
+    let models = support::models();
+    let padded = format!(
+        "name = \"padded\"\n[models]\npad_stream = true\n\
+         drafter = {{ path = \"{0}/D\", pad_width = 32 }}\n\
+         targets.t = {{ path = \"{0}/L-small\", pad_width = 32 }}\n\
+         [grid]\ntask = \"mini-math\"\n[stage.stream]\nprompts = {{ train = 6, test = 2 }}\n\
+         [decode]\ntemperature = 0.0\nmax_new_tokens = 12\n\
+         [learn]\nevery = 1\nasynchronous = true\n[[arm]]\npreset = \"L_DM\"\n",
+        models.display()
+    );
+    let run = lab.run("out", &padded);
+    assert_eq!(run.prompts("stream").len(), 8);
+    assert_eq!(run.cell("stream").updates().unwrap().len(), 6);
+}
+
+#[test]
+fn n_grams_of_other_vocabularies_are_not_passed_over() {
+    let lab = Lab::new();
+    let stages = "[grid]\ntask = \"mini-math\"\ntarget = [\"L\"]\n\
+         [stage.stream]\nprompts = { train = 4 }\n\
+         [stage.later]\nfrom = \"stream\"\nprompts = { test = 1 }\n";
+    let run = lab.run("out", &text(&[], stages, ""));
+    let [first, later] = &run.plan.jobs[..] else {
+        panic!("two jobs");
+    };
+    let start = run.root.join("stream").join(&first.id.cell);
+    let again = |out: &str| execute(&later.config, &lab.path(out), Some(&start));
+    let mut files = Vec::new();
+    for arm in std::fs::read_dir(start.join("state")).unwrap() {
+        for file in std::fs::read_dir(arm.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|end| end == "bin") {
+                files.push(path);
+            }
+        }
+    }
+    assert_eq!(files.len(), 2);
+    again("right").unwrap();
+    // Named as if it belonged to another target.
+    let name = files[0].file_name().unwrap().to_string_lossy().into_owned();
+    let last = if name.ends_with("0.bin") {
+        "1.bin"
+    } else {
+        "0.bin"
+    };
+    let other = files[0].with_file_name(format!("{}{last}", &name[..name.len() - 5]));
+    std::fs::rename(&files[0], &other).unwrap();
+    let message = format!("{:#}", again("wrong").unwrap_err());
+    assert!(
+        message.contains("other vocabularies") && message.contains(&name),
+        "{message}"
+    );
+    // Rightly named, with n-grams that do not spell their tokens.
+    let mut cache = ngram_cache::NgramCache::load(&other).unwrap();
+    let ids = [vocab_align::DraftId(300), vocab_align::DraftId(301)];
+    cache.insert(&ids, vocab_align::TargetId(400));
+    std::fs::remove_file(&other).unwrap();
+    cache.save(&files[0]).unwrap();
+    let message = format!("{:#}", again("spoilt").unwrap_err());
+    assert!(message.contains(&name), "{message}");
+}

@@ -223,7 +223,7 @@ pub struct NgramRow {
     pub target_text: String,
     /// Texts of the draft tokens that spell it, in order.
     pub draft_texts: Vec<String>,
-    /// How often the entry was proposed.
+    /// How often the entry was seen in accepted text; in older files proposals that were accepted count once more.
     pub count: u64,
 }
 

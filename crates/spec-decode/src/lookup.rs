@@ -1,4 +1,4 @@
-//! Prompt lookup: a drafter without a model.
+//! Prompt lookup (Saxena, "Prompt Lookup Decoding", 2023): a drafter without a model.
 
 use vocab_align::TokenId;
 

@@ -467,3 +467,102 @@ fn plain_sampling_follows_its_own_stream() {
     let first = argmax(&target.row(PROMPT.target)).expect("logits");
     assert!(first < target.vocab_size());
 }
+
+/// Every n-gram of verified text counts once, an accepted one like the others; a cache that is not
+/// to learn stays as it is, counts included.
+#[test]
+fn an_accepted_n_gram_counts_once_and_a_frozen_cache_not_at_all() {
+    let mut hits = 0;
+    for mode in [VerifyMode::Paper, VerifyMode::Exact] {
+        for seed in 0..20 {
+            let entries = |cache: &NgramCache| cache.entries().collect::<Vec<_>>();
+            let mut frozen = true_cache();
+            let settings = |learn_ngrams| SessionConfig {
+                learn_ngrams,
+                ..config(mode, 0.5, 30)
+            };
+            hits += generate(seed, settings(false), 4, &mut frozen)
+                .totals
+                .ngrams_accepted;
+            assert_eq!(entries(&frozen), entries(&true_cache()));
+
+            let pair = pair();
+            let mut learnt = true_cache();
+            let models = text_models(seed, &pair, 0.5);
+            let mut session = session(models, pair.clone(), settings(true));
+            let policy = &mut ConstantLength(4);
+            let name = StreamName::new(seed, 0);
+            let done = session
+                .generate(PROMPT, name, Some(&mut learnt), policy, &mut NoSink)
+                .expect("generates");
+            let spelling = &session.draft_context()[PROMPT.draft.len()..];
+            let spans = vocab_align::align_offsets(
+                &pair.draft.byte_lengths(spelling),
+                &pair.alignment.spelled_lengths(&pair.target, &done.tokens),
+            );
+            let mut expected = true_cache();
+            for (ngram, token) in ngram_cache::mine(&spans, spelling, &done.tokens) {
+                expected.insert(ngram, token);
+            }
+            assert_eq!(entries(&learnt), entries(&expected));
+        }
+    }
+    assert!(hits > 50, "{hits}");
+}
+
+/// What the target's tokenizer cuts out of a drafted text comes from no cache.
+#[test]
+fn slem_has_no_n_gram_hits() {
+    for seed in 0..10 {
+        let mut cache = true_cache();
+        let done = generate(seed, config(VerifyMode::Slem, 0.5, 20), 5, &mut cache);
+        assert!(
+            done.rounds
+                .iter()
+                .any(|r| r.proposals.iter().any(|p| p.span.len() > 1))
+        );
+        assert_eq!(done.totals.ngrams_proposed, 0);
+    }
+}
+
+/// Shows what a policy is asked.
+#[derive(Default)]
+struct Shown(Vec<DraftId>, Vec<usize>);
+
+impl DraftPolicy for Shown {
+    fn next_len(&mut self) -> usize {
+        self.0.clear();
+        4
+    }
+
+    fn stop_after(&mut self, step: &spec_decode::DraftStep<'_>) -> bool {
+        self.0.push(step.token);
+        false
+    }
+
+    fn observe(&mut self, outcome: &RoundOutcome) {
+        assert_eq!(self.0, outcome.draft);
+        self.1.push(outcome.draft.len());
+    }
+}
+
+#[test]
+fn a_drafted_stop_token_is_shown_to_the_policy() {
+    let mut ends = 0;
+    for seed in 0..40 {
+        let pair = pair();
+        let config = SessionConfig {
+            // A token that is drafted often stands for the end.
+            stop: [t("c")].into(),
+            ..config(VerifyMode::Tli, 1.0, 20)
+        };
+        let mut session = session(text_models(seed, &pair, 0.5), pair, config);
+        let mut policy = Shown::default();
+        let name = StreamName::new(seed, 0);
+        session
+            .generate(PROMPT, name, None, &mut policy, &mut NoSink)
+            .expect("generates");
+        ends += policy.1.iter().filter(|length| **length < 4).count();
+    }
+    assert!(ends > 5, "{ends} drafts ended early");
+}

@@ -5,6 +5,7 @@
 //! a target has just said) goes through the same stages without the dummy prefix.
 
 use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
 
 use serde::Deserialize;
 use tokenizers::models::bpe::BPE;
@@ -458,7 +459,16 @@ fn library(file: &TokenizerFile) -> Result<Library, AlignError> {
             _ => {}
         }
     }
-    Ok(library)
+    // What a post-processor names and does not hold is an index out of bounds in the library, with
+    // any text.
+    let framed = panic::catch_unwind(AssertUnwindSafe(|| library.encode_fast("", true).is_ok()));
+    match framed {
+        Ok(_) => Ok(library),
+        Err(_) => Err(file.key(
+            "post_processor",
+            "names a sequence or a token that it does not hold".to_owned(),
+        )),
+    }
 }
 
 /// The `tokenizers` model of a checked file.

@@ -1,4 +1,5 @@
-//! Training of the head: weighted binary cross-entropy (as in SpecDec++) over judged draft tokens.
+//! Training of the head: weighted binary cross-entropy over judged draft tokens, as in SpecDec++ (Huang,
+//! Guo and Wang, arXiv 2405.19715).
 
 use std::collections::VecDeque;
 
@@ -27,6 +28,7 @@ pub struct HeadConfig {
     /// Decoupled weight decay.
     pub weight_decay: f64,
     /// Weight of the rejected part of a label, `w (1 - y) log(1 - P)`; the accepted part has 1.
+    /// SpecDec++ takes 1, 3, 6 and 12.
     pub reject_weight: f64,
     /// N, most examples of the buffer R; the oldest leave.
     pub buffer: usize,
@@ -163,12 +165,14 @@ impl HeadTrainer {
         let fresh = self.assess();
         let mut first = None;
         for _ in 0..self.config.steps.max(1) {
-            let (number, _) = self.optimizer.state();
+            let number = self.steps();
             let batch = batch(number);
             if batch.is_empty() {
                 return Ok(None);
             }
-            let loss = self.step(&batch)?;
+            let examples: Vec<&Example> = batch.iter().map(|i| &self.buffer[*i]).collect();
+            let (loss, gradient) = self.gradient(&examples);
+            self.follow(&gradient)?;
             first.get_or_insert(HeadReport {
                 number,
                 examples: batch.len(),
@@ -180,22 +184,57 @@ impl HeadTrainer {
         Ok(first)
     }
 
-    /// One step; the loss before it.
-    fn step(&mut self, batch: &[usize]) -> Result<f64, HeadError> {
+    /// One turn on these examples, which need not be in R; `None` without any.
+    ///
+    /// # Errors
+    /// A gradient that is not finite.
+    pub fn step_on(&mut self, examples: &[Example]) -> Result<Option<HeadReport>, HeadError> {
+        if examples.is_empty() {
+            return Ok(None);
+        }
+        let fresh = self.assess();
+        let examples: Vec<&Example> = examples.iter().collect();
+        let mut first = None;
+        for _ in 0..self.config.steps.max(1) {
+            let number = self.steps();
+            let (loss, gradient) = self.gradient(&examples);
+            self.follow(&gradient)?;
+            first.get_or_insert(HeadReport {
+                number,
+                examples: examples.len(),
+                loss,
+                ..fresh
+            });
+        }
+        self.fresh = 0;
+        Ok(first)
+    }
+
+    /// Steps taken so far.
+    pub fn steps(&self) -> u64 {
+        self.optimizer.state().0
+    }
+
+    fn follow(&mut self, gradient: &[f32]) -> Result<(), HeadError> {
+        let weights = &mut self.head.weights;
+        self.optimizer
+            .step_flat(weights, gradient, self.config.lr)?;
+        Ok(())
+    }
+
+    /// Mean loss and its gradient.
+    fn gradient(&self, batch: &[&Example]) -> (f64, Vec<f32>) {
         let mut gradient = vec![0.0; self.head.weights.len()];
         let mut scratch = HeadScratch::default();
         let mut loss = 0.0;
-        for &index in batch {
-            let Example { features, label } = &self.buffer[index];
+        for Example { features, label } in batch {
             let logit = f64::from(self.head.logit(features, &mut scratch));
             let (value, slope) = self.cross_entropy(logit, f64::from(*label));
             loss += value / batch.len() as f64;
             let slope = (slope / batch.len() as f64) as f32;
             self.head.backward(features, &scratch, slope, &mut gradient);
         }
-        self.optimizer
-            .step_flat(&mut self.head.weights, &gradient, self.config.lr)?;
-        Ok(loss)
+        (loss, gradient)
     }
 
     /// Loss and its derivative by the logit.

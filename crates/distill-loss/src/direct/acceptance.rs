@@ -1,4 +1,4 @@
-//! The acceptance rate itself as the objective (LK losses).
+//! The acceptance rate itself as the objective (LK losses: Samarin et al., arXiv 2602.23881).
 //!
 //! A draft token is accepted with probability `alpha = sum_i min(p_i, q_i)`, which is what drafting
 //! lives on; a divergence only bounds it.

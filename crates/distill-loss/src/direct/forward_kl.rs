@@ -1,4 +1,4 @@
-//! Forward KL, one of the losses of online speculative decoding.
+//! Forward KL, one of the losses of online speculative decoding (Liu et al., arXiv 2310.07177).
 
 use crate::math::{exp, maximum, transform};
 

@@ -1,4 +1,5 @@
-//! Jensen-Shannon divergence, the mixture of both KL directions of online speculative decoding.
+//! Jensen-Shannon divergence, a mixture of both KL directions (GKD: Agarwal et al., arXiv 2306.13649;
+//! for drafters, online speculative decoding: Liu et al., arXiv 2310.07177).
 
 use crate::math::{exp, ln, maximum, transform};
 

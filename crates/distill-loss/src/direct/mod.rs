@@ -1,4 +1,6 @@
-//! The direct-mapping term L_DM (section 3.2, Eq. 4) and what may take its place.
+//! The direct-mapping term L_DM (section 3.2, Eq. 4) and what may take its place. All are on-policy:
+//! the rows are those of answers which speculative decoding itself produced (as in GKD, Agarwal et
+//! al., arXiv 2306.13649, and online speculative decoding, Liu et al., arXiv 2310.07177).
 
 pub(crate) mod acceptance;
 pub(crate) mod forward_kl;

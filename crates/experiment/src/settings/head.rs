@@ -6,7 +6,7 @@ use adaptive_draft::HeadConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Wrong, wrong};
+use super::{Scope, Wrong, wrong};
 
 /// The acceptance head: predicts whether a draft token will be accepted (Eq. 5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -14,6 +14,10 @@ use super::{Wrong, wrong};
 pub struct HeadOptions {
     /// How it comes about. It is trained whether `decode.policy` reads it or not.
     pub training: HeadTraining,
+    /// What has a head of its own.
+    pub per: Scope,
+    /// By which drafter its examples are made: labels min(1, p / q') and features.
+    pub labels: HeadLabels,
     /// Units of the hidden layer; 0 is linear.
     pub hidden: usize,
     /// Constant learning rate of AdamW, 0 or more.
@@ -39,6 +43,8 @@ impl Default for HeadOptions {
         let config = HeadConfig::default();
         Self {
             training: HeadTraining::None,
+            per: Scope::Target,
+            labels: HeadLabels::Current,
             hidden: config.hidden,
             lr: config.lr,
             weight_decay: config.weight_decay,
@@ -66,6 +72,18 @@ pub enum HeadTraining {
     Interleaved,
     /// As `head.path` holds it.
     Offline,
+}
+
+/// By which drafter a head's examples are made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HeadLabels {
+    /// By the drafter as it is when the head is trained (Algorithms 3 and 4), which reads every
+    /// draft of the batch again.
+    #[default]
+    Current,
+    /// By the drafter that drafted.
+    Recorded,
 }
 
 impl HeadTraining {

@@ -33,16 +33,28 @@ impl Default for LoraSettings {
     }
 }
 
-/// What has an adapter of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// What has an adapter, or an acceptance head, of its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// One adapter for everything.
+    /// There is one for everything.
     Run,
     /// Every target, as in the paper.
+    #[default]
     Target,
     /// Every task of every target.
     Task,
+}
+
+impl Scope {
+    /// The name of what is in use while `target` is asked prompts of `task`.
+    pub fn key(self, target: &str, task: &str) -> String {
+        match self {
+            Self::Run => String::new(),
+            Self::Target => target.to_owned(),
+            Self::Task => format!("{target}/{task}"),
+        }
+    }
 }
 
 impl LoraSettings {
@@ -57,10 +69,9 @@ impl LoraSettings {
 
     /// The adapter in use while `target` is asked prompts of `task`.
     pub fn key(&self, target: &str, task: &str) -> String {
-        match (self.rank, self.per) {
-            (0, _) | (_, Scope::Run) => String::new(),
-            (_, Scope::Target) => target.to_owned(),
-            (_, Scope::Task) => format!("{target}/{task}"),
+        match self.rank {
+            0 => String::new(),
+            _ => self.per.key(target, task),
         }
     }
 

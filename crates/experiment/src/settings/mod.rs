@@ -15,7 +15,7 @@ pub use cache::{CacheOptions, CacheUse, EvictionName};
 pub use decode::{
     AcceptanceName, DecodeConfig, DraftSource, KvFormat, Lookup, UnknownName, Verify, WeightFormat,
 };
-pub use head::{HeadOptions, HeadTraining};
+pub use head::{HeadLabels, HeadOptions, HeadTraining};
 pub use learn::{
     Columns, DirectName, LearnConfig, NgramName, Normaliser, NothingToLearn, ObjectiveName, Terms,
 };

@@ -1,4 +1,4 @@
-//! Mode `slem`: drafts as text. Any token with bytes may be drafted, and the target's own
+//! Mode `slem` (string-level exact match: Timor et al., arXiv 2502.05202): drafts as text. Any token with bytes may be drafted, and the target's own
 //! tokenizer cuts the drafted text into proposals.
 
 use std::collections::BTreeSet;

@@ -1,7 +1,8 @@
 //! Token by token: accept with min(1, p / q'), else draw from norm(max(0, p - q')).
 //!
 //! With a lexicon without n-grams this is mode `tli`, and over one shared vocabulary it is
-//! ordinary speculative sampling; with n-grams it is the paper's rule, whose q' (Eq. 2) adjusts
+//! ordinary speculative sampling (Leviathan, Kalman and Matias, arXiv 2211.17192; Chen et al., arXiv
+//! 2302.01318); with n-grams it is the paper's rule, whose q' (Eq. 2) adjusts
 //! only the n-gram matched here.
 
 use vocab_align::{TargetId, TokenId};

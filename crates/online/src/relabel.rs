@@ -1,0 +1,249 @@
+//! Labels and features of judged drafts by the drafter as it is now (Algorithms 3 and 4).
+//!
+//! A label min(1, p / q') has the drafter's own probability in it, and a feature its hidden state:
+//! both go stale with every update. What stays is the context, the drafted tokens and the target's p,
+//! so the drafter reads them again whenever the head is to learn from them.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+
+use adaptive_draft::{DraftSignal, Example, write_features};
+use anyhow::{Result, anyhow};
+use models::Engine;
+use spec_decode::{
+    LanguageModel, Lexicon, Purpose, RoundOutcome, Sampling, StreamName, Walk, is_looked_up,
+};
+use vocab_align::DraftId;
+
+/// A draft and what the target said to it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct JudgedDraft {
+    /// Prompt and response so far, in draft tokens.
+    context: Vec<DraftId>,
+    tokens: Vec<DraftId>,
+    /// The draft tokens of each judged proposal, and p.
+    judged: Vec<(Range<usize>, f64)>,
+}
+
+impl JudgedDraft {
+    /// What a round leaves to learn from; `None` where nothing was judged. With `unjudged`, all
+    /// scored proposals, as for [`labels`](adaptive_draft::labels).
+    pub(super) fn new(context: &[DraftId], outcome: &RoundOutcome, unjudged: bool) -> Option<Self> {
+        let judged = match unjudged {
+            true => outcome.scores.len(),
+            false => outcome.scores.len().min(outcome.accepted + 1),
+        };
+        // Behind looked-up tokens the context is not the one before the round.
+        if outcome.proposals.first().is_some_and(is_looked_up) {
+            return None;
+        }
+        let scored = outcome.proposals.iter().zip(&outcome.scores[..judged]);
+        let judged: Vec<_> = scored
+            .map(|(p, score)| (p.span.clone(), score.target))
+            .collect();
+        let last = judged.last()?.0.end;
+        Some(Self {
+            context: context.to_vec(),
+            tokens: outcome.draft.get(..last)?.to_vec(),
+            judged,
+        })
+    }
+}
+
+/// What a label follows from beside the drafter and p.
+pub(super) struct Rules<'a> {
+    /// What drafts are masked by.
+    pub(super) lexicon: Lexicon<'a>,
+    /// How laws follow from logits.
+    pub(super) sampling: Sampling,
+}
+
+impl Rules<'_> {
+    /// The examples of some drafts, each judged token once, by `drafter` as it is now. A draft that
+    /// it could no longer make, because an n-gram has left the cache, teaches nothing.
+    pub(super) fn examples<'d>(
+        &self,
+        drafter: &mut Engine,
+        drafts: impl Iterator<Item = &'d JudgedDraft>,
+    ) -> Result<Vec<Example>> {
+        let roots = self.lexicon.root_children();
+        let mut reader = Reader {
+            drafter,
+            fed: Vec::new(),
+            logits: Vec::new(),
+        };
+        LanguageModel::<DraftId>::truncate(reader.drafter, 0);
+        let mut examples = Vec::new();
+        for draft in drafts {
+            if let Some(own) = self.read(draft, &roots, &mut reader)? {
+                examples.extend(own);
+            }
+        }
+        Ok(examples)
+    }
+
+    fn read(
+        &self,
+        draft: &JudgedDraft,
+        roots: &[u32],
+        reader: &mut Reader<'_>,
+    ) -> Result<Option<Vec<Example>>> {
+        let mut walk = Walk::default();
+        let mut text = draft.context.clone();
+        let mut drafted = Vec::with_capacity(draft.tokens.len());
+        for &token in &draft.tokens {
+            let Some(next) = walk.advance(&self.lexicon, token) else {
+                return Ok(None);
+            };
+            reader.read(&text)?;
+            let row = &reader.logits;
+            let mut features = Vec::new();
+            let state = LanguageModel::<DraftId>::state(reader.drafter);
+            write_features(DraftSignal::of(token, row), state, &mut features);
+            let q = match self.sampling.is_greedy() {
+                true => 1.0,
+                false => {
+                    self.probability(token, row, &text, walk.mask(&self.lexicon, roots).ids())?
+                }
+            };
+            drafted.push((features, q));
+            text.push(token);
+            walk = next;
+        }
+        Ok(Some(draft.label(drafted)))
+    }
+
+    /// q'(token) under the law that drafting would sample from.
+    fn probability(
+        &self,
+        token: DraftId,
+        row: &[f32],
+        text: &[DraftId],
+        support: impl Iterator<Item = u32> + Clone,
+    ) -> Result<f64> {
+        let mut law = Vec::new();
+        let mut penalised = Vec::new();
+        let row = match self.sampling.penalises() {
+            false => row,
+            true => {
+                let seen: BTreeSet<DraftId> = text.iter().copied().collect();
+                penalised.extend_from_slice(row);
+                self.sampling.penalise(&mut penalised, &seen);
+                &penalised
+            }
+        };
+        law.resize(row.len(), 0.0);
+        let made = self.sampling.masked_law(row, support, &mut law);
+        made.map_err(|error| anyhow!("a draft read again: {error}"))?;
+        Ok(law.get(token.0 as usize).copied().unwrap_or(0.0))
+    }
+}
+
+impl JudgedDraft {
+    /// Labels by the rule of [`labels`](adaptive_draft::labels): the last token of a proposal has
+    /// its acceptance, those before it 1. `drafted`: features and q' of every token.
+    fn label(&self, drafted: Vec<(Vec<f32>, f64)>) -> Vec<Example> {
+        let mut labels: Vec<Option<f64>> = vec![None; drafted.len()];
+        for (span, p) in &self.judged {
+            let proposal: f64 = drafted[span.clone()].iter().map(|(_, q)| q).product();
+            for piece in span.clone() {
+                let label = labels[piece].get_or_insert(1.0);
+                if piece + 1 == span.end {
+                    // What the drafter would not propose any more is accepted if it can be at all.
+                    *label *= if *p > 0.0 {
+                        (p / proposal).min(1.0)
+                    } else {
+                        0.0
+                    };
+                }
+            }
+        }
+        let labelled = drafted.into_iter().zip(labels);
+        labelled
+            .filter_map(|((features, _), label)| {
+                let label = label? as f32;
+                Some(Example { features, label })
+            })
+            .collect()
+    }
+}
+
+/// Reads texts that mostly begin alike.
+struct Reader<'a> {
+    drafter: &'a mut Engine,
+    fed: Vec<DraftId>,
+    logits: Vec<f32>,
+}
+
+impl Reader<'_> {
+    /// Leaves the logits behind `text`, and the state they come from.
+    fn read(&mut self, text: &[DraftId]) -> Result<()> {
+        let [before @ .., last] = text else {
+            return Err(anyhow!("a draft without a context"));
+        };
+        let common = self
+            .fed
+            .iter()
+            .zip(before)
+            .take_while(|(a, b)| a == b)
+            .count();
+        LanguageModel::<DraftId>::truncate(self.drafter, common);
+        if common < before.len() {
+            self.drafter.prefill(&before[common..])?;
+        }
+        self.drafter.forward(&[*last], &mut self.logits)?;
+        self.fed = text.to_vec();
+        Ok(())
+    }
+}
+
+/// The buffer R of drafts (Algorithm 4).
+#[derive(Debug, Clone, Default)]
+pub(super) struct Drafts {
+    kept: VecDeque<JudgedDraft>,
+    tokens: usize,
+    /// How many at its end came in since the last turn.
+    fresh: usize,
+}
+
+impl Drafts {
+    /// Takes in drafts; the oldest leave while there are more than `most` tokens.
+    pub(super) fn extend(&mut self, drafts: Vec<JudgedDraft>, most: usize) {
+        self.fresh += drafts.len();
+        self.tokens += drafts.iter().map(|draft| draft.tokens.len()).sum::<usize>();
+        self.kept.extend(drafts);
+        while self.tokens > most
+            && let Some(oldest) = self.kept.pop_front()
+        {
+            self.tokens -= oldest.tokens.len();
+        }
+        self.fresh = self.fresh.min(self.kept.len());
+    }
+
+    /// Those since the last turn.
+    pub(super) fn fresh(&mut self) -> impl Iterator<Item = &JudgedDraft> {
+        let start = self.kept.len() - std::mem::take(&mut self.fresh);
+        self.kept.range(start..)
+    }
+
+    /// As many as have `tokens` tokens, drawn with replacement by the stream of this `step`, those of
+    /// one answer together.
+    pub(super) fn draw(
+        &mut self,
+        tokens: usize,
+        seed: u64,
+        step: u64,
+    ) -> impl Iterator<Item = &JudgedDraft> {
+        self.fresh = 0;
+        let mut dice = StreamName::new(seed, step).dice(Purpose::Head);
+        let (n, mut drawn, mut picked) = (self.kept.len(), 0, Vec::new());
+        while n > 0 && drawn < tokens {
+            let index = ((dice.uniform() * n as f64) as usize).min(n - 1);
+            drawn += self.kept[index].tokens.len().max(1);
+            picked.push(index);
+        }
+        // In order of age, so that texts read one after the other begin alike.
+        picked.sort_unstable();
+        picked.into_iter().map(|index| &self.kept[index])
+    }
+}

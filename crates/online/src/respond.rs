@@ -1,0 +1,92 @@
+//! One response: the rounds of a session, with a draft model or without.
+
+use anyhow::Result;
+use experiment::{Columns, Terms};
+use models::Engine;
+use ngram_cache::NgramCache;
+use spec_decode::{
+    DraftPolicy, Generation, LanguageModel, Lexicon, NoSink, Pair, Prompt, PromptLookup,
+    RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
+};
+use vocab_align::{DraftId, TargetId};
+
+use super::arm::Question;
+use super::example::Recorder;
+
+/// Sees every round with the draft context it began from.
+pub(super) type Show<'a> = &'a mut dyn FnMut(&[DraftId], &RoundOutcome);
+
+/// As [`Session::generate`], showing every round with the draft context it began from.
+pub(super) fn generate<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
+    session: &mut Session<D, T>,
+    question: &Question<'_>,
+    mut cache: Option<&mut NgramCache>,
+    policy: &mut dyn DraftPolicy,
+    sink: &mut dyn TeacherSink,
+    mut show: Option<Show<'_>>,
+) -> Result<Generation> {
+    let prefill = session.start(question.prompt, question.name)?;
+    let (mut rounds, mut totals) = (Vec::new(), Totals::default());
+    let finish = loop {
+        if let Some(finish) = session.finished() {
+            break finish;
+        }
+        let context = match show {
+            Some(_) => session.draft_context().to_vec(),
+            None => Vec::new(),
+        };
+        let outcome = session.round(cache.as_deref_mut(), policy, sink)?;
+        if let Some(show) = &mut show {
+            show(&context, &outcome);
+        }
+        totals.add(&outcome);
+        rounds.push(outcome);
+    };
+    Ok(Generation {
+        tokens: session.response().to_vec(),
+        finish,
+        prefill,
+        rounds,
+        totals,
+    })
+}
+
+/// Answers a prompt with drafts from its own context.
+pub(super) fn look_up(
+    target: &mut Engine,
+    pair: &Pair,
+    settings: SessionConfig,
+    question: &Question<'_>,
+    policy: &mut dyn DraftPolicy,
+) -> Result<Generation> {
+    let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(target));
+    let ids: Vec<DraftId> = question
+        .prompt
+        .target
+        .iter()
+        .map(|id| DraftId(id.0))
+        .collect();
+    let prompt = Prompt {
+        draft: &ids,
+        target: question.prompt.target,
+    };
+    let mut session = Session::new(drafter, target, pair.clone(), settings)?;
+    Ok(session.generate(prompt, question.name, None, policy, &mut NoSink)?)
+}
+
+/// What records the teacher's laws for a loss, over the columns that it wants.
+pub(super) fn recorder<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
+    session: &Session<D, T>,
+    pair: &Pair,
+    cache: Option<&NgramCache>,
+    terms: Terms,
+) -> Recorder {
+    match terms.columns() {
+        Columns::Shared => Recorder::new(&pair.alignment, terms),
+        Columns::Roots => {
+            let cache = cache.filter(|_| session.config().mode.uses_cache());
+            let lexicon = Lexicon::new(session.direct(), cache);
+            Recorder::over_groups(&lexicon, session.target().vocab_size(), terms)
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What a verified answer teaches: ends of turns, groups of tokens, and how terms are weighted.
+
+use std::path::Path;
+
+use experiment::{Columns, DirectName, LearnConfig, NgramName, Normaliser, ObjectiveName, Terms};
+use lm::{Checkpoint, LmConfig, random_checkpoint};
+use ngram_cache::{CacheConfig, NgramCache};
+use online::{Example, Learner, Recorder, Update};
+use spec_decode::testkit::{ToyVocab, toy_pair};
+use spec_decode::{DirectMap, Lexicon, Pair, TeacherSink};
+use vocab_align::{DraftId, TargetId};
+
+/// Both know `<x>`, the target alone `<y>`.
+const DRAFT: ToyVocab<'_> = ToyVocab {
+    merges: &[],
+    added: &[("<x>", true)],
+};
+const TARGET: ToyVocab<'_> = ToyVocab {
+    merges: &[("a", "b")],
+    added: &[("<x>", true), ("<y>", true)],
+};
+
+fn hybrid() -> LearnConfig {
+    LearnConfig {
+        objective: ObjectiveName::Hybrid,
+        every: 1,
+        ..LearnConfig::default()
+    }
+}
+
+fn drafts(pieces: &[&str]) -> Vec<DraftId> {
+    let id = |piece: &&str| DraftId(DRAFT.id(piece).unwrap_or(DRAFT.end_of_turn()));
+    pieces.iter().map(id).collect()
+}
+
+fn targets(pieces: &[&str]) -> Vec<TargetId> {
+    let id = |piece: &&str| TargetId(TARGET.id(piece).unwrap_or(TARGET.end_of_turn()));
+    pieces.iter().map(id).collect()
+}
+
+/// Logits without a pattern.
+fn logits(len: usize, seed: u32) -> Vec<f32> {
+    (0..len as u32)
+        .map(|i| ((i.wrapping_mul(2_654_435_761) ^ (seed * 97)) % 1009) as f32 / 200.0)
+        .collect()
+}
+
+/// A prompt of one token, and the answer `c`, `ab`, its end, in both vocabularies.
+fn example(pair: &Pair, mut recorder: Recorder, terms: Terms, ends: bool) -> Example {
+    let response = targets(&["c", "ab", "<x>", "end"]);
+    for (index, token) in response.iter().enumerate() {
+        recorder.record(index, *token, &logits(TARGET.len(), index as u32));
+    }
+    let context = drafts(&["z", "c", "a", "b", "<x>", "end"]);
+    let lengths = pair.draft.byte_lengths(&context[1..]);
+    Example::new(
+        (&context, &lengths),
+        1,
+        &response,
+        recorder,
+        pair,
+        terms,
+        ends,
+    )
+}
+
+#[test]
+fn the_end_of_a_turn_is_an_example_like_any_other() {
+    let pair = toy_pair(&DRAFT, &TARGET).unwrap();
+    let terms = hybrid().terms().unwrap();
+    let taught = |ends| example(&pair, Recorder::new(&pair.alignment, terms), terms, ends);
+    let spans = |example: &Example| -> Vec<_> {
+        let chunks = example.chunks.iter();
+        chunks
+            .map(|c| (c.draft.clone(), c.targets, c.law.is_some()))
+            .collect()
+    };
+    let text = [(1..2, 1, true), (2..4, 1, false)];
+    let with = taught(true);
+    assert_eq!(spans(&with)[..2], text);
+    assert_eq!(spans(&with)[2..], [(4..5, 1, true), (5..6, 1, true)]);
+    let [mark, end] = [targets(&["<x>"])[0], targets(&["end"])[0]];
+    assert_eq!(with.specials, [(mark, true), (end, true)]);
+    // The likelihood is that of the end, not of its neighbour.
+    let row = logits(TARGET.len(), 3);
+    let shift = distill_loss::log_sum_exp(&row);
+    let wanted = f64::from(row[end.0 as usize]) - shift;
+    assert!((with.chunks[3].log_prob - wanted).abs() < 1e-5);
+
+    let without = taught(false);
+    assert_eq!(spans(&without), text);
+    assert_eq!(without.specials, [(mark, false), (end, false)]);
+}
+
+#[test]
+fn a_special_token_without_a_counterpart_is_listed_or_spelled() {
+    let pair = toy_pair(&DRAFT, &TARGET).unwrap();
+    let terms = hybrid().terms().unwrap();
+    let teach = |response: &[TargetId], context: &[DraftId]| {
+        let mut recorder = Recorder::new(&pair.alignment, terms);
+        for (index, token) in response.iter().enumerate() {
+            recorder.record(index, *token, &logits(TARGET.len(), 1));
+        }
+        let context = (context, &*pair.draft.byte_lengths(&context[1..]));
+        Example::new(context, 1, response, recorder, &pair, terms, true)
+    };
+    // A marker is drafted by its name: an n-gram.
+    let marker = targets(&["<y>"]);
+    let example = teach(&marker, &drafts(&["z", "<", "y", ">"]));
+    assert_eq!(example.specials, [(marker[0], true)]);
+    assert_eq!(example.chunks[0].draft, 1..4);
+    // Another special token of the drafter's stands where the end is due: not what was said.
+    let end = targets(&["end"]);
+    let example = teach(&end, &drafts(&["z", "<x>"]));
+    assert_eq!(example.specials, [(end[0], false)]);
+    assert!(example.chunks.is_empty());
+}
+
+#[test]
+fn group_laws_sum_what_a_draft_token_begins() {
+    let pair = toy_pair(&DRAFT, &TARGET).unwrap();
+    let config = LearnConfig {
+        columns: Columns::Roots,
+        ..hybrid()
+    };
+    let terms = config.terms().unwrap();
+    let mut cache = NgramCache::new(CacheConfig::default());
+    cache.insert(&drafts(&["a", "b"]), targets(&["ab"])[0]);
+    cache.insert(&drafts(&["<", "y", ">"]), targets(&["<y>"])[0]);
+    let direct = DirectMap::new(&pair.alignment, DRAFT.len(), TARGET.len());
+    let lexicon = Lexicon::new(&direct, Some(&cache));
+    let recorder = Recorder::over_groups(&lexicon, TARGET.len(), terms);
+    let example = example(&pair, recorder, terms, true);
+    assert_eq!(example.shared[..], lexicon.root_children()[..]);
+
+    // In f64, group by group.
+    let row: Vec<f64> = logits(TARGET.len(), 0)
+        .iter()
+        .map(|x| f64::from(x.exp()))
+        .collect();
+    let total: f64 = row.iter().sum();
+    let p = |name: &str| row[TARGET.id(name).unwrap() as usize] / total;
+    let mut law = Vec::new();
+    example.chunks[0].law.as_ref().unwrap().read(&mut law);
+    let at = |name: &str| {
+        let column = example
+            .shared
+            .binary_search(&DRAFT.id(name).unwrap())
+            .unwrap();
+        f64::from(law[column]).exp()
+    };
+    for (name, mass) in [
+        ("c", p("c")),
+        ("a", p("a") + p("ab")),
+        ("b", p("b")),
+        ("<", p("<") + p("<y>")),
+        ("<x>", p("<x>")),
+    ] {
+        assert!(
+            (at(name) - mass).abs() < 2e-3 * mass,
+            "{name}: {} {mass}",
+            at(name)
+        );
+    }
+    let sum: f64 = law.iter().map(|x| f64::from(*x).exp()).sum();
+    assert!((sum - 1.0).abs() < 1e-3, "every token is in a group: {sum}");
+    // The n-gram's first token is a position, too.
+    assert!(example.chunks[1].law.is_some());
+    let update = learn(&pair, &lexicon, config);
+    assert_eq!((update.direct_positions, update.ngram_tokens), (4, 2));
+    let shared = learn(&pair, &lexicon, hybrid());
+    assert_eq!((shared.direct_positions, shared.ngram_tokens), (3, 2));
+}
+
+fn drafter() -> Checkpoint {
+    let json = format!(
+        r#"{{"model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": {}}}"#,
+        DRAFT.len()
+    );
+    let config = LmConfig::from_json(&json, Path::new("config.json")).unwrap();
+    random_checkpoint(&config, 3)
+}
+
+/// One update on the example.
+fn learn(pair: &Pair, lexicon: &Lexicon<'_>, config: LearnConfig) -> Update {
+    let terms = config.terms().unwrap();
+    let recorder = match config.columns {
+        Columns::Shared => Recorder::new(&pair.alignment, terms),
+        Columns::Roots => Recorder::over_groups(lexicon, TARGET.len(), terms),
+    };
+    let example = example(pair, recorder, terms, config.ends);
+    let mut learner = Learner::new(&drafter(), config, 1).unwrap();
+    learner.push(example).unwrap().unwrap().0
+}
+
+#[test]
+fn both_terms_share_one_normaliser() {
+    let pair = toy_pair(&DRAFT, &TARGET).unwrap();
+    let direct = DirectMap::new(&pair.alignment, DRAFT.len(), TARGET.len());
+    let lexicon = Lexicon::new(&direct, None);
+    let update = |config| learn(&pair, &lexicon, config);
+    let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-6 * b.abs(), "{a} {b}");
+    let config = LearnConfig {
+        lambda: 0.7,
+        ..hybrid()
+    };
+    // 3 direct positions and 2 tokens of an n-gram.
+    let tokens = update(config);
+    let (positions, spelled) = (tokens.direct_positions as f64, tokens.ngram_tokens as f64);
+    assert_eq!((positions, spelled), (3.0, 2.0));
+    let eq_4 = (positions * tokens.direct + 0.7 * spelled * tokens.ngram) / (positions + spelled);
+    close(tokens.loss, eq_4);
+    let terms = update(LearnConfig {
+        normaliser: Normaliser::Terms,
+        ..config
+    });
+    close(terms.loss, terms.direct + 0.7 * terms.ngram);
+    assert_ne!(tokens.grad_norm, terms.grad_norm);
+    // Without n-grams they are the same.
+    let alone = |normaliser| {
+        let ngram = NgramName::None;
+        update(LearnConfig {
+            ngram,
+            normaliser,
+            ..config
+        })
+    };
+    let (one, other) = (alone(Normaliser::Tokens), alone(Normaliser::Terms));
+    assert_eq!((one.loss, one.grad_norm), (other.loss, other.grad_norm));
+}
+
+#[test]
+fn the_point_wise_weight_is_the_targets_probability() {
+    let pair = toy_pair(&DRAFT, &TARGET).unwrap();
+    let direct = DirectMap::new(&pair.alignment, DRAFT.len(), TARGET.len());
+    let lexicon = Lexicon::new(&direct, None);
+    let update = |ngram, lambda| {
+        let config = LearnConfig {
+            ngram,
+            lambda,
+            direct: DirectName::None,
+            ..hybrid()
+        };
+        learn(&pair, &lexicon, config)
+    };
+    let row = logits(TARGET.len(), 1);
+    let log_p = f64::from(row[TARGET.id("ab").unwrap() as usize]) - distill_loss::log_sum_exp(&row);
+    let plain = update(NgramName::Nll, 1.0);
+    let weighted = plain.loss * log_p.exp();
+    for (ngram, lambda, expected) in [
+        (NgramName::Pointwise, 0.2, weighted),
+        (NgramName::Pointwise, 0.9, weighted),
+        (NgramName::ScaledPointwise, 0.2, 0.2 * weighted),
+    ] {
+        let found = update(ngram, lambda).loss;
+        assert!(
+            (found - expected).abs() < 1e-5 * expected,
+            "{ngram:?} {found} {expected}"
+        );
+    }
+}
