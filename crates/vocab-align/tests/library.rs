@@ -203,7 +203,7 @@ fn follow(draft: &Case, target: &Case, texts: &[String]) -> Followed {
         }
         seen.texts += 1;
         seen.pushes += tokens.len();
-        seen.grown += context.grown_windows();
+        seen.grown = context.grown_windows();
     }
     seen
 }
