@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use models::{ModelFolder, ModelText};
+use lm::{EngineSettings, KvType, WeightType};
+use models::{Engine, ModelFolder, ModelText};
+use spec_decode::LanguageModel;
 use vocab_align::TargetId;
 
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -35,6 +37,53 @@ fn the_text_of_a_model_needs_no_weights() -> Result {
     assert!(!text.stop_tokens().is_empty());
     assert_eq!(whole.path, shipped());
     assert_eq!(whole.padded(1, 8).encode(&prompt)?, text.encode(&prompt)?);
+    Ok(())
+}
+
+/// Engines of a folder share its weights; the context is the prompt's budget, the answer and a draft,
+/// or what is asked for.
+#[test]
+fn engines_of_a_folder_share_and_hold_what_they_need() -> Result {
+    let mut folder: ModelFolder<TargetId> = ModelFolder::load(&shipped())?;
+    let settings = EngineSettings::new(WeightType::Bf16, 1);
+    let longest = folder.config().max_position_embeddings;
+    let max_len = |engine: &Engine| LanguageModel::<TargetId>::max_len(engine);
+    let (mut one, mut other) = (folder.engine(settings)?, folder.engine(settings)?);
+    assert_eq!(max_len(&one), longest);
+    let logits = |engine: &mut Engine| -> Result<Vec<f32>> {
+        let mut logits = Vec::new();
+        LanguageModel::<TargetId>::truncate(engine, 0);
+        engine.forward(&[TargetId(5), TargetId(6)], &mut logits)?;
+        Ok(logits)
+    };
+    let (first, second) = (logits(&mut one)?, logits(&mut other)?);
+    assert_eq!(first, second);
+    let padded = folder.padded(1, 8);
+    assert_eq!(padded.config().num_layers, folder.config().num_layers + 1);
+    assert_eq!(logits(&mut padded.engine(settings)?)?, first);
+    // One that learnt leaves the other as it was.
+    let mut learnt = folder.checkpoint()?;
+    for tensor in learnt.tensors.values_mut() {
+        tensor.data.iter_mut().for_each(|x| *x *= 1.5);
+    }
+    one.load_weights(&learnt)?;
+    assert_ne!(logits(&mut one)?, first);
+    assert_eq!(logits(&mut other)?, first);
+    assert_eq!(logits(&mut folder.engine(settings)?)?, first);
+
+    let budget = folder.template.max_prompt_tokens();
+    assert_eq!(
+        folder.context_for(10),
+        (budget + 10 + models::DRAFT_ROOM).min(longest)
+    );
+    folder.limit_prompts(20);
+    assert_eq!(folder.context_for(10), 30 + models::DRAFT_ROOM);
+    let bounded = EngineSettings {
+        context: Some(40),
+        kv: KvType::F16,
+        ..settings
+    };
+    assert_eq!(max_len(&folder.engine(bounded)?), 40);
     Ok(())
 }
 

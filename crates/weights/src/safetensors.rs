@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use crate::file::OpenFile;
 use crate::tensor::{StoredTensor, count};
@@ -13,6 +13,8 @@ use crate::{Encoding, WeightsError};
 const FORMAT: &str = "safetensors";
 /// Longest header, as the format has it.
 const LONGEST_HEADER: u64 = 100_000_000;
+/// Most dimensions of a tensor.
+const DIMENSIONS: usize = 8;
 /// Bytes that hold the header's length.
 const LENGTH: u64 = 8;
 
@@ -23,8 +25,13 @@ struct Entry {
     data_offsets: (u64, u64),
 }
 
-/// Tensors by name, none of them twice.
-struct Header(BTreeMap<String, Entry>);
+/// Tensors by name, none of them twice, and what the writer says of them.
+struct Header {
+    tensors: BTreeMap<String, Entry>,
+    /// Names that were left out because another tensor is the same one, with that one's name, among
+    /// other words.
+    metadata: BTreeMap<String, String>,
+}
 
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -37,10 +44,10 @@ impl<'de> Deserialize<'de> for Header {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
-                let mut tensors = BTreeMap::new();
+                let (mut tensors, mut metadata) = (BTreeMap::new(), None);
                 while let Some(name) = map.next_key::<String>()? {
                     if name == "__metadata__" {
-                        map.next_value::<IgnoredAny>()?;
+                        metadata = map.next_value()?;
                         continue;
                     }
                     let entry = map.next_value()?;
@@ -48,7 +55,8 @@ impl<'de> Deserialize<'de> for Header {
                         return Err(A::Error::custom(format!("tensor `{name}` is there twice")));
                     }
                 }
-                Ok(Header(tensors))
+                let metadata = metadata.unwrap_or_default();
+                Ok(Header { tensors, metadata })
             }
         }
         deserializer.deserialize_map(Entries)
@@ -64,7 +72,10 @@ pub(crate) fn tensors(file: &OpenFile) -> Result<BTreeMap<String, StoredTensor>,
         return Err(bad(format!("a header of {length} bytes")));
     }
     let header = file.bytes(FORMAT, LENGTH, length)?;
-    let Header(entries) = serde_json::from_slice(&header).map_err(|e| bad(e.to_string()))?;
+    let Header {
+        tensors: entries,
+        metadata,
+    } = serde_json::from_slice(&header).map_err(|e| bad(e.to_string()))?;
     let (start, room) = (LENGTH + length, file.len - LENGTH - length);
     let mut taken = Vec::with_capacity(entries.len());
     let mut tensors = BTreeMap::new();
@@ -74,6 +85,10 @@ pub(crate) fn tensors(file: &OpenFile) -> Result<BTreeMap<String, StoredTensor>,
             return Err(bad(format!(
                 "tensor `{name}` is at {first}..{end}, and the file holds {room} bytes of tensors"
             )));
+        }
+        if entry.shape.len() > DIMENSIONS {
+            let dimensions = entry.shape.len();
+            return Err(bad(format!("tensor `{name}` has {dimensions} dimensions")));
         }
         let encoding = match entry.dtype.as_str() {
             "F32" => Ok(Encoding::F32),
@@ -101,6 +116,11 @@ pub(crate) fn tensors(file: &OpenFile) -> Result<BTreeMap<String, StoredTensor>,
         tensors.insert(name, tensor);
     }
     apart(taken).map_err(bad)?;
+    for (left_out, kept) in metadata {
+        if let Some(tensor) = tensors.get(&kept).cloned() {
+            tensors.entry(left_out).or_insert(tensor);
+        }
+    }
     Ok(tensors)
 }
 

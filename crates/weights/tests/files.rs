@@ -203,6 +203,27 @@ fn malicious_headers_are_refused() {
     told(&[1, 0, 1 << 16], "expected");
 }
 
+/// Of two names for one tensor a writer keeps one, and the file says which.
+#[test]
+fn a_name_that_was_left_out_is_found_by_the_metadata() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let entry = r#"{"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}"#;
+    let header =
+        format!(r#"{{"__metadata__": {{"format": "pt", "b": "a", "c": "d"}}, "a": {entry}}}"#);
+    std::fs::write(&path, safetensors(&header, 8)).unwrap();
+    let files = TensorFiles::open(folder.path()).unwrap();
+    assert_eq!(
+        files.tensors().map(|(name, _)| name).collect::<Vec<_>>(),
+        ["a", "b"]
+    );
+    assert_eq!(files.get("a"), files.get("b"));
+    assert_eq!(
+        files.rows("b", 0..2, &mut RowBuffer::default()).unwrap(),
+        [0.0; 2]
+    );
+}
+
 #[test]
 fn an_index_stays_in_its_folder_and_names_a_tensor_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -269,62 +269,51 @@ impl<'a, R: PanelRow> Attention<'a, '_, R> {
     /// row by row, so that no row touches values of its future.
     #[inline(always)]
     fn mix<S: Simd>(&mut self, simd: S) {
+        let (rows, stride) = (self.rows.len(), self.scratch.score_stride);
         let common = self.context(0);
-        let stride = self.scratch.score_stride;
-        for start in (0..common).step_by(self.shape.positions) {
-            let store = if start == 0 {
-                Store::Set
-            } else {
-                Store::Extend
-            };
-            let end = common.min(start + self.shape.positions);
-            self.mix_rows(simd, 0, self.rows.len(), stride, start..end, store);
-        }
-        for i in 0..self.rows.len() {
-            let context = self.context(i);
-            let mut start = common;
-            while start < context {
-                let segment = start / self.shape.positions;
-                let end = context.min((segment + 1) * self.shape.positions);
-                self.mix_rows(simd, i, 1, 0, start..end, Store::Extend);
-                start = end;
-            }
+        self.mix_rows(simd, (0, rows, stride), 0..common, Store::Set);
+        for i in 0..rows {
+            self.mix_rows(simd, (i, 1, 0), common..self.context(i), Store::Extend);
         }
     }
 
-    /// The part of [`mix`](Self::mix) for `count` rows, and positions of one segment.
+    /// The part of [`mix`](Self::mix) for `count` rows from `row` on, `stride` scores apart, segment
+    /// after segment.
     #[inline(always)]
     fn mix_rows<S: Simd>(
         &mut self,
         simd: S,
-        row: usize,
-        count: usize,
-        stride: usize,
+        (row, count, stride): (usize, usize, usize),
         positions: Range<usize>,
-        store: Store,
+        mut store: Store,
     ) {
-        let segment = positions.start / self.shape.positions;
-        let first = segment * self.shape.positions;
-        let segments = self.segments;
-        let w = self.values(&segments[segment]);
-        let AttentionScratch {
-            scores,
-            mixed,
-            score_stride,
-            head_stride,
-        } = &mut *self.scratch;
-        let x = Rows {
-            data: &scores[row * *score_stride + positions.start..],
-            stride,
-            count,
-        };
-        let inner = (positions.start - first, positions.end - first);
-        Gemm {
-            operands: Chains { x, w, inner },
-            panels: 0..self.shape.head_dim.div_ceil(PANEL),
-            out: &mut Out::new(&mut mixed[row * *head_stride..], *head_stride, *head_stride),
-            store,
+        let mut start = positions.start;
+        while start < positions.end {
+            let segment = start / self.shape.positions;
+            let first = segment * self.shape.positions;
+            let end = positions.end.min(first + self.shape.positions);
+            let segments = self.segments;
+            let w = self.values(&segments[segment]);
+            let AttentionScratch {
+                scores,
+                mixed,
+                score_stride,
+                head_stride,
+            } = &mut *self.scratch;
+            let x = Rows {
+                data: &scores[row * *score_stride + start..],
+                stride,
+                count,
+            };
+            let inner = (start - first, end - first);
+            Gemm {
+                operands: Chains { x, w, inner },
+                panels: 0..self.shape.head_dim.div_ceil(PANEL),
+                out: &mut Out::new(&mut mixed[row * *head_stride..], *head_stride, *head_stride),
+                store,
+            }
+            .run(simd);
+            (start, store) = (end, Store::Extend);
         }
-        .run(simd);
     }
 }

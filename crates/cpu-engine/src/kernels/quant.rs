@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::gemm::{FETCH_STEP, Operands, PART_BYTES, Rows, Sums, fetch};
 use super::pairs;
 use super::panel::{F32Row, PanelRow, ScaleRow};
-use super::simd::{Kernel, LANES, PANEL, Simd};
+use super::simd::{Kernel, LANES, PANEL, ROUND_MAGIC, Simd};
 
 /// Largest magnitude of an activation.
 const LEVELS: f32 = 127.0;
@@ -133,7 +133,7 @@ impl IntRow for Int8Row {
     }
 
     fn set(&mut self, column: usize, input: usize, multiple: f32) {
-        self.0[WORD * column + input] = multiple.round_ties_even().clamp(-127.0, 127.0) as i8;
+        self.0[WORD * column + input] = round(multiple.clamp(-127.0, 127.0)) as i8;
     }
 
     #[inline(always)]
@@ -203,7 +203,7 @@ impl IntRow for Int4Row {
     }
 
     fn set(&mut self, column: usize, input: usize, multiple: f32) {
-        let level = (multiple.round_ties_even() + 8.0).clamp(0.0, 15.0) as u8;
+        let level = (round(multiple.clamp(-8.0, 7.0)) + 8.0) as u8;
         let byte = &mut self.0[WORD * column + input % WORD];
         *byte = if input < WORD {
             (*byte & 0xf0) | level
@@ -254,16 +254,22 @@ impl IntRow for Int4Row {
     }
 }
 
-/// The value of largest magnitude, NaN if there is one.
+/// A number below 2^22 rounded to the nearest integer, to the even one of two. The method of `f32` is a
+/// call where the compiler may not count on the processor's instruction.
+fn round(value: f32) -> f32 {
+    (value + ROUND_MAGIC) - ROUND_MAGIC
+}
+
+/// The first value of largest magnitude, NaN if there is one.
 fn largest(values: &[f32]) -> f32 {
-    let larger = |a: f32, b: &f32| {
-        if a.abs() >= b.abs() || a.is_nan() {
-            a
-        } else {
-            *b
-        }
-    };
-    values.iter().fold(0.0, larger)
+    // Without their sign, the bits of numbers are in order of magnitude, those of NaN above all: one
+    // maximum for the compiler to vectorise, then a short search.
+    let magnitude = |value: &f32| (value.to_bits() & (u32::MAX >> 1)) as i32;
+    let most = values.iter().map(magnitude).fold(0, i32::max);
+    match values.iter().find(|value| magnitude(value) == most) {
+        Some(value) if most > 0 => *value,
+        _ => 0.0,
+    }
 }
 
 /// Rows of a panel for `inputs` input dimensions, whole groups, padded with zeros.
