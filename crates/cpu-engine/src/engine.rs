@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use crate::random::RandomWeights;
 use crate::weights::{TensorSource, Weights};
 use crate::{Compact, EngineOptions, KernelChoice};
-use lm::host::RotaryTable;
+use lm::host::RotaryTables;
 
 /// Bytes an engine holds, all allocated when it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub struct CpuEngine {
     config: LmConfig,
     kind: WeightType,
     weights: Weights,
-    rope: RotaryTable,
+    rope: RotaryTables,
     executor: Executor,
     cache: Cache,
     scratch: Scratch,
@@ -135,13 +135,13 @@ impl CpuEngine {
         let threads = options.threads.max(1);
         let pool = Pool::shared(threads).map_err(|source| LmError::Threads { threads, source })?;
         let config = config.clone();
-        let max_len = options.max_len.min(config.max_position_embeddings);
+        let max_len = options.max_len.min(config.max_context());
         let rounded = options.weights != WeightType::F32;
         let compact = Weights::choose(options.compact, kernels, &config, options.weights);
         Ok(Self {
             weights: Weights::of(&config, options.weights, compact, source)?,
             kind: options.weights,
-            rope: RotaryTable::new(&config, max_len),
+            rope: RotaryTables::new(&config, max_len),
             executor: Executor { kernels, pool },
             cache: Cache::new(&config, max_len),
             scratch: Scratch::new(&config, max_len, threads, rounded),
@@ -163,7 +163,7 @@ impl CpuEngine {
             return Err(LmError::OtherModel);
         }
         checkpoint.check("(checkpoint in memory)".as_ref())?;
-        self.len = 0;
+        self.forget();
         self.weights.load(&self.config, checkpoint)
     }
 
@@ -177,8 +177,14 @@ impl CpuEngine {
             return Err(LmError::OtherModel);
         }
         std::mem::swap(&mut self.weights, &mut packed.weights);
-        self.len = 0;
+        self.forget();
         Ok(())
+    }
+
+    /// Drops everything that was computed with the weights so far.
+    fn forget(&mut self) {
+        self.len = 0;
+        self.scored = 0;
     }
 
     /// Appends `ids` without computing logits: the cheap way to take in a prompt whose last token
@@ -251,7 +257,7 @@ impl CpuEngine {
 
     /// The final hidden state, after the last norm, of the last token of the last
     /// [`forward`](DecodeEngine::forward): what its logits were computed from, `[hidden_size]`.
-    /// Empty after [`append`](Self::append) and before the first forward.
+    /// Empty after [`append`](Self::append), before the first forward and with new weights.
     pub fn last_state(&self) -> &[f32] {
         match self.scored.checked_sub(1) {
             Some(last) => self.scratch.normed(last, self.config.hidden_size),

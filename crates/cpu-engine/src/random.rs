@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use lm::{LmConfig, LmError, expected_tensors};
+use lm::{LmConfig, LmError, constant_start, expected_tensors};
 
 use crate::weights::TensorSource;
 
@@ -15,6 +15,7 @@ const BOUND: f32 = 0.034_641;
 pub(crate) struct RandomWeights {
     /// Position in the architecture and number of values.
     tensors: HashMap<String, (u64, usize)>,
+    config: LmConfig,
     seed: u64,
 }
 
@@ -25,7 +26,11 @@ impl RandomWeights {
             .zip(0..)
             .map(|((name, shape), i)| (name, (i, shape.iter().product())))
             .collect();
-        Self { tensors, seed }
+        Self {
+            tensors,
+            config: config.clone(),
+            seed,
+        }
     }
 }
 
@@ -37,10 +42,8 @@ impl TensorSource for RandomWeights {
                 tensor: name.to_owned(),
             });
         };
-        let values = if name.ends_with("norm.weight") {
-            vec![1.0; len]
-        } else if name.ends_with("bias") {
-            vec![0.0; len]
+        let values = if let Some(value) = constant_start(&self.config, name) {
+            vec![value; len]
         } else {
             let mut state = self.seed ^ (index << 32);
             std::iter::repeat_with(|| {

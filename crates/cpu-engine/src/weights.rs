@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use lm::{
-    Checkpoint, EMBEDDING, FINAL_NORM, HEAD, LmConfig, LmError, WeightType, expected_tensors,
-    in_layer,
+    Checkpoint, EMBEDDING, FINAL_NORM, HEAD, LmConfig, LmError, QkNorm, WeightType,
+    expected_tensors, in_layer,
 };
 
 use crate::arena::{Arena, Buffer};
@@ -15,16 +15,75 @@ use crate::{Compact, KernelChoice};
 
 /// One block.
 pub(crate) struct BlockWeights {
-    pub(crate) attn_norm: Vec<f32>,
+    /// Weights of the norms, those that a block has not empty.
+    pub(crate) norms: BlockNorms,
     /// Query, key and value projections, each padded to whole panels.
     pub(crate) qkv: PackedMatrix,
     /// In the columns of `qkv`, or empty.
     pub(crate) qkv_bias: Vec<f32>,
     pub(crate) out: PackedMatrix,
-    pub(crate) mlp_norm: Vec<f32>,
+    /// `[hidden_size]`, or empty.
+    pub(crate) out_bias: Vec<f32>,
     /// Panels of gate and up projection alternate.
     pub(crate) gate_up: PackedMatrix,
+    /// In the columns of `gate_up`, or empty.
+    pub(crate) gate_up_bias: Vec<f32>,
     pub(crate) down: PackedMatrix,
+    /// `[hidden_size]`, or empty.
+    pub(crate) down_bias: Vec<f32>,
+}
+
+/// Weights of the norms of one block as they multiply, or empty.
+#[derive(Default)]
+pub(crate) struct BlockNorms {
+    pub(crate) attention_in: Vec<f32>,
+    pub(crate) attention_out: Vec<f32>,
+    pub(crate) mlp_in: Vec<f32>,
+    pub(crate) mlp_out: Vec<f32>,
+    /// `[head_dim]`, or the whole projection.
+    pub(crate) queries: Vec<f32>,
+    pub(crate) keys: Vec<f32>,
+}
+
+impl BlockNorms {
+    /// Reads the norms of block `layer`.
+    fn read(config: &LmConfig, source: &impl TensorSource, layer: usize) -> Result<Self, LmError> {
+        let names = config.block.norms.names();
+        let read = |name: Option<&str>| match name {
+            None => Ok(Vec::new()),
+            Some(name) => norm(config, source, &in_layer(layer, name)),
+        };
+        let of_heads = |name| (config.block.qk_norm != QkNorm::None).then_some(name);
+        Ok(Self {
+            attention_in: read(names.attention_in)?,
+            attention_out: read(names.attention_out)?,
+            mlp_in: read(names.mlp_in)?,
+            mlp_out: read(names.mlp_out)?,
+            queries: read(of_heads("self_attn.q_norm.weight"))?,
+            keys: read(of_heads("self_attn.k_norm.weight"))?,
+        })
+    }
+
+    fn len(&self) -> usize {
+        let all = [
+            &self.attention_in,
+            &self.attention_out,
+            &self.mlp_in,
+            &self.mlp_out,
+            &self.queries,
+            &self.keys,
+        ];
+        all.into_iter().map(Vec::len).sum()
+    }
+}
+
+/// The weight of a norm as it multiplies.
+fn norm(config: &LmConfig, source: &impl TensorSource, name: &str) -> Result<Vec<f32>, LmError> {
+    let stored = source.values(name)?;
+    Ok(match config.norm_offset {
+        true => stored.iter().map(|weight| 1.0 + weight).collect(),
+        false => stored.into_owned(),
+    })
 }
 
 /// Embedding rows.
@@ -147,7 +206,7 @@ impl Weights {
     /// Room for a model in the shape of `config`, to be loaded before use.
     fn new(config: &LmConfig, weights: WeightType, compact: bool) -> Self {
         let shapes = Shapes::of(config);
-        let (d, cells) = (config.hidden_size, config.vocab_size * config.hidden_size);
+        let cells = config.vocab_size * config.hidden_size;
         let embedding = match weights {
             WeightType::F32 => Arena::bytes_of::<f32>(cells),
             _ => Arena::bytes_of::<half::bf16>(cells),
@@ -158,18 +217,17 @@ impl Weights {
         let blocks = (0..config.num_layers)
             .map(|_| {
                 let [qkv, out, gate_up, down] = shapes.block.map(&mut matrix);
-                let bias = if config.qkv_bias {
-                    qkv.panels() * PANEL
-                } else {
-                    0
-                };
+                let bias = |there: bool, len: usize| vec![0.0; if there { len } else { 0 }];
+                let biases = config.block.biases;
                 BlockWeights {
-                    attn_norm: vec![0.0; d],
+                    norms: BlockNorms::default(),
+                    qkv_bias: bias(biases.qkv, qkv.panels() * PANEL),
                     qkv,
-                    qkv_bias: vec![0.0; bias],
+                    out_bias: bias(biases.out, out.panels() * PANEL),
                     out,
-                    mlp_norm: vec![0.0; d],
+                    gate_up_bias: bias(biases.mlp, gate_up.panels() * PANEL),
                     gate_up,
+                    down_bias: bias(biases.mlp, down.panels() * PANEL),
                     down,
                 }
             })
@@ -182,7 +240,7 @@ impl Weights {
                 _ => Embedding::Bf16(arena.take(cells)),
             },
             blocks,
-            norm: vec![0.0; d],
+            norm: Vec::new(),
             head,
         }
     }
@@ -203,7 +261,7 @@ impl Weights {
         for (layer, block) in self.blocks.iter_mut().enumerate() {
             block.load(config, source, layer)?;
         }
-        self.norm.copy_from_slice(&source.values(FINAL_NORM)?);
+        self.norm = norm(config, source, FINAL_NORM)?;
         Ok(())
     }
 
@@ -240,16 +298,8 @@ impl BlockWeights {
     ) -> Result<(), LmError> {
         let tensor = |part: &str| source.values(&in_layer(layer, part));
         let (q, kv) = (panels(config.q_width()), panels(config.kv_width()));
-        self.attn_norm
-            .copy_from_slice(&tensor("input_layernorm.weight")?);
-        self.mlp_norm
-            .copy_from_slice(&tensor("post_attention_layernorm.weight")?);
-        if config.qkv_bias {
-            for (name, first) in [("q_proj", 0), ("k_proj", q), ("v_proj", q + kv)] {
-                let bias = tensor(&format!("self_attn.{name}.bias"))?;
-                self.qkv_bias[first * PANEL..][..bias.len()].copy_from_slice(&bias);
-            }
-        }
+        self.norms = BlockNorms::read(config, source, layer)?;
+        self.load_biases(config, source, layer)?;
         let queries = &tensor("self_attn.q_proj.weight")?;
         let keys = &tensor("self_attn.k_proj.weight")?;
         let values = &tensor("self_attn.v_proj.weight")?;
@@ -271,6 +321,38 @@ impl BlockWeights {
         Ok(())
     }
 
+    fn load_biases(
+        &mut self,
+        config: &LmConfig,
+        source: &impl TensorSource,
+        layer: usize,
+    ) -> Result<(), LmError> {
+        let (q, kv) = (panels(config.q_width()), panels(config.kv_width()));
+        let biases = config.block.biases;
+        let put = |to: &mut [f32], name: &str, first: usize, step: usize| -> Result<(), LmError> {
+            let bias = source.values(&in_layer(layer, &format!("{name}.bias")))?;
+            for (panel, values) in bias.chunks(PANEL).enumerate() {
+                let at = (first + panel * step) * PANEL;
+                to[at..at + values.len()].copy_from_slice(values);
+            }
+            Ok(())
+        };
+        if biases.qkv {
+            put(&mut self.qkv_bias, "self_attn.q_proj", 0, 1)?;
+            put(&mut self.qkv_bias, "self_attn.k_proj", q, 1)?;
+            put(&mut self.qkv_bias, "self_attn.v_proj", q + kv, 1)?;
+        }
+        if biases.out {
+            put(&mut self.out_bias, "self_attn.o_proj", 0, 1)?;
+        }
+        if biases.mlp {
+            put(&mut self.gate_up_bias, "mlp.gate_proj", 0, 2)?;
+            put(&mut self.gate_up_bias, "mlp.up_proj", 1, 2)?;
+            put(&mut self.down_bias, "mlp.down_proj", 0, 1)?;
+        }
+        Ok(())
+    }
+
     fn matrices(&self) -> [&PackedMatrix; 4] {
         [&self.qkv, &self.out, &self.gate_up, &self.down]
     }
@@ -280,7 +362,14 @@ impl BlockWeights {
     }
 
     fn vector_bytes(&self) -> usize {
-        size_of::<f32>() * (self.attn_norm.len() + self.mlp_norm.len() + self.qkv_bias.len())
+        let biases = [
+            &self.qkv_bias,
+            &self.out_bias,
+            &self.gate_up_bias,
+            &self.down_bias,
+        ];
+        let biases: usize = biases.into_iter().map(Vec::len).sum();
+        size_of::<f32>() * (self.norms.len() + biases)
     }
 }
 

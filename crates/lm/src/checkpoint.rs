@@ -48,10 +48,7 @@ impl Checkpoint {
         for file in weight_files(folder)? {
             read_safetensors(&file, &mut tensors)?;
         }
-        if config.tie_word_embeddings {
-            tensors.remove(HEAD);
-        }
-        tensors.retain(|name, _| !name.ends_with("rotary_emb.inv_freq"));
+        let tensors = crate::fused::from_stored(&config, tensors, folder)?;
         let checkpoint = Self { config, tensors };
         checkpoint.check(folder)?;
         Ok(checkpoint)
@@ -103,7 +100,8 @@ impl Checkpoint {
         }
         .into();
         write_atomically(&config_path, format!("{config:#}\n").as_bytes())?;
-        write_safetensors(&folder.join("model.safetensors"), &self.tensors, stored)
+        let tensors = crate::fused::to_stored(self);
+        write_safetensors(&folder.join("model.safetensors"), &tensors, stored)
     }
 
     /// The named tensor.

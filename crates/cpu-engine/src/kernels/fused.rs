@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use lm::Activation;
+
 use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
 use super::panel::F32Row;
 use super::simd::{Kernel, LANES, PANEL, Simd};
-use super::vector::{SiluMul, SoftmaxNumerators};
+use super::vector::{GateMul, SoftCap, SoftmaxNumerators};
 
 /// What follows a projection.
 #[derive(Clone, Copy)]
@@ -17,6 +19,13 @@ pub(crate) enum Epilogue<'a> {
     Residual,
     /// A bias per output column, padded to whole panels.
     Bias(&'a [f32]),
+    /// Logits are divided and, with a cap, made `cap * tanh(x / cap)`.
+    Logits {
+        /// The divisor.
+        divisor: f32,
+        /// The soft cap.
+        cap: Option<f32>,
+    },
 }
 
 /// A projection and its epilogue.
@@ -40,7 +49,7 @@ impl<T: Operands> Kernel for Projection<'_, '_, T> {
         } = self;
         let store = match epilogue {
             Epilogue::Residual => Store::Add,
-            Epilogue::None | Epilogue::Bias(_) => Store::Set,
+            _ => Store::Set,
         };
         Gemm {
             operands,
@@ -49,12 +58,23 @@ impl<T: Operands> Kernel for Projection<'_, '_, T> {
             store,
         }
         .run(simd);
-        if let Epilogue::Bias(bias) = epilogue {
-            for row in 0..operands.rows() {
-                for panel in panels.clone() {
-                    let bias = &bias[panel * PANEL..];
-                    for (value, bias) in out.panel(row, panel).iter_mut().zip(bias) {
-                        *value += bias;
+        match epilogue {
+            Epilogue::None | Epilogue::Residual => {}
+            Epilogue::Bias(bias) => add_bias(out, operands.rows(), panels, bias),
+            Epilogue::Logits { divisor, cap } => {
+                for row in 0..operands.rows() {
+                    for panel in panels.clone() {
+                        let values = out.panel(row, panel);
+                        values.iter_mut().for_each(|value| *value /= divisor);
+                        let factor = 1.0;
+                        if let Some(cap) = cap {
+                            SoftCap {
+                                values,
+                                factor,
+                                cap,
+                            }
+                            .run(simd);
+                        }
                     }
                 }
             }
@@ -62,11 +82,27 @@ impl<T: Operands> Kernel for Projection<'_, '_, T> {
     }
 }
 
-/// Gate and up projections (panels alternate) followed by `silu(gate) * up`.
+/// Adds a bias, padded to whole panels, to some columns of every row.
+#[inline(always)]
+fn add_bias(out: &mut Out<'_>, rows: usize, panels: Range<usize>, bias: &[f32]) {
+    for row in 0..rows {
+        for panel in panels.clone() {
+            let bias = &bias[panel * PANEL..];
+            for (value, bias) in out.panel(row, panel).iter_mut().zip(bias) {
+                *value += bias;
+            }
+        }
+    }
+}
+
+/// Gate and up projections (panels alternate) followed by `activation(gate) * up`.
 pub(crate) struct GatedProjection<'a, 'o, T> {
     pub(crate) operands: T,
     /// Pairs of panels.
     pub(crate) pairs: Range<usize>,
+    /// Added to the projections, in their columns; empty for none.
+    pub(crate) bias: &'a [f32],
+    pub(crate) activation: Activation,
     /// Receives the projections, gate and up panels alternating.
     pub(crate) gate_up: &'a mut Out<'o>,
     /// Receives the activations.
@@ -81,17 +117,22 @@ impl<T: Operands> Kernel for GatedProjection<'_, '_, T> {
         let Self {
             operands,
             pairs,
+            bias,
+            activation,
             gate_up,
             out,
         } = self;
         let panels = 2 * pairs.start..2 * pairs.end;
         Gemm {
             operands,
-            panels,
-            out: gate_up,
+            panels: panels.clone(),
+            out: &mut *gate_up,
             store: Store::Set,
         }
         .run(simd);
+        if !bias.is_empty() {
+            add_bias(gate_up, operands.rows(), panels, bias);
+        }
         for row in 0..operands.rows() {
             for pair in pairs.clone() {
                 let (gate, up) = gate_up
@@ -99,7 +140,8 @@ impl<T: Operands> Kernel for GatedProjection<'_, '_, T> {
                     .split_at(PANEL);
                 let out = out.panel(row, pair);
                 let width = out.len();
-                SiluMul {
+                GateMul {
+                    activation,
                     gate: &gate[..width],
                     up: &up[..width],
                     out,
@@ -141,6 +183,17 @@ impl AttentionScratch {
     }
 }
 
+/// What a layer makes of its scores.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttentionRule {
+    /// Factor of the products of queries and keys.
+    pub(crate) scale: f32,
+    /// Soft cap of the scores.
+    pub(crate) cap: Option<f32>,
+    /// Positions that a position sees, itself included.
+    pub(crate) window: usize,
+}
+
 /// Causal attention of a few query rows that share one key/value head.
 pub(crate) struct Attention<'a, 'o> {
     /// All queries of the head: the query heads that share it, position after position.
@@ -155,6 +208,8 @@ pub(crate) struct Attention<'a, 'o> {
     pub(crate) start: usize,
     /// Width of a head.
     pub(crate) head_dim: usize,
+    /// Which positions a position sees, and how.
+    pub(crate) rule: AttentionRule,
     /// Keys, `[max_len / 16][head_dim][16 positions]`.
     pub(crate) keys: Panels<'a, F32Row>,
     /// Values, `[head_dim / 16][max_len][16 dimensions]`.
@@ -171,12 +226,23 @@ impl Kernel for Attention<'_, '_> {
     fn run<S: Simd>(mut self, simd: S) {
         let mut sums = [0.0; QUERY_ROWS];
         self.score(simd);
-        let scale = 1.0 / (self.head_dim as f32).sqrt();
         for (i, sum) in sums.iter_mut().enumerate().take(self.rows.len()) {
-            let context = self.context(i);
-            let padded = context.next_multiple_of(LANES);
-            let scores = &mut self.scratch.scores[i * self.scratch.score_stride..][..padded];
-            scores[context..].fill(f32::NEG_INFINITY);
+            // From a whole panel on: a score's lane depends on its position only.
+            let (first, context) = (self.first(i), self.context(i));
+            let (from, padded) = (first / PANEL * PANEL, context.next_multiple_of(LANES));
+            let scores = &mut self.scratch.scores[i * self.scratch.score_stride..][from..padded];
+            let mut scale = self.rule.scale;
+            if let Some(cap) = self.rule.cap {
+                SoftCap {
+                    values: &mut *scores,
+                    factor: scale,
+                    cap,
+                }
+                .run(simd);
+                scale = 1.0;
+            }
+            scores[..first - from].fill(f32::NEG_INFINITY);
+            scores[context - from..].fill(f32::NEG_INFINITY);
             *sum = SoftmaxNumerators { scores, scale }.run(simd);
         }
         self.mix(simd);
@@ -202,6 +268,12 @@ impl Attention<'_, '_> {
         self.start + (self.rows.start + i) / self.group + 1
     }
 
+    /// The first position that row `i` of this task sees.
+    #[inline(always)]
+    fn first(&self, i: usize) -> usize {
+        self.context(i).saturating_sub(self.rule.window)
+    }
+
     /// Scores of every row against all positions any of them sees.
     #[inline(always)]
     fn score<S: Simd>(&mut self, simd: S) {
@@ -218,19 +290,50 @@ impl Attention<'_, '_> {
                 w: self.keys,
                 inner: (0, self.head_dim),
             },
-            panels: 0..longest.div_ceil(PANEL),
+            panels: self.first(0) / PANEL..longest.div_ceil(PANEL),
             out: &mut Out::new(&mut self.scratch.scores, stride, stride),
             store: Store::Set,
         }
         .run(simd);
     }
 
-    /// Values weighted by the softmax numerators: together over the positions all rows see, then
-    /// row by row, so that no row touches values of its future.
+    /// Values weighted by the softmax numerators: together over the positions all rows see, and row
+    /// by row before and after, so that no row touches values of its future or outside its window.
+    /// The chain of a row goes through its positions in their order, whatever rows are beside it.
     #[inline(always)]
     fn mix<S: Simd>(&mut self, simd: S) {
+        let (rows, stride) = (self.rows.len(), self.scratch.score_stride);
         let common = self.context(0);
-        let panels = 0..self.head_dim.div_ceil(PANEL);
+        let all_see = self.first(rows - 1).min(common);
+        let (before, after) = (0..all_see, common..usize::MAX);
+        let mut store = Store::Set;
+        if all_see > 0 {
+            let used = rows * self.scratch.head_stride;
+            self.scratch.mixed[..used].fill(0.0);
+            store = Store::Extend;
+        }
+        for part in [before, after] {
+            if part.start == common && all_see < common {
+                self.mix_rows(simd, (0, rows, stride), all_see..common, store);
+            }
+            for i in 0..rows {
+                let positions = part.start.max(self.first(i))..part.end.min(self.context(i));
+                if positions.start < positions.end {
+                    self.mix_rows(simd, (i, 1, 0), positions, Store::Extend);
+                }
+            }
+        }
+    }
+
+    /// The part of [`mix`](Self::mix) for `count` rows from `row` on, `stride` scores apart.
+    #[inline(always)]
+    fn mix_rows<S: Simd>(
+        &mut self,
+        simd: S,
+        (row, count, stride): (usize, usize, usize),
+        positions: Range<usize>,
+        store: Store,
+    ) {
         let AttentionScratch {
             scores,
             mixed,
@@ -238,39 +341,18 @@ impl Attention<'_, '_> {
             head_stride,
         } = &mut *self.scratch;
         let x = Rows {
-            data: scores.as_slice(),
-            stride: *score_stride,
-            count: self.rows.len(),
+            data: &scores[row * *score_stride + positions.start..],
+            stride,
+            count,
         };
-        let out = &mut Out::new(mixed, *head_stride, *head_stride);
+        let inner = (positions.start, positions.end);
         let w = self.values;
-        let inner = (0, common);
         Gemm {
             operands: Chains { x, w, inner },
-            panels: panels.clone(),
-            out,
-            store: Store::Set,
+            panels: 0..self.head_dim.div_ceil(PANEL),
+            out: &mut Out::new(&mut mixed[row * *head_stride..], *head_stride, *head_stride),
+            store,
         }
         .run(simd);
-        for i in 0..self.rows.len() {
-            let context = self.start + (self.rows.start + i) / self.group + 1;
-            if context == common {
-                continue;
-            }
-            let x = Rows {
-                data: &scores[i * *score_stride + common..],
-                stride: 0,
-                count: 1,
-            };
-            let out = &mut Out::new(&mut mixed[i * *head_stride..], *head_stride, *head_stride);
-            let inner = (common, context);
-            Gemm {
-                operands: Chains { x, w, inner },
-                panels: panels.clone(),
-                out,
-                store: Store::Extend,
-            }
-            .run(simd);
-        }
     }
 }

@@ -9,12 +9,14 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use lm::Activation;
+
 use crate::pool::Pool;
 
 use super::Kernels;
 use super::compact::{CompactChains, Exact, Rounded};
 use super::fused::{
-    Attention, AttentionScratch, Epilogue, GatedProjection, Projection, QUERY_ROWS,
+    Attention, AttentionRule, AttentionScratch, Epilogue, GatedProjection, Projection, QUERY_ROWS,
 };
 use super::gemm::{Chains, Operands, Panels, Rows};
 use super::out::{Out, SharedOut};
@@ -71,6 +73,7 @@ impl ColumnWork for Project<'_> {
 }
 
 struct ProjectGated<'a> {
+    gates: Gates<'a>,
     gate_up: SharedOut<'a>,
     out: SharedOut<'a>,
 }
@@ -82,10 +85,21 @@ impl ColumnWork for ProjectGated<'_> {
         kernels.run(GatedProjection {
             operands,
             pairs,
+            bias: self.gates.bias,
+            activation: self.gates.activation,
             gate_up,
             out,
         });
     }
+}
+
+/// What happens to gate and up projections before they are multiplied.
+#[derive(Clone, Copy)]
+pub(crate) struct Gates<'a> {
+    /// Added to them, panels of gate and up alternating; empty for none.
+    pub(crate) bias: &'a [f32],
+    /// Applied to the gate.
+    pub(crate) activation: Activation,
 }
 
 /// Queries, keys and values of one block for one call.
@@ -105,6 +119,7 @@ pub(crate) struct AttentionCall<'a> {
     pub(crate) group: usize,
     pub(crate) head_dim: usize,
     pub(crate) max_len: usize,
+    pub(crate) rule: AttentionRule,
 }
 
 impl Executor {
@@ -154,11 +169,12 @@ impl Executor {
         self.multiply(x, columns, quantised, &Project { epilogue, out });
     }
 
-    /// `out = silu(x * gate) * (x * up)`, panels of gate and up alternating in `w`.
+    /// `out = activation(x * gate) * (x * up)`, panels of gate and up alternating in `w`.
     pub(crate) fn project_gated(
         &self,
         x: Rows<'_>,
         w: &PackedMatrix,
+        gates: Gates<'_>,
         quantised: &mut QuantScratch,
         gate_up: Out<'_>,
         out: Out<'_>,
@@ -169,7 +185,12 @@ impl Executor {
             panels: 0..w.panels(),
             unit: 2,
         };
-        self.multiply(x, columns, quantised, &ProjectGated { gate_up, out });
+        let work = ProjectGated {
+            gates,
+            gate_up,
+            out,
+        };
+        self.multiply(x, columns, quantised, &work);
     }
 
     /// Runs `work` over `columns`.
@@ -310,7 +331,8 @@ impl Executor {
         }
         let tiles = rows.div_ceil(QUERY_ROWS);
         let tasks = tiles * call.kv_heads;
-        let cost = 2 * (call.start + call.count) * call.head_dim * rows.div_ceil(tiles);
+        let seen = (call.start + call.count).min(call.rule.window);
+        let cost = 2 * seen * call.head_dim * rows.div_ceil(tiles);
         let chunks = self.chunks(tasks, 1, cost, usize::MAX);
         let out = SharedOut::new(out);
         self.pool.run(chunks.count, &|chunk, thread| {
@@ -358,6 +380,7 @@ impl<'a> AttentionCall<'a> {
             kv_head,
             start: self.start,
             head_dim: self.head_dim,
+            rule: self.rule,
             keys: Panels {
                 rows: &self.keys[kv_head * key_len..][..key_len],
                 stride: self.head_dim,
