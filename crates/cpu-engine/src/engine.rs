@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lm::host::RotaryTable;
+use lm::host::RotaryTables;
 use lm::{DecodeEngine, LmConfig, LmError, RandomWeights, TensorSource, WeightType, check_call};
 
 use crate::cache::{Cache, CacheShape};
@@ -155,7 +155,7 @@ pub struct CpuEngine {
     config: LmConfig,
     kind: WeightType,
     weights: Arc<Weights>,
-    rope: RotaryTable,
+    rope: RotaryTables,
     /// Positions of `rope`.
     positions: usize,
     executor: Executor,
@@ -204,13 +204,13 @@ impl CpuEngine {
         }
         let kernels = Kernels::select(options.kernels)?;
         let pool = pool(&options)?;
-        let max_len = options.max_len.min(config.max_position_embeddings);
+        let max_len = options.max_len.min(config.max_context());
         let rounded = kind != WeightType::F32;
         let positions = max_len.min(FIRST_POSITIONS);
         Ok(Self {
             weights,
             kind,
-            rope: RotaryTable::new(&config, positions),
+            rope: RotaryTables::of_positions(&config, max_len, positions),
             positions,
             cache: Cache::new(&config, max_len, options.kv),
             scratch: Scratch::new(&config, pool.threads(), rounded),
@@ -282,7 +282,7 @@ impl CpuEngine {
             // Twice as much as before, so that a context that grows token by token costs its length.
             let room = (2 * self.positions).max(len).min(self.max_len);
             if len > self.positions {
-                self.rope = RotaryTable::new(&self.config, room);
+                self.rope = RotaryTables::of_positions(&self.config, self.max_len, room);
                 self.positions = room;
             }
             self.scratch.reserve(self.positions.max(len));

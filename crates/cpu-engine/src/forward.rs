@@ -3,15 +3,15 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use lm::LmConfig;
-use lm::host::RotaryTable;
+use lm::host::{RotaryTable, RotaryTables};
+use lm::{LmConfig, Norms, QkNorm};
 
 use crate::cache::{Cache, CacheShape, Place, Segment, Stored};
-use crate::kernels::fused::{AttentionScratch, Epilogue};
+use crate::kernels::fused::{AttentionRule, AttentionScratch, Epilogue};
 use crate::kernels::gemm::Rows;
 use crate::kernels::out::Out;
-use crate::kernels::panel::PanelRow;
-use crate::kernels::parallel::{AttentionCall, Executor};
+use crate::kernels::panel::{PackedMatrix, PanelRow};
+use crate::kernels::parallel::{AttentionCall, Executor, Gates};
 use crate::kernels::quant::QuantScratch;
 use crate::kernels::simd::PANEL;
 use crate::kernels::vector::RmsNorm;
@@ -39,8 +39,12 @@ pub(crate) struct Scratch {
     gate_up: Vec<f32>,
     /// Gated activations, `[tokens][intermediate_size]`.
     gated: Vec<f32>,
+    /// What a half of a block returns, where more happens to it than being added; or empty.
+    branch: Vec<f32>,
     /// One rotated key.
     key: Vec<f32>,
+    /// Normalised heads of one position, where they are; or empty.
+    heads: Vec<f32>,
     /// Input of the projection at hand, for integer weights.
     quantised: QuantScratch,
     attention: Vec<Mutex<AttentionScratch>>,
@@ -63,7 +67,16 @@ impl Scratch {
             mixed: rows(config.q_width()),
             gate_up: rows(2 * panels(config.intermediate_size) * PANEL),
             gated: rows(config.intermediate_size),
+            branch: rows(if adds_at_once(config) {
+                0
+            } else {
+                config.hidden_size
+            }),
             key: vec![0.0; config.head_dim],
+            heads: match config.block.qk_norm {
+                QkNorm::None => Vec::new(),
+                _ => vec![0.0; config.q_width()],
+            },
             quantised: QuantScratch::new(if rounded { PASS_TOKENS } else { 0 }, widest),
             attention: std::iter::repeat_with(attention).take(threads).collect(),
         }
@@ -103,7 +116,9 @@ impl Scratch {
             &self.mixed,
             &self.gate_up,
             &self.gated,
+            &self.branch,
             &self.key,
+            &self.heads,
         ];
         let floats: usize = buffers.into_iter().map(|buffer| buffer.len()).sum();
         let attention: usize = self
@@ -120,11 +135,18 @@ fn qkv_stride(config: &LmConfig) -> usize {
     (panels(config.q_width()) + 2 * panels(config.kv_width())) * PANEL
 }
 
+/// Whether the residual stream takes what attention and MLP return just as it is.
+fn adds_at_once(config: &LmConfig) -> bool {
+    let block = &config.block;
+    let biased = block.biases.out || block.biases.mlp;
+    block.norms == Norms::Before && block.residual_scale == 1.0 && !biased
+}
+
 /// Everything a pass touches.
 pub(crate) struct Pass<'a> {
     pub(crate) config: &'a LmConfig,
     pub(crate) weights: &'a Weights,
-    pub(crate) rope: &'a RotaryTable,
+    pub(crate) rope: &'a RotaryTables,
     pub(crate) executor: &'a Executor,
     pub(crate) cache: &'a mut Cache,
     pub(crate) scratch: &'a mut Scratch,
@@ -141,6 +163,10 @@ impl Pass<'_> {
         let (width, vocab) = (self.config.hidden_size, self.config.vocab_size);
         for (id, row) in ids.iter().zip(self.scratch.hidden.chunks_exact_mut(width)) {
             self.weights.embedding.row(*id, row);
+            if self.config.embedding_scale != 1.0 {
+                row.iter_mut()
+                    .for_each(|x| *x *= self.config.embedding_scale);
+            }
         }
         let weights = self.weights;
         let scored = logits.len() / vocab;
@@ -153,10 +179,15 @@ impl Pass<'_> {
         }
         self.norm(&weights.norm);
         let x = rows(&self.scratch.normed, width, self.count);
+        let (divisor, cap) = (self.config.logit_divisor, self.config.logit_cap);
+        let epilogue = match (divisor, cap) {
+            (1.0, None) => Epilogue::None,
+            _ => Epilogue::Logits { divisor, cap },
+        };
         self.executor.project(
             x,
             &weights.head,
-            Epilogue::None,
+            epilogue,
             &mut self.scratch.quantised,
             Out::new(logits, vocab, vocab),
         );
@@ -167,19 +198,24 @@ impl Pass<'_> {
     fn leave_unscored(&mut self, layer: usize, block: &BlockWeights, scored: usize) {
         let (width, count) = (self.config.hidden_size, self.count);
         self.count = count - scored;
-        self.norm(&block.attn_norm);
+        self.norm(&block.norms.attention_in);
         let keys = panels(self.config.q_width());
         self.project_qkv(block, keys..block.qkv.panels());
-        self.keep_keys(layer);
+        self.keep_keys(layer, block);
         let left = self.count * width..count * width;
         self.scratch.hidden.copy_within(left, 0);
         self.start += self.count;
         self.count = scored;
     }
 
-    /// Normalises the residual stream.
+    /// Normalises the residual stream; without a weight it goes on as it is.
     fn norm(&mut self, weight: &[f32]) {
         let width = self.config.hidden_size;
+        if weight.is_empty() {
+            let used = ..self.count * width;
+            self.scratch.normed[used].copy_from_slice(&self.scratch.hidden[used]);
+            return;
+        }
         let eps = self.config.rms_norm_eps as f32;
         let hidden = self.scratch.hidden.chunks_exact(width);
         let normed = self.scratch.normed.chunks_exact_mut(width);
@@ -194,28 +230,72 @@ impl Pass<'_> {
     }
 
     fn attention(&mut self, layer: usize, block: &BlockWeights) {
-        self.norm(&block.attn_norm);
+        self.norm(&block.norms.attention_in);
         self.project_qkv(block, 0..block.qkv.panels());
-        self.keep_keys(layer);
-        self.rotate_queries();
-        let (hidden, q_width) = (self.config.hidden_size, self.config.q_width());
+        self.keep_keys(layer, block);
+        self.rotate_queries(layer, block);
+        let rule = AttentionRule {
+            scale: self.config.block.attention_scale,
+            cap: self.config.block.attention_cap,
+            window: self.config.layer(layer).window.unwrap_or(usize::MAX),
+        };
         let (at, shape) = ((self.start, self.count), self.cache.shape());
         let group = self.config.num_heads / self.config.num_kv_heads;
-        let to = (self.executor, &mut *self.scratch, q_width);
+        let to = (self.executor, &mut *self.scratch, self.config.q_width());
         match &self.cache.stored {
-            Stored::F32(blocks) => attend(to, blocks.of(layer), shape, at, group),
-            Stored::F16(blocks) => attend(to, blocks.of(layer), shape, at, group),
+            Stored::F32(blocks) => attend(to, blocks.of(layer), (shape, rule), at, group),
+            Stored::F16(blocks) => attend(to, blocks.of(layer), (shape, rule), at, group),
         }
+        self.add_branch(Branch {
+            half: Half::Attention,
+            matrix: &block.out,
+            bias: &block.out_bias,
+            norm: &block.norms.attention_out,
+        });
+    }
+
+    /// Adds what a half of a block returns to the residual stream: its projection, with its bias,
+    /// through its norm, times the residual multiplier.
+    fn add_branch(&mut self, branch: Branch<'_>) {
+        let config = self.config;
+        let hidden = config.hidden_size;
         let scratch = &mut *self.scratch;
-        let x = rows(&scratch.mixed, q_width, self.count);
-        let out = Out::new(&mut scratch.hidden, hidden, hidden);
-        self.executor.project(
-            x,
-            &block.out,
-            Epilogue::Residual,
-            &mut scratch.quantised,
-            out,
-        );
+        let x = match branch.half {
+            Half::Attention => rows(&scratch.mixed, config.q_width(), self.count),
+            Half::Mlp => rows(&scratch.gated, config.intermediate_size, self.count),
+        };
+        if adds_at_once(config) {
+            let out = Out::new(&mut scratch.hidden, hidden, hidden);
+            let quantised = &mut scratch.quantised;
+            self.executor
+                .project(x, branch.matrix, Epilogue::Residual, quantised, out);
+            return;
+        }
+        let bias = match branch.bias {
+            [] => Epilogue::None,
+            bias => Epilogue::Bias(bias),
+        };
+        let out = Out::new(&mut scratch.branch, hidden, hidden);
+        self.executor
+            .project(x, branch.matrix, bias, &mut scratch.quantised, out);
+        let returned = scratch.branch.chunks_exact(hidden).take(self.count);
+        for (row, to) in returned.zip(scratch.hidden.chunks_exact_mut(hidden)) {
+            let row = match branch.norm {
+                [] => row,
+                weight => {
+                    self.executor.inline(RmsNorm {
+                        x: row,
+                        weight,
+                        eps: config.rms_norm_eps as f32,
+                        out: &mut scratch.normed[..hidden],
+                    });
+                    &scratch.normed[..hidden]
+                }
+            };
+            for (to, x) in to.iter_mut().zip(row) {
+                *to += config.block.residual_scale * x;
+            }
+        }
     }
 
     /// Some panels of the fused projection.
@@ -232,20 +312,23 @@ impl Pass<'_> {
             .project_panels(x, &block.qkv, panels, bias, &mut scratch.quantised, out);
     }
 
-    /// Rotates the keys; keys and values go to the cache.
-    fn keep_keys(&mut self, layer: usize) {
-        let head_dim = self.config.head_dim;
+    /// Normalises and rotates the keys; keys and values go to the cache.
+    fn keep_keys(&mut self, layer: usize, block: &BlockWeights) {
+        let (head_dim, width) = (self.config.head_dim, self.config.kv_width());
         let key_at = panels(self.config.q_width()) * PANEL;
-        let value_at = key_at + panels(self.config.kv_width()) * PANEL;
-        let Scratch { qkv, key, .. } = &mut *self.scratch;
+        let value_at = key_at + panels(width) * PANEL;
+        let rope = self.rope.of(self.config, layer);
+        let Scratch {
+            qkv, key, heads, ..
+        } = &mut *self.scratch;
         let rows = qkv.chunks_exact(qkv_stride(self.config));
         for (i, row) in rows.take(self.count).enumerate() {
             let position = self.start + i;
-            for kv_head in 0..self.config.num_kv_heads {
-                let at = kv_head * head_dim;
-                self.rope
-                    .rotate(position, &row[key_at + at..][..head_dim], key);
-                let value = &row[value_at + at..][..head_dim];
+            let keys = &row[key_at..][..width];
+            let keys = normed_heads(self.executor, self.config, &block.norms.keys, keys, heads);
+            for (kv_head, from) in keys.chunks_exact(head_dim).enumerate() {
+                turn(rope, position, from, key);
+                let value = &row[value_at + kv_head * head_dim..][..head_dim];
                 let place = Place {
                     block: layer,
                     kv_head,
@@ -256,44 +339,102 @@ impl Pass<'_> {
         }
     }
 
-    fn rotate_queries(&mut self) {
-        let head_dim = self.config.head_dim;
+    /// Normalises and rotates the queries.
+    fn rotate_queries(&mut self, layer: usize, block: &BlockWeights) {
+        let (head_dim, width) = (self.config.head_dim, self.config.q_width());
         let group = self.config.num_heads / self.config.num_kv_heads;
-        let Scratch { qkv, queries, .. } = &mut *self.scratch;
+        let rope = self.rope.of(self.config, layer);
+        let Scratch {
+            qkv,
+            queries,
+            heads,
+            ..
+        } = &mut *self.scratch;
         let rows = qkv.chunks_exact(qkv_stride(self.config));
         for (i, row) in rows.take(self.count).enumerate() {
-            for (head, from) in row
-                .chunks_exact(head_dim)
-                .take(self.config.num_heads)
-                .enumerate()
-            {
+            let weight = &block.norms.queries;
+            let row = normed_heads(self.executor, self.config, weight, &row[..width], heads);
+            for (head, from) in row.chunks_exact(head_dim).enumerate() {
                 let (kv_head, j) = (head / group, head % group);
                 let slot = ((kv_head * self.count + i) * group + j) * head_dim;
                 let to = &mut queries[slot..slot + head_dim];
-                self.rope.rotate(self.start + i, from, to);
+                turn(rope, self.start + i, from, to);
             }
         }
     }
 
     fn mlp(&mut self, block: &BlockWeights) {
-        self.norm(&block.mlp_norm);
+        self.norm(&block.norms.mlp_in);
         let (hidden, inner) = (self.config.hidden_size, self.config.intermediate_size);
         let stride = 2 * panels(inner) * PANEL;
         let scratch = &mut *self.scratch;
         let x = rows(&scratch.normed, hidden, self.count);
+        let gates = Gates {
+            bias: &block.gate_up_bias,
+            activation: self.config.block.activation,
+        };
         let gate_up = Out::new(&mut scratch.gate_up, stride, stride);
         let gated = Out::new(&mut scratch.gated, inner, inner);
+        let quantised = &mut scratch.quantised;
         self.executor
-            .project_gated(x, &block.gate_up, &mut scratch.quantised, gate_up, gated);
-        let x = rows(&scratch.gated, inner, self.count);
-        let out = Out::new(&mut scratch.hidden, hidden, hidden);
-        self.executor.project(
+            .project_gated(x, &block.gate_up, gates, quantised, gate_up, gated);
+        self.add_branch(Branch {
+            half: Half::Mlp,
+            matrix: &block.down,
+            bias: &block.down_bias,
+            norm: &block.norms.mlp_out,
+        });
+    }
+}
+
+/// A half of a block.
+#[derive(Clone, Copy)]
+enum Half {
+    Attention,
+    Mlp,
+}
+
+/// How a half of a block returns to the residual stream.
+struct Branch<'a> {
+    half: Half,
+    matrix: &'a PackedMatrix,
+    /// Empty for none.
+    bias: &'a [f32],
+    /// Weight of the norm behind it, empty for none.
+    norm: &'a [f32],
+}
+
+/// Heads of one position behind their norm, if they have one: each by itself, or all together where
+/// the weight is as long as they are.
+fn normed_heads<'a>(
+    executor: &Executor,
+    config: &LmConfig,
+    weight: &[f32],
+    from: &'a [f32],
+    to: &'a mut [f32],
+) -> &'a [f32] {
+    if weight.is_empty() {
+        return from;
+    }
+    let to = &mut to[..from.len()];
+    let heads = from.chunks_exact(weight.len());
+    for (x, out) in heads.zip(to.chunks_exact_mut(weight.len())) {
+        let eps = config.rms_norm_eps as f32;
+        executor.inline(RmsNorm {
             x,
-            &block.down,
-            Epilogue::Residual,
-            &mut scratch.quantised,
+            weight,
+            eps,
             out,
-        );
+        });
+    }
+    to
+}
+
+/// Writes a head, rotated for its position where its layer rotates, to `to`.
+fn turn(rope: Option<&RotaryTable>, position: usize, head: &[f32], to: &mut [f32]) {
+    match rope {
+        Some(table) => table.rotate(position, head, to),
+        None => to.copy_from_slice(head),
     }
 }
 
@@ -301,7 +442,7 @@ impl Pass<'_> {
 fn attend<R: PanelRow>(
     (executor, scratch, width): (&Executor, &mut Scratch, usize),
     segments: &[Segment<R>],
-    shape: CacheShape,
+    (shape, rule): (CacheShape, AttentionRule),
     (start, count): (usize, usize),
     group: usize,
 ) {
@@ -309,6 +450,7 @@ fn attend<R: PanelRow>(
         queries: &scratch.queries,
         segments,
         shape,
+        rule,
         start,
         count,
         group,

@@ -91,8 +91,9 @@ pub struct EngineOptions {
     pub compact: Compact,
     /// Threads of a forward; 1 (or 0) runs on the calling thread alone.
     pub threads: usize,
-    /// Most tokens the KV cache holds; the model's `max_position_embeddings` if that is less. Memory is
-    /// taken as tokens come, not for all of them.
+    /// Most tokens the KV cache holds; the model's `max_context` if that is less. Memory is taken as
+    /// tokens come, not for all of them. Rotations that depend on the length of the context are those
+    /// of this length.
     pub max_len: usize,
     /// Storage of the KV cache.
     pub kv: KvType,

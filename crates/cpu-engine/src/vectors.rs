@@ -1,10 +1,12 @@
 //! The engine's vectors for code beside the engine: training computes its norms, activations and
 //! losses with them.
 
+use lm::Activation;
+
 use crate::KernelChoice;
 use crate::kernels::Kernels;
 use crate::kernels::simd::{Kernel, Lanes, Simd};
-use crate::kernels::vector::{SiluMul, SoftmaxNumerators};
+use crate::kernels::vector::{GateMul, SoftmaxNumerators};
 
 /// A computation over rows of numbers, written once for whichever vectors the processor has.
 pub trait RowKernel {
@@ -66,7 +68,12 @@ impl Vectors {
     /// Possibly, if they have not: a fault of the caller.
     #[inline]
     pub fn silu_mul(self, gate: &[f32], up: &[f32], out: &mut [f32]) {
-        self.0.run(SiluMul { gate, up, out });
+        self.0.run(GateMul {
+            activation: Activation::Silu,
+            gate,
+            up,
+            out,
+        });
     }
 }
 

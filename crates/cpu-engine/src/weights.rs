@@ -1,7 +1,7 @@
 //! A checkpoint packed for the kernels.
 
 use lm::{
-    EMBEDDING, FINAL_NORM, HEAD, LmConfig, LmError, RowBuffer, TensorSource, WeightType,
+    EMBEDDING, FINAL_NORM, HEAD, LmConfig, LmError, QkNorm, RowBuffer, TensorSource, WeightType,
     expected_tensors, in_layer,
 };
 
@@ -15,16 +15,81 @@ use crate::{Compact, KernelChoice};
 
 /// One block.
 pub(crate) struct BlockWeights {
-    pub(crate) attn_norm: Vec<f32>,
+    /// Weights of the norms, those that a block has not empty.
+    pub(crate) norms: BlockNorms,
     /// Query, key and value projections, each padded to whole panels.
     pub(crate) qkv: PackedMatrix,
     /// In the columns of `qkv`, or empty.
     pub(crate) qkv_bias: Vec<f32>,
     pub(crate) out: PackedMatrix,
-    pub(crate) mlp_norm: Vec<f32>,
+    /// `[hidden_size]`, or empty.
+    pub(crate) out_bias: Vec<f32>,
     /// Panels of gate and up projection alternate.
     pub(crate) gate_up: PackedMatrix,
+    /// In the columns of `gate_up`, or empty.
+    pub(crate) gate_up_bias: Vec<f32>,
     pub(crate) down: PackedMatrix,
+    /// `[hidden_size]`, or empty.
+    pub(crate) down_bias: Vec<f32>,
+}
+
+/// Weights of the norms of one block as they multiply, or empty.
+#[derive(Default)]
+pub(crate) struct BlockNorms {
+    pub(crate) attention_in: Vec<f32>,
+    pub(crate) attention_out: Vec<f32>,
+    pub(crate) mlp_in: Vec<f32>,
+    pub(crate) mlp_out: Vec<f32>,
+    /// `[head_dim]`, or the whole projection.
+    pub(crate) queries: Vec<f32>,
+    pub(crate) keys: Vec<f32>,
+}
+
+impl BlockNorms {
+    /// Reads the norms of block `layer`.
+    fn read(source: &dyn TensorSource, layer: usize) -> Result<Self, LmError> {
+        let config = source.config();
+        let names = config.block.norms.names();
+        let read = |name: Option<&str>, len: usize| match name {
+            None => Ok(Vec::new()),
+            Some(name) => norm(source, &in_layer(layer, name), len),
+        };
+        let d = config.hidden_size;
+        let heads = |name, width| match config.block.qk_norm {
+            QkNorm::None => Ok(Vec::new()),
+            QkNorm::Head => read(Some(name), config.head_dim),
+            QkNorm::Full => read(Some(name), width),
+        };
+        Ok(Self {
+            attention_in: read(names.attention_in, d)?,
+            attention_out: read(names.attention_out, d)?,
+            mlp_in: read(names.mlp_in, d)?,
+            mlp_out: read(names.mlp_out, d)?,
+            queries: heads("self_attn.q_norm.weight", config.q_width())?,
+            keys: heads("self_attn.k_norm.weight", config.kv_width())?,
+        })
+    }
+
+    fn len(&self) -> usize {
+        let all = [
+            &self.attention_in,
+            &self.attention_out,
+            &self.mlp_in,
+            &self.mlp_out,
+            &self.queries,
+            &self.keys,
+        ];
+        all.into_iter().map(Vec::len).sum()
+    }
+}
+
+/// The weight of a norm as it multiplies.
+fn norm(source: &dyn TensorSource, name: &str, len: usize) -> Result<Vec<f32>, LmError> {
+    let mut weight = vector(source, name, len)?;
+    if source.config().norm_offset {
+        weight.iter_mut().for_each(|weight| *weight += 1.0);
+    }
+    Ok(weight)
 }
 
 /// Embedding rows.
@@ -117,10 +182,9 @@ fn whole(source: &dyn TensorSource, name: String, outputs: usize) -> [Part<'_>; 
 }
 
 /// Reads a vector.
-fn vector(source: &dyn TensorSource, name: &str, to: &mut [f32]) -> Result<(), LmError> {
+fn vector(source: &dyn TensorSource, name: &str, len: usize) -> Result<Vec<f32>, LmError> {
     let mut buffer = RowBuffer::default();
-    to.copy_from_slice(source.rows(name, 0..to.len(), &mut buffer)?);
-    Ok(())
+    Ok(source.rows(name, 0..len, &mut buffer)?.to_vec())
 }
 
 impl Weights {
@@ -172,7 +236,7 @@ impl Weights {
     /// Room for a model in the shape of `config`, to be loaded before use.
     pub(crate) fn new(config: &LmConfig, weights: WeightType, compact: bool) -> Self {
         let shapes = Shapes::of(config);
-        let (d, cells) = (config.hidden_size, config.vocab_size * config.hidden_size);
+        let cells = config.vocab_size * config.hidden_size;
         let embedding = match weights {
             WeightType::F32 => Arena::bytes_of::<f32>(cells),
             _ => Arena::bytes_of::<half::bf16>(cells),
@@ -198,18 +262,17 @@ impl Weights {
         let blocks = (0..config.num_layers)
             .map(|_| {
                 let [qkv, out, gate_up, down] = shapes.block.map(&mut matrix);
-                let bias = if config.qkv_bias {
-                    qkv.panels() * PANEL
-                } else {
-                    0
-                };
+                let bias = |there: bool, len: usize| vec![0.0; if there { len } else { 0 }];
+                let biases = config.block.biases;
                 BlockWeights {
-                    attn_norm: vec![0.0; d],
+                    norms: BlockNorms::default(),
+                    qkv_bias: bias(biases.qkv, qkv.panels() * PANEL),
                     qkv,
-                    qkv_bias: vec![0.0; bias],
+                    out_bias: bias(biases.out, out.panels() * PANEL),
                     out,
-                    mlp_norm: vec![0.0; d],
+                    gate_up_bias: bias(biases.mlp, gate_up.panels() * PANEL),
                     gate_up,
+                    down_bias: bias(biases.mlp, down.panels() * PANEL),
                     down,
                 }
             })
@@ -222,7 +285,7 @@ impl Weights {
                 _ => Embedding::Bf16(arena.take(cells)),
             },
             blocks,
-            norm: vec![0.0; d],
+            norm: Vec::new(),
             head,
         }
     }
@@ -240,7 +303,8 @@ impl Weights {
         for (layer, block) in self.blocks.iter_mut().enumerate() {
             block.load(source, layer, pool)?;
         }
-        vector(source, FINAL_NORM, &mut self.norm)
+        self.norm = norm(source, FINAL_NORM, config.hidden_size)?;
+        Ok(())
     }
 
     /// Bytes held.
@@ -279,23 +343,13 @@ impl BlockWeights {
         let (q_width, kv_width) = (config.q_width(), config.kv_width());
         let (q, kv) = (panels(q_width), panels(kv_width));
         let name = |part: &str| in_layer(layer, part);
-        vector(source, &name("input_layernorm.weight"), &mut self.attn_norm)?;
-        vector(
-            source,
-            &name("post_attention_layernorm.weight"),
-            &mut self.mlp_norm,
-        )?;
+        self.norms = BlockNorms::read(source, layer)?;
+        self.load_biases(source, layer)?;
         let projections = [
             ("q_proj", 0, q_width),
             ("k_proj", q, kv_width),
             ("v_proj", q + kv, kv_width),
         ];
-        if config.qkv_bias {
-            for (projection, first, width) in projections {
-                let to = &mut self.qkv_bias[first * PANEL..][..width];
-                vector(source, &name(&format!("self_attn.{projection}.bias")), to)?;
-            }
-        }
         let qkv = projections.map(|(projection, first, width)| {
             let name = name(&format!("self_attn.{projection}.weight"));
             part(source, name, width, first, 1)
@@ -312,6 +366,41 @@ impl BlockWeights {
         self.down.pack(&down, pool)
     }
 
+    fn load_biases(&mut self, source: &dyn TensorSource, layer: usize) -> Result<(), LmError> {
+        let config = source.config();
+        let (d, inner) = (config.hidden_size, config.intermediate_size);
+        let (q_width, kv_width) = (config.q_width(), config.kv_width());
+        let (q, kv) = (panels(q_width), panels(kv_width));
+        let biases = config.block.biases;
+        let put = |to: &mut [f32], name: &str, len: usize, (first, step): (usize, usize)| {
+            let bias = vector(source, &in_layer(layer, &format!("{name}.bias")), len)?;
+            for (panel, values) in bias.chunks(PANEL).enumerate() {
+                let at = (first + panel * step) * PANEL;
+                to[at..at + values.len()].copy_from_slice(values);
+            }
+            Ok::<(), LmError>(())
+        };
+        if biases.qkv {
+            put(&mut self.qkv_bias, "self_attn.q_proj", q_width, (0, 1))?;
+            put(&mut self.qkv_bias, "self_attn.k_proj", kv_width, (q, 1))?;
+            put(
+                &mut self.qkv_bias,
+                "self_attn.v_proj",
+                kv_width,
+                (q + kv, 1),
+            )?;
+        }
+        if biases.out {
+            put(&mut self.out_bias, "self_attn.o_proj", d, (0, 1))?;
+        }
+        if biases.mlp {
+            put(&mut self.gate_up_bias, "mlp.gate_proj", inner, (0, 2))?;
+            put(&mut self.gate_up_bias, "mlp.up_proj", inner, (1, 2))?;
+            put(&mut self.down_bias, "mlp.down_proj", d, (0, 1))?;
+        }
+        Ok(())
+    }
+
     fn matrices(&self) -> [&PackedMatrix; 4] {
         [&self.qkv, &self.out, &self.gate_up, &self.down]
     }
@@ -321,7 +410,14 @@ impl BlockWeights {
     }
 
     fn vector_bytes(&self) -> usize {
-        size_of::<f32>() * (self.attn_norm.len() + self.mlp_norm.len() + self.qkv_bias.len())
+        let biases = [
+            &self.qkv_bias,
+            &self.out_bias,
+            &self.gate_up_bias,
+            &self.down_bias,
+        ];
+        let biases: usize = biases.into_iter().map(Vec::len).sum();
+        size_of::<f32>() * (self.norms.len() + biases)
     }
 }
 

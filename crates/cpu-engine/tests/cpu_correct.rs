@@ -1,13 +1,11 @@
-//! The CPU engine computes the model: against a scalar f64 forward and against logits that the
-//! Hugging Face implementation wrote.
+//! The CPU engine computes the model: against a scalar f64 forward. `goldens.rs` holds it against
+//! Hugging Face transformers.
 
 mod cpu_support;
 
-use std::path::PathBuf;
-
-use cpu_engine::{CpuEngine, EngineOptions, KernelChoice};
+use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice, PackedWeights};
 use cpu_support::*;
-use lm::{Checkpoint, DecodeEngine, LmError, WeightType};
+use lm::{DecodeEngine, LmError, WeightType};
 
 #[test]
 fn logits_match_the_scalar_reference() {
@@ -117,57 +115,6 @@ fn bad_calls_are_refused_and_leave_the_cache_alone() {
     assert!(matches!(missing, Err(LmError::MissingTensor { .. })));
 }
 
-fn golden_folder(name: &str) -> Option<PathBuf> {
-    let Some(shared) = std::env::var_os("OMNIDRAFT_SHARED") else {
-        eprintln!("skipped: OMNIDRAFT_SHARED is not set");
-        return None;
-    };
-    Some(PathBuf::from(shared).join("golden").join(name))
-}
-
-fn ids_of(golden: &serde_json::Value, key: &str) -> Vec<u32> {
-    serde_json::from_value(golden[key].clone()).unwrap()
-}
-
-#[test]
-fn logits_and_greedy_continuations_match_hugging_face() {
-    for name in ["tiny-llama2", "tiny-llama3", "tiny-qwen2"] {
-        let Some(folder) = golden_folder(name) else {
-            return;
-        };
-        let checkpoint = Checkpoint::load(&folder).unwrap();
-        let text = std::fs::read_to_string(folder.join("golden.json")).unwrap();
-        let golden: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let bytes = std::fs::read(folder.join("logits.npy")).unwrap();
-        let expected: Vec<f32> = npyz::NpyFile::new(&bytes[..]).unwrap().into_vec().unwrap();
-        let ids = ids_of(&golden, "token_ids");
-        let (prompt, greedy) = (
-            ids_of(&golden, "greedy_prompt"),
-            ids_of(&golden, "greedy_out"),
-        );
-        for kernels in kernel_sets() {
-            let options = options(WeightType::F32, kernels, 2);
-            let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
-            let mut logits = Vec::new();
-            engine.forward(&ids, &mut logits).unwrap();
-            let error = max_difference(&logits, &expected);
-            assert!(error < 2e-4, "{name} {kernels}: {error}");
-
-            engine.truncate(0);
-            engine.append(&prompt[..prompt.len() - 1]).unwrap();
-            let mut context = prompt.clone();
-            while context.len() < greedy.len() {
-                engine
-                    .forward(&context[engine.len()..], &mut logits)
-                    .unwrap();
-                let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
-                context.push(best.unwrap() as u32);
-            }
-            assert_eq!(context, greedy, "{name} {kernels}");
-        }
-    }
-}
-
 #[test]
 fn the_last_state_times_the_head_is_the_last_row_of_logits() {
     for shape in [EVEN, ODD] {
@@ -199,4 +146,19 @@ fn the_last_state_times_the_head_is_the_last_row_of_logits() {
         engine.append(&ids[..3]).unwrap();
         assert!(engine.last_state().is_empty());
     }
+}
+
+#[test]
+fn new_weights_leave_no_state_of_the_old_ones() {
+    let (first, second) = (EVEN.checkpoint(1), EVEN.checkpoint(2));
+    let mut engine = CpuEngine::new(&first, EngineOptions::default()).unwrap();
+    let mut logits = Vec::new();
+    engine.forward(&[1, 2, 3], &mut logits).unwrap();
+    assert!(!engine.last_state().is_empty());
+    engine.load_weights(&second).unwrap();
+    assert!(engine.last_state().is_empty());
+    engine.forward(&[1, 2, 3], &mut logits).unwrap();
+    let mut packed = PackedWeights::new(&first, &EngineOptions::default()).unwrap();
+    engine.swap_weights(&mut packed).unwrap();
+    assert!(engine.last_state().is_empty());
 }

@@ -25,7 +25,10 @@ pub enum LmError {
         message: String,
     },
     /// A model architecture this crate does not implement.
-    #[error("{path}: model_type `{model_type}` is not supported (llama and qwen2 are)")]
+    #[error(
+        "{path}: model_type `{model_type}` is not supported ({} are)",
+        crate::config::known_model_types()
+    )]
     Architecture {
         /// The file.
         path: PathBuf,
@@ -94,6 +97,14 @@ pub enum LmError {
         threads: usize,
         /// The operating system's reason.
         source: std::io::Error,
+    },
+    /// A model with a feature that training does not have a backward pass for.
+    #[error("a model of type `{model_type}` with {feature} cannot be trained here, only decoded")]
+    NotTrainable {
+        /// Its `model_type`.
+        model_type: &'static str,
+        /// The feature.
+        feature: &'static str,
     },
     /// New weights for an engine belong to a model of another shape.
     #[error("the new weights belong to a model of another configuration")]

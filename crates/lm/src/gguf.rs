@@ -173,7 +173,11 @@ fn scaled(files: &TensorFiles, mut json: Value, plain: &LmConfig) -> Result<LmCo
         "original_max_position_embeddings": 8192,
     });
     let config = LmConfig::from_json(&json.to_string(), path)?;
-    let (before, after) = (plain.rope_frequencies(), config.rope_frequencies());
+    let context = config.max_position_embeddings;
+    let (before, after) = (
+        plain.rope.frequencies(context),
+        config.rope.frequencies(context),
+    );
     let same = before.len() == factors.len()
         && before
             .iter()

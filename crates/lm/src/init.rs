@@ -7,7 +7,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::checkpoint::HostTensor;
-use crate::names::expected_tensors;
+use crate::names::{constant_start, expected_tensors};
 use crate::source::{RowBuffer, TensorSource};
 use crate::{Checkpoint, LmConfig, LmError};
 
@@ -24,18 +24,14 @@ pub fn random_checkpoint(config: &LmConfig, seed: u64) -> Checkpoint {
         .into_iter()
         .map(|(name, shape)| {
             let count = shape.iter().product();
-            let data = if name.ends_with("norm.weight") {
-                vec![1.0; count]
-            } else if name.ends_with("bias") {
-                vec![0.0; count]
-            } else {
-                let ends_branch =
-                    name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
-                normal(
-                    &mut rng,
-                    if ends_branch { residual } else { INIT_STD },
-                    count,
-                )
+            let data = match constant_start(config, &name) {
+                Some(value) => vec![value; count],
+                None => {
+                    let ends_branch =
+                        name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
+                    let deviation = if ends_branch { residual } else { INIT_STD };
+                    normal(&mut rng, deviation, count)
+                }
             };
             (name, HostTensor { shape, data })
         })
@@ -113,8 +109,7 @@ impl TensorSource for RandomWeights {
         let width: usize = shape.iter().skip(1).product();
         let values = &mut buffer.own;
         values.clear();
-        if name.ends_with("norm.weight") || name.ends_with("bias") {
-            let value = if name.ends_with("bias") { 0.0 } else { 1.0 };
+        if let Some(value) = constant_start(&self.config, name) {
             values.resize(rows.len() * width, value);
             return Ok(values);
         }

@@ -18,14 +18,20 @@ mod weight_type;
 mod write;
 
 pub use checkpoint::{Checkpoint, HostTensor, StoredType};
-pub use config::{Architecture, LmConfig, RopeScaling};
+pub use config::{
+    Activation, Architecture, Biases, Block, Layer, LmConfig, Norms, QkNorm, Rope, RopeScaling,
+    Rotary,
+};
 pub use engine::{DecodeEngine, check_call};
 pub use error::LmError;
 pub use init::{RandomWeights, random_checkpoint};
 pub use lora::{
     ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, Adapter, LoraConfig, Projection, Projections, adapted,
 };
-pub use names::{EMBEDDING, FINAL_NORM, HEAD, expected_tensors, in_layer};
+pub use names::{
+    EMBEDDING, FINAL_NORM, HEAD, NormNames, Stored, canonical, constant_start, expected_tensors,
+    in_layer, stored,
+};
 pub use optim::{AdamW, AdamWConfig, Moments};
 pub use reference::ReferenceEngine;
 pub use source::{RowBuffer, TensorSource};

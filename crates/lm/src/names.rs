@@ -1,6 +1,12 @@
 //! Hugging Face tensor names and the shapes a configuration implies.
+//!
+//! In memory every projection is a tensor of its own under the names of Llama. Some families store
+//! several of them as one, or all of them under a prefix: [`stored`] and [`canonical`] translate.
 
-use crate::LmConfig;
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::config::{Architecture, LmConfig, Norms, QkNorm};
 
 /// The embedding, `[vocab_size, hidden_size]`.
 pub const EMBEDDING: &str = "model.embed_tokens.weight";
@@ -14,34 +20,93 @@ pub fn in_layer(layer: usize, part: &str) -> String {
     format!("model.layers.{layer}.{part}")
 }
 
-/// Tensors of one block with their shapes as stored, `[out, in]` for projections.
+/// Names of the norms of a block, `[hidden_size]` each; `None` where the family has none there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NormNames {
+    /// In front of attention.
+    pub attention_in: Option<&'static str>,
+    /// Behind attention.
+    pub attention_out: Option<&'static str>,
+    /// In front of the MLP.
+    pub mlp_in: Option<&'static str>,
+    /// Behind the MLP.
+    pub mlp_out: Option<&'static str>,
+}
+
+impl Norms {
+    /// Their names inside a block.
+    pub fn names(self) -> NormNames {
+        let input = Some("input_layernorm.weight");
+        let between = Some("post_attention_layernorm.weight");
+        let before_mlp = Some("pre_feedforward_layernorm.weight");
+        let last = Some("post_feedforward_layernorm.weight");
+        let [attention_in, attention_out, mlp_in, mlp_out] = match self {
+            Self::Before => [input, None, between, None],
+            Self::After => [None, between, None, last],
+            Self::Around => [input, between, before_mlp, last],
+        };
+        NormNames {
+            attention_in,
+            attention_out,
+            mlp_in,
+            mlp_out,
+        }
+    }
+}
+
+/// Tensors of one block with their shapes in memory, `[out, in]` for projections. Matrices that read
+/// the same input follow each other.
 pub(crate) fn block_tensors(config: &LmConfig) -> Vec<(&'static str, Vec<usize>)> {
     let (d, f) = (config.hidden_size, config.intermediate_size);
     let (q, kv) = (config.q_width(), config.kv_width());
-    let mut tensors = vec![
-        ("input_layernorm.weight", vec![d]),
+    let norms = config.block.norms.names();
+    let biases = config.block.biases;
+    let mut tensors = Vec::new();
+    let norm = |name: Option<&'static str>| name.map(|name| (name, vec![d]));
+    tensors.extend(norm(norms.attention_in));
+    tensors.extend([
         ("self_attn.q_proj.weight", vec![q, d]),
         ("self_attn.k_proj.weight", vec![kv, d]),
         ("self_attn.v_proj.weight", vec![kv, d]),
         ("self_attn.o_proj.weight", vec![d, q]),
-    ];
-    if config.qkv_bias {
+    ]);
+    if biases.qkv {
         tensors.extend([
             ("self_attn.q_proj.bias", vec![q]),
             ("self_attn.k_proj.bias", vec![kv]),
             ("self_attn.v_proj.bias", vec![kv]),
         ]);
     }
+    if biases.out {
+        tensors.push(("self_attn.o_proj.bias", vec![d]));
+    }
+    if let Some((of_queries, of_keys)) = match config.block.qk_norm {
+        QkNorm::None => None,
+        QkNorm::Head => Some((config.head_dim, config.head_dim)),
+        QkNorm::Full => Some((q, kv)),
+    } {
+        tensors.push(("self_attn.q_norm.weight", vec![of_queries]));
+        tensors.push(("self_attn.k_norm.weight", vec![of_keys]));
+    }
+    tensors.extend(norm(norms.attention_out));
+    tensors.extend(norm(norms.mlp_in));
     tensors.extend([
-        ("post_attention_layernorm.weight", vec![d]),
         ("mlp.gate_proj.weight", vec![f, d]),
         ("mlp.up_proj.weight", vec![f, d]),
         ("mlp.down_proj.weight", vec![d, f]),
     ]);
+    if biases.mlp {
+        tensors.extend([
+            ("mlp.gate_proj.bias", vec![f]),
+            ("mlp.up_proj.bias", vec![f]),
+            ("mlp.down_proj.bias", vec![d]),
+        ]);
+    }
+    tensors.extend(norm(norms.mlp_out));
     tensors
 }
 
-/// Every tensor of the architecture with its shape as stored, `[out, in]` for projections.
+/// Every tensor of the architecture with its shape in memory, `[out, in]` for projections.
 pub fn expected_tensors(config: &LmConfig) -> Vec<(String, Vec<usize>)> {
     let d = config.hidden_size;
     let mut tensors = vec![(EMBEDDING.to_owned(), vec![config.vocab_size, d])];
@@ -54,4 +119,97 @@ pub fn expected_tensors(config: &LmConfig) -> Vec<(String, Vec<usize>)> {
         tensors.push((HEAD.to_owned(), vec![config.vocab_size, d]));
     }
     tensors
+}
+
+/// A value that every element of a tensor starts with: that of a unit norm, zero for a bias. `None`
+/// for matrices, whose elements are drawn.
+pub fn constant_start(config: &LmConfig, name: &str) -> Option<f32> {
+    if name.ends_with("norm.weight") {
+        Some(config.unit_norm())
+    } else if name.ends_with(".bias") {
+        Some(0.0)
+    } else {
+        None
+    }
+}
+
+/// Where a file keeps a tensor of the architecture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Name in the file, after [`canonical`].
+    pub name: String,
+    /// The rows of it that are meant; all of them without.
+    pub rows: Option<Range<usize>>,
+    /// Rows of the whole stored tensor, where only some are meant.
+    pub of: usize,
+}
+
+/// Where a file of the family keeps the tensor `name`: several projections may be one matrix.
+pub fn stored(config: &LmConfig, name: &str) -> Stored {
+    let (q, kv, f) = (
+        config.q_width(),
+        config.kv_width(),
+        config.intermediate_size,
+    );
+    let parts = [
+        ("self_attn.q_proj.weight", "self_attn.qkv_proj.weight", 0, q),
+        (
+            "self_attn.k_proj.weight",
+            "self_attn.qkv_proj.weight",
+            q,
+            kv,
+        ),
+        (
+            "self_attn.v_proj.weight",
+            "self_attn.qkv_proj.weight",
+            q + kv,
+            kv,
+        ),
+        ("mlp.gate_proj.weight", "mlp.gate_up_proj.weight", 0, f),
+        ("mlp.up_proj.weight", "mlp.gate_up_proj.weight", f, f),
+    ];
+    let fused = parts.into_iter().find_map(|(part, whole, first, rows)| {
+        let block = name.strip_suffix(part)?;
+        Some(Stored {
+            name: format!("{block}{whole}"),
+            rows: Some(first..first + rows),
+            of: if whole.contains("qkv") {
+                q + 2 * kv
+            } else {
+                2 * f
+            },
+        })
+    });
+    let as_it_is = || Stored {
+        name: name.to_owned(),
+        rows: None,
+        of: 0,
+    };
+    match config.architecture {
+        Architecture::Phi3 => fused.unwrap_or_else(as_it_is),
+        _ => as_it_is(),
+    }
+}
+
+/// The name of a tensor of a file without the prefixes of models that have others beside their text
+/// model; `None` for tensors that are not weights of the text model: those of the others, and tables
+/// of rotary frequencies, which the configuration implies.
+pub fn canonical<'a>(config: &LmConfig, name: &'a str) -> Option<Cow<'a, str>> {
+    if name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == HEAD) {
+        return None;
+    }
+    if config.architecture != Architecture::Gemma3 {
+        return Some(Cow::Borrowed(name));
+    }
+    let beside = ["vision_tower.", "multi_modal_projector."];
+    let inner = name.strip_prefix("model.").unwrap_or(name);
+    if beside.iter().any(|prefix| inner.starts_with(prefix)) {
+        return None;
+    }
+    if let Some(rest) = name.strip_prefix("model.language_model.") {
+        return Some(Cow::Owned(format!("model.{rest}")));
+    }
+    let own = name.strip_prefix("language_model.").unwrap_or(name);
+    let tied_head = config.tie_word_embeddings && own == HEAD;
+    (!tied_head).then_some(Cow::Borrowed(own))
 }

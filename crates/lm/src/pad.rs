@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::checkpoint::HostTensor;
 use crate::init::{INIT_STD, normal};
-use crate::names::block_tensors;
+use crate::names::{block_tensors, constant_start};
 use crate::{Checkpoint, in_layer};
 
 /// Generator of the padding weights; the block's index is its stream.
@@ -31,11 +31,14 @@ impl Checkpoint {
             rng.set_stream(layer as u64);
             for (part, shape) in block_tensors(&self.config) {
                 let count = shape.iter().product();
-                let data = match part {
-                    "self_attn.o_proj.weight" | "mlp.down_proj.weight" => vec![0.0; count],
-                    part if part.ends_with("norm.weight") => vec![1.0; count],
-                    part if part.ends_with("bias") => vec![0.0; count],
-                    _ => normal(&mut rng, INIT_STD, count),
+                let data = match constant_start(&self.config, part) {
+                    Some(value) => vec![value; count],
+                    None if part.ends_with("o_proj.weight")
+                        || part.ends_with("down_proj.weight") =>
+                    {
+                        vec![0.0; count]
+                    }
+                    None => normal(&mut rng, INIT_STD, count),
                 };
                 self.tensors
                     .insert(in_layer(layer, part), HostTensor { shape, data });
@@ -58,6 +61,12 @@ impl Checkpoint {
         for layer in 0..self.config.num_layers {
             let mut rng = ChaCha8Rng::seed_from_u64(PAD_SEED);
             rng.set_stream(u64::from(u32::MAX) + layer as u64);
+            for part in ["mlp.gate_proj.bias", "mlp.up_proj.bias"] {
+                if let Some(tensor) = self.tensors.get_mut(&in_layer(layer, part)) {
+                    tensor.shape[0] += extra;
+                    tensor.data.resize(tensor.data.len() + extra, 0.0);
+                }
+            }
             for part in ["mlp.gate_proj.weight", "mlp.up_proj.weight"] {
                 let idle = normal(&mut rng, INIT_STD, extra * hidden);
                 if let Some(tensor) = self.tensors.get_mut(&in_layer(layer, part)) {

@@ -2,7 +2,7 @@
 //! against.
 
 use crate::names::{EMBEDDING, FINAL_NORM, in_layer};
-use crate::{Checkpoint, DecodeEngine, LmConfig, LmError, check_call};
+use crate::{Activation, Checkpoint, DecodeEngine, LmConfig, LmError, QkNorm, Rope, check_call};
 
 /// A decoder that computes every number of a model by its definition, in f64 from f32 weights, one
 /// token after the other.
@@ -27,7 +27,6 @@ use crate::{Checkpoint, DecodeEngine, LmConfig, LmError, check_call};
 #[derive(Clone, Debug)]
 pub struct ReferenceEngine {
     checkpoint: Checkpoint,
-    frequencies: Vec<f64>,
     caches: Vec<Cache>,
     /// Applied to the inputs of every projection.
     rounding: fn(f64) -> f64,
@@ -43,8 +42,8 @@ struct Cache {
 }
 
 impl ReferenceEngine {
-    /// A decoder with room for `max_len` tokens, or the model's `max_position_embeddings` if that is
-    /// less.
+    /// A decoder with room for `max_len` tokens, or the model's [`max_context`](LmConfig::max_context)
+    /// if that is less.
     ///
     /// # Errors
     /// Those of [`Checkpoint::check`].
@@ -52,11 +51,10 @@ impl ReferenceEngine {
         checkpoint.check("(checkpoint in memory)".as_ref())?;
         let config = &checkpoint.config;
         Ok(Self {
-            frequencies: config.rope_frequencies(),
             caches: vec![Cache::default(); config.num_layers],
             rounding: |x| x,
             len: 0,
-            max_len: max_len.min(config.max_position_embeddings),
+            max_len: max_len.min(config.max_context()),
             checkpoint: checkpoint.clone(),
         })
     }
@@ -78,9 +76,13 @@ impl ReferenceEngine {
         let mut logits = Vec::with_capacity(ids.len() * self.vocab_size());
         for id in ids {
             let state = self.append(*id)?;
-            logits.extend(self.project(&self.checkpoint.head()?.data, &state));
+            logits.extend(self.logits(&state)?);
         }
         Ok(logits)
+    }
+
+    fn config(&self) -> &LmConfig {
+        &self.checkpoint.config
     }
 
     /// Appends one token and returns its state behind the final norm.
@@ -92,55 +94,153 @@ impl ReferenceEngine {
         state
     }
 
-    fn state(&self, id: u32, caches: &mut [Cache]) -> Result<Vec<f64>, LmError> {
-        let config = &self.checkpoint.config;
-        let (d, eps) = (config.hidden_size, config.rms_norm_eps);
-        let row = &self.weights(EMBEDDING)?[id as usize * d..][..d];
-        let mut x: Vec<f64> = row.iter().map(|x| f64::from(*x)).collect();
-        for (layer, cache) in caches.iter_mut().enumerate() {
-            let weights = |part: &str| self.weights(&in_layer(layer, part));
-            let normed = rms_norm(&x, weights("input_layernorm.weight")?, eps);
-            let project = |name: &str| -> Result<Vec<f64>, LmError> {
-                let matrix = weights(&format!("self_attn.{name}.weight"))?;
-                let mut y = self.project(matrix, &normed);
-                if config.qkv_bias {
-                    let bias = weights(&format!("self_attn.{name}.bias"))?;
-                    y.iter_mut()
-                        .zip(bias)
-                        .for_each(|(y, b)| *y += f64::from(*b));
-                }
-                Ok(y)
-            };
-            let mut queries = project("q_proj")?;
-            let mut keys = project("k_proj")?;
-            self.rotate(&mut queries);
-            self.rotate(&mut keys);
-            cache.keys.extend(keys);
-            cache.values.extend(project("v_proj")?);
-            let mixed = attention(config, &queries, cache);
-            add(
-                &mut x,
-                &self.project(weights("self_attn.o_proj.weight")?, &mixed),
-            );
-
-            let normed = rms_norm(&x, weights("post_attention_layernorm.weight")?, eps);
-            let gate = self.project(weights("mlp.gate_proj.weight")?, &normed);
-            let up = self.project(weights("mlp.up_proj.weight")?, &normed);
-            let inner = gate
-                .iter()
-                .zip(&up)
-                .map(|(g, u)| g / (1.0 + (-g).exp()) * u);
-            let inner: Vec<f64> = inner.collect();
-            add(
-                &mut x,
-                &self.project(weights("mlp.down_proj.weight")?, &inner),
-            );
+    fn logits(&self, state: &[f64]) -> Result<Vec<f64>, LmError> {
+        let config = self.config();
+        let mut logits = self.project(&self.checkpoint.head()?.data, state);
+        for logit in &mut logits {
+            *logit = capped(*logit / f64::from(config.logit_divisor), config.logit_cap);
         }
-        Ok(rms_norm(&x, self.weights(FINAL_NORM)?, eps))
+        Ok(logits)
+    }
+
+    fn state(&self, id: u32, caches: &mut [Cache]) -> Result<Vec<f64>, LmError> {
+        let config = self.config();
+        let d = config.hidden_size;
+        let row = &self.weights(EMBEDDING)?[id as usize * d..][..d];
+        let scale = f64::from(config.embedding_scale);
+        let mut x: Vec<f64> = row.iter().map(|x| f64::from(*x) * scale).collect();
+        let norms = config.block.norms.names();
+        for (layer, cache) in caches.iter_mut().enumerate() {
+            let normed = self.norm(&x, layer, norms.attention_in)?;
+            let branch = self.attention(&normed, layer, cache)?;
+            self.add_branch(&mut x, &branch, layer, norms.attention_out)?;
+            let normed = self.norm(&x, layer, norms.mlp_in)?;
+            let branch = self.mlp(&normed, layer)?;
+            self.add_branch(&mut x, &branch, layer, norms.mlp_out)?;
+        }
+        Ok(self.rms_norm(&x, self.weights(FINAL_NORM)?))
+    }
+
+    fn attention(&self, x: &[f64], layer: usize, cache: &mut Cache) -> Result<Vec<f64>, LmError> {
+        let mut queries = self.linear(x, layer, "self_attn.q_proj")?;
+        let mut keys = self.linear(x, layer, "self_attn.k_proj")?;
+        for (heads, norm) in [(&mut queries, "q_norm"), (&mut keys, "k_norm")] {
+            let width = match self.config().block.qk_norm {
+                QkNorm::None => continue,
+                QkNorm::Head => self.config().head_dim,
+                QkNorm::Full => heads.len(),
+            };
+            let weight = self.weights(&in_layer(layer, &format!("self_attn.{norm}.weight")))?;
+            let normed = heads.chunks_exact(width).map(|x| self.rms_norm(x, weight));
+            *heads = normed.flatten().collect();
+        }
+        if let Some(rope) = self.config().rope_of(layer) {
+            self.rotate(rope, &mut queries);
+            self.rotate(rope, &mut keys);
+        }
+        cache.keys.extend(keys);
+        cache
+            .values
+            .extend(self.linear(x, layer, "self_attn.v_proj")?);
+        let mixed = self.mix(&queries, layer, cache);
+        self.linear(&mixed, layer, "self_attn.o_proj")
+    }
+
+    /// Mixes the cached values for the newest position; neighbouring query heads share a key head.
+    fn mix(&self, queries: &[f64], layer: usize, cache: &Cache) -> Vec<f64> {
+        let config = self.config();
+        let (width, kv_width) = (config.head_dim, config.kv_width());
+        let group = config.num_heads / config.num_kv_heads;
+        let scale = f64::from(config.block.attention_scale);
+        let seen = cache.keys.len() / kv_width;
+        let first = config
+            .layer(layer)
+            .window
+            .map_or(0, |w| seen.saturating_sub(w));
+        let rows = |all: &'static str| {
+            let data = if all == "keys" {
+                &cache.keys
+            } else {
+                &cache.values
+            };
+            data.chunks_exact(kv_width).skip(first)
+        };
+        let mut mixed = Vec::with_capacity(queries.len());
+        for (head, query) in queries.chunks_exact(width).enumerate() {
+            let at = head / group * width;
+            let scores = rows("keys").map(|keys| {
+                let products = query.iter().zip(&keys[at..at + width]).map(|(q, k)| q * k);
+                capped(products.sum::<f64>() * scale, config.block.attention_cap)
+            });
+            let scores: Vec<f64> = scores.collect();
+            let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let shares: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
+            let total: f64 = shares.iter().sum();
+            let mut sum = vec![0.0; width];
+            for (share, values) in shares.iter().zip(rows("values")) {
+                for (sum, value) in sum.iter_mut().zip(&values[at..at + width]) {
+                    *sum += share / total * value;
+                }
+            }
+            mixed.extend(sum);
+        }
+        mixed
+    }
+
+    fn mlp(&self, x: &[f64], layer: usize) -> Result<Vec<f64>, LmError> {
+        let gate = self.linear(x, layer, "mlp.gate_proj")?;
+        let up = self.linear(x, layer, "mlp.up_proj")?;
+        let kind = self.config().block.activation;
+        let inner = gate.iter().zip(&up).map(|(g, u)| activate(kind, *g) * u);
+        self.linear(&inner.collect::<Vec<f64>>(), layer, "mlp.down_proj")
+    }
+
+    /// Adds what a half of a block returns to the residual stream, through a norm if `norm` names one.
+    fn add_branch(
+        &self,
+        x: &mut [f64],
+        branch: &[f64],
+        layer: usize,
+        norm: Option<&str>,
+    ) -> Result<(), LmError> {
+        let branch = self.norm(branch, layer, norm)?;
+        let scale = f64::from(self.config().block.residual_scale);
+        x.iter_mut().zip(branch).for_each(|(x, b)| *x += scale * b);
+        Ok(())
+    }
+
+    /// `x` behind the named norm of a block, or as it is.
+    fn norm(&self, x: &[f64], layer: usize, name: Option<&str>) -> Result<Vec<f64>, LmError> {
+        match name {
+            None => Ok(x.to_vec()),
+            Some(name) => Ok(self.rms_norm(x, self.weights(&in_layer(layer, name))?)),
+        }
+    }
+
+    fn rms_norm(&self, x: &[f64], weight: &[f32]) -> Vec<f64> {
+        let offset = if self.config().norm_offset { 1.0 } else { 0.0 };
+        let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+        let root = (mean + self.config().rms_norm_eps).sqrt();
+        let weighted = x.iter().zip(weight);
+        weighted
+            .map(|(x, w)| x / root * (offset + f64::from(*w)))
+            .collect()
     }
 
     fn weights(&self, name: &str) -> Result<&[f32], LmError> {
         Ok(&self.checkpoint.tensor(name)?.data)
+    }
+
+    /// A projection of a block, with its bias where there is one.
+    fn linear(&self, x: &[f64], layer: usize, name: &str) -> Result<Vec<f64>, LmError> {
+        let matrix = self.weights(&in_layer(layer, &format!("{name}.weight")))?;
+        let mut y = self.project(matrix, x);
+        let bias = in_layer(layer, &format!("{name}.bias"));
+        if let Some(bias) = self.checkpoint.tensors.get(&bias) {
+            let pairs = y.iter_mut().zip(&bias.data);
+            pairs.for_each(|(y, b)| *y += f64::from(*b));
+        }
+        Ok(y)
     }
 
     /// `matrix: [out, in]` times `x`.
@@ -150,17 +250,53 @@ impl ReferenceEngine {
         matrix.chunks_exact(x.len()).map(dot).collect()
     }
 
-    /// Rotates every head of the next position: its two halves against each other.
-    fn rotate(&self, heads: &mut [f64]) {
-        let half = self.frequencies.len();
-        for head in heads.chunks_exact_mut(2 * half) {
-            let (first, second) = head.split_at_mut(half);
-            for ((a, b), frequency) in first.iter_mut().zip(second).zip(&self.frequencies) {
+    /// Rotates every head of the next position: the two halves of its first dimensions against each
+    /// other.
+    fn rotate(&self, rope: &Rope, heads: &mut [f64]) {
+        let (half, factor) = (rope.dims / 2, rope.attention_factor());
+        let frequencies = rope.frequencies(self.max_len);
+        for head in heads.chunks_exact_mut(self.config().head_dim) {
+            let (first, second) = head[..rope.dims].split_at_mut(half);
+            for ((a, b), frequency) in first.iter_mut().zip(second).zip(&frequencies) {
                 let (sin, cos) = (self.len as f64 * frequency).sin_cos();
-                (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+                let (x, y) = (*a * cos - *b * sin, *b * cos + *a * sin);
+                (*a, *b) = (x * factor, y * factor);
             }
         }
     }
+}
+
+/// `x`, or `cap * tanh(x / cap)`.
+fn capped(x: f64, cap: Option<f32>) -> f64 {
+    cap.map_or(x, |cap| f64::from(cap) * (x / f64::from(cap)).tanh())
+}
+
+fn activate(kind: Activation, x: f64) -> f64 {
+    match kind {
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Gelu => x * normal_share(x),
+        Activation::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+            0.5 * x * (1.0 + inner.tanh())
+        }
+        Activation::Relu => x.max(0.0),
+    }
+}
+
+/// The share of a standard normal distribution below `x`: 1/2 plus its density times
+/// `x + x^3 / 3 + x^5 / (3 * 5) + ...`.
+fn normal_share(x: f64) -> f64 {
+    if x.abs() > 8.0 {
+        return if x > 0.0 { 1.0 } else { 0.0 };
+    }
+    let (mut term, mut sum, mut odd) = (x, x, 1.0);
+    while term.abs() > 1e-18 * sum.abs() {
+        odd += 2.0;
+        term *= x * x / odd;
+        sum += term;
+    }
+    let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    0.5 + density * sum
 }
 
 impl DecodeEngine for ReferenceEngine {
@@ -191,40 +327,4 @@ impl DecodeEngine for ReferenceEngine {
         logits.extend(exact.into_iter().map(|x| x as f32));
         Ok(())
     }
-}
-
-/// Mixes the cached values for the newest position; neighbouring query heads share a key head.
-fn attention(config: &LmConfig, queries: &[f64], cache: &Cache) -> Vec<f64> {
-    let (width, kv_width) = (config.head_dim, config.kv_width());
-    let group = config.num_heads / config.num_kv_heads;
-    let mut mixed = Vec::with_capacity(queries.len());
-    for (head, query) in queries.chunks_exact(width).enumerate() {
-        let at = head / group * width;
-        let scores = cache.keys.chunks_exact(kv_width).map(|keys| {
-            let products = query.iter().zip(&keys[at..at + width]).map(|(q, k)| q * k);
-            products.sum::<f64>() / (width as f64).sqrt()
-        });
-        let scores: Vec<f64> = scores.collect();
-        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let shares: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
-        let total: f64 = shares.iter().sum();
-        let mut sum = vec![0.0; width];
-        for (share, values) in shares.iter().zip(cache.values.chunks_exact(kv_width)) {
-            for (sum, value) in sum.iter_mut().zip(&values[at..at + width]) {
-                *sum += share / total * value;
-            }
-        }
-        mixed.extend(sum);
-    }
-    mixed
-}
-
-fn rms_norm(x: &[f64], weight: &[f32], eps: f64) -> Vec<f64> {
-    let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
-    let scaled = x.iter().map(|x| x / (mean + eps).sqrt());
-    scaled.zip(weight).map(|(x, w)| x * f64::from(*w)).collect()
-}
-
-fn add(to: &mut [f64], x: &[f64]) {
-    to.iter_mut().zip(x).for_each(|(to, x)| *to += x);
 }

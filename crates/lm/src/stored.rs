@@ -6,7 +6,7 @@ use std::path::Path;
 
 use weights::{Encoding, Format, TensorFiles, WeightsError};
 
-use crate::names::{EMBEDDING, HEAD, expected_tensors};
+use crate::names::{EMBEDDING, HEAD, canonical, expected_tensors};
 use crate::source::{RowBuffer, TensorSource};
 use crate::{LmConfig, LmError, gguf};
 
@@ -69,6 +69,11 @@ impl StoredCheckpoint {
 
     fn of(folder: &Path, config: LmConfig, files: TensorFiles) -> Result<Self, LmError> {
         let heads = gguf::permuted_heads(&files, &config)?;
+        // Models that see as well as read put a prefix before the names of their text model.
+        let in_files = files.tensors().map(|(name, _)| name);
+        let names: BTreeMap<String, String> = in_files
+            .filter_map(|name| Some((canonical(&config, name)?.into_owned(), name.to_owned())))
+            .collect();
         let mut places = BTreeMap::new();
         for (name, shape) in expected_tensors(&config) {
             let mut candidates = candidates(&config, &name, &shape);
@@ -77,9 +82,11 @@ impl StoredCheckpoint {
                     *stored = gguf::stored_name(stored);
                 }
             }
-            let found = candidates
-                .into_iter()
-                .find(|(stored, ..)| files.get(stored).is_some());
+            let found = candidates.into_iter().find_map(|(stored, first, whole)| {
+                let own = names.get(&stored).cloned();
+                let found = own.or_else(|| files.get(&stored).is_some().then_some(stored))?;
+                Some((found, first, whole))
+            });
             let Some((stored, first, whole)) = found else {
                 return Err(LmError::MissingTensor {
                     path: folder.to_owned(),
@@ -112,9 +119,9 @@ impl StoredCheckpoint {
         let used: BTreeSet<&str> = self.places.values().map(|p| p.stored.as_str()).collect();
         let tied = self.config.tie_word_embeddings;
         let computed = |name: &str| {
-            name.ends_with("rotary_emb.inv_freq")
+            canonical(&self.config, name).is_none()
                 || name == gguf::ROPE_FACTORS
-                || tied && (name == HEAD || name == gguf::HEAD)
+                || tied && name == gguf::HEAD
         };
         let names = self.files.tensors().map(|(name, _)| name);
         let mut leftover = names.filter(|name| !used.contains(name) && !computed(name));

@@ -4,6 +4,7 @@
 //! program nor a machine that loses power leaves half a file under the name of a whole one.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use weights::{Format, TensorFiles};
 
-use crate::names::expected_tensors;
+use crate::names::{self, expected_tensors};
 use crate::source::{RowBuffer, TensorSource};
 use crate::{HostTensor, LmError, StoredType};
 
@@ -245,8 +246,15 @@ fn shards(
     stored: StoredType,
     most: u64,
 ) -> Vec<Vec<(String, Vec<usize>)>> {
-    let tensors: BTreeMap<String, Vec<usize>> =
-        expected_tensors(source.config()).into_iter().collect();
+    let config = source.config();
+    let mut tensors: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (name, shape) in expected_tensors(config) {
+        match tensors.entry(names::stored(config, &name).name) {
+            Entry::Vacant(entry) => drop(entry.insert(shape)),
+            // Projections that files of the family keep as one, row after row.
+            Entry::Occupied(mut entry) => entry.get_mut()[0] += shape[0],
+        }
+    }
     let mut shards = vec![Vec::new()];
     let mut size = 0;
     for (name, shape) in tensors {
@@ -263,21 +271,20 @@ fn shards(
     shards
 }
 
+/// Hands the rows of a stored tensor to `sink`: those of each of its parts, in their order.
 fn copy(source: &dyn TensorSource, name: &str, sink: &mut Sink<'_>) -> Result<(), LmError> {
-    let tensors = expected_tensors(source.config());
-    let shape = tensors
-        .into_iter()
-        .find(|(own, _)| own == name)
-        .map(|(_, shape)| shape);
-    let shape = shape.unwrap_or_default();
-    let (count, width) = (
-        shape.first().copied().unwrap_or(1),
-        shape.iter().skip(1).product::<usize>(),
-    );
-    let step = (AT_ONCE / width.max(1)).max(1);
+    let config = source.config();
     let mut buffer = RowBuffer::default();
-    for start in (0..count).step_by(step) {
-        sink(source.rows(name, start..count.min(start + step), &mut buffer)?)?;
+    let parts = expected_tensors(config).into_iter();
+    for (own, shape) in parts.filter(|(own, _)| names::stored(config, own).name == name) {
+        let (count, width) = (
+            shape.first().copied().unwrap_or(1),
+            shape.iter().skip(1).product::<usize>(),
+        );
+        let step = (AT_ONCE / width.max(1)).max(1);
+        for start in (0..count).step_by(step) {
+            sink(source.rows(&own, start..count.min(start + step), &mut buffer)?)?;
+        }
     }
     Ok(())
 }

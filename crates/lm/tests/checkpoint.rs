@@ -104,7 +104,7 @@ fn a_truncated_file_is_refused_with_its_name() {
 fn configurations_are_read_and_their_faults_named() {
     let read = config(CONFIG).unwrap();
     assert_eq!(
-        (read.head_dim, read.kv_width(), read.qkv_bias),
+        (read.head_dim, read.kv_width(), read.block.biases.qkv),
         (4, 8, true)
     );
     assert_eq!(read.eos_token_ids, [3, 4]);

@@ -1,97 +1,156 @@
-//! The reference decoder against Hugging Face transformers.
+//! The reference decoder, and how configurations are read, against Hugging Face transformers.
 
-use std::path::{Path, PathBuf};
+mod golden_support;
 
-use lm::{Checkpoint, DecodeEngine, ReferenceEngine};
-
-/// Largest deviation allowed from an f32 implementation of the same forward.
-const LOGIT_TOLERANCE: f32 = 2e-4;
-
-fn goldens() -> Vec<PathBuf> {
-    let Some(shared) = std::env::var_os("OMNIDRAFT_SHARED") else {
-        println!("skipped: OMNIDRAFT_SHARED is not set");
-        return Vec::new();
-    };
-    let root = Path::new(&shared).join("golden");
-    ["tiny-llama2", "tiny-llama3", "tiny-qwen2"]
-        .iter()
-        .map(|name| root.join(name))
-        .collect()
-}
-
-fn numbers(folder: &Path, key: &str) -> Vec<u32> {
-    let text = std::fs::read_to_string(folder.join("golden.json")).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    json[key]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|x| x.as_u64().unwrap() as u32)
-        .collect()
-}
-
-fn npy(path: PathBuf) -> Vec<f32> {
-    let bytes = std::fs::read(path).unwrap();
-    npyz::NpyFile::new(&bytes[..])
-        .unwrap()
-        .into_vec::<f32>()
-        .unwrap()
-}
-
-fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    a.iter()
-        .zip(b)
-        .map(|(a, b)| (a - b).abs())
-        .fold(0.0, f32::max)
-}
+use golden_support::{LOGIT_TOLERANCE, folders, goldens, largest_difference, shared_goldens};
+use lm::{
+    Activation, Checkpoint, DecodeEngine, LmConfig, QkNorm, ReferenceEngine, RopeScaling, Rotary,
+    StoredType,
+};
 
 #[test]
-fn logits_match_transformers_and_survive_truncation() {
-    for folder in goldens() {
-        let ids = numbers(&folder, "token_ids");
-        let expected = npy(folder.join("logits.npy"));
-        let checkpoint = Checkpoint::load(&folder).unwrap();
-        let mut engine = ReferenceEngine::new(&checkpoint, 2048).unwrap();
-        let mut logits = Vec::new();
-        engine.forward(&ids, &mut logits).unwrap();
-        let error = largest_difference(&logits, &expected);
-        assert!(error < LOGIT_TOLERANCE, "{folder:?}: {error}");
+fn logits_and_greedy_continuations_match_transformers() {
+    let all: Vec<_> = goldens().into_iter().chain(shared_goldens()).collect();
+    for golden in &all {
+        let mut engine = ReferenceEngine::new(&golden.checkpoint, golden.context).unwrap();
+        let error = golden.check(&mut engine, "reference");
+        println!("{}: {error:.1e}", golden.name);
+    }
+    println!("{} configurations answered alike", all.len());
+    assert!(all.len() >= 30);
+}
 
-        let vocab = engine.vocab_size();
-        for keep in [1, 7, ids.len() / 2, ids.len() - 1] {
-            engine.truncate(keep);
-            let mut tail = Vec::new();
-            engine.forward(&ids[keep..], &mut tail).unwrap();
-            let error = largest_difference(&tail, &expected[keep * vocab..]);
-            assert!(
-                error < LOGIT_TOLERANCE,
-                "{folder:?} after truncation to {keep}: {error}"
-            );
-            assert_eq!(engine.len(), ids.len());
+/// Files of the hub, files as transformers writes them now, and our own say the same.
+#[test]
+fn every_spelling_of_a_configuration_is_read_alike() {
+    for folder in folders() {
+        let read = |name: &str| LmConfig::from_file(&folder.join(name)).unwrap();
+        let config = read("config.json");
+        let nested = folder.ends_with("gemma3-nested");
+        if !nested {
+            assert_eq!(read("saved.json"), config, "{folder:?}");
         }
+        let own = config.to_json().to_string();
+        let again = LmConfig::from_json(&own, "config.json".as_ref()).unwrap();
+        assert_eq!(again, config, "{folder:?}: {own}");
     }
 }
 
+type Change = (&'static str, fn(&mut LmConfig));
+
+/// Features, and how a decoder would see a configuration that ignored them.
+fn changes() -> [Change; 14] {
+    [
+        ("window", |c| {
+            c.layers.iter_mut().for_each(|l| l.window = None)
+        }),
+        ("a window one wider", |c| {
+            let windows = c.layers.iter_mut().filter_map(|l| l.window.as_mut());
+            windows.for_each(|w| *w += 1);
+        }),
+        ("rotation by layer", |c| {
+            c.layers.iter_mut().for_each(|l| l.rotary = Rotary::Global)
+        }),
+        ("scaled rotation", |c| {
+            if c.rope.scaling != RopeScaling::Default {
+                c.rope.scaling = RopeScaling::Default;
+                c.max_position_embeddings = 64;
+            }
+        }),
+        ("partial rotation", |c| {
+            if c.rope.scaling == RopeScaling::Default {
+                c.rope.dims = c.head_dim;
+            }
+        }),
+        ("local base", |c| {
+            c.local_rope
+                .iter_mut()
+                .for_each(|rope| rope.theta = c.rope.theta);
+        }),
+        ("activation", |c| c.block.activation = Activation::Silu),
+        ("offset of norms", |c| c.norm_offset = false),
+        ("norms of queries", |c| c.block.qk_norm = QkNorm::None),
+        ("scale of scores", |c| {
+            c.block.attention_scale = 1.0 / (c.head_dim as f32).sqrt();
+        }),
+        ("cap of scores", |c| c.block.attention_cap = None),
+        ("cap of logits", |c| c.logit_cap = None),
+        ("residual multiplier", |c| c.block.residual_scale = 1.0),
+        ("embedding and logit scales", |c| {
+            (c.embedding_scale, c.logit_divisor) = (1.0, 1.0)
+        }),
+    ]
+}
+
+/// Every feature of the configurations shows in the goldens: a decoder that ignored it would fail.
 #[test]
-fn greedy_continuations_match_transformers() {
-    for folder in goldens() {
-        let expected = numbers(&folder, "greedy_out");
-        let mut ids = numbers(&folder, "greedy_prompt");
-        let checkpoint = Checkpoint::load(&folder).unwrap();
-        let mut engine = ReferenceEngine::new(&checkpoint, 2048).unwrap();
-        let vocab = engine.vocab_size();
-        let mut pending = ids.clone();
-        while ids.len() < expected.len() {
+fn no_feature_can_be_ignored_unnoticed() {
+    let changes = changes();
+    let mut seen = std::collections::BTreeMap::new();
+    for golden in goldens() {
+        for (feature, change) in &changes {
+            let mut changed: Checkpoint = golden.checkpoint.clone();
+            change(&mut changed.config);
+            if changed.config == golden.checkpoint.config {
+                continue;
+            }
+            changed.tensors.retain(|name, _| {
+                changed.config.block.qk_norm != QkNorm::None || !name.contains("_norm.weight")
+            });
+            let mut engine = ReferenceEngine::new(&changed, golden.context).unwrap();
             let mut logits = Vec::new();
-            engine.forward(&pending, &mut logits).unwrap();
-            let row = &logits[logits.len() - vocab..];
-            let best = (0..vocab)
-                .max_by(|a, b| row[*a].total_cmp(&row[*b]))
-                .unwrap() as u32;
-            ids.push(best);
-            pending = vec![best];
+            engine.forward(&golden.ids, &mut logits).unwrap();
+            let vocab = engine.vocab_size();
+            let rows = golden
+                .rows
+                .iter()
+                .flat_map(|row| &logits[row * vocab..][..vocab]);
+            let error = largest_difference(&rows.copied().collect::<Vec<_>>(), &golden.logits);
+            let seen_here = error.is_nan() || error > 10.0 * LOGIT_TOLERANCE;
+            assert!(seen_here, "{} without {feature}: {error}", golden.name);
+            *seen.entry(*feature).or_insert(0) += 1;
         }
-        assert_eq!(ids, expected, "{folder:?}");
     }
+    println!("{seen:?}");
+    let expected = changes.len() - 1;
+    assert!(seen.len() >= expected, "{seen:?}");
+}
+
+/// What is saved has the names and shapes of the family's own files, and comes back as it was.
+#[test]
+fn every_family_survives_its_own_files() {
+    for golden in goldens() {
+        let folder = tempfile::tempdir().unwrap();
+        golden
+            .checkpoint
+            .save(folder.path(), StoredType::Bf16)
+            .unwrap();
+        assert_eq!(Checkpoint::load(folder.path()).unwrap(), golden.checkpoint);
+        let mut tensors = std::collections::BTreeMap::new();
+        let file = folder.path().join("model.safetensors");
+        lm::read_safetensors(&file, &mut tensors).unwrap();
+        let fused = tensors.keys().filter(|name| name.contains("gate_up_proj"));
+        let layers = golden.checkpoint.config.num_layers;
+        let expected = if golden.name.starts_with("phi3") {
+            layers
+        } else {
+            0
+        };
+        assert_eq!(fused.count(), expected, "{}", golden.name);
+    }
+}
+
+/// The models of this repository are read.
+#[test]
+fn shipped_configurations_are_plain() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
+    let mut count = 0;
+    for entry in std::fs::read_dir(root).unwrap() {
+        let file = entry.unwrap().path().join("config.json");
+        if file.exists() {
+            assert!(LmConfig::from_file(&file).unwrap().is_plain(), "{file:?}");
+            count += 1;
+        }
+    }
+    assert!(count > 0);
 }

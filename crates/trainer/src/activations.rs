@@ -1,5 +1,7 @@
 //! What a forward pass keeps for the backward pass, and the scratch space of both.
 
+use lm::QkNorm;
+
 use crate::layout::Layout;
 
 /// Kept by one block, for sequences of `t` positions together.
@@ -11,6 +13,10 @@ pub(crate) struct BlockActivations {
     pub(crate) attn_inverse: Vec<f32>,
     /// Normalised input of the attention, `[t, d]`.
     pub(crate) attn_in: Vec<f32>,
+    /// Queries and keys before their norms, `[t, q + kv]`, if they have any.
+    pub(crate) heads: Vec<f32>,
+    /// Inverse roots of those norms, `[t, heads + kv_heads]`.
+    pub(crate) head_inverse: Vec<f32>,
     /// Rotated queries and keys, and values, `[t, q + 2 kv]`.
     pub(crate) qkv: Vec<f32>,
     /// Attention weights, by sequence `[heads, t, stride]` with its own `t` and the stride of
@@ -50,6 +56,8 @@ pub(crate) struct Activations {
     pub(crate) d_mixed: Vec<f32>,
     /// Gradient of `qkv`.
     pub(crate) d_qkv: Vec<f32>,
+    /// Gradient of one head before its norm.
+    pub(crate) d_head: Vec<f32>,
     /// Gradient of a block of attention weights.
     pub(crate) d_probs: Vec<f32>,
     /// Rows of `hidden` that a group scores.
@@ -92,6 +100,11 @@ impl Activations {
             fit(&mut block.attn_inverse, t);
             fit(&mut block.attn_in, t * d);
             fit(&mut block.qkv, t * (q + 2 * kv));
+            if config.block.qk_norm == QkNorm::Head {
+                fit(&mut block.heads, t * (q + kv));
+                let heads = config.num_heads + config.num_kv_heads;
+                fit(&mut block.head_inverse, t * heads);
+            }
             fit(&mut block.probs, probs);
             fit(&mut block.mixed, t * q);
             fit(&mut block.middle, t * d);

@@ -19,6 +19,8 @@ pub(crate) struct Attention<'a> {
     pub(crate) vectors: Vectors,
     /// Positions.
     pub(crate) t: usize,
+    /// Positions that a position sees, itself included.
+    pub(crate) window: usize,
 }
 
 impl Attention<'_> {
@@ -32,7 +34,7 @@ impl Attention<'_> {
     }
 
     fn scale(&self) -> f32 {
-        (1.0 / (self.config.head_dim as f64).sqrt()) as f32
+        self.config.block.attention_scale
     }
 
     /// First columns of the query, key and value of query head `head` within a `qkv` row.
@@ -83,6 +85,7 @@ impl Attention<'_> {
                 for (row, position) in block.chunks_exact_mut(stride).zip(rows.clone()) {
                     let row = &mut row[..padded];
                     row[position + 1..].fill(f32::NEG_INFINITY);
+                    row[..(position + 1).saturating_sub(self.window)].fill(f32::NEG_INFINITY);
                     let sum = self.vectors.softmax_numerators(row, self.scale());
                     self.vectors.run(Scale {
                         row,

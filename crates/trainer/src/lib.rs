@@ -12,6 +12,7 @@
 mod activations;
 mod attention;
 mod backend;
+mod block;
 #[cfg(feature = "wgpu")]
 pub mod device;
 mod elementwise;

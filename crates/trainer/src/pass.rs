@@ -4,11 +4,11 @@
 use std::ops::Range;
 
 use cpu_engine::Vectors;
-use lm::host::{Mat, MatMut, RotaryTable, Store, multiply};
+use lm::host::{Mat, MatMut, RotaryTables, Store, multiply};
 
 use crate::activations::{Activations, clear, fit};
-use crate::attention::Attention;
-use crate::elementwise::{NormBackward, NormForward, SiluBackward, add};
+use crate::block::NormPass;
+use crate::elementwise::add;
 use crate::layout::Layout;
 use crate::low_rank::LowRank;
 use crate::objective::{Graded, Objective, Scored};
@@ -17,7 +17,7 @@ use crate::objective::{Graded, Objective, Scored};
 pub(crate) struct Shared<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) weights: &'a [f32],
-    pub(crate) rope: &'a RotaryTable,
+    pub(crate) rope: &'a RotaryTables,
     pub(crate) vectors: Vectors,
     /// Rows of the output head for every subset of the objective.
     pub(crate) gathered: &'a [Vec<f32>],
@@ -39,7 +39,7 @@ pub(crate) struct Gradients {
 #[derive(Default)]
 pub(crate) struct Pack<'a> {
     /// Index of each in the batch, and its rows.
-    spans: Vec<(usize, Range<usize>)>,
+    pub(crate) spans: Vec<(usize, Range<usize>)>,
     ids: Vec<&'a [u32]>,
     rows: usize,
 }
@@ -56,7 +56,7 @@ impl<'a> Pack<'a> {
         self.rows
     }
 
-    fn lengths(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
         self.ids.iter().map(|ids| ids.len())
     }
 
@@ -99,135 +99,23 @@ impl Shared<'_> {
         }
     }
 
-    fn norm(&self, x: &[f32], weight: &[f32], inverse: &mut [f32], out: &mut [f32]) {
-        let d = weight.len();
-        let eps = self.layout.config.rms_norm_eps as f32;
-        for ((x, out), inverse) in x
-            .chunks_exact(d)
-            .zip(out.chunks_exact_mut(d))
-            .zip(inverse.iter_mut())
-        {
-            *inverse = self.vectors.run(NormForward {
-                x,
-                weight,
-                eps,
-                out,
-            });
-        }
-    }
-
-    /// Calls `f` for every sequence of a pack with its attention, its rows, and where its attention
-    /// weights lie.
-    fn attend(
-        &self,
-        pack: &Pack<'_>,
-        mut f: impl FnMut(Attention<'_>, &Range<usize>, Range<usize>),
-    ) {
-        let mut start = 0;
-        for (_, rows) in &pack.spans {
-            let attention = Attention {
-                config: &self.layout.config,
-                vectors: self.vectors,
-                t: rows.len(),
-            };
-            let probs = start..start + attention.probs_len();
-            start = probs.end;
-            f(attention, rows, probs);
-        }
-    }
-
     fn forward(&self, pack: &Pack<'_>, kept: &mut Activations) {
-        let (config, t, w) = (&self.layout.config, pack.rows(), self.weights);
-        let (d, f) = (config.hidden_size, config.intermediate_size);
-        let (q, width) = (config.q_width(), config.q_width() + 2 * config.kv_width());
+        let d = self.layout.config.hidden_size;
         kept.fit(self.layout, pack.lengths());
-        let embedding = &w[self.layout.embedding.clone()];
+        let embedding = &self.weights[self.layout.embedding.clone()];
         for (row, id) in kept.x.chunks_exact_mut(d).zip(pack.tokens()) {
             row.copy_from_slice(&embedding[id * d..][..d]);
         }
-        for (block, at) in kept.blocks.iter_mut().zip(&self.layout.blocks) {
-            block.x.copy_from_slice(&kept.x);
-            self.norm(
-                &block.x,
-                &w[at.attn_norm.clone()],
-                &mut block.attn_inverse,
-                &mut block.attn_in,
-            );
-            multiply(
-                MatMut::new(&mut block.qkv, width),
-                Store::Set,
-                Mat::new(&block.attn_in, t, d),
-                Mat::new(&w[at.qkv.clone()], width, d).t(),
-            );
-            if let Some(bias) = &at.qkv_bias {
-                for row in block.qkv.chunks_exact_mut(width) {
-                    add(row, &w[bias.clone()]);
-                }
-            }
-            self.rotate(pack, &mut block.qkv, Turn::Forward);
-            self.attend(pack, |attention, rows, probs| {
-                attention.forward(
-                    &block.qkv[rows.start * width..rows.end * width],
-                    &mut block.probs[probs],
-                    &mut block.mixed[rows.start * q..rows.end * q],
-                );
-            });
-            multiply(
-                MatMut::new(&mut kept.x, d),
-                Store::Add,
-                Mat::new(&block.mixed, t, q),
-                Mat::new(&w[at.out.clone()], d, q).t(),
-            );
-            block.middle.copy_from_slice(&kept.x);
-            self.norm(
-                &block.middle,
-                &w[at.mlp_norm.clone()],
-                &mut block.mlp_inverse,
-                &mut block.mlp_in,
-            );
-            multiply(
-                MatMut::new(&mut block.gate_up, 2 * f),
-                Store::Set,
-                Mat::new(&block.mlp_in, t, d),
-                Mat::new(&w[at.gate_up.clone()], 2 * f, d).t(),
-            );
-            for (row, out) in block
-                .gate_up
-                .chunks_exact(2 * f)
-                .zip(block.active.chunks_exact_mut(f))
-            {
-                let (gate, up) = row.split_at(f);
-                self.vectors.silu_mul(gate, up, out);
-            }
-            multiply(
-                MatMut::new(&mut kept.x, d),
-                Store::Add,
-                Mat::new(&block.active, t, f),
-                Mat::new(&w[at.down.clone()], d, f).t(),
-            );
+        for layer in 0..self.layout.blocks.len() {
+            self.attention_forward(pack, layer, kept);
+            self.mlp_forward(pack, layer, kept);
         }
         self.norm(
             &kept.x,
-            &w[self.layout.norm.clone()],
+            &self.weights[self.layout.norm.clone()],
             &mut kept.inverse,
             &mut kept.hidden,
         );
-    }
-
-    /// Rotates the queries and keys of `[t, q + 2 kv]`.
-    fn rotate(&self, pack: &Pack<'_>, qkv: &mut [f32], turn: Turn) {
-        let config = &self.layout.config;
-        let width = config.q_width() + 2 * config.kv_width();
-        let rotated = config.q_width() + config.kv_width();
-        let positions = pack.lengths().flat_map(|len| 0..len);
-        for (position, row) in positions.zip(qkv.chunks_exact_mut(width)) {
-            for head in row[..rotated].chunks_exact_mut(config.head_dim) {
-                match turn {
-                    Turn::Forward => self.rope.rotate_in_place(position, head),
-                    Turn::Back => self.rope.rotate_back(position, head),
-                }
-            }
-        }
     }
 
     /// What the objective wants of a pack, in runs over the same columns.
@@ -351,51 +239,9 @@ impl Shared<'_> {
         );
     }
 
-    /// Adds the gradient of the matrix at `at`, or of its adapters.
-    fn weight_gradient(&self, grads: &mut [f32], at: &Range<usize>, dy: Mat<'_>, x: Mat<'_>) {
-        match self.low_rank {
-            Some(low_rank) => low_rank.add_gradients(at, dy, x, grads),
-            None => {
-                let to = MatMut::new(&mut grads[at.clone()], x.cols());
-                multiply(to, Store::Add, dy.t(), x);
-            }
-        }
-    }
-
-    /// Backward of a norm whose weight lies at `at`; a frozen weight has no gradient.
-    fn norm_back(&self, grads: &mut [f32], at: &Range<usize>, pass: NormPass<'_>) {
-        let weight = &self.weights[at.clone()];
-        let d = weight.len();
-        let mut unused = Vec::new();
-        let dw = if self.low_rank.is_some() {
-            clear(&mut unused, d);
-            &mut unused[..]
-        } else {
-            &mut grads[at.clone()]
-        };
-        for (((x, dy), dx), inverse) in pass
-            .x
-            .chunks_exact(d)
-            .zip(pass.dy.chunks_exact_mut(d))
-            .zip(pass.dx.chunks_exact_mut(d))
-            .zip(pass.inverse)
-        {
-            self.vectors.run(NormBackward {
-                x,
-                weight,
-                inverse: *inverse,
-                dy,
-                dx,
-                dw,
-            });
-        }
-    }
-
     fn backward(&self, pack: &Pack<'_>, kept: &mut Activations, grads: &mut [f32]) {
-        let (config, t, w) = (&self.layout.config, pack.rows(), self.weights);
-        let (d, f) = (config.hidden_size, config.intermediate_size);
-        let (q, width) = (config.q_width(), config.q_width() + 2 * config.kv_width());
-        clear(&mut kept.d_stream, t * d);
+        let d = self.layout.config.hidden_size;
+        clear(&mut kept.d_stream, pack.rows() * d);
         self.norm_back(
             grads,
             &self.layout.norm,
@@ -406,88 +252,9 @@ impl Shared<'_> {
                 dx: &mut kept.d_stream,
             },
         );
-        for (block, at) in kept.blocks.iter_mut().zip(&self.layout.blocks).rev() {
-            let d_stream = Mat::new(&kept.d_stream, t, d);
-            multiply(
-                MatMut::new(&mut kept.d_active, f),
-                Store::Set,
-                d_stream,
-                Mat::new(&w[at.down.clone()], d, f),
-            );
-            self.weight_gradient(grads, &at.down, d_stream, Mat::new(&block.active, t, f));
-            for (row, d) in block
-                .gate_up
-                .chunks_exact_mut(2 * f)
-                .zip(kept.d_active.chunks_exact(f))
-            {
-                let (gate, up) = row.split_at_mut(f);
-                self.vectors.run(SiluBackward { gate, up, d });
-            }
-            let d_gate_up = Mat::new(&block.gate_up, t, 2 * f);
-            multiply(
-                MatMut::new(&mut kept.d_normed, d),
-                Store::Set,
-                d_gate_up,
-                Mat::new(&w[at.gate_up.clone()], 2 * f, d),
-            );
-            self.weight_gradient(grads, &at.gate_up, d_gate_up, Mat::new(&block.mlp_in, t, d));
-            self.norm_back(
-                grads,
-                &at.mlp_norm,
-                NormPass {
-                    x: &block.middle,
-                    inverse: &block.mlp_inverse,
-                    dy: &mut kept.d_normed,
-                    dx: &mut kept.d_stream,
-                },
-            );
-
-            let d_stream = Mat::new(&kept.d_stream, t, d);
-            multiply(
-                MatMut::new(&mut kept.d_mixed, q),
-                Store::Set,
-                d_stream,
-                Mat::new(&w[at.out.clone()], d, q),
-            );
-            self.weight_gradient(grads, &at.out, d_stream, Mat::new(&block.mixed, t, q));
-            clear(&mut kept.d_qkv, t * width);
-            self.attend(pack, |attention, rows, probs| {
-                let (wide, mixed) = (
-                    rows.start * width..rows.end * width,
-                    rows.start * q..rows.end * q,
-                );
-                attention.backward(
-                    &block.qkv[wide.clone()],
-                    &block.probs[probs],
-                    &kept.d_mixed[mixed],
-                    &mut kept.d_qkv[wide],
-                    &mut kept.d_probs,
-                );
-            });
-            self.rotate(pack, &mut kept.d_qkv, Turn::Back);
-            if let Some(bias) = at.qkv_bias.as_ref().filter(|_| self.low_rank.is_none()) {
-                for row in kept.d_qkv.chunks_exact(width) {
-                    add(&mut grads[bias.clone()], row);
-                }
-            }
-            let d_qkv = Mat::new(&kept.d_qkv, t, width);
-            multiply(
-                MatMut::new(&mut kept.d_normed, d),
-                Store::Set,
-                d_qkv,
-                Mat::new(&w[at.qkv.clone()], width, d),
-            );
-            self.weight_gradient(grads, &at.qkv, d_qkv, Mat::new(&block.attn_in, t, d));
-            self.norm_back(
-                grads,
-                &at.attn_norm,
-                NormPass {
-                    x: &block.x,
-                    inverse: &block.attn_inverse,
-                    dy: &mut kept.d_normed,
-                    dx: &mut kept.d_stream,
-                },
-            );
+        for layer in (0..self.layout.blocks.len()).rev() {
+            self.mlp_backward(pack, layer, kept, grads);
+            self.attention_backward(pack, layer, kept, grads);
         }
         if self.low_rank.is_some() {
             return;
@@ -497,18 +264,4 @@ impl Shared<'_> {
             add(&mut embedding[id * d..][..d], row);
         }
     }
-}
-
-#[derive(Clone, Copy)]
-enum Turn {
-    Forward,
-    Back,
-}
-
-/// Backward of one norm over all positions.
-struct NormPass<'a> {
-    x: &'a [f32],
-    inverse: &'a [f32],
-    dy: &'a mut [f32],
-    dx: &'a mut [f32],
 }

@@ -1,7 +1,7 @@
 //! A decoder in training: lanes of gradients, adapters, steps.
 
 use cpu_engine::Vectors;
-use lm::host::RotaryTable;
+use lm::host::RotaryTables;
 use lm::{AdamW, AdamWConfig, Adapter, Checkpoint, LmConfig, LmError, LoraConfig, Moments};
 use rayon::prelude::*;
 
@@ -25,7 +25,7 @@ pub struct Trainer {
     weights: Vec<f32>,
     optimizer: AdamW,
     lanes: Vec<Lane>,
-    rope: RotaryTable,
+    rope: RotaryTables,
     vectors: Vectors,
     /// Trained instead of the weights, which then hold what it makes of them.
     low_rank: Option<LowRank>,
@@ -55,7 +55,7 @@ impl Trainer {
     /// Starts from `checkpoint` with a fresh optimiser.
     ///
     /// # Errors
-    /// Missing or misshapen tensors.
+    /// Missing or misshapen tensors; [`LmError::NotTrainable`].
     pub fn new(checkpoint: &Checkpoint, optimizer: AdamWConfig) -> Result<Self, LmError> {
         Self::resume(checkpoint, AdamW::new(optimizer))
     }
@@ -63,17 +63,17 @@ impl Trainer {
     /// Goes on with a saved optimiser.
     ///
     /// # Errors
-    /// Missing or misshapen tensors; moments of another model.
+    /// Missing or misshapen tensors; moments of another model; [`LmError::NotTrainable`].
     pub fn resume(checkpoint: &Checkpoint, optimizer: AdamW) -> Result<Self, LmError> {
         checkpoint.check("(checkpoint in memory)".as_ref())?;
-        let layout = Layout::new(&checkpoint.config);
+        let layout = Layout::new(&checkpoint.config)?;
         let weights = layout.flatten(checkpoint)?;
         if !has_moments_of(&optimizer, layout.len) {
             return Err(LmError::OtherModel);
         }
         let config = &checkpoint.config;
         let mut trainer = Self {
-            rope: RotaryTable::new(config, config.max_position_embeddings),
+            rope: RotaryTables::new(config, config.max_context()),
             layout,
             weights,
             optimizer,
@@ -343,10 +343,10 @@ impl Trainer {
             });
         }
         let longest = sequences.iter().map(|s| s.len()).max().unwrap_or(0);
-        if longest > config.max_position_embeddings {
+        if longest > config.max_context() {
             return Err(LmError::ContextFull {
                 needed: longest,
-                max_len: config.max_position_embeddings,
+                max_len: config.max_context(),
             });
         }
         Ok(())

@@ -2,13 +2,17 @@
 
 mod train_support;
 
+use std::collections::BTreeMap;
+
 use lm::{
-    AdamW, AdamWConfig, Checkpoint, DecodeEngine, LmError, ReferenceEngine, random_checkpoint,
+    AdamW, AdamWConfig, Checkpoint, DecodeEngine, LmError, ReferenceEngine, expected_tensors,
+    random_checkpoint, stored,
 };
 use trainer::{Graded, NextToken, Objective, Scored, Trainer};
 
 use train_support::{
-    TOLERANCE, batch, config, goldens, lively, numbers, reference, relative_error, slices,
+    Golden, TOLERANCE, batch, config, goldens, lively, reference, relative_error, shared_goldens,
+    slices, uniform,
 };
 
 /// Mean cross entropy of all sequences, by the reference in f64.
@@ -49,7 +53,13 @@ fn moved(checkpoint: &Checkpoint, name: &str, step: f32, seed: u64) -> Checkpoin
 fn gradients_match_differences_of_the_reference() {
     const STEP: f32 = 1e-6;
     const DIRECTIONS: u64 = 4;
-    for (kind, tied, kv_heads) in [("llama", true, 2), ("llama", false, 4), ("qwen2", true, 1)] {
+    for (kind, tied, kv_heads) in [
+        ("llama", true, 2),
+        ("llama", false, 4),
+        ("qwen2", true, 1),
+        ("qwen3", true, 2),
+        ("mistral", false, 2),
+    ] {
         let checkpoint = lively(&config(kind, tied, kv_heads));
         let ids = batch();
         let loss = loss_of(&checkpoint, &ids);
@@ -214,24 +224,112 @@ fn misuse_is_an_error() {
 
 #[test]
 fn gradients_and_adamw_match_pytorch() {
-    for folder in goldens() {
-        let ids = numbers(&folder, "token_ids");
-        let batch: [&[u32]; 1] = [&ids[..64]];
-        let checkpoint = Checkpoint::load(&folder).unwrap();
-        let mut trainer = Trainer::new(&checkpoint, AdamWConfig::default()).unwrap();
+    for golden in shared_goldens() {
+        let (name, checkpoint) = (&golden.name, &golden.checkpoint);
+        let batch: [&[u32]; 1] = [&golden.ids[..64]];
+        let mut trainer = Trainer::new(checkpoint, AdamWConfig::default()).unwrap();
         let objective = NextToken::new(&batch);
         trainer.accumulate(&batch, &objective).unwrap();
-        let error = relative_error(
-            &trainer.gradient(),
-            &reference(&folder, "grad_ce64.safetensors"),
-        );
-        assert!(error < TOLERANCE, "{folder:?}: gradients differ by {error}");
+        let expected = reference(&golden, "grad_ce64.safetensors");
+        let error = relative_error(&trainer.gradient(), &expected);
+        assert!(error < TOLERANCE, "{name}: gradients differ by {error}");
         trainer.step(1e-3).unwrap();
         trainer.accumulate(&batch, &objective).unwrap();
         trainer.step(1e-3).unwrap();
-        let expected = reference(&folder, "params_after_adamw2.safetensors");
+        let expected = reference(&golden, "params_after_adamw2.safetensors");
         let error = relative_error(&trainer.checkpoint(), &expected);
-        assert!(error < TOLERANCE, "{folder:?}: weights differ by {error}");
-        assert!(relative_error(&checkpoint, &expected) > 10.0 * TOLERANCE);
+        assert!(error < TOLERANCE, "{name}: weights differ by {error}");
+        assert!(relative_error(checkpoint, &expected) > 10.0 * TOLERANCE);
+    }
+}
+
+/// Values under the names of a file of the family, where several projections may be one tensor.
+fn as_stored(checkpoint: &Checkpoint) -> BTreeMap<String, Vec<f32>> {
+    let mut tensors: BTreeMap<String, Vec<f32>> = BTreeMap::new();
+    for (name, _) in expected_tensors(&checkpoint.config) {
+        let whole = stored(&checkpoint.config, &name).name;
+        let values = &checkpoint.tensors[&name].data;
+        tensors.entry(whole).or_default().extend(values);
+    }
+    tensors
+}
+
+/// How far a gradient is from the one that PyTorch computed, relative to its length, by tensor and
+/// over all of them. Of PyTorch's, the golden has projections on a few vectors of random numbers in
+/// [-1, 1): the mean square of such a projection of a difference is a third of its square length.
+fn gradient_error(golden: &Golden, gradient: &Checkpoint) -> f64 {
+    let expected = golden.json["gradient"]["tensors"].as_object().unwrap();
+    let gradient = as_stored(gradient);
+    assert_eq!(expected.len(), gradient.len(), "{}", golden.name);
+    let (mut errors, mut lengths) = (0.0, 0.0);
+    for (name, expected) in expected {
+        let found = &gradient[name];
+        let length = expected["norm"].as_f64().unwrap();
+        let along = expected["along"].as_array().unwrap();
+        let mut error = 0.0;
+        for (i, along) in along.iter().enumerate() {
+            let vector = uniform(&format!("{name}#{i}"), found.len());
+            let products = found.iter().zip(vector).map(|(g, x)| f64::from(*g) * x);
+            let difference = products.sum::<f64>() - along.as_f64().unwrap();
+            error += 3.0 * difference.powi(2) / 4.0;
+        }
+        let own: f64 = found.iter().map(|g| f64::from(*g).powi(2)).sum();
+        error = error.max((own.sqrt() - length).powi(2));
+        assert!(
+            error.sqrt() < 3.0 * TOLERANCE * length + 1e-7,
+            "{} {name}: {} of {length}",
+            golden.name,
+            error.sqrt()
+        );
+        errors += error;
+        lengths += length.powi(2);
+    }
+    (errors / lengths).sqrt()
+}
+
+/// Biases anywhere, norms of heads, windows, layers without rotation, scaled rotations.
+#[test]
+fn gradients_match_pytorch_for_every_feature_that_is_trained() {
+    let mut count = 0;
+    for golden in goldens() {
+        let trainer = Trainer::new(&golden.checkpoint, AdamWConfig::default());
+        let Some(loss) = golden.json["gradient"]["loss"].as_f64() else {
+            continue;
+        };
+        let mut trainer = trainer.unwrap();
+        let batch: [&[u32]; 1] = [&golden.ids];
+        let graded = trainer.accumulate(&batch, &NextToken::new(&batch)).unwrap();
+        let name = &golden.name;
+        assert!((graded.terms[0] - loss).abs() < 1e-5 * loss, "{name}");
+        let error = gradient_error(&golden, &trainer.gradient());
+        println!("{name}: {error:.1e}");
+        assert!(error < TOLERANCE, "{name}: {error}");
+        count += 1;
+    }
+    assert!(count >= 17, "{count}");
+}
+
+#[test]
+fn what_has_no_backward_pass_is_refused() {
+    let mut refused = Vec::new();
+    for golden in goldens() {
+        match Trainer::new(&golden.checkpoint, AdamWConfig::default()) {
+            Ok(_) => {}
+            Err(LmError::NotTrainable { feature, .. }) => refused.push((golden.name, feature)),
+            Err(error) => panic!("{}: {error}", golden.name),
+        }
+    }
+    let names: Vec<&str> = refused.iter().map(|(name, _)| name.as_str()).collect();
+    println!("{refused:?}");
+    for name in [
+        "gemma2",
+        "gemma3",
+        "granite",
+        "llama-dynamic",
+        "llama-gelu",
+        "olmo2",
+        "phi3-long",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
     }
 }

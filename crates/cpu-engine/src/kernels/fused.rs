@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
+use lm::Activation;
+
 use crate::cache::{CacheShape, Segment};
 
 use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
 use super::panel::PanelRow;
 use super::simd::{Kernel, LANES, PANEL, Simd};
-use super::vector::{SiluMul, SoftmaxNumerators};
+use super::vector::{GateMul, SoftCap, SoftmaxNumerators};
 
 /// What follows a projection.
 #[derive(Clone, Copy)]
@@ -19,6 +21,13 @@ pub(crate) enum Epilogue<'a> {
     Residual,
     /// A bias per output column, padded to whole panels.
     Bias(&'a [f32]),
+    /// Logits are divided and, with a cap, made `cap * tanh(x / cap)`.
+    Logits {
+        /// The divisor.
+        divisor: f32,
+        /// The soft cap.
+        cap: Option<f32>,
+    },
 }
 
 /// A projection and its epilogue.
@@ -42,7 +51,7 @@ impl<T: Operands> Kernel for Projection<'_, '_, T> {
         } = self;
         let store = match epilogue {
             Epilogue::Residual => Store::Add,
-            Epilogue::None | Epilogue::Bias(_) => Store::Set,
+            _ => Store::Set,
         };
         Gemm {
             operands,
@@ -51,12 +60,23 @@ impl<T: Operands> Kernel for Projection<'_, '_, T> {
             store,
         }
         .run(simd);
-        if let Epilogue::Bias(bias) = epilogue {
-            for row in 0..operands.rows() {
-                for panel in panels.clone() {
-                    let bias = &bias[panel * PANEL..];
-                    for (value, bias) in out.panel(row, panel).iter_mut().zip(bias) {
-                        *value += bias;
+        match epilogue {
+            Epilogue::None | Epilogue::Residual => {}
+            Epilogue::Bias(bias) => add_bias(out, operands.rows(), panels, bias),
+            Epilogue::Logits { divisor, cap } => {
+                for row in 0..operands.rows() {
+                    for panel in panels.clone() {
+                        let values = out.panel(row, panel);
+                        values.iter_mut().for_each(|value| *value /= divisor);
+                        let factor = 1.0;
+                        if let Some(cap) = cap {
+                            SoftCap {
+                                values,
+                                factor,
+                                cap,
+                            }
+                            .run(simd);
+                        }
                     }
                 }
             }
@@ -64,11 +84,27 @@ impl<T: Operands> Kernel for Projection<'_, '_, T> {
     }
 }
 
-/// Gate and up projections (panels alternate) followed by `silu(gate) * up`.
+/// Adds a bias, padded to whole panels, to some columns of every row.
+#[inline(always)]
+fn add_bias(out: &mut Out<'_>, rows: usize, panels: Range<usize>, bias: &[f32]) {
+    for row in 0..rows {
+        for panel in panels.clone() {
+            let bias = &bias[panel * PANEL..];
+            for (value, bias) in out.panel(row, panel).iter_mut().zip(bias) {
+                *value += bias;
+            }
+        }
+    }
+}
+
+/// Gate and up projections (panels alternate) followed by `activation(gate) * up`.
 pub(crate) struct GatedProjection<'a, 'o, T> {
     pub(crate) operands: T,
     /// Pairs of panels.
     pub(crate) pairs: Range<usize>,
+    /// Added to the projections, in their columns; empty for none.
+    pub(crate) bias: &'a [f32],
+    pub(crate) activation: Activation,
     /// Receives the projections, gate and up panels alternating.
     pub(crate) gate_up: &'a mut Out<'o>,
     /// Receives the activations.
@@ -83,17 +119,22 @@ impl<T: Operands> Kernel for GatedProjection<'_, '_, T> {
         let Self {
             operands,
             pairs,
+            bias,
+            activation,
             gate_up,
             out,
         } = self;
         let panels = 2 * pairs.start..2 * pairs.end;
         Gemm {
             operands,
-            panels,
-            out: gate_up,
+            panels: panels.clone(),
+            out: &mut *gate_up,
             store: Store::Set,
         }
         .run(simd);
+        if !bias.is_empty() {
+            add_bias(gate_up, operands.rows(), panels, bias);
+        }
         for row in 0..operands.rows() {
             for pair in pairs.clone() {
                 let (gate, up) = gate_up
@@ -101,7 +142,8 @@ impl<T: Operands> Kernel for GatedProjection<'_, '_, T> {
                     .split_at(PANEL);
                 let out = out.panel(row, pair);
                 let width = out.len();
-                SiluMul {
+                GateMul {
+                    activation,
                     gate: &gate[..width],
                     up: &up[..width],
                     out,
@@ -159,6 +201,17 @@ impl AttentionScratch {
     }
 }
 
+/// What a layer makes of its scores.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttentionRule {
+    /// Factor of the products of queries and keys.
+    pub(crate) scale: f32,
+    /// Soft cap of the scores.
+    pub(crate) cap: Option<f32>,
+    /// Positions that a position sees, itself included.
+    pub(crate) window: usize,
+}
+
 /// Causal attention of a few query rows that share one key/value head.
 pub(crate) struct Attention<'a, 'o, R> {
     /// All queries of the head: the query heads that share it, position after position.
@@ -175,6 +228,8 @@ pub(crate) struct Attention<'a, 'o, R> {
     pub(crate) shape: CacheShape,
     /// Keys and values of every head.
     pub(crate) segments: &'a [Segment<R>],
+    /// Which positions a position sees, and how.
+    pub(crate) rule: AttentionRule,
     pub(crate) scratch: &'a mut AttentionScratch,
     /// `[positions, heads * head_dim]`.
     pub(crate) out: &'a mut Out<'o>,
@@ -188,12 +243,23 @@ impl<R: PanelRow> Kernel for Attention<'_, '_, R> {
         let head_dim = self.shape.head_dim;
         let mut sums = [0.0; QUERY_ROWS];
         self.score(simd);
-        let scale = 1.0 / (head_dim as f32).sqrt();
         for (i, sum) in sums.iter_mut().enumerate().take(self.rows.len()) {
-            let context = self.context(i);
-            let padded = context.next_multiple_of(LANES);
-            let scores = &mut self.scratch.scores[i * self.scratch.score_stride..][..padded];
-            scores[context..].fill(f32::NEG_INFINITY);
+            // From a whole panel on: a score's lane depends on its position only.
+            let (first, context) = (self.first(i), self.context(i));
+            let (from, padded) = (first / PANEL * PANEL, context.next_multiple_of(LANES));
+            let scores = &mut self.scratch.scores[i * self.scratch.score_stride..][from..padded];
+            let mut scale = self.rule.scale;
+            if let Some(cap) = self.rule.cap {
+                SoftCap {
+                    values: &mut *scores,
+                    factor: scale,
+                    cap,
+                }
+                .run(simd);
+                scale = 1.0;
+            }
+            scores[..first - from].fill(f32::NEG_INFINITY);
+            scores[context - from..].fill(f32::NEG_INFINITY);
             *sum = SoftmaxNumerators { scores, scale }.run(simd);
         }
         self.mix(simd);
@@ -237,6 +303,12 @@ impl<'a, R: PanelRow> Attention<'a, '_, R> {
         }
     }
 
+    /// The first position that row `i` of this task sees.
+    #[inline(always)]
+    fn first(&self, i: usize) -> usize {
+        self.context(i).saturating_sub(self.rule.window)
+    }
+
     /// Scores of every row against all positions any of them sees.
     #[inline(always)]
     fn score<S: Simd>(&mut self, simd: S) {
@@ -248,16 +320,18 @@ impl<'a, R: PanelRow> Attention<'a, '_, R> {
             count: self.rows.len(),
         };
         let segments = self.segments;
+        let first = self.first(0);
         for (segment, start) in segments.iter().zip((0..longest).step_by(positions)) {
             let w = self.keys(segment);
             let columns = (longest - start).min(positions).next_multiple_of(PANEL);
+            let unseen = first.saturating_sub(start).min(columns) / PANEL;
             Gemm {
                 operands: Chains {
                     x,
                     w,
                     inner: (0, self.shape.head_dim),
                 },
-                panels: 0..columns / PANEL,
+                panels: unseen..columns / PANEL,
                 out: &mut Out::new(&mut self.scratch.scores[start..], stride, columns),
                 store: Store::Set,
             }
@@ -265,15 +339,31 @@ impl<'a, R: PanelRow> Attention<'a, '_, R> {
         }
     }
 
-    /// Values weighted by the softmax numerators: together over the positions all rows see, then
-    /// row by row, so that no row touches values of its future.
+    /// Values weighted by the softmax numerators: together over the positions all rows see, and row
+    /// by row before and after, so that no row touches values of its future or outside its window.
+    /// The chain of a row goes through its positions in their order, whatever rows are beside it.
     #[inline(always)]
     fn mix<S: Simd>(&mut self, simd: S) {
         let (rows, stride) = (self.rows.len(), self.scratch.score_stride);
         let common = self.context(0);
-        self.mix_rows(simd, (0, rows, stride), 0..common, Store::Set);
-        for i in 0..rows {
-            self.mix_rows(simd, (i, 1, 0), common..self.context(i), Store::Extend);
+        let all_see = self.first(rows - 1).min(common);
+        let (before, after) = (0..all_see, common..usize::MAX);
+        let mut store = Store::Set;
+        if all_see > 0 {
+            let used = rows * self.scratch.head_stride;
+            self.scratch.mixed[..used].fill(0.0);
+            store = Store::Extend;
+        }
+        for part in [before, after] {
+            if part.start == common && all_see < common {
+                self.mix_rows(simd, (0, rows, stride), all_see..common, store);
+            }
+            for i in 0..rows {
+                let positions = part.start.max(self.first(i))..part.end.min(self.context(i));
+                if positions.start < positions.end {
+                    self.mix_rows(simd, (i, 1, 0), positions, Store::Extend);
+                }
+            }
         }
     }
 

@@ -9,13 +9,15 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use lm::Activation;
+
 use crate::cache::{CacheShape, Segment};
 use crate::pool::Pool;
 
 use super::Kernels;
 use super::compact::{CompactChains, Exact, Rounded};
 use super::fused::{
-    Attention, AttentionScratch, Epilogue, GatedProjection, Projection, QUERY_ROWS,
+    Attention, AttentionRule, AttentionScratch, Epilogue, GatedProjection, Projection, QUERY_ROWS,
 };
 use super::gemm::{Chains, Operands, Panels, Rows};
 use super::out::{Out, SharedOut};
@@ -72,6 +74,7 @@ impl ColumnWork for Project<'_> {
 }
 
 struct ProjectGated<'a> {
+    gates: Gates<'a>,
     gate_up: SharedOut<'a>,
     out: SharedOut<'a>,
 }
@@ -83,10 +86,21 @@ impl ColumnWork for ProjectGated<'_> {
         kernels.run(GatedProjection {
             operands,
             pairs,
+            bias: self.gates.bias,
+            activation: self.gates.activation,
             gate_up,
             out,
         });
     }
+}
+
+/// What happens to gate and up projections before they are multiplied.
+#[derive(Clone, Copy)]
+pub(crate) struct Gates<'a> {
+    /// Added to them, panels of gate and up alternating; empty for none.
+    pub(crate) bias: &'a [f32],
+    /// Applied to the gate.
+    pub(crate) activation: Activation,
 }
 
 /// Queries, keys and values of one block for one call.
@@ -102,6 +116,7 @@ pub(crate) struct AttentionCall<'a, R> {
     /// New positions.
     pub(crate) count: usize,
     pub(crate) group: usize,
+    pub(crate) rule: AttentionRule,
 }
 
 impl Executor {
@@ -151,11 +166,12 @@ impl Executor {
         self.multiply(x, columns, quantised, &Project { epilogue, out });
     }
 
-    /// `out = silu(x * gate) * (x * up)`, panels of gate and up alternating in `w`.
+    /// `out = activation(x * gate) * (x * up)`, panels of gate and up alternating in `w`.
     pub(crate) fn project_gated(
         &self,
         x: Rows<'_>,
         w: &PackedMatrix,
+        gates: Gates<'_>,
         quantised: &mut QuantScratch,
         gate_up: Out<'_>,
         out: Out<'_>,
@@ -166,7 +182,12 @@ impl Executor {
             panels: 0..w.panels(),
             unit: 2,
         };
-        self.multiply(x, columns, quantised, &ProjectGated { gate_up, out });
+        let work = ProjectGated {
+            gates,
+            gate_up,
+            out,
+        };
+        self.multiply(x, columns, quantised, &work);
     }
 
     /// Runs `work` over `columns`.
@@ -307,7 +328,8 @@ impl Executor {
         }
         let tiles = rows.div_ceil(QUERY_ROWS);
         let tasks = tiles * call.shape.kv_heads;
-        let cost = 2 * (call.start + call.count) * call.shape.head_dim * rows.div_ceil(tiles);
+        let seen = (call.start + call.count).min(call.rule.window);
+        let cost = 2 * seen * call.shape.head_dim * rows.div_ceil(tiles);
         let chunks = self.chunks(tasks, 1, cost, usize::MAX);
         let out = SharedOut::new(out);
         self.pool.run(chunks.count, &|chunk, thread| {
@@ -353,6 +375,7 @@ impl<'a, R: PanelRow> AttentionCall<'a, R> {
             group: self.group,
             kv_head,
             start: self.start,
+            rule: self.rule,
             shape: self.shape,
             segments: self.segments,
             scratch,

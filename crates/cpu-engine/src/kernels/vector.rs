@@ -1,4 +1,6 @@
-//! Element-wise kernels: exponential, softmax numerators, gated SiLU, RMSNorm.
+//! Element-wise kernels: exponential, softmax numerators, soft caps, gated activations, RMSNorm.
+
+use lm::Activation;
 
 use super::simd::{Kernel, LANES, Lanes, ROUND_MAGIC, Simd};
 
@@ -74,39 +76,127 @@ impl Kernel for SoftmaxNumerators<'_> {
     }
 }
 
-/// `out = gate / (1 + e^-gate) * up`. The slices have equal lengths.
-pub(crate) struct SiluMul<'a> {
+/// `values` become `cap * tanh(factor * value / cap)`.
+pub(crate) struct SoftCap<'a> {
+    pub(crate) values: &'a mut [f32],
+    pub(crate) factor: f32,
+    pub(crate) cap: f32,
+}
+
+impl Kernel for SoftCap<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let (one, two) = (simd.splat(1.0), simd.splat(2.0));
+        let (factor, cap) = (
+            simd.splat(2.0 * self.factor / self.cap),
+            simd.splat(self.cap),
+        );
+        // tanh(x) = 1 - 2 / (1 + e^2x)
+        let capped = |v: S::V| {
+            let e = exp(simd, simd.mul(v, factor));
+            let tanh = simd.sub(one, simd.div(two, simd.add(one, e)));
+            simd.mul(cap, tanh)
+        };
+        let (chunks, rest) = self.values.as_chunks_mut::<LANES>();
+        for chunk in chunks {
+            simd.store(capped(simd.load(chunk)), chunk);
+        }
+        if !rest.is_empty() {
+            let mut lanes = [0.0; LANES];
+            lanes[..rest.len()].copy_from_slice(rest);
+            let lanes = simd.to_array(capped(simd.load(&lanes)));
+            rest.copy_from_slice(&lanes[..rest.len()]);
+        }
+    }
+}
+
+/// `out = activation(gate) * up`. The slices have equal lengths.
+pub(crate) struct GateMul<'a> {
+    pub(crate) activation: Activation,
     pub(crate) gate: &'a [f32],
     pub(crate) up: &'a [f32],
     pub(crate) out: &'a mut [f32],
 }
 
-impl Kernel for SiluMul<'_> {
+impl Kernel for GateMul<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
+        match self.activation {
+            Activation::Silu => self.with(simd, silu),
+            Activation::Gelu => self.with(simd, gelu),
+            Activation::GeluTanh => self.with(simd, gelu_tanh),
+            Activation::Relu => self.with(simd, |simd, x| simd.max(simd.splat(0.0), x)),
+        }
+    }
+}
+
+impl GateMul<'_> {
+    #[inline(always)]
+    fn with<S: Simd>(self, simd: S, activate: impl Fn(S, S::V) -> S::V) {
         let (gates, gate_rest) = self.gate.as_chunks::<LANES>();
         let (ups, up_rest) = self.up.as_chunks::<LANES>();
         let (outs, out_rest) = self.out.as_chunks_mut::<LANES>();
         for ((gate, up), out) in gates.iter().zip(ups).zip(outs) {
-            simd.store(silu_mul(simd, simd.load(gate), simd.load(up)), out);
+            let active = activate(simd, simd.load(gate));
+            simd.store(simd.mul(active, simd.load(up)), out);
         }
         if !out_rest.is_empty() {
             let (mut gate, mut up) = ([0.0; LANES], [0.0; LANES]);
             gate[..gate_rest.len()].copy_from_slice(gate_rest);
             up[..up_rest.len()].copy_from_slice(up_rest);
-            let product = silu_mul(simd, simd.load(&gate), simd.load(&up));
+            let active = activate(simd, simd.load(&gate));
+            let product = simd.mul(active, simd.load(&up));
             out_rest.copy_from_slice(&simd.to_array(product)[..out_rest.len()]);
         }
     }
 }
 
+/// `x / (1 + e^-x)`
 #[inline(always)]
-fn silu_mul<S: Lanes>(simd: S, gate: S::V, up: S::V) -> S::V {
-    let e = exp(simd, simd.sub(simd.splat(0.0), gate));
-    let silu = simd.div(gate, simd.add(simd.splat(1.0), e));
-    simd.mul(silu, up)
+fn silu<S: Lanes>(simd: S, x: S::V) -> S::V {
+    let e = exp(simd, simd.sub(simd.splat(0.0), x));
+    simd.div(x, simd.add(simd.splat(1.0), e))
+}
+
+/// `x / 2 * (1 + tanh(u))` is `x / (1 + e^-2u)`, with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
+#[inline(always)]
+fn gelu_tanh<S: Lanes>(simd: S, x: S::V) -> S::V {
+    /// `-2 sqrt(2 / pi)`
+    const FACTOR: f32 = -1.595_769;
+    let cubic = simd.mul_add(simd.mul(x, x), simd.splat(0.044_715), simd.splat(1.0));
+    let e = exp(simd, simd.mul(simd.mul(x, cubic), simd.splat(FACTOR)));
+    simd.div(x, simd.add(simd.splat(1.0), e))
+}
+
+/// Coefficients of `erfc(z) = t (a_1 + t (a_2 + ...)) e^(-z^2)` with `t = 1 / (1 + p z)`, `z >= 0`,
+/// within 1.5e-7 (Abramowitz and Stegun, 7.1.26), highest power first, and `p`.
+const ERFC_POLY: [f32; 5] = [
+    1.061_405_4,
+    -1.453_152_1,
+    1.421_413_8,
+    -0.284_496_72,
+    0.254_829_6,
+];
+const ERFC_P: f32 = 0.327_591_1;
+
+/// `x Phi(x)` as `max(x, 0) - |x| Phi(-|x|)`.
+#[inline(always)]
+fn gelu<S: Lanes>(simd: S, x: S::V) -> S::V {
+    let (zero, one) = (simd.splat(0.0), simd.splat(1.0));
+    let size = simd.max(simd.sub(zero, x), x);
+    let z = simd.mul(size, simd.splat(std::f32::consts::FRAC_1_SQRT_2));
+    let t = simd.div(one, simd.mul_add(z, simd.splat(ERFC_P), one));
+    let mut poly = simd.splat(ERFC_POLY[0]);
+    for c in &ERFC_POLY[1..] {
+        poly = simd.mul_add(poly, t, simd.splat(*c));
+    }
+    let e = exp(simd, simd.mul(simd.mul(x, x), simd.splat(-0.5)));
+    let tail = simd.mul(simd.mul(simd.splat(0.5), t), simd.mul(poly, e));
+    simd.sub(simd.max(zero, x), simd.mul(size, tail))
 }
 
 /// `out = x / sqrt(mean(x^2) + eps) * weight` over one row.

@@ -142,13 +142,17 @@ pub fn tokens(vocab: usize, count: usize, seed: u64) -> Vec<u32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Largest absolute difference; panics on unequal lengths.
+/// Largest absolute difference, NaN if there is one; panics on unequal lengths.
 pub fn max_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
-    a.iter()
-        .zip(b)
-        .map(|(a, b)| (a - b).abs())
-        .fold(0.0, f32::max)
+    let differences = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+    differences.fold(0.0, |worst, x| {
+        if worst.is_nan() || x <= worst {
+            worst
+        } else {
+            x
+        }
+    })
 }
 
 /// Root mean square of the differences over that of `b`; panics on unequal lengths.

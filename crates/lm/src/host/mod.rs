@@ -5,4 +5,4 @@ mod rope;
 
 pub use crate::init::normal;
 pub use matrix::{Mat, MatMut, Store, multiply};
-pub use rope::RotaryTable;
+pub use rope::{RotaryTable, RotaryTables};

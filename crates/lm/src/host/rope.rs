@@ -1,12 +1,12 @@
-//! Rotary position embeddings in the Hugging Face convention: the two halves of a head rotate
-//! against each other (not neighbouring pairs).
+//! Rotary position embeddings in the Hugging Face convention: the two halves of a head's rotated
+//! dimensions turn against each other (not neighbouring pairs).
 
-use crate::LmConfig;
+use crate::{LmConfig, Rope};
 
 /// Cosines and sines of positions.
 ///
-/// The rotations panic for a position outside the table and for a head of another width: a fault of
-/// the caller.
+/// The rotations panic for a position outside the table and for a head narrower than what is
+/// rotated: a fault of the caller.
 #[derive(Clone, Debug)]
 pub struct RotaryTable {
     half: usize,
@@ -16,13 +16,22 @@ pub struct RotaryTable {
 }
 
 impl RotaryTable {
-    /// Angles of positions `0..max_len`, computed in f64 and rounded once.
-    pub fn new(config: &LmConfig, max_len: usize) -> Self {
-        let frequencies = config.rope_frequencies();
-        let angles = (0..max_len).flat_map(|p| frequencies.iter().map(move |f| p as f64 * f));
-        let (cos, sin) = angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();
+    /// Angles of positions `0..max_len` for a context of that length, computed in f64 and rounded
+    /// once.
+    pub fn new(rope: &Rope, max_len: usize) -> Self {
+        Self::of_positions(rope, max_len, max_len)
+    }
+
+    /// As [`new`](Self::new), of the first `positions` of such a context only.
+    pub fn of_positions(rope: &Rope, max_len: usize, positions: usize) -> Self {
+        let frequencies = rope.frequencies(max_len);
+        let factor = rope.attention_factor();
+        let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f64 * f));
+        let (cos, sin) = angles
+            .map(|a| ((a.cos() * factor) as f32, (a.sin() * factor) as f32))
+            .unzip();
         Self {
-            half: config.head_dim / 2,
+            half: rope.dims / 2,
             cos,
             sin,
         }
@@ -31,18 +40,21 @@ impl RotaryTable {
     /// Writes `head`, rotated for `position`, to `to`.
     pub fn rotate(&self, position: usize, head: &[f32], to: &mut [f32]) {
         let (cos, sin) = self.at(position);
+        let (head, rest) = head.split_at(2 * self.half);
+        let (to, to_rest) = to.split_at_mut(2 * self.half);
         let (first, second) = head.split_at(self.half);
         let (to_first, to_second) = to.split_at_mut(self.half);
         for i in 0..self.half {
             to_first[i] = first[i] * cos[i] - second[i] * sin[i];
             to_second[i] = second[i] * cos[i] + first[i] * sin[i];
         }
+        to_rest.copy_from_slice(rest);
     }
 
     /// Rotates `head` for `position`.
     pub fn rotate_in_place(&self, position: usize, head: &mut [f32]) {
         let (cos, sin) = self.at(position);
-        let (first, second) = head.split_at_mut(self.half);
+        let (first, second) = head[..2 * self.half].split_at_mut(self.half);
         for i in 0..self.half {
             let (a, b) = (first[i], second[i]);
             first[i] = a * cos[i] - b * sin[i];
@@ -50,10 +62,11 @@ impl RotaryTable {
         }
     }
 
-    /// The inverse of [`rotate_in_place`](Self::rotate_in_place), which is also its transpose.
+    /// The transpose of [`rotate_in_place`](Self::rotate_in_place): its inverse where the rotation
+    /// has no attention factor.
     pub fn rotate_back(&self, position: usize, head: &mut [f32]) {
         let (cos, sin) = self.at(position);
-        let (first, second) = head.split_at_mut(self.half);
+        let (first, second) = head[..2 * self.half].split_at_mut(self.half);
         for i in 0..self.half {
             let (a, b) = (first[i], second[i]);
             first[i] = a * cos[i] + b * sin[i];
@@ -69,5 +82,42 @@ impl RotaryTable {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         size_of_val(self.cos.as_slice()) + size_of_val(self.sin.as_slice())
+    }
+}
+
+/// The tables of a model: one for all layers, or one for those with a local rotation as well.
+#[derive(Clone, Debug)]
+pub struct RotaryTables {
+    global: RotaryTable,
+    local: Option<RotaryTable>,
+}
+
+impl RotaryTables {
+    /// The tables of positions `0..max_len`.
+    pub fn new(config: &LmConfig, max_len: usize) -> Self {
+        Self::of_positions(config, max_len, max_len)
+    }
+
+    /// The tables of the first `positions` of a context of `max_len`.
+    pub fn of_positions(config: &LmConfig, max_len: usize, positions: usize) -> Self {
+        let table = |rope: &Rope| RotaryTable::of_positions(rope, max_len, positions);
+        Self {
+            global: table(&config.rope),
+            local: config.local_rope.as_ref().map(table),
+        }
+    }
+
+    /// The table of a layer; `None` where nothing is rotated.
+    pub fn of(&self, config: &LmConfig, layer: usize) -> Option<&RotaryTable> {
+        match config.layer(layer).rotary {
+            crate::Rotary::None => None,
+            crate::Rotary::Global => Some(&self.global),
+            crate::Rotary::Local => self.local.as_ref(),
+        }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.global.bytes() + self.local.as_ref().map_or(0, RotaryTable::bytes)
     }
 }

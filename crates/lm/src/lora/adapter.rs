@@ -78,6 +78,61 @@ struct PeftConfig {
     #[serde(default)]
     inference_mode: bool,
     target_modules: Projections,
+    /// Rank-stabilised LoRA (arXiv 2312.03732): `B A` is scaled by `alpha / sqrt(rank)`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    use_rslora: bool,
+    /// How `A` and `B` began. Some ways change the base model, which the adapter then counts on.
+    #[serde(default, skip_serializing)]
+    init_lora_weights: serde_json::Value,
+    /// What else the file says.
+    #[serde(flatten, skip_serializing)]
+    others: BTreeMap<String, serde_json::Value>,
+}
+
+/// Keys that change nothing of what a finished adapter computes.
+const HARMLESS: [&str; 8] = [
+    "auto_mapping",
+    "inference_mode",
+    "megatron_config",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "runtime_config",
+];
+
+/// Ways to begin that leave the base model as it is.
+const BEGINNINGS: [&str; 4] = ["gaussian", "default", "eva", "orthogonal"];
+
+impl PeftConfig {
+    /// The first key that makes this something else than `W + alpha / rank * B A`, and why.
+    fn not_understood(&self) -> Option<(&str, String)> {
+        if self.peft_type != "LORA" {
+            let message = format!("a plain LORA is expected, this is {}", self.peft_type);
+            return Some(("peft_type", message));
+        }
+        if self.fan_in_fan_out {
+            return Some((
+                "fan_in_fan_out",
+                "transposed matrices are not supported".into(),
+            ));
+        }
+        if self.bias.as_deref().is_some_and(|bias| bias != "none") {
+            return Some(("bias", "adapted biases are not supported".into()));
+        }
+        let beginning = self.init_lora_weights.as_str();
+        if let Some(other) = beginning.filter(|name| !BEGINNINGS.contains(name)) {
+            let message = format!("`{other}` adapts a changed base model");
+            return Some(("init_lora_weights", message));
+        }
+        let open = self.others.iter().find(|(key, value)| {
+            !HARMLESS.contains(&key.as_str()) && !crate::config::is_inert(value)
+        });
+        open.map(|(key, value)| {
+            let message = format!("is not understood (its value is {value})");
+            (key.as_str(), message)
+        })
+    }
 }
 
 impl Adapter {
@@ -145,6 +200,9 @@ impl Adapter {
             fan_in_fan_out: false,
             inference_mode: true,
             target_modules: self.config.projections,
+            use_rslora: false,
+            init_lora_weights: serde_json::Value::Null,
+            others: BTreeMap::new(),
         };
         let path = folder.join(ADAPTER_CONFIG);
         let text = serde_json::to_string_pretty(&config).map_err(|e| LmError::Adapter {
@@ -167,20 +225,21 @@ impl Adapter {
             message,
         };
         let found: PeftConfig = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-        if found.peft_type != "LORA" || found.fan_in_fan_out {
-            let kind = found.peft_type;
-            return Err(wrong(format!("a plain LORA is expected, this is {kind}")));
+        if let Some((key, message)) = found.not_understood() {
+            return Err(wrong(format!("key `{key}`: {message}")));
         }
-        if found.bias.as_deref().is_some_and(|bias| bias != "none") {
-            return Err(wrong("adapted biases are not supported".into()));
-        }
+        let alpha = if found.use_rslora {
+            found.lora_alpha * (found.r as f64).sqrt()
+        } else {
+            found.lora_alpha
+        };
         let path = folder.join(ADAPTER_WEIGHTS);
         let mut tensors = BTreeMap::new();
         read_safetensors(&path, &mut tensors)?;
         let adapter = Self {
             config: LoraConfig {
                 rank: found.r,
-                alpha: found.lora_alpha,
+                alpha,
                 projections: found.target_modules,
             },
             tensors,

@@ -79,10 +79,17 @@ impl Transformer {
     /// the device is an autodiff device.
     ///
     /// # Errors
-    /// Missing, misshapen or leftover tensors.
+    /// Missing, misshapen or leftover tensors; [`LmError::NotTrainable`] for all but plain Llama and
+    /// Qwen2 decoders.
     pub fn from_checkpoint(checkpoint: &Checkpoint, device: &Device) -> Result<Self, LmError> {
         checkpoint.check(Path::new("(checkpoint in memory)"))?;
         let config = checkpoint.config.clone();
+        if !config.is_plain() {
+            return Err(LmError::NotTrainable {
+                model_type: config.model_type(),
+                feature: "more than the blocks of Llama and Qwen2, on a device,",
+            });
+        }
         let matrix = |name: &str| -> Result<Tensor<2>, LmError> {
             let t = checkpoint.tensor(name)?;
             Ok(Tensor::from_data(
@@ -112,7 +119,7 @@ impl Transformer {
                 let attention = |kind: &str| {
                     ["q", "k", "v"].map(|p| name(&format!("self_attn.{p}_proj.{kind}")))
                 };
-                let qkv_bias = if config.qkv_bias {
+                let qkv_bias = if config.block.biases.qkv {
                     let parts = attention("bias")
                         .iter()
                         .map(|n| vector(n))
@@ -372,7 +379,7 @@ impl Block {
         let group = heads / kv_heads;
         // Query heads that share a key head are stacked along the positions: no copies of keys.
         let scores = queries
-            .mul_scalar(1.0 / (width as f64).sqrt())
+            .mul_scalar(config.block.attention_scale)
             .reshape([batch, kv_heads, group * new, width])
             .matmul(keys.swap_dims(2, 3))
             .reshape([batch, heads, new, total]);

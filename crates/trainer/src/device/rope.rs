@@ -14,7 +14,7 @@ pub(crate) struct RopeTable {
 impl RopeTable {
     /// Angles of positions `start..start + count`.
     pub(crate) fn new(config: &LmConfig, start: usize, count: usize, device: &Device) -> Self {
-        let frequencies = config.rope_frequencies();
+        let frequencies = config.rope.frequencies(config.max_context());
         let angles = (start..start + count).flat_map(|position| {
             frequencies
                 .iter()

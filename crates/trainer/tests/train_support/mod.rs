@@ -1,10 +1,19 @@
 //! Models, batches and measures for the tests of training.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test binary uses its own part"
+)]
+
+#[path = "../../../lm/tests/golden_support/mod.rs"]
+mod golden_support;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lm::{Checkpoint, HostTensor, LmConfig, random_checkpoint};
+
+pub use golden_support::*;
 
 /// Largest relative deviation between two f32 implementations, in Euclidean norm.
 pub const TOLERANCE: f64 = 1e-4;
@@ -59,29 +68,9 @@ pub fn relative_error(ours: &Checkpoint, expected: &BTreeMap<String, HostTensor>
     (difference / length).sqrt()
 }
 
-/// Folders of models with the numbers that PyTorch computed for them, if there are any here.
-pub fn goldens() -> Vec<PathBuf> {
-    let Some(shared) = std::env::var_os("OMNIDRAFT_SHARED") else {
-        println!("skipped: OMNIDRAFT_SHARED is not set");
-        return Vec::new();
-    };
-    let root = Path::new(&shared).join("golden");
-    ["tiny-llama2", "tiny-llama3", "tiny-qwen2"]
-        .iter()
-        .map(|name| root.join(name))
-        .collect()
-}
-
-/// A list of tokens of a golden.
-pub fn numbers(folder: &Path, key: &str) -> Vec<u32> {
-    let text = std::fs::read_to_string(folder.join("golden.json")).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    serde_json::from_value(json[key].clone()).unwrap()
-}
-
 /// Tensors of a golden, under the names of the weights; tied heads once.
-pub fn reference(folder: &Path, file: &str) -> BTreeMap<String, HostTensor> {
+pub fn reference(golden: &Golden, file: &str) -> BTreeMap<String, HostTensor> {
     let mut tensors = BTreeMap::new();
-    lm::read_safetensors(&folder.join(file), &mut tensors).unwrap();
+    lm::read_safetensors(&golden.folder.join(file), &mut tensors).unwrap();
     tensors
 }

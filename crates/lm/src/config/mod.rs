@@ -1,0 +1,308 @@
+//! A decoder as data: `config.json` as Hugging Face writes it, turned into a description of every
+//! block without optional fields that an engine would have to guess.
+
+mod families;
+mod keys;
+mod read;
+mod read_rope;
+mod rope;
+mod write;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::LmError;
+
+pub(crate) use families::known_model_types;
+pub(crate) use keys::is_inert;
+pub use rope::{Rope, RopeScaling};
+
+/// Families of decoders by the name of their `model_type`. It says how files are read and written;
+/// what is computed says the rest of [`LmConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Architecture {
+    /// Llama 1 to 3, Vicuna, TinyLlama, SmolLM 1 and 2.
+    Llama,
+    /// Mistral: Llama with a window.
+    Mistral,
+    /// Qwen2 and Qwen2.5: biases on the query, key and value projections.
+    Qwen2,
+    /// Qwen3 without experts: norms on queries and keys.
+    Qwen3,
+    /// Phi-3 and Phi-4: fused projections in the files, partial rotation.
+    Phi3,
+    /// Gemma 2: norms around both halves of a block, soft caps.
+    Gemma2,
+    /// The text model of Gemma 3.
+    #[serde(rename = "gemma3_text")]
+    Gemma3,
+    /// SmolLM3: layers without rotation.
+    SmolLM3,
+    /// OLMo 2: norms behind the halves of a block.
+    Olmo2,
+    /// Granite 3 without experts: four multipliers.
+    Granite,
+}
+
+/// Where the RMS norms of a block stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Norms {
+    /// In front of attention and of the MLP.
+    Before,
+    /// Behind them, before the residual stream takes the result.
+    After,
+    /// Both.
+    Around,
+}
+
+/// RMS norm of queries and keys before they are rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QkNorm {
+    /// None.
+    None,
+    /// Every head by itself; one weight of `[head_dim]` for all of them.
+    Head,
+    /// All heads together; a weight over the whole projection.
+    Full,
+}
+
+/// What the MLP applies to its gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// `x / (1 + e^-x)`.
+    Silu,
+    /// `x * Phi(x)` with the normal distribution function.
+    Gelu,
+    /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
+    GeluTanh,
+    /// `max(x, 0)`.
+    Relu,
+}
+
+/// Which projections add a bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Biases {
+    /// Queries, keys and values.
+    pub qkv: bool,
+    /// The output of attention.
+    pub out: bool,
+    /// Gate, up and down.
+    pub mlp: bool,
+}
+
+/// What all blocks of a model have in common.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Block {
+    /// Where the norms stand.
+    pub norms: Norms,
+    /// Norms of queries and keys.
+    pub qk_norm: QkNorm,
+    /// Biases of the projections.
+    pub biases: Biases,
+    /// Activation of the MLP.
+    pub activation: Activation,
+    /// Scores are products of queries and keys times this.
+    pub attention_scale: f32,
+    /// Scores `s` become `cap * tanh(s / cap)`, if there is a cap.
+    pub attention_cap: Option<f32>,
+    /// What attention and MLP return is multiplied by this before the residual stream takes it.
+    pub residual_scale: f32,
+}
+
+/// How positions turn the queries and keys of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rotary {
+    /// By [`LmConfig::rope`].
+    Global,
+    /// By [`LmConfig::local_rope`].
+    Local,
+    /// Not at all.
+    None,
+}
+
+/// What differs from layer to layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Layer {
+    /// A position sees itself and the `window - 1` positions before it; all of them without one.
+    pub window: Option<usize>,
+    /// Its rotation.
+    pub rotary: Rotary,
+}
+
+/// A decoder. Vocabulary size is the model's (rows of the embedding), which may exceed the
+/// tokenizer's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LmConfig {
+    /// Which family.
+    pub architecture: Architecture,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Width of the gated MLP.
+    pub intermediate_size: usize,
+    /// Number of blocks.
+    pub num_layers: usize,
+    /// Query heads.
+    pub num_heads: usize,
+    /// Key/value heads; divides `num_heads`.
+    pub num_kv_heads: usize,
+    /// Width of one head.
+    pub head_dim: usize,
+    /// Rows of the embedding.
+    pub vocab_size: usize,
+    /// Longest context of the training, in tokens.
+    pub max_position_embeddings: usize,
+    /// Added to the mean square in RMSNorm.
+    pub rms_norm_eps: f64,
+    /// Norms multiply by `1 + weight` instead of by `weight`.
+    pub norm_offset: bool,
+    /// Rotation of queries and keys.
+    pub rope: Rope,
+    /// Rotation of the layers that name it: those with a window, in Gemma 3.
+    pub local_rope: Option<Rope>,
+    /// Rows of the embedding are multiplied by this.
+    pub embedding_scale: f32,
+    /// Logits are divided by this.
+    pub logit_divisor: f32,
+    /// Logits `x` then become `cap * tanh(x / cap)`, if there is a cap.
+    pub logit_cap: Option<f32>,
+    /// The blocks.
+    pub block: Block,
+    /// What is special about each layer, from the first on; the last entry holds for all layers
+    /// behind it as well. Never empty.
+    pub layers: Vec<Layer>,
+    /// Whether the output head is the embedding.
+    pub tie_word_embeddings: bool,
+    /// Token that opens a text, if any.
+    pub bos_token_id: Option<u32>,
+    /// Tokens that end a text.
+    pub eos_token_ids: Vec<u32>,
+}
+
+impl LmConfig {
+    /// Reads `config.json`.
+    ///
+    /// # Errors
+    /// [`LmError::Config`] names the key that is missing, malformed, inconsistent or not understood;
+    /// [`LmError::Architecture`] an architecture that is not known.
+    pub fn from_file(path: &Path) -> Result<Self, LmError> {
+        let text = std::fs::read_to_string(path).map_err(LmError::io(path))?;
+        Self::from_json(&text, path)
+    }
+
+    /// Width of the query projection.
+    pub fn q_width(&self) -> usize {
+        self.num_heads * self.head_dim
+    }
+
+    /// Width of the key projection, and of the value projection.
+    pub fn kv_width(&self) -> usize {
+        self.num_kv_heads * self.head_dim
+    }
+
+    /// What is special about a layer.
+    pub fn layer(&self, layer: usize) -> Layer {
+        let known = self.layers.get(layer).or(self.layers.last());
+        known.copied().unwrap_or(Layer {
+            window: None,
+            rotary: Rotary::Global,
+        })
+    }
+
+    /// The rotation of a layer, if it has one.
+    pub fn rope_of(&self, layer: usize) -> Option<&Rope> {
+        match self.layer(layer).rotary {
+            Rotary::None => None,
+            Rotary::Global => Some(&self.rope),
+            Rotary::Local => self.local_rope.as_ref(),
+        }
+    }
+
+    /// Most tokens that positions are defined for: `max_position_embeddings`, or what the scaling of
+    /// the rotation stretches it to if that is more.
+    pub fn max_context(&self) -> usize {
+        self.max_position_embeddings.max(self.rope.stretched())
+    }
+
+    /// The weight of a norm that scales by one.
+    pub fn unit_norm(&self) -> f32 {
+        if self.norm_offset { 0.0 } else { 1.0 }
+    }
+
+    /// Number of parameters; a tied head counts once.
+    pub fn num_params(&self) -> usize {
+        crate::names::expected_tensors(self)
+            .iter()
+            .map(|(_, shape)| shape.iter().product::<usize>())
+            .sum()
+    }
+
+    /// The first feature that the hand-written backward pass does not have, if any: a trainer refuses
+    /// such a model.
+    pub fn not_trainable(&self) -> Option<&'static str> {
+        let Block {
+            norms,
+            qk_norm,
+            activation,
+            attention_cap,
+            residual_scale,
+            ..
+        } = &self.block;
+        let ropes = [Some(&self.rope), self.local_rope.as_ref()];
+        let by_context = |rope: &&Rope| rope.scaling.depends_on_context();
+        let absent = [
+            (*norms != Norms::Before, "norms behind attention and MLP"),
+            (self.norm_offset, "norms that multiply by 1 + weight"),
+            (*qk_norm == QkNorm::Full, "norms over all query heads"),
+            (*activation != Activation::Silu, "an activation but SiLU"),
+            (attention_cap.is_some(), "soft caps on attention scores"),
+            (self.logit_cap.is_some(), "soft caps on logits"),
+            (*residual_scale != 1.0, "a residual multiplier"),
+            (self.embedding_scale != 1.0, "an embedding multiplier"),
+            (self.logit_divisor != 1.0, "a scale of the logits"),
+            (
+                ropes.into_iter().flatten().any(|rope| by_context(&rope)),
+                "a rotation that depends on the length of the context",
+            ),
+        ];
+        let found = absent.into_iter().find(|(present, _)| *present);
+        found.map(|(_, feature)| feature)
+    }
+
+    /// As [`not_trainable`](Self::not_trainable), as an error.
+    ///
+    /// # Errors
+    /// [`LmError::NotTrainable`].
+    pub fn check_trainable(&self) -> Result<(), LmError> {
+        match self.not_trainable() {
+            None => Ok(()),
+            Some(feature) => Err(LmError::NotTrainable {
+                model_type: self.model_type(),
+                feature,
+            }),
+        }
+    }
+
+    /// Whether this is a Llama or Qwen2 decoder without any of the features that came later: one norm
+    /// before each half of a block, full rotation by the global rope, no window, no bias but on
+    /// queries, keys and values.
+    pub fn is_plain(&self) -> bool {
+        let layer = Layer {
+            window: None,
+            rotary: Rotary::Global,
+        };
+        let Biases { out, mlp, .. } = self.block.biases;
+        self.not_trainable().is_none()
+            && self.block.qk_norm == QkNorm::None
+            && !out
+            && !mlp
+            && self.layers.iter().all(|known| *known == layer)
+            && self.rope.dims == self.head_dim
+            && self.rope.attention_factor() == 1.0
+    }
+}

@@ -1,0 +1,373 @@
+//! From `config.json` to [`LmConfig`].
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::families::{Family, Windows};
+use super::keys::{HARMLESS, Keys};
+use super::read_rope::{Span, read_ropes};
+use super::{Activation, Biases, Block, Layer, LmConfig, Rotary};
+use crate::LmError;
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(u32),
+    Many(Vec<u32>),
+}
+
+/// Keys of the file of a model that has others beside its text model.
+const BESIDE_TEXT: &[&str] = &[
+    "boi_token_index",
+    "eoi_token_index",
+    "image_token_id",
+    "image_token_index",
+    "mm_tokens_per_image",
+    "vision_config",
+];
+
+impl LmConfig {
+    /// Parses the text of a `config.json`; `path` is used in messages only.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    pub fn from_json(text: &str, path: &Path) -> Result<Self, LmError> {
+        let error = |message: String| LmError::Config {
+            path: path.to_owned(),
+            key: "(file)".into(),
+            message,
+        };
+        let file: Value = serde_json::from_str(text).map_err(|e| error(e.to_string()))?;
+        let object = file.as_object();
+        let object = object.ok_or_else(|| error("must be an object".into()))?;
+        let keys = Keys::new(path, "", object);
+        refuse_quantised(&keys)?;
+        let model_type: String = keys.need("model_type")?;
+        if let Some(family) = Family::named(&model_type) {
+            let mut config = read(&keys, family)?;
+            read_tokens(&keys, &mut config)?;
+            keys.finish(HARMLESS)?;
+            return Ok(config);
+        }
+        let Some(family) = Family::nested_in(&model_type) else {
+            return Err(LmError::Architecture {
+                path: path.to_owned(),
+                model_type,
+            });
+        };
+        let inner = keys.object("text_config")?;
+        let inner =
+            inner.ok_or_else(|| keys.error("text_config", "missing field `text_config`"))?;
+        refuse_quantised(&inner)?;
+        let mut config = read(&inner, family)?;
+        if inner.get::<bool>("tie_word_embeddings")?.is_none() {
+            let outer = keys.get("tie_word_embeddings")?;
+            config.tie_word_embeddings = outer.unwrap_or(config.tie_word_embeddings);
+        }
+        read_tokens(&inner, &mut config)?;
+        inner.finish(HARMLESS)?;
+        read_tokens(&keys, &mut config)?;
+        keys.get::<bool>("tie_word_embeddings")?;
+        keys.finish(&[HARMLESS, BESIDE_TEXT].concat())?;
+        Ok(config)
+    }
+}
+
+/// Names the method of weights that are stored as other numbers than f32, bf16 and f16.
+fn refuse_quantised(keys: &Keys<'_>) -> Result<(), LmError> {
+    for key in ["quantization_config", "quantization", "compression_config"] {
+        if let Some(settings) = keys.get::<Value>(key)? {
+            let method = settings["quant_method"].as_str().unwrap_or("unnamed");
+            return Err(keys.error(
+                key,
+                format!("weights quantised by `{method}` cannot be read; f32, bf16 and f16 can"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The tokens that open and end a text, where the object names them.
+fn read_tokens(keys: &Keys<'_>, config: &mut LmConfig) -> Result<(), LmError> {
+    config.bos_token_id = keys.get("bos_token_id")?.or(config.bos_token_id);
+    match keys.get("eos_token_id")? {
+        None => {}
+        Some(OneOrMany::One(id)) => config.eos_token_ids = vec![id],
+        Some(OneOrMany::Many(ids)) => config.eos_token_ids = ids,
+    }
+    Ok(())
+}
+
+/// The heads of attention.
+struct Heads {
+    queries: usize,
+    keys: usize,
+    width: usize,
+}
+
+fn read_heads(keys: &Keys<'_>, family: &Family, hidden_size: usize) -> Result<Heads, LmError> {
+    let queries = keys.count("num_attention_heads", family.heads)?;
+    // A null means as many as there are query heads, whatever holds where the key is left out.
+    let default = family.kv_heads.filter(|_| !keys.has("num_key_value_heads"));
+    let of_keys = keys.count("num_key_value_heads", Some(default.unwrap_or(queries)))?;
+    if !queries.is_multiple_of(of_keys) {
+        let message = format!("{of_keys} does not divide num_attention_heads = {queries}");
+        return Err(keys.error("num_key_value_heads", message));
+    }
+    let width = family.head_dim.unwrap_or(hidden_size / queries);
+    let width = keys.count("head_dim", Some(width))?;
+    if !width.is_multiple_of(2) {
+        let message = format!("{width} is odd; rotary embeddings need pairs");
+        return Err(keys.error("head_dim", message));
+    }
+    Ok(Heads {
+        queries,
+        keys: of_keys,
+        width,
+    })
+}
+
+fn read_eps(keys: &Keys<'_>, family: &Family) -> Result<f64, LmError> {
+    let eps: f64 = keys.get("rms_norm_eps")?.unwrap_or(family.eps);
+    match eps.is_finite() && eps >= 0.0 {
+        true => Ok(eps),
+        false => Err(keys.error("rms_norm_eps", format!("{eps} is no small number"))),
+    }
+}
+
+/// The decoder of an object, without its tokens.
+fn read(keys: &Keys<'_>, family: &Family) -> Result<LmConfig, LmError> {
+    let hidden_size = keys.count("hidden_size", None)?;
+    let num_layers = keys.count("num_hidden_layers", None)?;
+    let heads = read_heads(keys, family, hidden_size)?;
+    let max_positions = Some(family.max_positions);
+    let span = Span {
+        head_dim: heads.width,
+        max_positions: keys.count("max_position_embeddings", max_positions)?,
+    };
+    let (rope, local_rope) = read_ropes(keys, family, span)?;
+    let [attention_cap, logit_cap] = read_caps(keys, family)?;
+    let scale = |key| -> Result<f32, LmError> {
+        let found = if family.multipliers {
+            keys.positive(key)?
+        } else {
+            None
+        };
+        Ok(found.unwrap_or(1.0) as f32)
+    };
+    Ok(LmConfig {
+        architecture: family.architecture,
+        hidden_size,
+        intermediate_size: keys.count("intermediate_size", None)?,
+        num_layers,
+        num_heads: heads.queries,
+        num_kv_heads: heads.keys,
+        head_dim: heads.width,
+        vocab_size: keys.count("vocab_size", family.vocab_size)?,
+        max_position_embeddings: span.max_positions,
+        rms_norm_eps: read_eps(keys, family)?,
+        norm_offset: family.norm_offset,
+        rope,
+        local_rope,
+        embedding_scale: match family.gemma {
+            Some(_) => (hidden_size as f64).sqrt() as f32,
+            None => scale("embedding_multiplier")?,
+        },
+        logit_divisor: scale("logits_scaling")?,
+        logit_cap,
+        block: Block {
+            norms: family.norms,
+            qk_norm: family.qk_norm,
+            biases: read_biases(keys, family)?,
+            activation: read_activation(keys, family)?,
+            attention_scale: read_attention_scale(keys, family, heads.width)?,
+            attention_cap,
+            residual_scale: scale("residual_multiplier")?,
+        },
+        layers: read_layers(keys, family, num_layers)?,
+        tie_word_embeddings: keys.get("tie_word_embeddings")?.unwrap_or(family.tied),
+        bos_token_id: None,
+        eos_token_ids: Vec::new(),
+    })
+}
+
+fn read_biases(keys: &Keys<'_>, family: &Family) -> Result<Biases, LmError> {
+    let attention = keys.get("attention_bias")?.unwrap_or(false);
+    let mlp = keys.get("mlp_bias")?.unwrap_or(false);
+    // Qwen2 has its biases whatever this key says.
+    if attention && !family.attention_bias && !family.qkv_bias {
+        let message = format!("is not supported for {}", family.model_type);
+        return Err(keys.error("attention_bias", message));
+    }
+    if mlp && !family.mlp_bias {
+        let message = format!("is not supported for {}", family.model_type);
+        return Err(keys.error("mlp_bias", message));
+    }
+    Ok(Biases {
+        qkv: family.qkv_bias || attention,
+        out: family.attention_bias && attention,
+        mlp,
+    })
+}
+
+fn read_activation(keys: &Keys<'_>, family: &Family) -> Result<Activation, LmError> {
+    let (key, default) = family.activation;
+    if key != "hidden_act" {
+        // An older name that transformers does not look at either.
+        keys.get::<String>("hidden_act")?;
+    }
+    let Some(name) = keys.get::<String>(key)? else {
+        return Ok(default);
+    };
+    match name.as_str() {
+        "silu" | "swish" => Ok(Activation::Silu),
+        "gelu" | "gelu_python" => Ok(Activation::Gelu),
+        "gelu_pytorch_tanh" | "gelu_new" | "gelu_python_tanh" => Ok(Activation::GeluTanh),
+        "relu" => Ok(Activation::Relu),
+        other => {
+            let known = "silu, gelu, gelu_pytorch_tanh and relu are";
+            Err(keys.error(key, format!("`{other}` is not supported, {known}")))
+        }
+    }
+}
+
+fn read_attention_scale(keys: &Keys<'_>, family: &Family, head_dim: usize) -> Result<f32, LmError> {
+    if family.gemma.is_some() {
+        let scalar = keys.positive("query_pre_attn_scalar")?.unwrap_or(256.0);
+        return Ok((1.0 / scalar.sqrt()) as f32);
+    }
+    if family.multipliers {
+        let multiplier = keys.positive("attention_multiplier")?;
+        return Ok(multiplier.unwrap_or(1.0) as f32);
+    }
+    // In f32, as the engine always rounded it.
+    Ok(1.0 / (head_dim as f32).sqrt())
+}
+
+/// Soft caps of scores and of logits.
+fn read_caps(keys: &Keys<'_>, family: &Family) -> Result<[Option<f32>; 2], LmError> {
+    let Some(defaults) = family.gemma else {
+        return Ok([None; 2]);
+    };
+    let bidirectional = keys.get("use_bidirectional_attention")?;
+    if bidirectional == Some(true) {
+        let message = "positions that see what follows them are not supported";
+        return Err(keys.error("use_bidirectional_attention", message));
+    }
+    let names = ["attn_logit_softcapping", "final_logit_softcapping"];
+    let mut caps = [None; 2];
+    for ((key, default), cap) in names.into_iter().zip(defaults).zip(&mut caps) {
+        let found = if keys.has(key) {
+            keys.positive(key)?
+        } else {
+            default
+        };
+        *cap = found.map(|x| x as f32);
+    }
+    Ok(caps)
+}
+
+/// Windows and rotations of the layers, equal ones at the end once.
+fn read_layers(keys: &Keys<'_>, family: &Family, count: usize) -> Result<Vec<Layer>, LmError> {
+    let window = match family.windows {
+        Windows::Never => None,
+        _ if keys.has("sliding_window") => keys.get::<usize>("sliding_window")?,
+        _ => family.window,
+    };
+    if window == Some(0) {
+        return Err(keys.error("sliding_window", "must be at least 1"));
+    }
+    let switched = match family.windows {
+        Windows::Above | Windows::Unrotated => keys.get("use_sliding_window")?.unwrap_or(false),
+        _ => true,
+    };
+    let window = window.filter(|_| switched);
+    let rotated = read_rotated(keys, family, count)?;
+    let windowed: Vec<bool> = match family.windows {
+        Windows::Never => vec![false; count],
+        Windows::All => vec![true; count],
+        Windows::Above => {
+            let first = keys.get("max_window_layers")?.unwrap_or(28_usize);
+            (0..count).map(|layer| layer >= first).collect()
+        }
+        Windows::AllBut { pattern } => {
+            let pattern = keys.count("sliding_window_pattern", Some(pattern))?;
+            (0..count)
+                .map(|layer| !(layer + 1).is_multiple_of(pattern))
+                .collect()
+        }
+        Windows::Unrotated => rotated.iter().map(|rotated| !rotated).collect(),
+    };
+    let windowed = read_layer_types(keys, family, count, window)?.unwrap_or(windowed);
+    let local = family.local_rope().is_some();
+    let mut layers: Vec<Layer> = windowed
+        .into_iter()
+        .zip(rotated)
+        .map(|(windowed, rotated)| Layer {
+            window: window.filter(|_| windowed),
+            rotary: match (rotated, windowed && local) {
+                (false, _) => Rotary::None,
+                (true, true) => Rotary::Local,
+                (true, false) => Rotary::Global,
+            },
+        })
+        .collect();
+    while layers.len() > 1 && layers[layers.len() - 1] == layers[layers.len() - 2] {
+        layers.pop();
+    }
+    Ok(layers)
+}
+
+/// Which layers `layer_types` gives a window, if the family has the key and the file says.
+fn read_layer_types(
+    keys: &Keys<'_>,
+    family: &Family,
+    count: usize,
+    window: Option<usize>,
+) -> Result<Option<Vec<bool>>, LmError> {
+    if matches!(family.windows, Windows::Never | Windows::All) {
+        return Ok(None);
+    }
+    let Some(types) = keys.get::<Vec<String>>("layer_types")? else {
+        return Ok(None);
+    };
+    let wrong = |message: String| Err(keys.error("layer_types", message));
+    if types.len() != count {
+        let found = types.len();
+        return wrong(format!(
+            "names {found} layers, num_hidden_layers is {count}"
+        ));
+    }
+    let known = ["full_attention", "sliding_attention"];
+    if let Some(other) = types.iter().find(|kind| !known.contains(&kind.as_str())) {
+        return wrong(format!(
+            "`{other}` is not supported ({} are)",
+            known.join(" and ")
+        ));
+    }
+    let windowed: Vec<bool> = types.iter().map(|kind| kind == known[1]).collect();
+    // Gemma's windowed layers have a rotation of their own, with or without a window.
+    if windowed.contains(&true) && window.is_none() && family.local_rope().is_none() {
+        return wrong("names layers with a window, but there is none".into());
+    }
+    Ok(Some(windowed))
+}
+
+/// Which layers are rotated.
+fn read_rotated(keys: &Keys<'_>, family: &Family, count: usize) -> Result<Vec<bool>, LmError> {
+    if family.windows != Windows::Unrotated {
+        return Ok(vec![true; count]);
+    }
+    let interval = keys.count("no_rope_layer_interval", Some(4))?;
+    let Some(list) = keys.get::<Vec<u8>>("no_rope_layers")? else {
+        let by_interval = (0..count).map(|layer| !(layer + 1).is_multiple_of(interval));
+        return Ok(by_interval.collect());
+    };
+    if list.len() != count || list.iter().any(|rotated| *rotated > 1) {
+        let message = format!("must be {count} times 0 or 1, 1 for layers with rotation");
+        return Err(keys.error("no_rope_layers", message));
+    }
+    Ok(list.into_iter().map(|rotated| rotated == 1).collect())
+}
