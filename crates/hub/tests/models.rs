@@ -12,7 +12,7 @@ type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// A model whose files hold their own names, with a file that is none of ours.
+/// A model whose files hold their own names, with weights in a second format.
 fn model() -> Repository {
     let files = [
         "config.json",
@@ -169,7 +169,9 @@ fn weights_of_pytorch_are_taken_where_there_are_no_others() -> Result {
 fn what_a_model_lacks_is_told() -> Result {
     let (fake, home) = (FakeHub::start(), tempfile::tempdir()?);
     fake.add("models/tiny/gated", model().gated());
-    fake.add("models/tiny/bin", without(WEIGHTS));
+    let mut bare = without(WEIGHTS);
+    bare.files.remove("pytorch_model.bin");
+    fake.add("models/tiny/bin", bare);
     fake.add("models/tiny/words", without("tokenizer.json"));
     let strange = sharded(&["../../../escaped.safetensors"]);
     fake.add("models/tiny/strange", strange);
