@@ -34,7 +34,7 @@ impl MemoryUse {
     /// What an engine with these options will hold once its context is full, its weights not compact:
     /// known without building it.
     pub fn expected(config: &LmConfig, options: &EngineOptions) -> Self {
-        let len = options.max_len.min(config.max_position_embeddings);
+        let len = options.max_len.min(config.max_context());
         let threads = options.threads.max(1);
         let rounded = options.weights != WeightType::F32;
         let rope = len * config.head_dim * size_of::<f32>();

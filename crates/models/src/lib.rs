@@ -129,7 +129,7 @@ impl<I: TokenId> ModelFolder<I> {
     /// draft.
     pub fn context_for(&self, max_new_tokens: usize) -> usize {
         let text = self.text.template.max_prompt_tokens() + max_new_tokens;
-        (text + DRAFT_ROOM).min(self.config.max_position_embeddings)
+        (text + DRAFT_ROOM).min(self.config.max_context())
     }
 
     /// Shortens prompts to so many tokens, at least 1, where the budget allowed more.
@@ -179,7 +179,7 @@ impl<I: TokenId> ModelFolder<I> {
 
 /// The engine's own form of settings, for a model of this shape.
 pub fn engine_options(config: &LmConfig, settings: EngineSettings) -> EngineOptions {
-    let most = config.max_position_embeddings;
+    let most = config.max_context();
     EngineOptions {
         weights: settings.weights,
         kv: settings.kv,

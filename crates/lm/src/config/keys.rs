@@ -9,6 +9,10 @@ use serde_json::{Map, Value};
 
 use crate::LmError;
 
+/// Largest width, count or number of positions that is believed: products of two of them fit into 64
+/// bits, and tables of that many entries into memory.
+pub(super) const MOST: usize = 1 << 24;
+
 /// One object of a configuration file.
 pub(super) struct Keys<'a> {
     path: &'a Path,
@@ -68,7 +72,7 @@ impl<'a> Keys<'a> {
         found.ok_or_else(|| self.error(key, format!("missing field `{key}`")))
     }
 
-    /// A count, at least 1.
+    /// A count, at least 1 and at most [`MOST`].
     pub(super) fn count(&self, key: &str, default: Option<usize>) -> Result<usize, LmError> {
         let found = match default {
             Some(default) => self.get(key)?.unwrap_or(default),
@@ -76,6 +80,10 @@ impl<'a> Keys<'a> {
         };
         match found {
             0 => Err(self.error(key, "must be at least 1")),
+            found if found > MOST => Err(self.error(
+                key,
+                format!("{found} is more than {MOST}, which no model has"),
+            )),
             found => Ok(found),
         }
     }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::families::{Family, Windows};
-use super::keys::{HARMLESS, Keys};
+use super::keys::{HARMLESS, Keys, MOST};
 use super::read_rope::{Span, read_ropes};
 use super::{Activation, Biases, Block, Layer, LmConfig, Rotary};
 use crate::LmError;
@@ -100,6 +100,9 @@ fn read_tokens(keys: &Keys<'_>, config: &mut LmConfig) -> Result<(), LmError> {
     Ok(())
 }
 
+/// Most blocks that are believed; each takes names and tables.
+const MOST_LAYERS: usize = 4096;
+
 /// The heads of attention.
 struct Heads {
     queries: usize,
@@ -122,6 +125,10 @@ fn read_heads(keys: &Keys<'_>, family: &Family, hidden_size: usize) -> Result<He
         let message = format!("{width} is odd; rotary embeddings need pairs");
         return Err(keys.error("head_dim", message));
     }
+    if queries * width > MOST {
+        let message = format!("{queries} of them, {width} wide, are more than any model has");
+        return Err(keys.error("num_attention_heads", message));
+    }
     Ok(Heads {
         queries,
         keys: of_keys,
@@ -141,6 +148,10 @@ fn read_eps(keys: &Keys<'_>, family: &Family) -> Result<f64, LmError> {
 fn read(keys: &Keys<'_>, family: &Family) -> Result<LmConfig, LmError> {
     let hidden_size = keys.count("hidden_size", None)?;
     let num_layers = keys.count("num_hidden_layers", None)?;
+    if num_layers > MOST_LAYERS {
+        let message = format!("{num_layers} is more than {MOST_LAYERS}, which no model has");
+        return Err(keys.error("num_hidden_layers", message));
+    }
     let heads = read_heads(keys, family, hidden_size)?;
     let max_positions = Some(family.max_positions);
     let span = Span {
