@@ -3,7 +3,7 @@
 
 mod cpu_support;
 
-use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice, PackedWeights};
+use cpu_engine::{CpuEngine, EngineOptions, KernelChoice, PackedWeights};
 use cpu_support::*;
 use lm::{DecodeEngine, LmError, WeightType};
 

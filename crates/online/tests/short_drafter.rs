@@ -45,6 +45,7 @@ task = "mini-news"
 "decode.temperature" = 0.0
 [stage.stream]
 prompts = {{ train = 8 }}
+on_stream = "all"
 [decode]
 max_new_tokens = 24
 [learn]
