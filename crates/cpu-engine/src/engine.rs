@@ -333,7 +333,7 @@ impl CpuEngine {
         self.executor.kernels.choice()
     }
 
-    /// Whether weights are kept compact: see [`Compact`].
+    /// Whether weights are kept compact: see [`Compact`](crate::Compact).
     pub fn compact(&self) -> bool {
         self.weights.is_compact()
     }
