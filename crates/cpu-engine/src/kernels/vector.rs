@@ -88,28 +88,28 @@ impl Kernel for SoftCap<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let (one, two) = (simd.splat(1.0), simd.splat(2.0));
-        let (factor, cap) = (
-            simd.splat(2.0 * self.factor / self.cap),
-            simd.splat(self.cap),
-        );
-        // tanh(x) = 1 - 2 / (1 + e^2x)
-        let capped = |v: S::V| {
-            let e = exp(simd, simd.mul(v, factor));
-            let tanh = simd.sub(one, simd.div(two, simd.add(one, e)));
-            simd.mul(cap, tanh)
-        };
+        let factor = simd.splat(2.0 * self.factor / self.cap);
+        let cap = simd.splat(self.cap);
         let (chunks, rest) = self.values.as_chunks_mut::<LANES>();
         for chunk in chunks {
-            simd.store(capped(simd.load(chunk)), chunk);
+            simd.store(capped(simd, simd.load(chunk), factor, cap), chunk);
         }
         if !rest.is_empty() {
             let mut lanes = [0.0; LANES];
             lanes[..rest.len()].copy_from_slice(rest);
-            let lanes = simd.to_array(capped(simd.load(&lanes)));
+            let lanes = simd.to_array(capped(simd, simd.load(&lanes), factor, cap));
             rest.copy_from_slice(&lanes[..rest.len()]);
         }
     }
+}
+
+/// `cap * tanh(x * factor / 2)`, by `tanh(y) = 1 - 2 / (1 + e^2y)`.
+#[inline(always)]
+fn capped<S: Lanes>(simd: S, x: S::V, factor: S::V, cap: S::V) -> S::V {
+    let (one, two) = (simd.splat(1.0), simd.splat(2.0));
+    let e = exp(simd, simd.mul(x, factor));
+    let tanh = simd.sub(one, simd.div(two, simd.add(one, e)));
+    simd.mul(cap, tanh)
 }
 
 /// `out = activation(gate) * up`. The slices have equal lengths.
@@ -126,50 +126,76 @@ impl Kernel for GateMul<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         match self.activation {
-            Activation::Silu => self.with(simd, silu),
-            Activation::Gelu => self.with(simd, gelu),
-            Activation::GeluTanh => self.with(simd, gelu_tanh),
-            Activation::Relu => self.with(simd, |simd, x| simd.max(simd.splat(0.0), x)),
+            Activation::Silu => self.with(simd, Silu),
+            Activation::Gelu => self.with(simd, Gelu),
+            Activation::GeluTanh => self.with(simd, GeluTanh),
+            Activation::Relu => self.with(simd, Relu),
         }
     }
 }
 
 impl GateMul<'_> {
     #[inline(always)]
-    fn with<S: Simd>(self, simd: S, activate: impl Fn(S, S::V) -> S::V) {
+    fn with<S: Simd>(self, simd: S, function: impl Function) {
         let (gates, gate_rest) = self.gate.as_chunks::<LANES>();
         let (ups, up_rest) = self.up.as_chunks::<LANES>();
         let (outs, out_rest) = self.out.as_chunks_mut::<LANES>();
         for ((gate, up), out) in gates.iter().zip(ups).zip(outs) {
-            let active = activate(simd, simd.load(gate));
+            let active = function.of(simd, simd.load(gate));
             simd.store(simd.mul(active, simd.load(up)), out);
         }
         if !out_rest.is_empty() {
             let (mut gate, mut up) = ([0.0; LANES], [0.0; LANES]);
             gate[..gate_rest.len()].copy_from_slice(gate_rest);
             up[..up_rest.len()].copy_from_slice(up_rest);
-            let active = activate(simd, simd.load(&gate));
+            let active = function.of(simd, simd.load(&gate));
             let product = simd.mul(active, simd.load(&up));
             out_rest.copy_from_slice(&simd.to_array(product)[..out_rest.len()]);
         }
     }
 }
 
+/// A function of a number, lane by lane. A trait and not a closure or a function passed along: only
+/// `#[inline(always)]` makes sure that the body is compiled with the instruction set of the caller.
+trait Function: Copy {
+    fn of<S: Lanes>(self, simd: S, x: S::V) -> S::V;
+}
+
+#[derive(Clone, Copy)]
+struct Silu;
+#[derive(Clone, Copy)]
+struct Gelu;
+#[derive(Clone, Copy)]
+struct GeluTanh;
+#[derive(Clone, Copy)]
+struct Relu;
+
 /// `x / (1 + e^-x)`
-#[inline(always)]
-fn silu<S: Lanes>(simd: S, x: S::V) -> S::V {
-    let e = exp(simd, simd.sub(simd.splat(0.0), x));
-    simd.div(x, simd.add(simd.splat(1.0), e))
+impl Function for Silu {
+    #[inline(always)]
+    fn of<S: Lanes>(self, simd: S, x: S::V) -> S::V {
+        let e = exp(simd, simd.sub(simd.splat(0.0), x));
+        simd.div(x, simd.add(simd.splat(1.0), e))
+    }
+}
+
+impl Function for Relu {
+    #[inline(always)]
+    fn of<S: Lanes>(self, simd: S, x: S::V) -> S::V {
+        simd.max(simd.splat(0.0), x)
+    }
 }
 
 /// `x / 2 * (1 + tanh(u))` is `x / (1 + e^-2u)`, with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
-#[inline(always)]
-fn gelu_tanh<S: Lanes>(simd: S, x: S::V) -> S::V {
-    /// `-2 sqrt(2 / pi)`
-    const FACTOR: f32 = -1.595_769;
-    let cubic = simd.mul_add(simd.mul(x, x), simd.splat(0.044_715), simd.splat(1.0));
-    let e = exp(simd, simd.mul(simd.mul(x, cubic), simd.splat(FACTOR)));
-    simd.div(x, simd.add(simd.splat(1.0), e))
+impl Function for GeluTanh {
+    #[inline(always)]
+    fn of<S: Lanes>(self, simd: S, x: S::V) -> S::V {
+        /// `-2 sqrt(2 / pi)`
+        const FACTOR: f32 = -1.595_769;
+        let cubic = simd.mul_add(simd.mul(x, x), simd.splat(0.044_715), simd.splat(1.0));
+        let e = exp(simd, simd.mul(simd.mul(x, cubic), simd.splat(FACTOR)));
+        simd.div(x, simd.add(simd.splat(1.0), e))
+    }
 }
 
 /// Coefficients of `erfc(z) = t (a_1 + t (a_2 + ...)) e^(-z^2)` with `t = 1 / (1 + p z)`, `z >= 0`,
@@ -184,19 +210,21 @@ const ERFC_POLY: [f32; 5] = [
 const ERFC_P: f32 = 0.327_591_1;
 
 /// `x Phi(x)` as `max(x, 0) - |x| Phi(-|x|)`.
-#[inline(always)]
-fn gelu<S: Lanes>(simd: S, x: S::V) -> S::V {
-    let (zero, one) = (simd.splat(0.0), simd.splat(1.0));
-    let size = simd.max(simd.sub(zero, x), x);
-    let z = simd.mul(size, simd.splat(std::f32::consts::FRAC_1_SQRT_2));
-    let t = simd.div(one, simd.mul_add(z, simd.splat(ERFC_P), one));
-    let mut poly = simd.splat(ERFC_POLY[0]);
-    for c in &ERFC_POLY[1..] {
-        poly = simd.mul_add(poly, t, simd.splat(*c));
+impl Function for Gelu {
+    #[inline(always)]
+    fn of<S: Lanes>(self, simd: S, x: S::V) -> S::V {
+        let (zero, one) = (simd.splat(0.0), simd.splat(1.0));
+        let size = simd.max(simd.sub(zero, x), x);
+        let z = simd.mul(size, simd.splat(std::f32::consts::FRAC_1_SQRT_2));
+        let t = simd.div(one, simd.mul_add(z, simd.splat(ERFC_P), one));
+        let mut poly = simd.splat(ERFC_POLY[0]);
+        for c in &ERFC_POLY[1..] {
+            poly = simd.mul_add(poly, t, simd.splat(*c));
+        }
+        let e = exp(simd, simd.mul(simd.mul(x, x), simd.splat(-0.5)));
+        let tail = simd.mul(simd.mul(simd.splat(0.5), t), simd.mul(poly, e));
+        simd.sub(simd.max(zero, x), simd.mul(size, tail))
     }
-    let e = exp(simd, simd.mul(simd.mul(x, x), simd.splat(-0.5)));
-    let tail = simd.mul(simd.mul(simd.splat(0.5), t), simd.mul(poly, e));
-    simd.sub(simd.max(zero, x), simd.mul(size, tail))
 }
 
 /// `out = x / sqrt(mean(x^2) + eps) * weight` over one row.
