@@ -14,6 +14,10 @@ use fuzz::page::Campaign;
 use fuzz::worker::Meter;
 use fuzz::{Corpus, MOST_MEMORY, Reader, readers, supervisor, worker};
 
+/// Files of a campaign's folder.
+const NUMBERS: &str = "campaign.json";
+const PAGE: &str = "README.md";
+
 /// Tries mutated inputs on every reader of the program.
 ///
 /// Examples:
@@ -43,7 +47,7 @@ enum Command {
         /// Commit to be named on the page.
         #[arg(long, default_value = "unknown", value_name = "COMMIT")]
         commit: String,
-        /// Folder for campaign.json, page.md and the inputs that failed.
+        /// Folder for campaign.json, README.md and the inputs that failed.
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
@@ -57,6 +61,11 @@ enum Command {
         /// Number of the input.
         #[arg(long, value_name = "I")]
         index: u64,
+    },
+    /// Makes the page of a folder again from its numbers.
+    Page {
+        /// The folder that `run --out` wrote.
+        folder: PathBuf,
     },
     /// Lists the readers.
     List,
@@ -101,6 +110,15 @@ fn run(command: Command) -> Result<ExitCode> {
         } => {
             let input = Corpus::of(named(&reader)?)?.input(seed, index);
             std::io::stdout().write_all(&input)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Page { folder } => {
+            let path = folder.join(NUMBERS);
+            let numbers = std::fs::read_to_string(&path);
+            let numbers = numbers.with_context(|| path.display().to_string())?;
+            let campaign: Campaign =
+                serde_json::from_str(&numbers).with_context(|| path.display().to_string())?;
+            std::fs::write(folder.join(PAGE), campaign.markdown())?;
             Ok(ExitCode::SUCCESS)
         }
         Command::List => {
@@ -188,8 +206,8 @@ fn campaign(
 fn write(campaign: &Campaign, out: &std::path::Path) -> Result<()> {
     std::fs::create_dir_all(out)?;
     let json = serde_json::to_string_pretty(campaign)?;
-    std::fs::write(out.join("campaign.json"), json + "\n")?;
-    std::fs::write(out.join("page.md"), campaign.markdown())?;
+    std::fs::write(out.join(NUMBERS), json + "\n")?;
+    std::fs::write(out.join(PAGE), campaign.markdown())?;
     for tally in &campaign.tallies {
         let corpus = Corpus::of(named(&tally.reader)?)?;
         for failure in &tally.failures {

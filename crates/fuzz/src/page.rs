@@ -46,6 +46,13 @@ impl Campaign {
             MOST_MEMORY >> 20,
             self.failures(),
         );
+        let each = self.tallies.iter().map(|tally| tally.executions).max();
+        let _ = writeln!(
+            page,
+            "Made by `cargo run --release -p fuzz -- run --executions {} --seed {} --out DIR`.\n",
+            each.unwrap_or(0),
+            self.seed,
+        );
         page.push_str(
             "| reader | reads | inputs | read | refused | longest | most memory | failures |\n",
         );

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use fuzz::page::Campaign;
 use fuzz::{Corpus, LONGEST_S, Outcome, readers};
 
 /// Inputs for each reader.
@@ -66,4 +67,14 @@ fn what_failed_once_fails_no_more() {
         }
     }
     assert!(tried > 0);
+}
+
+/// The published page is what its numbers give.
+#[test]
+fn the_published_page_is_made_from_its_numbers() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/fuzzing");
+    let numbers = std::fs::read_to_string(folder.join("campaign.json")).unwrap();
+    let campaign: Campaign = serde_json::from_str(&numbers).unwrap();
+    let page = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    assert_eq!(page, campaign.markdown());
 }
