@@ -92,6 +92,11 @@ impl ModelId {
     }
 }
 
+/// Whether a path is the name of a model of the hub (`hf:owner/name`), rightly written or not.
+pub fn is_model_name(path: &Path) -> bool {
+    ModelId::in_place_of(path).is_some()
+}
+
 /// The folder itself, or the local copy of the model of the hub that is named in its place.
 ///
 /// # Errors

@@ -55,8 +55,8 @@ pub struct TokenizerRecipe {
     /// Further special tokens, such as chat markers.
     #[serde(default)]
     pub specials: Vec<String>,
-    /// A `tokenizer.json` to take instead of training one, relative to the recipe: models of one
-    /// family share theirs. The other keys must still describe it.
+    /// A `tokenizer.json` to take instead of training one, relative to the recipe, or a model of the
+    /// hub (`hf:owner/name`): models of one family share theirs. The other keys must still describe it.
     #[serde(default)]
     pub from: Option<PathBuf>,
 }
@@ -129,7 +129,9 @@ impl Recipe {
             .with_context(|| format!("{}: cannot be read", path.display()))?;
         let mut recipe: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
         if let (Some(from), Some(folder)) = (&mut recipe.tokenizer.from, path.parent()) {
-            *from = folder.join(&*from);
+            if !hub::is_model_name(from) {
+                *from = folder.join(&*from);
+            }
         }
         recipe
             .validate()

@@ -19,6 +19,7 @@ use trainer::Device;
 use vocab_align::{TargetId, TokenId, Vocabulary};
 
 pub use config::Recipe;
+use config::TokenizerRecipe;
 pub use corpus::{Corpus, CorpusError, CorpusSource, Document, Piece, is_held_out};
 use data::TokenData;
 
@@ -28,6 +29,8 @@ use streams::DataSource;
 pub struct Request {
     /// The recipe.
     pub recipe: PathBuf,
+    /// A `tokenizer.json`, or a model of the hub, in place of the recipe's.
+    pub tokenizer: Option<PathBuf>,
     /// Where the text is.
     pub data: DataSource,
     /// Folder to write.
@@ -64,7 +67,9 @@ pub fn run(request: &Request) -> Result<bool> {
         &recipe.template,
         recipe.data.held_out,
     )?;
-    let vocabulary = tokenizer_for(&recipe, &corpus, out)?;
+    let given = request.tokenizer.as_ref();
+    let from = given.or(recipe.tokenizer.from.as_ref());
+    let vocabulary = tokenizer_for(&recipe.tokenizer, from, &corpus, out)?;
     let special = |name: &str| -> Result<u32> {
         match vocabulary.encode_with_specials(name)?.as_slice() {
             [id] => Ok(id.get()),
@@ -117,24 +122,31 @@ pub fn run(request: &Request) -> Result<bool> {
 }
 
 /// The folder's tokenizer, copied or trained if it is not there yet.
-fn tokenizer_for(recipe: &Recipe, corpus: &Corpus, out: &Path) -> Result<Vocabulary<TargetId>> {
+fn tokenizer_for(
+    recipe: &TokenizerRecipe,
+    from: Option<&PathBuf>,
+    corpus: &Corpus,
+    out: &Path,
+) -> Result<Vocabulary<TargetId>> {
     let path = out.join("tokenizer.json");
     if path.exists() {
         // A resumed run keeps the tokenizer it began with.
-    } else if let Some(from) = &recipe.tokenizer.from {
-        std::fs::copy(from, &path)
+    } else if let Some(from) = from {
+        let file = hub::local_tokenizer(from)?;
+        let file = file.as_ref().unwrap_or(from);
+        std::fs::copy(file, &path)
             .with_context(|| format!("{}: tokenizer.from", from.display()))?;
     } else {
         let texts: Vec<String> = corpus.training().map(plain_text).collect();
-        let json = tokenizer::train(&recipe.tokenizer, texts.iter().map(String::as_str))?;
+        let json = tokenizer::train(recipe, texts.iter().map(String::as_str))?;
         std::fs::write(&path, format!("{json:#}\n")).with_context(|| path.display().to_string())?;
     }
     write_json(
         &out.join("tokenizer_config.json"),
         &json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": recipe.tokenizer.bos,
-            "eos_token": recipe.tokenizer.eos,
+            "bos_token": recipe.bos,
+            "eos_token": recipe.eos,
             "clean_up_tokenization_spaces": false,
         }),
     )?;

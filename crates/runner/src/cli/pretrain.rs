@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use trainer::Device;
 
-use super::DataArgs;
+use super::{DataArgs, tokenizer_file};
 
 /// Where the forward and backward pass run.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -32,6 +32,9 @@ pub struct PretrainArgs {
     /// Stop after this many steps; the next call goes on exactly there.
     #[arg(long, value_name = "STEPS")]
     stop_after: Option<u64>,
+    /// A tokenizer.json, the folder of one, or hf:owner/name, in place of the recipe's tokenizer.
+    #[arg(long, value_name = "T")]
+    tokenizer: Option<PathBuf>,
     /// Only write the samples of the finished model in --out again.
     #[arg(long)]
     samples: bool,
@@ -63,6 +66,7 @@ impl PretrainArgs {
         };
         let request = pretrain::Request {
             recipe: self.recipe,
+            tokenizer: self.tokenizer.as_deref().map(tokenizer_file).transpose()?,
             data: self.data.source()?,
             out: out.clone(),
             device,
