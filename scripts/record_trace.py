@@ -162,13 +162,15 @@ class Recording:
 
         types = [pa.string(), pa.string()] + [pa.binary()] * 7
         fields = [pa.field(name, kind, nullable=False) for name, kind in zip(COLUMNS + ["sha256"], types)]
-        schema = pa.schema(fields, metadata={"omnidraft.trace": json.dumps(self.info)})
+        schema = pa.schema(fields)
         columns = [[row[i].decode() if i < 2 else row[i] for row in self.rows] for i in range(len(COLUMNS))]
         columns.append([checksum(row) for row in self.rows])
         arrays = [pa.array(column, kind) for column, kind in zip(columns, types)]
         temporary = pathlib.Path(f"{self.out}.tmp")
-        options = dict(compression="zstd", compression_level=9, use_dictionary=False, row_group_size=GROUP)
-        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), temporary, store_schema=False, **options)
+        options = dict(compression="zstd", compression_level=9, use_dictionary=False, store_schema=False)
+        with pq.ParquetWriter(temporary, schema, **options) as writer:
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=GROUP)
+            writer.add_key_value_metadata({"omnidraft.trace": json.dumps(self.info)})
         temporary.rename(self.out)
         self.file.close()
         self.part.unlink()

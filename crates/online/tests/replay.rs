@@ -223,7 +223,7 @@ fn replays_bit_for_bit(model: &str) {
     };
     let (a, b) = (learnt(&live), learnt(&replay));
     assert!(
-        a.keys().any(|name| name.ends_with("model.safetensors")),
+        a.keys().any(|name| name.ends_with("weights.safetensors")),
         "{:?}",
         a.keys()
     );
@@ -302,7 +302,7 @@ fn what_a_recording_cannot_answer_is_told() {
     );
     told(
         &experiment(&table(&trace, "Q")),
-        &["L-8-test.parquet", "tokenizer"],
+        &["L-8-train.parquet", "tokenizer"],
     );
     told(
         &with(&format!("max_new_tokens = {ANSWER}"), "max_new_tokens = 40"),
@@ -338,7 +338,8 @@ fn a_model_that_pays_for_steps_changes_no_token() {
     );
     let paid = lab.run("paid", &text.replace("/L\" }", &cost));
     assert_eq!(rows(&free, |_| true), rows(&paid, |_| true));
-    let recorded = &paid.cell("stream").manifest().recorded["T"];
+    let cell = paid.cell("stream");
+    let recorded = &cell.manifest().recorded["T"];
     assert!(recorded.cost.is_some());
 }
 
