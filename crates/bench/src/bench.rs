@@ -192,30 +192,10 @@ impl Shape {
     }
 
     fn config(self) -> Result<LmConfig> {
-        let [layers, hidden, inner, heads, kv_heads, vocab] = match self {
-            Self::Llama68m => [2, 768, 3072, 12, 12, 32000],
-            Self::Llama242m => [12, 1024, 2816, 16, 8, 49152],
-            Self::TinyLlama => [22, 2048, 5632, 32, 4, 32000],
-            Self::Llama3With8b => [32, 4096, 14336, 32, 8, 128_256],
-        };
-        let (positions, theta) = match self {
-            Self::Llama3With8b => (8192, 500_000.0),
-            _ => (2048, 10_000.0),
-        };
-        let json = serde_json::json!({
-            "model_type": "llama",
-            "hidden_size": hidden,
-            "intermediate_size": inner,
-            "num_hidden_layers": layers,
-            "num_attention_heads": heads,
-            "num_key_value_heads": kv_heads,
-            "vocab_size": vocab,
-            "max_position_embeddings": positions,
-            "rope_theta": theta,
-            "rms_norm_eps": 1e-5,
-            "tie_word_embeddings": false,
-        });
-        Ok(LmConfig::from_json(&json.to_string(), "(shape)".as_ref())?)
+        match lm::known_shape(&self.name()) {
+            Some(config) => Ok(config?),
+            None => bail!("the shape {} is not known", self.name()),
+        }
     }
 }
 

@@ -418,4 +418,12 @@ impl DecodeEngine for CpuEngine {
         }
         Ok(())
     }
+
+    fn append(&mut self, ids: &[u32]) -> Result<(), LmError> {
+        Self::append(self, ids)
+    }
+
+    fn last_state(&self) -> &[f32] {
+        Self::last_state(self)
+    }
 }

@@ -7,9 +7,43 @@ use spec_decode::VerifyMode;
 use crate::arm::ArmConfig;
 use crate::job::JobConfig;
 use crate::settings::{
-    CacheUse, DraftSource, HeadLabels, HeadTraining, ObjectiveName, PolicyName, Verify, Wrong,
-    wrong,
+    CacheUse, DraftSource, HeadLabels, HeadTraining, ModelsConfig, ObjectiveName, PolicyName,
+    TraceConfig, Verify, Wrong, wrong,
 };
+
+/// What a recorded target cannot answer: `target` is its name.
+pub(crate) fn replayed(arm: &ArmConfig, target: &str) -> Vec<Wrong> {
+    let name = &arm.name;
+    let mut wrongs = Vec::new();
+    let mut check = |bad: bool, key: &str, message: &str| {
+        if bad {
+            let message = format!("arm `{name}`: target `{target}` is recorded: {message}");
+            wrongs.push(wrong(key, message));
+        }
+    };
+    let message = "above 0 an answer is one of many, and which one it is depends on what was drafted, \
+                   so only greedy answers can be replayed; must be 0";
+    check(arm.decode.temperature != 0.0, "decode.temperature", message);
+    let message = "the answer was recorded without a penalty; must be 1";
+    let penalised = arm.decode.repetition_penalty != 1.0;
+    check(penalised, "decode.repetition_penalty", message);
+    let message =
+        "what the target says behind a token that it never says was not recorded; must be false";
+    check(arm.head.unjudged, "head.unjudged", message);
+    wrongs
+}
+
+/// The targets that are recordings.
+pub(crate) fn recorded(models: &ModelsConfig) -> impl Iterator<Item = (&str, &TraceConfig)> {
+    let targets = models.targets.iter();
+    targets.filter_map(|(name, target)| Some((name.as_str(), target.trace.as_ref()?)))
+}
+
+/// What is wrong with the models of a job.
+pub(crate) fn models(models: &ModelsConfig) -> Option<Wrong> {
+    let recorded = models.drafter.trace.is_some();
+    recorded.then(|| wrong("models.drafter", "a drafter cannot be a recording"))
+}
 
 /// Keys of `decode` that all arms of a cell share.
 const SHARED: [&str; 8] = [
@@ -236,6 +270,10 @@ pub(crate) fn job(job: &JobConfig) -> Vec<Wrong> {
         wrongs.extend(arm(own, &job.arms));
     }
     wrongs.extend(shared(&job.arms).into_iter().map(|(_, fault)| fault));
+    wrongs.extend(models(&job.models));
+    for (name, _) in recorded(&job.models) {
+        wrongs.extend(job.arms.iter().flat_map(|own| replayed(own, name)));
+    }
     for segment in &job.segments {
         if !job.models.targets.contains_key(&segment.target) {
             let message = format!("target `{}` is not in models.targets", segment.target);

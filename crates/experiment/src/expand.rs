@@ -116,7 +116,19 @@ impl<'a> Expander<'a> {
         models
             .targets
             .retain(|name, _| segments.iter().any(|segment| segment.target == *name));
+        if let Some((key, message)) = check::models(&models) {
+            let place = self.root.at(&key).and_then(|node| node.place.as_ref());
+            faults.add(place, &key, message);
+            return None;
+        }
         let arms = self.arms(&patch, faults)?;
+        for (target, _) in check::recorded(&models) {
+            for arm in &arms {
+                for wrong in check::replayed(&arm.config, target) {
+                    arm.tell(wrong, faults);
+                }
+            }
+        }
         let id = |stage: &str| JobId {
             stage: stage.to_owned(),
             cell: cell.name.clone(),

@@ -70,8 +70,8 @@ pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, Report
 pub use settings::{
     AcceptanceName, CacheOptions, CacheUse, Columns, CostPadding, CostsConfig, DecodeConfig,
     DirectName, DraftSource, EvictionName, HeadLabels, HeadOptions, HeadTraining, KvFormat,
-    LearnConfig, Lookup, LoraSettings, ModelConfig, ModelsConfig, NgramName, Normaliser,
-    NothingToLearn, ObjectiveName, PolicyFault, PolicyName, Scope, ScoreName, Terms, UnknownName,
-    Verify, WeightFormat,
+    LearnConfig, Lookup, LoraSettings, ModelConfig, ModelsConfig, NamedLatency, NgramName,
+    Normaliser, NothingToLearn, ObjectiveName, PolicyFault, PolicyName, Scope, ScoreName, StepCost,
+    Terms, TraceConfig, UnknownName, Verify, WeightFormat,
 };
 pub use summary::{ArmSummary, Axis, Experiment, Stage};

@@ -2,6 +2,9 @@
 
 use crate::LmError;
 
+/// Tokens appended at once, so that the discarded logits of a long prompt stay small.
+const APPENDED: usize = 64;
+
 /// A decoder with a KV cache that can be cut back.
 ///
 /// The loop drives drafter and target through this trait alone.
@@ -31,6 +34,22 @@ pub trait DecodeEngine: Send {
     /// # Errors
     /// [`LmError::TokenOutOfRange`] or [`LmError::ContextFull`]; the cache is then unchanged.
     fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError>;
+
+    /// Appends `ids` where nobody needs the logits. Engines that can do without them override this.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    fn append(&mut self, ids: &[u32]) -> Result<(), LmError> {
+        let mut discarded = Vec::new();
+        ids.chunks(APPENDED)
+            .try_for_each(|chunk| self.forward(chunk, &mut discarded))
+    }
+
+    /// The normalised final hidden state of the last position, `[hidden]`; empty where the engine has
+    /// none to show.
+    fn last_state(&self) -> &[f32] {
+        &[]
+    }
 }
 
 /// The checks of [`DecodeEngine::forward`], for an engine to make before it touches its cache of

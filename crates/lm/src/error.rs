@@ -133,9 +133,28 @@ pub enum LmError {
     /// The device returned no data.
     #[error("device error: {0}")]
     Device(String),
+    /// An engine of another crate failed in its own way.
+    #[error("engine `{engine}` failed")]
+    Engine {
+        /// Its name.
+        engine: &'static str,
+        /// Its error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 impl LmError {
+    /// An engine's own error.
+    pub fn engine(
+        engine: &'static str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Engine {
+            engine,
+            source: source.into(),
+        }
+    }
+
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }

@@ -12,6 +12,7 @@ mod names;
 mod optim;
 mod pad;
 mod reference;
+mod shapes;
 mod source;
 mod stored;
 mod weight_type;
@@ -34,6 +35,7 @@ pub use names::{
 };
 pub use optim::{AdamW, AdamWConfig, Moments};
 pub use reference::ReferenceEngine;
+pub use shapes::{known_shape, shape_names};
 pub use source::{RowBuffer, TensorSource};
 pub use stored::StoredCheckpoint;
 pub use weight_type::{EngineSettings, KvType, WeightType};

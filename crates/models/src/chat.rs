@@ -145,6 +145,11 @@ impl ChatTemplate {
         self.max_prompt_tokens = self.max_prompt_tokens.min(tokens.max(1));
     }
 
+    /// Allows prompts exactly so many tokens, at least 1.
+    pub(crate) fn set_max_prompt_tokens(&mut self, tokens: usize) {
+        self.max_prompt_tokens = tokens.max(1);
+    }
+
     /// One user message and the opening of the answer.
     ///
     /// # Errors

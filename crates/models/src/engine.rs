@@ -2,7 +2,7 @@
 
 use std::sync::Once;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use cpu_engine::{CpuEngine, PackedWeights};
 use lm::{Checkpoint, DecodeEngine, WeightType};
 use spec_decode::{LanguageModel, ModelError};
@@ -10,8 +10,16 @@ use vocab_align::TokenId;
 
 /// The decode engine in either role.
 pub struct Engine {
-    inner: CpuEngine,
+    inner: Inner,
     ids: Vec<u32>,
+}
+
+/// What computes.
+enum Inner {
+    /// A model on the processor, whose weights can be replaced.
+    Cpu(CpuEngine),
+    /// Anything else that decodes.
+    Other(Box<dyn DecodeEngine>),
 }
 
 impl Engine {
@@ -19,14 +27,39 @@ impl Engine {
     pub(crate) fn new(inner: CpuEngine, weights: WeightType) -> Self {
         announce(&inner, weights);
         Self {
-            inner,
+            inner: Inner::Cpu(inner),
             ids: Vec::new(),
         }
     }
 
-    /// The engine itself.
-    pub(crate) fn into_inner(self) -> CpuEngine {
-        self.inner
+    /// Any engine, for a target.
+    pub fn of(engine: Box<dyn DecodeEngine>) -> Self {
+        Self {
+            inner: Inner::Other(engine),
+            ids: Vec::new(),
+        }
+    }
+
+    /// The engine behind the decode seam.
+    pub fn decoder(&mut self) -> &mut dyn DecodeEngine {
+        match &mut self.inner {
+            Inner::Cpu(engine) => engine,
+            Inner::Other(engine) => engine.as_mut(),
+        }
+    }
+
+    fn shown(&self) -> &dyn DecodeEngine {
+        match &self.inner {
+            Inner::Cpu(engine) => engine,
+            Inner::Other(engine) => engine.as_ref(),
+        }
+    }
+
+    fn cpu(&mut self) -> Result<&mut CpuEngine> {
+        match &mut self.inner {
+            Inner::Cpu(engine) => Ok(engine),
+            Inner::Other(_) => bail!("this engine has no weights that could be replaced"),
+        }
     }
 
     /// Replaces the weights after an update of the drafter.
@@ -34,7 +67,7 @@ impl Engine {
     /// # Errors
     /// A checkpoint of another shape.
     pub fn load_weights(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        Ok(self.inner.load_weights(checkpoint)?)
+        Ok(self.cpu()?.load_weights(checkpoint)?)
     }
 
     /// Decodes with other weights from now on; `packed` receives the ones used so far.
@@ -42,43 +75,53 @@ impl Engine {
     /// # Errors
     /// Weights of another shape or storage.
     pub fn swap_weights(&mut self, packed: &mut PackedWeights) -> Result<()> {
-        Ok(self.inner.swap_weights(packed)?)
+        Ok(self.cpu()?.swap_weights(packed)?)
+    }
+}
+
+impl Engine {
+    /// The ids without their role, in a buffer that is used again.
+    fn plain<I: TokenId>(&mut self, ids: &[I]) -> Vec<u32> {
+        let mut plain = std::mem::take(&mut self.ids);
+        plain.clear();
+        plain.extend(ids.iter().map(|id| id.get()));
+        plain
     }
 }
 
 impl<I: TokenId> LanguageModel<I> for Engine {
     fn vocab_size(&self) -> usize {
-        self.inner.vocab_size()
+        self.shown().vocab_size()
     }
 
     fn len(&self) -> usize {
-        self.inner.len()
+        self.shown().len()
     }
 
     fn max_len(&self) -> usize {
-        self.inner.max_len()
+        self.shown().max_len()
     }
 
     fn truncate(&mut self, len: usize) {
-        self.inner.truncate(len);
+        self.decoder().truncate(len);
     }
 
     fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError> {
-        self.ids.clear();
-        self.ids.extend(ids.iter().map(|id| id.get()));
-        self.inner
-            .forward(&self.ids, logits)
-            .map_err(ModelError::new)
+        let ids = self.plain(ids);
+        let done = self.decoder().forward(&ids, logits);
+        self.ids = ids;
+        done.map_err(ModelError::new)
     }
 
     fn state(&self) -> &[f32] {
-        self.inner.last_state()
+        self.shown().last_state()
     }
 
     fn prefill(&mut self, ids: &[I]) -> Result<(), ModelError> {
-        self.ids.clear();
-        self.ids.extend(ids.iter().map(|id| id.get()));
-        self.inner.append(&self.ids).map_err(ModelError::new)
+        let ids = self.plain(ids);
+        let done = self.decoder().append(&ids);
+        self.ids = ids;
+        done.map_err(ModelError::new)
     }
 }
 

@@ -190,7 +190,7 @@ pub fn engine_options(config: &LmConfig, settings: EngineSettings) -> EngineOpti
 }
 
 /// Vocabularies of drafter and target, aligned by bytes.
-pub fn align(drafter: &ModelFolder<DraftId>, target: &ModelFolder<TargetId>) -> Pair {
+pub fn align(drafter: &ModelText<DraftId>, target: &ModelText<TargetId>) -> Pair {
     let alignment = Alignment::build(&drafter.vocabulary, &target.vocabulary, MappingMode::Bytes);
     Pair {
         draft: drafter.vocabulary.clone(),

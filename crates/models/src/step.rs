@@ -1,14 +1,15 @@
 //! How long one decoding step of a drafter and of a target takes on this machine.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use cpu_engine::CpuEngine;
-use lm::{DecodeEngine, EngineSettings};
+use lm::{DecodeEngine, EngineSettings, LmConfig, StoredCheckpoint};
 use serde::{Deserialize, Serialize};
 use vocab_align::TokenId;
 
-use crate::ModelFolder;
+use crate::{Engine, ModelFolder, engine_options};
 
 /// Drafter steps between two target steps, as in a round with the paper's k.
 const DRAFT_STEPS: usize = 4;
@@ -39,7 +40,7 @@ impl StepTimes {
 
 /// A model with a context in its cache.
 pub struct Stepper {
-    engine: CpuEngine,
+    engine: Engine,
     context: usize,
     ids: Vec<u32>,
     logits: Vec<f32>,
@@ -66,13 +67,21 @@ impl Stepper {
             context: Some(context + VERIFIED),
             ..settings
         };
-        let mut engine = model.engine(settings)?.into_inner();
-        let vocab = model.config().vocab_size;
+        let engine = model.engine(settings)?;
+        Self::of(engine, model.config().vocab_size, context)
+    }
+
+    /// Reads `context` tokens of a vocabulary of `vocab` into an engine that has room for them and
+    /// a step.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn of(mut engine: Engine, vocab: usize, context: usize) -> Result<Self> {
         // Any tokens do: the time of a step does not depend on which they are.
         let ids: Vec<u32> = (0..context + VERIFIED)
             .map(|i| (i * 7919 % vocab) as u32)
             .collect();
-        engine.append(&ids[..context])?;
+        engine.decoder().append(&ids[..context])?;
         Ok(Self {
             engine,
             context,
@@ -85,9 +94,9 @@ impl Stepper {
     fn step(&mut self, count: usize) -> Result<f64> {
         let ids = &self.ids[self.context..self.context + count];
         let began = Instant::now();
-        self.engine.forward(ids, &mut self.logits)?;
+        self.engine.decoder().forward(ids, &mut self.logits)?;
         let seconds = began.elapsed().as_secs_f64();
-        self.engine.truncate(self.context);
+        self.engine.decoder().truncate(self.context);
         Ok(seconds)
     }
 
@@ -127,6 +136,46 @@ pub fn measure(drafter: &mut Stepper, target: &mut Stepper) -> Result<StepTimes>
         target_s: median(single),
         verify_s: median(verify),
     })
+}
+
+/// A random model in the shape of a known one ([`lm::known_shape`]), of a `config.json` or of a folder
+/// that holds one, over `vocab` tokens where that is given: its steps take the time of such a model.
+///
+/// # Errors
+/// A name that is neither; those of the engine.
+pub fn shape_engine(
+    shape: &str,
+    vocab: Option<usize>,
+    settings: EngineSettings,
+) -> Result<Box<dyn DecodeEngine>> {
+    let mut config = match lm::known_shape(shape) {
+        Some(config) => config?,
+        None => shape_file(shape)?,
+    };
+    config.vocab_size = vocab.unwrap_or(config.vocab_size);
+    let longest = settings.context.unwrap_or_default();
+    config.max_position_embeddings = config.max_position_embeddings.max(longest);
+    let options = engine_options(&config, settings);
+    let engine = CpuEngine::with_random_weights(&config, options, 0)?;
+    Ok(Box::new(engine))
+}
+
+fn shape_file(shape: &str) -> Result<LmConfig> {
+    let path = Path::new(shape);
+    let folder = match path.is_dir() {
+        true => Some(path),
+        false => path.parent().filter(|_| path.is_file()),
+    };
+    match folder {
+        Some(folder) => Ok(StoredCheckpoint::read_config(folder)?),
+        None => {
+            let known: Vec<&str> = lm::shape_names().collect();
+            bail!(
+                "`{shape}` is neither one of {} nor a config.json",
+                known.join(", ")
+            )
+        }
+    }
 }
 
 /// The middle of the values, or the mean of the two in the middle; not a number where there is none.

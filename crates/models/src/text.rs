@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use hub::local_folder;
+use hub::{local_folder, local_tokenizer};
 use lm::{LmConfig, StoredCheckpoint};
 use vocab_align::{SpecialRole, TokenId, Vocabulary};
 
@@ -35,6 +35,37 @@ impl<I: TokenId> ModelText<I> {
         Self::of(path, &StoredCheckpoint::read_config(path)?)
     }
 
+    /// The text of a tokenizer without a model: `tokenizer.json`, or a folder that holds one, or
+    /// `hf:owner/name`, with the chat template beside it if there is one. `positions` is the length
+    /// of the context, half of which a prompt may take where the folder does not say.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn of_tokenizer(path: &Path, positions: usize) -> Result<Self> {
+        let file = match local_tokenizer(path)? {
+            Some(file) => file,
+            None if path.is_dir() => path.join("tokenizer.json"),
+            None => path.to_owned(),
+        };
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let vocabulary = Vocabulary::from_file(&file)?;
+        Ok(Self {
+            path: folder.to_owned(),
+            template: ChatTemplate::from_model_dir(folder, positions)?,
+            stop: ends(&vocabulary).collect(),
+            vocabulary,
+        })
+    }
+
+    /// Takes these tokens for the ends of a response, and exactly so many tokens, at least 1, for the
+    /// longest prompt: those that a recorded target had.
+    #[must_use]
+    pub fn with_ends(mut self, stop: BTreeSet<I>, max_prompt_tokens: usize) -> Self {
+        self.stop = stop;
+        self.template.set_max_prompt_tokens(max_prompt_tokens);
+        self
+    }
+
     /// The text of a local folder whose `config.json` is already read.
     pub(crate) fn of(path: &Path, config: &LmConfig) -> Result<Self> {
         let vocabulary = Vocabulary::from_file(&path.join("tokenizer.json"))?;
@@ -47,9 +78,7 @@ impl<I: TokenId> ModelText<I> {
             );
         }
         let listed = config.eos_token_ids.iter().map(|id| I::new(*id));
-        let by_role = [SpecialRole::Eos, SpecialRole::EndOfTurn]
-            .into_iter()
-            .filter_map(|role| vocabulary.special(role));
+        let by_role = ends(&vocabulary);
         Ok(Self {
             path: path.to_owned(),
             template: ChatTemplate::from_model_dir(path, config.max_position_embeddings)?,
@@ -92,6 +121,13 @@ impl<I: TokenId> ModelText<I> {
     pub fn stop_tokens(&self) -> BTreeSet<I> {
         self.stop.clone()
     }
+}
+
+/// The tokens that end a response by their role.
+fn ends<I: TokenId>(vocabulary: &Vocabulary<I>) -> impl Iterator<Item = I> {
+    [SpecialRole::Eos, SpecialRole::EndOfTurn]
+        .into_iter()
+        .filter_map(|role| vocabulary.special(role))
 }
 
 /// The local folder of a model.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use experiment::{ArmConfig, JobConfig, OnStream, Segment};
 use models::ModelFolder;
-use results::{CellWriter, InputFile, Manifest};
+use results::{CellWriter, InputFile, Manifest, RecordedTarget, StepLatency};
 use spec_decode::{
     NoSink, Pair, PlainConfig, Prompt as PromptIds, SessionConfig, VerifyMode, decode_plain,
 };
@@ -22,7 +22,7 @@ use super::ngrams::ngram_rows;
 use super::prompt::{EncodedPrompt, Position};
 use super::record::{Answer, Recording};
 use super::state;
-use super::target::Target;
+use super::target::{Streamed, Target, streamed};
 
 /// The splits of a segment, in the order they are answered.
 const SPLITS: [Split; 2] = [Split::Train, Split::Test];
@@ -68,6 +68,8 @@ pub fn run_job(
     let mut job = Job::load(config, setting.data)?;
     let mut manifest = manifest;
     manifest.inputs.extend(job.inputs(setting.start)?);
+    manifest.recorded.extend(job.recorded());
+    manifest.latencies.extend(latencies(config));
     if config.exclusive {
         job.measure_steps(&mut manifest)?;
     }
@@ -136,7 +138,9 @@ impl<'a> Job<'a> {
         let drafter = ModelFolder::load(&config.models.drafter.path)?;
         let mut targets = BTreeMap::new();
         for (name, target) in &config.models.targets {
-            targets.insert(name.clone(), Target::load(target, &drafter, &arms)?);
+            let target = Target::load(target, &drafter, &arms, &streams_of(config, name));
+            let target = target.with_context(|| format!("target `{name}`"))?;
+            targets.insert(name.clone(), target);
         }
         Ok(Self {
             config,
@@ -205,7 +209,7 @@ impl<'a> Job<'a> {
         let Some(target) = self.targets.get_mut(&named.target) else {
             return Err(anyhow!("there is no target `{}`", named.target));
         };
-        let vocabulary = target.folder.vocabulary.clone();
+        let vocabulary = target.text.vocabulary.clone();
         let mut recording = Recording::new(writer, config, segment, split, &vocabulary);
         for (index, prompt) in prompts.into_iter().enumerate() {
             let position = Position {
@@ -215,13 +219,14 @@ impl<'a> Job<'a> {
                 index,
             };
             let id = prompt.id.clone();
-            let prompt = EncodedPrompt::new(prompt, &self.drafter, &target.folder)
+            let prompt = EncodedPrompt::new(prompt, &self.drafter, &target.text)
                 .with_context(|| format!("prompt `{id}`"))?;
             let mut answers = Vec::new();
             for turn in 0..arms.len() {
                 let arm = position.arm_of_turn(turn, arms.len());
                 // draft, translate, verify, commit; then learn
-                let answer = answer(config, arm, arms, target, &prompt, position);
+                let answer = answer(config, arm, arms, target, &prompt, position)
+                    .map_err(|error| target.explain(error));
                 answers.extend(
                     answer.with_context(|| {
                         format!("prompt `{id}`, arm `{}`", config.arms[arm].name)
@@ -334,14 +339,16 @@ impl<'a> Job<'a> {
     /// is read.
     fn inputs(&mut self, start: Option<&Path>) -> Result<Vec<InputFile>> {
         let mut inputs = Vec::new();
-        let models = self
-            .targets
-            .iter()
-            .map(|(name, t)| (name.as_str(), &t.folder.path));
-        let models = std::iter::once(("drafter", &self.drafter.path)).chain(models);
-        for (role, folder) in models {
-            for path in model_files(folder)? {
-                inputs.push(InputFile::hash(role, &path, None)?);
+        for path in model_files(&self.drafter.path)? {
+            inputs.push(InputFile::hash("drafter", &path, None)?);
+        }
+        for (name, target) in &self.targets {
+            let files = match &target.recorded {
+                Some(recorded) => recorded.files.clone(),
+                None => model_files(&target.text.path)?,
+            };
+            for path in files {
+                inputs.push(InputFile::hash(name, &path, None)?);
             }
         }
         for arm in &self.config.arms {
@@ -367,6 +374,14 @@ impl<'a> Job<'a> {
         Ok(inputs)
     }
 
+    /// The targets that are recordings, by name.
+    fn recorded(&self) -> impl Iterator<Item = (String, RecordedTarget)> {
+        let recorded = self.targets.iter().filter_map(|(name, target)| {
+            Some((name.clone(), target.recorded.as_ref()?.described.clone()))
+        });
+        recorded
+    }
+
     /// What padding makes of the step times, on this machine, now.
     fn measure_steps(&self, manifest: &mut Manifest) -> Result<()> {
         let Some(arm) = self.config.arms.first() else {
@@ -381,6 +396,35 @@ impl<'a> Job<'a> {
         }
         Ok(())
     }
+}
+
+/// What steps of recorded targets are reckoned to take, where the experiment says it.
+fn latencies(config: &JobConfig) -> impl Iterator<Item = (String, StepLatency)> {
+    let targets = config.models.targets.iter();
+    targets.filter_map(|(name, target)| {
+        let latency = target.trace.as_ref()?.latency.as_ref()?;
+        let seconds = |us: u32| f64::from(us) * 1e-6;
+        let latency = StepLatency {
+            draft_s: seconds(latency.draft_us),
+            target_s: seconds(latency.target_us),
+            source: latency.source.clone(),
+        };
+        Some((name.clone(), latency))
+    })
+}
+
+/// The tasks and splits that a job streams with a target.
+fn streams_of(config: &JobConfig, target: &str) -> Streamed {
+    let segments = config.segments.iter().filter(|own| own.target == target);
+    segments
+        .flat_map(|own| {
+            let splits = [(Split::Train, &own.train), (Split::Test, &own.test)];
+            let asked = splits
+                .into_iter()
+                .filter(|(_, count)| count.limit() != Some(0));
+            asked.map(|(split, _)| streamed(&own.task, split))
+        })
+        .collect()
 }
 
 /// One arm's answer to a prompt and what it learns from it; `None` where it has no part in it.
@@ -403,7 +447,7 @@ fn answer(
         return Ok(None);
     }
     let padded = !streamed || config.models.pad_stream;
-    let stop = target.folder.stop_tokens();
+    let stop = target.text.stop_tokens();
     let sampling = arm.decode.sampling()?;
     let max_new_tokens = arm.decode.max_new_tokens;
     let name = position.stream_name();

@@ -8,7 +8,7 @@ use spec_decode::{
 use vocab_align::DraftId;
 
 use super::prompt::EncodedPrompt;
-use super::target::Target;
+use super::target::{Target, streamed};
 use experiment::{CostPadding, JobConfig};
 use models::{Engine, ModelFolder};
 use streams::{DataSource, Split, StreamSpec};
@@ -52,19 +52,22 @@ impl Probe {
         let target = job.models.targets.get(name);
         let target = target.ok_or_else(|| anyhow!("models.targets: there is no `{name}`"))?;
         let drafter = ModelFolder::<DraftId>::load(&job.models.drafter.path)?;
-        let target = Target::load(target, &drafter, &[decode])?;
-        let streamed = segment.train.limit().unwrap_or(0);
+        let asked = [streamed(&segment.task, Split::Train)]
+            .into_iter()
+            .collect();
+        let target = Target::load(target, &drafter, &[decode], &asked)?;
+        let skipped = segment.train.limit().unwrap_or(0);
         let spec = StreamSpec {
             task: segment.task.clone(),
             split: Split::Train,
             limit: Some(options.prompts),
-            skip: options.skip.unwrap_or(streamed),
+            skip: options.skip.unwrap_or(skipped),
             shuffle: true,
         };
         let prompts = spec.load(data, job.seed)?;
         let prompts = prompts
             .into_iter()
-            .map(|prompt| EncodedPrompt::new(prompt, &drafter, &target.folder))
+            .map(|prompt| EncodedPrompt::new(prompt, &drafter, &target.text))
             .collect::<Result<Vec<_>>>()?;
         let padding = match options.padded {
             true => job.models.drafter.padding,
@@ -77,7 +80,7 @@ impl Probe {
             width: drafter.config().hidden_size,
             session: SessionConfig {
                 sampling: decode.sampling()?,
-                stop: target.folder.stop_tokens(),
+                stop: target.text.stop_tokens(),
                 learn_ngrams: false,
                 ..SessionConfig::new(VerifyMode::Tli, decode.max_new_tokens)
             },

@@ -1,7 +1,7 @@
 //! A prompt in both vocabularies, and where it stands in the stream.
 
 use anyhow::Result;
-use models::ModelFolder;
+use models::ModelText;
 use spec_decode::StreamName;
 use streams::{Prompt, Split};
 use vocab_align::{DraftId, TargetId};
@@ -24,8 +24,8 @@ impl EncodedPrompt {
     /// Text that a tokenizer cannot spell, a template that fails.
     pub fn new(
         prompt: Prompt,
-        drafter: &ModelFolder<DraftId>,
-        target: &ModelFolder<TargetId>,
+        drafter: &ModelText<DraftId>,
+        target: &ModelText<TargetId>,
     ) -> Result<Self> {
         let fitted = target.template.fit(&prompt.prompt, |rendered| {
             target.encode(rendered).map(|ids| ids.len())

@@ -1,26 +1,33 @@
 //! Targets with everything that belongs to them.
 
-use anyhow::{Result, bail};
-use lm::EngineSettings;
-use spec_decode::Pair;
-use vocab_align::{DraftId, TargetId};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
-use experiment::{CostPadding, DecodeConfig, ModelConfig};
-use models::step::{Stepper, measure};
-use models::{Engine, ModelFolder, align};
-use results::{Padding, StepTimes};
+use anyhow::{Context, Error, Result, bail};
+use lm::EngineSettings;
+use spec_decode::{LawError, Pair, Role, SpecError};
+use trace::{Template, TraceEngine, TraceError, Traces, file_sha256};
+use vocab_align::{DraftId, TargetId, TokenId};
+
+use experiment::{CostPadding, DecodeConfig, ModelConfig, TraceConfig};
+use models::step::{Stepper, measure, shape_engine};
+use models::{DRAFT_ROOM, Engine, ModelFolder, ModelText, align};
+use results::{Padding, RecordedTarget, StepTimes};
+use streams::Split;
 
 /// Context at which the step times of padded targets are measured, in tokens.
 const STEP_CONTEXT: usize = 128;
 
 /// A target of a run.
 pub(super) struct Target {
-    pub(super) folder: ModelFolder<TargetId>,
+    pub(super) text: ModelText<TargetId>,
     pub(super) pair: Pair,
     pub(super) engine: Engine,
     /// The padded model, on which held-out prompts are timed. Its tokens are the same, so the
     /// stream is learnt from on the cheaper one, unless its times are asked for too.
     pub(super) padded: Option<Padded>,
+    /// The recording, where one answers.
+    pub(super) recorded: Option<Recorded>,
 }
 
 /// A padded target.
@@ -30,16 +37,38 @@ pub(super) struct Padded {
     pub(super) engine: Engine,
 }
 
+/// What is known of a recorded target.
+pub(super) struct Recorded {
+    /// The files, and the tokenizer.
+    pub(super) files: Vec<PathBuf>,
+    /// For messages.
+    name: String,
+    /// For the manifest.
+    pub(super) described: RecordedTarget,
+}
+
+/// What a job streams of a target: tasks and their splits.
+pub(super) type Streamed = BTreeSet<(String, &'static str)>;
+
+/// One split of a task.
+pub(super) fn streamed(task: &str, split: Split) -> (String, &'static str) {
+    (task.to_owned(), split.name())
+}
+
 impl Target {
     /// Loads a target that decodes as the first of `arms` says, with room for the answers of all.
     pub(super) fn load(
         config: &ModelConfig,
         drafter: &ModelFolder<DraftId>,
         arms: &[&DecodeConfig],
+        streamed: &Streamed,
     ) -> Result<Self> {
         let Some(first) = arms.first() else {
             bail!("there is no arm to decode for");
         };
+        if let Some(trace) = &config.trace {
+            return Self::replay(trace, &config.path, drafter, arms, streamed);
+        }
         let mut folder = ModelFolder::load(&config.path)?;
         let pair = align(drafter, &folder);
         // All arms read the same prompts.
@@ -66,11 +95,111 @@ impl Target {
             })
         };
         Ok(Self {
-            folder,
+            text: folder.text.clone(),
             pair,
             engine,
             padded,
+            recorded: None,
         })
+    }
+
+    /// A recorded target, with the files of what is streamed.
+    fn replay(
+        trace: &TraceConfig,
+        tokenizer: &Path,
+        drafter: &ModelFolder<DraftId>,
+        arms: &[&DecodeConfig],
+        streamed: &Streamed,
+    ) -> Result<Self> {
+        let files = streamed.iter().map(|(task, split)| trace.path(task, split));
+        let mut files: Vec<PathBuf> = files.collect::<BTreeSet<_>>().into_iter().collect();
+        let traces = Traces::open(&files)?;
+        let text = ModelText::of_tokenizer(tokenizer, usize::MAX)?;
+        let json = PathBuf::from(text.vocabulary.file());
+        let answer = arms.iter().map(|arm| arm.max_new_tokens).max();
+        traces.check(&json, &file_sha256(&json)?, answer.unwrap_or_default())?;
+        let Some((_, info)) = traces.infos().next() else {
+            bail!("models.targets: the job streams nothing of a recorded target");
+        };
+        let files_named = || traces.name();
+        let found = match text.template.is_chat() {
+            true => Template::Chat,
+            false => Template::Plain,
+        };
+        if info.template != found {
+            return Err(Error::new(TraceError::OtherTemplate {
+                files: files_named(),
+                recorded: info.template.clone(),
+                tokenizer: text.path.clone(),
+                found,
+            }));
+        }
+        let recorded = info.max_prompt_tokens;
+        let rooms = arms.iter().filter_map(|arm| arm.prompt_room());
+        if let Some(room) = rooms.min().filter(|room| *room < recorded) {
+            let files = files_named();
+            return Err(Error::new(TraceError::PromptRoom {
+                files,
+                recorded,
+                room,
+            }));
+        }
+        let stop = traces.stop().iter().map(|id| TargetId::new(*id)).collect();
+        let text = text.with_ends(stop, recorded);
+        let described = RecordedTarget {
+            source: info.source.describe(),
+            cost: trace.cost.as_ref().map(|cost| cost.shape.clone()),
+        };
+        let room = recorded + answer.unwrap_or_default() + DRAFT_ROOM;
+        let max_len = room.min(info.context);
+        let (name, vocab) = (traces.name(), traces.vocab_size());
+        let mut engine = TraceEngine::new(traces, max_len);
+        if let (Some(cost), Some(first)) = (&trace.cost, arms.first()) {
+            let settings = EngineSettings {
+                weights: cost.weights.into(),
+                context: Some(max_len),
+                ..first.engine()
+            };
+            let paying = shape_engine(&cost.shape, Some(vocab), settings);
+            engine = engine.with_cost(paying.context("models.targets: cost")?);
+        }
+        files.push(json);
+        Ok(Self {
+            pair: align(drafter, &text),
+            text,
+            engine: Engine::of(Box::new(engine)),
+            padded: None,
+            recorded: Some(Recorded {
+                files,
+                name,
+                described,
+            }),
+        })
+    }
+
+    /// An error as a recorded target means it: rows off its path are no numbers.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        let Some(recorded) = &self.recorded else {
+            return error;
+        };
+        let unrecorded = error.chain().any(|cause| {
+            let law = cause.downcast_ref::<SpecError>();
+            matches!(
+                law,
+                Some(SpecError::Law {
+                    role: Role::Target,
+                    source: LawError::Logit { value, .. },
+                    ..
+                }) if value.is_nan()
+            )
+        });
+        match unrecorded {
+            true => Error::new(TraceError::Unrecorded {
+                files: recorded.name.clone(),
+                source: error.into(),
+            }),
+            false => error,
+        }
     }
 }
 

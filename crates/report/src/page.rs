@@ -18,8 +18,8 @@ use crate::tables::{
     sweep,
 };
 use experiment::FigureName;
-use results::{Metric, Split};
-use std::collections::BTreeSet;
+use results::{Metric, RecordedTarget, Split};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// A page with its figures.
@@ -211,6 +211,24 @@ fn lead(experiment: &Experiment, stage: &Stage, estimates: &Estimates) -> String
     )
 }
 
+/// What to know of targets that are recordings.
+fn recorded(stage: &Stage, metrics: &[Metric]) -> Vec<String> {
+    let cells = stage.cells.iter();
+    let targets: BTreeMap<_, _> = cells.flat_map(|cell| &cell.manifest.recorded).collect();
+    let timed = stage.spec.exclusive && metrics.iter().any(|metric| metric.is_timed());
+    let one = |(name, target): (&String, &RecordedTarget)| {
+        let time = match &target.cost {
+            Some(shape) => format!(" Its steps take the time of a random model, {shape}."),
+            None if timed => {
+                " Its steps take no time: measured speeds are not those of a target.".to_owned()
+            }
+            None => String::new(),
+        };
+        format!("Target {name} is recorded: {}.{time}", target.source)
+    };
+    targets.into_iter().map(one).collect()
+}
+
 fn warnings(
     experiment: &Experiment,
     stage: &Stage,
@@ -228,6 +246,7 @@ fn warnings(
             }
         ));
     }
+    warnings.extend(recorded(stage, metrics));
     if !stage.spec.exclusive && metrics.iter().any(|metric| metric.is_timed()) {
         warnings.push(format!(
             "Stage {} is not exclusive, so its times mean nothing and no speed is shown.",

@@ -43,8 +43,9 @@ pub use error::ResultsError;
 pub use input::InputFile;
 pub use machine::{BuildInfo, MachineInfo};
 pub use manifest::{
-    ArmInfo, CellInfo, CellStatus, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, Padding, RowCounts,
-    SpecialInfo, StepLatency, StepTimes, SweptFrom, config_hash, is_complete,
+    ArmInfo, CellInfo, CellStatus, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, Padding,
+    RecordedTarget, RowCounts, SpecialInfo, StepLatency, StepTimes, SweptFrom, config_hash,
+    is_complete,
 };
 pub use measure::{Counts, Measured, Sums};
 pub use metrics::Metric;
@@ -56,7 +57,7 @@ pub use rows::{
     answer_text,
 };
 pub use schema::Row;
-pub use text::{TextFacts, text_facts};
+pub use text::{TextFacts, looping, text_facts};
 pub use writer::CellWriter;
 
 use std::sync::atomic::{AtomicU64, Ordering};

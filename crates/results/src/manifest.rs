@@ -171,6 +171,16 @@ pub struct Padding {
     pub steps: StepTimes,
 }
 
+/// A target that is a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedTarget {
+    /// The model it was recorded from, or `reference text, no model`.
+    pub source: String,
+    /// Shape of the random model that took its steps; nothing where they took no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<String>,
+}
+
 /// Rows of each table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowCounts {
@@ -208,6 +218,9 @@ pub struct Manifest {
     /// Cost padding by target.
     #[serde(default)]
     pub padding: BTreeMap<String, Padding>,
+    /// Targets that are recordings.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub recorded: BTreeMap<String, RecordedTarget>,
     /// The program.
     pub build: BuildInfo,
     /// The machine.
@@ -245,6 +258,7 @@ impl Manifest {
             arms: Vec::new(),
             latencies: BTreeMap::new(),
             padding: BTreeMap::new(),
+            recorded: BTreeMap::new(),
             specials: Vec::new(),
             build,
             machine: MachineInfo::collect(),

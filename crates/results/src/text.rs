@@ -78,7 +78,7 @@ pub fn text_facts(prompts: &[&PromptRow], rounds: Option<&[JudgedRound]>) -> Vec
 }
 
 /// For every token whether it ends a 4-gram that already stood in the answer.
-fn looping(answer: &[u32]) -> Vec<bool> {
+pub fn looping(answer: &[u32]) -> Vec<bool> {
     let mut seen = FxHashSet::default();
     let mut marks = vec![false; answer.len()];
     for (start, gram) in answer.windows(LOOP).enumerate() {

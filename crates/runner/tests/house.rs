@@ -12,7 +12,13 @@ const LAYERS: [&[&str]; 9] = [
     &["ngram-cache"],
     &["spec-decode"],
     &["lm", "streams", "distill-loss"],
-    &["adaptive-draft", "cpu-engine", "hub", "mini-streams"],
+    &[
+        "adaptive-draft",
+        "cpu-engine",
+        "hub",
+        "mini-streams",
+        "trace",
+    ],
     &["experiment", "jobs", "models", "results", "trainer"],
     &["online", "pretrain", "report"],
     &["bench", "fuzz"],
@@ -25,7 +31,7 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("clap", &["bench", "fuzz", "mini-streams", "runner"]),
     ("hf-hub", &["hub"]),
     ("minijinja", &["models", "report"]),
-    ("parquet", &["hub", "results"]),
+    ("parquet", &["hub", "results", "trace"]),
     ("tokenizers", &["pretrain", "vocab-align"]),
 ];
 

@@ -21,7 +21,7 @@ pub use learn::{
 };
 pub use lora::{LoraSettings, Scope};
 pub(crate) use model::ModelTable;
-pub use model::{CostPadding, ModelConfig, ModelsConfig};
+pub use model::{CostPadding, ModelConfig, ModelsConfig, NamedLatency, StepCost, TraceConfig};
 pub use policy::{CostsConfig, PolicyFault, PolicyName, ScoreName};
 
 /// A value that is wrong by itself: its dotted key, and what is wrong.

@@ -10,6 +10,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::WeightFormat;
+
 /// The drafter and the targets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -26,13 +28,60 @@ pub struct ModelsConfig {
     pub pad_stream: bool,
 }
 
-/// A model folder: `"models/L"`, or `{ path = "models/L", pad_layers = 12, pad_width = 512 }`.
+/// A model folder: `"models/L"`, or `{ path = "models/L", pad_layers = 12, pad_width = 512 }`. Or a
+/// recorded target: `{ trace = "traces/L-{task}.parquet", tokenizer = "models/L" }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelConfig {
-    /// Model folder, relative to the working directory, or `hf:owner/name[@revision]`.
+    /// Model folder, relative to the working directory, or `hf:owner/name[@revision]`; of a recorded
+    /// target its tokenizer.
     pub path: PathBuf,
     /// What it is padded with.
     pub padding: CostPadding,
+    /// The recording that answers, where no model does.
+    pub trace: Option<TraceConfig>,
+}
+
+/// A recorded target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceConfig {
+    /// File; `{task}` and `{split}` in it stand for what a job streams.
+    pub file: String,
+    /// A model that pays for the steps.
+    pub cost: Option<StepCost>,
+    /// What a step is reckoned to take.
+    pub latency: Option<NamedLatency>,
+}
+
+/// What steps took elsewhere, for the modelled speedup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NamedLatency {
+    /// A step of the drafter, in microseconds, at least 1.
+    pub draft_us: u32,
+    /// A step of the target, in microseconds, at least 1.
+    pub target_us: u32,
+    /// Where the numbers come from.
+    pub source: String,
+}
+
+impl TraceConfig {
+    /// The file of one task and split (`train` or `test`).
+    pub fn path(&self, task: &str, split: &str) -> PathBuf {
+        let file = self.file.replace("{task}", task);
+        PathBuf::from(file.replace("{split}", split))
+    }
+}
+
+/// A random model of a shape that takes every step of a recorded target, so that steps take real
+/// time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepCost {
+    /// `llama-68m`, `llama-242m`, `tinyllama-1.1b`, `llama-3-8b`, or a `config.json` or a folder that
+    /// holds one. The vocabulary is that of the recording.
+    pub shape: String,
+    /// Storage of its weights.
+    pub weights: WeightFormat,
 }
 
 /// Idle weights that make a model as slow as a larger one and leave its outputs as they are.
@@ -72,11 +121,27 @@ impl fmt::Display for CostPadding {
 }
 
 /// A model folder as a table; its path alone may stand for it.
-#[derive(Serialize, Deserialize, JsonSchema)]
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModelTable {
     /// Model folder, relative to the working directory, or `hf:owner/name[@revision]`.
-    path: PathBuf,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<PathBuf>,
+    /// In place of `path`, for a target: the file of a recorded one (`omnidraft trace`). `{task}` and
+    /// `{split}` in it stand for what a job streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trace: Option<String>,
+    /// With `trace`: `tokenizer.json`, the folder that holds it, or `hf:owner/name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tokenizer: Option<PathBuf>,
+    /// With `trace`: `{ shape = "llama-3-8b", weights = "int4" }`, a random model that takes every
+    /// step beside the lookup. Without it, a step of the target takes no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cost: Option<StepCost>,
+    /// With `trace`: `{ draft_us = 2030, target_us = 28460, source = "..." }`, what steps took
+    /// elsewhere, for the modelled speedup; left out for the paper's (Table 8).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    latency: Option<NamedLatency>,
     /// Idle blocks added, each as dear as a block of the model; outputs stay as they are.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(extend("default" = 0))]
@@ -93,13 +158,22 @@ fn is_zero(number: &usize) -> bool {
 
 impl Serialize for ModelConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.padding.is_none() {
-            return self.path.serialize(serializer);
-        }
-        let table = ModelTable {
-            path: self.path.clone(),
-            pad_layers: self.padding.layers,
-            pad_width: self.padding.width,
+        let path = || Some(self.path.clone());
+        let table = match &self.trace {
+            None if self.padding.is_none() => return self.path.serialize(serializer),
+            None => ModelTable {
+                path: path(),
+                pad_layers: self.padding.layers,
+                pad_width: self.padding.width,
+                ..ModelTable::default()
+            },
+            Some(trace) => ModelTable {
+                trace: Some(trace.file.clone()),
+                tokenizer: path(),
+                cost: trace.cost.clone(),
+                latency: trace.latency.clone(),
+                ..ModelTable::default()
+            },
         };
         table.serialize(serializer)
     }
@@ -113,28 +187,71 @@ impl<'de> Deserialize<'de> for ModelConfig {
             type Value = ModelConfig;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a model folder or { path = FOLDER, pad_layers = N, pad_width = N }")
+                f.write_str("a model folder, { path = FOLDER, pad_layers = N, pad_width = N } or { trace = FILE, tokenizer = PATH }")
             }
 
             fn visit_str<E: Error>(self, path: &str) -> Result<ModelConfig, E> {
                 Ok(ModelConfig {
                     path: path.into(),
                     padding: CostPadding::default(),
+                    trace: None,
                 })
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ModelConfig, A::Error> {
                 let table = ModelTable::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(ModelConfig {
-                    path: table.path,
-                    padding: CostPadding {
-                        layers: table.pad_layers,
-                        width: table.pad_width,
-                    },
-                })
+                table.check().map_err(A::Error::custom)
             }
         }
         deserializer.deserialize_any(PathOrTable)
+    }
+}
+
+impl ModelTable {
+    /// What it means, if it says one thing.
+    fn check(self) -> Result<ModelConfig, &'static str> {
+        let padding = CostPadding {
+            layers: self.pad_layers,
+            width: self.pad_width,
+        };
+        let (path, trace) = match (self.path, self.trace, self.tokenizer) {
+            (Some(path), None, None) if self.cost.is_none() && self.latency.is_none() => {
+                (path, None)
+            }
+            (Some(_), None, None) => {
+                return Err(
+                    "`cost` and `latency` are for recorded targets; a model takes its own time",
+                );
+            }
+            (None, Some(file), Some(tokenizer)) if padding.is_none() => {
+                let (cost, latency) = (self.cost, self.latency);
+                let zero = |own: &NamedLatency| own.draft_us == 0 || own.target_us == 0;
+                if latency.as_ref().is_some_and(zero) {
+                    return Err("`latency`: a step takes at least 1 microsecond");
+                }
+                let trace = TraceConfig {
+                    file,
+                    cost,
+                    latency,
+                };
+                (tokenizer, Some(trace))
+            }
+            (None, Some(_), Some(_)) => {
+                return Err(
+                    "a recorded target has no weights to pad; `cost` makes its steps take time",
+                );
+            }
+            (None, Some(_), None) => return Err("`trace` needs `tokenizer`"),
+            (None, None, _) => return Err("needs `path`, or `trace` and `tokenizer`"),
+            (Some(_), ..) => {
+                return Err("`path` and `trace` are two targets; take away one of them");
+            }
+        };
+        Ok(ModelConfig {
+            path,
+            padding,
+            trace,
+        })
     }
 }
 
@@ -168,5 +285,47 @@ mod tests {
         assert_eq!(json["wide"].as_object().unwrap().len(), 2);
         let again: BTreeMap<String, ModelConfig> = serde_json::from_value(json).unwrap();
         assert_eq!(again, targets);
+    }
+
+    #[test]
+    fn recorded_targets_are_read_and_written_back() {
+        let text = "a = { trace = \"t/{task}-{split}.parquet\", tokenizer = \"models/L\" }\n\
+             b = { trace = \"t\", tokenizer = \"T\", cost = { shape = \"llama-68m\", weights = \"int4\" } }\n";
+        let targets: BTreeMap<String, ModelConfig> = toml::from_str(text).unwrap();
+        let trace = targets["a"].trace.as_ref().unwrap();
+        assert_eq!(
+            trace.path("gsm8k", "test").to_str(),
+            Some("t/gsm8k-test.parquet")
+        );
+        assert_eq!(targets["a"].path.to_str(), Some("models/L"));
+        let cost = targets["b"].trace.as_ref().unwrap().cost.as_ref().unwrap();
+        assert_eq!(
+            (&*cost.shape, cost.weights),
+            ("llama-68m", WeightFormat::Int4)
+        );
+        let json = serde_json::to_value(&targets).unwrap();
+        assert_eq!(json["a"].as_object().unwrap().len(), 2);
+        let again: BTreeMap<String, ModelConfig> = serde_json::from_value(json).unwrap();
+        assert_eq!(again, targets);
+        for (wrong, what) in [
+            ("{ trace = \"t\" }", "needs `tokenizer`"),
+            (
+                "{ path = \"p\", trace = \"t\", tokenizer = \"T\" }",
+                "two targets",
+            ),
+            (
+                "{ trace = \"t\", tokenizer = \"T\", pad_width = 1 }",
+                "no weights to pad",
+            ),
+            ("{ pad_width = 1 }", "needs `path`"),
+            (
+                "{ path = \"p\", cost = { shape = \"s\", weights = \"f32\" } }",
+                "recorded targets",
+            ),
+        ] {
+            let read = toml::from_str::<BTreeMap<String, ModelConfig>>(&format!("a = {wrong}"));
+            let error = read.unwrap_err().to_string();
+            assert!(error.contains(what), "{wrong}: {error}");
+        }
     }
 }

@@ -30,6 +30,8 @@ pub const ALL: &[&Reader] = &[
     &state::HEAD,
     &state::CHAINS,
     &state::PRETRAINING,
+    &state::TRACE,
+    &state::PARTIAL_TRACE,
     &experiments::EXPERIMENT,
     &experiments::RECIPE,
     &experiments::PAPER,

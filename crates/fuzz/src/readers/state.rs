@@ -6,6 +6,7 @@ use adaptive_draft::{Chain, Example, Head, HeadConfig, HeadTrainer, Score};
 use anyhow::Result;
 use lm::{AdamW, AdamWConfig, LmConfig, random_checkpoint};
 use ngram_cache::{CacheConfig, Eviction, NgramCache};
+use trace::{FORMAT, Law, Record, Source, Template, TraceFile, TraceInfo, TraceWriter, Values};
 use vocab_align::{DraftId, TargetId};
 
 use super::{put, written};
@@ -79,6 +80,119 @@ pub const CHAINS: Reader = Reader {
         }
     },
 };
+
+/// A recorded target.
+pub const TRACE: Reader = Reader {
+    name: "trace",
+    what: "a trace (parquet): its prompts, and every row",
+    shape: Shape::Bytes,
+    seeds: || vec![trace(3), trace(6)].into_iter().collect(),
+    read: |folder, bytes| {
+        let read = || -> Result<()> {
+            let mut file = TraceFile::open(&put(folder, "trace.parquet", bytes)?)?;
+            for row in 0..file.entries().len() {
+                file.record(row)?;
+            }
+            Ok(())
+        };
+        read().into()
+    },
+};
+
+/// What an interrupted recording left.
+pub const PARTIAL_TRACE: Reader = Reader {
+    name: "partial-trace",
+    what: "the partial file of a recording, and what is recorded behind it",
+    shape: Shape::Bytes,
+    seeds: || {
+        let part = |top| {
+            written("trace.parquet.part", |to| -> Result<()> {
+                let mut writer = TraceWriter::open(&to.join("trace.parquet"), &info(top))?;
+                Ok(records(top).try_for_each(|record| writer.push(&record))?)
+            })
+        };
+        vec![part(3), part(6)].into_iter().collect()
+    },
+    read: |folder, bytes| {
+        let read = || -> Result<()> {
+            put(folder, "trace.parquet.part", bytes)?;
+            let path = folder.join("trace.parquet");
+            let _ = std::fs::remove_file(&path);
+            let mut writer = TraceWriter::open(&path, &info(3))?;
+            records(3)
+                .filter(|record| !writer.has_id(&record.id))
+                .collect::<Vec<_>>()
+                .iter()
+                .try_for_each(|record| writer.push(record))?;
+            let mut file = TraceFile::open(&writer.finish()?)?;
+            for row in 0..file.entries().len() {
+                file.record(row)?;
+            }
+            Ok(())
+        };
+        read().into()
+    },
+};
+
+/// A file with K = `top` of six tokens.
+fn trace(top: usize) -> Result<Vec<u8>> {
+    written("trace.parquet", |to| -> Result<()> {
+        let mut writer = TraceWriter::open(&to.join("trace.parquet"), &info(top))?;
+        records(top).try_for_each(|record| writer.push(&record))?;
+        writer.finish()?;
+        Ok(())
+    })
+}
+
+fn info(top: usize) -> TraceInfo {
+    TraceInfo {
+        format: FORMAT,
+        source: Source::Model {
+            name: "model".to_owned(),
+            sha256: String::new(),
+            weights: "f32".to_owned(),
+        },
+        task: "task".to_owned(),
+        split: "train".to_owned(),
+        tokenizer_sha256: "00".to_owned(),
+        template: Template::Plain,
+        max_prompt_tokens: 8,
+        vocab_size: 6,
+        context: 64,
+        stop: vec![5],
+        max_tokens: 4,
+        tail: 2,
+        top,
+        values: if top == 6 {
+            Values::Logits
+        } else {
+            Values::LogProbs
+        },
+        temperature: 0.0,
+        program: "fuzz".to_owned(),
+    }
+}
+
+fn records(top: usize) -> impl Iterator<Item = Record> {
+    (0..20_u32).map(move |i| {
+        let path: Vec<u32> = (0..3).map(|j| (i + j) % 5).collect();
+        let mut law = Law::new(&info(top));
+        for token in &path {
+            let row: Vec<f32> = (0..6)
+                .map(|t| if t == *token { 2.0 } else { -0.1 * t as f32 })
+                .collect();
+            law.push_logits(&row);
+        }
+        Record {
+            id: format!("prompt-{i}"),
+            prompt: "text".to_owned(),
+            prompt_ids: vec![i % 6, i / 6, 1],
+            answer: path[..2].to_vec(),
+            tail: path[2..].to_vec(),
+            law,
+        }
+    })
+}
 
 /// The state of an interrupted pretraining.
 pub const PRETRAINING: Reader = Reader {

@@ -4,6 +4,7 @@ use lm::LmError;
 use vocab_align::AlignError;
 use weights::WeightsError;
 
+use ::trace::TraceError;
 use experiment::ExperimentError;
 use hub::HubError;
 use jobs::JobsError;
@@ -64,6 +65,9 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         return e.hint();
     }
     if let Some(e) = cause.downcast_ref::<HubError>() {
+        return e.hint();
+    }
+    if let Some(e) = cause.downcast_ref::<TraceError>() {
         return e.hint();
     }
     let text = match cause.downcast_ref::<LmError>() {

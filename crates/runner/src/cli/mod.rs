@@ -9,6 +9,7 @@ mod head;
 mod plan;
 mod pretrain;
 mod run;
+mod trace;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -79,6 +80,9 @@ enum Command {
     Bench(engine_bench::BenchCommand),
     /// Test whether a pair's output follows the target's own law.
     Lawtest(lawtest::LawtestArgs),
+    /// Record targets once, to replay them anywhere.
+    #[command(subcommand)]
+    Trace(trace::TraceCommand),
     /// Train a tokenizer and a small model from a recipe.
     Pretrain(pretrain::PretrainArgs),
 }
@@ -108,6 +112,7 @@ impl Cli {
             Command::Head(args) => args.execute(),
             Command::Bench(command) => command.execute(),
             Command::Lawtest(args) => args.execute(),
+            Command::Trace(command) => command.execute(progress && std::io::stderr().is_terminal()),
             Command::Pretrain(args) => args.execute(progress && std::io::stderr().is_terminal()),
         };
         done.map(|()| ExitCode::SUCCESS)

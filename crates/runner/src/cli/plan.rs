@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use experiment::{ArmConfig, Count, Job, JobConfig, OnStream, Plan, Stage};
+use experiment::{ArmConfig, Count, DecodeConfig, Job, JobConfig, OnStream, Plan, Stage, StepCost};
 use jobs::{JobId, JobSpec, Need, RootRecord};
-use models::ModelFolder;
-use models::step::{StepTimes, Stepper, measure};
+use lm::EngineSettings;
+use models::step::{StepTimes, Stepper, measure, shape_engine};
+use models::{Engine, ModelFolder};
 use report::load_paper;
 use results::ArmInfo;
 use serde_json::{Map, Value, json};
+use spec_decode::LanguageModel;
 use streams::{DataSource, Split};
 use vocab_align::{DraftId, TargetId};
 
@@ -248,6 +250,11 @@ impl Clock {
         let config = job.models.targets.get(target);
         let config = config.with_context(|| format!("models.targets: there is no `{target}`"))?;
         let drafter: ModelFolder<DraftId> = ModelFolder::load(&job.models.drafter.path)?;
+        if let Some(trace) = &config.trace {
+            let steps = recorded_steps(trace.cost.as_ref(), &drafter, &decode)?;
+            self.0.insert(key, steps);
+            return Ok(steps);
+        }
         let target: ModelFolder<TargetId> = ModelFolder::load(&config.path)?;
         let padding = |padding: experiment::CostPadding| match padded {
             true => padding,
@@ -263,6 +270,30 @@ impl Clock {
         self.0.insert(key, steps);
         Ok(steps)
     }
+}
+
+/// Step times of a recorded target: those of the model that pays for its steps, or none.
+fn recorded_steps(
+    cost: Option<&StepCost>,
+    drafter: &ModelFolder<DraftId>,
+    decode: &DecodeConfig,
+) -> Result<StepTimes> {
+    let mut draft = Stepper::new(drafter, decode.engine(), STEP_CONTEXT)?;
+    let Some(cost) = cost else {
+        let mut again = Stepper::new(drafter, decode.engine(), STEP_CONTEXT)?;
+        return Ok(StepTimes {
+            target_s: 0.0,
+            verify_s: 0.0,
+            ..measure(&mut draft, &mut again)?
+        });
+    };
+    let settings = EngineSettings {
+        weights: cost.weights.into(),
+        ..decode.engine()
+    };
+    let engine = Engine::of(shape_engine(&cost.shape, None, settings)?);
+    let vocab = LanguageModel::<TargetId>::vocab_size(&engine);
+    measure(&mut draft, &mut Stepper::of(engine, vocab, STEP_CONTEXT)?)
 }
 
 /// Seconds of one answer of full length.

@@ -6,3 +6,4 @@ mod experiments;
 mod launchers;
 mod models;
 mod support;
+mod trace;

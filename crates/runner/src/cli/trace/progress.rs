@@ -1,0 +1,110 @@
+//! A bar for what takes a while, and the writer it follows.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use ::trace::{Record, TraceInfo, TraceWriter};
+use anyhow::Result;
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+
+/// A trace in the making, shown on stderr.
+pub(super) struct Recording {
+    writer: TraceWriter,
+    bar: ProgressBar,
+    began: Instant,
+    /// Tokens that an earlier call recorded.
+    before: u64,
+    /// Prompts left out because another one has the same tokens.
+    doubles: usize,
+    /// Prompts that this call may still record.
+    left: usize,
+}
+
+impl Recording {
+    /// Begins or goes on with the file `out`; stops after `most` prompts.
+    pub(super) fn open(
+        out: &std::path::Path,
+        info: &TraceInfo,
+        prompts: usize,
+        most: Option<usize>,
+        progress: bool,
+    ) -> Result<Self> {
+        let writer = TraceWriter::open(out, info)?;
+        if !writer.is_empty() {
+            eprintln!("{}: goes on behind {} prompts", out.display(), writer.len());
+        }
+        Ok(Self {
+            before: writer.tokens(),
+            bar: bar(prompts, progress),
+            writer,
+            began: Instant::now(),
+            doubles: 0,
+            left: most.unwrap_or(usize::MAX),
+        })
+    }
+
+    /// Whether this prompt is still to be recorded; one that stands under another id already is
+    /// counted and left out, as a target has one answer to it.
+    pub(super) fn wants(&mut self, id: &str, prompt_ids: &[u32]) -> bool {
+        let known = self.writer.has_id(id);
+        if !known && self.writer.has_prompt(prompt_ids) {
+            self.doubles += 1;
+        } else if !known {
+            return true;
+        }
+        self.bar.inc(1);
+        false
+    }
+
+    /// Whether this call has recorded as much as it may.
+    pub(super) fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    pub(super) fn push(&mut self, record: &Record) -> Result<()> {
+        self.writer.push(record)?;
+        self.left -= 1;
+        let seconds = self.began.elapsed().as_secs_f64();
+        let rate = (self.writer.tokens() - self.before) as f64 / seconds.max(1e-9);
+        let size = HumanBytes(self.writer.bytes());
+        self.bar.set_message(format!("{rate:.0} tokens/s, {size}"));
+        self.bar.inc(1);
+        Ok(())
+    }
+
+    /// Makes the file and says what it holds; a recording that was stopped keeps its partial file.
+    pub(super) fn finish(self) -> Result<()> {
+        self.bar.finish_and_clear();
+        let (prompts, tokens) = (self.writer.len(), self.writer.tokens());
+        let seconds = self.began.elapsed().as_secs_f64();
+        if self.doubles > 0 {
+            let doubles = self.doubles;
+            eprintln!("{doubles} prompts have the tokens of another one and are left out");
+        }
+        if self.is_full() {
+            eprintln!("stopped behind {prompts} prompts; call again to go on");
+            return Ok(());
+        }
+        let path: PathBuf = self.writer.finish()?;
+        let bytes = std::fs::metadata(&path)?.len();
+        super::super::print(&format!(
+            "{}: {prompts} prompts, {tokens} tokens, {} ({:.0} bytes a token), {seconds:.1} s\n",
+            path.display(),
+            HumanBytes(bytes),
+            bytes as f64 / tokens.max(1) as f64
+        ))
+    }
+}
+
+/// A bar over prompts, drawn where stderr is a terminal.
+pub(super) fn bar(prompts: usize, progress: bool) -> ProgressBar {
+    if !progress {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(prompts as u64);
+    let style = "{elapsed_precise} {bar:20} {pos} of {len} prompts, {msg}, ETA {eta}";
+    if let Ok(style) = ProgressStyle::with_template(style) {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,176 @@
+//! `omnidraft trace record`.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use ::trace::{DEFAULT_TAIL, FORMAT, Record, Source, TraceInfo, Values, file_sha256};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use experiment::{KvFormat, WeightFormat};
+use lm::EngineSettings;
+use models::ModelFolder;
+use sha2::{Digest, Sha256};
+use streams::Split;
+use vocab_align::{TargetId, TokenId};
+
+use super::progress::Recording;
+use super::prompts::{PromptArgs, program, spell, template_of};
+use crate::cli::DataArgs;
+
+/// Tokens recorded at each position.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Top {
+    /// The whole vocabulary, as logits.
+    All,
+    /// The K most probable ones.
+    Some(usize),
+}
+
+impl FromStr for Top {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self::All),
+            text => match text.parse() {
+                Ok(top) if top > 0 => Ok(Self::Some(top)),
+                _ => Err("a number of at least 1, or `all`".to_owned()),
+            },
+        }
+    }
+}
+
+/// Arguments of `trace record`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft trace record --target models/L --task mini-math --limit 50 --out traces/L-mini-math.parquet
+  omnidraft trace record --target models/L --task gsm8k --data-dir DATA --split test --out traces/L-gsm8k-test.parquet
+  omnidraft trace record --target models/L --task mini-math --limit 50 --seed 1,2,3 --top all --out traces/L-exact.parquet
+
+Records greedy answers. With --top all a replay equals the live run bit for bit, learning included;
+with fewer tokens, whatever does not learn does. A call that was interrupted goes on when it is
+typed again, and leaves the same file.")]
+pub struct RecordArgs {
+    /// Model folder of the target, or hf:owner/name[@revision].
+    #[arg(long, value_name = "DIR")]
+    target: PathBuf,
+    #[command(flatten)]
+    prompts: PromptArgs,
+    /// K: tokens recorded at each position, or `all`.
+    #[arg(long, default_value = "64", value_name = "K|all")]
+    top: Top,
+    /// Most tokens of an answer.
+    #[arg(long, default_value_t = 256)]
+    max_tokens: usize,
+    /// Tokens recorded behind an answer that is cut: as many as a round may propose there.
+    #[arg(long, default_value_t = DEFAULT_TAIL)]
+    tail: usize,
+    /// Weight storage while decoding.
+    #[arg(long, default_value_t = WeightFormat::F32)]
+    weights: WeightFormat,
+    /// Storage of keys and values: f32 or f16.
+    #[arg(long, default_value_t = KvFormat::F32)]
+    kv: KvFormat,
+    /// Threads of the decode engine.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// File to write.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Stop after this many prompts; the next call goes on there.
+    #[arg(long, value_name = "N")]
+    stop_after: Option<usize>,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+impl RecordArgs {
+    /// Records.
+    pub(super) fn execute(self, progress: bool) -> Result<()> {
+        if self.max_tokens == 0 || self.threads == 0 {
+            bail!("--max-tokens and --threads must be at least 1");
+        }
+        let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
+        let info = self.info(&target)?;
+        info.check(&self.out)?;
+        let prompts = self.prompts.load(&self.data.source()?)?;
+        let mut recording =
+            Recording::open(&self.out, &info, prompts.len(), self.stop_after, progress)?;
+        let settings = EngineSettings {
+            kv: self.kv.into(),
+            context: Some(target.context_for(self.max_tokens + self.tail)),
+            ..EngineSettings::new(self.weights.into(), self.threads)
+        };
+        let mut engine = target.engine(settings)?;
+        for prompt in &prompts {
+            if recording.is_full() {
+                break;
+            }
+            let named = || format!("prompt `{}`", prompt.id);
+            let (rendered, prompt_ids) = spell(&target, &prompt.prompt).with_context(named)?;
+            if !recording.wants(&prompt.id, &prompt_ids) {
+                continue;
+            }
+            let done = ::trace::answer(engine.decoder(), &prompt_ids, &info).with_context(named)?;
+            recording.push(&Record {
+                id: prompt.id.clone(),
+                prompt: rendered.text(),
+                prompt_ids,
+                answer: done.answer,
+                tail: done.tail,
+                law: done.law,
+            })?;
+        }
+        recording.finish()
+    }
+
+    fn info(&self, target: &ModelFolder<TargetId>) -> Result<TraceInfo> {
+        let config = target.config();
+        let (top, values) = match self.top {
+            Top::All => (config.vocab_size, Values::Logits),
+            Top::Some(top) if top == config.vocab_size => (top, Values::Logits),
+            Top::Some(top) => (top, Values::LogProbs),
+        };
+        Ok(TraceInfo {
+            format: FORMAT,
+            source: Source::Model {
+                name: self.target.display().to_string(),
+                sha256: weights_sha256(&target.path)?,
+                weights: self.weights.to_string(),
+            },
+            task: self.prompts.task.clone(),
+            split: Split::from(self.prompts.split).name().to_owned(),
+            tokenizer_sha256: file_sha256(&target.path.join("tokenizer.json"))?,
+            template: template_of(target),
+            max_prompt_tokens: target.template.max_prompt_tokens(),
+            vocab_size: config.vocab_size,
+            context: config.max_context(),
+            stop: target.stop_tokens().iter().map(|id| id.get()).collect(),
+            max_tokens: self.max_tokens,
+            tail: self.tail,
+            top,
+            values,
+            temperature: 0.0,
+            program: program(),
+        })
+    }
+}
+
+/// SHA-256 over a line `NAME SHA256` for every file of weights, in the order of their names.
+pub(super) fn weights_sha256(folder: &Path) -> Result<String> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        let kind = path.extension().and_then(|kind| kind.to_str());
+        if matches!(kind, Some("safetensors" | "bin" | "gguf")) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let mut hasher = Sha256::new();
+    for path in files {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        hasher.update(format!("{name} {}\n", file_sha256(&path)?));
+    }
+    Ok(format!("{:x}", hasher.finalize()))
+}

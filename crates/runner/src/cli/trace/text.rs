@@ -1,0 +1,220 @@
+//! `omnidraft trace text`.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use ::trace::{
+    DEFAULT_TAIL, FORMAT, Law, NgramModel, Record, Source, TextLaw, TraceInfo, Values, file_sha256,
+};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use models::ModelText;
+use streams::{DataSource, Prompt, Split, load_texts};
+use vocab_align::{SpecialRole, TargetId, TokenId};
+
+use super::progress::Recording;
+use super::prompts::{PromptArgs, program, spell, template_of};
+use crate::cli::{DataArgs, tokenizer_file};
+
+/// Text is not read by a model whose context could end.
+const MOST_CONTEXT: usize = 1 << 24;
+
+/// Arguments of `trace text`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft trace text --tokenizer models/L --task mini-math --out traces/text-mini-math.parquet
+  omnidraft trace text --tokenizer llama-3 --task gsm8k --data-dir DATA --smooth 0.3 --order 3 --out traces/llama3-gsm8k-train.parquet
+  omnidraft trace text --tokenizer llama-3 --task gsm8k --data-dir DATA --split test --out traces/llama3-gsm8k-test.parquet
+
+Reference answers stand in for a target's: no model is asked, and everything that shows such numbers
+says so. The law puts 1 - smooth on the token of the text and gives the rest to an interpolated
+n-gram model of the task's training references, in target tokens. A call that was interrupted goes
+on when it is typed again.")]
+pub struct TextArgs {
+    /// The target's tokenizer.json, its folder (with a chat template, if there is one), or
+    /// hf:owner/name.
+    #[arg(long, value_name = "PATH")]
+    tokenizer: PathBuf,
+    #[command(flatten)]
+    prompts: PromptArgs,
+    /// Field of the records that holds the answer.
+    #[arg(long, default_value = "reference")]
+    field: String,
+    /// Probability that is not on the token of the text: at least 0, below 0.5.
+    #[arg(long, default_value_t = 0.3)]
+    smooth: f64,
+    /// Order of the n-gram model, 1 to 5.
+    #[arg(long, default_value_t = 3)]
+    order: usize,
+    /// K: tokens recorded at each position.
+    #[arg(long, default_value_t = 64)]
+    top: usize,
+    /// Most tokens of an answer.
+    #[arg(long, default_value_t = 256)]
+    max_tokens: usize,
+    /// Tokens recorded behind an answer that is cut: as many as a round may propose there.
+    #[arg(long, default_value_t = DEFAULT_TAIL)]
+    tail: usize,
+    /// Most tokens of a prompt, template included.
+    #[arg(long, default_value_t = 1024)]
+    max_prompt_tokens: usize,
+    /// File to write.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Stop after this many prompts; the next call goes on there.
+    #[arg(long, value_name = "N")]
+    stop_after: Option<usize>,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+impl TextArgs {
+    /// Makes the file.
+    pub(super) fn execute(self, progress: bool) -> Result<()> {
+        let data = self.data.source()?;
+        let text = ModelText::<TargetId>::of_tokenizer(&self.tokenizer, MOST_CONTEXT)?;
+        let stop = text.stop_tokens();
+        let text = text.with_ends(stop, self.max_prompt_tokens);
+        let info = self.info(&text)?;
+        info.check(&self.out)?;
+        let answers = self.answers(&data, self.prompts.split.into())?;
+        let prompts = self.prompts.load(&data)?;
+        let mut recording =
+            Recording::open(&self.out, &info, prompts.len(), self.stop_after, progress)?;
+        let end = end_token(&text)?;
+        let law = self.law(&data, &text, end)?;
+        let mut empty = 0;
+        for prompt in &prompts {
+            if recording.is_full() {
+                break;
+            }
+            let answer = answers.get(&prompt.id).map_or("", String::as_str);
+            if answer.trim().is_empty() {
+                empty += 1;
+                continue;
+            }
+            let (rendered, prompt_ids) =
+                spell(&text, &prompt.prompt).with_context(|| format!("prompt `{}`", prompt.id))?;
+            if !recording.wants(&prompt.id, &prompt_ids) {
+                continue;
+            }
+            let ids = text.vocabulary.encode(answer)?;
+            let ids: Vec<u32> = ids.iter().map(|id| id.get()).chain([end]).collect();
+            let record = record(&info, &law, prompt, rendered.text(), prompt_ids, ids, end);
+            recording.push(&record)?;
+        }
+        if empty > 0 {
+            eprintln!("{empty} records have no `{}` and are left out", self.field);
+        }
+        recording.finish()
+    }
+
+    fn info(&self, text: &ModelText<TargetId>) -> Result<TraceInfo> {
+        Ok(TraceInfo {
+            format: FORMAT,
+            source: Source::ReferenceText {
+                field: self.field.clone(),
+                smooth: self.smooth,
+                order: self.order,
+            },
+            task: self.prompts.task.clone(),
+            split: Split::from(self.prompts.split).name().to_owned(),
+            tokenizer_sha256: file_sha256(&tokenizer_file(&self.tokenizer)?)?,
+            template: template_of(text),
+            max_prompt_tokens: text.template.max_prompt_tokens(),
+            vocab_size: text.vocabulary.len(),
+            context: MOST_CONTEXT,
+            stop: text.stop_tokens().iter().map(|id| id.get()).collect(),
+            max_tokens: self.max_tokens,
+            tail: self.tail,
+            top: self.top,
+            values: Values::LogProbs,
+            temperature: 0.0,
+            program: program(),
+        })
+    }
+
+    /// The law, from the task's training references whatever split is recorded.
+    fn law(&self, data: &DataSource, text: &ModelText<TargetId>, end: u32) -> Result<TextLaw> {
+        let answers = self.answers(data, Split::Train)?;
+        let mut texts = Vec::with_capacity(answers.len());
+        for answer in answers.values().filter(|answer| !answer.trim().is_empty()) {
+            let ids = text.vocabulary.encode(answer)?;
+            texts.push(
+                ids.iter()
+                    .map(|id| id.get())
+                    .chain([end])
+                    .collect::<Vec<_>>(),
+            );
+        }
+        let texts = texts.iter().map(Vec::as_slice);
+        let model = NgramModel::new(texts, self.order, text.vocabulary.len())?;
+        Ok(TextLaw::new(model, self.smooth, self.top)?)
+    }
+
+    /// The answers of a split by id.
+    fn answers(&self, data: &DataSource, split: Split) -> Result<HashMap<String, String>> {
+        let task = &self.prompts.task;
+        let prompts = data.load(task, split)?;
+        if self.field == "reference" {
+            let answers = prompts.into_iter().map(|p| (p.id, p.reference));
+            return Ok(answers.collect());
+        }
+        let Some(folder) = data.data_dir() else {
+            bail!("--field {}: needs --data-dir", self.field);
+        };
+        let file = folder.join(task).join(format!("{}.jsonl", split.name()));
+        let mut texts: HashMap<String, String> =
+            load_texts(&file, &self.field)?.into_iter().collect();
+        Ok(prompts
+            .into_iter()
+            .filter_map(|p| texts.remove_entry(&p.id))
+            .collect())
+    }
+}
+
+/// What ends an answer: the end of a turn where the target is asked in a chat template.
+fn end_token(text: &ModelText<TargetId>) -> Result<u32> {
+    let roles = match text.template.is_chat() {
+        true => [SpecialRole::EndOfTurn, SpecialRole::Eos],
+        false => [SpecialRole::Eos, SpecialRole::EndOfTurn],
+    };
+    let mut ends = roles
+        .into_iter()
+        .filter_map(|role| text.vocabulary.special(role));
+    match ends.next() {
+        Some(end) => Ok(end.get()),
+        None => bail!("{}: no token ends an answer", text.vocabulary.file()),
+    }
+}
+
+/// One reference with its law. `ids` is the reference with the end behind it.
+fn record(
+    info: &TraceInfo,
+    law: &TextLaw,
+    prompt: &Prompt,
+    text: String,
+    prompt_ids: Vec<u32>,
+    mut ids: Vec<u32>,
+    end: u32,
+) -> Record {
+    let kept = info.max_tokens.min(ids.len());
+    ids.truncate(info.max_tokens + info.tail);
+    if ids.last() == Some(&end) {
+        // One row behind the end is judged with it.
+        ids.push(end);
+    }
+    let mut rows = Law::new(info);
+    for (i, token) in ids.iter().enumerate() {
+        rows.push_top(&law.at(&ids[..i], *token));
+    }
+    let tail = ids.split_off(kept);
+    Record {
+        id: prompt.id.clone(),
+        prompt: text,
+        prompt_ids,
+        answer: ids,
+        tail,
+        law: rows,
+    }
+}

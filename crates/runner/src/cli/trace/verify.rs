@@ -1,0 +1,194 @@
+//! `omnidraft trace verify`.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use ::trace::{Law, Record, TraceFile, Traces, file_sha256};
+use anyhow::{Result, bail};
+use clap::Args;
+use experiment::WeightFormat;
+use lm::EngineSettings;
+use models::{ModelFolder, ModelText};
+use vocab_align::{TargetId, TokenId};
+
+use super::progress::bar;
+use super::prompts::template_of;
+use crate::cli::{print, tokenizer_file};
+
+/// How far two log-probabilities may be apart that were rounded to 16 bits from nearly the same
+/// value: two steps of the format, relative and near 0.
+const RELATIVE: f32 = 2.0 / 2048.0;
+const ABSOLUTE: f32 = 1e-4;
+
+/// Arguments of `trace verify`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft trace verify traces/L-gsm8k-test.parquet
+  omnidraft trace verify traces/L-gsm8k-test.parquet --tokenizer models/L
+  omnidraft trace verify traces/L-gsm8k-test.parquet --target models/L --prompts 20
+
+Reads every row and compares it with its checksum. With --tokenizer, prompts are spelled again; with
+--target, some are answered again: the tokens must be the same, the log-probabilities within what
+16 bits hold, logits bit for bit.")]
+pub struct VerifyArgs {
+    /// The file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The tokenizer it should replay under: tokenizer.json, its folder, or hf:owner/name.
+    #[arg(long, value_name = "PATH")]
+    tokenizer: Option<PathBuf>,
+    /// Model folder that some prompts are answered with again.
+    #[arg(long, value_name = "DIR")]
+    target: Option<PathBuf>,
+    /// With --target: how many prompts, evenly spread.
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    prompts: usize,
+    /// Weight storage while decoding.
+    #[arg(long, default_value_t = WeightFormat::F32)]
+    weights: WeightFormat,
+    /// Threads of the decode engine.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+}
+
+impl VerifyArgs {
+    pub(super) fn execute(self, progress: bool) -> Result<()> {
+        let mut file = TraceFile::open(&self.file)?;
+        let bar = bar(file.entries().len(), progress);
+        for row in 0..file.entries().len() {
+            file.record(row)?;
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let rows = file.entries().len();
+        let mut report = format!("{}: {rows} rows are whole\n", self.file.display());
+        if let Some(tokenizer) = self.tokenizer.as_ref().or(self.target.as_ref()) {
+            let same = self.spelled(&mut file, tokenizer)?;
+            report += &format!(
+                "{same} prompts are spelled as {} does\n",
+                tokenizer.display()
+            );
+        }
+        if let Some(target) = &self.target {
+            report += &self.answered(&mut file, target)?;
+        }
+        print(&report)
+    }
+
+    /// Spells the prompts again; how many there are.
+    fn spelled(&self, file: &mut TraceFile, tokenizer: &PathBuf) -> Result<usize> {
+        let json = tokenizer_file(tokenizer)?;
+        let traces = Traces::open(std::slice::from_ref(&self.file))?;
+        traces.check(&json, &file_sha256(&json)?, 1)?;
+        let text = ModelText::<TargetId>::of_tokenizer(tokenizer, usize::MAX)?;
+        if template_of(&text) != file.info().template {
+            bail!(
+                "{}: recorded with a {:?} template, {} has a {:?} one",
+                self.file.display(),
+                file.info().template,
+                tokenizer.display(),
+                template_of(&text)
+            );
+        }
+        let rows = file.entries().len();
+        for row in 0..rows {
+            let record = file.record(row)?;
+            let ids = match text.template.is_chat() {
+                true => text.vocabulary.encode_with_specials(&record.prompt)?,
+                false => text.vocabulary.encode_whole(&record.prompt)?,
+            };
+            if !ids
+                .iter()
+                .map(|id| id.get())
+                .eq(record.prompt_ids.iter().copied())
+            {
+                bail!(
+                    "{}: row {} (prompt `{}`): its text is spelled otherwise by {}",
+                    self.file.display(),
+                    row + 1,
+                    record.id,
+                    tokenizer.display()
+                );
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Answers some prompts again and compares.
+    fn answered(&self, file: &mut TraceFile, target: &std::path::Path) -> Result<String> {
+        let model: ModelFolder<TargetId> = ModelFolder::load(target)?;
+        let info = file.info().clone();
+        if model.config().vocab_size != info.vocab_size {
+            bail!(
+                "{}: {} tokens, but {} has {}",
+                self.file.display(),
+                info.vocab_size,
+                target.display(),
+                model.config().vocab_size
+            );
+        }
+        let settings = EngineSettings {
+            context: Some(model.context_for(info.max_tokens + info.tail)),
+            ..EngineSettings::new(self.weights.into(), self.threads)
+        };
+        let mut engine = model.engine(settings)?;
+        let rows = file.entries().len();
+        let count = self.prompts.clamp(1, rows);
+        let mut largest = 0.0_f32;
+        for i in 0..count {
+            let record = file.record(i * rows / count)?;
+            let done = ::trace::answer(engine.decoder(), &record.prompt_ids, &info)?;
+            let again = Record {
+                answer: done.answer,
+                tail: done.tail,
+                law: done.law,
+                ..record.clone()
+            };
+            match difference(&record, &again) {
+                Ok(most) => largest = largest.max(most),
+                Err(what) => bail!(
+                    "{}: prompt `{}`: {} {what}",
+                    self.file.display(),
+                    record.id,
+                    target.display()
+                ),
+            }
+        }
+        Ok(format!(
+            "{count} prompts answered again by {}: same tokens, values at most {largest:.1e} apart\n",
+            target.display()
+        ))
+    }
+}
+
+/// The largest difference of recorded values, or what is too different.
+fn difference(old: &Record, new: &Record) -> Result<f32, String> {
+    if !old.path().eq(new.path()) || old.answer.len() != new.answer.len() {
+        let at = old.path().zip(new.path()).position(|(a, b)| a != b);
+        return Err(match at {
+            Some(at) => format!("says another token at position {at}"),
+            None => "answers at another length".to_owned(),
+        });
+    }
+    let mut most = 0.0_f32;
+    for position in 0..old.law.len() {
+        let fresh = new.law.entries(position);
+        // A token that only one of them names was hardly less probable than the last that the other does.
+        let least = fresh.last().map_or(f32::NEG_INFINITY, |(_, value)| *value);
+        let fresh: HashMap<u32, f32> = fresh.into_iter().collect();
+        for (token, x) in old.law.entries(position) {
+            let y = fresh.get(&token).copied().unwrap_or(least);
+            let allowed = match old.law {
+                Law::Full { .. } => 0.0,
+                Law::Top { .. } => ABSOLUTE + RELATIVE * x.abs(),
+            };
+            if x != y && (x - y).abs() > allowed {
+                return Err(format!(
+                    "gives token {token} {y} for {x} at position {position}"
+                ));
+            }
+            most = most.max(if x == y { 0.0 } else { (x - y).abs() });
+        }
+    }
+    Ok(most)
+}

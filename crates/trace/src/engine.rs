@@ -1,0 +1,304 @@
+//! The engine: a recorded target behind the decode seam.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use lm::{DecodeEngine, LmError, check_call};
+use rustc_hash::FxHashMap;
+
+use crate::{Record, TraceError, TraceFile, TraceInfo};
+
+/// The files of one target, found by their prompts.
+pub struct Traces {
+    files: Vec<TraceFile>,
+    /// File and row of every prompt.
+    prompts: FxHashMap<Vec<u32>, (usize, usize)>,
+    /// Lengths of prompts.
+    lengths: BTreeSet<usize>,
+}
+
+impl Traces {
+    /// Opens the files of a target, one or several.
+    ///
+    /// # Errors
+    /// Those of [`TraceFile::open`]; files of different targets. Where two rows have the same prompt,
+    /// the first is used.
+    pub fn open(paths: &[PathBuf]) -> Result<Self, TraceError> {
+        let mut traces = Self {
+            files: Vec::new(),
+            prompts: FxHashMap::default(),
+            lengths: BTreeSet::new(),
+        };
+        for path in paths {
+            let file = TraceFile::open(path)?;
+            if let Some(first) = traces.files.first() {
+                same_target(first, &file)?;
+            }
+            for (row, entry) in file.entries().iter().enumerate() {
+                traces.lengths.insert(entry.prompt_ids.len());
+                let place = (traces.files.len(), row);
+                traces
+                    .prompts
+                    .entry(entry.prompt_ids.clone())
+                    .or_insert(place);
+            }
+            traces.files.push(file);
+        }
+        Ok(traces)
+    }
+
+    /// What the files say of themselves; the first decides where they need not agree.
+    pub fn infos(&self) -> impl Iterator<Item = (&Path, &TraceInfo)> {
+        self.files.iter().map(|file| (file.path(), file.info()))
+    }
+
+    /// Tokens that end an answer.
+    pub fn stop(&self) -> &[u32] {
+        self.files.first().map_or(&[], |file| &file.info().stop)
+    }
+
+    /// Rows of the target's head.
+    pub fn vocab_size(&self) -> usize {
+        self.files.first().map_or(0, |file| file.info().vocab_size)
+    }
+
+    /// Checks that they were recorded with this tokenizer and answers of this length.
+    ///
+    /// # Errors
+    /// [`TraceError::Tokenizer`], [`TraceError::AnswerLimit`].
+    pub fn check(
+        &self,
+        tokenizer: &Path,
+        sha256: &str,
+        max_tokens: usize,
+    ) -> Result<(), TraceError> {
+        for (path, info) in self.infos() {
+            if info.tokenizer_sha256 != sha256 {
+                return Err(TraceError::Tokenizer {
+                    path: path.to_owned(),
+                    expected: short(&info.tokenizer_sha256),
+                    tokenizer: tokenizer.to_owned(),
+                    found: short(sha256),
+                });
+            }
+            if max_tokens > info.max_tokens {
+                return Err(TraceError::AnswerLimit {
+                    path: path.to_owned(),
+                    recorded: info.max_tokens,
+                    asked: max_tokens,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The row whose prompt `context` begins with: the longest of several, but longer than `beyond`.
+    fn find(&self, context: &[u32], beyond: usize) -> Option<(usize, usize)> {
+        let lengths = self.lengths.range(beyond + 1..context.len() + 1);
+        lengths
+            .rev()
+            .find_map(|length| self.prompts.get(&context[..*length]).copied())
+    }
+
+    /// The files, for a message.
+    pub fn name(&self) -> String {
+        let first = self.files.first();
+        let first = first.map_or_else(String::new, |file| file.path().display().to_string());
+        match self.files.len().saturating_sub(1) {
+            0 => first,
+            more => format!("{first} and {more} more"),
+        }
+    }
+
+    fn unknown(&self, tokens: usize) -> TraceError {
+        let files = self.name();
+        TraceError::UnknownPrompt { files, tokens }
+    }
+}
+
+/// The beginning of a hash, enough to tell two apart.
+fn short(sha256: &str) -> String {
+    sha256.chars().take(12).collect()
+}
+
+fn same_target(first: &TraceFile, file: &TraceFile) -> Result<(), TraceError> {
+    let (a, b) = (first.info(), file.info());
+    let parts = [
+        ("tokenizer", a.tokenizer_sha256 == b.tokenizer_sha256),
+        ("vocabulary size", a.vocab_size == b.vocab_size),
+        ("template", a.template == b.template),
+        ("set of stop tokens", a.stop == b.stop),
+        (
+            "length of prompts",
+            a.max_prompt_tokens == b.max_prompt_tokens,
+        ),
+        ("target", kind(a) == kind(b)),
+    ];
+    match parts.into_iter().find(|(_, same)| !same) {
+        None => Ok(()),
+        Some((what, _)) => Err(TraceError::Mixed {
+            path: file.path().to_owned(),
+            other: first.path().to_owned(),
+            what,
+        }),
+    }
+}
+
+/// What has to be the same of two sources.
+fn kind(info: &TraceInfo) -> Option<(&str, &str)> {
+    match &info.source {
+        crate::Source::Model { name, sha256, .. } => Some((name, sha256)),
+        crate::Source::ReferenceText { .. } => None,
+    }
+}
+
+/// A recorded target. It knows what was fed; its rows are those of the recorded answer to the prompt
+/// that the context begins with, as long as the context goes on as that answer does.
+///
+/// # Rows off the path
+/// A forward over a draft asks for rows behind tokens that the target never says. Verification stops
+/// at the first of them and must not look further: those rows are not numbers, so that whoever judges
+/// one gets an error and no number.
+pub struct TraceEngine {
+    traces: Traces,
+    max_len: usize,
+    fed: Vec<u32>,
+    current: Option<Current>,
+    /// A model that pays for the step; what it says is not read.
+    cost: Option<Box<dyn DecodeEngine>>,
+    discarded: Vec<f32>,
+}
+
+/// The record in use.
+struct Current {
+    place: (usize, usize),
+    record: Record,
+}
+
+impl TraceEngine {
+    /// Replays `traces`, with contexts of up to `max_len` tokens.
+    pub fn new(traces: Traces, max_len: usize) -> Self {
+        Self {
+            traces,
+            max_len,
+            fed: Vec::new(),
+            current: None,
+            cost: None,
+            discarded: Vec::new(),
+        }
+    }
+
+    /// Lets an engine take each step beside the lookup: the answers stay, the time is real.
+    #[must_use]
+    pub fn with_cost(mut self, engine: Box<dyn DecodeEngine>) -> Self {
+        self.cost = Some(engine);
+        self
+    }
+
+    /// The files.
+    pub fn traces(&self) -> &Traces {
+        &self.traces
+    }
+
+    /// Makes the record current that says what follows the first `len` tokens, if there is one.
+    /// Returns whether they begin with a recorded prompt at all, and the position in its path.
+    fn locate(&mut self, len: usize) -> Result<Option<usize>, TraceError> {
+        let context = &self.fed[..len];
+        let mut beyond = 0;
+        if let Some(current) = &self.current {
+            let prompt = &current.record.prompt_ids;
+            if context.starts_with(prompt) {
+                beyond = prompt.len();
+                if let Some(position) = position(&current.record, context) {
+                    return Ok(Some(position));
+                }
+            }
+        }
+        // A longer prompt may begin with this one and its answer.
+        let Some(place) = self.traces.find(context, beyond) else {
+            return match beyond {
+                0 => Err(self.traces.unknown(len)),
+                _ => Ok(None),
+            };
+        };
+        if self.current.as_ref().map(|c| c.place) != Some(place) {
+            let (file, row) = place;
+            let record = self.traces.files[file].record(row)?;
+            self.current = Some(Current { place, record });
+        }
+        let current = self.current.as_ref();
+        Ok(current.and_then(|current| position(&current.record, &self.fed[..len])))
+    }
+
+    fn pay(&mut self, ids: &[u32], scored: bool) -> Result<(), LmError> {
+        let Some(engine) = &mut self.cost else {
+            return Ok(());
+        };
+        // Any tokens do: the time of a step does not depend on which they are.
+        let vocab = engine.vocab_size().max(1) as u32;
+        let ids: Vec<u32> = ids.iter().map(|id| id % vocab).collect();
+        match scored {
+            true => engine.forward(&ids, &mut self.discarded),
+            false => engine.append(&ids),
+        }
+    }
+}
+
+/// Position in the path behind a context that begins with the record's prompt: `None` off the path.
+fn position(record: &Record, context: &[u32]) -> Option<usize> {
+    let behind = context.strip_prefix(&record.prompt_ids[..])?;
+    let mut path = record.path();
+    let on = behind.len() < path.len() && behind.iter().all(|id| path.next() == Some(*id));
+    on.then_some(behind.len())
+}
+
+impl DecodeEngine for TraceEngine {
+    fn vocab_size(&self) -> usize {
+        self.traces.vocab_size()
+    }
+
+    fn len(&self) -> usize {
+        self.fed.len()
+    }
+
+    fn max_len(&self) -> usize {
+        self.max_len
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.fed.truncate(len);
+        if let Some(engine) = &mut self.cost {
+            engine.truncate(len);
+        }
+    }
+
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
+        let vocab = self.vocab_size();
+        check_call(ids, self.fed.len(), self.max_len, vocab)?;
+        let before = self.fed.len();
+        self.pay(ids, true)?;
+        self.fed.extend_from_slice(ids);
+        logits.resize(ids.len() * vocab, 0.0);
+        for (i, row) in logits.chunks_exact_mut(vocab).enumerate() {
+            match (self.locate(before + i + 1), &self.current) {
+                (Ok(Some(position)), Some(current)) => {
+                    current.record.law.write_row(position, row);
+                }
+                // Within a prompt nothing is judged; behind the last token something will be.
+                (Err(error), _) if i + 1 == ids.len() || !error.is_unknown() => {
+                    self.fed.truncate(before);
+                    return Err(LmError::engine("trace", error));
+                }
+                _ => row.fill(f32::NAN),
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, ids: &[u32]) -> Result<(), LmError> {
+        check_call(ids, self.fed.len(), self.max_len, self.vocab_size())?;
+        self.pay(ids, false)?;
+        self.fed.extend_from_slice(ids);
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! What is recorded of the target's law at a position, and the row that is made of it again.
+
+use std::cmp::Ordering;
+
+use half::f16;
+
+use crate::error::RowFault;
+use crate::{TraceInfo, Values};
+
+/// The law at every position of a path.
+///
+/// # What a row is again
+/// [`Full`](Self::Full): the logits themselves, bit for bit.
+///
+/// [`Top`](Self::Top), with `S` the K recorded tokens, `l_i` their log-probabilities in f16, `r` the
+/// mass of the other `V - K` tokens: a row over the whole vocabulary,
+///
+/// ```text
+/// row_i = l_i                  for i in S; where i is not the answer's token, less than its l
+/// row_i = ln(r / (V - K))      for all others, at most the smallest l
+/// ```
+///
+/// that is the law of largest entropy among those with these K values and this rest: nothing is
+/// claimed of the others but their sum. It is always possible, for each of the others was at most as
+/// probable as the K-th, and so is their mean. Every loss reads this row as it reads a model's; what
+/// comes of it is written out in the crate's documentation.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Law {
+    /// The K most probable tokens of each position.
+    Top {
+        /// V, rows of the target's head.
+        vocab: usize,
+        /// K.
+        top: usize,
+        /// `[positions, K]`, the answer's token first, then by falling probability.
+        ids: Vec<u32>,
+        /// `[positions, K]`, nats, at most 0.
+        log_probs: Vec<f16>,
+        /// `[positions]`, in `[0, 1]`.
+        rest: Vec<f32>,
+    },
+    /// The whole vocabulary.
+    Full {
+        /// V.
+        vocab: usize,
+        /// `[positions, V]`.
+        logits: Vec<f32>,
+    },
+}
+
+/// Least mass of the tokens that are not recorded: keeps their logarithm finite.
+const LEAST: f64 = 1e-30;
+
+impl Law {
+    /// Nothing yet, of what a file records.
+    pub fn new(info: &TraceInfo) -> Self {
+        let vocab = info.vocab_size;
+        match info.values {
+            Values::Logits => Self::Full {
+                vocab,
+                logits: Vec::new(),
+            },
+            Values::LogProbs => Self::Top {
+                vocab,
+                top: info.top,
+                ids: Vec::new(),
+                log_probs: Vec::new(),
+                rest: Vec::new(),
+            },
+        }
+    }
+
+    /// What is recorded of a position: every token and its value, the answer's first or, of a whole
+    /// vocabulary, by id.
+    ///
+    /// # Panics
+    /// If there is no such position.
+    pub fn entries(&self, position: usize) -> Vec<(u32, f32)> {
+        match self {
+            Self::Full { vocab, logits } => {
+                let row = &logits[position * vocab..][..*vocab];
+                (0..).zip(row.iter().copied()).collect()
+            }
+            Self::Top {
+                top,
+                ids,
+                log_probs,
+                ..
+            } => {
+                let values = log_probs[position * top..][..*top].iter();
+                let ids = ids[position * top..][..*top].iter().copied();
+                ids.zip(values.map(|x| x.to_f32())).collect()
+            }
+        }
+    }
+
+    /// Positions.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Top { rest, .. } => rest.len(),
+            Self::Full { vocab, logits } => logits.len() / (*vocab).max(1),
+        }
+    }
+
+    /// Whether there is no position.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a position from a model's row of logits, `[V]`, finite or `-inf`.
+    pub fn push_logits(&mut self, row: &[f32]) {
+        match self {
+            Self::Full { logits, .. } => logits.extend_from_slice(row),
+            Self::Top { top, .. } => {
+                let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let sum: f64 = row.iter().map(|x| f64::from(x - most).exp()).sum();
+                let shift = f64::from(most) + sum.ln();
+                let entries = largest(row, *top)
+                    .into_iter()
+                    .map(|id| (id, f64::from(row[id as usize]) - shift))
+                    .collect::<Vec<_>>();
+                self.push_top(&entries);
+            }
+        }
+    }
+
+    /// Adds a position from `(token, ln p)` of its K most probable tokens, the answer's first. Of a
+    /// law over the whole vocabulary, nothing is added.
+    pub fn push_top(&mut self, entries: &[(u32, f64)]) {
+        if let Self::Top {
+            ids,
+            log_probs,
+            rest,
+            ..
+        } = self
+        {
+            let mass: f64 = entries.iter().map(|(_, log_p)| log_p.exp()).sum();
+            ids.extend(entries.iter().map(|(id, _)| *id));
+            log_probs.extend(entries.iter().map(|(_, x)| f16::from_f64(x.min(0.0))));
+            rest.push((1.0 - mass).clamp(0.0, 1.0) as f32);
+        }
+    }
+
+    /// Mass of the tokens that are not recorded at a position.
+    pub fn rest(&self, position: usize) -> f32 {
+        match self {
+            Self::Top { rest, .. } => rest.get(position).copied().unwrap_or(0.0),
+            Self::Full { .. } => 0.0,
+        }
+    }
+
+    /// Writes the row of a position over `row`, `[V]`.
+    ///
+    /// # Panics
+    /// If there is no such position or `row` has another length.
+    pub fn write_row(&self, position: usize, row: &mut [f32]) {
+        match self {
+            Self::Full { vocab, logits } => {
+                row.copy_from_slice(&logits[position * vocab..][..*vocab]);
+            }
+            Self::Top {
+                vocab,
+                top,
+                ids,
+                log_probs,
+                rest,
+            } => {
+                assert_eq!(row.len(), *vocab, "a row over another vocabulary");
+                let ids = &ids[position * top..][..*top];
+                let values = &log_probs[position * top..][..*top];
+                // Rounding to 16 bits may level the first two: the answer's token stays ahead.
+                let best = values[0].to_f32();
+                let below = best.next_down();
+                let least = values
+                    .iter()
+                    .map(|x| x.to_f32())
+                    .filter(|x| x.is_finite())
+                    .fold(below, f32::min);
+                let others = vocab.saturating_sub(*top).max(1) as f64;
+                let filler = (f64::from(rest[position]).max(LEAST) / others).ln() as f32;
+                row.fill(filler.min(least));
+                for (id, value) in ids.iter().zip(values).skip(1) {
+                    row[*id as usize] = value.to_f32().min(below);
+                }
+                row[ids[0] as usize] = best;
+            }
+        }
+    }
+
+    /// All tokens that it names.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = u32> + '_ {
+        let named = match self {
+            Self::Top { ids, .. } => &ids[..],
+            Self::Full { .. } => &[],
+        };
+        named.iter().copied()
+    }
+
+    /// Checks that it is a law at every token of the path, and the path its greedy answer.
+    pub(crate) fn check(&self, path: impl Iterator<Item = u32>) -> Result<(), RowFault> {
+        let mut seen = rustc_hash::FxHashSet::default();
+        for (position, answer) in path.enumerate() {
+            let fault = |what| Err(RowFault::Law { position, what });
+            let best = match self {
+                Self::Top {
+                    top,
+                    ids,
+                    log_probs,
+                    rest,
+                    ..
+                } => {
+                    let values = &log_probs[position * top..][..*top];
+                    if values.iter().any(|x| x.is_nan() || *x > f16::ZERO) {
+                        return fault("a log-probability is not a number, or above 0");
+                    }
+                    if !values.is_sorted_by(|a, b| a >= b) {
+                        return fault("log-probabilities do not fall");
+                    }
+                    if !(0.0..=1.0).contains(&rest[position]) {
+                        return fault("the mass of the rest is outside 0..=1");
+                    }
+                    let ids = &ids[position * top..][..*top];
+                    seen.clear();
+                    if !ids.iter().all(|id| seen.insert(*id)) {
+                        return fault("a token is named twice");
+                    }
+                    ids.first().copied()
+                }
+                Self::Full { vocab, logits } => {
+                    let row = &logits[position * vocab..][..*vocab];
+                    if row.iter().any(|x| x.is_nan() || *x == f32::INFINITY) {
+                        return fault("a logit is not a number, or infinite");
+                    }
+                    largest(row, 1).first().copied()
+                }
+            };
+            match best {
+                Some(best) if best != answer => {
+                    return Err(RowFault::NotGreedy {
+                        position,
+                        answer,
+                        best,
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Columns of the `count` largest values, falling, the lower column first where they are equal.
+pub(crate) fn largest(row: &[f32], count: usize) -> Vec<u32> {
+    let order = |a: &u32, b: &u32| {
+        let (x, y) = (row[*a as usize], row[*b as usize]);
+        y.partial_cmp(&x).unwrap_or(Ordering::Equal).then(a.cmp(b))
+    };
+    if count == 1 {
+        let mut best = 0;
+        for (id, value) in row.iter().enumerate() {
+            if *value > row[best] {
+                best = id;
+            }
+        }
+        return vec![best as u32];
+    }
+    let mut ids: Vec<u32> = (0..row.len() as u32).collect();
+    if count < ids.len() {
+        ids.select_nth_unstable_by(count, order);
+        ids.truncate(count);
+    }
+    ids.sort_unstable_by(order);
+    ids
+}

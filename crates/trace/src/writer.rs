@@ -1,0 +1,272 @@
+//! Recording, with a partial file that goes on where it was left.
+//!
+//! Parquet cannot be appended to. So rows go to `FILE.part` first, each behind its length and followed
+//! by its checksum, and become the file when all are there. A row that was cut short by an
+//! interruption is recorded again. Whatever was interrupted, the file is the same.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use rustc_hash::FxHashSet;
+
+use crate::file::TableWriter;
+use crate::record::{Fields, checksum};
+use crate::{Record, TraceError, TraceInfo};
+
+const MAGIC: &[u8; 16] = b"omnidraft trace\n";
+/// Longest field that is believed to be one.
+const MOST_FIELD: u64 = 8 << 30;
+
+/// Writes a trace.
+pub struct TraceWriter {
+    path: PathBuf,
+    part: PathBuf,
+    info: TraceInfo,
+    journal: BufWriter<File>,
+    ids: FxHashSet<String>,
+    prompts: FxHashSet<Vec<u32>>,
+    tokens: u64,
+    bytes: u64,
+}
+
+impl TraceWriter {
+    /// Begins a trace, or goes on with the one that an interruption left.
+    ///
+    /// # Errors
+    /// [`TraceError::Exists`]; a partial file of other settings; impossible settings; an I/O error.
+    pub fn open(path: &Path, info: &TraceInfo) -> Result<Self, TraceError> {
+        info.check(path)?;
+        if path.exists() {
+            return Err(TraceError::Exists {
+                path: path.to_owned(),
+            });
+        }
+        let part = with_suffix(path, ".part");
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(TraceError::io("create the folder of", path))?;
+        }
+        let io = |source| TraceError::io("write", &part)(source);
+        let mut writer = Self {
+            path: path.to_owned(),
+            journal: BufWriter::new(
+                OpenOptions::new()
+                    .create(true)
+                    .read(true)
+                    .append(true)
+                    .open(&part)
+                    .map_err(io)?,
+            ),
+            part: part.clone(),
+            info: info.clone(),
+            ids: FxHashSet::default(),
+            prompts: FxHashSet::default(),
+            tokens: 0,
+            bytes: 0,
+        };
+        let kept = writer.resume()?;
+        let file = writer.journal.get_ref();
+        file.set_len(kept).map_err(io)?;
+        if kept == 0 {
+            let header = header(info);
+            writer.journal.write_all(&header).map_err(io)?;
+            writer.journal.flush().map_err(io)?;
+            writer.bytes = header.len() as u64;
+        } else {
+            writer.bytes = kept;
+        }
+        Ok(writer)
+    }
+
+    /// Whether a prompt of this id is recorded.
+    pub fn has_id(&self, id: &str) -> bool {
+        self.ids.contains(id)
+    }
+
+    /// Whether a prompt of these tokens is recorded. A target has one answer to it, whatever its id.
+    pub fn has_prompt(&self, prompt_ids: &[u32]) -> bool {
+        self.prompts.contains(prompt_ids)
+    }
+
+    /// Prompts recorded.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether nothing is recorded.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Tokens of all answers, tails included.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// Bytes of the partial file.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds a prompt and hands it to the operating system.
+    ///
+    /// # Errors
+    /// A record that does not fit the settings; an I/O error.
+    pub fn push(&mut self, record: &Record) -> Result<(), TraceError> {
+        record.check(&self.info).map_err(|fault| TraceError::Row {
+            path: self.path.clone(),
+            row: self.ids.len() + 1,
+            id: record.id.clone(),
+            fault,
+        })?;
+        let fields = record.fields();
+        let io = |source| TraceError::io("write", &self.part)(source);
+        let mut written = 32;
+        for field in &fields {
+            let length = (field.len() as u64).to_le_bytes();
+            self.journal.write_all(&length).map_err(io)?;
+            self.journal.write_all(field).map_err(io)?;
+            written += 8 + field.len() as u64;
+        }
+        self.journal.write_all(&checksum(&fields)).map_err(io)?;
+        self.journal.flush().map_err(io)?;
+        self.bytes += written;
+        self.note(record);
+        Ok(())
+    }
+
+    /// Turns what is recorded into the file and removes the partial one.
+    ///
+    /// # Errors
+    /// An I/O or parquet error; the partial file is then still there.
+    pub fn finish(mut self) -> Result<PathBuf, TraceError> {
+        let flushed = self.journal.flush();
+        flushed.map_err(TraceError::io("write", &self.part))?;
+        let whole = with_suffix(&self.path, ".tmp");
+        let mut table = TableWriter::create(&whole, &self.info)?;
+        let file = File::open(&self.part).map_err(TraceError::io("read", &self.part))?;
+        let mut rows = Rows::new(file, header(&self.info).len() as u64)
+            .map_err(TraceError::io("read", &self.part))?;
+        while let Some((fields, _)) = rows.next() {
+            table.push(fields)?;
+        }
+        table.finish()?;
+        fs::rename(&whole, &self.path).map_err(TraceError::io("write", &self.path))?;
+        fs::remove_file(&self.part).map_err(TraceError::io("remove", &self.part))?;
+        Ok(self.path)
+    }
+
+    fn note(&mut self, record: &Record) {
+        self.ids.insert(record.id.clone());
+        self.prompts.insert(record.prompt_ids.clone());
+        self.tokens += record.path().len() as u64;
+    }
+
+    /// Reads what an earlier recording left; returns how many bytes of it are whole.
+    fn resume(&mut self) -> Result<u64, TraceError> {
+        let read = |source| TraceError::io("read", &self.part)(source);
+        let mut file = File::open(&self.part).map_err(read)?;
+        let length = file.metadata().map_err(read)?.len();
+        let header = header(&self.info);
+        let mut head = Vec::new();
+        let most = header.len().max(1 << 20) as u64;
+        (&mut file)
+            .take(most)
+            .read_to_end(&mut head)
+            .map_err(read)?;
+        if !head.starts_with(&header) {
+            let info = info_of(&head);
+            // Cut within its header: nothing is lost by beginning anew.
+            if header.starts_with(&head) {
+                return Ok(0);
+            }
+            return Err(TraceError::OtherRecording {
+                path: self.part.clone(),
+                difference: match info {
+                    Some(other) => self.info.difference(&other).unwrap_or_default(),
+                    None => "it is no partial trace".to_owned(),
+                },
+            });
+        }
+        let mut kept = header.len() as u64;
+        let mut rows = Rows::new(file, kept).map_err(read)?;
+        let mut records = Vec::new();
+        while kept < length {
+            let Some((fields, end)) = rows.next() else {
+                break;
+            };
+            let Ok(record) = Record::of_fields(&fields, &self.info) else {
+                break;
+            };
+            records.push((record.id, record.prompt_ids, record.law.len()));
+            kept = end;
+        }
+        for (id, prompt, tokens) in records {
+            self.ids.insert(id);
+            self.prompts.insert(prompt);
+            self.tokens += tokens as u64;
+        }
+        Ok(kept)
+    }
+}
+
+/// The whole rows of a partial file.
+struct Rows {
+    reader: BufReader<File>,
+    at: u64,
+}
+
+impl Rows {
+    fn new(mut file: File, start: u64) -> std::io::Result<Self> {
+        file.seek(SeekFrom::Start(start))?;
+        Ok(Self {
+            reader: BufReader::new(file),
+            at: start,
+        })
+    }
+
+    /// The next row and where it ends; `None` behind the last whole one.
+    fn next(&mut self) -> Option<(Fields, u64)> {
+        let mut fields = Fields::default();
+        let mut end = self.at;
+        for field in &mut fields {
+            let mut length = [0; 8];
+            self.reader.read_exact(&mut length).ok()?;
+            let length = u64::from_le_bytes(length);
+            if length > MOST_FIELD {
+                return None;
+            }
+            let read = (&mut self.reader).take(length).read_to_end(field).ok()?;
+            if read as u64 != length {
+                return None;
+            }
+            end += 8 + length;
+        }
+        let mut sum = [0; 32];
+        self.reader.read_exact(&mut sum).ok()?;
+        if sum != checksum(&fields) {
+            return None;
+        }
+        self.at = end + 32;
+        Some((fields, self.at))
+    }
+}
+
+/// Magic, length of the settings, settings.
+fn header(info: &TraceInfo) -> Vec<u8> {
+    let json = serde_json::to_vec(info).unwrap_or_default();
+    [&MAGIC[..], &(json.len() as u64).to_le_bytes(), &json].concat()
+}
+
+fn info_of(head: &[u8]) -> Option<TraceInfo> {
+    let rest = head.strip_prefix(MAGIC)?;
+    let (length, rest) = rest.split_first_chunk::<8>()?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+    serde_json::from_slice(rest.get(..length)?).ok()
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}

@@ -1,0 +1,426 @@
+#!/usr/bin/env python3
+"""Records a target's greedy answers as a trace, the file that `omnidraft trace record` writes.
+
+    scripts/record_trace.py transformers --model DIR --task gsm8k --data gsm8k/train.jsonl --out F
+    scripts/record_trace.py server --url http://HOST:8000/v1 --tokenizer DIR --task gsm8k --data gsm8k/train.jsonl --out F
+
+The first decodes with transformers. The second asks a server of the OpenAI kind for completions with
+log-probabilities: vLLM (`--server vllm`: token ids in the answer, ends included) or any other (`--server openai`:
+tokens come as text, and rows that are missing, those of the end of the text, are asked for by `echo`).
+
+Needs numpy, pyarrow and transformers; the first also torch. An interrupted call goes on when it is typed again.
+docs/traces.md describes the file.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import pathlib
+import pickle
+import sys
+import time
+import urllib.request
+
+import numpy as np
+
+COLUMNS = ["id", "prompt", "prompt_ids", "answer_ids", "tail_ids", "top_ids", "values", "rest"]
+EOS = ["</s>", "<eos>", "[EOS]", "<|eos|>", "<|end_of_text|>", "<|endoftext|>", "<\uff5cend\u2581of\u2581sentence\uff5c>"]
+END_OF_TURN = ["<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|eot|>", "<|end|>", "<|endofturn|>"]
+GROUP = 16
+
+
+def fail(message, hint=None):
+    sys.exit(f"error: {message}" + (f"\nhint: {hint}" if hint else ""))
+
+
+def sha256(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+
+
+class Text:
+    """A tokenizer with its template and its budget."""
+
+    def __init__(self, folder, max_prompt_tokens):
+        from transformers import AutoTokenizer
+
+        self.folder = pathlib.Path(folder)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.chat = bool(self.tokenizer.chat_template)
+        self.config = self.json("config.json")
+        options = self.json("omnidraft.json")
+        positions = self.config.get("max_position_embeddings", 2048)
+        self.positions = positions
+        self.budget = max_prompt_tokens or options.get("max_prompt_tokens") or min(max(positions // 2, 1), 2048)
+
+    def json(self, name):
+        path = self.folder / name
+        return json.loads(path.read_text()) if path.is_file() else {}
+
+    def stop(self):
+        listed = self.json("generation_config.json").get("eos_token_id", self.config.get("eos_token_id"))
+        stop = set(listed if isinstance(listed, list) else [listed] if listed is not None else [])
+        known = self.tokenizer.get_added_vocab()
+        for names in EOS, END_OF_TURN:
+            ids = [known[name] for name in names if name in known]
+            stop.update(sorted(ids)[:1])
+        if not stop & set(known.values()) and self.tokenizer.eos_token_id is not None:
+            stop.add(self.tokenizer.eos_token_id)
+        return sorted(stop)
+
+    def render(self, prompt):
+        if not self.chat:
+            return prompt
+        messages = [{"role": "user", "content": prompt}]
+        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+
+    def encode(self, text):
+        return self.tokenizer(text, add_special_tokens=not self.chat)["input_ids"]
+
+    def count(self, prompt):
+        return len(self.encode(self.render(prompt)))
+
+    def fit(self, prompt):
+        """The prompt within the budget: its first part and its last paragraph, as omnidraft shortens it."""
+        if self.count(prompt) <= self.budget:
+            return prompt
+        needed = self.count("")
+        if needed > self.budget:
+            fail(f"the template alone takes {needed} of {self.budget} tokens")
+        tail, trimmed = "", prompt.rstrip()
+        for separator in "\n\n", "\n", ". ":
+            at = trimmed.rfind(separator)
+            if at >= 0:
+                candidate = prompt[at + 1 if separator == ". " else at :]
+                if self.count(candidate) <= needed + (self.budget - needed) // 2:
+                    tail = candidate
+                    break
+        head = prompt[: len(prompt) - len(tail)]
+        cuts = [i for i in range(1, len(head)) if head[i].isspace() and not head[i - 1].isspace()]
+        cuts = cuts or list(range(1, len(head)))
+        best, low, high = tail.lstrip(), 0, len(cuts)
+        while low < high:
+            middle = (low + high) // 2
+            candidate = head[: cuts[middle]] + tail
+            if self.count(candidate) <= self.budget:
+                best, low = candidate, middle + 1
+            else:
+                high = middle
+        return best
+
+
+class Recording:
+    """The partial file, and the parquet file that it becomes."""
+
+    def __init__(self, out, info):
+        self.out, self.part, self.info = pathlib.Path(out), pathlib.Path(f"{out}.pypart"), info
+        if self.out.exists():
+            fail(f"{out}: there is such a file already", "remove it, or give another --out")
+        self.rows, end = [], 0
+        if self.part.exists():
+            with self.part.open("rb") as file:
+                if pickle.load(file) != info:
+                    fail(f"{self.part}: begun with other settings", "finish it with its own, or remove it")
+                end = file.tell()
+                try:
+                    while True:
+                        self.rows.append(pickle.load(file))
+                        end = file.tell()
+                except (EOFError, pickle.UnpicklingError):
+                    pass
+            print(f"goes on behind {len(self.rows)} prompts", file=sys.stderr)
+        self.file = self.part.open("r+b" if end else "wb")
+        self.file.truncate(end)
+        self.file.seek(end)
+        if not end:
+            pickle.dump(info, self.file)
+        self.ids = {row[0] for row in self.rows}
+        self.prompts = {row[2] for row in self.rows}
+
+    def push(self, name, prompt, prompt_ids, answer, tail, rows):
+        """`rows`: a position each, `(ids, values, rest)`, the answer's token first."""
+        le = lambda values, kind: np.asarray(values, dtype=kind).tobytes()
+        fields = [name.encode(), prompt.encode(), le(prompt_ids, "<u4"), le(answer, "<u4"), le(tail, "<u4")]
+        if self.info["values"] == "logits":
+            fields += [b"", b"".join(le(row[1], "<f4") for row in rows), b""]
+        else:
+            fields.append(b"".join(le(row[0], "<u4") for row in rows))
+            fields.append(b"".join(le(np.minimum(row[1], 0.0), "<f2") for row in rows))
+            fields.append(le([row[2] for row in rows], "<f4"))
+        self.rows.append(fields)
+        self.ids.add(fields[0])
+        self.prompts.add(fields[2])
+        pickle.dump(fields, self.file)
+        self.file.flush()
+
+    def finish(self):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        def checksum(fields):
+            return hashlib.sha256(b"".join(len(f).to_bytes(8, "little") + f for f in fields)).digest()
+
+        types = [pa.string(), pa.string()] + [pa.binary()] * 7
+        fields = [pa.field(name, kind, nullable=False) for name, kind in zip(COLUMNS + ["sha256"], types)]
+        schema = pa.schema(fields)
+        columns = [[row[i].decode() if i < 2 else row[i] for row in self.rows] for i in range(len(COLUMNS))]
+        columns.append([checksum(row) for row in self.rows])
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, types)]
+        temporary = pathlib.Path(f"{self.out}.tmp")
+        options = dict(compression="zstd", compression_level=9, use_dictionary=False, store_schema=False)
+        with pq.ParquetWriter(temporary, schema, **options) as writer:
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=GROUP)
+            writer.add_key_value_metadata({"omnidraft.trace": json.dumps(self.info)})
+        temporary.rename(self.out)
+        self.file.close()
+        self.part.unlink()
+
+
+def top_of(logits, top, token=None):
+    """The K most probable tokens of a row of logits (lower ids first where two are alike) and the rest's mass."""
+    logits = logits.astype(np.float64)
+    log_probs = logits - (logits.max() + math.log(np.exp(logits - logits.max()).sum()))
+    order = np.lexsort((np.arange(len(logits)), -logits))[:top]
+    return order, log_probs[order], min(max(1.0 - np.exp(log_probs[order]).sum(), 0.0), 1.0)
+
+
+class Transformers:
+    def __init__(self, args):
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        self.torch = torch
+        torch.set_num_threads(args.threads)
+        kind = getattr(torch, args.dtype)
+        self.model = AutoModelForCausalLM.from_pretrained(args.model, dtype=kind).to(args.device).eval()
+        self.vocab = self.model.config.vocab_size
+        self.device = args.device
+
+    def answer(self, prompt_ids, info):
+        torch, stop = self.torch, set(info["stop"])
+        path, rows, cache, ended = [], [], None, None
+        feed = prompt_ids
+        with torch.no_grad():
+            while ended is None or more(path, ended, info):
+                if len(prompt_ids) + len(path) > info["context"]:
+                    break
+                ids = torch.tensor([feed], device=self.device)
+                out = self.model(ids, past_key_values=cache, use_cache=True)
+                cache, logits = out.past_key_values, out.logits[0, -1].float().cpu().numpy()
+                path.append(int(logits.argmax()))
+                full = info["values"] == "logits"
+                rows.append((None, logits, 0.0) if full else top_of(logits, info["top"]))
+                feed = path[-1:]
+                if ended is None and (path[-1] in stop or len(path) >= info["max_tokens"]):
+                    ended = len(path)
+        ended = ended or len(path)
+        return path[:ended], path[ended:], rows
+
+
+def more(path, ended, info):
+    """Whether the target goes on behind its answer: one token behind an end, `tail` behind a cut."""
+    stop = info["stop"]
+    if len(path) > 1 and path[-2] in stop:
+        return False
+    return path[-1] in stop or len(path) < ended + info["tail"]
+
+
+class Server:
+    def __init__(self, args, text, vocab):
+        self.args, self.text, self.vocab = args, text, vocab
+        self.spelled = {}
+        for token in range(vocab if args.server == "openai" else 0):
+            self.spelled.setdefault(text.tokenizer.decode([token]), []).append(token)
+
+    def ask(self, ids, **options):
+        body = {"model": self.args.model_name, "prompt": ids, "temperature": 0, "logprobs": self.args.top, **options}
+        if self.args.server == "vllm":
+            body |= {"return_tokens_as_token_ids": True, "ignore_eos": True, "skip_special_tokens": False}
+        request = urllib.request.Request(
+            f"{self.args.url}/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=self.args.timeout) as reply:
+                return json.load(reply)["choices"][0]
+        except (OSError, ValueError, KeyError, IndexError) as error:
+            fail(f"{self.args.url}: {error}", "the server must answer POST /completions with log-probabilities")
+
+    def token(self, name):
+        if isinstance(name, dict):
+            return name["id"]
+        if name.startswith("token_id:"):
+            return int(name.removeprefix("token_id:"))
+        found = self.spelled.get(name, [])
+        if len(found) != 1:
+            fail(
+                f"{self.args.url}: {len(found)} tokens of the vocabulary are written {name!r}",
+                "use a server that names tokens by id (--server vllm)",
+            )
+        return found[0]
+
+    def row(self, where, chosen, top):
+        """`(ids, log-probabilities, rest)` of one position, the chosen token first."""
+        named = top.items() if isinstance(top, dict) else [(entry, entry["logprob"]) for entry in top or []]
+        # Texts that several tokens share, broken characters, tell nothing apart: they belong to the rest.
+        known = self.args.server == "vllm" or not isinstance(top, dict)
+        law = {self.token(n): v for n, v in named if known or len(self.spelled.get(n, [])) == 1}
+        if len(named) < self.args.top:
+            fail(
+                f"{self.args.url}: {where}: {len(named)} log-probabilities came, {self.args.top} were asked for",
+                "lower --top, or raise the server's limit (vLLM: --max-logprobs)",
+            )
+        order = sorted(law, key=lambda token: (token != chosen, -law[token], token))
+        values = np.array([law[token] for token in order], dtype=np.float64)
+        # A token that came without an id of its own leaves its place to one of no probability.
+        free = (t for t in range(self.vocab) if t not in law)
+        while len(order) < self.args.top:
+            order.append(next(free))
+            values = np.append(values, -np.inf)
+        if chosen not in law:
+            fail(f"{self.args.url}: {where}: the chosen token is not among the most probable ones")
+        order, values = order[: self.args.top], values[: self.args.top]
+        return np.array(order), values, min(max(1.0 - np.exp(values).sum(), 0.0), 1.0)
+
+    def rows(self, choice, start, where):
+        """Chosen tokens and rows from position `start` of what came."""
+        given = choice.get("logprobs") or {}
+        tokens, tops = given.get("tokens", []), given.get("top_logprobs") or []
+        if len(tops) < len(tokens):
+            fail(f"{self.args.url}: {where}: {len(tops)} rows for {len(tokens)} tokens")
+        pairs = list(zip(tokens, tops))[start:]
+        ids = [self.token(token) for token, _ in pairs]
+        return ids, [self.row(where, token, top) for token, (_, top) in zip(ids, pairs)]
+
+    def answer(self, prompt_ids, info):
+        stop = set(info["stop"])
+        where = f"prompt of {len(prompt_ids)} tokens"
+        choice = self.ask(prompt_ids, max_tokens=info["max_tokens"] + info["tail"])
+        path, rows = self.rows(choice, 0, where)
+        end = next((i + 1 for i, token in enumerate(path) if token in stop), None)
+        if end is None and choice.get("finish_reason") == "stop":
+            # The end itself did not come: it is read as part of a prompt, with one token behind it.
+            end = len(path) + 1
+            stopped = [self.text.tokenizer.eos_token_id] if self.text.tokenizer.eos_token_id in stop else list(stop)
+            fed = prompt_ids + path + stopped[:1]
+            echoed = self.ask(fed, max_tokens=1, echo=True)
+            tokens = (echoed.get("logprobs") or {}).get("tokens", [])
+            if len(tokens) < len(fed):
+                fail(
+                    f"{self.args.url}: {where}: {len(tokens)} log-probabilities came, {len(fed)} were asked for",
+                    "the server does not echo its prompt, so it cannot say how probable the end was; vLLM does not need to",
+                )
+            more_ids, more_rows = self.rows(echoed, len(fed) - 1, where)
+            path, rows = path + more_ids, rows + more_rows
+            if len(path) == end and path[-1] in stop:
+                # Nothing came behind the end, and nothing of it is said: judged as the end again.
+                path, rows = path + path[-1:], rows + rows[-1:]
+        kept = min(end or info["max_tokens"], info["max_tokens"])
+        if end is None and len(path) < info["max_tokens"]:
+            fail(f"{self.args.url}: {where}: {len(path)} tokens came, {info['max_tokens']} were asked for")
+        last = min(len(path), kept + (1 if end == kept else info["tail"]))
+        if end is not None:
+            last = min(last, end + 1)
+        return path[:kept], path[kept:last], rows[:last]
+
+
+def prompts_of(args):
+    records = [json.loads(line) for line in open(args.data, encoding="utf-8") if line.strip()]
+    if args.ids:
+        file, name = args.ids.rsplit(":", 1)
+        by_id = {record["id"]: record for record in records}
+        records = [by_id[i] for i in json.loads(pathlib.Path(file).read_text())[name]]
+    return records[: args.limit]
+
+
+def weights_sha256(folder):
+    files = sorted(p for p in pathlib.Path(folder).iterdir() if p.suffix in (".safetensors", ".bin", ".gguf"))
+    return hashlib.sha256("".join(f"{p.name} {sha256(p)}\n" for p in files).encode()).hexdigest()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    local = kinds.add_parser("transformers", help="decode with transformers")
+    local.add_argument("--model", required=True, metavar="DIR")
+    local.add_argument("--dtype", default="float32")
+    local.add_argument("--device", default="cpu")
+    local.add_argument("--threads", type=int, default=1)
+    server = kinds.add_parser("server", help="ask a server of the OpenAI kind")
+    server.add_argument("--url", required=True, help="up to and with /v1")
+    server.add_argument("--tokenizer", required=True, metavar="DIR")
+    server.add_argument("--model-name", default="default")
+    server.add_argument("--server", choices=["vllm", "openai"], default="vllm")
+    server.add_argument("--vocab", type=int, help="rows of the model's head [default: config.json, or the tokenizer]")
+    server.add_argument("--timeout", type=float, default=600)
+    for one in local, server:
+        one.add_argument("--data", required=True, help="JSON lines with id and prompt")
+        one.add_argument("--ids", metavar="FILE:LIST", help="only the ids of a list of a split file")
+        one.add_argument("--limit", type=int)
+        one.add_argument("--task", required=True)
+        one.add_argument("--split", choices=["train", "test"], default="train")
+        one.add_argument("--top", default="64", help="K, or `all` for logits")
+        one.add_argument("--max-tokens", type=int, default=256)
+        one.add_argument("--tail", type=int, default=72)
+        one.add_argument("--max-prompt-tokens", type=int)
+        one.add_argument("--temperature", type=float, default=0.0)
+        one.add_argument("--out", required=True)
+    args = parser.parse_args()
+    if args.temperature != 0:
+        fail("--temperature: above 0 an answer is one of many, so only greedy answers can be replayed")
+    folder = args.model if args.kind == "transformers" else args.tokenizer
+    text = Text(folder, args.max_prompt_tokens)
+    target = Transformers(args) if args.kind == "transformers" else None
+    vocab = target.vocab if target else args.vocab or text.config.get("vocab_size") or len(text.tokenizer)
+    top = vocab if args.top == "all" else int(args.top)
+    if not 0 < top <= vocab:
+        fail(f"--top {top}: the vocabulary has {vocab} tokens")
+    if target is None:
+        if top == vocab:
+            fail("--top: a server gives no logits of a whole vocabulary")
+        args.top = top
+        target = Server(args, text, vocab)
+    name = args.model if args.kind == "transformers" else args.model_name
+    weights = (weights_sha256(folder), args.dtype) if args.kind == "transformers" else ("", f"served by {args.server}")
+    info = {
+        "format": 1,
+        "source": {"model": {"name": str(name), "sha256": weights[0], "weights": weights[1]}},
+        "task": args.task,
+        "split": args.split,
+        "tokenizer_sha256": sha256(text.folder / "tokenizer.json"),
+        "template": "chat" if text.chat else "plain",
+        "max_prompt_tokens": text.budget,
+        "vocab_size": vocab,
+        "context": text.positions,
+        "stop": text.stop(),
+        "max_tokens": args.max_tokens,
+        "tail": args.tail,
+        "top": top,
+        "values": "logits" if top == vocab else "log_probs",
+        "temperature": 0.0,
+        "program": f"record_trace.py {args.kind}",
+    }
+    recording, began, tokens = Recording(args.out, info), time.time(), 0
+    records = prompts_of(args)
+    for done, record in enumerate(records, 1):
+        if record["id"].encode() in recording.ids:
+            continue
+        prompt = text.render(text.fit(record["prompt"]))
+        ids = text.encode(prompt)
+        if np.asarray(ids, dtype="<u4").tobytes() in recording.prompts:
+            continue
+        answer, tail, rows = target.answer(ids, info)
+        recording.push(record["id"], prompt, ids, answer, tail, rows)
+        tokens += len(rows)
+        if sys.stderr.isatty():
+            rate = tokens / (time.time() - began)
+            left = (time.time() - began) / done * (len(records) - done)
+            size = recording.file.tell() / 1e6
+            line = f"\r{done} of {len(records)} prompts, {rate:.0f} tokens/s, {size:.1f} MB, ETA {left:.0f} s "
+            print(line, end="", file=sys.stderr)
+    recording.finish()
+    size = pathlib.Path(args.out).stat().st_size
+    print(f"{args.out}: {len(recording.rows)} prompts, {size} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Tests of record_trace.py: its file from a stand-in server equals its file from transformers.
+
+    python scripts/test_record_trace.py [path of omnidraft]
+
+Runs on models/L and an embedded stream, from the repository's root. The stand-in answers POST /v1/completions as vLLM
+does (tokens by id, ends included) and as other servers do (tokens as text, the end left out, `echo`). With the program's
+path, `omnidraft trace verify` also compares the file with this repository's own engine.
+"""
+
+import http.server
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import record_trace
+
+PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 else None
+MODEL, DATA = "models/L", "datasets/mini-math/train.jsonl"
+LIMIT, ANSWER, TAIL = 3, 40, 6
+
+
+def arguments(out, *extra):
+    common = ["--task", "mini-math", "--data", DATA, "--limit", str(LIMIT), "--top", "16"]
+    return [*extra, *common, "--max-tokens", str(ANSWER), "--tail", str(TAIL), "--out", str(out)]
+
+
+def record(words):
+    old, sys.argv = sys.argv, ["record_trace.py", *words]
+    try:
+        record_trace.main()
+    finally:
+        sys.argv = old
+
+
+def rows(path):
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path).to_pylist()
+
+
+class StandIn(http.server.BaseHTTPRequestHandler):
+    """One model behind the two ways of answering; `self.server.manner` picks one, `self.server.short` answers less."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        model, text = self.server.model, self.server.text
+        by_id, torch = self.server.manner == "vllm", model.torch
+        ids, first = list(body["prompt"]), 0 if body.get("echo") else len(body["prompt"])
+        laws, reason = [], "length"
+        with torch.no_grad():
+            out = model.model(torch.tensor([ids]))
+            if first == 0:
+                laws = [None] + [row.numpy() for row in out.logits[0, :-1].float()]
+            for _ in range(body["max_tokens"]):
+                logits = out.logits[0, -1].float().numpy()
+                token = int(logits.argmax())
+                if token in text.stop() and not body.get("ignore_eos"):
+                    reason = "stop"
+                    break
+                laws.append(logits)
+                ids.append(token)
+                out = model.model(torch.tensor([ids[-1:]]), past_key_values=out.past_key_values)
+        name = (lambda token: f"token_id:{token}") if by_id else (lambda token: text.tokenizer.decode([token]))
+        wanted = min(body["logprobs"], self.server.short or 10**9)
+
+        def top(logits):
+            found, values, _ = record_trace.top_of(logits, wanted)
+            entries = [(name(int(token)), float(value)) for token, value in zip(found, values)]
+            return {key: value for key, value in reversed(entries)}
+
+        tops = [None if law is None else top(law) for law in laws]
+        logprobs = {"tokens": [name(token) for token in ids[first:]], "top_logprobs": tops}
+        reply = json.dumps({"choices": [{"logprobs": logprobs, "finish_reason": reason}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+
+class RecordTrace(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.at = pathlib.Path(cls.folder.name)
+        record(arguments(cls.at / "local.parquet", "transformers", "--model", MODEL))
+        options = type("Options", (), {"model": MODEL, "dtype": "float32", "device": "cpu", "threads": 1})
+        cls.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
+        cls.server.model = record_trace.Transformers(options)
+        cls.server.text = record_trace.Text(MODEL, None)
+        cls.server.short = None
+        threading.Thread(target=cls.server.serve_forever, daemon=True).start()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.shutdown()
+        cls.folder.cleanup()
+
+    def served(self, manner, out):
+        self.server.manner = manner
+        url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
+        words = ["server", "--url", url, "--tokenizer", MODEL, "--server", manner]
+        record(arguments(self.at / out, *words))
+        return rows(self.at / out)
+
+    def test_a_server_that_names_ids_gives_the_same_rows(self):
+        self.assertEqual(self.served("vllm", "vllm.parquet"), rows(self.at / "local.parquet"))
+
+    def test_a_server_of_texts_gives_the_same_answers(self):
+        import numpy as np
+
+        local = rows(self.at / "local.parquet")
+        served = self.served("openai", "openai.parquet")
+        for ours, theirs in zip(local, served, strict=True):
+            for column in "id", "prompt", "prompt_ids", "answer_ids":
+                self.assertEqual(ours[column], theirs[column])
+            # Texts that several tokens share belong to the rest; the answers' own rows begin alike.
+            law = lambda row: np.frombuffer(row["values"], "<f2").reshape(-1, 16)[:, 0]
+            length = len(ours["answer_ids"]) // 4
+            np.testing.assert_allclose(law(ours)[:length].astype(float), law(theirs)[:length].astype(float), atol=2e-3)
+        ends = [row["answer_ids"][-4:] == (1).to_bytes(4, "little") for row in local]
+        self.assertTrue(any(ends), "no answer ended: the row of the end was not asked for")
+
+    def test_fewer_log_probabilities_are_an_error(self):
+        self.server.short = 5
+        try:
+            with self.assertRaises(SystemExit) as told:
+                self.served("vllm", "never.parquet")
+        finally:
+            self.server.short = None
+        self.assertIn("5 log-probabilities came, 16 were asked for", str(told.exception))
+        self.assertIn("hint:", str(told.exception))
+        self.assertFalse((self.at / "never.parquet").exists())
+
+    def test_a_stopped_recording_goes_on_and_is_the_same(self):
+        out = self.at / "resumed.parquet"
+        push, count = record_trace.Recording.push, []
+
+        def stops(self, *row):
+            if len(count) == 1:
+                raise KeyboardInterrupt
+            count.append(row)
+            push(self, *row)
+
+        record_trace.Recording.push = stops
+        try:
+            with self.assertRaises(KeyboardInterrupt):
+                record(arguments(out, "transformers", "--model", MODEL))
+        finally:
+            record_trace.Recording.push = push
+        record(arguments(out, "transformers", "--model", MODEL))
+        self.assertEqual(out.read_bytes(), (self.at / "local.parquet").read_bytes())
+
+    def test_temperature_and_top_are_checked(self):
+        for extra, words in (["--temperature", "0.7"], "greedy"), (["--top", "9000"], "8192"):
+            with self.assertRaises(SystemExit) as told:
+                record(arguments(self.at / "no.parquet", "transformers", "--model", MODEL) + extra)
+            self.assertIn(words, str(told.exception))
+
+    @unittest.skipUnless(PROGRAM, "give the path of omnidraft")
+    def test_it_equals_the_programs_own(self):
+        words = [PROGRAM, "trace", "verify", str(self.at / "local.parquet"), "--target", MODEL, "--prompts", str(LIMIT)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        print(done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
