@@ -19,10 +19,9 @@ pub struct CopyOrDraft<'a, P> {
 }
 
 impl<'a, P> CopyOrDraft<'a, P> {
-    /// Chooses by `record` and `costs`; the record takes rounds in if it `learns`. Of `explore` rounds
-    /// in which the drafter is not worth its time one drafts nevertheless, to see whether it is by
-    /// now; so does, where it is worth its time elsewhere, one of four times as many rounds in which
-    /// something of one length was found.
+    /// Chooses by `record` and `costs`; the record takes rounds in if it `learns`. Where the drafter is
+    /// not worth its time, it drafts nevertheless in one of `explore` rounds or fewer, to see whether
+    /// it is by now.
     pub fn new(
         inner: P,
         record: &'a mut CopyRecord,
@@ -42,7 +41,7 @@ impl<'a, P> CopyOrDraft<'a, P> {
     }
 
     fn explores(&self, matched: usize) -> bool {
-        let due = |every| self.record.is_due(matched, every);
+        let due = |every| self.record.is_due(&self.costs, matched, every);
         self.learns && self.explore.is_some_and(due)
     }
 }
@@ -51,14 +50,9 @@ impl<P: DraftPolicy> DraftPolicy for CopyOrDraft<'_, P> {
     fn plan_copy(&mut self, found: &Found) -> CopyPlan {
         self.found = Some(found.clone());
         self.planned = true;
-        if self.explores(found.matched) {
-            return CopyPlan {
-                copy: 0,
-                draft: true,
-            };
-        }
-        self.record
-            .plan(&self.costs, found.matched, found.tokens.len())
+        let explores = self.explores(found.matched);
+        let (matched, most) = (found.matched, found.tokens.len());
+        self.record.plan(&self.costs, matched, most, explores)
     }
 
     fn next_len(&mut self) -> usize {
@@ -96,7 +90,9 @@ impl<P: DraftPolicy> DraftPolicy for CopyOrDraft<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spec_decode::{ConstantLength, Origin, Proposal, Timings};
+    use spec_decode::{
+        Chance, ConstantLength, Dice, Origin, Proposal, Purpose, StreamName, Timings,
+    };
     use vocab_align::{DraftId, TargetId};
 
     fn ids(raw: &[u32]) -> Vec<TargetId> {
@@ -193,8 +189,8 @@ mod tests {
         live(&mut record, &costs, 2000, false, false);
         let (plan, k) = chosen(&mut record, &costs);
         assert_eq!((plan.draft, k), (false, 0));
-        // A hundred rounds later it is better by far.
-        live(&mut record, &costs, 100, false, true);
+        // Now it is better by far.
+        live(&mut record, &costs, 1000, false, true);
         let (plan, k) = chosen(&mut record, &costs);
         assert_eq!((plan.draft, k), (true, 4));
     }
@@ -234,6 +230,127 @@ mod tests {
         );
         let (plan, k) = choice(false, false);
         assert_eq!((plan.draft, k), (false, 0));
+    }
+
+    /// A text: how often looked-up tokens agree, by the length of the match, and drafted ones.
+    struct World {
+        agree: fn(usize) -> f64,
+        drafts: f64,
+        found: f64,
+        dice: Dice,
+    }
+
+    impl World {
+        fn new(agree: fn(usize) -> f64, drafts: f64, found: f64) -> Self {
+            let dice = StreamName::new(5, 1).dice(Purpose::Plain);
+            Self {
+                agree,
+                drafts,
+                found,
+                dice,
+            }
+        }
+
+        /// How often something of probability `p(i)` happens in a row.
+        fn run(&mut self, most: usize, p: impl Fn(usize) -> f64) -> usize {
+            (0..most)
+                .take_while(|&i| self.dice.accept(p(i), 1.0))
+                .count()
+        }
+
+        /// Tokens per cost of rounds in which `plan` decides, the first third not counted, in which
+        /// the drafter learns.
+        fn rate(
+            mut self,
+            mut policy: impl FnMut(Option<&Found>, &mut dyn FnMut(CopyPlan, usize) -> RoundOutcome),
+        ) -> f64 {
+            let costs = costs();
+            let (mut tokens, mut cost) = (0.0, 0.0);
+            let rounds = 12_000;
+            for round in 0..rounds {
+                let learnt = (round as f64 / (rounds / 3) as f64).min(1.0);
+                let drafts = self.drafts * (0.3 + 0.7 * learnt);
+                let matched =
+                    [1, 1, 1, 2, 2, 3, 4, 6, 10, 16][(self.dice.uniform() * 10.0) as usize];
+                let found = (self.dice.uniform() < self.found).then(|| Found {
+                    matched,
+                    tokens: ids(&[1, 2, 3, 4, 5, 6, 7, 8]),
+                });
+                let agree = self.agree;
+                let agrees = self.run(8, |i| agree(matched + i));
+                let stands = self.run(4, |_| drafts);
+                policy(found.as_ref(), &mut |plan, k| {
+                    let copied = plan.copy.min(8);
+                    let accepted = match agrees.min(copied) {
+                        all if all == copied => copied + stands.min(k),
+                        some => some,
+                    };
+                    let said = (0..=accepted as u32)
+                        .map(|i| if (i as usize) < agrees { 1 + i } else { 800 });
+                    let said: Vec<u32> = said.collect();
+                    let text = [1, 2, 3, 4, 5, 6, 7, 8];
+                    if round >= rounds / 3 {
+                        tokens += 1.0 + accepted as f64;
+                        cost += costs.verify(1 + copied + k) + costs.draft(k) + costs.round;
+                    }
+                    outcome(&text[..copied], k, accepted, &said)
+                });
+            }
+            tokens / cost
+        }
+
+        fn chosen(self) -> f64 {
+            let mut record = CopyRecord::default();
+            self.rate(|found, play| {
+                let mut policy =
+                    CopyOrDraft::new(ConstantLength(4), &mut record, costs(), true, Some(8));
+                let nothing = CopyPlan {
+                    copy: 0,
+                    draft: true,
+                };
+                let plan = found.map_or(nothing, |found| policy.plan_copy(found));
+                let k = if plan.draft { policy.next_len() } else { 0 };
+                policy.observe(&play(plan, k));
+            })
+        }
+
+        /// Always the same.
+        fn fixed(self, copy: usize, k: usize) -> f64 {
+            self.rate(|found, play| {
+                let copy = found.map_or(0, |_| copy);
+                play(CopyPlan { copy, draft: k > 0 }, k);
+            })
+        }
+    }
+
+    fn costs() -> Costs {
+        Costs {
+            draft: vec![0.134, 0.201, 0.254, 0.301, 0.335],
+            verify: vec![1.0, 1.026, 1.089, 1.158, 1.259, 1.279],
+            round: 0.015,
+        }
+    }
+
+    #[test]
+    fn it_keeps_up_with_the_better_of_both() {
+        let little = |matched: usize| (0.05 + 0.03 * matched as f64).min(0.5);
+        let much = |matched: usize| (0.5 + 0.1 * matched as f64).min(0.97);
+        let worlds: [(fn(usize) -> f64, f64, f64); 5] = [
+            (little, 0.5, 0.6),
+            (little, 0.42, 0.6),
+            (little, 0.7, 0.9),
+            (much, 0.2, 0.6),
+            (much, 0.6, 0.6),
+        ];
+        for (i, (agree, drafts, found)) in worlds.into_iter().enumerate() {
+            let world = || World::new(agree, drafts, found);
+            let drafter = world().fixed(0, 4);
+            let copies = [0, 1, 2, 4, 8].map(|copy| world().fixed(copy, 0));
+            let lookup = copies.into_iter().fold(0.0, f64::max);
+            let both = world().chosen();
+            eprintln!("world {i}: drafter {drafter:.3}, lookup {lookup:.3}, both {both:.3}");
+            assert!(both > 0.98 * drafter.max(lookup), "world {i}");
+        }
     }
 
     #[test]

@@ -13,14 +13,16 @@ const BELIEVED: [f64; BINS] = [0.3, 0.5, 0.65, 0.75, 0.85, 0.92, 0.95];
 /// Weight of that belief, in tokens.
 const PRIOR: f64 = 4.0;
 /// Weight, in rounds, of the belief that a match says nothing about the drafter.
-const DRAFT_PRIOR: f64 = 8.0;
+const DRAFT_PRIOR: f64 = 40.0;
 /// Rounds with a draft after which one counts 1/e: a drafter that learns becomes another one soon.
-const DRAFT_MEMORY: f64 = 100.0;
-/// Drafts behind matches of one bin after which what they say of that bin counts 1/e.
+const DRAFT_MEMORY: f64 = 200.0;
+/// Rounds with a draft after which what one says of its bin counts 1/e.
 const BIN_MEMORY: f64 = 400.0;
 /// So many times as rarely as the drafter at all is it tried behind matches where it is not worth its
 /// time.
-const BIN_EXPLORE: usize = 4;
+const BIN_EXPLORE: f64 = 4.0;
+/// So many times as rarely where it is far from being worth its time.
+const MOST_SELDOM: f64 = 8.0;
 /// Bins of the length of a match; none is the first.
 const BINS: usize = 7;
 
@@ -110,7 +112,16 @@ impl CopyRecord {
             let (above, below) = (seen[i] + prior, expected[i] + prior);
             if below > 0.0 { above / below } else { 1.0 }
         };
-        std::array::from_fn(|i| factor(i) * mean[i])
+        let mut draft: Numbers = std::array::from_fn(|i| factor(i) * mean[i]);
+        draft[2] += self.doubt();
+        draft
+    }
+
+    /// One standard error of the accepted tokens of a draft, which are taken to be geometric. In doubt
+    /// the drafter drafts: a mean that is too high is soon seen to be, one that is too low is not.
+    fn doubt(&self) -> f64 {
+        let mean = self.mean_draft()[2];
+        (mean * (1.0 + mean) / self.drafts.1).sqrt()
     }
 
     /// Expected tokens, less what their time is worth, of copying `copy` tokens behind a match of
@@ -141,19 +152,27 @@ impl CopyRecord {
         tokens - rate * cost
     }
 
-    /// The best use of what was found.
-    pub(super) fn plan(&self, costs: &Costs, matched: usize, found: usize) -> CopyPlan {
-        let mut best = (
-            0.0,
-            CopyPlan {
-                copy: 0,
-                draft: false,
-            },
-        );
+    /// The best use of what was found; with `explore`, of those in which the drafter drafts.
+    pub(super) fn plan(
+        &self,
+        costs: &Costs,
+        matched: usize,
+        found: usize,
+        explore: bool,
+    ) -> CopyPlan {
+        let first = CopyPlan {
+            copy: 0,
+            draft: explore,
+        };
+        let least = match explore {
+            true => f64::NEG_INFINITY,
+            false => 0.0,
+        };
+        let mut best = (least, first);
         for draft in [true, false] {
             for copy in 0..=found {
                 let value = self.value(costs, matched, copy, draft);
-                if value > best.0 {
+                if value > best.0 && (draft || !explore) {
                     best = (value, CopyPlan { copy, draft });
                 }
             }
@@ -189,13 +208,12 @@ impl CopyRecord {
             0 => matched,
             some => matched + some,
         };
-        self.idle += 1.0;
+        // Behind copied text that falls a draft is not judged, but it has been tried.
+        let drafted = !outcome.draft.is_empty();
         let here = &mut self.drafted[draft_bin(matched)].idle;
-        *here = if outcome.draft.is_empty() {
-            *here + 1.0
-        } else {
-            0.0
-        };
+        for idle in [here, &mut self.idle] {
+            *idle = if drafted { 0.0 } else { *idle + 1.0 };
+        }
         // A draft behind copied text is judged only where all of that stands.
         if !outcome.draft.is_empty() && outcome.accepted >= copied {
             let accepted = outcome.accepted - copied;
@@ -206,24 +224,32 @@ impl CopyRecord {
 
     fn observe_draft(&mut self, behind: usize, seen: Numbers) {
         let mean = self.mean_draft();
-        let bin = &mut self.drafted[draft_bin(behind)];
+        // All fade, so that a bin that is left alone is tried again.
         let keep = 1.0 - 1.0 / BIN_MEMORY;
+        for bin in &mut self.drafted {
+            bin.seen = bin.seen.map(|sum| keep * sum);
+            bin.expected = bin.expected.map(|sum| keep * sum);
+        }
+        let bin = &mut self.drafted[draft_bin(behind)];
         let (sums, rounds) = &mut self.drafts;
         let fresh = 1.0 - 1.0 / DRAFT_MEMORY;
         for i in 0..seen.len() {
-            bin.seen[i] = keep * bin.seen[i] + seen[i];
-            bin.expected[i] = keep * bin.expected[i] + mean[i];
+            bin.seen[i] += seen[i];
+            bin.expected[i] += mean[i];
             sums[i] = fresh * sums[i] + seen[i];
         }
         *rounds = fresh * *rounds + 1.0;
-        self.idle = 0.0;
     }
 
-    /// Whether it is time to see what the drafter is worth: of `every` rounds one, at worst, is for
-    /// that; behind matches of one bin, fewer.
-    pub(super) fn is_due(&self, matched: usize, every: usize) -> bool {
+    /// Whether it is time to see what the drafter is worth, where it is not worth its time: once in
+    /// `every` rounds, up to eight times as seldom by how many standard errors it lacks; behind
+    /// matches of one bin, more seldom still.
+    pub(super) fn is_due(&self, costs: &Costs, matched: usize, every: usize) -> bool {
+        let lacks = (-self.value(costs, 0, 0, true)).max(0.0);
+        let seldom = (1.0 + lacks / self.doubt().max(1e-9)).min(MOST_SELDOM);
+        let every = every as f64 * seldom;
         let here = self.drafted[draft_bin(matched)].idle + 1.0;
-        self.idle + 1.0 >= every as f64 || here >= (BIN_EXPLORE * every) as f64
+        self.idle + 1.0 >= every || here >= BIN_EXPLORE * every
     }
 
     /// Its numbers, in an order of their own.
