@@ -5,8 +5,8 @@ use spec_decode::RoundOutcome;
 /// The verdict on one draft token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Label {
-    /// min(1, p / q') of the target tokens that end with this draft token, multiplied; 1 where none
-    /// does.
+    /// The chance of acceptance, by the rule that judges, of the target tokens that end with this
+    /// draft token, multiplied; 1 where none does.
     pub accepted: f64,
     /// How many target tokens end with it.
     pub ends: u32,
@@ -15,8 +15,9 @@ pub struct Label {
 /// Labels of the draft tokens of a round, in order; `None` where verification says nothing.
 ///
 /// Across vocabularies a merged n-gram `d_1..d_n` is judged as one target token t. Its last piece
-/// is labelled min(1, p(t) / q'(t)), the pieces before it 1: nothing is put to the target with
-/// them. So the product of the labels over any stretch of whole proposals is the product of their
+/// is labelled with the chance that t is accepted ([`Score::acceptance`](spec_decode::Score::acceptance):
+/// min(1, p(t) / q'(t)), in mode `exact` that of the group rule), the pieces before it 1: nothing is
+/// put to the target with them. So the product of the labels over any stretch of whole proposals is the product of their
 /// acceptances, and that of calibrated predictions (each given what was drafted before) is the
 /// predicted acceptance of the merged token. A root of the acceptance for every piece would agree
 /// only where predictions are certain: of a token accepted in half of all cases each of two pieces
@@ -83,10 +84,7 @@ mod tests {
             origin: Origin::Residual,
             scores: ratios
                 .iter()
-                .map(|&target| Score {
-                    target,
-                    proposal: 1.0,
-                })
+                .map(|&target| Score::new(target, 1.0))
                 .collect(),
             emitted_bytes: 0,
             inserted: 0,

@@ -1,8 +1,10 @@
 //! Bounds, monotonicity, and the untrained policies step by step.
 
-use adaptive_draft::{Confidence, Costs, EntropyBound, Heuristic, PolicyError};
+use adaptive_draft::{
+    AcceptanceStop, Confidence, Costs, EntropyBound, Head, Heuristic, PolicyError, SCALARS,
+};
 use proptest::prelude::*;
-use spec_decode::{DraftPolicy, DraftStep};
+use spec_decode::{ConstantLength, DraftPolicy, DraftStep};
 use vocab_align::DraftId;
 
 /// Logits of a token of this probability among two.
@@ -20,7 +22,7 @@ fn drafted(policy: &mut dyn DraftPolicy, probabilities: &[f64]) -> usize {
             // Near temperature 0 every drafted token is certain.
             probability: 1.0,
             logits: &logits(probability),
-            state: &[],
+            state: &[0.5, -0.5],
             open: false,
         };
         if policy.stop_after(&step) {
@@ -70,6 +72,22 @@ fn the_entropy_bound_looks_at_one_token_at_a_time() {
         drafted(&mut policy, &[0.999, 0.001, 0.5, 0.9])
     };
     assert_eq!((drafts(0.62), drafts(0.64)), (4, 3));
+}
+
+#[test]
+fn drafts_may_have_32_tokens() {
+    let certain = [1.0; 40];
+    let head = Head::new(2 + SCALARS, 4, 1);
+    let mut policies: [Box<dyn DraftPolicy + '_>; 5] = [
+        Box::new(ConstantLength(32)),
+        Box::new(Heuristic::new(32, 1..=32).unwrap()),
+        Box::new(Confidence::new(32, 0.5).unwrap()),
+        Box::new(EntropyBound::new(32, 0.2, 0.5).unwrap()),
+        Box::new(AcceptanceStop::new(&head, 32, 1.0, false).unwrap()),
+    ];
+    for policy in &mut policies {
+        assert_eq!(drafted(policy.as_mut(), &certain), 32);
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ struct Process {
     dice: Dice,
     easy: f64,
     hard: f64,
+    longest: usize,
 }
 
 /// A draft as far as it could go: scores and whether each token would stand.
@@ -26,13 +27,18 @@ type Imagined = Vec<(f64, bool)>;
 impl Process {
     fn new(easy: f64, hard: f64, seed: u64) -> Self {
         let dice = StreamName::new(seed, 5).dice(Purpose::Plain);
-        Self { dice, easy, hard }
+        Self {
+            dice,
+            easy,
+            hard,
+            longest: LONGEST,
+        }
     }
 
     fn draft(&mut self) -> Imagined {
         let mut is_easy = self.dice.uniform() < 0.5;
         let mut draft = Vec::new();
-        for _ in 0..LONGEST {
+        for _ in 0..self.longest {
             if self.dice.uniform() < 0.2 {
                 is_easy = !is_easy;
             }
@@ -78,10 +84,7 @@ fn outcome(drafted: usize, accepted: usize) -> RoundOutcome {
         span: i..i + 1,
         kind: Kind::Direct,
     };
-    let score = |i: usize| Judged {
-        target: if i < accepted { 1.0 } else { 0.0 },
-        proposal: 1.0,
-    };
+    let score = |i: usize| Judged::new(if i < accepted { 1.0 } else { 0.0 }, 1.0);
     RoundOutcome {
         round: 0,
         draft: vec![DraftId(0); drafted],
@@ -98,9 +101,17 @@ fn outcome(drafted: usize, accepted: usize) -> RoundOutcome {
 
 /// Tokens per cost of a policy over many rounds of the process.
 fn rate(policy: &mut dyn DraftPolicy, costs: &Costs, easy: f64, hard: f64) -> f64 {
-    let mut process = Process::new(easy, hard, 9);
+    rate_of(policy, costs, Process::new(easy, hard, 9), 30_000)
+}
+
+fn rate_of(
+    policy: &mut dyn DraftPolicy,
+    costs: &Costs,
+    mut process: Process,
+    rounds: usize,
+) -> f64 {
     let (mut tokens, mut cost) = (0.0, 0.0);
-    for _ in 0..30_000 {
+    for _ in 0..rounds {
         let (drafted, accepted) = play(policy, &process.draft());
         tokens += 1.0 + accepted as f64;
         cost += costs.round + costs.verify(drafted + 1) + costs.draft(drafted);
@@ -109,9 +120,13 @@ fn rate(policy: &mut dyn DraftPolicy, costs: &Costs, easy: f64, hard: f64) -> f6
 }
 
 fn learnt(score: Score, easy: f64, hard: f64) -> Chain {
+    learnt_of(score, Process::new(easy, hard, 4))
+}
+
+fn learnt_of(score: Score, mut process: Process) -> Chain {
     let mut chains = [Chain::new(score)];
-    let mut process = Process::new(easy, hard, 4);
-    let mut watch = LabelRecorder::new(ConstantLength(LONGEST), None, &mut chains, None, false);
+    let longest = ConstantLength(process.longest);
+    let mut watch = LabelRecorder::new(longest, None, &mut chains, None, false);
     for _ in 0..5000 {
         play(&mut watch, &process.draft());
     }
@@ -162,6 +177,31 @@ fn the_rule_at_least_matches_the_best_constant_length() {
                 );
             }
         }
+    }
+}
+
+/// Where drafts pay far beyond the usual lengths, the rule finds that, and nothing is best at a border.
+#[test]
+fn drafts_of_32_tokens_are_planned() {
+    let process = |seed| Process {
+        longest: 32,
+        ..Process::new(0.985, 0.9, seed)
+    };
+    let costs = Costs {
+        draft: vec![0.1, 0.13],
+        verify: vec![1.0, 1.015],
+        round: 0.0,
+    };
+    let constant = |k| rate_of(&mut ConstantLength(k), &costs, process(9), 10_000);
+    let best = (1..=32).max_by(|a, b| constant(*a).total_cmp(&constant(*b)));
+    let best = best.expect("lengths");
+    assert!((9..32).contains(&best), "{best}");
+    for score in [Score::Confidence, Score::Position] {
+        let plan = Arc::new(Plan::new(&learnt_of(score, process(4)), &costs, 32));
+        let mut policy = Throughput::new(plan, None, false, None);
+        let found = rate_of(&mut policy, &costs, process(9), 10_000);
+        let best = constant(best);
+        assert!(found > 0.985 * best, "{score:?}: {found} against {best}");
     }
 }
 

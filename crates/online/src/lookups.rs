@@ -131,7 +131,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut history = History::new(KEPT);
         history.start(&[1, 2, 3].map(TargetId));
-        let record = CopyRecord::from_numbers(&[1.5; 48]).expect("its numbers");
+        let record = CopyRecord::from_numbers(&vec![1.5; CopyRecord::default().numbers().len()])
+            .expect("its numbers");
         let lookups = Lookups {
             record: record.clone(),
             histories: BTreeMap::from([(7, history)]),

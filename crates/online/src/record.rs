@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use adaptive_draft::Costs;
 use anyhow::Result;
-use experiment::JobConfig;
+use experiment::{DraftSource, JobConfig};
 use ngram_cache::NgramCache;
 use results::{CellWriter, Finish, HeadRow, PromptRow, RoundRow, UpdateRow, answer_text};
 use sha2::{Digest, Sha256};
-use spec_decode::{Finish as Ended, Generation, PlainGeneration};
+use spec_decode::{Finish as Ended, Generation, PlainGeneration, RoundOutcome};
 use streams::Split;
 use vocab_align::{TargetId, TokenId, Vocabulary};
 
@@ -144,10 +145,18 @@ impl<'a> Recording<'a> {
         let row = |tokens: &[TargetId], finish| {
             self.prompt_row(&arm.name, prompt, position, tokens, finish)
         };
+        let costs = Costs::from(&arm.decode.costs);
+        // Text is looked up for nothing.
+        let drafts = arm.decode.draft == DraftSource::Model;
+        let cost = |round: &RoundOutcome, drafts: bool| {
+            let drafted = if drafts { round.draft.len() } else { 0 };
+            costs.draft(drafted) + costs.verify(1 + round.proposed()) + costs.round
+        };
         match &answer.made {
             Made::Plain(done) => {
                 let row = PromptRow {
                     rounds: done.tokens.len() as u32,
+                    cost: Some(done.tokens.len() as f64 * costs.verify(1)),
                     seconds: done.decode_seconds,
                     prefill_s: done.prefill_seconds,
                     ..row(&done.tokens, done.finish)
@@ -164,6 +173,7 @@ impl<'a> Recording<'a> {
                 let totals = &done.totals;
                 let row = PromptRow {
                     rounds: totals.rounds as u32,
+                    cost: Some(done.rounds.iter().map(|r| cost(r, drafts)).sum()),
                     draft_tokens: totals.drafted as u32,
                     proposed: totals.proposed as u32,
                     accepted: totals.accepted as u32,
@@ -222,6 +232,7 @@ impl<'a> Recording<'a> {
                 emitted_bytes: outcome.emitted_bytes as u32,
                 ngrams_proposed: outcome.ngrams_proposed() as u32,
                 ngrams_accepted: outcome.ngrams_accepted() as u32,
+                looked_up: Some(outcome.looked_up() as u32),
                 expected_acceptance: (expected * 1e4).round() / 1e4,
                 draft_us: microseconds(timings.draft),
                 translate_us: microseconds(timings.translate),
@@ -299,6 +310,7 @@ impl<'a> Recording<'a> {
             ngram_hits: 0,
             ends_proposed: Some(0),
             ends_accepted: Some(0),
+            cost: None,
             acceptance_rate: f64::NAN,
             judged_rounds: 0,
             seconds: 0.0,

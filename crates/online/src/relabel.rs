@@ -1,8 +1,9 @@
 //! Labels and features of judged drafts by the drafter as it is now (Algorithms 3 and 4).
 //!
-//! A label min(1, p / q') has the drafter's own probability in it, and a feature its hidden state:
-//! both go stale with every update. What stays is the context, the drafted tokens and the target's p,
-//! so the drafter reads them again whenever the head is to learn from them.
+//! A label, min(1, p / q') or what the group rule makes of its choices, has the drafter's own
+//! probability in it, and a feature its hidden state: both go stale with every update. What stays is
+//! the context, the drafted tokens and the target's half of the score, so the drafter reads them
+//! again whenever the head is to learn from them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -11,7 +12,8 @@ use adaptive_draft::{DraftSignal, Example, write_features};
 use anyhow::{Result, anyhow};
 use models::Engine;
 use spec_decode::{
-    LanguageModel, Lexicon, Purpose, RoundOutcome, Sampling, StreamName, Walk, is_looked_up,
+    DraftLaw, LanguageModel, Lexicon, Purpose, RoundOutcome, Sampling, Score, StreamName, Walk,
+    is_looked_up,
 };
 use vocab_align::DraftId;
 
@@ -21,8 +23,8 @@ pub(super) struct JudgedDraft {
     /// Prompt and response so far, in draft tokens.
     context: Vec<DraftId>,
     tokens: Vec<DraftId>,
-    /// The draft tokens of each judged proposal, and p.
-    judged: Vec<(Range<usize>, f64)>,
+    /// The draft tokens of each judged proposal, and its score.
+    judged: Vec<(Range<usize>, Score)>,
 }
 
 impl JudgedDraft {
@@ -39,9 +41,14 @@ impl JudgedDraft {
         }
         let scored = outcome.proposals.iter().zip(&outcome.scores[..judged]);
         let judged: Vec<_> = scored
-            .map(|(p, score)| (p.span.clone(), score.target))
+            .map(|(p, score)| (p.span.clone(), score.clone()))
             .collect();
-        let last = judged.last()?.0.end;
+        // The group rule looks at the token behind a proposal that an n-gram could have replaced.
+        let choices = judged
+            .iter()
+            .filter_map(|(_, score)| score.choices.as_ref());
+        let looked_at = choices.flat_map(|c| &c.path).map(|choice| choice.at + 1);
+        let last = looked_at.chain([judged.last()?.0.end]).max()?;
         Some(Self {
             context: context.to_vec(),
             tokens: outcome.draft.get(..last)?.to_vec(),
@@ -100,27 +107,24 @@ impl Rules<'_> {
             let mut features = Vec::new();
             let state = LanguageModel::<DraftId>::state(reader.drafter);
             write_features(DraftSignal::of(token, row), state, &mut features);
-            let q = match self.sampling.is_greedy() {
-                true => 1.0,
-                false => {
-                    self.probability(token, row, &text, walk.mask(&self.lexicon, roots).ids())?
-                }
+            let law = match self.sampling.is_greedy() {
+                true => None,
+                false => Some(self.law(row, &text, walk.mask(&self.lexicon, roots).ids())?),
             };
-            drafted.push((features, q));
+            drafted.push((features, law));
             text.push(token);
             walk = next;
         }
         Ok(Some(draft.label(drafted)))
     }
 
-    /// q'(token) under the law that drafting would sample from.
-    fn probability(
+    /// The law that drafting would sample from.
+    fn law(
         &self,
-        token: DraftId,
         row: &[f32],
         text: &[DraftId],
         support: impl Iterator<Item = u32> + Clone,
-    ) -> Result<f64> {
+    ) -> Result<DraftLaw> {
         let mut law = Vec::new();
         let mut penalised = Vec::new();
         let row = match self.sampling.penalises() {
@@ -135,26 +139,24 @@ impl Rules<'_> {
         law.resize(row.len(), 0.0);
         let made = self.sampling.masked_law(row, support, &mut law);
         made.map_err(|error| anyhow!("a draft read again: {error}"))?;
-        Ok(law.get(token.0 as usize).copied().unwrap_or(0.0))
+        Ok(DraftLaw::new(law))
     }
 }
 
 impl JudgedDraft {
     /// Labels by the rule of [`labels`](adaptive_draft::labels): the last token of a proposal has
-    /// its acceptance, those before it 1. `drafted`: features and q' of every token.
-    fn label(&self, drafted: Vec<(Vec<f32>, f64)>) -> Vec<Example> {
+    /// its acceptance, those before it 1. `drafted`: features and law of every token.
+    fn label(&self, drafted: Vec<(Vec<f32>, Option<DraftLaw>)>) -> Vec<Example> {
         let mut labels: Vec<Option<f64>> = vec![None; drafted.len()];
-        for (span, p) in &self.judged {
-            let proposal: f64 = drafted[span.clone()].iter().map(|(_, q)| q).product();
+        let probability = |at: usize, token: DraftId| match &drafted[at].1 {
+            Some(law) => law.probability(token),
+            None => 1.0,
+        };
+        for (span, score) in &self.judged {
             for piece in span.clone() {
                 let label = labels[piece].get_or_insert(1.0);
                 if piece + 1 == span.end {
-                    // What the drafter would not propose any more is accepted if it can be at all.
-                    *label *= if *p > 0.0 {
-                        (p / proposal).min(1.0)
-                    } else {
-                        0.0
-                    };
+                    *label *= self.acceptance(span, score, probability);
                 }
             }
         }
@@ -165,6 +167,27 @@ impl JudgedDraft {
                 Some(Example { features, label })
             })
             .collect()
+    }
+
+    /// The chance of acceptance of a proposal, by what `probability` says of draft tokens.
+    fn acceptance(
+        &self,
+        span: &Range<usize>,
+        score: &Score,
+        probability: impl Fn(usize, DraftId) -> f64,
+    ) -> f64 {
+        if let Some(choices) = &score.choices {
+            return choices.acceptance(|choice| {
+                let law = |token| probability(choice.at, token);
+                choice.proposal_by(law, self.tokens[choice.at])
+            });
+        }
+        let own = span.clone().map(|at| probability(at, self.tokens[at]));
+        // What the drafter would not propose any more is accepted if it can be at all.
+        match score.target > 0.0 {
+            true => Score::new(score.target, own.product()).acceptance(),
+            false => 0.0,
+        }
     }
 }
 

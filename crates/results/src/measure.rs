@@ -23,6 +23,8 @@ pub struct Counts {
     /// As in [`PromptRow`].
     pub ends_accepted: Option<u32>,
     /// As in [`PromptRow`].
+    pub cost: Option<f64>,
+    /// As in [`PromptRow`].
     pub acceptance_rate: f64,
     /// As in [`PromptRow`].
     pub judged_rounds: u32,
@@ -51,6 +53,7 @@ impl From<&PromptRow> for Counts {
             ngram_hits: row.ngram_hits,
             ends_proposed: row.ends_proposed,
             ends_accepted: row.ends_accepted,
+            cost: row.cost,
             acceptance_rate: row.acceptance_rate,
             judged_rounds: row.judged_rounds,
             seconds: row.seconds,
@@ -200,6 +203,15 @@ impl Metric {
                 })
             }
             Self::ModelledSpeedup => share(tokens, rounds + prompt.latency_ratio * drafted),
+            Self::CountedSpeedup => {
+                let plain = plain.as_ref()?;
+                Some(Sums {
+                    above: tokens,
+                    below: counts.cost?,
+                    base_above: f64::from(plain.new_tokens),
+                    base_below: plain.cost?,
+                })
+            }
             Self::TokensPerSecond => share(tokens, counts.seconds),
             Self::FreshAcceptance => {
                 let fresh = text.as_ref()?.fresh?;

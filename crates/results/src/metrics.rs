@@ -31,6 +31,8 @@ pub enum Metric {
     SpeedupEndToEnd,
     /// Speedup that named step latencies would give.
     ModelledSpeedup,
+    /// Speedup at the configured costs of a round.
+    CountedSpeedup,
     /// Tokens per second of decoding.
     TokensPerSecond,
     /// Acceptance rate of fresh rounds.
@@ -62,7 +64,7 @@ struct Description {
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Acceptance,
         Self::TokensPerRound,
         Self::DraftLength,
@@ -75,6 +77,7 @@ impl Metric {
         Self::Speedup,
         Self::SpeedupEndToEnd,
         Self::ModelledSpeedup,
+        Self::CountedSpeedup,
         Self::TokensPerSecond,
         Self::FreshAcceptance,
         Self::FreshShare,
@@ -232,6 +235,13 @@ impl Metric {
                 "x",
                 2,
                 "tokens / (rounds + c draft tokens), c = latency of a drafter step over one of a target step (the paper's B.1): the speedup if only steps cost time and verifying cost as much as one step",
+            ),
+            Self::CountedSpeedup => of(
+                "counted_speedup",
+                "counted",
+                "x",
+                2,
+                "tokens / what their rounds cost at `decode.costs`, over the same of plain decoding of the same prompts: a speedup without a clock, by drafted tokens and verified positions",
             ),
             Self::TokensPerSecond => of(
                 "tokens_per_s",

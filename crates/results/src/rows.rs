@@ -51,7 +51,9 @@ row! {
         ngrams_proposed: u32,
         /// Accepted target tokens that came from the n-gram cache.
         ngrams_accepted: u32,
-        /// Expected acceptance: mean over the judged tokens of min(1, p / q'), the label of acceptance heads, to four digits; NaN when nothing was proposed.
+        /// Proposed target tokens that were looked up, in front of drafted ones; older tables lack this column.
+        looked_up: Option<u32>,
+        /// Expected acceptance: mean over the judged tokens of their chance of acceptance (min(1, p / q'), in mode `exact` that of the group rule), the label of acceptance heads, to four digits; NaN when nothing was proposed.
         expected_acceptance: f64,
         /// Microseconds in the drafter's forwards and sampling; as the three below, 0 in stages that are not timed.
         draft_us: u32,
@@ -106,6 +108,8 @@ row! {
         ends_proposed: Option<u32>,
         /// Accepted ones of those; older tables lack this column.
         ends_accepted: Option<u32>,
+        /// What its rounds cost at `decode.costs`, in steps of the target; older tables lack this column.
+        cost: Option<f64>,
         /// Mean of accepted / proposed over the rounds that proposed; NaN where none did.
         acceptance_rate: f64,
         /// Rounds that proposed: the weight of `acceptance_rate`.

@@ -83,6 +83,22 @@ impl Field for Option<u32> {
     }
 }
 
+/// A number of a column that older tables lack; NaN stands for one not known.
+impl Field for Option<f64> {
+    const KIND: ColumnKind = ColumnKind::F64;
+    const OPTIONAL: bool = true;
+    fn pack(values: Vec<Self>) -> ColumnData {
+        ColumnData::F64(values.into_iter().map(|v| v.unwrap_or(f64::NAN)).collect())
+    }
+    fn unpack(data: ColumnData) -> Option<Vec<Self>> {
+        let ColumnData::F64(values) = data else {
+            return None;
+        };
+        let known = values.into_iter().map(|v| (!v.is_nan()).then_some(v));
+        Some(known.collect())
+    }
+}
+
 macro_rules! text_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*

@@ -154,6 +154,7 @@ mod tests {
             ngram_hits: 0,
             ends_proposed: None,
             ends_accepted: None,
+            cost: None,
             acceptance_rate: f64::NAN,
             judged_rounds: 0,
             seconds: 0.0,

@@ -13,6 +13,7 @@ fn prompt() -> Measured {
             ngram_hits: 5,
             ends_proposed: Some(4),
             ends_accepted: Some(1),
+            cost: Some(13.0),
             acceptance_rate: 0.25,
             judged_rounds: 8,
             seconds: 2.0,
@@ -24,6 +25,7 @@ fn prompt() -> Measured {
         },
         plain: Some(Counts {
             new_tokens: 30,
+            cost: Some(30.0),
             seconds: 6.0,
             prefill_s: 1.5,
             ..Counts::default()
@@ -55,6 +57,8 @@ fn every_metric_by_hand() {
         (Metric::EndAcceptance, 0.25),
         // 10 tokens a second against 5.
         (Metric::Speedup, 2.0),
+        // 20 tokens for 13 steps against 30 for 30.
+        (Metric::CountedSpeedup, 20.0 / 13.0),
         // 20 tokens in 4 s against 30 in 7.5 s.
         (Metric::SpeedupEndToEnd, 1.25),
         // 20 / (10 + 40 / 4).

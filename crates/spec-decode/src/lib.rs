@@ -133,6 +133,6 @@ pub use session::{Finish, Generation, Pair, Prefill, Prompt, Session, SessionCon
 pub use sink::{NoSink, TeacherSink};
 pub use translate::{Proposal, is_looked_up, translate};
 pub use verify::{
-    Acceptance, Evidence, Groups, Origin, Score, UnknownMode, Verdict, VerifyMode, needs_groups,
-    unjudged_scores, verify,
+    Acceptance, ChoiceScore, ChoiceScores, Evidence, Groups, Origin, Score, UnknownMode, Verdict,
+    VerifyMode, needs_groups, unjudged_scores, verify,
 };

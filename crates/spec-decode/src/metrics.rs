@@ -94,7 +94,7 @@ impl RoundOutcome {
         (proposed > 0).then(|| self.accepted as f64 / proposed as f64)
     }
 
-    /// Mean of min(1, p / q') over the scored proposals; `None` without any.
+    /// Mean chance of acceptance of the scored proposals; `None` without any.
     pub fn expected_acceptance(&self) -> Option<f64> {
         let sum: f64 = self.scores.iter().map(|score| score.acceptance()).sum();
         (!self.scores.is_empty()).then(|| sum / self.scores.len() as f64)
@@ -219,16 +219,7 @@ mod tests {
             accepted,
             emitted: (0..emitted).map(TargetId).collect(),
             origin: Origin::Residual,
-            scores: vec![
-                Score {
-                    target: 0.9,
-                    proposal: 0.3,
-                },
-                Score {
-                    target: 0.1,
-                    proposal: 0.4,
-                },
-            ],
+            scores: vec![Score::new(0.9, 0.3), Score::new(0.1, 0.4)],
             emitted_bytes: 4 * emitted as usize,
             inserted: 1,
             timings: Timings {

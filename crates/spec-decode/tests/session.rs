@@ -1,17 +1,18 @@
-//! Bookkeeping: KV caches, limits, teacher signal, n-gram learning, determinism, errors.
+//! Bookkeeping: KV caches, limits, teacher signal, n-gram learning, determinism.
 
 mod common;
+
+use std::sync::Arc;
 
 use common::*;
 use ngram_cache::{CacheConfig, NgramCache};
 use proptest::prelude::*;
 use spec_decode::testkit::{FakeModel, RowFn};
 use spec_decode::{
-    ConstantLength, DraftPolicy, Finish, Generation, LanguageModel, LawError, NoSink, PlainConfig,
-    Prompt, Role, RoundOutcome, Sampling, SessionConfig, SpecError, StreamName, TeacherSink,
-    VerifyMode, argmax, decode_plain,
+    Acceptance, ConstantLength, DraftPolicy, Finish, Generation, LanguageModel, NoSink, Pair,
+    PlainConfig, RoundOutcome, Sampling, SessionConfig, StreamName, TeacherSink, VerifyMode,
+    argmax, decode_plain,
 };
-use std::sync::Arc;
 use vocab_align::{DraftId, TargetId};
 
 fn generate(seed: u64, config: SessionConfig, k: usize, cache: &mut NgramCache) -> Generation {
@@ -262,157 +263,6 @@ fn full_contexts_end_cleanly() {
     }
 }
 
-/// Rows that are the same everywhere.
-fn constant<I: 'static>(row: Vec<f32>) -> RowFn<I> {
-    Arc::new(move |_: &[I]| row.clone())
-}
-
-fn broken(mode: VerifyMode, temperature: f64, draft: f32, target: f32) -> SpecError {
-    let models = (
-        FakeModel::new(DRAFT.len(), constant::<DraftId>(vec![draft; DRAFT.len()])),
-        FakeModel::new(
-            TARGET.len(),
-            constant::<TargetId>(vec![target; TARGET.len()]),
-        ),
-    );
-    let mut session = session(models, pair(), config(mode, temperature, 5));
-    session
-        .start(PROMPT, StreamName::new(0, 0))
-        .expect("starts");
-    let error = session
-        .round(None, &mut ConstantLength(2), &mut NoSink)
-        .expect_err("impossible logits");
-    let again = session.round(None, &mut ConstantLength(2), &mut NoSink);
-    assert!(
-        matches!(again, Err(SpecError::NotRunning)),
-        "an error ends the response"
-    );
-    error
-}
-
-#[test]
-fn impossible_logits_name_the_round_and_the_model() {
-    for mode in VerifyMode::ALL {
-        for temperature in [0.0, 1.0] {
-            let drafter = broken(mode, temperature, f32::NAN, 0.0);
-            assert!(
-                matches!(
-                    drafter,
-                    SpecError::Law {
-                        round: 0,
-                        role: Role::Drafter,
-                        source: LawError::Logit { .. }
-                    }
-                ),
-                "{drafter:?}"
-            );
-            let target = broken(mode, temperature, 0.0, f32::NAN);
-            assert!(
-                matches!(
-                    target,
-                    SpecError::Law {
-                        round: 0,
-                        role: Role::Target,
-                        source: LawError::Logit { .. }
-                    }
-                ),
-                "{target:?}"
-            );
-            let empty = broken(mode, temperature, 0.0, f32::NEG_INFINITY);
-            assert!(
-                matches!(
-                    empty,
-                    SpecError::Law {
-                        source: LawError::NoMass { .. },
-                        ..
-                    }
-                ),
-                "{empty:?}"
-            );
-        }
-    }
-}
-
-#[test]
-fn failing_models_are_named_with_their_round() {
-    let pair = pair();
-    let run = |drafter_after, target_after| {
-        let (mut drafter, mut target) = text_models(3, &pair, 0.5);
-        (drafter.fail_after, target.fail_after) = (drafter_after, target_after);
-        let mut session = session(
-            (drafter, target),
-            pair.clone(),
-            config(VerifyMode::Tli, 0.0, 30),
-        );
-        let k = &mut ConstantLength(2);
-        session
-            .generate(PROMPT, StreamName::new(0, 0), None, k, &mut NoSink)
-            .expect_err("a model fails")
-    };
-    let error = run(None, Some(3));
-    assert!(
-        matches!(
-            error,
-            SpecError::Model {
-                round: 2,
-                role: Role::Target,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
-    let error = run(Some(3), None);
-    assert!(
-        matches!(
-            error,
-            SpecError::Model {
-                round: 1,
-                role: Role::Drafter,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
-    let error = run(Some(0), None);
-    assert!(
-        matches!(
-            error,
-            SpecError::Prefill {
-                role: Role::Drafter,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
-}
-
-#[test]
-fn bad_prompts_are_errors() {
-    let pair = pair();
-    let (drafter, target) = text_models(3, &pair, 0.5);
-    let models = (drafter, target.with_max_len(1));
-    let mut session = session(models, pair, config(VerifyMode::Tli, 0.0, 3));
-    let name = StreamName::new(0, 0);
-    let empty = Prompt {
-        draft: &[],
-        ..PROMPT
-    };
-    assert!(matches!(
-        session.start(empty, name),
-        Err(SpecError::EmptyPrompt(Role::Drafter))
-    ));
-    assert!(matches!(
-        session.start(PROMPT, name),
-        Err(SpecError::PromptTooLong {
-            role: Role::Target,
-            tokens: 2,
-            max_len: 1
-        })
-    ));
-    let round = session.round(None, &mut ConstantLength(1), &mut NoSink);
-    assert!(matches!(round, Err(SpecError::NotRunning)));
-}
-
 /// Counts what it is told.
 struct Watcher(usize);
 
@@ -565,4 +415,32 @@ fn a_drafted_stop_token_is_shown_to_the_policy() {
         ends += policy.1.iter().filter(|length| **length < 4).count();
     }
     assert!(ends > 5, "{ends} drafts ended early");
+}
+
+#[test]
+fn drafts_of_32_tokens_are_judged_in_every_mode() {
+    for mode in VerifyMode::ALL {
+        for acceptance in Acceptance::ALL {
+            // Both say the same token for ever.
+            let pair = Pair::shared(pair().target);
+            let mut row = vec![0.0; TARGET.len()];
+            row[t("b").0 as usize] = 1.0;
+            let (draft, target) = (row.clone(), row);
+            let drafter: RowFn<DraftId> = Arc::new(move |_| draft.clone());
+            let target: RowFn<TargetId> = Arc::new(move |_| target.clone());
+            let drafter = FakeModel::new(TARGET.len(), drafter);
+            let target = FakeModel::new(TARGET.len(), target);
+            let config = SessionConfig {
+                acceptance,
+                ..config(mode, 0.0, 66)
+            };
+            let mut session = session((drafter, target), pair, config);
+            let policy = &mut ConstantLength(32);
+            let done = session
+                .generate(PROMPT, StreamName::new(1, 0), None, policy, &mut NoSink)
+                .expect("generates");
+            let lengths: Vec<usize> = done.rounds.iter().map(|r| r.proposed()).collect();
+            assert_eq!((lengths.as_slice(), done.tokens.len()), (&[32, 32][..], 66));
+        }
+    }
 }

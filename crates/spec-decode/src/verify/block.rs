@@ -114,10 +114,10 @@ impl<'a> Path<'a> {
                 break;
             };
             let proposal = evidence.proposals.get(index);
-            if let Some(proposal) = proposal {
-                path.scores.push(evidence.score(laws.at(index)?, proposal)?);
-            }
             let step = position.begin(&mut open)?;
+            if let Some(proposal) = proposal {
+                path.scores.push(position.score(&step, proposal)?);
+            }
             let Some(token) = path.decide(step, index, dice)? else {
                 break;
             };

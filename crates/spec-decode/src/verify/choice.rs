@@ -30,15 +30,17 @@ use std::collections::BTreeSet;
 
 use vocab_align::{DraftId, TargetId, TokenId};
 
-use super::Evidence;
+use super::fork::Fork;
 use super::known::Known;
+use super::score::{ChoiceScore, ChoiceScores};
+use super::{Evidence, Score};
 use crate::Chance;
 use crate::buffer::Row;
 use crate::error::LawError;
 use crate::lexicon::Place;
 use crate::residual::check_empty_residual;
 use crate::sampling::sum;
-use crate::translate::is_looked_up;
+use crate::translate::{Proposal, is_looked_up};
 
 /// The target's law at every position of a round, computed when first asked for.
 pub(super) struct Laws<'a> {
@@ -88,6 +90,26 @@ impl OpenPaths {
         self.0.push(start);
         known.then_some(excluded)
     }
+}
+
+/// What the rule says about the proposals behind the `judged` ones.
+pub(super) fn unjudged_scores(
+    evidence: &Evidence<'_>,
+    judged: usize,
+) -> Result<Vec<Score>, LawError> {
+    let laws = Laws::new(evidence);
+    let mut open = OpenPaths::default();
+    let mut scores = Vec::new();
+    for (index, proposal) in evidence.proposals.iter().enumerate() {
+        if index < judged {
+            if !is_looked_up(proposal) {
+                open.known_law(evidence, proposal.span.start);
+            }
+        } else if let Some(position) = Position::new(&laws, index)? {
+            scores.push(position.score(&position.begin(&mut open)?, proposal)?);
+        }
+    }
+    Ok(scores)
 }
 
 /// What comes next at a position.
@@ -172,29 +194,32 @@ impl<'a> Position<'a> {
         let Some(excluded) = open.known_law(self.evidence, self.start) else {
             return Ok(Step::Draw(Undrafted::All(self.law)));
         };
-        let draft = &self.evidence.draft;
-        let token = draft.ids[self.start];
-        let known = Known::new(draft.laws[self.start].probabilities(), excluded, token)?;
+        let known = Known::new(self.evidence.draft, self.start, excluded)?;
         let between = Outcomes::Groups {
-            root: self.evidence.lexicon.enter(token),
+            root: self.evidence.lexicon.enter(known.token),
             known,
         };
         Ok(Step::Test(Choice::new(self, between)))
     }
 
+    /// What is said about the proposal here, whose first step is `step`.
+    pub(super) fn score(self, step: &Step<'_>, proposal: &Proposal) -> Result<Score, LawError> {
+        let mut score = self.evidence.score(self.law, proposal)?;
+        if !is_looked_up(proposal) {
+            score.choices = Some(ChoiceScores::new(step, proposal.target)?);
+        }
+        Ok(score)
+    }
+
     /// The step from an accepted node downwards.
     fn below(self, place: Place) -> Result<Step<'a>, LawError> {
-        let draft = &self.evidence.draft;
+        let draft = self.evidence.draft;
         let at = self.start + place.depth();
         let fork = self.fork(place);
         if fork.branches.is_empty() || at >= draft.ids.len() {
             return Ok(Step::Draw(Undrafted::Among(self.tokens(place))));
         }
-        let known = Known::new(
-            draft.laws[at].probabilities(),
-            BTreeSet::new(),
-            draft.ids[at],
-        )?;
+        let known = Known::new(draft, at, BTreeSet::new())?;
         let between = Outcomes::Branches { fork, known };
         Ok(Step::Test(Choice::new(self, between)))
     }
@@ -237,63 +262,6 @@ impl<'a> Position<'a> {
     /// P of a subtree.
     fn mass(&self, place: Place) -> f64 {
         self.tokens(place).iter().map(|&(_, mass)| mass).sum()
-    }
-}
-
-/// The next choice below a node: one of its branches, or to stop at or off it.
-struct Fork {
-    /// Branches that take part in the test, by draft token in ascending order, with their p.
-    branches: Vec<(DraftId, Place, f64)>,
-    /// Tokens of the node that lie in no such branch, with p.
-    rest: Vec<(TargetId, f64)>,
-}
-
-impl Fork {
-    fn rest_mass(&self) -> f64 {
-        self.rest.iter().map(|&(_, mass)| mass).sum()
-    }
-
-    fn total(&self) -> f64 {
-        self.rest_mass() + self.branches.iter().map(|&(_, _, mass)| mass).sum::<f64>()
-    }
-
-    fn branch(&self, draft: DraftId) -> Option<&(DraftId, Place, f64)> {
-        let at = self
-            .branches
-            .binary_search_by_key(&draft, |&(label, _, _)| label);
-        self.branches.get(at.ok()?)
-    }
-
-    /// Probability that the draft takes none of the branches.
-    fn stop_probability(&self, known: &Known<'_>) -> f64 {
-        known.without(self.branches.iter().map(|&(label, _, _)| label))
-    }
-
-    /// P and q of the outcome the drawn token stands for.
-    fn outcome(&self, known: &Known<'_>) -> (f64, f64) {
-        let total = self.total();
-        match self.branch(known.token) {
-            Some(&(_, _, mass)) => (mass / total, known.probability(known.token)),
-            None => (self.rest_mass() / total, self.stop_probability(known)),
-        }
-    }
-
-    /// max(0, P - q / w) of every branch and, last, of stopping.
-    fn residual(&self, known: &Known<'_>, weight: f64) -> Vec<f64> {
-        let total = self.total();
-        let above = |mass: f64, q: f64| (mass / total - q / weight).max(0.0);
-        let branches = self.branches.iter();
-        let mut residual: Vec<f64> = branches
-            .map(|&(draft, _, mass)| above(mass, known.probability(draft)))
-            .collect();
-        residual.push(above(self.rest_mass(), self.stop_probability(known)));
-        residual
-    }
-
-    /// p of every branch and, last, of stopping.
-    fn masses(&self) -> Vec<f64> {
-        let branches = self.branches.iter().map(|&(_, _, mass)| mass);
-        branches.chain([self.rest_mass()]).collect()
     }
 }
 
@@ -349,6 +317,64 @@ impl<'a> Choice<'a> {
                 (mass, known.probability(known.token))
             }
             Outcomes::Branches { fork, known } => fork.outcome(known),
+        }
+    }
+
+    /// P and q of the outcome the draft took, and what q follows from.
+    pub(super) fn score(&self) -> ChoiceScore {
+        let (target, proposal) = self.outcome();
+        let (at, token, others) = match &self.between {
+            // No draft token; its q is 1 by any law.
+            Outcomes::Copy(_) => (0, false, Vec::new()),
+            Outcomes::Groups { known, .. } => (known.at, true, known.excluded().collect()),
+            Outcomes::Branches { fork, known } => match fork.branch(known.token) {
+                Some(_) => (known.at, true, Vec::new()),
+                None => (known.at, false, fork.branches.iter().map(|b| b.0).collect()),
+            },
+        };
+        ChoiceScore {
+            target,
+            proposal,
+            at,
+            token,
+            others,
+        }
+    }
+
+    /// Whether the outcome the draft took leaves a token possible.
+    pub(super) fn holds(&self, token: TargetId) -> bool {
+        let (lexicon, groups) = (
+            &self.position.evidence.lexicon,
+            self.position.evidence.groups,
+        );
+        match &self.between {
+            Outcomes::Copy(copied) => *copied == token,
+            Outcomes::Groups { known, .. } => groups.of(token) == Some(known.token),
+            Outcomes::Branches { fork, known } => match fork.branch(known.token) {
+                Some(&(_, place, _)) => groups.below(lexicon, place).contains(&token),
+                None => fork.rest.iter().any(|&(rest, _)| rest == token),
+            },
+        }
+    }
+
+    /// The masses of a residual of this choice that `token` is drawn from, with the tokens that
+    /// share each.
+    pub(super) fn residual_outcomes(
+        &self,
+        residual: &Residual,
+        token: TargetId,
+    ) -> Vec<(f64, Vec<(TargetId, f64)>)> {
+        match (residual, &self.between) {
+            (Residual::Branches(masses), Outcomes::Branches { fork, .. }) => {
+                let tokens = fork.branches.iter().map(|b| self.position.tokens(b.1));
+                let tokens = tokens.chain([fork.rest.clone()]);
+                masses.iter().copied().zip(tokens).collect()
+            }
+            (Residual::Tokens(row), _) => {
+                let own = row.get(token.index()).copied().unwrap_or(0.0);
+                vec![(own, vec![(token, 1.0)])]
+            }
+            (Residual::Branches(_), _) => Vec::new(),
         }
     }
 

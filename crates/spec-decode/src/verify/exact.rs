@@ -25,10 +25,11 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
             break;
         };
         let proposal = evidence.proposals.get(index);
+        let step = position.begin(&mut open)?;
         if let Some(proposal) = proposal {
-            scores.push(evidence.score(laws.at(index)?, proposal)?);
+            scores.push(position.score(&step, proposal)?);
         }
-        let (token, origin) = settle(position.begin(&mut open)?, dice)?;
+        let (token, origin) = settle(step, dice)?;
         if proposal.is_none_or(|proposal| proposal.target != token) {
             return Ok(Verdict {
                 accepted: index,

@@ -11,10 +11,7 @@ pub(super) fn verify(evidence: &Evidence<'_>) -> Result<Verdict, LawError> {
     for (index, proposal) in evidence.proposals.iter().enumerate() {
         let best = TargetId::new(argmax(evidence.rows.row(index))? as u32);
         let stands = best == proposal.target;
-        scores.push(Score {
-            target: f64::from(u8::from(stands)),
-            proposal: 1.0,
-        });
+        scores.push(Score::new(f64::from(u8::from(stands)), 1.0));
         if !stands {
             return Ok(Verdict {
                 accepted: index,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use vocab_align::{DraftId, TokenId};
 
+use crate::draft::Draft;
 use crate::error::LawError;
 use crate::sampling::sum;
 
@@ -13,16 +14,19 @@ pub(super) struct Known<'a> {
     excluded: BTreeSet<DraftId>,
     /// What the remaining probabilities add up to.
     total: f64,
+    /// Its place in the draft.
+    pub(super) at: usize,
     /// The token that was drawn.
     pub(super) token: DraftId,
 }
 
 impl<'a> Known<'a> {
     pub(super) fn new(
-        law: &'a [f64],
+        draft: &'a Draft,
+        at: usize,
         excluded: BTreeSet<DraftId>,
-        token: DraftId,
     ) -> Result<Self, LawError> {
+        let (law, token) = (draft.laws[at].probabilities(), draft.ids[at]);
         let total = if excluded.is_empty() {
             1.0
         } else {
@@ -32,6 +36,7 @@ impl<'a> Known<'a> {
             law,
             excluded,
             total,
+            at,
             token,
         };
         let probability = known.probability(token);
@@ -40,6 +45,11 @@ impl<'a> Known<'a> {
         } else {
             Err(LawError::DraftProbability { token, probability })
         }
+    }
+
+    /// What is ruled out.
+    pub(super) fn excluded(&self) -> impl Iterator<Item = DraftId> {
+        self.excluded.iter().copied()
     }
 
     /// Draft tokens the law is over.

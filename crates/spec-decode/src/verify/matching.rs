@@ -13,10 +13,7 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
     let mut scores = Vec::with_capacity(evidence.proposals.len());
     for (index, proposal) in evidence.proposals.iter().enumerate() {
         evidence.sampling.law(evidence.rows.row(index), &mut law)?;
-        scores.push(Score {
-            target: law[proposal.target.index()],
-            proposal: 1.0,
-        });
+        scores.push(Score::new(law[proposal.target.index()], 1.0));
         let sampled = TargetId::new(dice.pick(&law)? as u32);
         if sampled != proposal.target {
             return Ok(Verdict {

@@ -6,10 +6,12 @@
 mod block;
 mod choice;
 mod exact;
+mod fork;
 mod greedy;
 mod groups;
 mod known;
 mod matching;
+mod score;
 mod tokenwise;
 
 use std::fmt;
@@ -28,6 +30,7 @@ use crate::sampling::{Sampling, argmax};
 use crate::translate::Proposal;
 
 pub use groups::Groups;
+pub use score::{ChoiceScore, ChoiceScores, Score};
 
 /// The rule by which proposals are drafted and judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -148,23 +151,6 @@ pub enum Origin {
     Group,
 }
 
-/// Target and proposal probability of one proposed token.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Score {
-    /// p: the target's probability, given the proposals before it (0 or 1 at temperature 0).
-    pub target: f64,
-    /// q': the probability with which it was proposed (Eq. 1-2). 1 at temperature 0 and in mode
-    /// `slem`, where the chance of acceptance is p itself.
-    pub proposal: f64,
-}
-
-impl Score {
-    /// min(1, p / q'): the chance of acceptance by the token-wise rule.
-    pub fn acceptance(self) -> f64 {
-        (self.target / self.proposal).min(1.0)
-    }
-}
-
 /// The outcome of verification.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
@@ -232,10 +218,8 @@ impl Evidence<'_> {
 
     /// p and q' of a proposal, p from the target's law there.
     fn score(&self, law: &[f64], proposal: &Proposal) -> Result<Score, LawError> {
-        Ok(Score {
-            target: law[proposal.target.index()],
-            proposal: path_probability(self.draft, proposal)?,
-        })
+        let target = law[proposal.target.index()];
+        Ok(Score::new(target, path_probability(self.draft, proposal)?))
     }
 
     /// The free token behind all proposals, all of which stood; `law` is p there.
@@ -266,15 +250,15 @@ pub fn unjudged_scores(
     evidence: &Evidence<'_>,
     judged: usize,
 ) -> Result<Vec<Score>, LawError> {
+    if mode == VerifyMode::Exact && !evidence.sampling.is_greedy() {
+        return choice::unjudged_scores(evidence, judged);
+    }
     let score = |index: usize| {
         let proposal = &evidence.proposals[index];
         let row = evidence.rows.row(index);
         if evidence.sampling.is_greedy() {
             let stands = argmax(row)? == proposal.target.index();
-            return Ok(Score {
-                target: f64::from(u8::from(stands)),
-                proposal: 1.0,
-            });
+            return Ok(Score::new(f64::from(u8::from(stands)), 1.0));
         }
         let mut law = Row::of(evidence.rows.vocab());
         evidence.sampling.law(row, &mut law)?;

@@ -32,17 +32,17 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
             });
         }
         let proposed = Pushforward::new(evidence.draft, proposal, evidence.lexicon.direct())?;
-        let score = Score {
-            target: law[proposal.target.index()],
-            proposal: proposed.probability(proposal.target),
-        };
-        scores.push(score);
-        if dice.accept(score.target, score.proposal) {
+        let (p, q) = (
+            law[proposal.target.index()],
+            proposed.probability(proposal.target),
+        );
+        scores.push(Score::new(p, q));
+        if dice.accept(p, q) {
             continue;
         }
         return Ok(Verdict {
             accepted: index,
-            last: draw_residual(law, &proposed, proposal.target, score, dice)?,
+            last: draw_residual(law, &proposed, proposal.target, (p, q), dice)?,
             origin: Origin::Residual,
             scores,
         });
@@ -70,14 +70,14 @@ fn draw_residual(
     law: Row<f64>,
     proposed: &Pushforward<'_>,
     rejected: TargetId,
-    score: Score,
+    (p, q): (f64, f64),
     dice: &mut dyn Chance,
 ) -> Result<TargetId, LawError> {
     let mut residual = Row::of(law.len());
     residual.copy_from_slice(&law);
     proposed.subtract_from(&mut residual);
     if residual.iter().all(|&mass| mass == 0.0) {
-        check_empty_residual(rejected, score.target, score.proposal, law.len())?;
+        check_empty_residual(rejected, p, q, law.len())?;
         residual = law;
     }
     Ok(TargetId::new(dice.pick(&residual)? as u32))

@@ -1,0 +1,376 @@
+//! A round by a record.
+
+use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
+
+use super::CopyRecord;
+use crate::Costs;
+
+/// Lets a [`CopyRecord`] choose in every round between looked-up text, the drafter (as another policy
+/// has it), both one behind the other, and neither.
+#[derive(Debug)]
+pub struct CopyOrDraft<'a, P> {
+    inner: P,
+    record: &'a mut CopyRecord,
+    costs: Costs,
+    learns: bool,
+    explore: Option<usize>,
+    found: Option<Found>,
+    planned: bool,
+}
+
+impl<'a, P> CopyOrDraft<'a, P> {
+    /// Chooses by `record` and `costs`; the record takes rounds in if it `learns`. Where the drafter is
+    /// not worth its time, it drafts nevertheless in one of `explore` rounds or fewer, to see whether
+    /// it is by now.
+    pub fn new(
+        inner: P,
+        record: &'a mut CopyRecord,
+        costs: Costs,
+        learns: bool,
+        explore: Option<usize>,
+    ) -> Self {
+        Self {
+            inner,
+            record,
+            costs,
+            learns,
+            explore,
+            found: None,
+            planned: false,
+        }
+    }
+
+    fn explores(&self, matched: usize) -> bool {
+        let due = |every| self.record.is_due(&self.costs, matched, every);
+        self.learns && self.explore.is_some_and(due)
+    }
+}
+
+impl<P: DraftPolicy> DraftPolicy for CopyOrDraft<'_, P> {
+    fn plan_copy(&mut self, found: &Found) -> CopyPlan {
+        self.found = Some(found.clone());
+        self.planned = true;
+        let explores = self.explores(found.matched);
+        let (matched, most) = (found.matched, found.tokens.len());
+        self.record.plan(&self.costs, matched, most, explores)
+    }
+
+    fn next_len(&mut self) -> usize {
+        let planned = std::mem::take(&mut self.planned);
+        if planned || self.explores(0) || self.record.value(&self.costs, 0, 0, true) > 0.0 {
+            return self.inner.next_len();
+        }
+        0
+    }
+
+    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        self.inner.stop_after(step)
+    }
+
+    fn observe(&mut self, outcome: &RoundOutcome) {
+        self.planned = false;
+        let found = self.found.take();
+        if self.learns {
+            self.record.observe(&self.costs, found.as_ref(), outcome);
+        }
+        // The other policy is told of what it drafted, as far as that was judged.
+        let copied = outcome.looked_up();
+        if copied == 0 && !outcome.draft.is_empty() {
+            self.inner.observe(outcome);
+        } else if !outcome.draft.is_empty() && outcome.accepted >= copied {
+            let mut drafted = outcome.clone();
+            drafted.proposals.drain(..copied);
+            drafted.scores.drain(..copied.min(drafted.scores.len()));
+            drafted.accepted -= copied;
+            self.inner.observe(&drafted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spec_decode::{
+        Chance, ConstantLength, Dice, Origin, Proposal, Purpose, StreamName, Timings,
+    };
+    use vocab_align::{DraftId, TargetId};
+
+    fn ids(raw: &[u32]) -> Vec<TargetId> {
+        raw.iter().copied().map(TargetId).collect()
+    }
+
+    /// A round that proposed `copied` of `found` and a draft of four, and emitted `said`.
+    fn outcome(copied: &[u32], drafted: usize, accepted: usize, said: &[u32]) -> RoundOutcome {
+        let proposal = |target, span| Proposal {
+            target,
+            span,
+            kind: ngram_cache::Kind::Direct,
+        };
+        let copies = ids(copied).into_iter().map(|token| proposal(token, 0..0));
+        let drafts = (0..drafted).map(|i| proposal(TargetId(900), i..i + 1));
+        RoundOutcome {
+            round: 0,
+            draft: vec![DraftId(0); drafted],
+            proposals: copies.chain(drafts).collect(),
+            accepted,
+            emitted: ids(said),
+            origin: Origin::Residual,
+            scores: Vec::new(),
+            emitted_bytes: 0,
+            inserted: 0,
+            timings: Timings::default(),
+        }
+    }
+
+    fn found() -> Found {
+        Found {
+            matched: 4,
+            tokens: ids(&[1, 2, 3, 4, 5, 6]),
+        }
+    }
+
+    /// Rounds, something found in every other one, in which looked-up tokens agree as `copies` says
+    /// and the drafter is accepted as `drafts` says.
+    fn live(record: &mut CopyRecord, costs: &Costs, rounds: usize, copies: bool, drafts: bool) {
+        let found = found();
+        for i in 0..rounds {
+            let costs = costs.clone();
+            let mut policy = CopyOrDraft::new(ConstantLength(4), record, costs, true, Some(16));
+            let found = (i % 2 == 0).then_some(&found);
+            let plan = found.map_or(
+                CopyPlan {
+                    copy: 0,
+                    draft: true,
+                },
+                |found| policy.plan_copy(found),
+            );
+            let k = if plan.draft { policy.next_len() } else { 0 };
+            let copied = &[1, 2, 3, 4, 5, 6][..plan.copy];
+            let stands = if copies { plan.copy } else { 0 };
+            let accepted = if stands == plan.copy && drafts {
+                stands + k
+            } else {
+                stands
+            };
+            let mut said: Vec<u32> = copied[..stands].to_vec();
+            let next = if copies {
+                [1, 2, 3, 4, 5, 6].get(stands).copied()
+            } else {
+                Some(800)
+            };
+            said.extend(next);
+            said.extend(vec![900; accepted - stands]);
+            policy.observe(&outcome(copied, k, accepted, &said));
+        }
+    }
+
+    /// What a record chooses where something was found, and where nothing was.
+    fn chosen(record: &mut CopyRecord, costs: &Costs) -> (CopyPlan, usize) {
+        let mut policy = CopyOrDraft::new(ConstantLength(4), record, costs.clone(), false, None);
+        let plan = policy.plan_copy(&found());
+        policy.observe(&outcome(&[], 0, 0, &[7]));
+        (plan, policy.next_len())
+    }
+
+    fn choice(copies: bool, drafts: bool) -> (CopyPlan, usize) {
+        let (mut record, costs) = (CopyRecord::default(), Costs::default());
+        live(&mut record, &costs, 600, copies, drafts);
+        chosen(&mut record, &costs)
+    }
+
+    #[test]
+    fn a_drafter_that_has_learnt_is_used_behind_matches_too() {
+        let costs = Costs {
+            draft: vec![0.15, 0.2, 0.25, 0.3],
+            verify: vec![1.0, 1.05, 1.1, 1.15, 1.2],
+            round: 0.0,
+        };
+        let mut record = CopyRecord::default();
+        live(&mut record, &costs, 2000, false, false);
+        let (plan, k) = chosen(&mut record, &costs);
+        assert_eq!((plan.draft, k), (false, 0));
+        // Now it is better by far.
+        live(&mut record, &costs, 1000, false, true);
+        let (plan, k) = chosen(&mut record, &costs);
+        assert_eq!((plan.draft, k), (true, 4));
+    }
+
+    #[test]
+    fn it_does_what_has_paid() {
+        // Everything is accepted: all of it. Verification is free of charge here.
+        assert_eq!(
+            choice(true, true),
+            (
+                CopyPlan {
+                    copy: 6,
+                    draft: true
+                },
+                4
+            )
+        );
+        assert_eq!(
+            choice(true, false),
+            (
+                CopyPlan {
+                    copy: 6,
+                    draft: false
+                },
+                0
+            )
+        );
+        assert_eq!(
+            choice(false, true),
+            (
+                CopyPlan {
+                    copy: 0,
+                    draft: true
+                },
+                4
+            )
+        );
+        let (plan, k) = choice(false, false);
+        assert_eq!((plan.draft, k), (false, 0));
+    }
+
+    /// A text: how often looked-up tokens agree, by the length of the match, and drafted ones.
+    struct World {
+        agree: fn(usize) -> f64,
+        drafts: f64,
+        found: f64,
+        dice: Dice,
+    }
+
+    impl World {
+        fn new(agree: fn(usize) -> f64, drafts: f64, found: f64) -> Self {
+            let dice = StreamName::new(5, 1).dice(Purpose::Plain);
+            Self {
+                agree,
+                drafts,
+                found,
+                dice,
+            }
+        }
+
+        /// How often something of probability `p(i)` happens in a row.
+        fn run(&mut self, most: usize, p: impl Fn(usize) -> f64) -> usize {
+            (0..most)
+                .take_while(|&i| self.dice.accept(p(i), 1.0))
+                .count()
+        }
+
+        /// Tokens per cost of rounds in which `plan` decides, the first third not counted, in which
+        /// the drafter learns.
+        fn rate(
+            mut self,
+            mut policy: impl FnMut(Option<&Found>, &mut dyn FnMut(CopyPlan, usize) -> RoundOutcome),
+        ) -> f64 {
+            let costs = costs();
+            let (mut tokens, mut cost) = (0.0, 0.0);
+            let rounds = 12_000;
+            for round in 0..rounds {
+                let learnt = (round as f64 / (rounds / 3) as f64).min(1.0);
+                let drafts = self.drafts * (0.3 + 0.7 * learnt);
+                let matched =
+                    [1, 1, 1, 2, 2, 3, 4, 6, 10, 16][(self.dice.uniform() * 10.0) as usize];
+                let found = (self.dice.uniform() < self.found).then(|| Found {
+                    matched,
+                    tokens: ids(&[1, 2, 3, 4, 5, 6, 7, 8]),
+                });
+                let agree = self.agree;
+                let agrees = self.run(8, |i| agree(matched + i));
+                let stands = self.run(4, |_| drafts);
+                policy(found.as_ref(), &mut |plan, k| {
+                    let copied = plan.copy.min(8);
+                    let accepted = match agrees.min(copied) {
+                        all if all == copied => copied + stands.min(k),
+                        some => some,
+                    };
+                    let said = (0..=accepted as u32)
+                        .map(|i| if (i as usize) < agrees { 1 + i } else { 800 });
+                    let said: Vec<u32> = said.collect();
+                    let text = [1, 2, 3, 4, 5, 6, 7, 8];
+                    if round >= rounds / 3 {
+                        tokens += 1.0 + accepted as f64;
+                        cost += costs.verify(1 + copied + k) + costs.draft(k) + costs.round;
+                    }
+                    outcome(&text[..copied], k, accepted, &said)
+                });
+            }
+            tokens / cost
+        }
+
+        fn chosen(self) -> f64 {
+            let mut record = CopyRecord::default();
+            self.rate(|found, play| {
+                let mut policy =
+                    CopyOrDraft::new(ConstantLength(4), &mut record, costs(), true, Some(8));
+                let nothing = CopyPlan {
+                    copy: 0,
+                    draft: true,
+                };
+                let plan = found.map_or(nothing, |found| policy.plan_copy(found));
+                let k = if plan.draft { policy.next_len() } else { 0 };
+                policy.observe(&play(plan, k));
+            })
+        }
+
+        /// Always the same.
+        fn fixed(self, copy: usize, k: usize) -> f64 {
+            self.rate(|found, play| {
+                let copy = found.map_or(0, |_| copy);
+                play(CopyPlan { copy, draft: k > 0 }, k);
+            })
+        }
+    }
+
+    fn costs() -> Costs {
+        Costs {
+            draft: vec![0.134, 0.201, 0.254, 0.301, 0.335],
+            verify: vec![1.0, 1.026, 1.089, 1.158, 1.259, 1.279],
+            round: 0.015,
+        }
+    }
+
+    #[test]
+    fn it_keeps_up_with_the_better_of_both() {
+        let little = |matched: usize| (0.05 + 0.03 * matched as f64).min(0.5);
+        let much = |matched: usize| (0.5 + 0.1 * matched as f64).min(0.97);
+        let worlds: [(fn(usize) -> f64, f64, f64); 5] = [
+            (little, 0.5, 0.6),
+            (little, 0.42, 0.6),
+            (little, 0.7, 0.9),
+            (much, 0.2, 0.6),
+            (much, 0.6, 0.6),
+        ];
+        for (i, (agree, drafts, found)) in worlds.into_iter().enumerate() {
+            let world = || World::new(agree, drafts, found);
+            let drafter = world().fixed(0, 4);
+            let copies = [0, 1, 2, 4, 8].map(|copy| world().fixed(copy, 0));
+            let lookup = copies.into_iter().fold(0.0, f64::max);
+            let both = world().chosen();
+            eprintln!("world {i}: drafter {drafter:.3}, lookup {lookup:.3}, both {both:.3}");
+            assert!(both > 0.98 * drafter.max(lookup), "world {i}");
+        }
+    }
+
+    #[test]
+    fn a_record_survives_its_numbers() {
+        let mut record = CopyRecord::default();
+        let found = Found {
+            matched: 2,
+            tokens: ids(&[1, 2]),
+        };
+        record.observe(
+            &Costs::default(),
+            Some(&found),
+            &outcome(&[1, 2], 4, 3, &[1, 2, 900, 8]),
+        );
+        let numbers = record.numbers();
+        assert_eq!(CopyRecord::from_numbers(&numbers), Some(record));
+        assert_eq!(CopyRecord::from_numbers(&numbers[1..]), None);
+        assert_eq!(
+            CopyRecord::from_numbers(&vec![f64::NAN; numbers.len()]),
+            None
+        );
+    }
+}

@@ -1,0 +1,163 @@
+//! What is said about one proposal by itself: the numbers that its acceptance follows from.
+
+use vocab_align::{DraftId, TargetId, TokenId};
+
+use super::choice::{Choice, Step, Undrafted};
+use crate::error::LawError;
+
+/// Target and proposal probability of one proposed token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Score {
+    /// p: the target's probability, given the proposals before it (0 or 1 at temperature 0).
+    pub target: f64,
+    /// q': the probability with which it was proposed (Eq. 1-2). 1 at temperature 0 and in mode
+    /// `slem`, where the chance of acceptance is p itself.
+    pub proposal: f64,
+    /// Where the group rule judges: its choices, which acceptance follows from instead of p and q'.
+    pub choices: Option<ChoiceScores>,
+}
+
+impl Score {
+    /// Of a rule that compares p and q' of the token itself.
+    pub fn new(target: f64, proposal: f64) -> Self {
+        Self {
+            target,
+            proposal,
+            choices: None,
+        }
+    }
+
+    /// The chance of acceptance, given that all proposals before it stand: min(1, p / q'), by the
+    /// group rule that of its choices. Judged in a block, drafts stand at least as often.
+    pub fn acceptance(&self) -> f64 {
+        match &self.choices {
+            None => (self.target / self.proposal).min(1.0),
+            Some(choices) => choices.acceptance(|choice| choice.proposal),
+        }
+    }
+}
+
+/// The choices of the group rule that a proposal depends on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChoiceScores {
+    /// From the root downwards.
+    pub path: Vec<ChoiceScore>,
+    /// Probability that p draws the proposal from what the last choice leaves open; 0 where that
+    /// does not hold it.
+    pub drawn: f64,
+    /// Probability that a choice fails and its residual happens to draw the proposal. Not 0 only
+    /// for a token that the draft spells in another way than the one which counts.
+    pub coincidence: f64,
+}
+
+/// One choice: the outcome that the draft took, and what q of it follows from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChoiceScore {
+    /// P: the target's share of the outcome, given the choices before.
+    pub target: f64,
+    /// q: the probability with which the draft took it.
+    pub proposal: f64,
+    /// The draft token whose law decides, by its place in the draft.
+    pub at: usize,
+    /// Whether the outcome is the drafted token, given that it is none of `others`; if not, it is
+    /// any token but `others`.
+    pub token: bool,
+    /// Draft tokens, each once.
+    pub others: Vec<DraftId>,
+}
+
+impl ChoiceScores {
+    /// The chance of acceptance with other probabilities q of the draft.
+    pub fn acceptance(&self, mut proposal: impl FnMut(&ChoiceScore) -> f64) -> f64 {
+        let mut stands = self.drawn;
+        for choice in &self.path {
+            stands *= choice.stands(proposal(choice));
+        }
+        (stands + self.coincidence).min(1.0)
+    }
+
+    /// Of a proposal whose position begins with `step`.
+    pub(super) fn new(step: &Step<'_>, proposal: TargetId) -> Result<Self, LawError> {
+        let mut scores = Self::default();
+        scores.follow(step, proposal, 1.0)?;
+        Ok(scores)
+    }
+
+    /// `stands`: the chance that all choices before do.
+    fn follow(&mut self, step: &Step<'_>, proposal: TargetId, stands: f64) -> Result<(), LawError> {
+        let choice = match step {
+            Step::Draw(undrafted) => {
+                self.drawn = undrafted.share(proposal);
+                return Ok(());
+            }
+            Step::Test(choice) => choice,
+        };
+        let score = choice.score();
+        let accepted = score.stands(score.proposal);
+        let (possible, fails) = (score.target > 0.0, stands * (1.0 - accepted));
+        self.path.push(score);
+        // What the outcome holds is not in its residual.
+        if fails > 0.0 && !choice.holds(proposal) {
+            self.coincidence += fails * choice.residual_share(proposal);
+        }
+        match possible {
+            true => self.follow(&choice.accepted()?, proposal, stands * accepted),
+            false => Ok(()),
+        }
+    }
+}
+
+impl ChoiceScore {
+    /// q of the outcome where the draft token at [`at`](Self::at) was drawn from `law`.
+    pub fn proposal_by(&self, law: impl Fn(DraftId) -> f64, drafted: DraftId) -> f64 {
+        let others: f64 = self.others.iter().map(|&other| law(other)).sum();
+        match self.token {
+            true if self.others.is_empty() => law(drafted),
+            true => law(drafted) / (1.0 - others),
+            false => 1.0 - others,
+        }
+    }
+
+    /// min(1, P / q); what would not be proposed any more stands if it can be at all.
+    fn stands(&self, proposal: f64) -> f64 {
+        match self.target > 0.0 {
+            true if proposal > 0.0 => (self.target / proposal).min(1.0),
+            true => 1.0,
+            false => 0.0,
+        }
+    }
+}
+
+impl Undrafted<'_> {
+    /// The probability of a token.
+    fn share(&self, token: TargetId) -> f64 {
+        match self {
+            Self::All(law) => law.get(token.index()).copied().unwrap_or(0.0),
+            Self::Among(tokens) => share_among(tokens, token),
+        }
+    }
+}
+
+/// The share of a token among some.
+fn share_among(tokens: &[(TargetId, f64)], token: TargetId) -> f64 {
+    let total: f64 = tokens.iter().map(|&(_, mass)| mass).sum();
+    let own = tokens.iter().filter(|&&(other, _)| other == token);
+    let own: f64 = own.map(|&(_, mass)| mass).sum();
+    if total > 0.0 { own / total } else { 0.0 }
+}
+
+impl Choice<'_> {
+    /// The probability with which its residual draws a token.
+    fn residual_share(&self, token: TargetId) -> f64 {
+        let residual = self.residual(1.0);
+        let total = residual.total();
+        if total <= 0.0 {
+            return 0.0;
+        }
+        let outcomes = self.residual_outcomes(&residual, token).into_iter();
+        let own: f64 = outcomes
+            .map(|(mass, tokens)| mass * share_among(&tokens, token))
+            .sum();
+        own / total
+    }
+}
