@@ -163,9 +163,13 @@ fn a_head_of_another_drafter_is_refused() {
 fn labels_follow_the_drafter() {
     let lab = Lab::new();
     let arm = |name: &str, preset: &str, training: &str, labels: &str| {
+        let verify = match name {
+            "grouped" => "\"decode.verify\" = \"exact\", ",
+            _ => "",
+        };
         format!(
             "[[arm]]\nname = \"{name} {labels}\"\npreset = \"{preset}\"\n\
-             set = {{ \"decode.policy\" = \"head\", \"decode.gamma\" = 0.8, \"decode.k\" = 5, \
+             set = {{ {verify}\"decode.policy\" = \"head\", \"decode.gamma\" = 0.8, \"decode.k\" = 5, \
              \"head.training\" = \"{training}\", \"head.labels\" = \"{labels}\" }}\n"
         )
     };
@@ -174,9 +178,10 @@ fn labels_follow_the_drafter() {
     };
     let text = format!(
         "name = \"labels\"\n{}[grid]\ntask = \"mini-math\"\n[stage.stream]\nprompts = {{ train = 8 }}\n\
-         [decode]\ntemperature = 1.0\nmax_new_tokens = 24\n[learn]\nevery = 2\nlr = 5e-3\n{}{}{}",
+         [decode]\ntemperature = 1.0\nmax_new_tokens = 24\n[learn]\nevery = 2\nlr = 5e-3\n{}{}{}{}",
         models_table(&[("t", "L-small")]),
         both("frozen", "SpD_DM", "joint"),
+        both("grouped", "static n-grams", "joint"),
         both("learning", "L_DM", "joint"),
         both("drawn", "L_DM+L_N-gram", "interleaved"),
     );
@@ -189,6 +194,13 @@ fn labels_follow_the_drafter() {
     let recorded = steps("frozen recorded");
     assert_eq!(recorded.len(), 4);
     assert_eq!(steps("frozen current"), recorded);
+    // The choices of the group rule follow from the same laws, but for rounding.
+    let (recorded, current) = (steps("grouped recorded"), steps("grouped current"));
+    assert_eq!(recorded.len(), 4);
+    for ((step, examples, loss), again) in recorded.into_iter().zip(current) {
+        assert_eq!((step, examples), (again.0, again.1));
+        assert!((loss - again.2).abs() < 1e-5 * loss, "{loss} {again:?}");
+    }
     let (stale, current) = (steps("learning recorded"), steps("learning current"));
     assert_eq!(stale.len(), current.len());
     assert_ne!(stale, current);

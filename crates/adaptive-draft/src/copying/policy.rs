@@ -232,16 +232,18 @@ mod tests {
         assert_eq!((plan.draft, k), (false, 0));
     }
 
+    type Agree = fn(usize) -> f64;
+
     /// A text: how often looked-up tokens agree, by the length of the match, and drafted ones.
     struct World {
-        agree: fn(usize) -> f64,
+        agree: Agree,
         drafts: f64,
         found: f64,
         dice: Dice,
     }
 
     impl World {
-        fn new(agree: fn(usize) -> f64, drafts: f64, found: f64) -> Self {
+        fn new(agree: Agree, drafts: f64, found: f64) -> Self {
             let dice = StreamName::new(5, 1).dice(Purpose::Plain);
             Self {
                 agree,
@@ -335,7 +337,7 @@ mod tests {
     fn it_keeps_up_with_the_better_of_both() {
         let little = |matched: usize| (0.05 + 0.03 * matched as f64).min(0.5);
         let much = |matched: usize| (0.5 + 0.1 * matched as f64).min(0.97);
-        let worlds: [(fn(usize) -> f64, f64, f64); 5] = [
+        let worlds: [(Agree, f64, f64); 5] = [
             (little, 0.5, 0.6),
             (little, 0.42, 0.6),
             (little, 0.7, 0.9),
