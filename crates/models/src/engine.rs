@@ -37,6 +37,34 @@ impl Engine {
         Ok(self.inner.load_weights(checkpoint)?)
     }
 
+    /// The weights, to be shared.
+    pub fn packed(&self) -> PackedWeights {
+        self.inner.packed()
+    }
+
+    /// The forwards of several sequences as one ([`CpuEngine::forward_together`]): `logits` becomes
+    /// their rows, one sequence after the other.
+    ///
+    /// # Errors
+    /// Those of the engines; no cache is changed then.
+    pub fn forward_together<I: TokenId>(
+        sequences: &mut [(&mut Self, &[I])],
+        logits: &mut Vec<f32>,
+    ) -> Result<(), ModelError> {
+        for (engine, ids) in sequences.iter_mut() {
+            engine.ids.clear();
+            engine.ids.extend(ids.iter().map(|id| id.get()));
+        }
+        let mut parts: Vec<(&mut CpuEngine, &[u32])> = sequences
+            .iter_mut()
+            .map(|(engine, _)| {
+                let Self { inner, ids } = &mut **engine;
+                (inner, ids.as_slice())
+            })
+            .collect();
+        CpuEngine::forward_together(&mut parts, logits).map_err(ModelError::new)
+    }
+
     /// Decodes with other weights from now on; `packed` receives the ones used so far.
     ///
     /// # Errors

@@ -5,4 +5,6 @@ mod commands;
 mod experiments;
 mod launchers;
 mod models;
+#[cfg(feature = "serve")]
+mod serving;
 mod support;
