@@ -155,9 +155,8 @@ fn page_socket(port: &str, url: &str) -> String {
             "GET /json/list HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        let pages: Value = serde_json::from_str(&parsed(&answer).1).unwrap_or(Value::Null);
+        let body = answered(stream).unwrap_or_default();
+        let pages: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
         let found = pages.as_array().into_iter().flatten();
         let mut found =
             found.filter(|page| page["url"].as_str().is_some_and(|u| u.starts_with(url)));
@@ -171,6 +170,25 @@ fn page_socket(port: &str, url: &str) -> String {
         );
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// The body of an answer whose connection stays open.
+fn answered(stream: TcpStream) -> std::io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    let mut reader = BufReader::new(stream);
+    let (mut line, mut length) = (String::new(), 0);
+    loop {
+        line.clear();
+        if reader.read_line(&mut line)? == 0 || line == "\r\n" {
+            break;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or(0);
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    Ok(body)
 }
 
 #[test]

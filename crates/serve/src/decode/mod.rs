@@ -127,6 +127,7 @@ impl Decoder {
     /// Decodes until it is told to stop; the n-gram caches as they are then.
     pub(crate) fn run(mut self) -> Caches {
         loop {
+            self.stats.load(self.running.len(), self.waiting.len());
             self.listen();
             if let Some(until) = self.stopping {
                 self.refuse_waiting();
@@ -214,7 +215,6 @@ impl Decoder {
             };
             self.begin(job);
         }
-        self.stats.load(self.running.len(), self.waiting.len());
     }
 
     fn begin(&mut self, job: Job) {

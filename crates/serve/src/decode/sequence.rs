@@ -99,15 +99,19 @@ fn log_probs(token: TargetId, logits: &[f32], top: usize) -> LogProbs {
     }
 }
 
-/// Settings of a session for a request.
-fn settings(ask: &Ask, target: &Target, learn_ngrams: bool) -> SessionConfig {
+/// Settings of a session for a request. Blocks never accept fewer tokens than one by one, by the same
+/// law; without drafts every token is drawn as plain decoding draws it.
+fn settings(ask: &Ask, target: &Target) -> SessionConfig {
+    let (mode, acceptance) = match ask.drafting {
+        true => (VerifyMode::Exact, Acceptance::Block),
+        false => (VerifyMode::Tli, Acceptance::Token),
+    };
     SessionConfig {
         sampling: ask.sampling,
-        // Never fewer tokens accepted than one by one, and the same law.
-        acceptance: Acceptance::Block,
+        acceptance,
         stop: target.folder.stop_tokens(),
-        learn_ngrams,
-        ..SessionConfig::new(VerifyMode::Exact, ask.max_tokens)
+        learn_ngrams: ask.drafting,
+        ..SessionConfig::new(mode, ask.max_tokens)
     }
 }
 
@@ -124,13 +128,12 @@ impl Sequence {
         own_cache: Option<Box<NgramCache>>,
     ) -> Result<Self, (Job, SpecError)> {
         let ask = &job.ask;
-        seat.session.configure(settings(ask, target, ask.drafting));
+        seat.session.configure(settings(ask, target));
         let name = StreamName {
             sample: ask.sample,
             ..StreamName::new(ask.seed, 0)
         };
-        // Without drafts every token is drawn as plain decoding draws it, and the drafter need not
-        // read the prompt.
+        // Without drafts the drafter need not read the prompt.
         let (verify, draft) = match ask.drafting {
             true => (Purpose::Verify, ask.prompt.draft.as_slice()),
             false => (Purpose::Plain, &ask.prompt.draft[..1]),
