@@ -39,14 +39,20 @@ pub(crate) struct Job {
     pub(crate) ask: Ask,
     pub(crate) events: mpsc::UnboundedSender<(u32, Event)>,
     pub(crate) arrived: Instant,
-    /// The place in the queue, given back when the job is dropped.
-    pub(crate) _permit: OwnedSemaphorePermit,
+    /// The place in the queue.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Job {
     /// Tells the client; whether it still listens.
     pub(crate) fn tell(&self, event: Event) -> bool {
         self.events.send((self.ask.sample, event)).is_ok()
+    }
+
+    /// Tells the client the last thing. The place is free by then: who has an answer may ask again.
+    pub(crate) fn end(&mut self, event: Event) {
+        self.permit = None;
+        self.tell(event);
     }
 
     /// Whether the client has hung up.

@@ -167,7 +167,7 @@ impl Service {
                 ask,
                 events: events.clone(),
                 arrived: Instant::now(),
-                _permit: permit,
+                permit: Some(permit),
             };
             let sent = self.commands.send(Command::Ask(Box::new(job)));
             sent.map_err(|_| ApiError::Stopping)?;

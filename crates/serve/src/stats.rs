@@ -11,6 +11,8 @@ use spec_decode::{RoundOutcome, Totals};
 
 /// Answers that a point of the history is the mean of.
 const STRIDE: usize = 10;
+/// Plain tokens whose time is trusted more than that of a few steps at the start.
+const ENOUGH: u64 = 64;
 /// Points of the history that are kept.
 const POINTS: usize = 500;
 
@@ -90,6 +92,8 @@ struct Counters {
     saved_bytes: u64,
     /// Seconds and tokens of steps with one drafting sequence alone.
     alone: (f64, u64),
+    /// The same of one sequence without the drafter.
+    plain_alone: (f64, u64),
 }
 
 /// Counters that all threads share.
@@ -132,10 +136,13 @@ impl Stats {
         counters.draft_seconds += step.draft_seconds;
         counters.target_seconds += step.target_seconds;
         counters.tokens += step.tokens as u64;
-        if step.sequences == 1 && step.drafting_rounds == 1 && step.plain_rounds == 0 {
-            counters.alone.0 += step.seconds;
-            counters.alone.1 += step.tokens as u64;
-        }
+        let alone = match (step.sequences, step.drafting_rounds, step.plain_rounds) {
+            (1, 1, 0) => &mut counters.alone,
+            (1, 0, 1) => &mut counters.plain_alone,
+            _ => return,
+        };
+        alone.0 += step.seconds;
+        alone.1 += step.tokens as u64;
     }
 
     pub(crate) fn answer(&self, target: &str, totals: &Totals, drafting: bool) {
@@ -219,7 +226,10 @@ impl Stats {
     /// Tokens of plain decoding that fit into the time of one token with the drafter, where one
     /// answer was made at a time; `None` before there was one.
     fn speedup(counters: &Counters) -> Option<f64> {
-        let plain = counters.plain_step.values().next()?;
+        let plain = match counters.plain_alone {
+            (seconds, tokens) if tokens >= ENOUGH => seconds / tokens as f64,
+            _ => *counters.plain_step.values().next()?,
+        };
         let (seconds, tokens) = counters.alone;
         (tokens > 0).then(|| tokens as f64 * plain / seconds)
     }

@@ -40,7 +40,7 @@ pub(crate) enum Command {
     /// A request.
     Ask(Box<Job>),
     /// New weights of an adapter.
-    Weights(String, PackedWeights),
+    Weights(String, Box<PackedWeights>),
     /// A copy of the n-gram caches is wanted.
     Caches(Sender<Caches>),
     /// No more requests; running answers may be finished until then.
@@ -174,7 +174,7 @@ impl Decoder {
                     .weights
                     .get(&adapter)
                     .map_or(1, |(version, _)| version + 1);
-                self.weights.insert(adapter, (version, packed));
+                self.weights.insert(adapter, (version, *packed));
             }
             Command::Caches(reply) => {
                 let copy = self.caches.iter().map(|(i, cache)| (*i, (**cache).clone()));
@@ -217,11 +217,11 @@ impl Decoder {
         }
     }
 
-    fn begin(&mut self, job: Job) {
+    fn begin(&mut self, mut job: Job) {
         let index = job.ask.target;
         let mut seat = match self.take_seat(index, &job.ask.prompt.target) {
             Ok(seat) => seat,
-            Err(error) => return fail(&job, &format!("{error:#}"), &self.stats),
+            Err(error) => return fail(&mut job, &format!("{error:#}"), &self.stats),
         };
         let target = &self.models.targets[index];
         let learn = self.options.learn;
@@ -232,7 +232,7 @@ impl Decoder {
         if job.ask.drafting
             && let Err(error) = self.dress(&mut seat, &adapter, &target.name)
         {
-            return fail(&job, &format!("{error:#}"), &self.stats);
+            return fail(&mut job, &format!("{error:#}"), &self.stats);
         }
         let terms = self.terms();
         // Where nothing is learnt, an answer depends on its request alone.
@@ -241,7 +241,10 @@ impl Decoder {
         let k = self.options.draft_length;
         match Sequence::start(job, seat, target, k, adapter, terms, own) {
             Ok(sequence) => self.running.push(sequence),
-            Err((job, error)) => fail(&job, &error.to_string(), &self.stats),
+            Err(failed) => {
+                let (mut job, error) = *failed;
+                fail(&mut job, &error.to_string(), &self.stats);
+            }
         }
     }
 
@@ -372,7 +375,7 @@ impl Decoder {
             .running
             .iter_mut()
             .filter(own)
-            .filter_map(Sequence::to_score)
+            .filter_map(Sequence::input)
             .collect();
         if inputs.is_empty() {
             return;
@@ -392,7 +395,7 @@ impl Decoder {
             if sequence.seat.target != target {
                 continue;
             }
-            let Some(count) = sequence.to_score().map(|(_, ids)| ids.len()) else {
+            let Some(count) = sequence.input().map(|(_, ids)| ids.len()) else {
                 continue;
             };
             let range = at..at + count * vocab;
@@ -457,7 +460,7 @@ impl Decoder {
                         .answer(&target.name, &sequence.totals, sequence.job.ask.drafting);
                 }
                 Ok(None) => self.stats.cancelled(),
-                Err(error) => fail(&sequence.job, &error.to_string(), &self.stats),
+                Err(error) => fail(&mut sequence.job, &error.to_string(), &self.stats),
             }
             let (seat, _) = sequence.stand_up();
             self.idle.push(seat);
@@ -496,10 +499,10 @@ fn shared<'a>(
         .map(|cache| &**cache)
 }
 
-fn fail(job: &Job, message: &str, stats: &Stats) {
+fn fail(job: &mut Job, message: &str, stats: &Stats) {
     tracing::warn!("an answer failed: {message}");
     stats.failed();
-    job.tell(Event::Failed(ApiError::Internal(message.to_owned())));
+    job.end(Event::Failed(ApiError::Internal(message.to_owned())));
 }
 
 /// Bounds of an n-gram cache.

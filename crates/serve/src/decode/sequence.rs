@@ -126,7 +126,7 @@ impl Sequence {
         adapter: String,
         terms: Option<Terms>,
         own_cache: Option<Box<NgramCache>>,
-    ) -> Result<Self, (Job, SpecError)> {
+    ) -> Result<Self, Box<(Job, SpecError)>> {
         let ask = &job.ask;
         seat.session.configure(settings(ask, target));
         let name = StreamName {
@@ -149,7 +149,7 @@ impl Sequence {
             .session
             .start_with(prompt, Box::new(dice.0), Box::new(dice.1));
         if let Err(error) = started {
-            return Err((job, error));
+            return Err(Box::new((job, error)));
         }
         let recorder = terms
             .filter(|_| ask.drafting)
@@ -178,7 +178,7 @@ impl Sequence {
     }
 
     /// What the target is to score in this round, with the engine that does.
-    pub(crate) fn to_score(&mut self) -> Option<(&mut Engine, &[TargetId])> {
+    pub(crate) fn input(&mut self) -> Option<(&mut Engine, &[TargetId])> {
         match &self.stage {
             Stage::Drafted(round) => Some((self.seat.session.target_mut(), round.input())),
             _ => None,
@@ -265,7 +265,7 @@ impl Sequence {
             self.job.tell(Event::Piece(Piece { text: rest, tokens }));
         }
         let totals = &self.totals;
-        self.job.tell(Event::Done(Done {
+        self.job.end(Event::Done(Done {
             reason,
             prompt_tokens: self.job.ask.prompt.target.len(),
             cached_tokens: self.cached,

@@ -277,7 +277,7 @@ fn publish(
 ) -> Result<()> {
     let packed = PackedWeights::new(weights, &engine_options(&weights.config, options.engine))?;
     // It is gone only where everything ends.
-    let _ = decoder.send(Command::Weights(name.to_owned(), packed));
+    let _ = decoder.send(Command::Weights(name.to_owned(), Box::new(packed)));
     Ok(())
 }
 
