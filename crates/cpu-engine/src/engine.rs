@@ -6,7 +6,7 @@ use lm::host::RotaryTables;
 use lm::{DecodeEngine, LmConfig, LmError, RandomWeights, TensorSource, WeightType, check_call};
 
 use crate::cache::{Cache, CacheShape};
-use crate::forward::{PASS_TOKENS, Pass, Scratch};
+use crate::forward::{PASS_TOKENS, Pass, Scratch, Stretch};
 use crate::kernels::Kernels;
 use crate::kernels::fused::AttentionScratch;
 use crate::kernels::parallel::Executor;
@@ -374,16 +374,123 @@ impl CpuEngine {
         Pass {
             config: &self.config,
             weights: &self.weights,
-            rope: &self.rope,
             executor: &self.executor,
-            cache: &mut self.cache,
             scratch: &mut self.scratch,
-            start: self.len,
+            stretches: &mut [Stretch {
+                rope: &self.rope,
+                cache: &mut self.cache,
+                start: self.len,
+                count: ids.len(),
+            }],
             count: ids.len(),
         }
         .run(ids, logits);
         self.len += ids.len();
     }
+
+    /// The forwards of several sequences as one: weights that the engines share are read once for the
+    /// tokens of all. `logits` becomes their rows, one sequence after the other,
+    /// `[tokens of all, vocab_size]`; they have the bits that [`forward`](DecodeEngine::forward) of
+    /// each engine alone gives. Afterwards [`last_state`](Self::last_state) is empty.
+    ///
+    /// Engines whose weights are not shared are run one after the other, and so is what does not fit
+    /// into one pass.
+    ///
+    /// # Errors
+    /// As [`forward`](DecodeEngine::forward) for any of them, and [`LmError::OtherModel`] where their
+    /// vocabularies have different sizes; no cache is changed then.
+    pub fn forward_together(
+        sequences: &mut [(&mut Self, &[u32])],
+        logits: &mut Vec<f32>,
+    ) -> Result<(), LmError> {
+        let Some(vocab) = sequences
+            .first()
+            .map(|(engine, _)| engine.config.vocab_size)
+        else {
+            logits.clear();
+            return Ok(());
+        };
+        for (engine, ids) in sequences.iter() {
+            check_call(ids, engine.len, engine.max_len, engine.config.vocab_size)?;
+            if engine.config.vocab_size != vocab {
+                return Err(LmError::OtherModel);
+            }
+        }
+        let tokens: usize = sequences.iter().map(|(_, ids)| ids.len()).sum();
+        logits.resize(tokens * vocab, 0.0);
+        let (mut rest, mut to) = (sequences, &mut logits[..]);
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at_mut(together(rest));
+            let count: usize = now.iter().map(|(_, ids)| ids.len()).sum();
+            let (rows, behind) = to.split_at_mut(count * vocab);
+            match now {
+                [(engine, ids)] => {
+                    let tokens = pass_tokens(ids.len());
+                    for (ids, rows) in ids.chunks(tokens).zip(rows.chunks_mut(tokens * vocab)) {
+                        engine.pass(ids, rows);
+                    }
+                    engine.scored = 0;
+                }
+                _ => Self::pass_together(now, count, rows),
+            }
+            (rest, to) = (later, behind);
+        }
+        Ok(())
+    }
+
+    /// One pass for sequences that share weights and fit into it.
+    fn pass_together(sequences: &mut [(&mut Self, &[u32])], count: usize, logits: &mut [f32]) {
+        let ids: Vec<u32> = sequences
+            .iter()
+            .flat_map(|(_, ids)| *ids)
+            .copied()
+            .collect();
+        let longest = sequences.iter().map(|(engine, ids)| engine.len + ids.len());
+        let longest = longest.max().unwrap_or(0);
+        for (engine, ids) in sequences.iter_mut() {
+            engine.reserve(engine.len + ids.len());
+            (engine.scored, engine.len) = (0, engine.len + ids.len());
+        }
+        let Some(((lead, first), others)) = sequences.split_first_mut() else {
+            return;
+        };
+        // The activations of all are those of the first engine.
+        lead.scratch.reserve(longest);
+        let stretch = |rope, cache, len: usize, count| Stretch {
+            rope,
+            cache,
+            start: len - count,
+            count,
+        };
+        let mut stretches = vec![stretch(&lead.rope, &mut lead.cache, lead.len, first.len())];
+        stretches.extend(
+            others.iter_mut().map(|(engine, ids)| {
+                stretch(&engine.rope, &mut engine.cache, engine.len, ids.len())
+            }),
+        );
+        Pass {
+            config: &lead.config,
+            weights: &lead.weights,
+            executor: &lead.executor,
+            scratch: &mut lead.scratch,
+            stretches: &mut stretches,
+            count,
+        }
+        .run(&ids, logits);
+    }
+}
+
+/// How many of these sequences, at least one, go through one pass.
+fn together(sequences: &[(&mut CpuEngine, &[u32])]) -> usize {
+    let Some((first, _)) = sequences.first() else {
+        return 0;
+    };
+    let mut tokens = 0;
+    let fits = |(engine, ids): &&(&mut CpuEngine, &[u32])| {
+        tokens += ids.len();
+        tokens <= PASS_TOKENS && Arc::ptr_eq(&engine.weights, &first.weights)
+    };
+    sequences.iter().take_while(fits).count().max(1)
 }
 
 /// Tokens of each pass but the last, so that all are about as long.

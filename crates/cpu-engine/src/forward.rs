@@ -142,23 +142,31 @@ fn adds_at_once(config: &LmConfig) -> bool {
     block.norms == Norms::Before && block.residual_scale == 1.0 && !biased
 }
 
-/// Everything a pass touches.
-pub(crate) struct Pass<'a> {
-    pub(crate) config: &'a LmConfig,
-    pub(crate) weights: &'a Weights,
+/// What a pass appends to one sequence.
+pub(crate) struct Stretch<'a> {
     pub(crate) rope: &'a RotaryTables,
-    pub(crate) executor: &'a Executor,
     pub(crate) cache: &'a mut Cache,
-    pub(crate) scratch: &'a mut Scratch,
     /// Tokens in the cache before the pass.
     pub(crate) start: usize,
     /// Tokens of the pass.
     pub(crate) count: usize,
 }
 
-impl Pass<'_> {
-    /// Appends `ids` to the cache and scores the last of them, as many as `logits`
-    /// (`[scored][vocab_size]`) has room for.
+/// Everything a pass touches.
+pub(crate) struct Pass<'a, 's> {
+    pub(crate) config: &'a LmConfig,
+    pub(crate) weights: &'a Weights,
+    pub(crate) executor: &'a Executor,
+    pub(crate) scratch: &'a mut Scratch,
+    /// The sequences, whose tokens are rows of the same products, one sequence after the other.
+    pub(crate) stretches: &'a mut [Stretch<'s>],
+    /// Tokens of all of them.
+    pub(crate) count: usize,
+}
+
+impl Pass<'_, '_> {
+    /// Appends `ids` to the caches and scores the last of them, as many as `logits`
+    /// (`[scored][vocab_size]`) has room for: all, where there is more than one sequence.
     pub(crate) fn run(&mut self, ids: &[u32], logits: &mut [f32]) {
         let (width, vocab) = (self.config.hidden_size, self.config.vocab_size);
         for (id, row) in ids.iter().zip(self.scratch.hidden.chunks_exact_mut(width)) {
@@ -197,15 +205,24 @@ impl Pass<'_> {
     /// values, and nothing else of it would be read.
     fn leave_unscored(&mut self, layer: usize, block: &BlockWeights, scored: usize) {
         let (width, count) = (self.config.hidden_size, self.count);
-        self.count = count - scored;
+        let unscored = count - scored;
+        let [stretch] = &mut *self.stretches else {
+            debug_assert_eq!(unscored, 0);
+            return;
+        };
+        (self.count, stretch.count) = (unscored, unscored);
         self.norm(&block.norms.attention_in);
         let keys = panels(self.config.q_width());
         self.project_qkv(block, keys..block.qkv.panels());
         self.keep_keys(layer, block);
-        let left = self.count * width..count * width;
-        self.scratch.hidden.copy_within(left, 0);
-        self.start += self.count;
+        self.scratch
+            .hidden
+            .copy_within(unscored * width..count * width, 0);
         self.count = scored;
+        for stretch in &mut *self.stretches {
+            stretch.start += unscored;
+            stretch.count = scored;
+        }
     }
 
     /// Normalises the residual stream; without a weight it goes on as it is.
@@ -239,12 +256,17 @@ impl Pass<'_> {
             cap: self.config.block.attention_cap,
             window: self.config.layer(layer).window.unwrap_or(usize::MAX),
         };
-        let (at, shape) = ((self.start, self.count), self.cache.shape());
         let group = self.config.num_heads / self.config.num_kv_heads;
-        let to = (self.executor, &mut *self.scratch, self.config.q_width());
-        match &self.cache.stored {
-            Stored::F32(blocks) => attend(to, blocks.of(layer), (shape, rule), at, group),
-            Stored::F16(blocks) => attend(to, blocks.of(layer), (shape, rule), at, group),
+        let mut row = 0;
+        for stretch in &*self.stretches {
+            let (at, shape) = ((stretch.start, stretch.count), stretch.cache.shape());
+            let width = self.config.q_width();
+            let to = (self.executor, &mut *self.scratch, width, row);
+            match &stretch.cache.stored {
+                Stored::F32(blocks) => attend(to, blocks.of(layer), (shape, rule), at, group),
+                Stored::F16(blocks) => attend(to, blocks.of(layer), (shape, rule), at, group),
+            }
+            row += stretch.count;
         }
         self.add_branch(Branch {
             half: Half::Attention,
@@ -317,24 +339,26 @@ impl Pass<'_> {
         let (head_dim, width) = (self.config.head_dim, self.config.kv_width());
         let key_at = panels(self.config.q_width()) * PANEL;
         let value_at = key_at + panels(width) * PANEL;
-        let rope = self.rope.of(self.config, layer);
         let Scratch {
             qkv, key, heads, ..
         } = &mut *self.scratch;
-        let rows = qkv.chunks_exact(qkv_stride(self.config));
-        for (i, row) in rows.take(self.count).enumerate() {
-            let position = self.start + i;
-            let keys = &row[key_at..][..width];
-            let keys = normed_heads(self.executor, self.config, &block.norms.keys, keys, heads);
-            for (kv_head, from) in keys.chunks_exact(head_dim).enumerate() {
-                turn(rope, position, from, key);
-                let value = &row[value_at + kv_head * head_dim..][..head_dim];
-                let place = Place {
-                    block: layer,
-                    kv_head,
-                    position,
-                };
-                self.cache.put(place, key, value);
+        let mut rows = qkv.chunks_exact(qkv_stride(self.config));
+        for stretch in &mut *self.stretches {
+            let rope = stretch.rope.of(self.config, layer);
+            for (i, row) in rows.by_ref().take(stretch.count).enumerate() {
+                let position = stretch.start + i;
+                let keys = &row[key_at..][..width];
+                let keys = normed_heads(self.executor, self.config, &block.norms.keys, keys, heads);
+                for (kv_head, from) in keys.chunks_exact(head_dim).enumerate() {
+                    turn(rope, position, from, key);
+                    let value = &row[value_at + kv_head * head_dim..][..head_dim];
+                    let place = Place {
+                        block: layer,
+                        kv_head,
+                        position,
+                    };
+                    stretch.cache.put(place, key, value);
+                }
             }
         }
     }
@@ -343,22 +367,28 @@ impl Pass<'_> {
     fn rotate_queries(&mut self, layer: usize, block: &BlockWeights) {
         let (head_dim, width) = (self.config.head_dim, self.config.q_width());
         let group = self.config.num_heads / self.config.num_kv_heads;
-        let rope = self.rope.of(self.config, layer);
         let Scratch {
             qkv,
             queries,
             heads,
             ..
         } = &mut *self.scratch;
-        let rows = qkv.chunks_exact(qkv_stride(self.config));
-        for (i, row) in rows.take(self.count).enumerate() {
-            let weight = &block.norms.queries;
-            let row = normed_heads(self.executor, self.config, weight, &row[..width], heads);
-            for (head, from) in row.chunks_exact(head_dim).enumerate() {
-                let (kv_head, j) = (head / group, head % group);
-                let slot = ((kv_head * self.count + i) * group + j) * head_dim;
-                let to = &mut queries[slot..slot + head_dim];
-                turn(rope, self.start + i, from, to);
+        let mut rows = qkv.chunks_exact(qkv_stride(self.config));
+        let mut before = 0;
+        for stretch in &*self.stretches {
+            let (rope, count) = (stretch.rope.of(self.config, layer), stretch.count);
+            // A sequence's queries are a block of their own: attention reads one at a time.
+            let queries = &mut queries[before * width..];
+            before += count;
+            for (i, row) in rows.by_ref().take(count).enumerate() {
+                let weight = &block.norms.queries;
+                let row = normed_heads(self.executor, self.config, weight, &row[..width], heads);
+                for (head, from) in row.chunks_exact(head_dim).enumerate() {
+                    let (kv_head, j) = (head / group, head % group);
+                    let slot = ((kv_head * count + i) * group + j) * head_dim;
+                    let to = &mut queries[slot..slot + head_dim];
+                    turn(rope, stretch.start + i, from, to);
+                }
             }
         }
     }
@@ -438,16 +468,17 @@ fn turn(rope: Option<&RotaryTable>, position: usize, head: &[f32], to: &mut [f32
     }
 }
 
-/// Attention over the cache of a block, of `count` tokens from position `start` on.
+/// Attention over the cache of a block, of `count` tokens from position `start` on, which are the
+/// rows of the pass from `row` on.
 fn attend<R: PanelRow>(
-    (executor, scratch, width): (&Executor, &mut Scratch, usize),
+    (executor, scratch, width, row): (&Executor, &mut Scratch, usize, usize),
     segments: &[Segment<R>],
     (shape, rule): (CacheShape, AttentionRule),
     (start, count): (usize, usize),
     group: usize,
 ) {
     let call = AttentionCall {
-        queries: &scratch.queries,
+        queries: &scratch.queries[row * width..],
         segments,
         shape,
         rule,
@@ -455,7 +486,7 @@ fn attend<R: PanelRow>(
         count,
         group,
     };
-    let out = Out::new(&mut scratch.mixed, width, width);
+    let out = Out::new(&mut scratch.mixed[row * width..], width, width);
     executor.attend(call, &scratch.attention, out);
 }
 

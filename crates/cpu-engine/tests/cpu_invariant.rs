@@ -325,3 +325,72 @@ proptest! {
         }
     }
 }
+
+/// Several sequences at once, at different lengths, with other numbers of tokens in every call.
+#[test]
+fn sequences_together_have_the_bits_of_each_alone() {
+    const LENGTHS: [[usize; 5]; 4] = [
+        [1, 5, 3, 2, 4],
+        [4, 0, 1, 16, 9],
+        [60, 1, 2, 3, 48],
+        [1, 1, 1, 1, 1],
+    ];
+    for shape in [EVEN, ODD, WIDE] {
+        let checkpoint = shape.bf16_checkpoint(17);
+        let texts: Vec<Vec<u32>> = (0..5).map(|i| tokens(shape.vocab, 320, 40 + i)).collect();
+        for kernels in kernel_sets() {
+            for format in FORMATS {
+                let options = in_format(format, kernels, 2);
+                let packed = PackedWeights::new(&checkpoint, &options).unwrap();
+                let build = || CpuEngine::with_weights(packed.clone(), options.clone()).unwrap();
+                let mut alone: Vec<CpuEngine> = (0..5).map(|_| build()).collect();
+                let mut together: Vec<CpuEngine> = (0..5).map(|_| build()).collect();
+                for (i, text) in texts.iter().enumerate() {
+                    // The third has packed its own copy of the weights.
+                    if i == 2 {
+                        together[i] = CpuEngine::new(&checkpoint, options.clone()).unwrap();
+                    }
+                    alone[i].append(&text[..40 * i]).unwrap();
+                    together[i].append(&text[..40 * i]).unwrap();
+                }
+                for (call, lengths) in LENGTHS.iter().enumerate() {
+                    let (mut expected, mut logits) = (Vec::new(), Vec::new());
+                    for ((engine, text), count) in alone.iter_mut().zip(&texts).zip(lengths) {
+                        let at = DecodeEngine::len(engine);
+                        engine.forward(&text[at..at + count], &mut logits).unwrap();
+                        expected.extend(bits(&logits));
+                    }
+                    let parts = together.iter_mut().zip(&texts).zip(lengths);
+                    let mut parts: Vec<(&mut CpuEngine, &[u32])> = parts
+                        .map(|((engine, text), count)| {
+                            let at = DecodeEngine::len(engine);
+                            (engine, &text[at..at + count])
+                        })
+                        .collect();
+                    CpuEngine::forward_together(&mut parts, &mut logits).unwrap();
+                    let what = format!("{shape:?} {kernels} {format:?} call {call}");
+                    assert!(bits(&logits) == expected, "{what}");
+                    // A rejected draft is taken back, as a round does.
+                    for engine in alone.iter_mut().chain(&mut together) {
+                        let len = DecodeEngine::len(engine);
+                        engine.truncate(len.saturating_sub(call));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sequences_together_are_refused_together() {
+    let options = in_format(FORMATS[0], KernelChoice::Auto, 1);
+    let packed = PackedWeights::new(&EVEN.checkpoint(3), &options).unwrap();
+    let build = || CpuEngine::with_weights(packed.clone(), options.clone()).unwrap();
+    let (mut one, mut two) = (build(), build());
+    let mut logits = Vec::new();
+    let mut parts: [(&mut CpuEngine, &[u32]); 2] = [(&mut one, &[1, 2]), (&mut two, &[9999])];
+    assert!(CpuEngine::forward_together(&mut parts, &mut logits).is_err());
+    assert_eq!((one.len(), two.len()), (0, 0));
+    CpuEngine::forward_together(&mut [], &mut logits).unwrap();
+    assert!(logits.is_empty());
+}

@@ -4,6 +4,7 @@
 //! Rendered text equals that of transformers' `apply_chat_template` for one user message with the generation prompt:
 //! same variables, same functions (`raise_exception`, `strftime_now`), same `tojson`, blocks trimmed alike.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,6 +59,25 @@ struct Jinja {
     specials: Value,
     prefix: String,
     suffix: String,
+}
+
+/// One message of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Who speaks: `system`, `user` or `assistant`, whatever the template knows.
+    pub role: &'a str,
+    /// What is said.
+    pub content: &'a str,
+}
+
+/// A conversation inside its template, opened for the next answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conversation {
+    /// The whole text.
+    pub text: String,
+    /// Bytes of the text that messages say; the others are the template's. Empty where special
+    /// tokens in messages are what they are called, as in transformers.
+    pub bodies: Vec<Range<usize>>,
 }
 
 /// `omnidraft.json`: what this program wants to know of a model beyond its Hugging Face files.
@@ -174,6 +194,26 @@ impl ChatTemplate {
         })
     }
 
+    /// Several messages and the opening of the answer; `None` without a template, which only plain
+    /// text can do without.
+    ///
+    /// # Errors
+    /// What the template raises, with its line: a role it does not know, turns in another order.
+    pub fn converse(
+        &self,
+        messages: &[Message<'_>],
+    ) -> Result<Option<Conversation>, TemplateError> {
+        let Some(jinja) = &self.jinja else {
+            return Ok(None);
+        };
+        let text = jinja.render_messages(messages)?;
+        let bodies = match self.markers {
+            Markers::Special => Vec::new(),
+            Markers::Text => jinja.bodies(messages, &text)?,
+        };
+        Ok(Some(Conversation { text, bodies }))
+    }
+
     /// The prompt in its template, shortened as [`super::PromptTemplate::fit`] does.
     ///
     /// # Errors
@@ -247,9 +287,52 @@ impl Jinja {
     }
 
     fn render(&self, prompt: &str) -> Result<String, TemplateError> {
+        let (role, content) = ("user", prompt);
+        self.render_messages(&[Message { role, content }])
+    }
+
+    /// Where the messages stand in `text`: between the words that the template puts around others.
+    fn bodies(
+        &self,
+        messages: &[Message<'_>],
+        text: &str,
+    ) -> Result<Vec<Range<usize>>, TemplateError> {
+        let probe = |i: usize| format!("{PROBE}-{i}-");
+        let probes: Vec<String> = (0..messages.len()).map(probe).collect();
+        let probing = messages
+            .iter()
+            .zip(&probes)
+            .map(|(message, probe)| Message {
+                role: message.role,
+                content: probe,
+            });
+        let words = self.render_messages(&probing.collect::<Vec<_>>())?;
+        let (mut bodies, mut words, mut rest) = (Vec::new(), words.as_str(), text);
+        for (message, probe) in messages.iter().zip(&probes) {
+            // A template may leave a message out.
+            let Some((before, behind)) = words.split_once(probe.as_str()) else {
+                continue;
+            };
+            let found = rest.strip_prefix(before).and_then(|from| {
+                let said = [message.content, message.content.trim()];
+                let said = said.into_iter().find(|said| from.starts_with(said))?;
+                let at = text.len() - from.len();
+                bodies.push(at..at + said.len());
+                Some(&from[said.len()..])
+            });
+            let lost = || self.fault(None, "the words around a message depend on what it says");
+            (rest, words) = (found.ok_or_else(lost)?, behind);
+        }
+        Ok(bodies)
+    }
+
+    fn render_messages(&self, messages: &[Message<'_>]) -> Result<String, TemplateError> {
         let none = Value::from(());
+        let turn =
+            |message: &Message<'_>| context! { role => message.role, content => message.content };
+        let turns: Vec<Value> = messages.iter().map(turn).collect();
         let variables = context! {
-            messages => [context! { role => "user", content => prompt }],
+            messages => turns,
             add_generation_prompt => true,
             tools => none.clone(),
             documents => none,

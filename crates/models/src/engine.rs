@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use cpu_engine::{CpuEngine, PackedWeights};
 use lm::{Checkpoint, DecodeEngine, WeightType};
 use spec_decode::{LanguageModel, ModelError};
+use thiserror::Error;
 use vocab_align::TokenId;
 
 /// The decode engine in either role.
@@ -13,6 +14,11 @@ pub struct Engine {
     inner: Inner,
     ids: Vec<u32>,
 }
+
+/// Sequences of engines that do not share weights.
+#[derive(Debug, Error)]
+#[error("this engine takes one sequence at a time")]
+struct NotTogether;
 
 /// What computes.
 enum Inner {
@@ -68,6 +74,40 @@ impl Engine {
     /// A checkpoint of another shape.
     pub fn load_weights(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         Ok(self.cpu()?.load_weights(checkpoint)?)
+    }
+
+    /// The weights, to be shared.
+    ///
+    /// # Errors
+    /// An engine without weights of its own, as that of a recorded target.
+    pub fn packed(&mut self) -> Result<PackedWeights> {
+        Ok(self.cpu()?.packed())
+    }
+
+    /// The forwards of several sequences as one ([`CpuEngine::forward_together`]): `logits` becomes
+    /// their rows, one sequence after the other.
+    ///
+    /// # Errors
+    /// Those of the engines; no cache is changed then. Engines that are no models on the processor.
+    pub fn forward_together<I: TokenId>(
+        sequences: &mut [(&mut Self, &[I])],
+        logits: &mut Vec<f32>,
+    ) -> Result<(), ModelError> {
+        for (engine, ids) in sequences.iter_mut() {
+            engine.ids.clear();
+            engine.ids.extend(ids.iter().map(|id| id.get()));
+        }
+        let mut parts: Vec<(&mut CpuEngine, &[u32])> = sequences
+            .iter_mut()
+            .map(|(engine, _)| {
+                let Self { inner, ids } = &mut **engine;
+                match inner {
+                    Inner::Cpu(inner) => Ok((inner, ids.as_slice())),
+                    Inner::Other(_) => Err(ModelError::new(NotTogether)),
+                }
+            })
+            .collect::<Result<_, _>>()?;
+        CpuEngine::forward_together(&mut parts, logits).map_err(ModelError::new)
     }
 
     /// Decodes with other weights from now on; `packed` receives the ones used so far.

@@ -27,7 +27,7 @@ pub mod step;
 mod template;
 mod text;
 
-pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate, Markers};
+pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate, Conversation, Markers, Message};
 pub use engine::Engine;
 pub use error::TemplateError;
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};

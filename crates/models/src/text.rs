@@ -8,7 +8,7 @@ use hub::{local_folder, local_tokenizer};
 use lm::{LmConfig, StoredCheckpoint};
 use vocab_align::{SpecialRole, TokenId, Vocabulary};
 
-use crate::{ChatTemplate, Markers, Rendered};
+use crate::{ChatTemplate, Conversation, Markers, Rendered};
 
 /// A model folder without its weights, in the role its ids have.
 #[derive(Clone)]
@@ -113,6 +113,22 @@ impl<I: TokenId> ModelText<I> {
                 "the prompt is empty, and the tokenizer of {} adds no beginning of text",
                 self.path.display()
             );
+        }
+        Ok(ids)
+    }
+
+    /// A conversation as this model reads it, as [`encode`](Self::encode) does a prompt.
+    ///
+    /// # Errors
+    /// Text the tokenizer refuses; nothing to feed.
+    pub fn encode_conversation(&self, conversation: &Conversation) -> Result<Vec<I>> {
+        let Conversation { text, bodies } = conversation;
+        let ids = match self.template.markers() {
+            Markers::Special => self.vocabulary.encode_with_specials(text)?,
+            Markers::Text => self.vocabulary.encode_around(text, bodies, false)?,
+        };
+        if ids.is_empty() {
+            bail!("the conversation is empty");
         }
         Ok(ids)
     }

@@ -40,3 +40,4 @@ pub use learner::{Learner, Learnt};
 pub use probe::{Probe, ProbeOptions};
 pub use prompt::{EncodedPrompt, Position};
 pub use specials::Specials;
+pub use state::{cache_name, file_name};

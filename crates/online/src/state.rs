@@ -34,8 +34,8 @@ pub(super) fn arm_folder(root: &Path, arm: &str) -> PathBuf {
     root.join(file_name(arm))
 }
 
-/// A name any file system takes; different names stay different by the digits at the end.
-pub(super) fn file_name(name: &str) -> String {
+/// A name any file system takes, for a folder of what belongs to `name`; different names stay different by the digits at the end.
+pub fn file_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let readable: String = name.chars().map(plain).take(40).collect();
     let digest = Sha256::digest(name.as_bytes());
@@ -191,7 +191,7 @@ pub(super) fn vocabulary_name<I: TokenId>(vocabulary: &Vocabulary<I>) -> String 
 }
 
 /// File of the n-grams between two vocabularies.
-fn cache_name(pair: &Pair) -> String {
+pub fn cache_name(pair: &Pair) -> String {
     let (draft, target) = (vocabulary_name(&pair.draft), vocabulary_name(&pair.target));
     format!("{CACHES}{draft}-{target}.bin")
 }

@@ -21,12 +21,13 @@ const LAYERS: [&[&str]; 9] = [
     ],
     &["experiment", "jobs", "models", "results", "trainer"],
     &["online", "pretrain", "report"],
-    &["bench", "fuzz"],
+    &["bench", "fuzz", "serve"],
     &["runner"],
 ];
 
 /// Libraries that few crates may know; the others go through those.
-const RESERVED: [(&str, &[&str]); 6] = [
+const RESERVED: [(&str, &[&str]); 7] = [
+    ("axum", &["serve"]),
     ("burn", &["trainer"]),
     ("clap", &["bench", "fuzz", "mini-streams", "runner"]),
     ("hf-hub", &["hub"]),

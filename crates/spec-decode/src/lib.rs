@@ -129,7 +129,9 @@ pub use plain::{PlainConfig, PlainGeneration, decode_plain, decode_plain_with};
 pub use policy::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, LONGEST_COPY};
 pub use residual::{Pushforward, rounding_tolerance};
 pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax, masked_argmax};
-pub use session::{Finish, Generation, Pair, Prefill, Prompt, Session, SessionConfig};
+pub use session::{
+    DraftedRound, Finish, Generation, JudgedRound, Pair, Prefill, Prompt, Session, SessionConfig,
+};
 pub use sink::{NoSink, TeacherSink};
 pub use translate::{Proposal, is_looked_up, translate};
 pub use verify::{

@@ -142,19 +142,19 @@ impl Pipeline {
         Ok(encoding.map_err(|e| self.fault(&*e))?.get_ids().to_vec())
     }
 
-    /// As [`Pipeline::whole`], except that the name of a special token is text where it touches
-    /// `body`.
+    /// As [`Pipeline::whole`], except that the name of a special token is text where it touches one
+    /// of `bodies`.
     pub(crate) fn whole_with_text(
         &self,
         text: &str,
-        body: Range<usize>,
+        bodies: &[Range<usize>],
         frame: bool,
     ) -> Result<Vec<u32>, AlignError> {
         let mut ids = Vec::new();
         let mut opening = Opening::Text;
         let mut at = 0;
         let end = (text.len()..text.len(), None);
-        for (range, id) in self.markers(text, &body).into_iter().chain([end]) {
+        for (range, id) in self.markers(text, bodies).into_iter().chain([end]) {
             for (_, encoding) in self.encodings(&text[at..range.start], opening)? {
                 ids.extend_from_slice(encoding.get_ids());
             }
@@ -171,8 +171,8 @@ impl Pipeline {
     }
 
     /// The added tokens that the library finds in `text` before normalising it, without the
-    /// special ones that touch `body`.
-    fn markers(&self, text: &str, body: &Range<usize>) -> Vec<(Range<usize>, Option<u32>)> {
+    /// special ones that touch one of `bodies`.
+    fn markers(&self, text: &str, bodies: &[Range<usize>]) -> Vec<(Range<usize>, Option<u32>)> {
         let added = self.library.get_added_vocabulary();
         let found = added.extract_and_normalize(None::<&NormalizerWrapper>, text);
         let splits = found.get_splits(OffsetReferential::Original, OffsetType::Byte);
@@ -185,7 +185,8 @@ impl Pipeline {
                 false => 0,
             };
             let name = start + spaces..start + spaces + info.content.len();
-            let touches = name.start < body.end && name.end > body.start;
+            let touches = |body: &Range<usize>| name.start < body.end && name.end > body.start;
+            let touches = bodies.iter().any(touches);
             let kept = if info.special {
                 !touches
             } else {

@@ -292,8 +292,22 @@ impl<I: TokenId> Vocabulary<I> {
     ) -> Result<Vec<I>, AlignError> {
         let whole = [before, text, after].concat();
         let body = before.len()..before.len() + text.len();
+        self.encode_around(&whole, &[body], framed)
+    }
+
+    /// As [`Vocabulary::encode_with_specials`], except that inside the byte ranges `bodies` the names
+    /// of special tokens are text: several prompts between the words of a chat template.
+    ///
+    /// # Errors
+    /// As [`Vocabulary::encode`].
+    pub fn encode_around(
+        &self,
+        text: &str,
+        bodies: &[std::ops::Range<usize>],
+        framed: bool,
+    ) -> Result<Vec<I>, AlignError> {
         let pipeline = &self.inner.pipeline;
-        Ok(typed(pipeline.whole_with_text(&whole, body, framed)?))
+        Ok(typed(pipeline.whole_with_text(text, bodies, framed)?))
     }
 
     /// The bytes of the tokens, exactly: no clean-up of spaces; special tokens and ids without a

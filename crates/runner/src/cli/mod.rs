@@ -2,6 +2,8 @@
 
 mod align;
 mod cache;
+#[cfg(feature = "serve")]
+mod chat;
 mod check;
 mod failure;
 mod generate;
@@ -9,6 +11,8 @@ mod head;
 mod plan;
 mod pretrain;
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
 mod trace;
 
 use std::io::IsTerminal;
@@ -67,6 +71,12 @@ enum Command {
     Cache(cache::CacheCommand),
     /// Answer a prompt, with or without a drafter.
     Generate(generate::GenerateArgs),
+    /// Answer requests over HTTP, with a drafter that learns from the answers.
+    #[cfg(feature = "serve")]
+    Serve(serve::ServeArgs),
+    /// Talk to a target in the terminal, with a drafter that learns from the answers.
+    #[cfg(feature = "serve")]
+    Chat(chat::ChatArgs),
     /// Say whether speculation will pay on this machine with a pair, and what to change.
     Doctor(doctor::DoctorArgs),
     /// Find how many padding blocks give drafter and target a ratio of step times.
@@ -106,6 +116,10 @@ impl Cli {
             Command::Check(args) => args.execute(),
             Command::Cache(command) => command.execute(),
             Command::Generate(args) => args.execute(),
+            #[cfg(feature = "serve")]
+            Command::Serve(args) => args.execute(),
+            #[cfg(feature = "serve")]
+            Command::Chat(args) => args.execute(),
             Command::Doctor(args) => args.execute(progress),
             Command::Pad(args) => args.execute(),
             Command::Costs(args) => args.execute(),

@@ -5,5 +5,7 @@ mod commands;
 mod experiments;
 mod launchers;
 mod models;
+#[cfg(feature = "serve")]
+mod serving;
 mod support;
 mod trace;

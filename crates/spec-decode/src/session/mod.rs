@@ -24,6 +24,8 @@ use crate::{
     Totals,
 };
 
+pub use round::{DraftedRound, JudgedRound};
+
 use reading::Reading;
 use running::Running;
 
@@ -368,6 +370,45 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// The target.
     pub fn target(&self) -> &T {
         &self.target
+    }
+
+    /// The target, for the forward of a [drafted round](Self::draft_round): its KV cache must hold
+    /// what it held and the round's input behind it.
+    pub fn target_mut(&mut self) -> &mut T {
+        &mut self.target
+    }
+
+    /// Other settings for the responses to come; what the KV caches hold stays.
+    pub fn configure(&mut self, config: SessionConfig) {
+        if config.stop != self.config.stop {
+            let width = self.drafter.vocab_size();
+            self.spellable = slem::spellable(&self.pair, &self.direct, &config.stop, width);
+        }
+        self.config = config;
+    }
+
+    /// How many leading tokens of a prompt need not be read again: what it has in common with the
+    /// last prompt and response.
+    pub fn held(&self, prompt: &[TargetId]) -> usize {
+        let Some(running) = &self.running else {
+            return 0;
+        };
+        let before = common_prefix(&running.prompt, prompt);
+        match running.prompt.len() == before {
+            true => before + common_prefix(&running.response, &prompt[before..]),
+            false => before,
+        }
+    }
+
+    /// Changes the drafter, such as its weights, between two rounds or responses: it reads its
+    /// context again, while the target's KV cache stays.
+    pub fn change_drafter<R>(&mut self, change: impl FnOnce(&mut D) -> R) -> R {
+        let changed = change(&mut self.drafter);
+        self.drafter.truncate(0);
+        if let Some(running) = &mut self.running {
+            running.reading.forget();
+        }
+        changed
     }
 
     /// The drafter, to update its weights. Ends the response in progress, since its KV cache would

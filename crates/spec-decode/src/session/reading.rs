@@ -72,6 +72,11 @@ impl Reading {
         self.window = Window { head, start: head };
     }
 
+    /// The cache has been emptied.
+    pub(super) fn forget(&mut self) {
+        self.fed.clear();
+    }
+
     /// Reads all of the context's view but its last token, or as much as is few enough to be read
     /// with that one; `wanted` is how many tokens are to be drafted.
     pub(super) fn catch_up<D: LanguageModel<DraftId>>(

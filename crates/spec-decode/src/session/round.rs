@@ -20,6 +20,33 @@ use crate::{
     CopyPlan, DraftPolicy, LONGEST_COPY, LanguageModel, RoundOutcome, TeacherSink, Timings,
 };
 
+/// A round whose draft waits for the target's forward ([`Session::draft_round`]).
+///
+/// The session has no response in progress until [`Session::commit_round`] gives it back; a round
+/// that is dropped on the way ends the response.
+pub struct DraftedRound {
+    running: Running,
+    drafted: Draft,
+    proposals: Vec<Proposal>,
+    input: Vec<TargetId>,
+    timings: Timings,
+    clock: Clock,
+}
+
+impl DraftedRound {
+    /// The tokens to score in one forward of the target: the last one of the text, then all
+    /// proposals. Their rows of logits are what [`Session::judge_round`] wants.
+    pub fn input(&self) -> &[TargetId] {
+        &self.input
+    }
+}
+
+/// A round whose proposals are judged ([`Session::judge_round`]) and not committed yet.
+pub struct JudgedRound {
+    round: DraftedRound,
+    verdict: Verdict,
+}
+
 impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// Drafts, translates, verifies and commits once: one target forward, at least one token.
     ///
@@ -32,10 +59,29 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// after an error; a failing model; impossible probabilities.
     pub fn round(
         &mut self,
-        mut cache: Option<&mut NgramCache>,
+        cache: Option<&mut NgramCache>,
         policy: &mut dyn DraftPolicy,
         sink: &mut dyn TeacherSink,
     ) -> Result<RoundOutcome, SpecError> {
+        let drafted = self.draft_round(cache.as_deref(), policy)?;
+        let logits = self.score(&drafted)?;
+        let judged = self.judge_round(drafted, cache.as_deref(), &logits)?;
+        self.commit_round(judged, &logits, cache, policy, sink)
+    }
+
+    /// The first part of a [`round`](Self::round): drafts and translates. Who has several sessions
+    /// with engines of one target can score the [inputs](DraftedRound::input) of all of them in one
+    /// forward of these engines ([`target_mut`](Self::target_mut)), then
+    /// [judge](Self::judge_round) all, then [commit](Self::commit_round) all. Sessions may share a
+    /// cache: it must not change between a round's draft and its judgement.
+    ///
+    /// # Errors
+    /// As [`round`](Self::round).
+    pub fn draft_round(
+        &mut self,
+        cache: Option<&NgramCache>,
+        policy: &mut dyn DraftPolicy,
+    ) -> Result<DraftedRound, SpecError> {
         // Taken out for the time of the round, so that an error leaves no half-committed response.
         let mut running = match self.running.take() {
             Some(running) if running.finish.is_none() => running,
@@ -44,62 +90,108 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
                 return Err(SpecError::NotRunning);
             }
         };
-        let round = running.round;
-        let outcome = self
-            .try_round(&mut running, cache.take(), policy, sink)
-            .map_err(|fault| fault.at(round))?;
-        policy.observe(&outcome);
-        self.running = Some(running);
-        Ok(outcome)
-    }
-
-    /// Algorithm 1, the body of its loop.
-    fn try_round(
-        &mut self,
-        running: &mut Running,
-        cache: Option<&mut NgramCache>,
-        policy: &mut dyn DraftPolicy,
-        sink: &mut dyn TeacherSink,
-    ) -> Result<RoundOutcome, Fault> {
         let mut clock = Clock(Instant::now());
         let mut timings = Timings::default();
         let room = self.target.max_len().saturating_sub(self.target.len());
         let room = room.saturating_sub(1);
+        let round = running.round;
+        let mut draft = || {
+            // Draft k tokens, or copy some and draft behind them.
+            let (copied, drafted) = self.draft(&mut running, cache, room, policy)?;
+            timings.draft = clock.lap();
 
-        // Draft k tokens, or copy some and draft behind them.
-        let (copied, drafted) = self.draft(running, cache.as_deref(), room, policy)?;
-        timings.draft = clock.lap();
+            // Translate them to m target tokens.
+            let mut proposals = looked_up(&copied);
+            proposals.extend(self.translate(&drafted, cache)?);
+            proposals.truncate(room);
+            timings.translate = clock.lap();
+            Ok((drafted, proposals))
+        };
+        let (drafted, proposals) = draft().map_err(|fault: Fault| fault.at(round))?;
+        let proposed = proposals.iter().map(|proposal| proposal.target);
+        Ok(DraftedRound {
+            input: std::iter::once(running.pending).chain(proposed).collect(),
+            running,
+            drafted,
+            proposals,
+            timings,
+            clock,
+        })
+    }
 
-        // Translate them to m target tokens.
-        let mut proposals = looked_up(&copied);
-        proposals.extend(self.translate(&drafted, cache.as_deref())?);
-        proposals.truncate(room);
-        timings.translate = clock.lap();
+    /// The one target forward: the pending token and all proposals.
+    fn score(&mut self, round: &DraftedRound) -> Result<Row<f32>, SpecError> {
+        let mut logits = Row::of(round.input.len() * self.target.vocab_size());
+        let scored = self.target.forward(&round.input, &mut logits);
+        let failed = |source| Fault::Model(Role::Target, source).at(round.running.round);
+        scored.map_err(failed).map(|()| logits)
+    }
 
-        // Score all of them in one forward of the target.
-        let logits = score(&mut self.target, running.pending, &proposals)?;
-        let rows = rows_of(&logits, proposals.len() + 1, self.target.vocab_size())?;
-        timings.target = clock.lap();
+    /// The second part of a [`round`](Self::round): accepts some proposals and draws the token
+    /// behind them. `logits` are the rows of the round's [input](DraftedRound::input),
+    /// `[tokens, vocab_size]`, with which the target's KV cache has taken it in.
+    ///
+    /// # Errors
+    /// Logits of another shape; impossible probabilities.
+    pub fn judge_round(
+        &mut self,
+        mut round: DraftedRound,
+        cache: Option<&NgramCache>,
+        logits: &[f32],
+    ) -> Result<JudgedRound, SpecError> {
+        round.timings.target = round.clock.lap();
+        let running = &mut round.running;
+        let number = running.round;
+        let rows = rows_of(logits, round.input.len(), self.target.vocab_size());
+        let rows = rows.map_err(|fault| fault.at(number))?;
+        let verdict = self
+            .judge(running, cache, &round.drafted, &round.proposals, rows)
+            .map_err(|fault| fault.at(number))?;
+        round.timings.verify = round.clock.lap();
+        Ok(JudgedRound { round, verdict })
+    }
 
-        // Accept some and draw the token behind them.
-        let verdict = self.judge(running, cache.as_deref(), &drafted, &proposals, rows)?;
-        timings.verify = clock.lap();
-
-        // Translate what was accepted back and remember its n-grams.
+    /// The last part of a [`round`](Self::round): the response grows, both KV caches are cut back,
+    /// n-grams are remembered. `logits` are those it was judged by.
+    ///
+    /// # Errors
+    /// Logits of another shape; text that a tokenizer refuses; KV caches that drifted.
+    pub fn commit_round(
+        &mut self,
+        judged: JudgedRound,
+        logits: &[f32],
+        cache: Option<&mut NgramCache>,
+        policy: &mut dyn DraftPolicy,
+        sink: &mut dyn TeacherSink,
+    ) -> Result<RoundOutcome, SpecError> {
+        let JudgedRound { round, verdict } = judged;
+        let DraftedRound {
+            mut running,
+            drafted,
+            proposals,
+            input,
+            mut timings,
+            mut clock,
+        } = round;
+        // What others did meanwhile is not this round's.
+        clock.lap();
+        let number = running.round;
+        let rows = rows_of(logits, input.len(), self.target.vocab_size());
         let result = Commitment {
             proposals: &proposals,
             accepted: verdict.accepted,
             last: verdict.last,
-            rows,
+            rows: rows.map_err(|fault| fault.at(number))?,
         };
-        let (emitted, inserted) = self.commit(running, result, cache, sink)?;
+        // Translate what was accepted back and remember its n-grams.
+        let (emitted, inserted) = self
+            .commit(&mut running, result, cache, sink)
+            .map_err(|fault| fault.at(number))?;
         let emitted_bytes = self.pair.target.decode_bytes(&emitted).len();
         timings.commit = clock.lap();
-
-        let round = running.round;
         running.round += 1;
-        Ok(RoundOutcome {
-            round,
+        let outcome = RoundOutcome {
+            round: number,
             draft: drafted.ids,
             proposals,
             accepted: verdict.accepted,
@@ -109,7 +201,10 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             emitted_bytes,
             inserted,
             timings,
-        })
+        };
+        policy.observe(&outcome);
+        self.running = Some(running);
+        Ok(outcome)
     }
 
     /// What is looked up, and what the drafter drafts behind it.
@@ -261,22 +356,6 @@ fn lexicon_of<'a>(
     cache: Option<&'a NgramCache>,
 ) -> Lexicon<'a> {
     Lexicon::new(direct, cache.filter(|_| mode.uses_cache()))
-}
-
-/// The one target forward: the pending token and all proposals.
-fn score<T: LanguageModel<TargetId>>(
-    target: &mut T,
-    pending: TargetId,
-    proposals: &[Proposal],
-) -> Result<Row<f32>, Fault> {
-    let input: Vec<TargetId> = std::iter::once(pending)
-        .chain(proposals.iter().map(|proposal| proposal.target))
-        .collect();
-    let mut logits = Row::of(input.len() * target.vocab_size());
-    target
-        .forward(&input, &mut logits)
-        .map_err(|source| Fault::Model(Role::Target, source))?;
-    Ok(logits)
 }
 
 fn rows_of(logits: &[f32], positions: usize, vocab: usize) -> Result<Rows<'_>, Fault> {

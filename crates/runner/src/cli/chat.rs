@@ -1,0 +1,242 @@
+//! `omnidraft chat`.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
+use models::Message;
+use serve::{Ask, Done, Event, Service, watch_interrupts};
+use spec_decode::Sampling;
+
+use super::serve::ServiceArgs;
+
+const HELP: &str = "\
+/reset          forget the conversation
+/drafter on|off decode with the drafter or without
+/stats          what the drafter is worth
+/save           write what was learnt
+/quit           end, as does the end of input";
+
+/// Arguments of `chat`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft chat --target models/L --drafter models/D --state runs/chat
+  omnidraft chat --target models/Q --drafter models/D --temperature 0.7 --seed 7
+  printf 'Add 2 and 3.\\n/stats\\n' | omnidraft chat --target models/L --drafter models/D
+
+A line is a message; /help lists what else can be typed. An interrupt ends an answer, or the program.")]
+pub struct ChatArgs {
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// Sampling temperature; 0 is greedy.
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    temperature: f64,
+    /// Seed of the random streams; the answers of a conversation count up from it.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// A conversation at a terminal.
+struct Chat {
+    service: Arc<Mutex<Service>>,
+    /// An interrupt while an answer is being written.
+    stop: Arc<AtomicBool>,
+    answering: Arc<AtomicBool>,
+    sampling: Sampling,
+    seed: u64,
+    drafting: bool,
+    said: Vec<(String, String)>,
+    last: Option<Done>,
+}
+
+/// Whether the conversation goes on.
+enum Next {
+    Go,
+    End,
+}
+
+impl ChatArgs {
+    /// Talks until the input ends.
+    pub fn execute(self) -> Result<()> {
+        let sampling = Sampling::new(self.temperature).map_err(bench::args::flag)?;
+        let service = Service::start(self.service.options(1, 0)?)?;
+        let mut chat = Chat {
+            service: Arc::new(Mutex::new(service)),
+            stop: Arc::default(),
+            answering: Arc::default(),
+            sampling,
+            seed: self.seed,
+            drafting: true,
+            said: Vec::new(),
+            last: None,
+        };
+        chat.watch()?;
+        let shown = std::io::stdin().is_terminal();
+        if shown {
+            eprintln!("A line is a message; /help lists what else can be typed.");
+        }
+        let mut line = String::new();
+        loop {
+            if shown {
+                eprint!("> ");
+            }
+            line.clear();
+            let read = std::io::stdin().lock().read_line(&mut line);
+            if read.context("standard input")? == 0 {
+                break;
+            }
+            match line.trim() {
+                "" => {}
+                command if command.starts_with('/') => {
+                    if let Next::End = chat.obey(command) {
+                        break;
+                    }
+                }
+                message => {
+                    if let Next::End = chat.answer(message)? {
+                        break;
+                    }
+                }
+            }
+        }
+        locked(&chat.service).stop()
+    }
+}
+
+fn locked(service: &Mutex<Service>) -> MutexGuard<'_, Service> {
+    service.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Chat {
+    /// An interrupt ends the answer being written; without one, the program, state kept.
+    fn watch(&self) -> Result<()> {
+        let (service, stop) = (Arc::clone(&self.service), Arc::clone(&self.stop));
+        let answering = Arc::clone(&self.answering);
+        watch_interrupts(move || {
+            if answering.load(Ordering::SeqCst) {
+                stop.store(true, Ordering::SeqCst);
+                return;
+            }
+            let stopped = locked(&service).stop();
+            if let Err(error) = &stopped {
+                eprintln!("error: {error:#}");
+            }
+            // What an interrupt's exit status is by custom.
+            std::process::exit(if stopped.is_ok() { 130 } else { 2 });
+        })
+    }
+
+    fn obey(&mut self, command: &str) -> Next {
+        match command.split_whitespace().collect::<Vec<_>>()[..] {
+            ["/quit" | "/exit"] => return Next::End,
+            ["/reset"] => {
+                self.said.clear();
+                eprintln!("the conversation is forgotten");
+            }
+            ["/drafter", word @ ("on" | "off")] => {
+                self.drafting = word == "on";
+                eprintln!("the drafter is {word}");
+            }
+            ["/stats"] => self.stats(),
+            ["/save"] => locked(&self.service).save(),
+            ["/help"] => eprintln!("{HELP}"),
+            _ => eprintln!("unknown command `{command}`\n{HELP}"),
+        }
+        Next::Go
+    }
+
+    fn stats(&self) {
+        if let Some(done) = &self.last {
+            let per_round = done.tokens as f64 / done.rounds.max(1) as f64;
+            eprintln!(
+                "last answer: {} tokens, {} of {} drafted tokens accepted ({} of them n-grams), {per_round:.2} tokens a round, {:.1} tokens/s",
+                done.tokens,
+                done.accepted,
+                done.proposed,
+                done.ngrams,
+                done.tokens as f64 / done.seconds.max(1e-9),
+            );
+        }
+        let service = locked(&self.service);
+        for line in service.stats().summary() {
+            eprintln!("{line}");
+        }
+    }
+
+    fn answer(&mut self, message: &str) -> Result<Next> {
+        self.said.push(("user".to_owned(), message.to_owned()));
+        self.answering.store(true, Ordering::SeqCst);
+        let answered = self.write();
+        self.answering.store(false, Ordering::SeqCst);
+        self.stop.store(false, Ordering::SeqCst);
+        match answered {
+            Ok(Some(text)) => {
+                self.said.push(("assistant".to_owned(), text));
+                self.seed += 1;
+                Ok(Next::Go)
+            }
+            // Nobody reads what is written.
+            Ok(None) => Ok(Next::End),
+            Err(error) if std::io::stdin().is_terminal() => {
+                self.said.pop();
+                eprintln!("error: {error:#}");
+                Ok(Next::Go)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the answer as it comes; `None` where standard output is closed.
+    fn write(&mut self) -> Result<Option<String>> {
+        let mut events = {
+            let service = locked(&self.service);
+            let turns: Vec<Message<'_>> = self
+                .said
+                .iter()
+                .map(|(role, content)| Message { role, content })
+                .collect();
+            let hint = "hint: /reset forgets the conversation";
+            let prompt = service.models().converse(0, &turns);
+            let prompt = prompt.map_err(|e| anyhow!("{e}\n{hint}"))?;
+            let context = service.models().targets[0].context;
+            let room = context.saturating_sub(prompt.target.len());
+            let asked = service.ask(vec![Ask {
+                target: 0,
+                prompt,
+                sampling: self.sampling,
+                max_tokens: service.options().max_tokens.min(room).max(1),
+                stop: Vec::new(),
+                seed: self.seed,
+                sample: 0,
+                logprobs: None,
+                drafting: self.drafting,
+                user: String::new(),
+            }]);
+            asked.map_err(|e| anyhow!("{e}\n{hint}"))?
+        };
+        let mut out = std::io::stdout().lock();
+        let mut text = String::new();
+        let mut open = true;
+        while let Some((_, event)) = events.blocking_recv() {
+            match event {
+                Event::Piece(piece) => {
+                    text.push_str(&piece.text);
+                    let written = out.write_all(piece.text.as_bytes());
+                    open = written.and_then(|()| out.flush()).is_ok();
+                }
+                Event::Done(done) => {
+                    self.last = Some(done);
+                    break;
+                }
+                Event::Failed(error) => return Err(error.into()),
+            }
+            if !open || self.stop.load(Ordering::SeqCst) {
+                break;
+            }
+        }
+        open &= out.write_all(b"\n").and_then(|()| out.flush()).is_ok();
+        Ok(open.then_some(text))
+    }
+}

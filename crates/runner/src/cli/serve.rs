@@ -1,0 +1,205 @@
+//! `omnidraft serve`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use experiment::{KvFormat, WeightFormat};
+use lm::EngineSettings;
+use serve::{Http, LearnOptions, LearnScope, Limits, Options, Service, name_of};
+
+/// Models and what becomes of them while they answer; `serve` and `chat` share it.
+#[derive(Debug, Args)]
+pub struct ServiceArgs {
+    /// Target that answers: a model folder or hf:owner/name[@revision], or NAME=FOLDER; may be
+    /// repeated. Requests call it by its name, the folder's last part where none is given.
+    #[arg(long = "target", value_name = "[NAME=]DIR", required = true)]
+    targets: Vec<String>,
+    /// Model folder of the drafter, or hf:owner/name[@revision].
+    #[arg(long, value_name = "DIR")]
+    drafter: PathBuf,
+    /// Folder in which what the drafter learns is kept, and found again at the next start.
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Minutes between two savings of the state.
+    #[arg(long, default_value_t = 5.0, value_name = "MINUTES")]
+    save_every: f64,
+    /// Change neither the drafter nor its n-grams. An answer then depends on its request alone.
+    #[arg(long)]
+    no_learn: bool,
+    /// Answers that an update of the drafter learns from.
+    #[arg(long, default_value_t = 4, value_name = "ANSWERS")]
+    learn_every: usize,
+    /// Learning rate of the drafter.
+    #[arg(long, default_value_t = 2e-3)]
+    learning_rate: f64,
+    /// Most updates a minute; 0 for as many as there are answers for.
+    #[arg(long, default_value_t = 0, value_name = "UPDATES")]
+    learn_rate_limit: u32,
+    /// Rank of low-rank adapters; 0 trains all weights, for every target its own.
+    #[arg(long, default_value_t = 0)]
+    adapter_rank: usize,
+    /// Give every user of a target (field `user` of requests) an adapter; needs --adapter-rank.
+    #[arg(long)]
+    adapter_per_user: bool,
+    /// Draft tokens a round.
+    #[arg(long, short, default_value_t = 4)]
+    k: usize,
+    /// Most tokens of an answer.
+    #[arg(long, default_value_t = 1024)]
+    max_tokens: usize,
+    /// Most tokens of prompt and answer; the model's own limit if that is less.
+    #[arg(long, default_value_t = 4096)]
+    context: usize,
+    /// Most MiB of an n-gram cache.
+    #[arg(long, default_value_t = 64, value_name = "MIB")]
+    ngram_mb: usize,
+    /// Most MiB of a saved state.
+    #[arg(long, default_value_t = 4096, value_name = "MIB")]
+    state_mb: u64,
+    /// Weight storage while decoding.
+    #[arg(long, default_value_t = WeightFormat::F32)]
+    weights: WeightFormat,
+    /// Storage of keys and values: f32 or f16.
+    #[arg(long, default_value_t = KvFormat::F32)]
+    kv: KvFormat,
+    /// Threads of the decode engine.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+}
+
+impl ServiceArgs {
+    /// These arguments as a service takes them, for `parallel` sequences.
+    pub fn options(&self, parallel: usize, queue: usize) -> Result<Options> {
+        if !(self.save_every.is_finite() && self.save_every > 0.0 && self.save_every < 1e7) {
+            bail!("--save-every {}: must be above 0", self.save_every);
+        }
+        if !(self.learning_rate.is_finite() && self.learning_rate >= 0.0) {
+            bail!("--learning-rate {}: must be 0 or more", self.learning_rate);
+        }
+        if self.adapter_per_user && self.adapter_rank == 0 {
+            bail!("--adapter-per-user needs adapters\nhint: add --adapter-rank 8");
+        }
+        let learn = LearnOptions {
+            every: self.learn_every,
+            rate: self.learning_rate,
+            rank: self.adapter_rank,
+            updates_per_minute: (self.learn_rate_limit > 0).then_some(self.learn_rate_limit),
+            scope: match self.adapter_per_user {
+                true => LearnScope::User,
+                false => LearnScope::Target,
+            },
+        };
+        let engine = EngineSettings {
+            kv: self.kv.into(),
+            context: Some(self.context),
+            ..EngineSettings::new(self.weights.into(), self.threads)
+        };
+        Ok(Options {
+            targets: self
+                .targets
+                .iter()
+                .map(|text| named(text))
+                .collect::<Result<_>>()?,
+            drafter: self.drafter.clone(),
+            engine,
+            draft_length: self.k,
+            parallel,
+            queue,
+            max_tokens: self.max_tokens,
+            timeout: Duration::from_secs(600),
+            memory: None,
+            ngram_bytes: self.ngram_mb << 20,
+            learn: (!self.no_learn).then_some(learn),
+            state: self.state.clone(),
+            save_every: Duration::from_secs_f64(self.save_every * 60.0),
+            state_bytes: self.state_mb << 20,
+        })
+    }
+}
+
+/// A target by its own name or that of its folder.
+fn named(text: &str) -> Result<(String, PathBuf)> {
+    // A folder may have a `=` in it, but not before its first slash.
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !name.contains('/') => {
+            Ok((name.to_owned(), PathBuf::from(path)))
+        }
+        _ => Ok((name_of(Path::new(text))?, PathBuf::from(text))),
+    }
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft serve --target models/L --drafter models/D --state runs/served
+  omnidraft serve --target llama=models/L --target qwen=models/Q --drafter models/D --port 8080
+  omnidraft serve --target models/L --drafter models/D --no-learn --parallel 16 --threads 2
+  omnidraft serve --target models/L --drafter models/D --host 0.0.0.0 --api-key KEY
+
+  curl http://127.0.0.1:8666/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Add 2 and 3.\"}], \"stream\": true}'
+
+http://127.0.0.1:8666/ is a page to talk to it, /metrics what it counts.")]
+pub struct ServeArgs {
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// Address to listen on; other ones than loopback need an --api-key.
+    #[arg(long, default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// Port; 0 takes a free one and prints it.
+    #[arg(long, default_value_t = 8666)]
+    port: u16,
+    /// Key that every request must bring.
+    #[arg(long, env = "OMNIDRAFT_API_KEY", hide_env_values = true)]
+    api_key: Option<String>,
+    /// Sequences decoded at once.
+    #[arg(long, default_value_t = 8)]
+    parallel: usize,
+    /// Requests that may wait for a place.
+    #[arg(long, default_value_t = 64)]
+    queue: usize,
+    /// Seconds after which an answer is given up.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    timeout: u64,
+    /// Most MiB that keys, values and activations of all sequences may take; 0 for no limit.
+    #[arg(long, default_value_t = 0, value_name = "MIB")]
+    memory_mb: usize,
+    /// Most KiB of a request.
+    #[arg(long, default_value_t = 1024, value_name = "KIB")]
+    body_kb: usize,
+}
+
+impl ServeArgs {
+    /// Serves until it is interrupted.
+    pub fn execute(self) -> Result<()> {
+        let mut options = self.service.options(self.parallel, self.queue)?;
+        options.timeout = Duration::from_secs(self.timeout.max(1));
+        options.memory = (self.memory_mb > 0).then_some(self.memory_mb << 20);
+        let address = SocketAddr::new(self.host, self.port);
+        if self.api_key.as_deref() == Some("") {
+            bail!("--api-key: an empty key protects nothing");
+        }
+        let names: Vec<String> = options
+            .targets
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect();
+        let http = Http {
+            address,
+            api_key: self.api_key,
+            limits: Limits {
+                body: self.body_kb << 10,
+                ..Limits::default()
+            },
+        };
+        http.check()?;
+        let service = Service::start(options)?;
+        let ready = |address: SocketAddr| {
+            eprintln!("serving {} on http://{address}", names.join(", "));
+        };
+        serve::serve(service, http, ready, serve::interrupted()).context("the server")
+    }
+}

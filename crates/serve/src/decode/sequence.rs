@@ -1,0 +1,358 @@
+//! One answer in the making, and the seat it is made on.
+
+use std::time::Instant;
+
+use models::Engine;
+use ngram_cache::NgramCache;
+use online::{Example, Learner, Recorder};
+use spec_decode::{
+    Acceptance, ConstantLength, DraftedRound, Finish, JudgedRound, Prompt, Purpose, RoundOutcome,
+    Session, SessionConfig, SpecError, StreamName, TeacherSink, Totals, VerifyMode,
+};
+use vocab_align::{DraftId, TargetId, TokenId};
+
+use super::text::AnswerText;
+use crate::ask::{Ask, Done, Event, From, Job, LogProbs, Piece, Token};
+use crate::learn::Terms;
+use crate::models::Target;
+
+/// A pair of KV caches, which one sequence uses at a time.
+pub(crate) struct Seat {
+    pub(crate) target: usize,
+    pub(crate) session: Session<Engine, Engine>,
+    /// Name and version of the drafter's weights.
+    pub(crate) weights: (String, u64),
+    pub(crate) last_used: Instant,
+}
+
+/// Where a sequence is in its round.
+pub(crate) enum Stage {
+    /// Between rounds.
+    Ready,
+    /// Waits for the target's forward.
+    Drafted(DraftedRound),
+    /// Waits to be committed.
+    Judged(JudgedRound),
+}
+
+/// An answer in the making.
+pub(crate) struct Sequence {
+    pub(crate) job: Job,
+    pub(crate) seat: Seat,
+    pub(crate) stage: Stage,
+    pub(crate) policy: ConstantLength,
+    /// The n-grams of this answer alone, where nothing is learnt.
+    pub(crate) own_cache: Option<Box<NgramCache>>,
+    pub(crate) totals: Totals,
+    pub(crate) adapter: String,
+    recorder: Option<Recorder>,
+    text: AnswerText,
+    cached: usize,
+    began: Instant,
+}
+
+/// Sees every emitted token with the target's logits: for the learner, and for who asked for
+/// probabilities.
+struct Sink<'a> {
+    recorder: Option<&'a mut Recorder>,
+    logprobs: Option<usize>,
+    rows: Vec<LogProbs>,
+}
+
+impl TeacherSink for Sink<'_> {
+    fn record(&mut self, index: usize, token: TargetId, logits: &[f32]) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(index, token, logits);
+        }
+        if let Some(top) = self.logprobs {
+            self.rows.push(log_probs(token, logits, top));
+        }
+    }
+}
+
+/// Log-probabilities of a token and of the `top` most probable ones.
+fn log_probs(token: TargetId, logits: &[f32], top: usize) -> LogProbs {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|x| f64::from(x - most).exp()).sum();
+    let shift = f64::from(most) + sum.ln();
+    let of = |logit: f32| (f64::from(logit) - shift) as f32;
+    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+    let larger = |a: &u32, b: &u32| {
+        let (x, y) = (logits[*a as usize], logits[*b as usize]);
+        y.total_cmp(&x).then(a.cmp(b))
+    };
+    let top = top.min(order.len());
+    if top > 0 && top < order.len() {
+        order.select_nth_unstable_by(top - 1, larger);
+    }
+    order.truncate(top);
+    order.sort_by(larger);
+    let best = order
+        .into_iter()
+        .map(|id| (TargetId::new(id), of(logits[id as usize])));
+    LogProbs {
+        own: of(logits
+            .get(token.index())
+            .copied()
+            .unwrap_or(f32::NEG_INFINITY)),
+        top: best.collect(),
+    }
+}
+
+/// Settings of a session for a request. Blocks never accept fewer tokens than one by one, by the same
+/// law; without drafts every token is drawn as plain decoding draws it.
+fn settings(ask: &Ask, target: &Target) -> SessionConfig {
+    let (mode, acceptance) = match ask.drafting {
+        true => (VerifyMode::Exact, Acceptance::Block),
+        false => (VerifyMode::Tli, Acceptance::Token),
+    };
+    SessionConfig {
+        sampling: ask.sampling,
+        acceptance,
+        stop: target.folder.stop_tokens(),
+        learn_ngrams: ask.drafting,
+        ..SessionConfig::new(mode, ask.max_tokens)
+    }
+}
+
+impl Sequence {
+    /// Reads the prompt. `terms` are what the learner wants to know, if it learns from this answer;
+    /// `own_cache` are n-grams that this answer alone may add to.
+    pub(crate) fn start(
+        job: Job,
+        mut seat: Seat,
+        target: &Target,
+        draft_length: usize,
+        adapter: String,
+        terms: Option<Terms>,
+        own_cache: Option<Box<NgramCache>>,
+    ) -> Result<Self, Box<(Job, SpecError)>> {
+        let ask = &job.ask;
+        seat.session.configure(settings(ask, target));
+        let name = StreamName {
+            sample: ask.sample,
+            ..StreamName::new(ask.seed, 0)
+        };
+        // Without drafts the drafter need not read the prompt.
+        let (verify, draft) = match ask.drafting {
+            true => (Purpose::Verify, ask.prompt.draft.as_slice()),
+            false => (Purpose::Plain, &ask.prompt.draft[..1]),
+        };
+        let prompt = Prompt {
+            draft,
+            target: &ask.prompt.target,
+        };
+        let cached = seat.session.held(&ask.prompt.target);
+        let cached = cached.min(ask.prompt.target.len() - 1);
+        let dice = (name.dice(Purpose::Draft), name.dice(verify));
+        let started = seat
+            .session
+            .start_with(prompt, Box::new(dice.0), Box::new(dice.1));
+        if let Err(error) = started {
+            return Err(Box::new((job, error)));
+        }
+        let recorder = terms
+            .filter(|_| ask.drafting)
+            .map(|terms| Recorder::new(&target.pair.alignment, terms.0));
+        Ok(Self {
+            policy: ConstantLength(if ask.drafting { draft_length } else { 0 }),
+            text: AnswerText::new(ask.stop.clone()),
+            stage: Stage::Ready,
+            own_cache,
+            totals: Totals::default(),
+            adapter,
+            recorder,
+            cached,
+            began: Instant::now(),
+            seat,
+            job,
+        })
+    }
+
+    /// Drafts. `shared` are the n-grams of all sequences of this pair.
+    pub(crate) fn draft(&mut self, shared: Option<&NgramCache>) -> Result<(), SpecError> {
+        let cache = self.own_cache.as_deref().or(shared);
+        let drafted = self.seat.session.draft_round(cache, &mut self.policy)?;
+        self.stage = Stage::Drafted(drafted);
+        Ok(())
+    }
+
+    /// What the target is to score in this round, with the engine that does.
+    pub(crate) fn input(&mut self) -> Option<(&mut Engine, &[TargetId])> {
+        match &self.stage {
+            Stage::Drafted(round) => Some((self.seat.session.target_mut(), round.input())),
+            _ => None,
+        }
+    }
+
+    /// Judges the draft by the target's rows.
+    pub(crate) fn judge(
+        &mut self,
+        shared: Option<&NgramCache>,
+        logits: &[f32],
+    ) -> Result<(), SpecError> {
+        let Stage::Drafted(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
+            return Ok(());
+        };
+        let cache = self.own_cache.as_deref().or(shared);
+        let judged = self.seat.session.judge_round(round, cache, logits)?;
+        self.stage = Stage::Judged(judged);
+        Ok(())
+    }
+
+    /// Commits the round and tells the client; the end of the answer, if it is one. `None` where the
+    /// client has hung up.
+    pub(crate) fn commit(
+        &mut self,
+        shared: Option<&mut NgramCache>,
+        logits: &[f32],
+        target: &Target,
+    ) -> Result<Option<Progress>, SpecError> {
+        let Stage::Judged(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
+            return Ok(Some(Progress::default()));
+        };
+        let cache = self.own_cache.as_deref_mut().or(shared);
+        let mut sink = Sink {
+            recorder: self.recorder.as_mut(),
+            logprobs: self.job.ask.logprobs,
+            rows: Vec::new(),
+        };
+        let session = &mut self.seat.session;
+        let outcome = session.commit_round(round, logits, cache, &mut self.policy, &mut sink)?;
+        let rows = sink.rows;
+        self.totals.add(&outcome);
+        let piece = self.piece(&outcome, rows, target);
+        let ended = self.text.ended();
+        let finish = self.seat.session.finished();
+        let reason = match (ended, finish) {
+            (true, _) | (false, Some(Finish::Stop(_))) => Some("stop"),
+            (false, Some(_)) => Some("length"),
+            (false, None) => None,
+        };
+        if !self.job.tell(Event::Piece(piece)) {
+            return Ok(None);
+        }
+        Ok(Some(Progress {
+            outcome: Some(outcome),
+            reason,
+        }))
+    }
+
+    fn piece(&mut self, outcome: &RoundOutcome, rows: Vec<LogProbs>, target: &Target) -> Piece {
+        let mut piece = Piece::default();
+        let mut rows = rows.into_iter();
+        for (i, &id) in outcome.emitted.iter().enumerate() {
+            let logprobs = rows.next();
+            if self.text.ended() {
+                break;
+            }
+            let bytes = target.pair.target.bytes(id).unwrap_or_default();
+            piece.text.push_str(&self.text.push(bytes));
+            piece.tokens.push(Token {
+                id,
+                from: origin(outcome, i),
+                logprobs,
+            });
+        }
+        piece
+    }
+
+    /// Tells the client that the answer has ended.
+    pub(crate) fn tell_end(&mut self, reason: &'static str) {
+        let rest = self.text.finish();
+        if !rest.is_empty() {
+            let tokens = Vec::new();
+            self.job.tell(Event::Piece(Piece { text: rest, tokens }));
+        }
+        let totals = &self.totals;
+        self.job.end(Event::Done(Done {
+            reason,
+            prompt_tokens: self.job.ask.prompt.target.len(),
+            cached_tokens: self.cached,
+            tokens: totals.emitted,
+            rounds: totals.rounds,
+            proposed: totals.proposed,
+            accepted: totals.accepted,
+            ngrams: totals.ngrams_accepted,
+            seconds: self.began.elapsed().as_secs_f64(),
+        }));
+    }
+
+    /// What the answer teaches the drafter, if it teaches anything.
+    pub(crate) fn example(
+        &mut self,
+        target: &Target,
+        terms: Option<Terms>,
+        positions: usize,
+    ) -> Option<Example> {
+        let (recorder, terms) = (self.recorder.take()?, terms?);
+        let session = &self.seat.session;
+        let response = session.response();
+        if response.is_empty() {
+            return None;
+        }
+        let example = Example::new(
+            (session.draft_context(), session.draft_lengths()),
+            self.job.ask.prompt.draft.len(),
+            response,
+            recorder,
+            &target.pair,
+            terms.0,
+            terms.1,
+        );
+        Some(example.within(positions, &target.pair.draft))
+    }
+
+    /// The seat, with its caches as they are.
+    pub(crate) fn stand_up(self) -> (Seat, Job) {
+        let mut seat = self.seat;
+        seat.last_used = Instant::now();
+        (seat, self.job)
+    }
+}
+
+/// What a committed round came to.
+#[derive(Default)]
+pub(crate) struct Progress {
+    pub(crate) outcome: Option<RoundOutcome>,
+    /// Why the answer has ended, if it has.
+    pub(crate) reason: Option<&'static str>,
+}
+
+/// Where the `i`-th emitted token of a round came from.
+fn origin(outcome: &RoundOutcome, i: usize) -> From {
+    match outcome.proposals.get(i) {
+        Some(proposal) if i < outcome.accepted => match proposal.kind {
+            ngram_cache::Kind::Ngram => From::Ngram,
+            ngram_cache::Kind::Direct => From::Drafted,
+        },
+        Some(_) => From::Corrected,
+        None => From::Target,
+    }
+}
+
+impl Seat {
+    /// A seat with empty caches.
+    pub(crate) fn new(
+        target: usize,
+        session: Session<Engine, Engine>,
+        weights: (String, u64),
+    ) -> Self {
+        Self {
+            target,
+            session,
+            weights,
+            last_used: Instant::now(),
+        }
+    }
+}
+
+/// What the learner reads of an answer.
+pub(crate) fn terms_of(learner: &Learner) -> Terms {
+    Terms(learner.terms(), learner.ends())
+}
+
+/// Positions of a drafter.
+pub(crate) fn positions(drafter: &models::ModelFolder<DraftId>) -> usize {
+    drafter.config().max_position_embeddings
+}

@@ -1,0 +1,350 @@
+//! Answers as clients read them: whole, or in pieces as server-sent events.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::body::{Body, Bytes};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures_core::Stream;
+use serde_json::{Value, json};
+use vocab_align::TargetId;
+
+use super::App;
+use super::request::{Kind, Parsed};
+use crate::ask::{Done, Event, LogProbs, Piece, Token};
+use crate::error::ApiError;
+use crate::models::{Models, Target};
+use crate::service::Events;
+
+/// What all parts of an answer say.
+struct Heading {
+    id: String,
+    created: u64,
+    model: String,
+    kind: Kind,
+    origins: bool,
+}
+
+impl Heading {
+    fn new(request: &Parsed) -> Self {
+        let number = super::fresh_number();
+        let name = match request.kind {
+            Kind::Chat => "chatcmpl",
+            Kind::Text => "cmpl",
+        };
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            id: format!("{name}-{number:016x}"),
+            created: since.map_or(0, |since| since.as_secs()),
+            model: request.model.clone(),
+            kind: request.kind,
+            origins: request.origins,
+        }
+    }
+
+    fn object(&self, chunk: bool) -> &'static str {
+        match (self.kind, chunk) {
+            (Kind::Chat, false) => "chat.completion",
+            (Kind::Chat, true) => "chat.completion.chunk",
+            (Kind::Text, _) => "text_completion",
+        }
+    }
+
+    fn wrap(&self, chunk: bool, choices: Vec<Value>, usage: Option<Value>) -> Value {
+        let mut all = json!({
+            "id": self.id,
+            "object": self.object(chunk),
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        });
+        if let Some(usage) = usage {
+            all["usage"] = usage;
+        }
+        all
+    }
+}
+
+/// Sums over the answers of a request, and the API's account of them.
+fn usage(done: &[Done], prompts: usize) -> Value {
+    let sum = |of: fn(&Done) -> usize| done.iter().map(of).sum::<usize>();
+    let completion = sum(|d| d.tokens);
+    // Several answers to one prompt read it once, as far as the account goes.
+    let prompt = sum(|d| d.prompt_tokens) / done.len().max(1) * prompts;
+    json!({
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(|d| d.cached_tokens)},
+        "completion_tokens_details": {
+            "drafted_tokens": sum(|d| d.proposed),
+            "accepted_tokens": sum(|d| d.accepted),
+            "ngram_tokens": sum(|d| d.ngrams),
+            "rounds": sum(|d| d.rounds),
+        },
+    })
+}
+
+/// Answers to a request, one choice each.
+pub(super) async fn whole(
+    models: &Models,
+    request: &Parsed,
+    mut events: Events,
+) -> Result<Response, ApiError> {
+    let heading = Heading::new(request);
+    let target = &models.targets[request.target];
+    let count = request.asks.len();
+    let mut texts = vec![String::new(); count];
+    let mut tokens: Vec<Vec<Token>> = vec![Vec::new(); count];
+    let mut ends: Vec<Option<Done>> = vec![None; count];
+    while ends.iter().any(Option::is_none) {
+        let Some((number, event)) = events.recv().await else {
+            return Err(ApiError::Internal("the decode thread has ended".into()));
+        };
+        let number = number as usize;
+        match event {
+            Event::Piece(piece) => {
+                texts[number].push_str(&piece.text);
+                tokens[number].extend(piece.tokens);
+            }
+            Event::Done(done) => ends[number] = Some(done),
+            Event::Failed(error) => return Err(error),
+        }
+    }
+    let ends: Vec<Done> = ends.into_iter().flatten().collect();
+    let choices = texts.into_iter().zip(&tokens).zip(&ends).enumerate();
+    let choices = choices.map(|(index, ((text, tokens), done))| {
+        let mut choice = match heading.kind {
+            Kind::Chat => json!({
+                "index": index,
+                "message": {"role": "assistant", "content": text, "refusal": null},
+            }),
+            Kind::Text => json!({"index": index, "text": text}),
+        };
+        choice["finish_reason"] = json!(done.reason);
+        choice["logprobs"] = log_probs(heading.kind, tokens, target, &mut 0);
+        if heading.origins {
+            choice["tokens"] = origins(tokens, target);
+        }
+        choice
+    });
+    let choices = choices.collect();
+    let usage = usage(&ends, prompts(request));
+    Ok(axum::Json(heading.wrap(false, choices, Some(usage))).into_response())
+}
+
+/// Different prompts of a request.
+fn prompts(request: &Parsed) -> usize {
+    let mut count = 0;
+    let mut last = None;
+    for ask in &request.asks {
+        if last != Some(&ask.prompt) {
+            count += 1;
+        }
+        last = Some(&ask.prompt);
+    }
+    count
+}
+
+/// The tokens with where they came from.
+fn origins(tokens: &[Token], target: &Target) -> Value {
+    let each = tokens
+        .iter()
+        .map(|token| json!({"text": spelled(token.id, target), "from": token.from.name()}));
+    each.collect()
+}
+
+/// A token's own text.
+fn spelled(id: TargetId, target: &Target) -> String {
+    let vocabulary = &target.pair.target;
+    match (vocabulary.bytes(id), vocabulary.content(id)) {
+        (Some(bytes), _) => String::from_utf8_lossy(bytes).into_owned(),
+        (None, name) => name.unwrap_or_default().to_owned(),
+    }
+}
+
+/// Probabilities in the shape of the interface; null where none were asked for. `offset` is where
+/// the tokens begin in the text.
+fn log_probs(kind: Kind, tokens: &[Token], target: &Target, offset: &mut usize) -> Value {
+    let known: Vec<(&Token, &LogProbs)> = tokens
+        .iter()
+        .filter_map(|token| Some((token, token.logprobs.as_ref()?)))
+        .collect();
+    if known.is_empty() {
+        return Value::Null;
+    }
+    let bytes = |id: TargetId| target.pair.target.bytes(id).unwrap_or_default();
+    // Minus infinity is no number of JSON.
+    let finite = |x: f32| x.max(-9999.0);
+    match kind {
+        Kind::Chat => {
+            let entry = |id: TargetId, log_prob: f32| json!({"token": spelled(id, target), "logprob": finite(log_prob), "bytes": bytes(id)});
+            let content = known.iter().map(|(token, probs)| {
+                let mut own = entry(token.id, probs.own);
+                let top = probs.top.iter().map(|(id, log_prob)| entry(*id, *log_prob));
+                own["top_logprobs"] = top.collect();
+                own
+            });
+            json!({"content": content.collect::<Vec<_>>(), "refusal": null})
+        }
+        Kind::Text => {
+            let (mut names, mut own, mut top, mut offsets) = (vec![], vec![], vec![], vec![]);
+            for (token, probs) in known {
+                names.push(spelled(token.id, target));
+                own.push(finite(probs.own));
+                let each = probs.top.iter();
+                let each = each.map(|(id, x)| (spelled(*id, target), json!(finite(*x))));
+                top.push(Value::Object(each.collect()));
+                offsets.push(*offset);
+                *offset += spelled(token.id, target).chars().count();
+            }
+            json!({"tokens": names, "token_logprobs": own, "top_logprobs": top, "text_offset": offsets})
+        }
+    }
+}
+
+/// Where a stream is.
+enum Phase {
+    Running,
+    /// The last events are written.
+    Ending,
+}
+
+/// A request's events as the bytes of a stream.
+struct Chunks {
+    app: Arc<App>,
+    heading: Heading,
+    target: usize,
+    usage: bool,
+    prompts: usize,
+    events: Events,
+    /// Characters of each answer so far; `None` where nothing was sent yet.
+    offsets: Vec<Option<usize>>,
+    ends: Vec<Option<Done>>,
+    phase: Phase,
+}
+
+/// Answers to a request in pieces. An error behind the first piece is an event of its own, with the
+/// same object that a plain answer has.
+pub(super) fn stream(request: Parsed, events: Events, app: Arc<App>) -> Response {
+    let chunks = Chunks {
+        heading: Heading::new(&request),
+        target: request.target,
+        usage: request.usage,
+        prompts: prompts(&request),
+        offsets: vec![None; request.asks.len()],
+        ends: vec![None; request.asks.len()],
+        events,
+        phase: Phase::Running,
+        app,
+    };
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, Body::from_stream(chunks)).into_response()
+}
+
+impl Chunks {
+    fn event(value: &Value) -> String {
+        format!("data: {value}\n\n")
+    }
+
+    fn chunk(&self, choice: Value) -> String {
+        // With usage asked for, every chunk has the key, all but the last null.
+        let usage = self.usage.then_some(Value::Null);
+        Self::event(&self.heading.wrap(true, vec![choice], usage))
+    }
+
+    fn piece(&mut self, number: usize, piece: &Piece) -> String {
+        let mut out = String::new();
+        let chat = self.heading.kind == Kind::Chat;
+        let first = self.offsets[number].is_none();
+        let mut offset = self.offsets[number].unwrap_or_default();
+        if first && chat {
+            let delta = json!({"role": "assistant", "content": ""});
+            let choice =
+                json!({"index": number, "delta": delta, "finish_reason": null, "logprobs": null});
+            out.push_str(&self.chunk(choice));
+        }
+        let app = Arc::clone(&self.app);
+        let target = &app.service.models().targets[self.target];
+        let logprobs = log_probs(self.heading.kind, &piece.tokens, target, &mut offset);
+        self.offsets[number] = Some(offset);
+        if piece.text.is_empty() && logprobs.is_null() && !self.heading.origins {
+            return out;
+        }
+        let mut choice = match chat {
+            true => json!({"index": number, "delta": {"content": piece.text}}),
+            false => json!({"index": number, "text": piece.text}),
+        };
+        choice["finish_reason"] = Value::Null;
+        choice["logprobs"] = logprobs;
+        if self.heading.origins {
+            choice["tokens"] = origins(&piece.tokens, target);
+        }
+        out.push_str(&self.chunk(choice));
+        out
+    }
+
+    fn done(&mut self, number: usize, done: Done) -> String {
+        let mut choice = match self.heading.kind {
+            Kind::Chat => json!({"index": number, "delta": {}}),
+            Kind::Text => json!({"index": number, "text": ""}),
+        };
+        choice["finish_reason"] = json!(done.reason);
+        choice["logprobs"] = Value::Null;
+        let mut out = self.chunk(choice);
+        self.ends[number] = Some(done);
+        if self.ends.iter().all(Option::is_some) {
+            let ends: Vec<Done> = self.ends.iter().copied().flatten().collect();
+            if self.usage {
+                let usage = usage(&ends, self.prompts);
+                out.push_str(&Self::event(&self.heading.wrap(
+                    true,
+                    Vec::new(),
+                    Some(usage),
+                )));
+            }
+            out.push_str("data: [DONE]\n\n");
+            self.phase = Phase::Ending;
+        }
+        out
+    }
+}
+
+impl Stream for Chunks {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if matches!(this.phase, Phase::Ending) {
+                return Poll::Ready(None);
+            }
+            let text = match this.events.poll_recv(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some((number, Event::Piece(piece)))) => {
+                    this.piece(number as usize, &piece)
+                }
+                Poll::Ready(Some((number, Event::Done(done)))) => this.done(number as usize, done),
+                Poll::Ready(Some((_, Event::Failed(error)))) => {
+                    this.phase = Phase::Ending;
+                    Self::event(&error.to_json())
+                }
+                Poll::Ready(None) => {
+                    this.phase = Phase::Ending;
+                    let error = ApiError::Internal("the decode thread has ended".into());
+                    Self::event(&error.to_json())
+                }
+            };
+            if !text.is_empty() {
+                return Poll::Ready(Some(Ok(Bytes::from(text))));
+            }
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! HTTP in front of a [`Service`]: routes, guards, connections.
+
+mod answer;
+mod request;
+
+use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
+
+use crate::error::ApiError;
+use crate::service::Service;
+use request::Kind;
+
+/// The page at `/`.
+const PAGE: &str = include_str!("page.html");
+/// Threads that read requests and write answers; decoding is not theirs.
+const WORKERS: usize = 2;
+/// Pause between two looks at whether the last answers have ended.
+const POLL: Duration = Duration::from_millis(20);
+/// Threads that tokenise prompts.
+const TOKENISERS: usize = 2;
+
+/// Where and how a server listens.
+#[derive(Debug, Clone)]
+pub struct Http {
+    /// Address; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Key that requests must bring; without one, only loopback is listened on.
+    pub api_key: Option<String>,
+    /// What a client may take up.
+    pub limits: Limits,
+}
+
+impl Http {
+    /// Refuses an address that other machines reach, unless there is a key.
+    ///
+    /// # Errors
+    /// Such an address.
+    pub fn check(&self) -> Result<()> {
+        let Self {
+            address, api_key, ..
+        } = self;
+        if api_key.is_none() && !address.ip().is_loopback() {
+            bail!(
+                "{address} can be reached from other machines\nhint: give an --api-key, or listen on 127.0.0.1"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Waits for the signal to end: an interrupt, or the system's wish to terminate.
+pub async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        let _ = tokio::signal::ctrl_c().await;
+        return;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// Calls `tell` at every interrupt, on a thread of its own, in the place of the program's end.
+///
+/// # Errors
+/// A thread that cannot be started.
+pub fn watch_interrupts(tell: impl Fn() + Send + 'static) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let watch = move || {
+        runtime.block_on(async {
+            while tokio::signal::ctrl_c().await.is_ok() {
+                tell();
+            }
+        });
+    };
+    std::thread::Builder::new()
+        .name("interrupts".to_owned())
+        .spawn(watch)?;
+    Ok(())
+}
+
+/// What a client may take up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a body.
+    pub body: usize,
+    /// Time for the head of a request, for its body, and for taking in what is written.
+    pub patience: Duration,
+    /// Connections at a time; further ones wait.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 1 << 20,
+            patience: Duration::from_secs(30),
+            connections: 512,
+        }
+    }
+}
+
+/// What handlers share.
+struct App {
+    service: Service,
+    limits: Limits,
+    /// Digest of the key, so that a comparison takes as long whatever is sent.
+    key: Option<[u8; 32]>,
+}
+
+/// Listens until `stop` comes, then stops the service. `ready` is told the address.
+///
+/// # Errors
+/// An address that is not loopback without a key, or cannot be bound; a service that failed.
+pub fn serve(
+    service: Service,
+    http: Http,
+    ready: impl FnOnce(SocketAddr),
+    stop: impl Future<Output = ()>,
+) -> Result<()> {
+    http.check()?;
+    let Http {
+        address,
+        api_key,
+        limits,
+    } = http;
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    listener.set_nonblocking(true)?;
+    let app = Arc::new(App {
+        service,
+        limits,
+        key: api_key.map(|key| Sha256::digest(key.as_bytes()).into()),
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(TOKENISERS)
+        .thread_name("http")
+        .enable_all()
+        .build()?;
+    let router = router(Arc::clone(&app));
+    let serving = Arc::clone(&app);
+    runtime.block_on(async {
+        ready(listener.local_addr()?);
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        tokio::select! {
+            () = accept(listener, router, limits) => {}
+            () = stop => {}
+        }
+        // No more connections; answers in the making may come to their end.
+        serving.service.wind_up();
+        while serving.service.is_alive() {
+            tokio::time::sleep(POLL).await;
+        }
+        tokio::time::sleep(POLL).await;
+        drop(serving);
+        anyhow::Ok(())
+    })?;
+    // Handlers hold on to the service; what they wait for ends with it.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    match Arc::try_unwrap(app) {
+        Ok(mut app) => app.service.stop(),
+        Err(_) => bail!("a request is still at work; the state as last saved counts"),
+    }
+}
+
+/// Takes connections, each on a task of its own.
+async fn accept(listener: tokio::net::TcpListener, router: Router, limits: Limits) {
+    let places = Arc::new(Semaphore::new(limits.connections));
+    loop {
+        // Never closed.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file descriptors, or a client that was gone at once.
+                tracing::debug!("a connection failed: {error}");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                continue;
+            }
+        };
+        let _ = stream.set_nodelay(true);
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(limits.patience));
+        let service = TowerToHyperService::new(router.clone());
+        tokio::spawn(async move {
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(limits.patience)
+                .max_buf_size(64 << 10)
+                .serve_connection(TokioIo::new(Box::pin(stream)), service);
+            if let Err(error) = connection.await {
+                tracing::debug!("a connection ended: {error}");
+            }
+            drop(place);
+        });
+    }
+}
+
+fn router(app: Arc<App>) -> Router {
+    let api = Router::new()
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(complete))
+        .route("/v1/models", get(models))
+        .route("/v1/models/{*name}", get(model))
+        .route("/metrics", get(metrics))
+        .route("/stats", get(stats))
+        .layer(from_fn_with_state(Arc::clone(&app), key))
+        .route("/", get(page))
+        .route("/health", get(health))
+        .fallback(nothing)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(&app), guard));
+    api.with_state(app)
+}
+
+/// Counts answers by status, and refuses names that are not this machine's: a page of another site
+/// must not reach a server on loopback through a name of its own.
+async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let response = match host(request.headers(), request.uri()) {
+        Some(host) if app.key.is_none() && !is_loopback(&host) => {
+            ApiError::Host(host).into_response()
+        }
+        _ => next.run(request).await,
+    };
+    app.service.stats().request(response.status().as_u16());
+    response
+}
+
+/// The host that a request names, without its port.
+fn host(headers: &HeaderMap, uri: &Uri) -> Option<String> {
+    if let Some(host) = uri.host() {
+        return Some(host.to_owned());
+    }
+    let header = String::from_utf8_lossy(headers.get(header::HOST)?.as_bytes());
+    let authority: Option<axum::http::uri::Authority> = header.parse().ok();
+    Some(authority.map_or_else(|| header.clone().into_owned(), |a| a.host().to_owned()))
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let address: Option<IpAddr> = bare.parse().ok();
+    bare.eq_ignore_ascii_case("localhost") || address.is_some_and(|ip| ip.is_loopback())
+}
+
+async fn key(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let Some(wanted) = &app.key else {
+        return next.run(request).await;
+    };
+    let sent = request.headers().get(header::AUTHORIZATION);
+    let sent = sent.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    let sent: Option<[u8; 32]> = sent.map(|key| Sha256::digest(key).into());
+    match sent {
+        Some(digest) if digest == *wanted => next.run(request).await,
+        _ => ApiError::Unauthorized.into_response(),
+    }
+}
+
+async fn chat(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
+    respond(app, Kind::Chat, headers, body).await
+}
+
+async fn complete(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
+    respond(app, Kind::Text, headers, body).await
+}
+
+async fn respond(app: Arc<App>, kind: Kind, headers: HeaderMap, body: Body) -> Response {
+    match answer(app, kind, &headers, body).await {
+        Ok(response) => response,
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn answer(
+    app: Arc<App>,
+    kind: Kind,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    // Another content type needs no permission for a page of another site to send.
+    let kind_of_body = headers
+        .get(header::CONTENT_TYPE)
+        .map(|value| value.as_bytes());
+    let json = kind_of_body.is_some_and(|value| {
+        let value = value.split(|byte| *byte == b';').next().unwrap_or_default();
+        value.trim_ascii().eq_ignore_ascii_case(b"application/json")
+    });
+    if !json {
+        return Err(ApiError::ContentType);
+    }
+    let body = read(headers, body, app.limits).await?;
+    let reading = Arc::clone(&app);
+    let parsed = tokio::task::spawn_blocking(move || request::parse(kind, &body, &reading.service));
+    let parsed = parsed
+        .await
+        .map_err(|e| ApiError::Internal(e.to_string()))??;
+    let events = app.service.ask(parsed.asks.clone())?;
+    match parsed.stream {
+        true => Ok(answer::stream(parsed, events, Arc::clone(&app))),
+        false => answer::whole(app.service.models(), &parsed, events).await,
+    }
+}
+
+/// The body, if it is small enough and comes in time.
+async fn read(headers: &HeaderMap, body: Body, limits: Limits) -> Result<Bytes, ApiError> {
+    let declared = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|n| n.to_str().ok());
+    let declared: Option<u64> = declared.and_then(|n| n.parse().ok());
+    if declared.is_some_and(|n| n > limits.body as u64) {
+        return Err(ApiError::TooLarge(limits.body));
+    }
+    let whole = axum::body::to_bytes(body, limits.body);
+    match tokio::time::timeout(limits.patience, whole).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_)) => Err(ApiError::TooLarge(limits.body)),
+        Err(_) => Err(ApiError::Slow(limits.patience.as_secs())),
+    }
+}
+
+async fn models(State(app): State<Arc<App>>) -> Response {
+    let models = app.service.models().targets.iter();
+    let data: Vec<_> = models
+        .map(|target| described(&target.name, target.context))
+        .collect();
+    axum::Json(json!({"object": "list", "data": data})).into_response()
+}
+
+async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {
+    match app.service.models().find(Some(&name)) {
+        Ok(index) => {
+            let context = app.service.models().targets[index].context;
+            axum::Json(described(&name, context)).into_response()
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+fn described(name: &str, context: usize) -> serde_json::Value {
+    json!({"id": name, "object": "model", "created": 0, "owned_by": "omnidraft", "context_length": context})
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let kind = [(
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )];
+    (kind, app.service.stats().prometheus()).into_response()
+}
+
+async fn stats(State(app): State<Arc<App>>) -> Response {
+    axum::Json(app.service.stats().to_json()).into_response()
+}
+
+async fn page() -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        // The page needs nothing from elsewhere, and shows what models write.
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:",
+        ),
+    ];
+    (headers, PAGE).into_response()
+}
+
+async fn health(State(app): State<Arc<App>>) -> Response {
+    match app.service.is_alive() {
+        true => axum::Json(json!({"status": "ok"})).into_response(),
+        false => ApiError::Stopping.into_response(),
+    }
+}
+
+/// A number that nobody guesses.
+fn fresh_number() -> u64 {
+    // The standard library's hashers begin with keys of the system's randomness.
+    RandomState::new().build_hasher().finish()
+}
+
+async fn nothing(request: Request) -> Response {
+    let path = request.uri().path();
+    let short: String = path.chars().take(100).collect();
+    ApiError::NotFound(format!("`{short}`")).into_response()
+}
+
+async fn wrong_method(request: Request) -> Response {
+    ApiError::Method(request.method().to_string()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_loopback;
+
+    #[test]
+    fn loopback_has_few_names() {
+        for host in [
+            "localhost",
+            "LOCALHOST",
+            "127.0.0.1",
+            "127.8.9.1",
+            "[::1]",
+            "::1",
+        ] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in [
+            "example.com",
+            "10.0.0.1",
+            "localhost.example.com",
+            "",
+            "127.0.0.1.x.org",
+        ] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! What a server learnt, on disk.
+//!
+//! ```text
+//! STATE/lock                       held by the server that uses it
+//! STATE/current                    name of the generation that counts
+//! STATE/generation-7/state.json    whose it is, counters
+//! STATE/generation-7/ngrams-*.bin  n-gram caches, by names of vocabularies
+//! STATE/generation-7/learnt/NAME/  weights, or all adapters, with their optimisers
+//! ```
+//!
+//! A generation is written whole, and synced, before `current` names it: whenever the program ends,
+//! `current` names a whole one. What belongs to targets that are not served is carried along.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use ngram_cache::NgramCache;
+use online::cache_name;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::decode::{Caches, cache_config};
+use crate::models::Models;
+use crate::options::Options;
+use crate::stats::Sums;
+
+const CURRENT: &str = "current";
+const GENERATION: &str = "generation-";
+const META: &str = "state.json";
+const LEARNT: &str = "learnt";
+const NGRAMS: &str = "ngrams-";
+/// Version of the layout.
+const VERSION: u32 = 1;
+/// Bytes of a file of weights that tell one drafter from another.
+const SAMPLE: u64 = 1 << 20;
+
+/// A state folder in use.
+pub(crate) struct State {
+    root: PathBuf,
+    number: u64,
+    limit: u64,
+    meta: Meta,
+    _lock: File,
+}
+
+/// Whose a state is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Meta {
+    version: u32,
+    /// Digest of the drafter's files.
+    drafter: String,
+    /// Rank of its adapters, 0 for all weights.
+    rank: usize,
+    /// Adapters that learnt.
+    adapters: Vec<String>,
+    sums: Sums,
+}
+
+/// What a state holds.
+#[derive(Default)]
+pub(crate) struct Saved {
+    pub(crate) caches: Caches,
+    /// Folder of weights or adapters.
+    pub(crate) learnt: Option<PathBuf>,
+    pub(crate) adapters: Vec<String>,
+    pub(crate) sums: Sums,
+}
+
+impl State {
+    /// Opens a folder, which is made where there is none, and reads what it holds. `rank` is that of
+    /// the adapters, or `None` where nothing is learnt.
+    pub(crate) fn open(
+        root: &Path,
+        models: &Models,
+        options: &Options,
+        rank: Option<usize>,
+    ) -> Result<(Self, Saved)> {
+        let named = || root.display().to_string();
+        fs::create_dir_all(root).with_context(named)?;
+        let lock = File::create(root.join("lock")).with_context(named)?;
+        if lock.try_lock().is_err() {
+            bail!(
+                "{}: another server uses this state\nhint: give each its own --state",
+                root.display()
+            );
+        }
+        let mut state = Self {
+            root: root.to_owned(),
+            number: 0,
+            limit: options.state_bytes,
+            meta: Meta {
+                version: VERSION,
+                drafter: fingerprint(&models.drafter.path)?,
+                rank: rank.unwrap_or_default(),
+                ..Meta::default()
+            },
+            _lock: lock,
+        };
+        let saved = match state.current()? {
+            Some(folder) => state.read(&folder, models, options, rank)?,
+            None => Saved::default(),
+        };
+        state.clean();
+        Ok((state, saved))
+    }
+
+    /// Rank of the adapters it holds.
+    pub(crate) fn rank(&self) -> usize {
+        self.meta.rank
+    }
+
+    /// The generation that counts.
+    fn current(&mut self) -> Result<Option<PathBuf>> {
+        let path = self.root.join(CURRENT);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e).with_context(|| path.display().to_string()),
+        };
+        let number = text.trim().strip_prefix(GENERATION);
+        let number = number.and_then(|number| number.parse().ok());
+        let Some(number) = number else {
+            bail!("{}: names no generation of a state", path.display());
+        };
+        self.number = number;
+        Ok(Some(self.root.join(text.trim())))
+    }
+
+    fn read(
+        &mut self,
+        folder: &Path,
+        models: &Models,
+        options: &Options,
+        rank: Option<usize>,
+    ) -> Result<Saved> {
+        let path = folder.join(META);
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let meta: Meta = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+        if meta.version != VERSION {
+            bail!(
+                "{}: version {} is not {VERSION}",
+                path.display(),
+                meta.version
+            );
+        }
+        if meta.drafter != self.meta.drafter {
+            bail!(
+                "{}: learnt by another drafter than {}\nhint: every drafter has a --state of its own",
+                self.root.display(),
+                models.drafter.path.display()
+            );
+        }
+        let rank = rank.unwrap_or(meta.rank);
+        if meta.rank != rank && !meta.adapters.is_empty() {
+            bail!(
+                "{}: learnt with --adapter-rank {}, not {rank}\nhint: keep the rank, or give another --state",
+                self.root.display(),
+                meta.rank
+            );
+        }
+        let mut saved = Saved {
+            adapters: meta.adapters.clone(),
+            sums: meta.sums.clone(),
+            ..Saved::default()
+        };
+        for (index, target) in models.targets.iter().enumerate() {
+            let path = folder.join(cache_name(&target.pair));
+            let known = |earlier: &crate::models::Target| {
+                earlier.pair.target.fingerprint() == target.pair.target.fingerprint()
+            };
+            if models.targets[..index].iter().any(known) || !path.is_file() {
+                continue;
+            }
+            let mut cache = NgramCache::load(&path)?;
+            cache
+                .check_bytes(&target.pair.draft, &target.pair.target)
+                .with_context(|| path.display().to_string())?;
+            cache.reconfigure(cache_config(options));
+            saved.caches.insert(index, cache);
+        }
+        let learnt = folder.join(LEARNT);
+        saved.learnt = learnt.is_dir().then_some(learnt);
+        self.meta = Meta { rank, ..meta };
+        Ok(saved)
+    }
+
+    /// Writes another generation and makes it the one that counts; its size in bytes. `learnt` writes
+    /// weights into a folder and returns the names of adapters.
+    pub(crate) fn write(
+        &mut self,
+        models: &Models,
+        caches: &Caches,
+        sums: &Sums,
+        learnt: impl FnOnce(&Path) -> Result<Vec<String>>,
+    ) -> Result<u64> {
+        let before = self.root.join(format!("{GENERATION}{}", self.number));
+        let number = self.number + 1;
+        let name = format!("{GENERATION}{number}");
+        let folder = self.root.join(&name);
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        }
+        fs::create_dir_all(folder.join(LEARNT)).with_context(|| folder.display().to_string())?;
+        for (index, cache) in caches {
+            cache.save(folder.join(cache_name(&models.targets[*index].pair)))?;
+        }
+        let mut meta = self.meta.clone();
+        for name in learnt(&folder.join(LEARNT))? {
+            if !meta.adapters.contains(&name) {
+                meta.adapters.push(name);
+            }
+        }
+        meta.sums = sums.clone();
+        carry(&before, &folder, |name| name.starts_with(NGRAMS))?;
+        carry(&before.join(LEARNT), &folder.join(LEARNT), |_| true)?;
+        fs::write(folder.join(META), serde_json::to_string_pretty(&meta)?)?;
+        let bytes = sync(&folder)?;
+        if bytes > self.limit {
+            let _ = fs::remove_dir_all(&folder);
+            bail!(
+                "the state has {bytes} bytes, more than {}\nhint: raise --state-mb, or lower --ngram-mb or --adapter-rank",
+                self.limit
+            );
+        }
+        let part = self.root.join(format!("{CURRENT}.part"));
+        let mut file = File::create(&part)?;
+        file.write_all(name.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&part, self.root.join(CURRENT))?;
+        File::open(&self.root)?.sync_all()?;
+        (self.number, self.meta) = (number, meta);
+        self.clean();
+        Ok(bytes)
+    }
+
+    /// Removes generations that do not count: earlier ones, and one that was cut off.
+    fn clean(&self) {
+        let current = format!("{GENERATION}{}", self.number);
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        for entry in entries {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(GENERATION) && name != current {
+                // It costs space alone; the next one tries again.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
+/// Links what `from` has and `to` has not: nothing writes into a generation that is whole.
+fn carry(from: &Path, to: &Path, wanted: fn(&str) -> bool) -> Result<()> {
+    let Ok(entries) = fs::read_dir(from) else {
+        return Ok(());
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let target = to.join(&name);
+        if !wanted(&name.to_string_lossy()) || target.exists() {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            fs::create_dir_all(&target)?;
+            carry(&entry.path(), &target, |_| true)?;
+        } else if fs::hard_link(entry.path(), &target).is_err() {
+            fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+/// Brings a folder to the disk; its size.
+fn sync(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            bytes += sync(&entry.path())?;
+        } else {
+            let file = File::open(entry.path())?;
+            bytes += file.metadata()?.len();
+            file.sync_all()?;
+        }
+    }
+    File::open(folder)?.sync_all()?;
+    Ok(bytes)
+}
+
+/// Tells drafters apart: configuration, tokenizer, and size and beginning of every other file of
+/// weights.
+fn fingerprint(folder: &Path) -> Result<String> {
+    use std::io::Read;
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    let mut hasher = Sha256::new();
+    for path in files {
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        let name = name.unwrap_or_default();
+        let whole = ["config.json", "tokenizer.json"].contains(&name.as_str());
+        let weights = [".safetensors", ".bin", ".gguf"]
+            .iter()
+            .any(|end| name.ends_with(end));
+        if !whole && !weights {
+            continue;
+        }
+        let file = File::open(&path).with_context(|| path.display().to_string())?;
+        hasher.update(name.as_bytes());
+        hasher.update(file.metadata()?.len().to_le_bytes());
+        let mut start = Vec::new();
+        file.take(if whole { u64::MAX } else { SAMPLE })
+            .read_to_end(&mut start)?;
+        hasher.update(start);
+    }
+    let digest = hasher.finalize();
+    Ok(digest
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
+}

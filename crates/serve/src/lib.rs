@@ -1,0 +1,19 @@
+#![doc = include_str!("../README.md")]
+
+mod ask;
+mod decode;
+mod error;
+mod http;
+mod learn;
+mod models;
+mod options;
+mod service;
+mod stats;
+
+pub use ask::{Ask, Done, Event, From, LogProbs, Piece, Token};
+pub use error::ApiError;
+pub use http::{Http, Limits, interrupted, serve, watch_interrupts};
+pub use models::{Encoded, Models, Target, name_of};
+pub use options::{LearnOptions, LearnScope, Options};
+pub use service::{Events, Service};
+pub use stats::Stats;

@@ -1,0 +1,197 @@
+//! The drafter and the targets, and requests as these models read them.
+
+use anyhow::{Context, Result, bail};
+use models::{Message, ModelFolder, align};
+use spec_decode::Pair;
+use vocab_align::{DraftId, TargetId};
+
+use crate::error::ApiError;
+use crate::options::Options;
+
+/// A target by the name that requests use.
+pub struct Target {
+    /// The name.
+    pub name: String,
+    /// The model.
+    pub folder: ModelFolder<TargetId>,
+    /// Its vocabulary beside the drafter's.
+    pub pair: Pair,
+    /// Most tokens of prompt and answer.
+    pub context: usize,
+}
+
+/// The models of a server.
+pub struct Models {
+    /// The drafter.
+    pub drafter: ModelFolder<DraftId>,
+    /// The targets, at least one.
+    pub targets: Vec<Target>,
+}
+
+/// A prompt in the tokens of both models.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    /// For the target.
+    pub target: Vec<TargetId>,
+    /// For the drafter.
+    pub draft: Vec<DraftId>,
+}
+
+impl Models {
+    pub(crate) fn load(options: &Options) -> Result<Self> {
+        let drafter = ModelFolder::load(&options.drafter)?;
+        let mut targets: Vec<Target> = Vec::new();
+        for (name, path) in &options.targets {
+            if targets.iter().any(|other| other.name == *name) {
+                bail!("two targets are called `{name}`\nhint: --target NAME=DIR names one");
+            }
+            let folder = ModelFolder::load(path)?;
+            let most = folder.config().max_context();
+            targets.push(Target {
+                name: name.clone(),
+                pair: align(&drafter, &folder),
+                context: options.engine.context.map_or(most, |n| n.min(most)),
+                folder,
+            });
+        }
+        if targets.is_empty() {
+            bail!("there is no target");
+        }
+        Ok(Self { drafter, targets })
+    }
+
+    /// The target of this name; the first one where a request names none.
+    ///
+    /// # Errors
+    /// [`ApiError::UnknownModel`].
+    pub fn find(&self, name: Option<&str>) -> Result<usize, ApiError> {
+        let Some(name) = name else {
+            return Ok(0);
+        };
+        let found = self.targets.iter().position(|target| target.name == name);
+        found.ok_or_else(|| ApiError::UnknownModel(name.to_owned()))
+    }
+
+    /// A conversation as both models read it. The drafter's template need not know every role of the
+    /// target's: what the drafter reads decides how well it drafts, never what is answered.
+    ///
+    /// # Errors
+    /// A conversation that the target's template refuses.
+    pub fn converse(&self, target: usize, messages: &[Message<'_>]) -> Result<Encoded, ApiError> {
+        let refused = |e: &dyn std::fmt::Display| ApiError::invalid("messages", e.to_string());
+        let folder = &self.targets[target].folder;
+        // One message is read as `generate` reads a prompt.
+        let ids = match messages {
+            [only] if only.role == "user" => {
+                let rendered = folder.template.render(only.content);
+                let rendered = rendered.map_err(|e| refused(&e))?;
+                folder.encode(&rendered).map_err(|e| refused(&e))?
+            }
+            _ => {
+                let rendered = folder.template.converse(messages);
+                let rendered = rendered.map_err(|e| refused(&e))?.ok_or_else(|| {
+                    let message = "the model has no chat template, so that it reads one user message, or plain text at /v1/completions";
+                    ApiError::invalid("messages", message)
+                })?;
+                folder
+                    .encode_conversation(&rendered)
+                    .map_err(|e| refused(&e))?
+            }
+        };
+        let draft = self.draft_conversation(messages);
+        Ok(Encoded {
+            target: ids,
+            draft: draft.map_err(|e| refused(&e))?,
+        })
+    }
+
+    fn draft_conversation(&self, messages: &[Message<'_>]) -> Result<Vec<DraftId>> {
+        let drafter = &self.drafter;
+        if let [only] = messages {
+            return drafter.encode(&drafter.template.render(only.content)?);
+        }
+        if let Ok(Some(text)) = drafter.template.converse(messages) {
+            return drafter.encode_conversation(&text);
+        }
+        // Without the roles it does not know: what they say goes in front of the next message.
+        let mut merged: Vec<(String, String)> = Vec::new();
+        let mut carried = String::new();
+        for message in messages {
+            if !["user", "assistant"].contains(&message.role) {
+                carried.push_str(message.content);
+                carried.push_str("\n\n");
+                continue;
+            }
+            let content = std::mem::take(&mut carried) + message.content;
+            merged.push((message.role.to_owned(), content));
+        }
+        let turns: Vec<Message<'_>> = merged
+            .iter()
+            .map(|(role, content)| Message { role, content })
+            .collect();
+        if let Ok(Some(text)) = drafter.template.converse(&turns) {
+            return drafter.encode_conversation(&text);
+        }
+        let all: Vec<&str> = messages.iter().map(|message| message.content).collect();
+        drafter.encode(&drafter.template.render(&all.join("\n\n"))?)
+    }
+
+    /// Plain text as both models read it, with what their tokenizers put in front.
+    ///
+    /// # Errors
+    /// Text that a tokenizer refuses, or nothing at all.
+    pub fn plain(&self, target: usize, text: &str) -> Result<Encoded, ApiError> {
+        let refused = |e: &dyn std::fmt::Display| ApiError::invalid("prompt", e.to_string());
+        let target = self.targets[target].folder.vocabulary.encode_whole(text);
+        let draft = self.drafter.vocabulary.encode_whole(text);
+        let encoded = Encoded {
+            target: target.map_err(|e| refused(&e))?,
+            draft: draft.map_err(|e| refused(&e))?,
+        };
+        match encoded.target.is_empty() || encoded.draft.is_empty() {
+            true => Err(ApiError::invalid("prompt", "the prompt is empty")),
+            false => Ok(encoded),
+        }
+    }
+
+    /// Tokens of the target as both models read them.
+    ///
+    /// # Errors
+    /// Ids that are none of the target's.
+    pub fn tokens(&self, target: usize, ids: &[u32]) -> Result<Encoded, ApiError> {
+        let folder = &self.targets[target].folder;
+        let size = folder.vocabulary.len();
+        if let Some(id) = ids.iter().find(|id| **id as usize >= size) {
+            let message = format!("token {id} is not in 0..{size}");
+            return Err(ApiError::invalid("prompt", message));
+        }
+        let ids: Vec<TargetId> = ids.iter().map(|id| TargetId(*id)).collect();
+        let text = folder.vocabulary.decode_lossy(&ids);
+        let draft = self.drafter.vocabulary.encode_whole(&text).ok();
+        // The drafter must read something; the target's first token stands for nothing at all.
+        let draft = draft.filter(|ids| !ids.is_empty());
+        if ids.is_empty() {
+            return Err(ApiError::invalid("prompt", "the prompt is empty"));
+        }
+        Ok(Encoded {
+            target: ids,
+            draft: draft.unwrap_or_else(|| vec![DraftId(0)]),
+        })
+    }
+}
+
+/// A name for requests, from the folder of a model: its last part.
+pub fn name_of(path: &std::path::Path) -> Result<String> {
+    let text = path.to_string_lossy();
+    let text = text.trim_start_matches("hf:").trim_end_matches('/');
+    let text = text.split('@').next().unwrap_or_default();
+    let last = text.rsplit('/').next().unwrap_or_default();
+    if last.is_empty() || last == "." || last == ".." {
+        let absolute = std::path::absolute(path).context("the working directory")?;
+        let name = absolute
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned());
+        return name.with_context(|| format!("{}: has no name", path.display()));
+    }
+    Ok(last.to_owned())
+}

@@ -1,0 +1,77 @@
+//! What a server is told when it starts.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lm::EngineSettings;
+
+/// Everything that decides how answers are made, apart from the requests.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Targets: the name that requests call one by, and its model folder (or `hf:owner/name`). The
+    /// first one answers requests that name none.
+    pub targets: Vec<(String, PathBuf)>,
+    /// Model folder of the drafter.
+    pub drafter: PathBuf,
+    /// Storage of weights, keys and values, threads, and most tokens of prompt and answer.
+    pub engine: EngineSettings,
+    /// Draft tokens a round, at least 1.
+    pub draft_length: usize,
+    /// Sequences decoded at once, at least 1.
+    pub parallel: usize,
+    /// Requests that may wait for a place.
+    pub queue: usize,
+    /// Most tokens of an answer, and what one gets that names no number.
+    pub max_tokens: usize,
+    /// Seconds after which an answer is given up, waiting included.
+    pub timeout: Duration,
+    /// Most bytes that keys, values and activations of all sequences may take; `None` for no limit.
+    pub memory: Option<usize>,
+    /// Most bytes of the n-gram cache of a pair of vocabularies.
+    pub ngram_bytes: usize,
+    /// What the drafter learns; `None` where it does not.
+    pub learn: Option<LearnOptions>,
+    /// Folder in which what was learnt is kept; `None` keeps nothing.
+    pub state: Option<PathBuf>,
+    /// Time between two savings of the state.
+    pub save_every: Duration,
+    /// Most bytes of a saved state; a larger one is not written.
+    pub state_bytes: u64,
+}
+
+/// How a drafter learns while it serves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LearnOptions {
+    /// Answers an update learns from, at least 1.
+    pub every: usize,
+    /// Learning rate of AdamW.
+    pub rate: f64,
+    /// Rank of low-rank adapters; 0 trains all weights.
+    pub rank: usize,
+    /// Most updates a minute; `None` for as many as there are answers for.
+    pub updates_per_minute: Option<u32>,
+    /// Who has weights of its own.
+    pub scope: LearnScope,
+}
+
+/// Who has drafter weights of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LearnScope {
+    /// Every target.
+    Target,
+    /// Every user of every target, by the field `user` of requests; needs adapters.
+    User,
+}
+
+/// Most users that get an adapter of their own; later ones learn into their target's.
+pub(crate) const MOST_ADAPTERS: usize = 256;
+
+impl LearnOptions {
+    /// What drafts for this target and user.
+    pub(crate) fn adapter(&self, target: &str, user: &str) -> String {
+        match self.scope {
+            LearnScope::User if !user.is_empty() => format!("{target}/{user}"),
+            _ => target.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! A decode thread and a learner, and the way to ask them.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use cpu_engine::MemoryUse;
+use models::engine_options;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::ask::{Ask, Event, Job};
+use crate::decode::{Caches, Command, Decoder};
+use crate::error::ApiError;
+use crate::learn::{Handle, Saved, State, Teaching, publish_saved};
+use crate::models::Models;
+use crate::options::Options;
+use crate::stats::Stats;
+
+/// Time that running answers have to end when the server stops.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// Models at work: answers requests, several at a time, and learns from the answers.
+pub struct Service {
+    models: Arc<Models>,
+    options: Arc<Options>,
+    stats: Arc<Stats>,
+    commands: Sender<Command>,
+    permits: Arc<Semaphore>,
+    teaching: Option<Handle>,
+    threads: Option<Threads>,
+}
+
+struct Threads {
+    decoder: JoinHandle<Caches>,
+    learner: Option<JoinHandle<()>>,
+    caches: Sender<Caches>,
+    /// The state, where there is no learner's thread to keep it.
+    state: Option<State>,
+}
+
+/// The events of a request: answers by their number, pieces in order.
+pub type Events = mpsc::UnboundedReceiver<(u32, Event)>;
+
+impl Service {
+    /// Loads models and state and starts the threads.
+    ///
+    /// # Errors
+    /// Models that cannot be loaded or do not fit the memory; a state that is damaged, in use, or
+    /// another drafter's.
+    pub fn start(options: Options) -> Result<Self> {
+        if options.parallel == 0 || options.draft_length == 0 || options.max_tokens == 0 {
+            bail!("the number of sequences, of draft tokens and of tokens must be at least 1");
+        }
+        if options.learn.is_some_and(|learn| learn.every == 0) {
+            bail!("an update learns from at least 1 answer");
+        }
+        let models = Arc::new(Models::load(&options)?);
+        check_memory(&models, &options)?;
+        let options = Arc::new(options);
+        let rank = options.learn.map(|learn| learn.rank);
+        let (state, saved) = match &options.state {
+            Some(root) => {
+                let (state, saved) = State::open(root, &models, &options, rank)?;
+                (Some(state), saved)
+            }
+            None => (None, Saved::default()),
+        };
+        let stats = Arc::new(Stats::new(saved.sums.clone()));
+        let (commands, inbox) = channel();
+        let (teaching, handle, state) = match options.learn {
+            Some(learn) => {
+                let (teaching, handle) = Teaching::new(
+                    Arc::clone(&models),
+                    Arc::clone(&options),
+                    learn,
+                    Arc::clone(&stats),
+                    commands.clone(),
+                    (state, &saved),
+                )?;
+                (Some(teaching), Some(handle), None)
+            }
+            None => {
+                publish_saved(&models, &options, state.as_ref(), &saved, &commands)?;
+                (None, None, state)
+            }
+        };
+        let decoder = Decoder::new(
+            Arc::clone(&models),
+            Arc::clone(&options),
+            Arc::clone(&stats),
+            inbox,
+            handle.as_ref().map(|handle| handle.mailbox.clone()),
+            saved.caches,
+        )?;
+        let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let decoder = spawn("decode").spawn(move || decoder.run())?;
+        let (caches, last) = channel();
+        let learner = match teaching {
+            Some(teaching) => Some(spawn("learn").spawn(move || teaching.run(&last))?),
+            None => None,
+        };
+        Ok(Self {
+            permits: Arc::new(Semaphore::new(options.parallel + options.queue)),
+            threads: Some(Threads {
+                decoder,
+                learner,
+                caches,
+                state,
+            }),
+            teaching: handle,
+            models,
+            options,
+            stats,
+            commands,
+        })
+    }
+
+    /// The models.
+    pub fn models(&self) -> &Models {
+        &self.models
+    }
+
+    /// What it was started with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Whether the decode thread is at work.
+    pub fn is_alive(&self) -> bool {
+        self.threads
+            .as_ref()
+            .is_some_and(|threads| !threads.decoder.is_finished())
+    }
+
+    /// Asks for several answers to one prompt. Dropping the events takes the requests back.
+    ///
+    /// # Errors
+    /// [`ApiError::ContextLength`], [`ApiError::QueueFull`], [`ApiError::Stopping`].
+    pub fn ask(&self, asks: Vec<Ask>) -> Result<Events, ApiError> {
+        for ask in &asks {
+            let context = self.models.targets[ask.target].context;
+            let tokens = ask.prompt.target.len();
+            if tokens + ask.max_tokens > context {
+                return Err(ApiError::ContextLength {
+                    tokens,
+                    context,
+                    wanted: ask.max_tokens,
+                });
+            }
+        }
+        let mut permits = Vec::new();
+        for _ in &asks {
+            let permit = Arc::clone(&self.permits).try_acquire_owned();
+            let full = |_| ApiError::QueueFull(self.options.queue);
+            permits.push(permit.map_err(full)?);
+        }
+        let (events, receiver) = mpsc::unbounded_channel();
+        for (ask, permit) in asks.into_iter().zip(permits) {
+            let job = Job {
+                ask,
+                events: events.clone(),
+                arrived: Instant::now(),
+                permit: Some(permit),
+            };
+            let sent = self.commands.send(Command::Ask(Box::new(job)));
+            sent.map_err(|_| ApiError::Stopping)?;
+        }
+        Ok(receiver)
+    }
+
+    /// Saves what was learnt, soon.
+    pub fn save(&self) {
+        if let Some(teaching) = &self.teaching {
+            teaching.save();
+        }
+    }
+
+    /// Takes no more requests; answers in the making may come to their end for some seconds.
+    pub fn wind_up(&self) {
+        // It may have ended by itself.
+        let _ = self
+            .commands
+            .send(Command::Stop(Instant::now() + LAST_WORDS));
+    }
+
+    /// Ends running answers, within seconds, and saves what was learnt.
+    ///
+    /// # Errors
+    /// A thread that panicked.
+    pub fn stop(&mut self) -> Result<()> {
+        let Some(threads) = self.threads.take() else {
+            return Ok(());
+        };
+        self.wind_up();
+        let decoded = threads.decoder.join();
+        if let Some(teaching) = self.teaching.take() {
+            teaching.stop();
+        }
+        let panicked = || {
+            anyhow::anyhow!(
+                "the decode thread panicked; what it learnt behind the last saving is lost"
+            )
+        };
+        let caches = decoded.map_err(|_| panicked());
+        if let Ok(caches) = &caches {
+            let _ = threads.caches.send(caches.clone());
+        }
+        drop(threads.caches);
+        if let Some(learner) = threads.learner {
+            let learnt = learner.join();
+            learnt.map_err(|_| anyhow::anyhow!("the learner's thread panicked"))?;
+        }
+        drop(threads.state);
+        caches.map(drop)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            tracing::error!("{error:#}");
+        }
+    }
+}
+
+/// Holds the sequences at their longest against the memory that they may take.
+fn check_memory(models: &Models, options: &Options) -> Result<()> {
+    let of = |config: &lm::LmConfig| {
+        let expected = MemoryUse::expected(config, &engine_options(config, options.engine));
+        expected.cache + expected.scratch
+    };
+    let target = models
+        .targets
+        .iter()
+        .map(|target| of(target.folder.config()))
+        .max();
+    let seat = target.unwrap_or(0) + of(models.drafter.config());
+    let needed = seat * options.parallel;
+    tracing::info!(
+        sequences = options.parallel,
+        mib = needed >> 20,
+        "memory of keys, values and activations at the most"
+    );
+    match options.memory {
+        Some(limit) if needed > limit => bail!(
+            "{} sequences may take {} MiB, more than --memory-mb {}\nhint: lower --parallel or --context",
+            options.parallel,
+            needed.div_ceil(1 << 20),
+            limit >> 20
+        ),
+        _ => Ok(()),
+    }
+}

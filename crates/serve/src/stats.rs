@@ -1,0 +1,450 @@
+//! What a server counts, and how Prometheus reads it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use spec_decode::{RoundOutcome, Totals};
+
+/// Answers that a point of the history is the mean of.
+const STRIDE: usize = 10;
+/// Plain tokens whose time is trusted more than that of a few steps at the start.
+const ENOUGH: u64 = 64;
+/// Points of the history that are kept.
+const POINTS: usize = 500;
+
+/// One step of the decode thread: a round of all sequences.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Step {
+    pub(crate) sequences: usize,
+    pub(crate) forwards: usize,
+    pub(crate) seconds: f64,
+    pub(crate) draft_seconds: f64,
+    pub(crate) target_seconds: f64,
+    pub(crate) drafting_rounds: usize,
+    pub(crate) plain_rounds: usize,
+    pub(crate) tokens: usize,
+}
+
+impl Step {
+    /// A round of one sequence.
+    pub(crate) fn add(&mut self, drafting: bool, outcome: &RoundOutcome) {
+        self.tokens += outcome.emitted.len();
+        match drafting {
+            true => self.drafting_rounds += 1,
+            false => self.plain_rounds += 1,
+        }
+    }
+}
+
+/// Sums since the state was new; saved with it.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Sums {
+    /// By target: answers with a drafter.
+    pub(crate) targets: BTreeMap<String, TargetSums>,
+}
+
+/// Sums of one target.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct TargetSums {
+    answers: u64,
+    rounds: u64,
+    tokens: u64,
+    proposed: u64,
+    accepted: u64,
+    ngrams: u64,
+    pub(crate) updates: u64,
+    /// Mean acceptance, and tokens a round, of every so many answers.
+    history: Vec<[f64; 2]>,
+    /// Of the answers behind the last point: number, sums.
+    open: (usize, f64, f64),
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    sums: Sums,
+    plain_step: BTreeMap<usize, f64>,
+    requests: BTreeMap<u16, u64>,
+    steps: u64,
+    forwards: u64,
+    step_seconds: f64,
+    draft_seconds: f64,
+    target_seconds: f64,
+    plain_answers: u64,
+    plain_tokens: u64,
+    tokens: u64,
+    cancelled: u64,
+    failed: u64,
+    running: usize,
+    waiting: usize,
+    examples: u64,
+    dropped: u64,
+    update_seconds: f64,
+    update_failures: u64,
+    loss: f64,
+    saves: u64,
+    save_failures: u64,
+    saved_bytes: u64,
+    /// Seconds and tokens of steps with one drafting sequence alone.
+    alone: (f64, u64),
+    /// The same of one sequence without the drafter.
+    plain_alone: (f64, u64),
+}
+
+/// Counters that all threads share.
+#[derive(Debug)]
+pub struct Stats {
+    counters: Mutex<Counters>,
+    started: Instant,
+}
+
+impl Stats {
+    pub(crate) fn new(sums: Sums) -> Self {
+        let counters = Counters {
+            sums,
+            ..Counters::default()
+        };
+        Self {
+            counters: Mutex::new(counters),
+            started: Instant::now(),
+        }
+    }
+
+    fn counters(&self) -> MutexGuard<'_, Counters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn plain_step(&self, target: usize, seconds: f64) {
+        self.counters().plain_step.insert(target, seconds);
+    }
+
+    pub(crate) fn load(&self, running: usize, waiting: usize) {
+        let mut counters = self.counters();
+        (counters.running, counters.waiting) = (running, waiting);
+    }
+
+    pub(crate) fn step(&self, step: &Step) {
+        let mut counters = self.counters();
+        counters.steps += 1;
+        counters.forwards += step.forwards as u64;
+        counters.step_seconds += step.seconds;
+        counters.draft_seconds += step.draft_seconds;
+        counters.target_seconds += step.target_seconds;
+        counters.tokens += step.tokens as u64;
+        let alone = match (step.sequences, step.drafting_rounds, step.plain_rounds) {
+            (1, 1, 0) => &mut counters.alone,
+            (1, 0, 1) => &mut counters.plain_alone,
+            _ => return,
+        };
+        alone.0 += step.seconds;
+        alone.1 += step.tokens as u64;
+    }
+
+    pub(crate) fn answer(&self, target: &str, totals: &Totals, drafting: bool) {
+        let mut counters = self.counters();
+        if !drafting {
+            counters.plain_answers += 1;
+            counters.plain_tokens += totals.emitted as u64;
+            return;
+        }
+        let sums = counters.sums.targets.entry(target.to_owned()).or_default();
+        sums.answers += 1;
+        sums.rounds += totals.rounds as u64;
+        sums.tokens += totals.emitted as u64;
+        sums.proposed += totals.proposed as u64;
+        sums.accepted += totals.accepted as u64;
+        sums.ngrams += totals.ngrams_accepted as u64;
+        if totals.proposing_rounds > 0 {
+            let (n, acceptance, length) = &mut sums.open;
+            *n += 1;
+            *acceptance += totals.acceptance_rate();
+            *length += totals.block_efficiency();
+            if *n == STRIDE {
+                let point = [*acceptance / STRIDE as f64, *length / STRIDE as f64];
+                sums.history.push(point);
+                sums.open = (0, 0.0, 0.0);
+                if sums.history.len() > POINTS {
+                    sums.history.remove(0);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn cancelled(&self) {
+        self.counters().cancelled += 1;
+    }
+
+    pub(crate) fn failed(&self) {
+        self.counters().failed += 1;
+    }
+
+    pub(crate) fn request(&self, status: u16) {
+        *self.counters().requests.entry(status).or_default() += 1;
+    }
+
+    pub(crate) fn example(&self, taken: bool) {
+        let mut counters = self.counters();
+        match taken {
+            true => counters.examples += 1,
+            false => counters.dropped += 1,
+        }
+    }
+
+    pub(crate) fn update(&self, target: &str, loss: f64, seconds: f64) {
+        let mut counters = self.counters();
+        let sums = counters.sums.targets.entry(target.to_owned()).or_default();
+        sums.updates += 1;
+        counters.loss = loss;
+        counters.update_seconds += seconds;
+    }
+
+    pub(crate) fn update_failed(&self) {
+        self.counters().update_failures += 1;
+    }
+
+    pub(crate) fn saved(&self, bytes: Option<u64>) {
+        let mut counters = self.counters();
+        match bytes {
+            Some(bytes) => {
+                counters.saves += 1;
+                counters.saved_bytes = bytes;
+            }
+            None => counters.save_failures += 1,
+        }
+    }
+
+    /// What is saved with the state.
+    pub(crate) fn sums(&self) -> Sums {
+        self.counters().sums.clone()
+    }
+
+    /// Tokens of plain decoding that fit into the time of one token with the drafter, where one
+    /// answer was made at a time; `None` before there was one.
+    fn speedup(counters: &Counters) -> Option<f64> {
+        let plain = match counters.plain_alone {
+            (seconds, tokens) if tokens >= ENOUGH => seconds / tokens as f64,
+            _ => *counters.plain_step.values().next()?,
+        };
+        let (seconds, tokens) = counters.alone;
+        (tokens > 0).then(|| tokens as f64 * plain / seconds)
+    }
+
+    /// A line a target, for people.
+    pub fn summary(&self) -> Vec<String> {
+        let counters = self.counters();
+        let line = |(name, sums): (&String, &TargetSums)| {
+            let share = 100.0 * sums.accepted as f64 / sums.proposed.max(1) as f64;
+            let length = sums.tokens as f64 / sums.rounds.max(1) as f64;
+            format!(
+                "{name}: {} answers with the drafter, {share:.1} % of drafted tokens accepted, {length:.2} tokens a round, {} updates",
+                sums.answers, sums.updates
+            )
+        };
+        counters.sums.targets.iter().map(line).collect()
+    }
+
+    /// Everything, for the page.
+    pub(crate) fn to_json(&self) -> Value {
+        let counters = self.counters();
+        let targets: BTreeMap<&String, Value> = counters
+            .sums
+            .targets
+            .iter()
+            .map(|(name, sums)| {
+                let ratio = |a: u64, b: u64| (b > 0).then(|| a as f64 / b as f64);
+                let value = json!({
+                    "answers": sums.answers,
+                    "acceptance": ratio(sums.accepted, sums.proposed),
+                    "tokens_per_round": ratio(sums.tokens, sums.rounds),
+                    "ngrams_accepted": sums.ngrams,
+                    "updates": sums.updates,
+                    "history": sums.history,
+                });
+                (name, value)
+            })
+            .collect();
+        json!({
+            "targets": targets,
+            "answers_per_point": STRIDE,
+            "running": counters.running,
+            "waiting": counters.waiting,
+            "tokens": counters.tokens,
+            "step_seconds": counters.step_seconds,
+            "speedup_estimate": Self::speedup(&counters),
+            "examples": counters.examples,
+            "uptime_seconds": self.started.elapsed().as_secs(),
+        })
+    }
+
+    /// The text format of Prometheus.
+    pub(crate) fn prometheus(&self) -> String {
+        let counters = self.counters();
+        let mut page = Page(String::new());
+        let c = &*counters;
+        for (name, help, value) in [
+            (
+                "steps_total",
+                "Rounds of all sequences together.",
+                c.steps as f64,
+            ),
+            (
+                "target_forwards_total",
+                "Forwards of a target, each for all its sequences.",
+                c.forwards as f64,
+            ),
+            ("step_seconds_total", "Seconds of steps.", c.step_seconds),
+            (
+                "draft_seconds_total",
+                "Seconds of drafting.",
+                c.draft_seconds,
+            ),
+            (
+                "target_seconds_total",
+                "Seconds of forwards of targets.",
+                c.target_seconds,
+            ),
+            ("tokens_total", "Tokens of answers.", c.tokens as f64),
+            (
+                "plain_answers_total",
+                "Answers without the drafter.",
+                c.plain_answers as f64,
+            ),
+            (
+                "plain_tokens_total",
+                "Tokens of such answers.",
+                c.plain_tokens as f64,
+            ),
+            (
+                "cancelled_total",
+                "Answers whose client hung up, or that took too long.",
+                c.cancelled as f64,
+            ),
+            ("failed_total", "Answers that failed.", c.failed as f64),
+            (
+                "examples_total",
+                "Answers that the drafter learns from.",
+                c.examples as f64,
+            ),
+            (
+                "examples_dropped_total",
+                "Answers that it had no time for.",
+                c.dropped as f64,
+            ),
+            (
+                "update_seconds_total",
+                "Seconds of updates of the drafter.",
+                c.update_seconds,
+            ),
+            (
+                "update_failures_total",
+                "Updates that failed.",
+                c.update_failures as f64,
+            ),
+            ("saves_total", "Savings of the state.", c.saves as f64),
+            (
+                "save_failures_total",
+                "Savings that failed.",
+                c.save_failures as f64,
+            ),
+        ] {
+            page.head(name, "counter", help);
+            page.value(name, "", value);
+        }
+        for (name, help, value) in [
+            ("running", "Answers in the making.", c.running as f64),
+            (
+                "waiting",
+                "Requests that wait for a place.",
+                c.waiting as f64,
+            ),
+            ("loss", "Loss of the last update.", c.loss),
+            (
+                "state_bytes",
+                "Size of the last saved state.",
+                c.saved_bytes as f64,
+            ),
+            (
+                "uptime_seconds",
+                "Seconds since the start.",
+                self.started.elapsed().as_secs_f64(),
+            ),
+        ] {
+            page.head(name, "gauge", help);
+            page.value(name, "", value);
+        }
+        if let Some(speedup) = Self::speedup(c) {
+            page.head(
+                "speedup_estimate",
+                "gauge",
+                "Speed of answers made alone over plain decoding at the start of the server.",
+            );
+            page.value("speedup_estimate", "", speedup);
+        }
+        page.head("requests_total", "counter", "Requests by status.");
+        for (status, count) in &c.requests {
+            page.value(
+                "requests_total",
+                &format!("status=\"{status}\""),
+                *count as f64,
+            );
+        }
+        type Of = fn(&TargetSums) -> u64;
+        let by_target: [(&str, &str, Of); 7] = [
+            (
+                "answers_total",
+                "Answers with the drafter, since the state was new.",
+                |s| s.answers,
+            ),
+            ("rounds_total", "Their rounds.", |s| s.rounds),
+            ("answer_tokens_total", "Their tokens.", |s| s.tokens),
+            ("proposed_total", "Proposed tokens.", |s| s.proposed),
+            ("accepted_total", "Accepted ones.", |s| s.accepted),
+            ("ngrams_accepted_total", "Of those, merged n-grams.", |s| {
+                s.ngrams
+            }),
+            ("updates_total", "Updates of the drafter.", |s| s.updates),
+        ];
+        for (name, help, of) in by_target {
+            page.head(name, "counter", help);
+            for (target, sums) in &c.sums.targets {
+                page.value(
+                    name,
+                    &format!("target=\"{}\"", escaped(target)),
+                    of(sums) as f64,
+                );
+            }
+        }
+        page.0
+    }
+}
+
+/// A label's value.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(
+            self.0,
+            "# HELP omnidraft_{name} {help}\n# TYPE omnidraft_{name} {kind}"
+        );
+    }
+
+    fn value(&mut self, name: &str, labels: &str, value: f64) {
+        let labels = match labels {
+            "" => String::new(),
+            labels => format!("{{{labels}}}"),
+        };
+        let _ = writeln!(self.0, "omnidraft_{name}{labels} {value}");
+    }
+}

@@ -1,0 +1,276 @@
+//! Answers through the server are those of the sessions and models below it.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use lm::{EngineSettings, WeightType};
+use models::{ModelFolder, align};
+use ngram_cache::{CacheConfig, NgramCache};
+use serde_json::{Value, json};
+use spec_decode::{
+    Acceptance, ConstantLength, NoSink, PlainConfig, Prompt, Sampling, SamplingOptions, Session,
+    SessionConfig, StreamName, VerifyMode, decode_plain,
+};
+use support::*;
+use vocab_align::{DraftId, TargetId};
+
+const PROMPTS: [&str; 6] = [
+    "Add 2 and 3.",
+    "Give three tips for staying healthy.",
+    "Write a function that reverses a list.",
+    "Tom has 4 apples and buys 7 more. How many apples does he have?",
+    "Summarize: the council met on Monday and agreed on a new bridge.",
+    "Say hello.",
+];
+
+/// What `omnidraft generate` answers.
+struct Generate {
+    target: ModelFolder<TargetId>,
+    drafter: ModelFolder<DraftId>,
+    stop: BTreeSet<TargetId>,
+}
+
+impl Generate {
+    fn new() -> Self {
+        let target: ModelFolder<TargetId> = ModelFolder::load(&model("L")).unwrap();
+        Self {
+            stop: target.stop_tokens(),
+            drafter: ModelFolder::load(&model("D")).unwrap(),
+            target,
+        }
+    }
+
+    fn settings() -> EngineSettings {
+        EngineSettings::new(WeightType::F32, 1)
+    }
+
+    fn text(&self, tokens: &[TargetId]) -> String {
+        self.target.vocabulary.decode_lossy(tokens)
+    }
+
+    fn prompt(&self, prompt: &str) -> (Vec<TargetId>, Vec<DraftId>) {
+        let target = self.target.template.render(prompt).unwrap();
+        let draft = self.drafter.template.render(prompt).unwrap();
+        (
+            self.target.encode(&target).unwrap(),
+            self.drafter.encode(&draft).unwrap(),
+        )
+    }
+
+    fn plain(&self, prompt: &str, sampling: Sampling, max_new_tokens: usize, seed: u64) -> String {
+        let mut engine = self.target.engine(Self::settings()).unwrap();
+        let config = PlainConfig {
+            sampling,
+            max_new_tokens,
+            stop: self.stop.clone(),
+        };
+        let name = StreamName::new(seed, 0);
+        let (ids, _) = self.prompt(prompt);
+        let done = decode_plain(&mut engine, &ids, &config, name, &mut NoSink).unwrap();
+        self.text(&done.tokens)
+    }
+
+    fn drafted(&self, prompt: &str, sampling: Sampling, tokens: usize, seed: u64) -> String {
+        let engines = (
+            self.drafter.engine(Self::settings()).unwrap(),
+            self.target.engine(Self::settings()).unwrap(),
+        );
+        let config = SessionConfig {
+            sampling,
+            acceptance: Acceptance::Block,
+            stop: self.stop.clone(),
+            ..SessionConfig::new(VerifyMode::Exact, tokens)
+        };
+        let pair = align(&self.drafter, &self.target);
+        let mut session = Session::new(engines.0, engines.1, pair, config).unwrap();
+        let mut cache = NgramCache::new(CacheConfig::default());
+        let (target, draft) = self.prompt(prompt);
+        let prompt = Prompt {
+            draft: &draft,
+            target: &target,
+        };
+        let name = StreamName::new(seed, 0);
+        let mut policy = ConstantLength(4);
+        let done = session.generate(prompt, name, Some(&mut cache), &mut policy, &mut NoSink);
+        self.text(&done.unwrap().tokens)
+    }
+}
+
+fn ask(prompt: &str, extra: Value) -> Value {
+    let mut body = json!({
+        "model": "L",
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": 48,
+    });
+    for (key, value) in extra.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    body
+}
+
+fn content(answer: &Value) -> &str {
+    answer["choices"][0]["message"]["content"]
+        .as_str()
+        .unwrap_or("?")
+}
+
+/// The text of a streamed answer.
+fn streamed(server: &Server, body: &Value) -> String {
+    let mut body = body.clone();
+    body["stream"] = json!(true);
+    let lines = server.stream("/v1/chat/completions", &body);
+    assert_eq!(lines.last().map(String::as_str), Some("[DONE]"));
+    let mut text = String::new();
+    for line in &lines[..lines.len() - 1] {
+        let chunk: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(chunk["object"], "chat.completion.chunk");
+        let delta = &chunk["choices"][0]["delta"]["content"];
+        text.push_str(delta.as_str().unwrap_or_default());
+    }
+    text
+}
+
+#[test]
+fn texts_are_those_of_generate() {
+    let generate = Generate::new();
+    let server = Server::start(options(), None);
+    let warm = SamplingOptions {
+        temperature: 0.8,
+        top_p: 0.9,
+        ..SamplingOptions::default()
+    };
+    let warm = Sampling::with_options(warm).unwrap();
+    for (seed, prompt) in (3_u64..).zip(PROMPTS) {
+        let greedy = ask(prompt, json!({"temperature": 0}));
+        let (status, answer) = server.post("/v1/chat/completions", &greedy);
+        assert_eq!(status, 200, "{answer}");
+        let expected = generate.plain(prompt, Sampling::GREEDY, 48, 0);
+        assert_eq!(content(&answer), expected);
+        assert_eq!(streamed(&server, &greedy), expected);
+
+        let drawn = json!({"temperature": 0.8, "top_p": 0.9, "seed": seed});
+        let body = ask(prompt, drawn);
+        let (_, answer) = server.post("/v1/chat/completions", &body);
+        let expected = generate.drafted(prompt, warm, 48, seed);
+        assert_eq!(content(&answer), expected);
+        assert_eq!(streamed(&server, &body), expected);
+
+        let mut body = body;
+        body["drafter"] = json!(false);
+        let (_, answer) = server.post("/v1/chat/completions", &body);
+        assert_eq!(content(&answer), generate.plain(prompt, warm, 48, seed));
+        let usage = &answer["usage"]["completion_tokens_details"];
+        assert_eq!(usage["drafted_tokens"], 0);
+    }
+}
+
+#[test]
+fn greedy_answers_are_plain_while_the_drafter_learns() {
+    let generate = Generate::new();
+    let options = serve::Options {
+        learn: Some(learning()),
+        ..options()
+    };
+    let server = Server::start(options, None);
+    for round in 0..3 {
+        std::thread::scope(|scope| {
+            for prompt in PROMPTS {
+                let (server, generate) = (&server, &generate);
+                scope.spawn(move || {
+                    let body = ask(prompt, json!({"temperature": 0, "max_tokens": 32 + round}));
+                    let (status, answer) = server.post("/v1/chat/completions", &body);
+                    assert_eq!(status, 200, "{answer}");
+                    let expected = generate.plain(prompt, Sampling::GREEDY, 32 + round, 0);
+                    assert_eq!(content(&answer), expected);
+                });
+            }
+        });
+    }
+    let updates = server.metric("omnidraft_updates_total{target=\"L\"}");
+    assert!(updates >= 1.0, "{updates} updates");
+    assert_eq!(server.metric("omnidraft_update_failures_total"), 0.0);
+}
+
+#[test]
+fn a_chat_goes_on_where_its_caches_stopped() {
+    let server = Server::start(options(), None);
+    let first = ask(PROMPTS[0], json!({"temperature": 0}));
+    let (_, answer) = server.post("/v1/chat/completions", &first);
+    let said = content(&answer).to_owned();
+    let next = json!({
+        "messages": [
+            {"role": "user", "content": PROMPTS[0]},
+            {"role": "assistant", "content": said},
+            {"role": "user", "content": [{"type": "text", "text": "And 4 and 5?"}]},
+        ],
+        "temperature": 0, "max_tokens": 24,
+    });
+    let (_, alone) = server.post("/v1/chat/completions", &next);
+    let cached = alone["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64();
+    assert!(cached.unwrap_or(0) > 8, "{alone}");
+    // A server that never saw the first turn says the same.
+    let fresh = Server::start(options(), None);
+    let (_, other) = fresh.post("/v1/chat/completions", &next);
+    assert_eq!(content(&alone), content(&other));
+    assert_eq!(other["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+}
+
+#[test]
+fn several_answers_stops_and_probabilities() {
+    let server = Server::start(options(), None);
+    let several = ask(PROMPTS[1], json!({"temperature": 1.2, "n": 3, "seed": 5}));
+    let (_, answer) = server.post("/v1/chat/completions", &several);
+    let choices = answer["choices"].as_array().unwrap();
+    let texts: BTreeSet<&str> = choices
+        .iter()
+        .map(|choice| choice["message"]["content"].as_str().unwrap())
+        .collect();
+    assert_eq!((choices.len(), texts.len()), (3, 3));
+
+    let greedy = ask(PROMPTS[1], json!({"temperature": 0}));
+    let (_, whole) = server.post("/v1/chat/completions", &greedy);
+    let whole = content(&whole).to_owned();
+    let words: Vec<&str> = whole.split_whitespace().collect();
+    let stop = words[words.len() / 2];
+    let mut stopped = greedy.clone();
+    stopped["stop"] = json!([stop, "never said"]);
+    let (_, answer) = server.post("/v1/chat/completions", &stopped);
+    let expected = whole.split(stop).next().unwrap();
+    assert_eq!(content(&answer), expected);
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    assert_eq!(streamed(&server, &stopped), expected);
+
+    let mut probable = greedy;
+    probable["logprobs"] = json!(true);
+    probable["top_logprobs"] = json!(2);
+    probable["include_origins"] = json!(true);
+    let (_, answer) = server.post("/v1/chat/completions", &probable);
+    let choice = &answer["choices"][0];
+    let entries = choice["logprobs"]["content"].as_array().unwrap();
+    assert_eq!(
+        entries.len() as u64,
+        answer["usage"]["completion_tokens"].as_u64().unwrap()
+    );
+    for entry in entries {
+        // Greedy: the token is the most probable one.
+        assert_eq!(entry["token"], entry["top_logprobs"][0]["token"]);
+        assert!(entry["logprob"].as_f64().unwrap() <= 1e-6);
+    }
+    let tokens = choice["tokens"].as_array().unwrap();
+    assert_eq!(tokens.len(), entries.len());
+    let from = |name: &str| tokens.iter().filter(|token| token["from"] == name).count() as u64;
+    let accepted = answer["usage"]["completion_tokens_details"]["accepted_tokens"].as_u64();
+    assert_eq!(from("drafted") + from("ngram"), accepted.unwrap());
+
+    let text = json!({"prompt": ["The", "The"], "max_tokens": 5, "temperature": 0, "logprobs": 1});
+    let (status, answer) = server.post("/v1/completions", &text);
+    assert_eq!(status, 200, "{answer}");
+    let choices = answer["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 2);
+    assert_eq!(choices[0]["text"], choices[1]["text"]);
+    assert_eq!(
+        choices[0]["logprobs"]["tokens"].as_array().unwrap().len(),
+        5
+    );
+}

@@ -1,0 +1,453 @@
+//! Whatever a client sends or fails to send: an error of the API's shape, and a server that goes on.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::*;
+
+fn hello() -> Value {
+    json!({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "temperature": 0})
+}
+
+fn with(key: &str, value: Value) -> Value {
+    let mut body = hello();
+    body[key] = value;
+    body
+}
+
+/// The server still answers.
+fn alive(server: &Server) {
+    let (status, answer) = server.post("/v1/chat/completions", &hello());
+    assert_eq!(status, 200, "{answer}");
+}
+
+/// An error object with everything that clients read.
+fn assert_error(status: u16, body: &Value, wanted: u16, param: Option<&str>, code: Option<&str>) {
+    assert_eq!(status, wanted, "{body}");
+    let error = &body["error"];
+    assert!(
+        error["message"].as_str().is_some_and(|m| !m.is_empty()),
+        "{body}"
+    );
+    assert!(error["type"].is_string(), "{body}");
+    assert_eq!(error["param"].as_str(), param, "{body}");
+    assert_eq!(error["code"].as_str(), code, "{body}");
+}
+
+#[test]
+fn impossible_requests_have_their_error() {
+    let server = Server::start(options(), None);
+    let chat = "/v1/chat/completions";
+    let long = "word ".repeat(3000);
+    let cases = [
+        (
+            with("model", json!("gpt-7")),
+            404,
+            Some("model"),
+            Some("model_not_found"),
+        ),
+        (
+            with("temperature", json!(-1)),
+            400,
+            Some("temperature"),
+            None,
+        ),
+        (
+            with("temperature", json!(3)),
+            400,
+            Some("temperature"),
+            None,
+        ),
+        (with("top_p", json!(0)), 400, Some("top_p"), None),
+        (with("n", json!(0)), 400, Some("n"), None),
+        (with("n", json!(1000)), 400, Some("n"), None),
+        (with("max_tokens", json!(0)), 400, Some("max_tokens"), None),
+        (
+            with("max_tokens", json!(100_000)),
+            400,
+            Some("max_tokens"),
+            None,
+        ),
+        (with("stop", json!("")), 400, Some("stop"), None),
+        (
+            with("top_logprobs", json!(3)),
+            400,
+            Some("top_logprobs"),
+            None,
+        ),
+        (
+            with("tools", json!([{"type": "function"}])),
+            400,
+            Some("tools"),
+            None,
+        ),
+        (
+            with("presence_penalty", json!(0.5)),
+            400,
+            Some("presence_penalty"),
+            None,
+        ),
+        (with("messages", json!([])), 400, Some("messages"), None),
+        (
+            with("messages", json!([{"role": "wizard", "content": "x"}])),
+            400,
+            Some("messages"),
+            None,
+        ),
+        (with("messages", json!("hi")), 400, None, None),
+        (with("max_tokens", json!("four")), 400, None, None),
+        (with("seed", json!(1.5)), 400, None, None),
+        (
+            with("messages", json!([{"role": "user", "content": long}])),
+            400,
+            None,
+            Some("context_length_exceeded"),
+        ),
+        (
+            with(
+                "messages",
+                json!([{"role": "user", "content": [{"type": "image_url"}]}]),
+            ),
+            400,
+            Some("messages"),
+            None,
+        ),
+    ];
+    for (body, wanted, param, code) in cases {
+        for stream in [false, true] {
+            let mut body = body.clone();
+            body["stream"] = json!(stream);
+            let (status, answer) = server.post(chat, &body);
+            assert_error(status, &answer, wanted, param, code);
+        }
+    }
+    for body in [
+        "",
+        "{",
+        "null",
+        "[]",
+        "{\"messages\": 1}",
+        "\u{0}",
+        "{\"messages\":[{\"role\":1}]}",
+    ] {
+        let (status, text) = server.send("POST", chat, JSON, body);
+        assert_error(
+            status,
+            &serde_json::from_str(&text).unwrap(),
+            400,
+            None,
+            None,
+        );
+    }
+    let texts = [
+        json!({"prompt": []}),
+        json!({"prompt": ""}),
+        json!({"prompt": [99_999_999]}),
+    ];
+    for body in texts {
+        let (status, answer) = server.post("/v1/completions", &body);
+        // The tokenizer of L puts a beginning of text in front of nothing at all.
+        if status != 200 {
+            assert_error(status, &answer, 400, Some("prompt"), None);
+        }
+    }
+    let (status, text) = server.get("/v1/chats");
+    assert_error(
+        status,
+        &serde_json::from_str(&text).unwrap(),
+        404,
+        None,
+        None,
+    );
+    let (status, text) = server.get(chat);
+    assert_error(
+        status,
+        &serde_json::from_str(&text).unwrap(),
+        405,
+        None,
+        None,
+    );
+    let (status, text) = server.get("/v1/models/none");
+    let code = Some("model_not_found");
+    assert_error(
+        status,
+        &serde_json::from_str(&text).unwrap(),
+        404,
+        Some("model"),
+        code,
+    );
+    // What a page of another site could send without asking.
+    let (status, text) = server.send(
+        "POST",
+        chat,
+        "content-type: text/plain\r\n",
+        &hello().to_string(),
+    );
+    assert_error(
+        status,
+        &serde_json::from_str(&text).unwrap(),
+        415,
+        None,
+        None,
+    );
+    let answer =
+        server.raw(b"GET /metrics HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n");
+    assert_eq!(parsed(&answer).0, 403);
+    alive(&server);
+}
+
+#[test]
+fn large_bodies_are_not_read() {
+    let server = Server::start(options(), None);
+    let head = |length: usize| {
+        format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        )
+    };
+    // Refused by its head.
+    let answer = server.raw(head(100 << 20).as_bytes());
+    assert_eq!(parsed(&answer).0, 413);
+    // Refused while it comes: nothing says how long it is.
+    let mut stream = server.connect();
+    let chunked = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(chunked.as_bytes()).unwrap();
+    let block = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
+    for _ in 0..1600 {
+        if stream.write_all(&block).is_err() {
+            break;
+        }
+    }
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    // Whoever goes on writing may lose the answer with the connection.
+    assert!(answer.is_empty() || parsed(&answer).0 == 413);
+    alive(&server);
+}
+
+#[test]
+fn slow_and_vanished_clients_hold_nobody_up() {
+    let server = Server::start(options(), None);
+    let body = hello().to_string();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    // A head that never ends, a body that never ends, half a connection.
+    let mut stalled: Vec<_> = (0..20).map(|_| server.connect()).collect();
+    for (i, stream) in stalled.iter_mut().enumerate() {
+        let part = match i % 3 {
+            0 => &head.as_bytes()[..30],
+            1 => head.as_bytes(),
+            _ => b"",
+        };
+        stream.write_all(part).unwrap();
+    }
+    let mut half = server.connect();
+    half.write_all(&[head.as_bytes(), body.as_bytes()].concat())
+        .unwrap();
+    half.shutdown(Shutdown::Write).unwrap();
+    alive(&server);
+    let clock = Instant::now();
+    for (i, stream) in stalled.iter_mut().enumerate() {
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        if i % 3 == 1 {
+            assert_eq!(parsed(&answer).0, 408);
+        }
+    }
+    assert!(
+        clock.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        clock.elapsed()
+    );
+    alive(&server);
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_is_given_up() {
+    let mut options = options();
+    (options.parallel, options.queue) = (1, 1);
+    let server = Server::start(options, None);
+    let long = json!({
+        "messages": [{"role": "user", "content": "Count."}], "max_tokens": 256,
+        "temperature": 2.0, "stream": true, "drafter": false,
+    });
+    let body = long.to_string();
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    for _ in 0..8 {
+        let mut stream = server.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut some = [0; 200];
+        let _ = stream.read(&mut some);
+        drop(stream);
+    }
+    // The place is free again, and the queue is empty.
+    let clock = Instant::now();
+    loop {
+        let (status, _) = server.post("/v1/chat/completions", &hello());
+        if status == 200 {
+            break;
+        }
+        assert_eq!(status, 429);
+        assert!(clock.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(server.metric("omnidraft_cancelled_total") >= 1.0);
+}
+
+#[test]
+fn a_full_queue_says_so() {
+    let mut options = options();
+    (options.parallel, options.queue) = (1, 0);
+    let server = Server::start(options, None);
+    let body = with("n", json!(3));
+    let (status, answer) = server.post("/v1/chat/completions", &body);
+    assert_error(status, &answer, 429, None, Some("queue_full"));
+    alive(&server);
+}
+
+#[test]
+fn a_key_is_asked_for() {
+    let server = Server::start(options(), Some("secret"));
+    for headers in [
+        "",
+        "authorization: Bearer wrong\r\n",
+        "authorization: secret\r\n",
+    ] {
+        for (method, path) in [
+            ("GET", "/v1/models"),
+            ("GET", "/metrics"),
+            ("POST", "/v1/completions"),
+        ] {
+            let (status, text) = server.send(method, path, &format!("{JSON}{headers}"), "{}");
+            let code = Some("invalid_api_key");
+            assert_error(
+                status,
+                &serde_json::from_str(&text).unwrap(),
+                401,
+                None,
+                code,
+            );
+        }
+    }
+    let headers = format!("{JSON}authorization: Bearer secret\r\n");
+    let (status, text) = server.send(
+        "POST",
+        "/v1/chat/completions",
+        &headers,
+        &hello().to_string(),
+    );
+    assert_eq!(status, 200, "{text}");
+    assert_eq!(server.get("/").0, 200);
+    let open = serve::Http {
+        address: "0.0.0.0:0".parse().unwrap(),
+        api_key: None,
+        limits: limits(),
+    };
+    assert!(open.check().is_err());
+}
+
+/// A small generator of its own: the same requests on every machine.
+struct Chaos(u64);
+
+impl Chaos {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n.max(1)
+    }
+
+    /// Bytes of a request with some of them changed, doubled or lost.
+    fn mutate(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        for _ in 0..=self.below(4) {
+            let at = self.below(bytes.len());
+            match self.below(5) {
+                0 => bytes[at] ^= 1 << self.below(8),
+                1 => bytes.truncate(at),
+                2 => bytes.insert(at, self.below(256) as u8),
+                3 => {
+                    let end = (at + self.below(40)).min(bytes.len());
+                    let part = bytes[at..end].to_vec();
+                    bytes.splice(at..at, part);
+                }
+                _ => {
+                    let words: [&[u8]; 8] = [
+                        b"null",
+                        b"-1",
+                        b"1e400",
+                        b"\"\"",
+                        b"[[[[",
+                        b"{}",
+                        b"\xff\xfe",
+                        b"99999999999999999999",
+                    ];
+                    let word = words[self.below(words.len())];
+                    let end = (at + word.len()).min(bytes.len());
+                    bytes.splice(at..end, word.iter().copied());
+                }
+            }
+            if bytes.is_empty() {
+                break;
+            }
+        }
+        bytes
+    }
+}
+
+#[test]
+fn mutated_requests_are_answered_or_refused() {
+    let server = Server::start(options(), None);
+    let bodies = [
+        with("stop", json!(["a", "b"])).to_string(),
+        with("stream", json!(true)).to_string(),
+        json!({"prompt": "The", "max_tokens": 3, "logprobs": 2, "n": 2, "top_p": 0.5, "seed": 3})
+            .to_string(),
+    ];
+    let mut chaos = Chaos(7);
+    for i in 0..300 {
+        let body = bodies[i % bodies.len()].as_bytes();
+        let path = [
+            "/v1/chat/completions",
+            "/v1/chat/completions",
+            "/v1/completions",
+        ][i % 3];
+        if i % 4 == 3 {
+            // The request as a whole.
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            let request = chaos.mutate(&[head.as_bytes(), body].concat());
+            let mut stream = server.connect();
+            let _ = stream.write_all(&request);
+            let _ = stream.shutdown(Shutdown::Write);
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer);
+            continue;
+        }
+        let body = chaos.mutate(body);
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let (status, answer) = parsed(&server.raw(&[head.as_bytes(), &body].concat()));
+        let known = [200, 400, 404].contains(&status);
+        assert!(
+            known,
+            "{status}: {answer}\n{}",
+            String::from_utf8_lossy(&body)
+        );
+    }
+    assert_eq!(server.metric("omnidraft_failed_total"), 0.0);
+    alive(&server);
+}

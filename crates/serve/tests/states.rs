@@ -1,0 +1,168 @@
+//! What was learnt is found again, whole, and belongs to its drafter and target.
+
+mod support;
+
+use std::path::Path;
+
+use serde_json::json;
+use serve::{Options, Service};
+use support::*;
+
+fn keeping(folder: &Path) -> Options {
+    Options {
+        learn: Some(learning()),
+        state: Some(folder.to_owned()),
+        ..options()
+    }
+}
+
+fn stream(server: &Server, model: &str, answers: usize) {
+    for i in 0..answers {
+        let prompt = format!("What is {i} and {}?", i + 1);
+        let body = json!({
+            "model": model, "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": 24, "temperature": 0,
+        });
+        let (status, answer) = server.post("/v1/chat/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+    }
+}
+
+fn updates(server: &Server, target: &str) -> f64 {
+    server.metric(&format!("omnidraft_updates_total{{target=\"{target}\"}}"))
+}
+
+fn generations(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    names
+        .filter(|name| name.starts_with("generation-"))
+        .collect()
+}
+
+#[test]
+fn a_restart_goes_on_and_targets_keep_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(keeping(folder.path()), None);
+    stream(&server, "L", 6);
+    server.stop().unwrap();
+    assert_eq!(generations(folder.path()), ["generation-1"]);
+    let current = std::fs::read_to_string(folder.path().join("current")).unwrap();
+    assert_eq!(current, "generation-1");
+
+    // Another target: what L learnt stays where it is.
+    let other = Options {
+        targets: vec![("Q".into(), model("Q"))],
+        ..keeping(folder.path())
+    };
+    let server = Server::start(other, None);
+    let learnt = updates(&server, "L");
+    assert!(learnt >= 1.0, "{learnt}");
+    stream(&server, "Q", 4);
+    server.stop().unwrap();
+
+    let both = Options {
+        targets: vec![("L".into(), model("L")), ("Q".into(), model("Q"))],
+        ..keeping(folder.path())
+    };
+    let server = Server::start(both, None);
+    assert_eq!(updates(&server, "L"), learnt);
+    assert!(updates(&server, "Q") >= 1.0);
+    stream(&server, "L", 2);
+    stream(&server, "Q", 2);
+    server.stop().unwrap();
+    assert_eq!(generations(folder.path()), ["generation-3"]);
+    let learnt = folder.path().join("generation-3/learnt");
+    assert_eq!(std::fs::read_dir(learnt).unwrap().count(), 2);
+
+    // Without learning it is read and not written.
+    let frozen = Options {
+        learn: None,
+        ..keeping(folder.path())
+    };
+    let server = Server::start(frozen, None);
+    stream(&server, "L", 2);
+    server.stop().unwrap();
+    assert_eq!(generations(folder.path()), ["generation-3"]);
+}
+
+#[test]
+fn users_have_adapters() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = keeping(folder.path());
+    options.learn = Some(serve::LearnOptions {
+        rank: 4,
+        scope: serve::LearnScope::User,
+        ..learning()
+    });
+    let server = Server::start(options.clone(), None);
+    for user in ["ann", "bob", "ann", "bob"] {
+        let body = json!({
+            "messages": [{"role": "user", "content": "Hello"}], "user": user,
+            "max_tokens": 16, "temperature": 0,
+        });
+        assert_eq!(server.post("/v1/chat/completions", &body).0, 200);
+    }
+    server.stop().unwrap();
+    let adapters = folder.path().join("generation-1/learnt/adapters");
+    let names: Vec<String> = std::fs::read_dir(adapters)
+        .unwrap()
+        .map(|entry| std::fs::read_to_string(entry.unwrap().path().join("name.txt")).unwrap())
+        .collect();
+    for name in ["L/ann", "L/bob"] {
+        assert!(names.iter().any(|found| found == name), "{names:?}");
+    }
+    // Another rank cannot go on from there.
+    options.learn = Some(learning());
+    let refused = Service::start(options).err().unwrap();
+    assert!(
+        format!("{refused:#}").contains("--adapter-rank 4"),
+        "{refused:#}"
+    );
+}
+
+#[test]
+fn damaged_and_foreign_states_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(keeping(folder.path()), None);
+    let busy = Service::start(keeping(folder.path())).err().unwrap();
+    assert!(format!("{busy:#}").contains("another server"), "{busy:#}");
+    stream(&server, "L", 2);
+    server.stop().unwrap();
+
+    let foreign = Options {
+        drafter: model("D-large"),
+        ..keeping(folder.path())
+    };
+    let refused = Service::start(foreign).err().unwrap();
+    assert!(
+        format!("{refused:#}").contains("another drafter"),
+        "{refused:#}"
+    );
+
+    // A generation that was cut off does not count.
+    let torn = folder.path().join("generation-2");
+    std::fs::create_dir_all(&torn).unwrap();
+    std::fs::write(torn.join("state.json"), "{").unwrap();
+    drop(Service::start(keeping(folder.path())).unwrap());
+
+    let meta = folder
+        .path()
+        .join(std::fs::read_to_string(folder.path().join("current")).unwrap());
+    std::fs::write(meta.join("state.json"), "{").unwrap();
+    let refused = Service::start(keeping(folder.path())).err().unwrap();
+    assert!(format!("{refused:#}").contains("state.json"), "{refused:#}");
+}
+
+#[test]
+fn a_state_has_a_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        state_bytes: 1000,
+        ..keeping(folder.path())
+    };
+    let server = Server::start(options, None);
+    stream(&server, "L", 4);
+    server.stop().unwrap();
+    assert!(generations(folder.path()).is_empty());
+}

@@ -1,0 +1,167 @@
+//! Several sessions a step at a time: drafts of all, judgements of all, then commits of all.
+
+mod common;
+
+use common::*;
+use ngram_cache::NgramCache;
+use proptest::prelude::*;
+use spec_decode::testkit::FakeModel;
+use spec_decode::{
+    ConstantLength, DraftedRound, LanguageModel, NoSink, Prompt, RoundOutcome, Session,
+    SessionConfig, SpecError, StreamName, VerifyMode,
+};
+use vocab_align::{DraftId, TargetId};
+
+type Toy = Session<FakeModel<DraftId>, FakeModel<TargetId>>;
+
+const SESSIONS: usize = 3;
+
+/// Logits of a drafted round, as whoever joins forwards computes them.
+fn score(session: &mut Toy, round: &DraftedRound) -> Vec<f32> {
+    let mut logits = Vec::new();
+    let target = session.target_mut();
+    target
+        .forward(round.input(), &mut logits)
+        .expect("a forward");
+    logits
+}
+
+/// A step of all sessions that are not at their end.
+fn step(sessions: &mut [Toy], caches: &mut [NgramCache]) -> Result<(), SpecError> {
+    // One cache for all, or one each.
+    let of = |i: usize, caches: usize| if caches == 1 { 0 } else { i };
+    let policy = &mut ConstantLength(3);
+    let mut drafted = Vec::new();
+    for (i, session) in sessions.iter_mut().enumerate() {
+        if session.finished().is_none() {
+            let cache = &caches[of(i, caches.len())];
+            drafted.push((i, session.draft_round(Some(cache), policy)?));
+        }
+    }
+    let mut judged = Vec::new();
+    for (i, round) in drafted {
+        let logits = score(&mut sessions[i], &round);
+        let cache = &caches[of(i, caches.len())];
+        let round = sessions[i].judge_round(round, Some(cache), &logits)?;
+        judged.push((i, logits, round));
+    }
+    for (i, logits, round) in judged {
+        let at = of(i, caches.len());
+        let cache = Some(&mut caches[at]);
+        let outcome: RoundOutcome =
+            sessions[i].commit_round(round, &logits, cache, policy, &mut NoSink)?;
+        assert!(!outcome.emitted.is_empty());
+    }
+    Ok(())
+}
+
+fn sessions(seed: u64, config: &SessionConfig) -> Vec<Toy> {
+    let pair = pair();
+    (0..SESSIONS as u64)
+        .map(|i| {
+            let models = text_models(seed, &pair, 0.5);
+            let mut session = session(models, pair.clone(), config.clone());
+            let name = StreamName::new(seed, i);
+            session.start(PROMPT, name).expect("starts");
+            session
+        })
+        .collect()
+}
+
+fn run(sessions: &mut [Toy], caches: &mut [NgramCache]) -> Vec<Vec<TargetId>> {
+    while sessions.iter().any(|session| session.finished().is_none()) {
+        step(sessions, caches).expect("a step");
+    }
+    sessions.iter().map(|s| s.response().to_vec()).collect()
+}
+
+proptest! {
+    #![proptest_config(cases(100))]
+
+    #[test]
+    fn sessions_with_caches_of_their_own_do_as_alone(
+        seed in any::<u64>(),
+        mode in prop::sample::select(VerifyMode::ALL.to_vec()),
+        temperature in prop::sample::select(vec![0.0, 0.7, 1.5]),
+    ) {
+        let config = SessionConfig { stop: stop(), ..config(mode, temperature, 30) };
+        let mut caches = vec![true_cache(); SESSIONS];
+        let together = run(&mut sessions(seed, &config), &mut caches);
+        for (i, session) in sessions(seed, &config).iter_mut().enumerate() {
+            let mut cache = true_cache();
+            while session.finished().is_none() {
+                let policy = &mut ConstantLength(3);
+                session.round(Some(&mut cache), policy, &mut NoSink).expect("a round");
+            }
+            prop_assert_eq!(session.response(), &together[i][..]);
+        }
+    }
+
+    /// Greedy text is the target's, whatever the others put into the cache meanwhile; above, every
+    /// round finds the law that it drafted by.
+    #[test]
+    fn sessions_share_a_cache_that_all_write(
+        seed in any::<u64>(),
+        temperature in prop::sample::select(vec![0.0, 1.0]),
+    ) {
+        let config = SessionConfig {
+            stop: stop(),
+            learn_ngrams: true,
+            ..config(VerifyMode::Exact, temperature, 40)
+        };
+        let mut shared = vec![cache_of(&[])];
+        let together = run(&mut sessions(seed, &config), &mut shared);
+        if temperature == 0.0 {
+            let alone = run(&mut sessions(seed, &config), &mut vec![cache_of(&[]); SESSIONS]);
+            prop_assert_eq!(together, alone);
+        }
+    }
+
+    #[test]
+    fn a_changed_drafter_leaves_the_text_and_the_target(seed in any::<u64>()) {
+        let config = SessionConfig { stop: stop(), ..config(VerifyMode::Exact, 0.0, 40) };
+        let mut plain = sessions(seed, &config);
+        let mut changed = sessions(seed, &config);
+        let expected = run(&mut plain, &mut [true_cache()]);
+        let other = text_models(!seed, &pair(), 2.0).0;
+        let mut caches = [true_cache()];
+        while changed.iter().any(|session| session.finished().is_none()) {
+            step(&mut changed, &mut caches).expect("a step");
+            let read = changed[0].target().len();
+            changed[0].change_drafter(|drafter| *drafter = other.clone());
+            prop_assert_eq!(changed[0].target().len(), read);
+        }
+        let texts: Vec<_> = changed.iter().map(|s| s.response().to_vec()).collect();
+        prop_assert_eq!(texts, expected);
+    }
+}
+
+#[test]
+fn what_a_session_holds_and_other_settings() {
+    let before = config(VerifyMode::Exact, 0.0, 8);
+    let mut session = sessions(5, &before).remove(0);
+    let mut caches = [true_cache()];
+    run(std::slice::from_mut(&mut session), &mut caches);
+    let text = [PROMPT.target, session.response()].concat();
+    assert_eq!(session.held(&text), text.len());
+    assert_eq!(session.held(&text[..3]), 3);
+    let mut other = text.clone();
+    other[PROMPT.target.len() + 2] = t("zz");
+    assert_eq!(session.held(&other), PROMPT.target.len() + 2);
+    assert_eq!(session.held(&[t("zz")]), 0);
+
+    session.configure(SessionConfig {
+        max_new_tokens: 3,
+        ..before
+    });
+    let next = Prompt {
+        target: &text,
+        ..PROMPT
+    };
+    let forwards = session.target().forwards.len();
+    session.start(next, StreamName::new(0, 0)).expect("starts");
+    // The last token of the response was never read; it is the next one to feed.
+    assert_eq!(session.target().forwards.len(), forwards);
+    run(std::slice::from_mut(&mut session), &mut caches);
+    assert_eq!(session.response().len(), 3);
+}
