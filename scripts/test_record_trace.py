@@ -21,12 +21,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import record_trace
 
 PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 else None
-MODEL, DATA = "models/L", "datasets/mini-math/train.jsonl"
+MODEL, DATA = "models/L", "datasets/mini-chat/train.jsonl"
 LIMIT, ANSWER, TAIL = 3, 40, 6
 
 
 def arguments(out, *extra):
-    common = ["--task", "mini-math", "--data", DATA, "--limit", str(LIMIT), "--top", "16"]
+    common = ["--task", "mini-chat", "--data", DATA, "--limit", str(LIMIT), "--top", "16"]
     return [*extra, *common, "--max-tokens", str(ANSWER), "--tail", str(TAIL), "--out", str(out)]
 
 

@@ -23,7 +23,7 @@ struct NotTogether;
 /// What computes.
 enum Inner {
     /// A model on the processor, whose weights can be replaced.
-    Cpu(CpuEngine),
+    Cpu(Box<CpuEngine>),
     /// Anything else that decodes.
     Other(Box<dyn DecodeEngine>),
 }
@@ -33,7 +33,7 @@ impl Engine {
     pub(crate) fn new(inner: CpuEngine, weights: WeightType) -> Self {
         announce(&inner, weights);
         Self {
-            inner: Inner::Cpu(inner),
+            inner: Inner::Cpu(Box::new(inner)),
             ids: Vec::new(),
         }
     }
@@ -49,21 +49,21 @@ impl Engine {
     /// The engine behind the decode seam.
     pub fn decoder(&mut self) -> &mut dyn DecodeEngine {
         match &mut self.inner {
-            Inner::Cpu(engine) => engine,
+            Inner::Cpu(engine) => engine.as_mut(),
             Inner::Other(engine) => engine.as_mut(),
         }
     }
 
     fn shown(&self) -> &dyn DecodeEngine {
         match &self.inner {
-            Inner::Cpu(engine) => engine,
+            Inner::Cpu(engine) => engine.as_ref(),
             Inner::Other(engine) => engine.as_ref(),
         }
     }
 
     fn cpu(&mut self) -> Result<&mut CpuEngine> {
         match &mut self.inner {
-            Inner::Cpu(engine) => Ok(engine),
+            Inner::Cpu(engine) => Ok(engine.as_mut()),
             Inner::Other(_) => bail!("this engine has no weights that could be replaced"),
         }
     }

@@ -376,10 +376,9 @@ impl<'a> Job<'a> {
 
     /// The targets that are recordings, by name.
     fn recorded(&self) -> impl Iterator<Item = (String, RecordedTarget)> {
-        let recorded = self.targets.iter().filter_map(|(name, target)| {
+        self.targets.iter().filter_map(|(name, target)| {
             Some((name.clone(), target.recorded.as_ref()?.described.clone()))
-        });
-        recorded
+        })
     }
 
     /// What padding makes of the step times, on this machine, now.

@@ -242,8 +242,7 @@ impl TraceFile {
     fn index(&mut self, group: usize) -> Result<(), TraceError> {
         let columns = self.read(group, &[0, 2, 3, 4])?;
         let rows = columns.first().map_or(0, Vec::len);
-        for place in 0..rows {
-            let row = self.starts[group] + place;
+        for (place, row) in (self.starts[group]..).take(rows).enumerate() {
             let cell = |column: usize| columns[column][place].data();
             let entry = entry(cell, self.info.vocab_size);
             let entry = entry.map_err(|fault| TraceError::Row {

@@ -43,8 +43,8 @@ pub struct NgramModel {
     ranked: Vec<u32>,
 }
 
-/// Probabilities of some tokens.
-pub type Law = Vec<(u32, f64)>;
+/// Some tokens with their probabilities, or the logarithms of these, falling.
+pub type Ranked = Vec<(u32, f64)>;
 
 impl NgramModel {
     /// Counts texts of `order`-grams over `vocab` tokens.
@@ -128,7 +128,7 @@ impl NgramModel {
 
     /// The `count` most probable tokens behind a history, `except` aside, falling, the lower id first
     /// where two are alike.
-    pub fn most_probable(&self, history: &[u32], except: u32, count: usize) -> Law {
+    pub fn most_probable(&self, history: &[u32], except: u32, count: usize) -> Ranked {
         let (levels, uniform) = self.levels(history);
         let base = uniform / self.vocab as f64;
         let mut found: FxHashMap<u32, f64> = FxHashMap::default();
@@ -147,14 +147,14 @@ impl NgramModel {
             }
             // Of the tokens that only the unigrams know, the first ones are the most probable.
             let others = self.ranked.iter().filter(|t| !found.contains_key(*t));
-            let others: Law = others
+            let others: Ranked = others
                 .take(count + 1)
                 .map(|token| (*token, seen(*token)))
                 .collect();
             found.extend(others);
         }
         found.remove(&except);
-        let mut law: Law = found
+        let mut law: Ranked = found
             .into_iter()
             .map(|(t, mass)| (t, mass + base))
             .collect();
@@ -203,7 +203,7 @@ impl TextLaw {
     }
 
     /// `(t, ln p(t))` of the K most probable tokens at a position, `token`, the text's, first.
-    pub fn at(&self, history: &[u32], token: u32) -> Law {
+    pub fn at(&self, history: &[u32], token: u32) -> Ranked {
         let mut law = vec![(token, (1.0 - self.smooth).ln())];
         let left = 1.0 - self.model.probability(history, token);
         let share = (self.smooth / left.max(f64::MIN_POSITIVE)).ln();

@@ -231,6 +231,9 @@ fn damage_is_told_by_file_and_row() {
     assert!(matches!(read(&path), Err(TraceError::Damaged { .. })));
 }
 
+/// What is done to the tokens, values and rests of a law.
+type Change<'a> = &'a dyn Fn(&mut [u32], &mut [f16], &mut [f32]);
+
 #[test]
 fn impossible_records_and_settings_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -262,7 +265,7 @@ fn impossible_records_and_settings_are_refused() {
         matches!(not_greedy, RowFault::NotGreedy { position: 0, .. }),
         "{not_greedy}"
     );
-    let law = |change: &dyn Fn(&mut Vec<u32>, &mut Vec<f16>, &mut Vec<f32>)| {
+    let law = |change: Change<'_>| {
         fault(&|r| {
             if let Law::Top {
                 ids,
@@ -301,7 +304,7 @@ fn the_engine_says_what_the_model_said_and_nothing_off_the_path() {
     let (info, path) = (info(VOCAB), folder.path().join("trace.parquet"));
     let records = records(&info, 40);
     write(&path, &info, &records);
-    let open = || Traces::open(&[path.clone()]).unwrap();
+    let open = || Traces::open(std::slice::from_ref(&path)).unwrap();
     let mut engine = TraceEngine::new(open(), 50);
     let mut row = Vec::new();
     for record in records.iter().rev() {

@@ -14,7 +14,7 @@ fn trace(words: &[&str], file: &Path) -> Command {
 
 fn record(extra: &[&str], out: &Path) -> Command {
     let words = [
-        &["record", "--target", "models/L", "--task", "mini-math"],
+        &["record", "--target", "models/L", "--task", "mini-math"][..],
         &[
             "--limit",
             "4",
@@ -41,7 +41,7 @@ fn text(extra: &[&str], out: &Path) -> Command {
             "mini-math",
             "--max-tokens",
             "32",
-        ],
+        ][..],
         extra,
         &["--out"],
     ];

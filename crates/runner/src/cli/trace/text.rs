@@ -79,10 +79,11 @@ impl TextArgs {
         info.check(&self.out)?;
         let answers = self.answers(&data, self.prompts.split.into())?;
         let prompts = self.prompts.load(&data)?;
+        let end = end_token(&text)?;
+        // Before the file is begun, so that impossible settings leave nothing behind.
+        let law = self.law(&data, &text, end)?;
         let mut recording =
             Recording::open(&self.out, &info, prompts.len(), self.stop_after, progress)?;
-        let end = end_token(&text)?;
-        let law = self.law(&data, &text, end)?;
         let mut empty = 0;
         for prompt in &prompts {
             if recording.is_full() {

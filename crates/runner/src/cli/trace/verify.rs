@@ -1,7 +1,7 @@
 //! `omnidraft trace verify`.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ::trace::{Law, Record, TraceFile, Traces, file_sha256};
 use anyhow::{Result, bail};
@@ -76,7 +76,7 @@ impl VerifyArgs {
     }
 
     /// Spells the prompts again; how many there are.
-    fn spelled(&self, file: &mut TraceFile, tokenizer: &PathBuf) -> Result<usize> {
+    fn spelled(&self, file: &mut TraceFile, tokenizer: &Path) -> Result<usize> {
         let json = tokenizer_file(tokenizer)?;
         let traces = Traces::open(std::slice::from_ref(&self.file))?;
         traces.check(&json, &file_sha256(&json)?, 1)?;
@@ -115,7 +115,7 @@ impl VerifyArgs {
     }
 
     /// Answers some prompts again and compares.
-    fn answered(&self, file: &mut TraceFile, target: &std::path::Path) -> Result<String> {
+    fn answered(&self, file: &mut TraceFile, target: &Path) -> Result<String> {
         let model: ModelFolder<TargetId> = ModelFolder::load(target)?;
         let info = file.info().clone();
         if model.config().vocab_size != info.vocab_size {
