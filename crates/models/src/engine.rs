@@ -102,7 +102,7 @@ impl Engine {
             .map(|(engine, _)| {
                 let Self { inner, ids } = &mut **engine;
                 match inner {
-                    Inner::Cpu(inner) => Ok((inner, ids.as_slice())),
+                    Inner::Cpu(inner) => Ok((inner.as_mut(), ids.as_slice())),
                     Inner::Other(_) => Err(ModelError::new(NotTogether)),
                 }
             })
