@@ -1,27 +1,26 @@
 //! Notes what the program is built from, for the manifests of its runs.
 
-use std::path::Path;
 use std::process::Command;
 
+/// The workspace, from the folder of this package.
+const ROOT: &str = "../..";
+
 fn main() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    // Whatever the program is made of: a change there may change commit or state of the tree.
-    for watched in [
-        "crates",
-        "Cargo.toml",
-        "Cargo.lock",
-        ".git/HEAD",
-        ".git/refs/heads",
-    ] {
-        let path = root.join(watched);
-        if path.exists() {
-            println!("cargo::rerun-if-changed={}", path.display());
-        }
-    }
+    // Asked when it runs, in the package's folder: this program may have been copied with a target folder.
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
-        output(command.arg("-C").arg(&root).args(arguments))
+        output(command.args(["-C", ROOT]).args(arguments))
     };
+    // Whatever the program is made of: a change there may change commit or state of the tree.
+    for watched in ["crates", "Cargo.toml", "Cargo.lock"] {
+        println!("cargo::rerun-if-changed={ROOT}/{watched}");
+    }
+    for watched in ["HEAD", "refs/heads", "packed-refs"] {
+        let path = git(&["rev-parse", "--path-format=absolute", "--git-path", watched]);
+        if let Some(path) = path.filter(|path| std::fs::exists(path).unwrap_or(false)) {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
     let commit = git(&["rev-parse", "HEAD"]).unwrap_or_default();
     println!("cargo::rustc-env=OMNIDRAFT_GIT_COMMIT={commit}");
     // Only what is compiled counts: results and pages may change while a binary stays what it is.

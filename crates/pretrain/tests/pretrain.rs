@@ -50,6 +50,7 @@ fn request(folder: &Path, style: &str, out: &str, stop_after: Option<u64>) -> Re
     std::fs::write(&recipe, RECIPE.replace("STYLE", style)).unwrap();
     Request {
         recipe,
+        tokenizer: None,
         data: DataSource::embedded(),
         out: folder.join(out),
         device: trainer::Device::Cpu,
@@ -107,4 +108,23 @@ fn training_learns_and_resumes_exactly() {
         let ids = model.vocabulary.encode(text).unwrap();
         assert_eq!(model.vocabulary.decode_bytes(&ids), text.as_bytes());
     }
+}
+
+#[test]
+fn a_given_tokenizer_takes_the_place_of_the_recipes() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = request(folder.path(), "sentencepiece", "first", Some(1));
+    assert!(!run(&first).unwrap());
+    let trained = first.out.join("tokenizer.json");
+    // The other style would train another one.
+    let mut second = request(folder.path(), "byte-level", "second", Some(1));
+    second.tokenizer = Some(trained.clone());
+    assert!(!run(&second).unwrap());
+    let read = |path: &Path| std::fs::read(path).unwrap();
+    assert_eq!(read(&second.out.join("tokenizer.json")), read(&trained));
+
+    let mut missing = request(folder.path(), "byte-level", "third", Some(1));
+    missing.tokenizer = Some(folder.path().join("nowhere.json"));
+    let error = format!("{:#}", run(&missing).unwrap_err());
+    assert!(error.contains("nowhere.json"), "{error}");
 }
