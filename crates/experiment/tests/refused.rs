@@ -167,7 +167,7 @@ fn models_that_are_missing() {
     );
     says(
         &small("[models]\ntargets.L = 3\n"),
-        &["models.targets.L", "a model folder or"],
+        &["models.targets.L", "a model folder, {", "or { trace"],
     );
     says(
         &small("[models]\ntargets.L = { path = \"x\", pad_layers = -3 }\n"),

@@ -115,11 +115,15 @@ pub const PARTIAL_TRACE: Reader = Reader {
     },
     read: |folder, bytes| {
         let read = || -> Result<()> {
-            put(folder, "trace.parquet.part", bytes)?;
             let path = folder.join("trace.parquet");
             let _ = std::fs::remove_file(&path);
-            let mut writer = TraceWriter::open(&path, &info(3))?;
-            records(3)
+            // Both seeds go on, each as what it was.
+            let open = |top| -> Result<_> {
+                put(folder, "trace.parquet.part", bytes)?;
+                Ok((top, TraceWriter::open(&path, &info(top))?))
+            };
+            let (top, mut writer) = open(3).or_else(|_| open(6))?;
+            records(top)
                 .filter(|record| !writer.has_id(&record.id))
                 .collect::<Vec<_>>()
                 .iter()
