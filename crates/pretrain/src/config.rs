@@ -128,10 +128,10 @@ impl Recipe {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("{}: cannot be read", path.display()))?;
         let mut recipe: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
-        if let (Some(from), Some(folder)) = (&mut recipe.tokenizer.from, path.parent()) {
-            if !hub::is_model_name(from) {
-                *from = folder.join(&*from);
-            }
+        if let (Some(from), Some(folder)) = (&mut recipe.tokenizer.from, path.parent())
+            && !hub::is_model_name(from)
+        {
+            *from = folder.join(&*from);
         }
         recipe
             .validate()
