@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use experiment::{ArmConfig, Count, DecodeConfig, Job, JobConfig, OnStream, Plan, Stage, StepCost};
+use experiment::{
+    ArmConfig, Count, DecodeConfig, Job, JobConfig, OnStream, Plan, Segment, Stage, StepCost,
+};
 use jobs::{JobId, JobSpec, Need, RootRecord};
 use lm::EngineSettings;
 use models::step::{StepTimes, Stepper, measure, shape_engine};
@@ -15,6 +17,7 @@ use results::ArmInfo;
 use serde_json::{Map, Value, json};
 use spec_decode::LanguageModel;
 use streams::{DataSource, Split};
+use trace::TraceFile;
 use vocab_align::{DraftId, TargetId};
 
 use crate::execute::arm_info;
@@ -211,16 +214,19 @@ pub fn dry_run(plan: &Plan, out: &Path, data: &DataSource, workers: usize) -> Re
     }
     writeln!(
         text,
-        "in all about {}: answers of full length at {TOKENS_PER_ROUND} tokens a round, steps as measured here now; \
+        "in all about {}: answers of full length (recorded ones of theirs) at {TOKENS_PER_ROUND} tokens a round, steps as measured here now; \
          learning and loading come on top",
         duration(total)
     )?;
     Ok(text)
 }
 
-/// Step times by pairs of models.
+/// Step times by pairs of models, and the mean lengths of recorded answers by file.
 #[derive(Default)]
-struct Clock(BTreeMap<String, StepTimes>);
+struct Clock {
+    steps: BTreeMap<String, StepTimes>,
+    lengths: BTreeMap<PathBuf, Option<f64>>,
+}
 
 impl Clock {
     /// How long a job's answers take: to the streamed prompts by those arms that answer them, to the
@@ -229,22 +235,45 @@ impl Clock {
         let mut seconds = 0.0;
         for segment in &job.segments {
             let steps = self.steps(job, &segment.target)?;
+            let recorded =
+                [Split::Train, Split::Test].map(|split| self.recorded(job, segment, split));
             for arm in &job.arms {
                 let streams =
                     arm.learnt_by.is_none() && (job.on_stream == OnStream::All || arm.changes());
-                let answered = prompts[1] + if streams { prompts[0] } else { 0 };
-                seconds += answered as f64 * of_answer(arm, &steps);
+                let full = arm.decode.max_new_tokens as f64;
+                let tokens: f64 = prompts
+                    .iter()
+                    .zip(recorded)
+                    .zip([streams, true])
+                    .filter(|(_, answers)| *answers)
+                    .map(|((prompts, length), _)| {
+                        *prompts as f64 * length.unwrap_or(full).min(full)
+                    })
+                    .sum();
+                seconds += tokens * of_token(arm, &steps);
             }
         }
         // Prompts are spread over the segments; their mean is near enough.
         Ok(seconds / job.segments.len().max(1) as f64)
     }
 
+    /// The mean length of the answers that a recorded target gives to a split, where its file is there.
+    fn recorded(&mut self, job: &JobConfig, segment: &Segment, split: Split) -> Option<f64> {
+        let trace = job.models.targets.get(&segment.target)?.trace.as_ref()?;
+        let path = trace.path(&segment.task, split.name());
+        let read = |path: &PathBuf| {
+            let file = TraceFile::open(path).ok()?;
+            let tokens: usize = file.entries().iter().map(|e| e.answer_len).sum();
+            Some(tokens as f64 / file.entries().len().max(1) as f64)
+        };
+        *self.lengths.entry(path).or_insert_with_key(read)
+    }
+
     fn steps(&mut self, job: &JobConfig, target: &str) -> Result<StepTimes> {
         let padded = job.exclusive || job.models.pad_stream;
         let decode = job.decode();
         let key = format!("{target} {padded} {} {}", decode.threads, decode.weights);
-        if let Some(known) = self.0.get(&key) {
+        if let Some(known) = self.steps.get(&key) {
             return Ok(*known);
         }
         let config = job.models.targets.get(target);
@@ -252,7 +281,7 @@ impl Clock {
         let drafter: ModelFolder<DraftId> = ModelFolder::load(&job.models.drafter.path)?;
         if let Some(trace) = &config.trace {
             let steps = recorded_steps(trace.cost.as_ref(), &drafter, &decode)?;
-            self.0.insert(key, steps);
+            self.steps.insert(key, steps);
             return Ok(steps);
         }
         let target: ModelFolder<TargetId> = ModelFolder::load(&config.path)?;
@@ -267,7 +296,7 @@ impl Clock {
         let mut draft = Stepper::new(&drafter, decode.engine(), STEP_CONTEXT)?;
         let mut verify = Stepper::new(&target, decode.engine(), STEP_CONTEXT)?;
         let steps = measure(&mut draft, &mut verify)?;
-        self.0.insert(key, steps);
+        self.steps.insert(key, steps);
         Ok(steps)
     }
 }
@@ -296,17 +325,16 @@ fn recorded_steps(
     measure(&mut draft, &mut Stepper::of(engine, vocab, STEP_CONTEXT)?)
 }
 
-/// Seconds of one answer of full length.
-fn of_answer(arm: &ArmConfig, steps: &StepTimes) -> f64 {
-    let tokens = arm.decode.max_new_tokens as f64;
+/// Seconds of a token of an answer.
+fn of_token(arm: &ArmConfig, steps: &StepTimes) -> f64 {
     if arm.is_plain() {
-        return tokens * steps.target_s;
+        return steps.target_s;
     }
     let draft = match arm.looks_up() {
         true => 0.0,
         false => arm.decode.k as f64 * steps.draft_s,
     };
-    tokens / TOKENS_PER_ROUND * (steps.verify_s + draft)
+    (steps.verify_s + draft) / TOKENS_PER_ROUND
 }
 
 fn duration(seconds: f64) -> String {
