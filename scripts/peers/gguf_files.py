@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a checkpoint in Hugging Face layout (an untied Llama, one bf16 safetensors file) as GGUF, the
-format of llama.cpp: F32 and BF16 from the stored values, Q8_0 and Q4_0 by llama.cpp's own quantiser.
-Runs in the environment of setup.sh; compare.py starts it. Files that exist are kept.
+"""Writes a checkpoint in Hugging Face layout (a Llama, one bf16 safetensors file) as GGUF, the format of
+llama.cpp: F32 and BF16 from the stored values, Q8_0 and Q4_0 by llama.cpp's own quantiser. A byte-level
+BPE in tokenizer.json goes along, so that llama.cpp's servers can be asked by text; a folder without one
+gives a file without a vocabulary. Runs in the environment of setup.sh; compare.py starts it. Files that
+exist are kept.
 
     gguf_files.py FOLDER F32 BF16 Q8_0 Q4_0
 """
@@ -63,6 +65,31 @@ def neighbours(rows, heads):
     return rows.reshape(heads, 2, count // heads // 2, width).swapaxes(1, 2).reshape(count, width)
 
 
+def add_tokenizer(writer, folder, config):
+    """The vocabulary, its merges and its special tokens; rows that no token has are unused ones."""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    model, added = tokenizer["model"], tokenizer["added_tokens"]
+    if model["type"] != "BPE" or "ByteLevel" not in json.dumps(tokenizer["pre_tokenizer"]):
+        raise SystemExit(f"{folder}: the tokenizer is no byte-level BPE")
+    tokens = [f"[unused{i}]" for i in range(config["vocab_size"])]
+    kinds = [gguf.TokenType.UNUSED] * len(tokens)
+    for token, i in model["vocab"].items():
+        tokens[i], kinds[i] = token, gguf.TokenType.NORMAL
+    for token in added:
+        tokens[token["id"]] = token["content"]
+        kinds[token["id"]] = gguf.TokenType.CONTROL if token["special"] else gguf.TokenType.USER_DEFINED
+    writer.add_tokenizer_model("gpt2")
+    # Runs of at most three digits, as Llama 3 cuts text, or single digits, as Qwen2 does.
+    writer.add_tokenizer_pre("llama-bpe" if "{1,3}" in json.dumps(tokenizer["pre_tokenizer"]) else "qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in model["merges"]])
+    writer.add_bos_token_id(config["bos_token_id"])
+    writer.add_eos_token_id(config["eos_token_id"])
+    # The chat template writes what stands in front.
+    writer.add_add_bos_token(False)
+
+
 def write(folder, kind, path):
     config = json.loads((folder / "config.json").read_text())
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
@@ -79,7 +106,10 @@ def write(folder, kind, path):
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_tokenizer_model("no_vocab")
+    if (folder / "tokenizer.json").exists():
+        add_tokenizer(writer, folder, config)
+    else:
+        writer.add_tokenizer_model("no_vocab")
     bf16 = gguf.GGMLQuantizationType.BF16
     writer.add_file_type({"F32": gguf.LlamaFileType.ALL_F32, "BF16": gguf.LlamaFileType.MOSTLY_BF16}[kind])
     for name, values in tensors(folder / "model.safetensors"):
