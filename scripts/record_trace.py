@@ -7,6 +7,8 @@
 The first decodes with transformers. The second asks a server of the OpenAI kind for completions with
 log-probabilities: vLLM (`--server vllm`: token ids in the answer, ends included) or any other (`--server openai`:
 tokens come as text, and rows that are missing, those of the end of the text, are asked for by `echo`).
+Prompts are sent as token ids, or as text where a server takes no ids (`--prompts text`); `--body` adds fields, such as
+`{"repeat_penalty": 1.0}` where a server punishes repetition unless told not to (llama-cpp-python).
 
 Needs numpy, pyarrow and transformers; the first also torch. An interrupted call goes on when it is typed again.
 docs/traces.md describes the file.
@@ -233,7 +235,9 @@ class Server:
             self.spelled.setdefault(text.tokenizer.decode([token]), []).append(token)
 
     def ask(self, ids, **options):
-        body = {"model": self.args.model_name, "prompt": ids, "temperature": 0, "logprobs": self.args.top, **options}
+        prompt = ids if self.args.prompts == "ids" else self.text.tokenizer.decode(ids)
+        body = {"model": self.args.model_name, "prompt": prompt, "temperature": 0, "logprobs": self.args.top, **options}
+        body |= self.args.body
         if self.args.server == "vllm":
             body |= {"return_tokens_as_token_ids": True, "ignore_eos": True, "skip_special_tokens": False}
         request = urllib.request.Request(
@@ -241,9 +245,16 @@ class Server:
         )
         try:
             with urllib.request.urlopen(request, timeout=self.args.timeout) as reply:
-                return json.load(reply)["choices"][0]
+                reply = json.load(reply)
+                choice, read = reply["choices"][0], (reply.get("usage") or {}).get("prompt_tokens", len(ids))
         except (OSError, ValueError, KeyError, IndexError) as error:
             fail(f"{self.args.url}: {error}", "the server must answer POST /completions with log-probabilities")
+        if read != len(ids):
+            fail(
+                f"{self.args.url}: the server reads {read} tokens where {self.args.tokenizer} has {len(ids)}",
+                "it has another tokenizer, or puts a token in front; send ids (--prompts ids) if it takes them",
+            )
+        return choice
 
     def token(self, name):
         if isinstance(name, dict):
@@ -258,13 +269,22 @@ class Server:
             )
         return found[0]
 
-    def row(self, where, chosen, top):
-        """`(ids, log-probabilities, rest)` of one position, the chosen token first."""
+    def row(self, where, chosen, own, top):
+        """`(ids, log-probabilities, rest)` of one position, the chosen token with its own value first."""
         named = top.items() if isinstance(top, dict) else [(entry, entry["logprob"]) for entry in top or []]
         # Texts that several tokens share, broken characters, tell nothing apart: they belong to the rest.
         known = self.args.server == "vllm" or not isinstance(top, dict)
         law = {self.token(n): v for n, v in named if known or len(self.spelled.get(n, [])) == 1}
-        if len(named) < self.args.top:
+        if own is not None:
+            law[chosen] = own
+        if law.get(chosen, 0.0) < max(law.values()):
+            best = max(law, key=law.get)
+            fail(
+                f"{self.args.url}: {where}: token {chosen} was chosen, {best} was more probable",
+                'the server does not decode greedily; perhaps it punishes repetition: --body \'{"repeat_penalty": 1.0}\'',
+            )
+        # Names that several tokens share stand once where a server answers with a table: their mass is in the rest.
+        if len(named) < self.args.top and (known or len(law) == len(named)):
             fail(
                 f"{self.args.url}: {where}: {len(named)} log-probabilities came, {self.args.top} were asked for",
                 "lower --top, or raise the server's limit (vLLM: --max-logprobs)",
@@ -281,15 +301,17 @@ class Server:
         order, values = order[: self.args.top], values[: self.args.top]
         return np.array(order), values, min(max(1.0 - np.exp(values).sum(), 0.0), 1.0)
 
-    def rows(self, choice, start, where):
-        """Chosen tokens and rows from position `start` of what came."""
+    def rows(self, choice, start, where, fed=()):
+        """Chosen tokens and rows from position `start` of what came; the first ones are `fed`."""
         given = choice.get("logprobs") or {}
         tokens, tops = given.get("tokens", []), given.get("top_logprobs") or []
         if len(tops) < len(tokens):
             fail(f"{self.args.url}: {where}: {len(tops)} rows for {len(tokens)} tokens")
-        pairs = list(zip(tokens, tops))[start:]
-        ids = [self.token(token) for token, _ in pairs]
-        return ids, [self.row(where, token, top) for token, (_, top) in zip(ids, pairs)]
+        own = given.get("token_logprobs") or [None] * len(tokens)
+        came = list(zip(tokens, own, tops))[start:]
+        # What was fed is known; only the rest must be told by its name.
+        ids = [fed[i] if i < len(fed) else self.token(token) for i, (token, _, _) in enumerate(came)]
+        return ids, [self.row(where, token, value, top) for token, (_, value, top) in zip(ids, came)]
 
     def answer(self, prompt_ids, info):
         stop = set(info["stop"])
@@ -304,12 +326,20 @@ class Server:
             fed = prompt_ids + path + stopped[:1]
             echoed = self.ask(fed, max_tokens=1, echo=True)
             tokens = (echoed.get("logprobs") or {}).get("tokens", [])
-            if len(tokens) < len(fed):
+            # Some leave the token out that opens every text; some write special tokens as nothing.
+            names = [self.text.tokenizer.decode([token]) for token in fed]
+            same = lambda out: all(came in ("", name) for came, name in zip(tokens, names[out:]))
+            left_out = next((out for out in (0, 1) if len(tokens) >= len(fed) - out and same(out)), None)
+            if left_out is None:
                 fail(
                     f"{self.args.url}: {where}: {len(tokens)} log-probabilities came, {len(fed)} were asked for",
                     "the server does not echo its prompt, so it cannot say how probable the end was; vLLM does not need to",
                 )
-            more_ids, more_rows = self.rows(echoed, len(fed) - 1, where)
+            behind = len(fed) - left_out
+            if self.args.server == "openai" and any(len(self.spelled.get(name, [])) != 1 for name in tokens[behind:]):
+                # What came behind the end has no name: as if nothing had come.
+                echoed["logprobs"] = {key: values[:behind] for key, values in echoed["logprobs"].items()}
+            more_ids, more_rows = self.rows(echoed, len(fed) - 1 - left_out, where, fed[-1:])
             path, rows = path + more_ids, rows + more_rows
             if len(path) == end and path[-1] in stop:
                 # Nothing came behind the end, and nothing of it is said: judged as the end again.
@@ -351,6 +381,8 @@ def main():
     server.add_argument("--model-name", default="default")
     server.add_argument("--server", choices=["vllm", "openai"], default="vllm")
     server.add_argument("--vocab", type=int, help="rows of the model's head [default: config.json, or the tokenizer]")
+    server.add_argument("--prompts", choices=["ids", "text"], default="ids", help="how prompts are sent")
+    server.add_argument("--body", type=json.loads, default={}, metavar="JSON", help="more fields of every request")
     server.add_argument("--timeout", type=float, default=600)
     for one in local, server:
         one.add_argument("--data", required=True, help="JSON lines with id and prompt")

@@ -4,7 +4,8 @@
     python scripts/test_record_trace.py [path of omnidraft]
 
 Runs on models/L and an embedded stream, from the repository's root. The stand-in answers POST /v1/completions as vLLM
-does (tokens by id, ends included) and as other servers do (tokens as text, the end left out, `echo`). With the program's
+does (tokens by id, ends included), as other servers do (tokens as text, the end left out, `echo`) and as llama-cpp-python
+does (text alone, special tokens without a name, the opening token not echoed, repetition punished). With the program's
 path, `omnidraft trace verify` also compares the file with this repository's own engine.
 """
 
@@ -16,6 +17,8 @@ import sys
 import tempfile
 import threading
 import unittest
+
+import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import record_trace
@@ -45,7 +48,7 @@ def rows(path):
 
 
 class StandIn(http.server.BaseHTTPRequestHandler):
-    """One model behind the two ways of answering; `self.server.manner` picks one, `self.server.short` answers less."""
+    """One model behind the ways of answering; `self.server.manner` picks one, `self.server.short` answers less."""
 
     def log_message(self, *_):
         pass
@@ -54,7 +57,9 @@ class StandIn(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         model, text = self.server.model, self.server.text
         by_id, torch = self.server.manner == "vllm", model.torch
-        ids, first = list(body["prompt"]), 0 if body.get("echo") else len(body["prompt"])
+        plain = self.server.manner == "llama.cpp"
+        ids = text.encode(body["prompt"]) if plain else list(body["prompt"])
+        read, first = len(ids), 0 if body.get("echo") else len(ids)
         laws, reason = [], "length"
         with torch.no_grad():
             out = model.model(torch.tensor([ids]))
@@ -63,13 +68,16 @@ class StandIn(http.server.BaseHTTPRequestHandler):
             for _ in range(body["max_tokens"]):
                 logits = out.logits[0, -1].float().numpy()
                 token = int(logits.argmax())
+                if plain and body.get("repeat_penalty") != 1.0 and token in ids:
+                    token = int(logits.argsort()[-2])
                 if token in text.stop() and not body.get("ignore_eos"):
                     reason = "stop"
                     break
                 laws.append(logits)
                 ids.append(token)
                 out = model.model(torch.tensor([ids[-1:]]), past_key_values=out.past_key_values)
-        name = (lambda token: f"token_id:{token}") if by_id else (lambda token: text.tokenizer.decode([token]))
+        decode = lambda token: text.tokenizer.decode([token], skip_special_tokens=plain)
+        name = (lambda token: f"token_id:{token}") if by_id else decode
         wanted = min(body["logprobs"], self.server.short or 10**9)
 
         def top(logits):
@@ -79,7 +87,13 @@ class StandIn(http.server.BaseHTTPRequestHandler):
 
         tops = [None if law is None else top(law) for law in laws]
         logprobs = {"tokens": [name(token) for token in ids[first:]], "top_logprobs": tops}
-        reply = json.dumps({"choices": [{"logprobs": logprobs, "finish_reason": reason}]}).encode()
+        if plain:
+            value = lambda token, law: None if law is None else float(law[token] - np.logaddexp.reduce(law))
+            logprobs["token_logprobs"] = [value(token, law) for token, law in zip(ids[first:], laws)]
+        if plain and first == 0:
+            logprobs = {key: values[1:] for key, values in logprobs.items()}
+        reply = {"choices": [{"logprobs": logprobs, "finish_reason": reason}], "usage": {"prompt_tokens": read}}
+        reply = json.dumps(reply).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(reply)))
         self.end_headers()
@@ -104,10 +118,11 @@ class RecordTrace(unittest.TestCase):
         cls.server.shutdown()
         cls.folder.cleanup()
 
-    def served(self, manner, out):
+    def served(self, manner, out, *extra):
         self.server.manner = manner
         url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
-        words = ["server", "--url", url, "--tokenizer", MODEL, "--server", manner]
+        kind = "vllm" if manner == "vllm" else "openai"
+        words = ["server", "--url", url, "--tokenizer", MODEL, "--server", kind, *extra]
         record(arguments(self.at / out, *words))
         return rows(self.at / out)
 
@@ -115,10 +130,30 @@ class RecordTrace(unittest.TestCase):
         self.assertEqual(self.served("vllm", "vllm.parquet"), rows(self.at / "local.parquet"))
 
     def test_a_server_of_texts_gives_the_same_answers(self):
-        import numpy as np
+        self.same_answers(self.served("openai", "openai.parquet"))
 
+    def test_a_server_that_takes_text_alone_gives_the_same_answers(self):
+        extra = ["--prompts", "text", "--body", '{"repeat_penalty": 1.0}']
+        self.same_answers(self.served("llama.cpp", "text.parquet", *extra))
+
+    def test_an_answer_that_is_not_greedy_is_an_error(self):
+        with self.assertRaises(SystemExit) as told:
+            self.served("llama.cpp", "punished.parquet", "--prompts", "text")
+        self.assertIn("was chosen", str(told.exception))
+        self.assertIn("repeat_penalty", str(told.exception))
+
+    def test_another_tokenizer_behind_the_server_is_an_error(self):
+        encode = self.server.text.encode
+        self.server.text.encode = lambda text: [0, *encode(text)]
+        try:
+            with self.assertRaises(SystemExit) as told:
+                self.served("llama.cpp", "other.parquet", "--prompts", "text")
+        finally:
+            self.server.text.encode = encode
+        self.assertIn("another tokenizer", str(told.exception))
+
+    def same_answers(self, served):
         local = rows(self.at / "local.parquet")
-        served = self.served("openai", "openai.parquet")
         for ours, theirs in zip(local, served, strict=True):
             for column in "id", "prompt", "prompt_ids", "answer_ids":
                 self.assertEqual(ours[column], theirs[column])
