@@ -135,6 +135,7 @@ pub use session::{
 pub use sink::{NoSink, TeacherSink};
 pub use translate::{Proposal, is_looked_up, translate};
 pub use verify::{
-    Acceptance, ChoiceScore, ChoiceScores, Evidence, Groups, Origin, Score, UnknownMode, Verdict,
-    VerifyMode, needs_groups, unjudged_scores, verify,
+    Acceptance, ChoiceScore, ChoiceScores, Evidence, Groups, Origin, Score, SparseChoice,
+    SparseDraft, SparseFault, SparseOutcome, UnknownMode, Verdict, VerifyMode, needs_groups,
+    unjudged_scores, verify,
 };

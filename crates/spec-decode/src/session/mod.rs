@@ -71,6 +71,9 @@ pub struct SessionConfig {
     /// Whether n-grams of verified text enter the cache: in each round those of text whose draft
     /// tokens are final, the rest when the response ends.
     pub learn_ngrams: bool,
+    /// The drafter draws from so many of its most probable tokens only, by their law among
+    /// themselves; 0 for all. That law is q then, so that nothing changes in the output's law.
+    pub draft_top: usize,
     /// Whether proposals behind the first rejected one are scored as well (a softmax each), as
     /// training an acceptance head wants.
     pub score_unjudged: bool,
@@ -86,6 +89,7 @@ impl SessionConfig {
             max_new_tokens,
             stop: BTreeSet::new(),
             learn_ngrams: true,
+            draft_top: 0,
             score_unjudged: false,
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ngram_cache::NgramCache;
-use vocab_align::{DraftContext, DraftId, TargetId};
+use vocab_align::{DraftContext, DraftId, TargetId, TokenId};
 
 use super::commit::Commitment;
 use super::running::Running;
@@ -15,7 +15,9 @@ use crate::fault::Fault;
 use crate::lexicon::Lexicon;
 use crate::model::Rows;
 use crate::translate::{Proposal, looked_up, translate};
-use crate::verify::{Evidence, Groups, Verdict, VerifyMode, needs_groups, unjudged_scores, verify};
+use crate::verify::{
+    Evidence, Groups, SparseDraft, Verdict, VerifyMode, needs_groups, unjudged_scores, verify,
+};
 use crate::{
     CopyPlan, DraftPolicy, LONGEST_COPY, LanguageModel, RoundOutcome, TeacherSink, Timings,
 };
@@ -151,8 +153,58 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok(JudgedRound { round, verdict })
     }
 
+    /// A drafted round as somebody else can judge it who has the target's law
+    /// ([`SparseDraft::judge`]), in modes `exact` and `tli`; [`settle_round`](Self::settle_round)
+    /// takes the verdict.
+    ///
+    /// # Errors
+    /// Impossible probabilities.
+    pub fn sparse_draft(
+        &mut self,
+        round: &DraftedRound,
+        cache: Option<&NgramCache>,
+    ) -> Result<SparseDraft, SpecError> {
+        let (mode, sampling) = (self.config.mode, self.config.sampling);
+        let lexicon = lexicon_of(&self.direct, mode, cache);
+        let vocab = self.target.vocab_size();
+        let evidence = Evidence {
+            draft: &round.drafted,
+            proposals: &round.proposals,
+            rows: Rows::none(vocab),
+            lexicon,
+            groups: self.groups.of(&lexicon, vocab, !sampling.is_greedy()),
+            sampling,
+        };
+        let law = |source| Fault::Law(Role::Drafter, source).at(round.running.round);
+        SparseDraft::new(&evidence).map_err(law)
+    }
+
+    /// In the place of [`judge_round`](Self::judge_round): takes over the judgement of the round's
+    /// [`sparse_draft`](Self::sparse_draft). The target's KV cache must be as long as after the
+    /// round's input.
+    ///
+    /// # Errors
+    /// More accepted proposals than there are, or a token that the target does not have.
+    pub fn settle_round(
+        &mut self,
+        mut round: DraftedRound,
+        verdict: Verdict,
+    ) -> Result<JudgedRound, SpecError> {
+        round.timings.target = round.clock.lap();
+        let vocab = self.target.vocab_size();
+        if verdict.accepted > round.proposals.len() || verdict.last.index() >= vocab {
+            let fault = LawError::OutOfVocabulary {
+                token: verdict.last.get(),
+                vocab,
+            };
+            return Err(Fault::Law(Role::Target, fault).at(round.running.round));
+        }
+        Ok(JudgedRound { round, verdict })
+    }
+
     /// The last part of a [`round`](Self::round): the response grows, both KV caches are cut back,
-    /// n-grams are remembered. `logits` are those it was judged by.
+    /// n-grams are remembered. `logits` are those it was judged by; of a round that was judged
+    /// elsewhere the first ones that are known, which may be none.
     ///
     /// # Errors
     /// Logits of another shape; text that a tokenizer refuses; KV caches that drifted.
@@ -176,7 +228,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         // What others did meanwhile is not this round's.
         clock.lap();
         let number = running.round;
-        let rows = rows_of(logits, input.len(), self.target.vocab_size());
+        let vocab = self.target.vocab_size();
+        let positions = (logits.len() / vocab.max(1)).min(input.len());
+        let rows = rows_of(logits, positions, vocab);
         let result = Commitment {
             proposals: &proposals,
             accepted: verdict.accepted,
@@ -223,7 +277,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let ahead = self.context_behind(&copied)?;
         let ids = ahead.as_ref().unwrap_or(&self.context).ids();
         let pending = running.reading.pending(&mut self.drafter, ids, wanted)?;
-        let sampling = self.config.sampling;
+        let sampling = self.config.sampling.among_top(self.config.draft_top);
         let rules = DraftRules {
             masking: match self.config.mode {
                 VerifyMode::Slem => Masking::Fixed(&self.spellable),
@@ -304,7 +358,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let (mode, acceptance) = (self.config.mode, self.config.acceptance);
         let sampling = self.config.sampling;
         let lexicon = lexicon_of(&self.direct, mode, cache);
-        let penalised = self.penalised(running, proposals, rows);
+        let proposed = proposals.iter().map(|proposal| proposal.target);
+        let seen = running.seen.clone();
+        let penalised = seen.map(|seen| sampling.penalised(seen, proposed, rows));
         let judged = penalised
             .as_deref()
             .and_then(|logits| Rows::new(logits, rows.vocab(), rows.positions()));
@@ -326,26 +382,6 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             verdict.scores.extend(rest);
         }
         Ok(verdict)
-    }
-
-    /// The rows with the repetition penalty of their own prefixes; `None` where there is none.
-    fn penalised(
-        &self,
-        running: &Running,
-        proposals: &[Proposal],
-        rows: Rows<'_>,
-    ) -> Option<Vec<f32>> {
-        let mut seen = running.seen.clone()?;
-        let mut penalised = Vec::with_capacity(rows.positions() * rows.vocab());
-        for position in 0..rows.positions() {
-            let start = penalised.len();
-            penalised.extend_from_slice(rows.row(position));
-            self.config
-                .sampling
-                .penalise(&mut penalised[start..], &seen);
-            seen.extend(proposals.get(position).map(|proposal| proposal.target));
-        }
-        Some(penalised)
     }
 }
 
