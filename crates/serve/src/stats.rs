@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spec_decode::{RoundOutcome, Totals};
 
+use crate::remote::Traffic;
+
 /// Answers that a point of the history is the mean of.
 const STRIDE: usize = 10;
 /// Plain tokens whose time is trusted more than that of a few steps at the start.
@@ -90,6 +92,10 @@ struct Counters {
     saves: u64,
     save_failures: u64,
     saved_bytes: u64,
+    /// KV caches for drafts from elsewhere.
+    sessions: usize,
+    /// Of targets elsewhere: round trips, bytes sent and received, seconds.
+    traffic: BTreeMap<usize, [f64; 4]>,
     /// Seconds and tokens of steps with one drafting sequence alone.
     alone: (f64, u64),
     /// The same of one sequence without the drafter.
@@ -121,6 +127,14 @@ impl Stats {
 
     pub(crate) fn plain_step(&self, target: usize, seconds: f64) {
         self.counters().plain_step.insert(target, seconds);
+    }
+
+    pub(crate) fn sessions(&self, sessions: usize) {
+        self.counters().sessions = sessions;
+    }
+
+    pub(crate) fn traffic(&self, target: usize, traffic: &Traffic) {
+        self.counters().traffic.insert(target, traffic.sums());
     }
 
     pub(crate) fn load(&self, running: usize, waiting: usize) {
@@ -286,6 +300,9 @@ impl Stats {
         let counters = self.counters();
         let mut page = Page(String::new());
         let c = &*counters;
+        let traffic = c.traffic.values().fold([0.0; 4], |sums, own| {
+            std::array::from_fn(|i| sums[i] + own[i])
+        });
         for (name, help, value) in [
             (
                 "steps_total",
@@ -345,6 +362,22 @@ impl Stats {
                 "Updates that failed.",
                 c.update_failures as f64,
             ),
+            (
+                "remote_calls_total",
+                "Round trips to targets elsewhere.",
+                traffic[0],
+            ),
+            ("remote_sent_bytes_total", "Bytes sent to them.", traffic[1]),
+            (
+                "remote_received_bytes_total",
+                "Bytes that came back.",
+                traffic[2],
+            ),
+            (
+                "remote_seconds_total",
+                "Seconds of these round trips.",
+                traffic[3],
+            ),
             ("saves_total", "Savings of the state.", c.saves as f64),
             (
                 "save_failures_total",
@@ -361,6 +394,11 @@ impl Stats {
                 "waiting",
                 "Requests that wait for a place.",
                 c.waiting as f64,
+            ),
+            (
+                "remote_sessions",
+                "KV caches for drafts that are made elsewhere.",
+                c.sessions as f64,
             ),
             ("loss", "Loss of the last update.", c.loss),
             (

@@ -9,6 +9,7 @@
 
 mod sequence;
 mod text;
+mod verifier;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use anyhow::{Context, Result};
 use cpu_engine::PackedWeights;
 use models::Engine;
 use ngram_cache::{CacheConfig, NgramCache};
-use spec_decode::{LanguageModel, Session, SessionConfig, SpecError, VerifyMode};
+use spec_decode::{LanguageModel, Session, SessionConfig, VerifyMode};
 use vocab_align::{DraftId, TargetId};
 
 use crate::ask::{Event, Job};
@@ -27,18 +28,27 @@ use crate::error::ApiError;
 use crate::learn::{Mailbox, Terms};
 use crate::models::{Models, Target};
 use crate::options::Options;
+use crate::remote::RemoteTarget;
+use crate::remote::wire::{Judgement, Refusal};
 use crate::stats::{Stats, Step};
 
-use sequence::{Progress, Seat, Sequence};
+use sequence::{Progress, Seat, Seated, Sequence};
 pub(crate) use sequence::{positions, terms_of};
+use verifier::Verifiers;
+pub(crate) use verifier::Waiting;
 
 /// N-gram caches by index of the target; targets of one vocabulary share that of the first.
 pub(crate) type Caches = BTreeMap<usize, NgramCache>;
+
+/// Answers that failed in a step, by place.
+type Failures = Vec<(usize, ApiError)>;
 
 /// What the decode thread is told.
 pub(crate) enum Command {
     /// A request.
     Ask(Box<Job>),
+    /// Drafts made elsewhere.
+    Judge(Waiting),
     /// New weights of an adapter.
     Weights(String, Box<PackedWeights>),
     /// A copy of the n-gram caches is wanted.
@@ -66,6 +76,7 @@ pub(crate) struct Decoder {
     waiting: VecDeque<Job>,
     running: Vec<Sequence>,
     idle: Vec<Seat>,
+    verifiers: Verifiers,
     logits: Vec<f32>,
     stopping: Option<Instant>,
 }
@@ -95,6 +106,8 @@ impl Decoder {
             caches.entry(index).or_insert_with(fresh);
         }
         let mut drafter = models.drafter.engine(options.engine)?;
+        let expose = options.expose.map(|e| (e.sessions, e.idle));
+        let (sessions, idle) = expose.unwrap_or_default();
         let mut decoder = Self {
             base: drafter.packed()?,
             weights: HashMap::new(),
@@ -102,6 +115,7 @@ impl Decoder {
             waiting: VecDeque::new(),
             running: Vec::new(),
             idle: Vec::new(),
+            verifiers: Verifiers::new(sessions, idle),
             logits: Vec::new(),
             stopping: None,
             cache_of,
@@ -114,9 +128,11 @@ impl Decoder {
         };
         for target in 0..decoder.models.targets.len() {
             let mut seat = decoder.seat(target)?;
-            let seconds = plain_step(seat.session.target_mut())?;
-            decoder.stats.plain_step(target, seconds);
-            decoder.resident.push(seat.session.target_mut().packed()?);
+            if let Seated::Here(engine) = seat.session.target_mut() {
+                let seconds = plain_step(engine)?;
+                decoder.stats.plain_step(target, seconds);
+                decoder.resident.push(engine.packed()?);
+            }
             if decoder.idle.len() < decoder.options.parallel {
                 decoder.idle.push(seat);
             }
@@ -147,7 +163,8 @@ impl Decoder {
 
     /// Takes in what has come; waits for something where there is nothing to do.
     fn listen(&mut self) {
-        let busy = !self.running.is_empty() || !self.waiting.is_empty();
+        let busy =
+            !self.running.is_empty() || !self.waiting.is_empty() || !self.verifiers.is_idle();
         if !busy && self.stopping.is_none() {
             match self.commands.recv() {
                 Ok(command) => self.obey(command),
@@ -169,6 +186,7 @@ impl Decoder {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Ask(job) => self.waiting.push_back(*job),
+            Command::Judge(waiting) => self.verifiers.wait(waiting),
             Command::Weights(adapter, packed) => {
                 let version = self
                     .weights
@@ -192,6 +210,7 @@ impl Decoder {
         for job in self.waiting.drain(..) {
             job.tell(Event::Failed(ApiError::Stopping));
         }
+        self.verifiers.clear();
     }
 
     /// Seats waiting requests: of those whose user has the fewest answers in the making, the first.
@@ -238,7 +257,7 @@ impl Decoder {
         // Where nothing is learnt, an answer depends on its request alone.
         let own = terms.is_none() && job.ask.drafting;
         let own = own.then(|| self.caches[&self.cache_of[index]].clone());
-        let k = self.options.draft_length;
+        let k = (self.options.draft_length, self.options.remote.draft_top);
         match Sequence::start(job, seat, target, k, adapter, terms, own) {
             Ok(sequence) => self.running.push(sequence),
             Err(failed) => {
@@ -299,15 +318,21 @@ impl Decoder {
     /// A new pair of KV caches.
     fn seat(&self, index: usize) -> Result<Seat> {
         let target = &self.models.targets[index];
-        let engines = (
-            self.models.drafter.engine(self.options.engine)?,
-            target.folder.engine(self.options.engine)?,
-        );
+        let drafter = self.models.drafter.engine(self.options.engine)?;
+        let seated = match target.folder() {
+            Some(folder) => Seated::Here(folder.engine(self.options.engine)?),
+            None => {
+                let session = crate::http::fresh_number();
+                let most = target.elsewhere().map_or(0, |r| r.described.context);
+                let vocab = target.vocab_size;
+                Seated::Elsewhere(RemoteTarget::new(session, vocab, most))
+            }
+        };
         let config = SessionConfig {
-            stop: target.folder.stop_tokens(),
+            stop: target.text.stop_tokens(),
             ..SessionConfig::new(VerifyMode::Exact, 1)
         };
-        let session = Session::new(engines.0, engines.1, target.pair.clone(), config)
+        let session = Session::new(drafter, seated, target.pair.clone(), config)
             .with_context(|| format!("target `{}`", target.name))?;
         Ok(Seat::new(index, session, (String::new(), 0)))
     }
@@ -336,14 +361,15 @@ impl Decoder {
     fn step(&mut self) {
         let began = Instant::now();
         self.leave_abandoned();
-        if self.running.is_empty() {
+        if self.running.is_empty() && self.verifiers.is_idle() {
             return;
         }
-        let mut failed: Vec<(usize, SpecError)> = Vec::new();
+        self.open_rounds();
+        let mut failed = Failures::new();
         for (i, sequence) in self.running.iter_mut().enumerate() {
             let shared = shared(&self.caches, &self.cache_of, sequence);
             if let Err(error) = sequence.draft(shared) {
-                failed.push((i, error));
+                failed.push((i, ApiError::Internal(error.to_string())));
             }
         }
         let drafted = Instant::now();
@@ -354,8 +380,12 @@ impl Decoder {
         };
         let mut ended = Vec::new();
         for target in 0..self.models.targets.len() {
-            self.verify(target, &mut step, &mut failed, &mut ended);
+            match self.models.targets[target].elsewhere().is_some() {
+                true => self.verify_elsewhere(target, &mut step, &mut failed, &mut ended),
+                false => self.verify(target, &mut step, &mut failed, &mut ended),
+            }
         }
+        self.verifiers.end();
         step.seconds = began.elapsed().as_secs_f64();
         self.stats.step(&step);
         self.leave(failed, ended);
@@ -366,7 +396,7 @@ impl Decoder {
         &mut self,
         target: usize,
         step: &mut Step,
-        failed: &mut Vec<(usize, SpecError)>,
+        failed: &mut Failures,
         ended: &mut Vec<(usize, Option<&'static str>)>,
     ) {
         let clock = Instant::now();
@@ -377,6 +407,7 @@ impl Decoder {
             .filter(own)
             .filter_map(Sequence::input)
             .collect();
+        inputs.extend(self.verifiers.inputs(target));
         if inputs.is_empty() {
             return;
         }
@@ -388,7 +419,7 @@ impl Decoder {
             tracing::error!("a forward failed: {error}");
         }
         let entry = &self.models.targets[target];
-        let vocab = entry.folder.config().vocab_size;
+        let vocab = entry.vocab_size;
         // Where each sequence's rows are.
         let (mut at, mut rows) = (0, Vec::new());
         for (i, sequence) in self.running.iter_mut().enumerate() {
@@ -408,35 +439,135 @@ impl Decoder {
             };
             match sequence.judge(shared, logits) {
                 Ok(()) => rows.push((i, range)),
-                Err(error) => failed.push((i, error)),
+                Err(error) => failed.push((i, ApiError::Internal(error.to_string()))),
             }
         }
+        let said = error.as_ref().map(ToString::to_string);
+        let behind = self.logits.get(at..).unwrap_or_default();
+        self.verifiers
+            .judge(target, vocab, said.as_deref().map_or(Ok(behind), Err));
+        let logits = std::mem::take(&mut self.logits);
         for (i, range) in rows {
-            let sequence = &mut self.running[i];
-            let cache = self.caches.get_mut(&self.cache_of[target]);
-            let logits = self.logits.get(range).unwrap_or_default();
-            match sequence.commit(cache.map(|cache| &mut **cache), logits, entry) {
-                Err(error) => failed.push((i, error)),
-                Ok(None) => ended.push((i, None)),
-                Ok(Some(Progress { outcome, reason })) => {
-                    if let Some(outcome) = outcome {
-                        step.add(sequence.job.ask.drafting, &outcome);
+            let rows = logits.get(range).unwrap_or_default();
+            self.commit(i, rows, step, failed, ended);
+        }
+        self.logits = logits;
+    }
+
+    /// Begins the rounds of drafts that were made elsewhere.
+    fn open_rounds(&mut self) {
+        let (models, options) = (&self.models, &self.options);
+        let engine = |target: usize| match models.targets[target].folder() {
+            Some(folder) => folder.engine(options.engine),
+            None => anyhow::bail!("the target is elsewhere"),
+        };
+        let vocab = |target: usize| models.targets[target].vocab_size;
+        self.verifiers.begin(engine, vocab);
+        self.stats.sessions(self.verifiers.sessions());
+    }
+
+    /// Has the drafts for a target elsewhere judged there, in one round trip, and commits them.
+    fn verify_elsewhere(
+        &mut self,
+        target: usize,
+        step: &mut Step,
+        failed: &mut Failures,
+        ended: &mut Vec<(usize, Option<&'static str>)>,
+    ) {
+        let clock = Instant::now();
+        let models = Arc::clone(&self.models);
+        let entry = &models.targets[target];
+        let Some(remote) = entry.elsewhere() else {
+            return;
+        };
+        let mut of: Vec<usize> = (0..self.running.len())
+            .filter(|i| self.running[*i].seat.target == target)
+            .collect();
+        let mut judged: Vec<(usize, Judgement)> = Vec::new();
+        // A second time where texts have to be sent again as a whole.
+        for _ in 0..2 {
+            let mut asked = Vec::new();
+            let mut rounds = Vec::new();
+            for i in std::mem::take(&mut of) {
+                let sequence = &mut self.running[i];
+                let shared = shared(&self.caches, &self.cache_of, sequence);
+                match sequence.remote_round(shared, self.options.remote.law_top) {
+                    None => {}
+                    Some(Ok(round)) => {
+                        asked.push(i);
+                        rounds.push(round);
                     }
-                    if reason.is_some() {
-                        ended.push((i, reason));
+                    Some(Err(e)) => failed.push((i, ApiError::Internal(e.to_string()))),
+                }
+            }
+            if rounds.is_empty() {
+                break;
+            }
+            let answers = remote.judge(rounds);
+            step.forwards += 1;
+            match answers {
+                Err(error) => {
+                    let error = ApiError::Target(format!("{error:#}"));
+                    failed.extend(asked.into_iter().map(|i| (i, error.clone())));
+                }
+                Ok(answers) => {
+                    for (i, answer) in asked.into_iter().zip(answers) {
+                        match answer {
+                            Ok(judgement) => judged.push((i, judgement)),
+                            Err(Refusal::Unknown) => {
+                                self.running[i].forget_remote();
+                                of.push(i);
+                            }
+                            Err(refusal) => {
+                                failed.push((i, ApiError::Target(refusal.to_string())));
+                            }
+                        }
                     }
+                }
+            }
+        }
+        let lost = |i| (i, ApiError::Target(Refusal::Unknown.to_string()));
+        failed.extend(of.into_iter().map(lost));
+        step.target_seconds += clock.elapsed().as_secs_f64();
+        self.stats.traffic(target, &remote.traffic);
+        for (i, judgement) in judged {
+            match self.running[i].settle(&judgement) {
+                Ok(logits) => self.commit(i, &logits, step, failed, ended),
+                Err(error) => failed.push((i, ApiError::Internal(error.to_string()))),
+            }
+        }
+    }
+
+    /// Commits a judged round.
+    fn commit(
+        &mut self,
+        i: usize,
+        logits: &[f32],
+        step: &mut Step,
+        failed: &mut Failures,
+        ended: &mut Vec<(usize, Option<&'static str>)>,
+    ) {
+        let sequence = &mut self.running[i];
+        let target = sequence.seat.target;
+        let cache = self.caches.get_mut(&self.cache_of[target]);
+        let entry = &self.models.targets[target];
+        match sequence.commit(cache.map(|cache| &mut **cache), logits, entry) {
+            Err(error) => failed.push((i, ApiError::Internal(error.to_string()))),
+            Ok(None) => ended.push((i, None)),
+            Ok(Some(Progress { outcome, reason })) => {
+                if let Some(outcome) = outcome {
+                    step.add(sequence.job.ask.drafting, &outcome);
+                }
+                if reason.is_some() {
+                    ended.push((i, reason));
                 }
             }
         }
     }
 
     /// Frees the seats of answers that have ended or failed.
-    fn leave(
-        &mut self,
-        failed: Vec<(usize, SpecError)>,
-        ended: Vec<(usize, Option<&'static str>)>,
-    ) {
-        let mut reasons: Vec<(usize, Result<Option<&'static str>, SpecError>)> = failed
+    fn leave(&mut self, failed: Failures, ended: Vec<(usize, Option<&'static str>)>) {
+        let mut reasons: Vec<(usize, Result<Option<&'static str>, ApiError>)> = failed
             .into_iter()
             .map(|(i, error)| (i, Err(error)))
             .chain(ended.into_iter().map(|(i, reason)| (i, Ok(reason))))
@@ -460,7 +591,7 @@ impl Decoder {
                         .answer(&target.name, &sequence.totals, sequence.job.ask.drafting);
                 }
                 Ok(None) => self.stats.cancelled(),
-                Err(error) => fail(&mut sequence.job, &error.to_string(), &self.stats),
+                Err(error) => fail_with(&mut sequence.job, error, &self.stats),
             }
             let (seat, _) = sequence.stand_up();
             self.idle.push(seat);
@@ -500,9 +631,13 @@ fn shared<'a>(
 }
 
 fn fail(job: &mut Job, message: &str, stats: &Stats) {
-    tracing::warn!("an answer failed: {message}");
+    fail_with(job, ApiError::Internal(message.to_owned()), stats);
+}
+
+fn fail_with(job: &mut Job, error: ApiError, stats: &Stats) {
+    tracing::warn!("an answer failed: {error}");
     stats.failed();
-    job.end(Event::Failed(ApiError::Internal(message.to_owned())));
+    job.end(Event::Failed(error));
 }
 
 /// Bounds of an n-gram cache.

@@ -6,8 +6,9 @@ use models::Engine;
 use ngram_cache::NgramCache;
 use online::{Example, Learner, Recorder};
 use spec_decode::{
-    Acceptance, ConstantLength, DraftedRound, Finish, JudgedRound, Prompt, Purpose, RoundOutcome,
-    Session, SessionConfig, SpecError, StreamName, TeacherSink, Totals, VerifyMode,
+    Acceptance, ConstantLength, DraftedRound, Finish, JudgedRound, LanguageModel, ModelError,
+    Prompt, Purpose, RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink,
+    Totals, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId, TokenId};
 
@@ -15,14 +16,66 @@ use super::text::AnswerText;
 use crate::ask::{Ask, Done, Event, From, Job, LogProbs, Piece, Token};
 use crate::learn::Terms;
 use crate::models::Target;
+use crate::remote::RemoteTarget;
+use crate::remote::wire::{Judgement, Round};
 
 /// A pair of KV caches, which one sequence uses at a time.
 pub(crate) struct Seat {
     pub(crate) target: usize,
-    pub(crate) session: Session<Engine, Engine>,
+    pub(crate) session: Session<Engine, Seated>,
     /// Name and version of the drafter's weights.
     pub(crate) weights: (String, u64),
     pub(crate) last_used: Instant,
+}
+
+/// The target of a seat: here, or elsewhere.
+pub(crate) enum Seated {
+    Here(Engine),
+    Elsewhere(RemoteTarget),
+}
+
+impl LanguageModel<TargetId> for Seated {
+    fn vocab_size(&self) -> usize {
+        match self {
+            Self::Here(engine) => LanguageModel::<TargetId>::vocab_size(engine),
+            Self::Elsewhere(target) => target.vocab_size(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Here(engine) => LanguageModel::<TargetId>::len(engine),
+            Self::Elsewhere(target) => target.len(),
+        }
+    }
+
+    fn max_len(&self) -> usize {
+        match self {
+            Self::Here(engine) => LanguageModel::<TargetId>::max_len(engine),
+            Self::Elsewhere(target) => target.max_len(),
+        }
+    }
+
+    fn truncate(&mut self, len: usize) {
+        match self {
+            Self::Here(engine) => LanguageModel::<TargetId>::truncate(engine, len),
+            Self::Elsewhere(target) => target.truncate(len),
+        }
+    }
+
+    fn forward(&mut self, ids: &[TargetId], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        match self {
+            Self::Here(engine) => engine.forward(ids, logits),
+            Self::Elsewhere(target) => target.forward(ids, logits),
+        }
+    }
+
+    fn prefill(&mut self, ids: &[TargetId]) -> Result<(), ModelError> {
+        match self {
+            Self::Here(engine) => engine.prefill(ids),
+            Self::Elsewhere(target) => target.prefill(ids),
+        }
+    }
 }
 
 /// Where a sequence is in its round.
@@ -101,7 +154,7 @@ fn log_probs(token: TargetId, logits: &[f32], top: usize) -> LogProbs {
 
 /// Settings of a session for a request. Blocks never accept fewer tokens than one by one, by the same
 /// law; without drafts every token is drawn as plain decoding draws it.
-fn settings(ask: &Ask, target: &Target) -> SessionConfig {
+fn settings(ask: &Ask, target: &Target, draft_top: usize) -> SessionConfig {
     let (mode, acceptance) = match ask.drafting {
         true => (VerifyMode::Exact, Acceptance::Block),
         false => (VerifyMode::Tli, Acceptance::Token),
@@ -109,8 +162,10 @@ fn settings(ask: &Ask, target: &Target) -> SessionConfig {
     SessionConfig {
         sampling: ask.sampling,
         acceptance,
-        stop: target.folder.stop_tokens(),
+        stop: target.text.stop_tokens(),
         learn_ngrams: ask.drafting,
+        // What is not sent cannot be judged.
+        draft_top: target.elsewhere().map_or(0, |_| draft_top),
         ..SessionConfig::new(mode, ask.max_tokens)
     }
 }
@@ -122,13 +177,13 @@ impl Sequence {
         job: Job,
         mut seat: Seat,
         target: &Target,
-        draft_length: usize,
+        (draft_length, draft_top): (usize, usize),
         adapter: String,
         terms: Option<Terms>,
         own_cache: Option<Box<NgramCache>>,
     ) -> Result<Self, Box<(Job, SpecError)>> {
         let ask = &job.ask;
-        seat.session.configure(settings(ask, target));
+        seat.session.configure(settings(ask, target, draft_top));
         let name = StreamName {
             sample: ask.sample,
             ..StreamName::new(ask.seed, 0)
@@ -179,10 +234,67 @@ impl Sequence {
 
     /// What the target is to score in this round, with the engine that does.
     pub(crate) fn input(&mut self) -> Option<(&mut Engine, &[TargetId])> {
-        match &self.stage {
-            Stage::Drafted(round) => Some((self.seat.session.target_mut(), round.input())),
+        match (&self.stage, self.seat.session.target_mut()) {
+            (Stage::Drafted(round), Seated::Here(engine)) => Some((engine, round.input())),
             _ => None,
         }
+    }
+
+    /// What a target elsewhere is to judge in this round, with at most `top` tokens of its law in
+    /// return for each token.
+    pub(crate) fn remote_round(
+        &mut self,
+        shared: Option<&NgramCache>,
+        top: usize,
+    ) -> Option<Result<Round, SpecError>> {
+        let Stage::Drafted(round) = &self.stage else {
+            return None;
+        };
+        let cache = self.own_cache.as_deref().or(shared);
+        let session = &mut self.seat.session;
+        let draft = match session.sparse_draft(round, cache) {
+            Ok(draft) => draft,
+            Err(error) => return Some(Err(error)),
+        };
+        // Coins have the answer's name, and the round's.
+        let coins = StreamName {
+            sample: self.job.ask.sample,
+            ..StreamName::new(self.job.ask.seed, self.totals.rounds as u64)
+        };
+        let top = if self.recorder.is_some() { top } else { 0 };
+        let (last, config) = (*round.input().first()?, session.config());
+        match session.target() {
+            Seated::Here(_) => None,
+            Seated::Elsewhere(target) => Some(Ok(target.round(last, draft, config, coins, top))),
+        }
+    }
+
+    /// The other side does not hold the text any more.
+    pub(crate) fn forget_remote(&mut self) {
+        if let Seated::Elsewhere(target) = self.seat.session.target_mut() {
+            target.forget();
+        }
+    }
+
+    /// Takes over how the target elsewhere judged; the rows of logits that came with it.
+    pub(crate) fn settle(&mut self, judgement: &Judgement) -> Result<Vec<f32>, SpecError> {
+        let Stage::Drafted(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
+            return Ok(Vec::new());
+        };
+        let session = &mut self.seat.session;
+        let vocab = session.target().vocab_size();
+        let emitted = judgement.accepted as usize + 1;
+        let logits = judgement.rows.logits(vocab, emitted).unwrap_or_default();
+        if logits.is_empty() {
+            // Nothing can be learnt from an answer without its laws.
+            self.recorder = None;
+        }
+        if let Seated::Elsewhere(target) = session.target_mut() {
+            target.read(round.input());
+        }
+        let verdict = judgement.verdict(round.proposed());
+        self.stage = Stage::Judged(session.settle_round(round, verdict)?);
+        Ok(logits)
     }
 
     /// Judges the draft by the target's rows.
@@ -335,7 +447,7 @@ impl Seat {
     /// A seat with empty caches.
     pub(crate) fn new(
         target: usize,
-        session: Session<Engine, Engine>,
+        session: Session<Engine, Seated>,
         weights: (String, u64),
     ) -> Self {
         Self {

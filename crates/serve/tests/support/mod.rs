@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lm::{EngineSettings, WeightType};
 use serde_json::Value;
-use serve::{Http, LearnOptions, LearnScope, Limits, Options, Service};
+use serve::{Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service};
 
 /// A model of the repository.
 pub fn model(name: &str) -> PathBuf {
@@ -34,6 +34,8 @@ pub fn options() -> Options {
         state: None,
         save_every: Duration::from_secs(3600),
         state_bytes: 1 << 30,
+        remote: RemoteOptions::default(),
+        expose: None,
     }
 }
 

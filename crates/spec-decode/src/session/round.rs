@@ -14,6 +14,7 @@ use crate::error::{LawError, Role, SpecError};
 use crate::fault::Fault;
 use crate::lexicon::Lexicon;
 use crate::model::Rows;
+use crate::residual::path_probability;
 use crate::translate::{Proposal, looked_up, translate};
 use crate::verify::{
     Evidence, Groups, SparseDraft, Verdict, VerifyMode, needs_groups, unjudged_scores, verify,
@@ -40,6 +41,12 @@ impl DraftedRound {
     /// proposals. Their rows of logits are what [`Session::judge_round`] wants.
     pub fn input(&self) -> &[TargetId] {
         &self.input
+    }
+
+    /// The probability with which each proposal was drafted (Eq. 1); 1 at temperature 0.
+    pub fn proposed(&self) -> impl Iterator<Item = f64> {
+        let of = |proposal| path_probability(&self.drafted, proposal).unwrap_or(1.0);
+        self.proposals.iter().map(of)
     }
 }
 
