@@ -15,8 +15,13 @@ pub struct Options {
     pub drafter: PathBuf,
     /// Storage of weights, keys and values, threads, and most tokens of prompt and answer.
     pub engine: EngineSettings,
-    /// Draft tokens a round, at least 1.
+    /// Draft tokens a round, at least 1; the most, where lengths are adapted.
     pub draft_length: usize,
+    /// Whether drafts end where a further token is not worth its time, by what is learnt of each
+    /// target: how often tokens of which confidence are accepted, and what rounds cost.
+    pub adapt_length: bool,
+    /// Whether drafts may begin with text looked up in prompt and answer.
+    pub lookup: bool,
     /// Sequences decoded at once, at least 1.
     pub parallel: usize,
     /// Requests that may wait for a place.

@@ -11,7 +11,7 @@ use models::engine_options;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::ask::{Ask, Event, Job};
-use crate::decode::{Caches, Command, Decoder, Waiting};
+use crate::decode::{Command, Decoder, Kept, Waiting};
 use crate::error::ApiError;
 use crate::learn::{Handle, Saved, State, Teaching, publish_saved};
 use crate::models::{Models, Target};
@@ -34,9 +34,9 @@ pub struct Service {
 }
 
 struct Threads {
-    decoder: JoinHandle<Caches>,
+    decoder: JoinHandle<Kept>,
     learner: Option<JoinHandle<()>>,
-    caches: Sender<Caches>,
+    caches: Sender<Kept>,
     /// The state, where there is no learner's thread to keep it.
     state: Option<State>,
 }
@@ -96,7 +96,7 @@ impl Service {
             Arc::clone(&stats),
             inbox,
             handle.as_ref().map(|handle| handle.mailbox.clone()),
-            saved.caches,
+            saved.kept,
         )?;
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let decoder = spawn("decode").spawn(move || decoder.run())?;

@@ -13,8 +13,10 @@ use crate::remote::Traffic;
 
 /// Answers that a point of the history is the mean of.
 const STRIDE: usize = 10;
-/// Plain tokens whose time is trusted more than that of a few steps at the start.
-const ENOUGH: u64 = 64;
+/// What is left of earlier steps, behind every further one, in the estimate of the speedup.
+const MEMORY: f64 = 0.998;
+/// Weight of a new measurement of a plain step.
+const FRESH: f64 = 0.3;
 /// Points of the history that are kept.
 const POINTS: usize = 500;
 
@@ -22,6 +24,8 @@ const POINTS: usize = 500;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Step {
     pub(crate) sequences: usize,
+    /// Of one sequence alone: its target.
+    pub(crate) target: Option<usize>,
     pub(crate) forwards: usize,
     pub(crate) seconds: f64,
     pub(crate) draft_seconds: f64,
@@ -96,10 +100,8 @@ struct Counters {
     sessions: usize,
     /// Of targets elsewhere: round trips, bytes sent and received, seconds.
     traffic: BTreeMap<usize, [f64; 4]>,
-    /// Seconds and tokens of steps with one drafting sequence alone.
-    alone: (f64, u64),
-    /// The same of one sequence without the drafter.
-    plain_alone: (f64, u64),
+    /// Seconds and tokens of steps with one drafting sequence alone, by target; they fade.
+    alone: BTreeMap<usize, (f64, f64)>,
 }
 
 /// Counters that all threads share.
@@ -125,8 +127,11 @@ impl Stats {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes in what a plain step takes: measured at the start, and again while one answer is made.
     pub(crate) fn plain_step(&self, target: usize, seconds: f64) {
-        self.counters().plain_step.insert(target, seconds);
+        let mut counters = self.counters();
+        let known = counters.plain_step.entry(target).or_insert(seconds);
+        *known += FRESH * (seconds - *known);
     }
 
     pub(crate) fn sessions(&self, sessions: usize) {
@@ -150,13 +155,11 @@ impl Stats {
         counters.draft_seconds += step.draft_seconds;
         counters.target_seconds += step.target_seconds;
         counters.tokens += step.tokens as u64;
-        let alone = match (step.sequences, step.drafting_rounds, step.plain_rounds) {
-            (1, 1, 0) => &mut counters.alone,
-            (1, 0, 1) => &mut counters.plain_alone,
-            _ => return,
-        };
-        alone.0 += step.seconds;
-        alone.1 += step.tokens as u64;
+        if let (1, 1, Some(target)) = (step.sequences, step.drafting_rounds, step.target) {
+            let (seconds, tokens) = counters.alone.entry(target).or_default();
+            *seconds = *seconds * MEMORY + step.seconds;
+            *tokens = *tokens * MEMORY + step.tokens as f64;
+        }
     }
 
     pub(crate) fn answer(&self, target: &str, totals: &Totals, drafting: bool) {
@@ -240,12 +243,13 @@ impl Stats {
     /// Tokens of plain decoding that fit into the time of one token with the drafter, where one
     /// answer was made at a time; `None` before there was one.
     fn speedup(counters: &Counters) -> Option<f64> {
-        let plain = match counters.plain_alone {
-            (seconds, tokens) if tokens >= ENOUGH => seconds / tokens as f64,
-            _ => *counters.plain_step.values().next()?,
+        let of = |(target, (seconds, tokens)): (&usize, &(f64, f64))| {
+            let plain = counters.plain_step.get(target)?;
+            Some([tokens * plain, *seconds])
         };
-        let (seconds, tokens) = counters.alone;
-        (tokens > 0).then(|| tokens as f64 * plain / seconds)
+        let sums = counters.alone.iter().filter_map(of);
+        let [plain, drafted] = sums.fold([0.0; 2], |[a, b], [c, d]| [a + c, b + d]);
+        (drafted > 0.0).then(|| plain / drafted)
     }
 
     /// A line a target, for people.
@@ -419,7 +423,7 @@ impl Stats {
             page.head(
                 "speedup_estimate",
                 "gauge",
-                "Speed of answers made alone over plain decoding at the start of the server.",
+                "Speed of answers made alone, of late, over plain steps that are measured in between.",
             );
             page.value("speedup_estimate", "", speedup);
         }

@@ -48,9 +48,15 @@ pub struct ServiceArgs {
     /// Give every user of a target (field `user` of requests) an adapter; needs --adapter-rank.
     #[arg(long)]
     adapter_per_user: bool,
-    /// Draft tokens a round.
+    /// Draft tokens a round; the most, with --adapt-length.
     #[arg(long, short, default_value_t = 4)]
     k: usize,
+    /// End drafts where a further token is not worth its time, by what is learnt of each target.
+    #[arg(long)]
+    adapt_length: bool,
+    /// Let drafts begin with text looked up in prompt and answer, where that has paid.
+    #[arg(long)]
+    lookup: bool,
     /// Most tokens of an answer.
     #[arg(long, default_value_t = 1024)]
     max_tokens: usize,
@@ -125,6 +131,8 @@ impl ServiceArgs {
             drafter: self.drafter.clone(),
             engine,
             draft_length: self.k,
+            adapt_length: self.adapt_length,
+            lookup: self.lookup,
             parallel,
             queue,
             max_tokens: self.max_tokens,
@@ -174,6 +182,8 @@ pub fn far_options(
         drafter,
         engine,
         draft_length,
+        adapt_length: false,
+        lookup: false,
         parallel: 1,
         queue: 0,
         max_tokens,

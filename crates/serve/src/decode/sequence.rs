@@ -6,18 +6,20 @@ use models::Engine;
 use ngram_cache::NgramCache;
 use online::{Example, Learner, Recorder};
 use spec_decode::{
-    Acceptance, ConstantLength, DraftedRound, Finish, JudgedRound, LanguageModel, ModelError,
-    Prompt, Purpose, RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink,
-    Totals, VerifyMode,
+    Acceptance, ConstantLength, DraftedRound, DraftingRound, Finish, History, JudgedRound, Prompt,
+    Purpose, RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink, Totals,
+    VerifyMode,
 };
-use vocab_align::{DraftId, TargetId, TokenId};
+use vocab_align::{DraftId, TargetId};
 
+use super::Reading;
+use super::lengths::{Lengthy, Policy};
+use super::log_probs::log_probs;
+use super::seated::Seated;
 use super::text::AnswerText;
 use crate::ask::{Ask, Done, Event, From, Job, LogProbs, Piece, Token};
 use crate::learn::Terms;
 use crate::models::Target;
-use crate::remote::RemoteTarget;
-use crate::remote::wire::{Judgement, Round};
 
 /// A pair of KV caches, which one sequence uses at a time.
 pub(crate) struct Seat {
@@ -28,60 +30,12 @@ pub(crate) struct Seat {
     pub(crate) last_used: Instant,
 }
 
-/// The target of a seat: here, or elsewhere.
-pub(crate) enum Seated {
-    Here(Engine),
-    Elsewhere(RemoteTarget),
-}
-
-impl LanguageModel<TargetId> for Seated {
-    fn vocab_size(&self) -> usize {
-        match self {
-            Self::Here(engine) => LanguageModel::<TargetId>::vocab_size(engine),
-            Self::Elsewhere(target) => target.vocab_size(),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Here(engine) => LanguageModel::<TargetId>::len(engine),
-            Self::Elsewhere(target) => target.len(),
-        }
-    }
-
-    fn max_len(&self) -> usize {
-        match self {
-            Self::Here(engine) => LanguageModel::<TargetId>::max_len(engine),
-            Self::Elsewhere(target) => target.max_len(),
-        }
-    }
-
-    fn truncate(&mut self, len: usize) {
-        match self {
-            Self::Here(engine) => LanguageModel::<TargetId>::truncate(engine, len),
-            Self::Elsewhere(target) => target.truncate(len),
-        }
-    }
-
-    fn forward(&mut self, ids: &[TargetId], logits: &mut Vec<f32>) -> Result<(), ModelError> {
-        match self {
-            Self::Here(engine) => engine.forward(ids, logits),
-            Self::Elsewhere(target) => target.forward(ids, logits),
-        }
-    }
-
-    fn prefill(&mut self, ids: &[TargetId]) -> Result<(), ModelError> {
-        match self {
-            Self::Here(engine) => engine.prefill(ids),
-            Self::Elsewhere(target) => target.prefill(ids),
-        }
-    }
-}
-
 /// Where a sequence is in its round.
 pub(crate) enum Stage {
     /// Between rounds.
     Ready,
+    /// Waits for forwards of the drafter.
+    Drafting(DraftingRound),
     /// Waits for the target's forward.
     Drafted(DraftedRound),
     /// Waits to be committed.
@@ -93,12 +47,12 @@ pub(crate) struct Sequence {
     pub(crate) job: Job,
     pub(crate) seat: Seat,
     pub(crate) stage: Stage,
-    pub(crate) policy: ConstantLength,
+    pub(crate) policy: Policy,
     /// The n-grams of this answer alone, where nothing is learnt.
     pub(crate) own_cache: Option<Box<NgramCache>>,
     pub(crate) totals: Totals,
     pub(crate) adapter: String,
-    recorder: Option<Recorder>,
+    pub(super) recorder: Option<Recorder>,
     text: AnswerText,
     cached: usize,
     began: Instant,
@@ -120,35 +74,6 @@ impl TeacherSink for Sink<'_> {
         if let Some(top) = self.logprobs {
             self.rows.push(log_probs(token, logits, top));
         }
-    }
-}
-
-/// Log-probabilities of a token and of the `top` most probable ones.
-fn log_probs(token: TargetId, logits: &[f32], top: usize) -> LogProbs {
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|x| f64::from(x - most).exp()).sum();
-    let shift = f64::from(most) + sum.ln();
-    let of = |logit: f32| (f64::from(logit) - shift) as f32;
-    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-    let larger = |a: &u32, b: &u32| {
-        let (x, y) = (logits[*a as usize], logits[*b as usize]);
-        y.total_cmp(&x).then(a.cmp(b))
-    };
-    let top = top.min(order.len());
-    if top > 0 && top < order.len() {
-        order.select_nth_unstable_by(top - 1, larger);
-    }
-    order.truncate(top);
-    order.sort_by(larger);
-    let best = order
-        .into_iter()
-        .map(|id| (TargetId::new(id), of(logits[id as usize])));
-    LogProbs {
-        own: of(logits
-            .get(token.index())
-            .copied()
-            .unwrap_or(f32::NEG_INFINITY)),
-        top: best.collect(),
     }
 }
 
@@ -174,14 +99,18 @@ impl Sequence {
     /// Reads the prompt. `terms` are what the learner wants to know, if it learns from this answer;
     /// `own_cache` are n-grams that this answer alone may add to.
     pub(crate) fn start(
-        job: Job,
-        mut seat: Seat,
+        reading: Reading,
         target: &Target,
-        (draft_length, draft_top): (usize, usize),
+        (lengthy, lookup, draft_top): (Lengthy, bool, usize),
         adapter: String,
         terms: Option<Terms>,
         own_cache: Option<Box<NgramCache>>,
     ) -> Result<Self, Box<(Job, SpecError)>> {
+        let Reading {
+            job,
+            mut seat,
+            cached,
+        } = reading;
         let ask = &job.ask;
         seat.session.configure(settings(ask, target, draft_top));
         let name = StreamName {
@@ -197,8 +126,11 @@ impl Sequence {
             draft,
             target: &ask.prompt.target,
         };
-        let cached = seat.session.held(&ask.prompt.target);
-        let cached = cached.min(ask.prompt.target.len() - 1);
+        match lookup && ask.drafting {
+            // Of this prompt and answer alone: nothing of others shows in what is copied.
+            true => seat.session.look_up_in(History::default()),
+            false => drop(seat.session.take_history()),
+        }
         let dice = (name.dice(Purpose::Draft), name.dice(verify));
         let started = seat
             .session
@@ -210,7 +142,10 @@ impl Sequence {
             .filter(|_| ask.drafting)
             .map(|terms| Recorder::new(&target.pair.alignment, terms.0));
         Ok(Self {
-            policy: ConstantLength(if ask.drafting { draft_length } else { 0 }),
+            policy: match ask.drafting {
+                true => Policy::new(lengthy, lookup),
+                false => Policy::Draft(Lengthy::Constant(ConstantLength(0))),
+            },
             text: AnswerText::new(ask.stop.clone()),
             stage: Stage::Ready,
             own_cache,
@@ -224,10 +159,45 @@ impl Sequence {
         })
     }
 
-    /// Drafts. `shared` are the n-grams of all sequences of this pair.
+    /// Begins a draft. `shared` are the n-grams of all sequences of this pair.
     pub(crate) fn draft(&mut self, shared: Option<&NgramCache>) -> Result<(), SpecError> {
         let cache = self.own_cache.as_deref().or(shared);
-        let drafted = self.seat.session.draft_round(cache, &mut self.policy)?;
+        let drafting = self.seat.session.begin_round(cache, &mut self.policy)?;
+        self.stage = Stage::Drafting(drafting);
+        Ok(())
+    }
+
+    /// What the drafter is to read next, with the engine that does.
+    pub(crate) fn draft_input(&mut self) -> Option<(&mut Engine, &[DraftId])> {
+        match &self.stage {
+            Stage::Drafting(round) if !round.input().is_empty() => {
+                Some((self.seat.session.drafting_model(), round.input()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Draws the next token of the draft from the drafter's rows.
+    pub(crate) fn draft_token(
+        &mut self,
+        shared: Option<&NgramCache>,
+        logits: &[f32],
+    ) -> Result<(), SpecError> {
+        let Stage::Drafting(round) = &mut self.stage else {
+            return Ok(());
+        };
+        let cache = self.own_cache.as_deref().or(shared);
+        let session = &mut self.seat.session;
+        session.draft_token(round, cache, logits, &mut self.policy)
+    }
+
+    /// Ends the draft.
+    pub(crate) fn end_draft(&mut self, shared: Option<&NgramCache>) -> Result<(), SpecError> {
+        let Stage::Drafting(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
+            return Ok(());
+        };
+        let cache = self.own_cache.as_deref().or(shared);
+        let drafted = self.seat.session.end_draft(round, cache)?;
         self.stage = Stage::Drafted(drafted);
         Ok(())
     }
@@ -238,63 +208,6 @@ impl Sequence {
             (Stage::Drafted(round), Seated::Here(engine)) => Some((engine, round.input())),
             _ => None,
         }
-    }
-
-    /// What a target elsewhere is to judge in this round, with at most `top` tokens of its law in
-    /// return for each token.
-    pub(crate) fn remote_round(
-        &mut self,
-        shared: Option<&NgramCache>,
-        top: usize,
-    ) -> Option<Result<Round, SpecError>> {
-        let Stage::Drafted(round) = &self.stage else {
-            return None;
-        };
-        let cache = self.own_cache.as_deref().or(shared);
-        let session = &mut self.seat.session;
-        let draft = match session.sparse_draft(round, cache) {
-            Ok(draft) => draft,
-            Err(error) => return Some(Err(error)),
-        };
-        // Coins have the answer's name, and the round's.
-        let coins = StreamName {
-            sample: self.job.ask.sample,
-            ..StreamName::new(self.job.ask.seed, self.totals.rounds as u64)
-        };
-        let top = if self.recorder.is_some() { top } else { 0 };
-        let (last, config) = (*round.input().first()?, session.config());
-        match session.target() {
-            Seated::Here(_) => None,
-            Seated::Elsewhere(target) => Some(Ok(target.round(last, draft, config, coins, top))),
-        }
-    }
-
-    /// The other side does not hold the text any more.
-    pub(crate) fn forget_remote(&mut self) {
-        if let Seated::Elsewhere(target) = self.seat.session.target_mut() {
-            target.forget();
-        }
-    }
-
-    /// Takes over how the target elsewhere judged; the rows of logits that came with it.
-    pub(crate) fn settle(&mut self, judgement: &Judgement) -> Result<Vec<f32>, SpecError> {
-        let Stage::Drafted(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
-            return Ok(Vec::new());
-        };
-        let session = &mut self.seat.session;
-        let vocab = session.target().vocab_size();
-        let emitted = judgement.accepted as usize + 1;
-        let logits = judgement.rows.logits(vocab, emitted).unwrap_or_default();
-        if logits.is_empty() {
-            // Nothing can be learnt from an answer without its laws.
-            self.recorder = None;
-        }
-        if let Seated::Elsewhere(target) = session.target_mut() {
-            target.read(round.input());
-        }
-        let verdict = judgement.verdict(round.proposed());
-        self.stage = Stage::Judged(session.settle_round(round, verdict)?);
-        Ok(logits)
     }
 
     /// Judges the draft by the target's rows.

@@ -24,6 +24,8 @@ pub fn options() -> Options {
         drafter: model("D"),
         engine: EngineSettings::new(WeightType::F32, 1),
         draft_length: 4,
+        adapt_length: false,
+        lookup: false,
         parallel: 4,
         queue: 16,
         max_tokens: 256,

@@ -1,5 +1,6 @@
 //! One round of Algorithm 1.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use ngram_cache::NgramCache;
@@ -9,7 +10,7 @@ use super::commit::Commitment;
 use super::running::Running;
 use super::{CachedGroups, Session, slem};
 use crate::buffer::Row;
-use crate::draft::{Draft, DraftRules, Masking, draft};
+use crate::draft::{Draft, DraftRules, Drafting, Masking};
 use crate::error::{LawError, Role, SpecError};
 use crate::fault::Fault;
 use crate::lexicon::Lexicon;
@@ -22,6 +23,26 @@ use crate::verify::{
 use crate::{
     CopyPlan, DraftPolicy, LONGEST_COPY, LanguageModel, RoundOutcome, TeacherSink, Timings,
 };
+
+/// A round whose draft is in the making ([`Session::begin_round`]).
+pub struct DraftingRound {
+    running: Running,
+    copied: Vec<TargetId>,
+    drafting: Option<Drafting>,
+    /// What the drafter reads in the first forward.
+    pending: Vec<DraftId>,
+    /// Most tokens the draft may have.
+    room: usize,
+    timings: Timings,
+    clock: Clock,
+}
+
+impl DraftingRound {
+    /// The tokens that the drafter reads next; empty where the draft is finished.
+    pub fn input(&self) -> &[DraftId] {
+        self.drafting.as_ref().map_or(&[], Drafting::input)
+    }
+}
 
 /// A round whose draft waits for the target's forward ([`Session::draft_round`]).
 ///
@@ -91,6 +112,30 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         cache: Option<&NgramCache>,
         policy: &mut dyn DraftPolicy,
     ) -> Result<DraftedRound, SpecError> {
+        let mut round = self.begin_round(cache, policy)?;
+        let mut logits = Row::of(self.drafter.vocab_size());
+        while !round.input().is_empty() {
+            let failed = |source| Fault::Model(Role::Drafter, source).at(round.running.round);
+            let read = self.drafter.forward(round.input(), &mut logits);
+            read.map_err(failed)?;
+            self.draft_token(&mut round, cache, &logits, policy)?;
+        }
+        self.end_draft(round, cache)
+    }
+
+    /// The beginning of [`draft_round`](Self::draft_round), for who has several sessions with
+    /// drafters of one model: while there is an [input](DraftingRound::input), the drafter
+    /// ([`drafting_model`](Self::drafting_model)) reads it and
+    /// [`draft_token`](Self::draft_token) takes in its logits; then comes
+    /// [`end_draft`](Self::end_draft).
+    ///
+    /// # Errors
+    /// As [`round`](Self::round).
+    pub fn begin_round(
+        &mut self,
+        cache: Option<&NgramCache>,
+        policy: &mut dyn DraftPolicy,
+    ) -> Result<DraftingRound, SpecError> {
         // Taken out for the time of the round, so that an error leaves no half-committed response.
         let mut running = match self.running.take() {
             Some(running) if running.finish.is_none() => running,
@@ -99,24 +144,86 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
                 return Err(SpecError::NotRunning);
             }
         };
-        let mut clock = Clock(Instant::now());
-        let mut timings = Timings::default();
+        let clock = Clock(Instant::now());
         let room = self.target.max_len().saturating_sub(self.target.len());
         let room = room.saturating_sub(1);
-        let round = running.round;
-        let mut draft = || {
-            // Draft k tokens, or copy some and draft behind them.
-            let (copied, drafted) = self.draft(&mut running, cache, room, policy)?;
-            timings.draft = clock.lap();
-
-            // Translate them to m target tokens.
-            let mut proposals = looked_up(&copied);
-            proposals.extend(self.translate(&drafted, cache)?);
-            proposals.truncate(room);
-            timings.translate = clock.lap();
-            Ok((drafted, proposals))
+        let number = running.round;
+        let begun = self.begin_draft(&mut running, cache, room, policy);
+        let (copied, begun) = begun.map_err(|fault| fault.at(number))?;
+        let (drafting, pending, room) = match begun {
+            Some((drafting, room)) => {
+                let pending = drafting.input().to_vec();
+                (Some(drafting), pending, room)
+            }
+            None => (None, Vec::new(), room),
         };
-        let (drafted, proposals) = draft().map_err(|fault: Fault| fault.at(round))?;
+        Ok(DraftingRound {
+            running,
+            copied,
+            drafting,
+            pending,
+            room,
+            timings: Timings::default(),
+            clock,
+        })
+    }
+
+    /// Draws the next token of a draft from the drafter's logits of the round's
+    /// [input](DraftingRound::input), `[tokens, vocab_size]`. `cache` and `policy` are those that the
+    /// round began with.
+    ///
+    /// # Errors
+    /// Logits of another shape; impossible probabilities.
+    pub fn draft_token(
+        &mut self,
+        round: &mut DraftingRound,
+        cache: Option<&NgramCache>,
+        logits: &[f32],
+        policy: &mut dyn DraftPolicy,
+    ) -> Result<(), SpecError> {
+        let number = round.running.round;
+        let Some(drafting) = &mut round.drafting else {
+            return Ok(());
+        };
+        let rules = self.rules(cache, round.room, None);
+        let drafter = &self.drafter;
+        let said = (drafter.vocab_size(), drafter.state(), drafter.abstains());
+        let dice = &mut *round.running.draft_dice;
+        let taken = drafting.take(logits, said, &rules, policy, dice);
+        taken.map_err(|fault| fault.at(number))
+    }
+
+    /// Ends drafting and translates the draft.
+    ///
+    /// # Errors
+    /// Drafts that cannot be translated.
+    pub fn end_draft(
+        &mut self,
+        round: DraftingRound,
+        cache: Option<&NgramCache>,
+    ) -> Result<DraftedRound, SpecError> {
+        let DraftingRound {
+            mut running,
+            copied,
+            drafting,
+            pending,
+            mut timings,
+            mut clock,
+            ..
+        } = round;
+        let (drafted, fed) = drafting.map_or_else(Default::default, Drafting::end);
+        let read = pending.iter().chain(&drafted.ids).take(fed);
+        running.reading.fed(read.copied());
+        timings.draft = clock.lap();
+        let room = self.target.max_len().saturating_sub(self.target.len());
+        let room = room.saturating_sub(1);
+
+        // Translate the draft to m target tokens.
+        let mut proposals = looked_up(&copied);
+        let translated = self.translate(&drafted, cache);
+        proposals.extend(translated.map_err(|fault| fault.at(running.round))?);
+        proposals.truncate(room);
+        timings.translate = clock.lap();
         let proposed = proposals.iter().map(|proposal| proposal.target);
         Ok(DraftedRound {
             input: std::iter::once(running.pending).chain(proposed).collect(),
@@ -268,46 +375,49 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok(outcome)
     }
 
-    /// What is looked up, and what the drafter drafts behind it.
-    fn draft(
+    /// What is looked up, and the draft behind it as it begins, with the room it has.
+    #[allow(clippy::type_complexity, reason = "read once, by the only caller")]
+    fn begin_draft(
         &mut self,
         running: &mut Running,
         cache: Option<&NgramCache>,
         room: usize,
         policy: &mut dyn DraftPolicy,
-    ) -> Result<(Vec<TargetId>, Draft), Fault> {
+    ) -> Result<(Vec<TargetId>, Option<(Drafting, usize)>), Fault> {
         let (copied, drafts) = self.copy(room, policy);
         let wanted = if drafts { policy.next_len() } else { 0 };
         if wanted == 0 {
-            return Ok((copied, Draft::default()));
+            return Ok((copied, None));
         }
         let ahead = self.context_behind(&copied)?;
         let ids = ahead.as_ref().unwrap_or(&self.context).ids();
         let pending = running.reading.pending(&mut self.drafter, ids, wanted)?;
-        let sampling = self.config.sampling.among_top(self.config.draft_top);
-        let rules = DraftRules {
+        let penalises = self.config.sampling.penalises();
+        let seen = penalises.then(|| ids.iter().copied().collect());
+        let room = (room - copied.len()).min(pending.room);
+        let rules = self.rules(cache, room, seen);
+        let drafting = Drafting::new(pending.tokens, &rules, wanted);
+        Ok((copied, Some((drafting, room))))
+    }
+
+    /// What drafts depend on besides the drafter.
+    fn rules<'a>(
+        &'a self,
+        cache: Option<&'a NgramCache>,
+        room: usize,
+        seen: Option<BTreeSet<DraftId>>,
+    ) -> DraftRules<'a> {
+        DraftRules {
             masking: match self.config.mode {
                 VerifyMode::Slem => Masking::Fixed(&self.spellable),
                 mode => Masking::Translatable(lexicon_of(&self.direct, mode, cache)),
             },
             direct: &self.direct,
-            sampling,
+            sampling: self.config.sampling.among_top(self.config.draft_top),
             stop: &self.config.stop,
-            room: (room - copied.len()).min(pending.room),
-            seen: sampling.penalises().then(|| ids.iter().copied().collect()),
-        };
-        let dice = &mut *running.draft_dice;
-        let (drafted, fed) = draft(
-            &mut self.drafter,
-            &pending.tokens,
-            &rules,
-            wanted,
-            policy,
-            dice,
-        )?;
-        let read = pending.tokens.iter().chain(&drafted.ids).take(fed);
-        running.reading.fed(read.copied());
-        Ok((copied, drafted))
+            room,
+            seen,
+        }
     }
 
     /// The looked-up tokens to propose, and whether the drafter drafts (behind them).
