@@ -270,7 +270,7 @@ def stream(args):
         server = Server(args.omnidraft, *first)
         kept = server.metrics()
         answers = f'omnidraft_answers_total{{target="{name}"}}'
-        event = f"kill -9; state {age:.0f} s old, {kept.get(answers, 0):.0f} of {at_kill[answers]:.0f} answers in it"
+        event = f"kill -9; state {'none' if age is None else f'{age:.0f} s old'}, {kept.get(answers, 0):.0f} of {at_kill[answers]:.0f} answers in it"
         run(server, name, half, args.requests, event)
         server.stop()
         with Server(args.omnidraft, "--target", args.second, *models) as second:
@@ -295,7 +295,8 @@ def load(args):
                 seen, order = [], random.Random(number)
                 while time.time() < until:
                     began = time.time()
-                    answer = server.ask(order.choice(every), max_tokens=args.max_tokens, user=str(number))
+                    answer = server.ask(order.choice(every), max_tokens=args.max_tokens, user=str(number),
+                                        drafter=args.drafts != "no")
                     seen.append((time.time() - began, counts(answer)))
                 return seen
 
@@ -514,7 +515,7 @@ def main():
     command(greedy, *models, ("prompts", 200), ("tasks", ["mini-math", "mini-chat", "mini-code", "mini-news"]))
     command(law, *models, ("samples", 8000), ("prompts", 3))
     command(stream, *models, ("second", "models/Q"), ("requests", 500), ("task", "mini-math"), ("save-minutes", 0.25))
-    command(load, *models, ("clients", [1, 4, 16]), ("seconds", 600.0), ("task", "mini-math"), ("more", ""), ("rows", "load"))
+    command(load, *models, ("clients", [1, 4, 16]), ("seconds", 600.0), ("task", "mini-math"), ("more", ""), ("drafts", "yes"), ("rows", "load"))
     command(remote, *models, ("delays", [0.0, 10.0, 50.0]), ("prompts", 20), ("warm", 200), ("task", "mini-math"), ("k", 6), ("state", ""))
     command(page)
     args = parser.parse_args()
