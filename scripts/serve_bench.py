@@ -38,7 +38,8 @@ class Server:
     def __init__(self, binary, *arguments):
         command = [binary, "serve", "--port", "0", *map(str, arguments)]
         self.process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        self.command = " ".join(["omnidraft", "serve", *map(str, arguments)])
+        shown = ["DIR" if before == "--state" else str(it) for before, it in zip(("", *arguments), arguments)]
+        self.command = " ".join(["omnidraft", "serve", *shown])
         said = []
         for line in self.process.stderr:
             said.append(line)
@@ -205,7 +206,8 @@ def g_test(one, other):
 def sample(server, prompt, samples, seed, **options):
     seen = {}
     for i in range(samples // 16):
-        answer = server.ask(prompt, temperature=1, n=16, max_tokens=3, seed=seed + i, **options)
+        options = {"temperature": 1, **options}
+        answer = server.ask(prompt, top_k=4, n=16, max_tokens=4, seed=seed + i, **options)
         for choice in answer["choices"]:
             text = choice["message"]["content"]
             seen[text] = seen.get(text, 0) + 1
@@ -228,21 +230,16 @@ def law(args):
                     rows.append({"prompt": number, "target": where, "samples": args.samples,
                                  "texts": len(set(drafted) | set(plain)), "G": g, "freedom": freedom, "p": p})
                 # What a wrong law looks like: the same test at another temperature.
-                warm = {}
-                for i in range(args.samples // 16):
-                    answer = here.ask(prompt, temperature=1.1, n=16, max_tokens=3, seed=i)
-                    for choice in answer["choices"]:
-                        text = choice["message"]["content"]
-                        warm[text] = warm.get(text, 0) + 1
+                warm = sample(here, prompt, args.samples, 0, temperature=1.2)
                 g, freedom, p = g_test(warm, plain)
-                rows.append({"prompt": number, "target": "here, T = 1.1", "samples": args.samples,
+                rows.append({"prompt": number, "target": "here, T = 1.2", "samples": args.samples,
                              "texts": len(set(warm) | set(plain)), "G": g, "freedom": freedom, "p": p})
             write("law", rows, args, here.command)
 
 
 def stream(args):
     """Acceptance by hundred requests; a kill in the middle; another target and back."""
-    every = prompts(args.task)
+    every = prompts(args.task) + prompts(args.task, "test")
     rows = []
     with tempfile.TemporaryDirectory() as state:
         models = ["--drafter", args.drafter, "--state", state, "--save-every", args.save_minutes]
@@ -466,12 +463,12 @@ def page(_):
         parts.append(table(["prompts", "equal texts", "updates meanwhile", "tokens", "tokens a round"],
                            [[r["prompts"], r["equal"], f"{r['updates']:.0f}", r["tokens"], f"{r['tokens'] / r['rounds']:.2f}"] for r in rows]))
     rows = part("law", "The law of answers",
-                "Texts of three tokens at T = 1, drafted against undrafted, while the drafter learns: a G-test, texts seen less than\nten times together. The last row of a prompt is a wrong law, which the test has to find.")
+                "Texts of four tokens at T = 1, each among the four most probable ones, drafted against undrafted, while the drafter learns: a G-test, texts seen less than\nten times together. The last row of a prompt is a wrong law, which the test has to find.")
     if rows:
         parts.append(table(["prompt", "target", "samples each", "different texts", "G", "degrees of freedom", "p"],
                            [[r["prompt"], r["target"], r["samples"], r["texts"], f"{r['G']:.1f}", r["freedom"], f"{r['p']:.2g}"] for r in rows]))
     rows = part("stream", "A stream of requests",
-                "Accepted of drafted tokens, and tokens a round, by hundreds of requests.")
+                "Accepted of drafted tokens, and tokens a round, by hundreds of requests. Prompts are those of the task, all of them\nbefore one comes again.")
     if rows:
         parts.append(table(["target", "requests", "acceptance", "tokens a round", "updates", ""],
                            [[r["target"], f"{r['from']}-{r['to']}", f"{r['accepted'] / max(1, r['drafted']):.3f}",

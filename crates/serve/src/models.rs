@@ -30,7 +30,7 @@ pub struct Target {
 /// Where a target computes.
 pub(crate) enum Source {
     /// On this machine.
-    Local(ModelFolder<TargetId>),
+    Local(Box<ModelFolder<TargetId>>),
     /// Where an address says.
     Remote(Box<Remote>),
 }
@@ -40,7 +40,7 @@ impl Target {
         let folder = ModelFolder::load(path)?;
         let (text, config) = (folder.text.clone(), folder.config());
         let (vocab, context) = (config.vocab_size, config.max_context());
-        Ok((Source::Local(folder), text, vocab, context))
+        Ok((Source::Local(Box::new(folder)), text, vocab, context))
     }
 
     fn remote(

@@ -58,7 +58,10 @@ fn lengths_follow_acceptance_and_are_kept() {
     let files = std::fs::read_dir(folder.path().join("generation-1")).unwrap();
     let names = files.map(|file| file.unwrap().file_name().to_string_lossy().into_owned());
     let names: Vec<String> = names.collect();
-    assert!(names.iter().any(|name| name.starts_with("chains-L")), "{names:?}");
+    assert!(
+        names.iter().any(|name| name.starts_with("chains-L")),
+        "{names:?}"
+    );
     let server = Server::start(adapting(), None);
     ask(&server, PROMPTS[0], json!({}));
     server.stop().unwrap();

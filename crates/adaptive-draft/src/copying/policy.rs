@@ -141,7 +141,8 @@ mod tests {
         let found = found();
         for i in 0..rounds {
             let costs = costs.clone();
-            let mut policy = CopyOrDraft::new(ConstantLength(4), record, costs, true, Some(16));
+            let mut policy =
+                CopyOrDraft::new(ConstantLength(4), &mut *record, costs, true, Some(16));
             let found = (i % 2 == 0).then_some(&found);
             let plan = found.map_or(
                 CopyPlan {

@@ -61,21 +61,7 @@ impl Decoder {
     /// Drafts for every sequence, a token of all of them at a time: one forward for those whose
     /// drafters have the same weights.
     pub(super) fn draft(&mut self, failed: &mut Failures) {
-        let mut each = |running: &mut [Sequence],
-                        act: &mut dyn FnMut(
-            &mut Sequence,
-            Option<&NgramCache>,
-        ) -> Result<(), SpecError>| {
-            for (i, sequence) in running.iter_mut().enumerate() {
-                let shared = shared(&self.caches, &self.cache_of, sequence);
-                if let Err(error) = act(sequence, shared) {
-                    failed.push((i, ApiError::Internal(error.to_string())));
-                }
-            }
-        };
-        each(&mut self.running, &mut |sequence, shared| {
-            sequence.draft(shared)
-        });
+        self.each(failed, |sequence, shared| sequence.draft(shared));
         loop {
             let inputs = self.running.iter_mut().filter_map(Sequence::draft_input);
             let mut inputs: Vec<(&mut Engine, &[DraftId])> = inputs.collect();
@@ -87,8 +73,9 @@ impl Decoder {
                 tracing::error!("a forward of the drafter failed: {error}");
             }
             let vocab = self.models.drafter.config().vocab_size;
-            let (mut at, logits) = (0, &self.draft_logits);
-            each(&mut self.running, &mut |sequence, shared| {
+            let logits = std::mem::take(&mut self.draft_logits);
+            let mut at = 0;
+            self.each(failed, |sequence, shared| {
                 let Some((_, input)) = sequence.draft_input() else {
                     return Ok(());
                 };
@@ -102,10 +89,23 @@ impl Decoder {
                 }
                 taken
             });
+            self.draft_logits = logits;
         }
-        each(&mut self.running, &mut |sequence, shared| {
-            sequence.end_draft(shared)
-        });
+        self.each(failed, |sequence, shared| sequence.end_draft(shared));
+    }
+
+    /// Does something with every sequence and the n-grams that it shares.
+    fn each(
+        &mut self,
+        failed: &mut Failures,
+        mut act: impl FnMut(&mut Sequence, Option<&NgramCache>) -> Result<(), SpecError>,
+    ) {
+        for (i, sequence) in self.running.iter_mut().enumerate() {
+            let shared = shared(&self.caches, &self.cache_of, sequence);
+            if let Err(error) = act(sequence, shared) {
+                failed.push((i, ApiError::Internal(error.to_string())));
+            }
+        }
     }
 
     /// Scores the drafts for one target in one forward, judges them, and then commits them.
