@@ -124,7 +124,7 @@ def write(name, rows, args, command):
     path = OUT / "rows.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     options = [f"--{key.replace('_', '-')} {' '.join(map(str, value)) if isinstance(value, list) else value}"
-               for key, value in sorted(vars(args).items()) if key not in ("run", "name", "omnidraft")]
+               for key, value in sorted(vars(args).items()) if key not in ("run", "name", "omnidraft") and value != ""]
     version = subprocess.run([args.omnidraft, "--version"], capture_output=True, text=True).stdout.strip()
     known[name] = {
         "date": datetime.date.today().isoformat(),
@@ -409,30 +409,32 @@ def remote(args):
                 for prompt in prompts(args.task)[: args.warm]:
                     here.ask(prompt, max_tokens=args.max_tokens)
                 for way in ("drafted here", "token by token", "streamed plainly"):
+                    compared = delay == args.delays[0] and way != "streamed plainly" and args.temperature == 0
                     before, began = here.metrics(), time.time()
                     tokens = rounds = equal = 0
                     for prompt in every:
                         if way == "streamed plainly":
                             tokens += stream_seconds(proxy.port, prompt, args.max_tokens)[1]
                             continue
-                        answer = here.ask(prompt, max_tokens=args.max_tokens, drafter=way == "drafted here")
+                        answer = here.ask(prompt, max_tokens=args.max_tokens, drafter=way == "drafted here",
+                                          temperature=args.temperature)
                         tokens += answer["usage"]["completion_tokens"]
                         rounds += answer["usage"]["completion_tokens_details"]["rounds"]
-                        equal += text_of(answer) == text_of(there.ask(prompt, max_tokens=args.max_tokens, drafter=False)) if delay == args.delays[0] else 0
+                        equal += text_of(answer) == text_of(there.ask(prompt, max_tokens=args.max_tokens, drafter=False)) if compared else 0
                     seconds, after = time.time() - began, here.metrics()
                     moved = lambda name: after[name] - before[name]
                     calls = moved("omnidraft_remote_calls_total")
                     # The plain answers that texts are compared with are not part of the time.
-                    row = {"delay_ms": delay, "way": way, "k": args.k, "prompts": len(every), "tokens": tokens,
+                    row = {"delay_ms": delay, "temperature": args.temperature, "way": way, "k": args.k, "prompts": len(every), "tokens": tokens,
                            "rounds": rounds, "tokens_per_second": tokens / seconds}
-                    if delay == args.delays[0] and way != "streamed plainly":
+                    if compared:
                         seconds = moved("omnidraft_step_seconds_total")
                         row.update(equal=equal, tokens_per_second=tokens / seconds)
                     if calls:
                         row["sent_per_round"] = moved("omnidraft_remote_sent_bytes_total") / calls
                         row["received_per_round"] = moved("omnidraft_remote_received_bytes_total") / calls
                     rows.append(row)
-    write("remote", rows, args, there.command)
+    write(args.rows, rows, args, there.command)
 
 
 def table(head, rows):
@@ -463,7 +465,7 @@ def page(_):
         parts.append(table(["prompts", "equal texts", "updates meanwhile", "tokens", "tokens a round"],
                            [[r["prompts"], r["equal"], f"{r['updates']:.0f}", r["tokens"], f"{r['tokens'] / r['rounds']:.2f}"] for r in rows]))
     rows = part("law", "The law of answers",
-                "Texts of four tokens at T = 1, each among the four most probable ones, drafted against undrafted, while the drafter learns: a G-test, texts seen less than\nten times together. The last row of a prompt is a wrong law, which the test has to find.")
+                "Texts of four tokens at T = 1, each among the four most probable ones, drafted against undrafted, while the\ndrafter learns: a G-test, texts seen less than ten times together. The last row of a prompt is a wrong law, which\nthe test has to find.")
     if rows:
         parts.append(table(["prompt", "target", "samples each", "different texts", "G", "degrees of freedom", "p"],
                            [[r["prompt"], r["target"], r["samples"], r["texts"], f"{r['G']:.1f}", r["freedom"], f"{r['p']:.2g}"] for r in rows]))
@@ -484,11 +486,13 @@ def page(_):
                              f"{r['p50']:.2f}", f"{r['p95']:.2f}", f"{r['tokens_per_round']:.2f}", f"{r['step_ms']:.1f}",
                              f"{r['draft_share']:.0%}", f"{r['target_share']:.0%}",
                              f"{r['memory_third']:.0f}", f"{r['memory_end']:.0f}"] for r in rows]))
-    rows = part("remote", "A target elsewhere",
-                "Tokens a second with a round trip so much longer. *Drafted here*: a round trip a round, after learning; *token by\ntoken*: the same without drafts; *streamed plainly*: the target's own server decodes without a drafter and streams, which\npays the delay once an answer.")
-    if rows:
-        parts.append(table(["delay ms", "way", "tokens/s", "tokens a round", "bytes sent a round", "bytes back", "equal texts"],
-                           [[r["delay_ms"], r["way"], f"{r['tokens_per_second']:.1f}",
+    for name in ("remote", "remote-warm"):
+        rows = part(name, "A target elsewhere" + (", above temperature 0" if name != "remote" else ""),
+                    "Tokens a second with a round trip so much longer. *Drafted here*: a round trip a round, after learning; *token by\ntoken*: the same without drafts; *streamed plainly*: the target's own server decodes without a drafter and streams, which\npays the delay once an answer. Bytes are those of bodies. Texts are compared with the target's own where the delay is\nleast.")
+        if not rows:
+            continue
+        parts.append(table(["delay ms", "T", "way", "tokens/s", "tokens a round", "bytes sent a round", "bytes back", "equal texts"],
+                           [[r["delay_ms"], r.get("temperature", 0.0), r["way"], f"{r['tokens_per_second']:.1f}",
                              f"{r['tokens'] / r['rounds']:.2f}" if r["rounds"] else "",
                              f"{r.get('sent_per_round', 0):.0f}", f"{r.get('received_per_round', 0):.0f}",
                              f"{r['equal']} of {r['prompts']}" if "equal" in r else ""] for r in rows]))
@@ -513,7 +517,7 @@ def main():
     command(law, *models, ("samples", 8000), ("prompts", 3))
     command(stream, *models, ("second", "models/Q"), ("requests", 500), ("task", "mini-math"), ("save-minutes", 0.25))
     command(load, *models, ("clients", [1, 4, 16]), ("seconds", 600.0), ("task", "mini-math"), ("more", ""), ("drafts", "yes"), ("rows", "load"))
-    command(remote, *models, ("delays", [0.0, 10.0, 50.0]), ("prompts", 20), ("warm", 200), ("task", "mini-math"), ("k", 6), ("state", ""))
+    command(remote, *models, ("delays", [0.0, 10.0, 50.0]), ("prompts", 20), ("warm", 200), ("task", "mini-math"), ("k", 6), ("state", ""), ("temperature", 0.0), ("rows", "remote"))
     command(page)
     args = parser.parse_args()
     args.run(args)
