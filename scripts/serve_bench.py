@@ -479,7 +479,7 @@ def page(_):
         if not name.startswith("load"):
             continue
         rows = part(name, f"Load: {name[4:].strip('-') or 'the small models'}",
-                    "Clients that ask without a pause; seconds of an answer at the median and at 95%; MiB resident after a third of the\ntime and at its end; shares of a step that drafting and the target take.")
+                    "Clients that ask without a pause; seconds of an answer at the median and at 95%; MiB resident after a third of the\ntime and at its end; shares of a step that drafting, with reading prompts, and\nthe target take.")
         parts.append(table(["clients", "seconds", "answers", "tokens/s", "slowest client's", "p50 s", "p95 s", "tokens a round",
                             "step ms", "drafting", "target", "MiB", "MiB at the end"],
                            [[r["clients"], r["seconds"], r["answers"], f"{r['tokens_per_second']:.0f}", f"{r['slowest_client']:.0f}",

@@ -321,7 +321,7 @@ impl Stats {
             ("step_seconds_total", "Seconds of steps.", c.step_seconds),
             (
                 "draft_seconds_total",
-                "Seconds of drafting.",
+                "Seconds of drafting, and of reading prompts.",
                 c.draft_seconds,
             ),
             (
