@@ -448,7 +448,8 @@ def page(_):
     parts = ["# The server, measured\n",
              "Made by `python3 scripts/serve_bench.py page` from [rows.json](rows.json); no number is typed. What is\n"
              "measured, and how a server is used: [docs/serve.md](../../docs/serve.md). The models are this project's small ones\n"
-             "where no other is named. `load` is the machine's load when a measurement ended: where it is above the number of\n"
+             "where no other is named; `runs/llama-68m` is a random one, written by `omnidraft bench checkpoint --shape llama-68m`,\n"
+             "with the tokenizer files of `models/L` beside it. `load` is the machine's load when a measurement ended: where it is above the number of\n"
              "cores, seconds are those of a shared machine.\n"]
 
     def part(name, title, text):
