@@ -64,6 +64,9 @@ pub enum ApiError {
     /// The server is being stopped.
     #[error("the server is shutting down")]
     Stopping,
+    /// A target elsewhere that cannot be asked.
+    #[error("{0}")]
+    Target(String),
     /// A fault of the server's own.
     #[error("internal error: {0}")]
     Internal(String),
@@ -100,6 +103,7 @@ impl ApiError {
             }
             Self::Timeout(_) => (StatusCode::GATEWAY_TIMEOUT, SERVER, Some("timeout")),
             Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, SERVER, Some("stopping")),
+            Self::Target(_) => (StatusCode::BAD_GATEWAY, SERVER, Some("target_unreachable")),
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, SERVER, None),
         }
     }

@@ -7,6 +7,7 @@ mod http;
 mod learn;
 mod models;
 mod options;
+mod remote;
 mod service;
 mod stats;
 
@@ -14,6 +15,6 @@ pub use ask::{Ask, Done, Event, From, LogProbs, Piece, Token};
 pub use error::ApiError;
 pub use http::{Http, Limits, interrupted, serve, watch_interrupts};
 pub use models::{Encoded, Models, Target, name_of};
-pub use options::{LearnOptions, LearnScope, Options};
+pub use options::{Expose, LearnOptions, LearnScope, Options, RemoteOptions};
 pub use service::{Events, Service};
 pub use stats::Stats;

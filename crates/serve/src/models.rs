@@ -1,23 +1,73 @@
 //! The drafter and the targets, and requests as these models read them.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, bail};
-use models::{Message, ModelFolder, align};
+use models::{Message, ModelFolder, ModelText, align};
 use spec_decode::Pair;
 use vocab_align::{DraftId, TargetId};
 
 use crate::error::ApiError;
-use crate::options::Options;
+use crate::options::{Options, RemoteOptions};
+use crate::remote::{Remote, is_address};
 
 /// A target by the name that requests use.
 pub struct Target {
     /// The name.
     pub name: String,
-    /// The model.
-    pub folder: ModelFolder<TargetId>,
+    /// The model: here, or elsewhere.
+    pub(crate) source: Source,
+    /// What of the model is needed to write and read its tokens.
+    pub text: ModelText<TargetId>,
+    /// Rows of its head.
+    pub vocab_size: usize,
     /// Its vocabulary beside the drafter's.
     pub pair: Pair,
     /// Most tokens of prompt and answer.
     pub context: usize,
+}
+
+/// Where a target computes.
+pub(crate) enum Source {
+    /// On this machine.
+    Local(Box<ModelFolder<TargetId>>),
+    /// Where an address says.
+    Remote(Box<Remote>),
+}
+
+impl Target {
+    fn local(path: &Path) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
+        let folder = ModelFolder::load(path)?;
+        let (text, config) = (folder.text.clone(), folder.config());
+        let (vocab, context) = (config.vocab_size, config.max_context());
+        Ok((Source::Local(Box::new(folder)), text, vocab, context))
+    }
+
+    fn remote(
+        address: &Path,
+        options: &RemoteOptions,
+    ) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
+        let address = address.to_string_lossy();
+        let (remote, text) = Remote::connect(&address, options.key.clone(), options.patience)?;
+        let (vocab, context) = (remote.described.vocab_size, remote.described.context);
+        Ok((Source::Remote(Box::new(remote)), text, vocab, context))
+    }
+
+    /// The model on this machine, if it is here.
+    pub(crate) fn folder(&self) -> Option<&ModelFolder<TargetId>> {
+        match &self.source {
+            Source::Local(folder) => Some(folder),
+            Source::Remote(_) => None,
+        }
+    }
+
+    /// The way to it, if it is elsewhere.
+    pub(crate) fn elsewhere(&self) -> Option<&Remote> {
+        match &self.source {
+            Source::Local(_) => None,
+            Source::Remote(remote) => Some(remote),
+        }
+    }
 }
 
 /// The models of a server.
@@ -42,16 +92,24 @@ impl Models {
         let drafter = ModelFolder::load(&options.drafter)?;
         let mut targets: Vec<Target> = Vec::new();
         for (name, path) in &options.targets {
-            if targets.iter().any(|other| other.name == *name) {
+            let (source, text, vocab_size, most) = match is_address(path) {
+                true => Target::remote(path, &options.remote)?,
+                false => Target::local(path)?,
+            };
+            let name = match (&source, name.as_str()) {
+                (Source::Remote(remote), "") => remote.described.name.clone(),
+                _ => name.clone(),
+            };
+            if targets.iter().any(|other| other.name == name) {
                 bail!("two targets are called `{name}`\nhint: --target NAME=DIR names one");
             }
-            let folder = ModelFolder::load(path)?;
-            let most = folder.config().max_context();
             targets.push(Target {
-                name: name.clone(),
-                pair: align(&drafter, &folder),
+                name,
+                pair: align(&drafter, &text),
                 context: options.engine.context.map_or(most, |n| n.min(most)),
-                folder,
+                source,
+                text,
+                vocab_size,
             });
         }
         if targets.is_empty() {
@@ -79,7 +137,7 @@ impl Models {
     /// A conversation that the target's template refuses.
     pub fn converse(&self, target: usize, messages: &[Message<'_>]) -> Result<Encoded, ApiError> {
         let refused = |e: &dyn std::fmt::Display| ApiError::invalid("messages", e.to_string());
-        let folder = &self.targets[target].folder;
+        let folder = &self.targets[target].text;
         // One message is read as `generate` reads a prompt.
         let ids = match messages {
             [only] if only.role == "user" => {
@@ -142,7 +200,7 @@ impl Models {
     /// Text that a tokenizer refuses, or nothing at all.
     pub fn plain(&self, target: usize, text: &str) -> Result<Encoded, ApiError> {
         let refused = |e: &dyn std::fmt::Display| ApiError::invalid("prompt", e.to_string());
-        let target = self.targets[target].folder.vocabulary.encode_whole(text);
+        let target = self.targets[target].text.vocabulary.encode_whole(text);
         let draft = self.drafter.vocabulary.encode_whole(text);
         let encoded = Encoded {
             target: target.map_err(|e| refused(&e))?,
@@ -159,7 +217,7 @@ impl Models {
     /// # Errors
     /// Ids that are none of the target's.
     pub fn tokens(&self, target: usize, ids: &[u32]) -> Result<Encoded, ApiError> {
-        let folder = &self.targets[target].folder;
+        let folder = &self.targets[target].text;
         let size = folder.vocabulary.len();
         if let Some(id) = ids.iter().find(|id| **id as usize >= size) {
             let message = format!("token {id} is not in 0..{size}");

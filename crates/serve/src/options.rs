@@ -15,8 +15,13 @@ pub struct Options {
     pub drafter: PathBuf,
     /// Storage of weights, keys and values, threads, and most tokens of prompt and answer.
     pub engine: EngineSettings,
-    /// Draft tokens a round, at least 1.
+    /// Draft tokens a round, at least 1; the most, where lengths are adapted.
     pub draft_length: usize,
+    /// Whether drafts end where a further token is not worth its time, by what is learnt of each
+    /// target: how often tokens of which confidence are accepted, and what rounds cost.
+    pub adapt_length: bool,
+    /// Whether drafts may begin with text looked up in prompt and answer.
+    pub lookup: bool,
     /// Sequences decoded at once, at least 1.
     pub parallel: usize,
     /// Requests that may wait for a place.
@@ -37,6 +42,43 @@ pub struct Options {
     pub save_every: Duration,
     /// Most bytes of a saved state; a larger one is not written.
     pub state_bytes: u64,
+    /// How targets elsewhere are asked.
+    pub remote: RemoteOptions,
+    /// Whether drafts made elsewhere are judged here, and for how many; `None` where they are not.
+    pub expose: Option<Expose>,
+}
+
+/// How targets elsewhere are asked: those whose model folder is an `http://` address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteOptions {
+    /// Their API key.
+    pub key: Option<String>,
+    /// Most probable draft tokens that drafts are drawn from, at least 1.
+    pub draft_top: usize,
+    /// Most probable tokens of the target's law that come back for each token, to be learnt from.
+    pub law_top: usize,
+    /// Time to wait for an answer.
+    pub patience: Duration,
+}
+
+impl Default for RemoteOptions {
+    fn default() -> Self {
+        Self {
+            key: None,
+            draft_top: 16,
+            law_top: 64,
+            patience: Duration::from_secs(60),
+        }
+    }
+}
+
+/// For whom drafts are judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expose {
+    /// KV caches for drafts from elsewhere, at least 1.
+    pub sessions: usize,
+    /// Time after which one that is not used is freed.
+    pub idle: Duration,
 }
 
 /// How a drafter learns while it serves.

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use cpu_engine::MemoryUse;
 use models::engine_options;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::ask::{Ask, Event, Job};
-use crate::decode::{Caches, Command, Decoder};
+use crate::decode::{Command, Decoder, Kept, Waiting};
 use crate::error::ApiError;
 use crate::learn::{Handle, Saved, State, Teaching, publish_saved};
-use crate::models::Models;
+use crate::models::{Models, Target};
 use crate::options::Options;
+use crate::remote::wire::{Answers, Round};
 use crate::stats::Stats;
 
 /// Time that running answers have to end when the server stops.
@@ -33,9 +34,9 @@ pub struct Service {
 }
 
 struct Threads {
-    decoder: JoinHandle<Caches>,
+    decoder: JoinHandle<Kept>,
     learner: Option<JoinHandle<()>>,
-    caches: Sender<Caches>,
+    caches: Sender<Kept>,
     /// The state, where there is no learner's thread to keep it.
     state: Option<State>,
 }
@@ -52,6 +53,9 @@ impl Service {
     pub fn start(options: Options) -> Result<Self> {
         if options.parallel == 0 || options.draft_length == 0 || options.max_tokens == 0 {
             bail!("the number of sequences, of draft tokens and of tokens must be at least 1");
+        }
+        if options.remote.draft_top == 0 || options.expose.is_some_and(|e| e.sessions == 0) {
+            bail!("the number of draft tokens to draw from, and of sessions, must be at least 1");
         }
         if options.learn.is_some_and(|learn| learn.every == 0) {
             bail!("an update learns from at least 1 answer");
@@ -92,7 +96,7 @@ impl Service {
             Arc::clone(&stats),
             inbox,
             handle.as_ref().map(|handle| handle.mailbox.clone()),
-            saved.caches,
+            saved.kept,
         )?;
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let decoder = spawn("decode").spawn(move || decoder.run())?;
@@ -175,6 +179,19 @@ impl Service {
         Ok(receiver)
     }
 
+    /// Has drafts that were made elsewhere judged; nothing comes where the service is being stopped.
+    pub(crate) fn judge(&self, target: usize, rounds: Vec<Round>) -> oneshot::Receiver<Answers> {
+        let (reply, answers) = oneshot::channel();
+        let waiting = Waiting {
+            target,
+            rounds,
+            reply,
+        };
+        // Where nobody takes it, the receiver says so.
+        let _ = self.commands.send(Command::Judge(waiting));
+        answers
+    }
+
     /// Saves what was learnt, soon.
     pub fn save(&self) {
         if let Some(teaching) = &self.teaching {
@@ -236,13 +253,11 @@ fn check_memory(models: &Models, options: &Options) -> Result<()> {
         let expected = MemoryUse::expected(config, &engine_options(config, options.engine));
         expected.cache + expected.scratch
     };
-    let target = models
-        .targets
-        .iter()
-        .map(|target| of(target.folder.config()))
-        .max();
-    let seat = target.unwrap_or(0) + of(models.drafter.config());
-    let needed = seat * options.parallel;
+    let here = models.targets.iter().filter_map(Target::folder);
+    let target = here.map(|folder| of(folder.config())).max().unwrap_or(0);
+    let seat = target + of(models.drafter.config());
+    let judged = options.expose.map_or(0, |expose| expose.sessions);
+    let needed = seat * options.parallel + target * judged;
     tracing::info!(
         sequences = options.parallel,
         mib = needed >> 20,
@@ -250,8 +265,8 @@ fn check_memory(models: &Models, options: &Options) -> Result<()> {
     );
     match options.memory {
         Some(limit) if needed > limit => bail!(
-            "{} sequences may take {} MiB, more than --memory-mb {}\nhint: lower --parallel or --context",
-            options.parallel,
+            "{} sequences may take {} MiB, more than --memory-mb {}\nhint: lower --parallel, --sessions or --context",
+            options.parallel + judged,
             needed.div_ceil(1 << 20),
             limit >> 20
         ),

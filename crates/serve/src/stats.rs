@@ -9,10 +9,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spec_decode::{RoundOutcome, Totals};
 
+use crate::remote::Traffic;
+
 /// Answers that a point of the history is the mean of.
 const STRIDE: usize = 10;
-/// Plain tokens whose time is trusted more than that of a few steps at the start.
-const ENOUGH: u64 = 64;
+/// What is left of earlier steps, behind every further one, in the estimate of the speedup.
+const MEMORY: f64 = 0.998;
+/// Weight of a new measurement of a plain step.
+const FRESH: f64 = 0.3;
 /// Points of the history that are kept.
 const POINTS: usize = 500;
 
@@ -20,6 +24,8 @@ const POINTS: usize = 500;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Step {
     pub(crate) sequences: usize,
+    /// Of one sequence alone: its target.
+    pub(crate) target: Option<usize>,
     pub(crate) forwards: usize,
     pub(crate) seconds: f64,
     pub(crate) draft_seconds: f64,
@@ -90,10 +96,12 @@ struct Counters {
     saves: u64,
     save_failures: u64,
     saved_bytes: u64,
-    /// Seconds and tokens of steps with one drafting sequence alone.
-    alone: (f64, u64),
-    /// The same of one sequence without the drafter.
-    plain_alone: (f64, u64),
+    /// KV caches for drafts from elsewhere.
+    sessions: usize,
+    /// Of targets elsewhere: round trips, bytes sent and received, seconds.
+    traffic: BTreeMap<usize, [f64; 4]>,
+    /// Seconds and tokens of steps with one drafting sequence alone, by target; they fade.
+    alone: BTreeMap<usize, (f64, f64)>,
 }
 
 /// Counters that all threads share.
@@ -119,8 +127,19 @@ impl Stats {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes in what a plain step takes: measured at the start, and again while one answer is made.
     pub(crate) fn plain_step(&self, target: usize, seconds: f64) {
-        self.counters().plain_step.insert(target, seconds);
+        let mut counters = self.counters();
+        let known = counters.plain_step.entry(target).or_insert(seconds);
+        *known += FRESH * (seconds - *known);
+    }
+
+    pub(crate) fn sessions(&self, sessions: usize) {
+        self.counters().sessions = sessions;
+    }
+
+    pub(crate) fn traffic(&self, target: usize, traffic: &Traffic) {
+        self.counters().traffic.insert(target, traffic.sums());
     }
 
     pub(crate) fn load(&self, running: usize, waiting: usize) {
@@ -136,13 +155,11 @@ impl Stats {
         counters.draft_seconds += step.draft_seconds;
         counters.target_seconds += step.target_seconds;
         counters.tokens += step.tokens as u64;
-        let alone = match (step.sequences, step.drafting_rounds, step.plain_rounds) {
-            (1, 1, 0) => &mut counters.alone,
-            (1, 0, 1) => &mut counters.plain_alone,
-            _ => return,
-        };
-        alone.0 += step.seconds;
-        alone.1 += step.tokens as u64;
+        if let (1, 1, Some(target)) = (step.sequences, step.drafting_rounds, step.target) {
+            let (seconds, tokens) = counters.alone.entry(target).or_default();
+            *seconds = *seconds * MEMORY + step.seconds;
+            *tokens = *tokens * MEMORY + step.tokens as f64;
+        }
     }
 
     pub(crate) fn answer(&self, target: &str, totals: &Totals, drafting: bool) {
@@ -226,12 +243,13 @@ impl Stats {
     /// Tokens of plain decoding that fit into the time of one token with the drafter, where one
     /// answer was made at a time; `None` before there was one.
     fn speedup(counters: &Counters) -> Option<f64> {
-        let plain = match counters.plain_alone {
-            (seconds, tokens) if tokens >= ENOUGH => seconds / tokens as f64,
-            _ => *counters.plain_step.values().next()?,
+        let of = |(target, (seconds, tokens)): (&usize, &(f64, f64))| {
+            let plain = counters.plain_step.get(target)?;
+            Some([tokens * plain, *seconds])
         };
-        let (seconds, tokens) = counters.alone;
-        (tokens > 0).then(|| tokens as f64 * plain / seconds)
+        let sums = counters.alone.iter().filter_map(of);
+        let [plain, drafted] = sums.fold([0.0; 2], |[a, b], [c, d]| [a + c, b + d]);
+        (drafted > 0.0).then(|| plain / drafted)
     }
 
     /// A line a target, for people.
@@ -286,6 +304,9 @@ impl Stats {
         let counters = self.counters();
         let mut page = Page(String::new());
         let c = &*counters;
+        let traffic = c.traffic.values().fold([0.0; 4], |sums, own| {
+            std::array::from_fn(|i| sums[i] + own[i])
+        });
         for (name, help, value) in [
             (
                 "steps_total",
@@ -300,7 +321,7 @@ impl Stats {
             ("step_seconds_total", "Seconds of steps.", c.step_seconds),
             (
                 "draft_seconds_total",
-                "Seconds of drafting.",
+                "Seconds of drafting, and of reading prompts.",
                 c.draft_seconds,
             ),
             (
@@ -345,6 +366,22 @@ impl Stats {
                 "Updates that failed.",
                 c.update_failures as f64,
             ),
+            (
+                "remote_calls_total",
+                "Round trips to targets elsewhere.",
+                traffic[0],
+            ),
+            ("remote_sent_bytes_total", "Bytes sent to them.", traffic[1]),
+            (
+                "remote_received_bytes_total",
+                "Bytes that came back.",
+                traffic[2],
+            ),
+            (
+                "remote_seconds_total",
+                "Seconds of these round trips.",
+                traffic[3],
+            ),
             ("saves_total", "Savings of the state.", c.saves as f64),
             (
                 "save_failures_total",
@@ -361,6 +398,11 @@ impl Stats {
                 "waiting",
                 "Requests that wait for a place.",
                 c.waiting as f64,
+            ),
+            (
+                "remote_sessions",
+                "KV caches for drafts that are made elsewhere.",
+                c.sessions as f64,
             ),
             ("loss", "Loss of the last update.", c.loss),
             (
@@ -381,7 +423,7 @@ impl Stats {
             page.head(
                 "speedup_estimate",
                 "gauge",
-                "Speed of answers made alone over plain decoding at the start of the server.",
+                "Speed of answers made alone, of late, over plain steps that are measured in between.",
             );
             page.value("speedup_estimate", "", speedup);
         }

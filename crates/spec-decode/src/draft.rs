@@ -1,17 +1,16 @@
 //! The drafter's half of a round: k masked steps and the law of each.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use vocab_align::{DraftId, TargetId, TokenId};
 
-use crate::buffer::{self, Row};
+use crate::buffer;
 use crate::error::{LawError, Role};
 use crate::fault::Fault;
 use crate::lexicon::{DirectMap, Lexicon};
 use crate::mask::{Mask, Walk};
 use crate::sampling::{Sampling, masked_argmax};
-use crate::{Chance, DraftPolicy, DraftStep, LanguageModel};
+use crate::{Chance, DraftPolicy, DraftStep};
 
 /// Steps a draft may go on beyond its length to complete an n-gram it has begun.
 ///
@@ -96,70 +95,109 @@ pub(crate) struct DraftRules<'a> {
     pub(crate) seen: Option<BTreeSet<DraftId>>,
 }
 
-/// Drafts `wanted` tokens or fewer behind `pending`, the context tokens the drafter's cache does not
-/// hold yet.
+/// A draft in the making, between two forwards of the drafter.
 ///
-/// Takes one forward per drafted token; the first also reads `pending`. The last drafted token is
-/// not fed back. Also returns how many tokens of `pending` and the draft the drafter was fed.
-pub(crate) fn draft<D: LanguageModel<DraftId>>(
-    drafter: &mut D,
-    pending: &[DraftId],
-    rules: &DraftRules<'_>,
+/// Takes one forward per drafted token; the first also reads the context tokens that the drafter's
+/// cache does not hold yet. The last drafted token is not fed back.
+pub(crate) struct Drafting {
+    drafted: Draft,
+    /// What the next forward reads; empty where there is none.
+    input: Vec<DraftId>,
+    /// How many tokens of context and draft the drafter was fed.
+    fed: usize,
     wanted: usize,
-    policy: &mut dyn DraftPolicy,
-    dice: &mut dyn Chance,
-) -> Result<(Draft, usize), Fault> {
-    let wanted = wanted.min(rules.room);
-    let most = wanted.saturating_add(MAX_COMPLETION_STEPS).min(rules.room);
-    let mut step = Stepper::new(rules);
-    if step.roots.is_empty() {
-        return Ok((Draft::default(), 0));
-    }
-    let mut drafted = Draft::default();
-    let mut fed = 0;
-    let mut seen = rules.seen.clone();
-    let mut input = pending.to_vec();
-    let mut logits = Row::of(drafter.vocab_size());
-    let mut enough = wanted == 0;
-    while drafted.ids.len() < most && !(enough && step.complete()) {
-        drafter
-            .forward(&input, &mut logits)
-            .map_err(|source| Fault::Model(Role::Drafter, source))?;
-        fed += input.len();
-        if drafter.abstains() {
-            break;
+    /// Most tokens, those that complete an n-gram included.
+    most: usize,
+    enough: bool,
+    seen: Option<BTreeSet<DraftId>>,
+    roots: Vec<u32>,
+    walk: Walk,
+}
+
+impl Drafting {
+    /// A draft of `wanted` tokens or fewer behind `pending`.
+    pub(crate) fn new(pending: Vec<DraftId>, rules: &DraftRules<'_>, wanted: usize) -> Self {
+        let wanted = wanted.min(rules.room);
+        let roots = match &rules.masking {
+            Masking::Translatable(lexicon) => lexicon.root_children(),
+            Masking::Fixed(ids) => ids.to_vec(),
+        };
+        let begins = !roots.is_empty() && wanted > 0;
+        Self {
+            drafted: Draft::default(),
+            input: if begins { pending } else { Vec::new() },
+            fed: 0,
+            wanted,
+            most: wanted.saturating_add(MAX_COMPLETION_STEPS).min(rules.room),
+            enough: false,
+            seen: rules.seen.clone(),
+            roots,
+            walk: Walk::default(),
         }
-        let row = last_row(&logits, input.len(), drafter.vocab_size())?;
-        let penalised = seen.as_ref().map(|seen| {
+    }
+
+    /// What the drafter reads next; empty where the draft is finished.
+    pub(crate) fn input(&self) -> &[DraftId] {
+        &self.input
+    }
+
+    /// Takes in the logits of [`input`](Self::input), with the drafter's state behind them, and draws
+    /// the next token.
+    pub(crate) fn take(
+        &mut self,
+        logits: &[f32],
+        (vocab, state, abstains): (usize, &[f32], bool),
+        rules: &DraftRules<'_>,
+        policy: &mut dyn DraftPolicy,
+        dice: &mut dyn Chance,
+    ) -> Result<(), Fault> {
+        let row = last_row(logits, self.input.len(), vocab)?;
+        self.fed += self.input.len();
+        self.input.clear();
+        if abstains {
+            return Ok(());
+        }
+        let penalised = self.seen.as_ref().map(|seen| {
             let mut penalised = row.to_vec();
             rules.sampling.penalise(&mut penalised, seen);
             penalised
         });
         let processed = penalised.as_deref().unwrap_or(row);
+        let mut step = Stepper {
+            rules,
+            roots: &self.roots,
+            walk: std::mem::take(&mut self.walk),
+        };
         let (token, law) = step.sample(processed, dice)?;
-        if let Some(seen) = &mut seen {
+        if let Some(seen) = &mut self.seen {
             seen.insert(token);
         }
+        let drafted = &mut self.drafted;
         let probability = law.as_ref().map_or(1.0, |law| law.probability(token));
         drafted.ids.push(token);
         drafted.laws.extend(law);
-        enough |= drafted.ids.len() >= wanted;
+        self.enough |= drafted.ids.len() >= self.wanted;
         // A stop token is shown to the policy as well, though there is nothing to decide behind it.
-        enough |= policy.stop_after(&DraftStep {
+        self.enough |= policy.stop_after(&DraftStep {
             position: drafted.ids.len() - 1,
             token,
             probability,
             logits: row,
-            state: drafter.state(),
+            state,
             open: step.open(),
         });
-        if step.ends(token) {
-            break;
+        let finished = self.enough && step.complete();
+        if !step.ends(token) && drafted.ids.len() < self.most && !finished {
+            self.input.push(token);
         }
-        input.clear();
-        input.push(token);
+        self.walk = step.walk;
+        Ok(())
     }
-    Ok((drafted, fed))
+
+    /// The draft, and how many tokens of context and draft the drafter was fed.
+    pub(crate) fn end(self) -> (Draft, usize) {
+        (self.drafted, self.fed)
+    }
 }
 
 fn last_row(logits: &[f32], positions: usize, vocab: usize) -> Result<&[f32], Fault> {
@@ -174,29 +212,17 @@ fn last_row(logits: &[f32], positions: usize, vocab: usize) -> Result<&[f32], Fa
     Ok(&logits[(positions - 1) * vocab..])
 }
 
-/// The state between two drafted tokens.
+/// The step from one drafted token to the next.
 struct Stepper<'a> {
     rules: &'a DraftRules<'a>,
-    roots: Cow<'a, [u32]>,
+    roots: &'a [u32],
     walk: Walk,
 }
 
-impl<'a> Stepper<'a> {
-    fn new(rules: &'a DraftRules<'a>) -> Self {
-        let roots = match &rules.masking {
-            Masking::Translatable(lexicon) => Cow::Owned(lexicon.root_children()),
-            Masking::Fixed(ids) => Cow::Borrowed(*ids),
-        };
-        Self {
-            rules,
-            roots,
-            walk: Walk::default(),
-        }
-    }
-
+impl Stepper<'_> {
     fn mask(&self) -> Mask<'_> {
         match &self.rules.masking {
-            Masking::Translatable(lexicon) => self.walk.mask(lexicon, &self.roots),
+            Masking::Translatable(lexicon) => self.walk.mask(lexicon, self.roots),
             Masking::Fixed(ids) => Mask::fixed(ids),
         }
     }

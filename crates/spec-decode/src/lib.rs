@@ -130,11 +130,13 @@ pub use policy::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, LONGEST_COPY}
 pub use residual::{Pushforward, rounding_tolerance};
 pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax, masked_argmax};
 pub use session::{
-    DraftedRound, Finish, Generation, JudgedRound, Pair, Prefill, Prompt, Session, SessionConfig,
+    DraftedRound, DraftingRound, Finish, Generation, JudgedRound, Pair, Prefill, Prompt, Session,
+    SessionConfig,
 };
 pub use sink::{NoSink, TeacherSink};
 pub use translate::{Proposal, is_looked_up, translate};
 pub use verify::{
-    Acceptance, ChoiceScore, ChoiceScores, Evidence, Groups, Origin, Score, UnknownMode, Verdict,
-    VerifyMode, needs_groups, unjudged_scores, verify,
+    Acceptance, ChoiceScore, ChoiceScores, Evidence, Groups, Origin, Score, SparseChoice,
+    SparseDraft, SparseFault, SparseOutcome, UnknownMode, Verdict, VerifyMode, needs_groups,
+    unjudged_scores, verify,
 };

@@ -148,6 +148,11 @@ impl<'a> Rows<'a> {
             .then_some(Self { logits, vocab })
     }
 
+    /// No rows.
+    pub(crate) fn none(vocab: usize) -> Self {
+        Self { logits: &[], vocab }
+    }
+
     /// Row of one position; empty where there is no such position.
     pub fn row(&self, position: usize) -> &'a [f32] {
         let start = position.saturating_mul(self.vocab);

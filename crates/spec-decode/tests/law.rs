@@ -42,6 +42,27 @@ fn blocks() {
 }
 
 #[test]
+fn sparse_drafts() {
+    for mode in [VerifyMode::Exact, VerifyMode::Tli] {
+        assert_exact(0..1500, |case| {
+            across(case, MIXED, mode).sparse(case as usize % 4)
+        });
+        assert_exact(0..1500, |case| {
+            across(case, MIXED, mode).sparse(case as usize % 4).block()
+        });
+    }
+    assert_exact(0..1000, |case| {
+        let setting = across(case, MIXED, VerifyMode::Exact).copying(case);
+        setting.sparse(2).block()
+    });
+    assert_exact(0..1000, |case| {
+        let setting = across(case, MIXED, VerifyMode::Exact).state_driven(case);
+        setting.sparse(2).block()
+    });
+    assert_exact(0..1000, |case| within(case, VerifyMode::Exact).sparse(2));
+}
+
+#[test]
 fn drafts_that_begin_with_copied_text() {
     for mode in [VerifyMode::Exact, VerifyMode::Tli, VerifyMode::Slem] {
         assert_exact(0..4000, |case| across(case, MIXED, mode).copying(case));

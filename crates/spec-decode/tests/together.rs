@@ -31,12 +31,29 @@ fn step(sessions: &mut [Toy], caches: &mut [NgramCache]) -> Result<(), SpecError
     // One cache for all, or one each.
     let of = |i: usize, caches: usize| if caches == 1 { 0 } else { i };
     let policy = &mut ConstantLength(3);
-    let mut drafted = Vec::new();
+    // A token of every draft at a time.
+    let mut drafting = Vec::new();
     for (i, session) in sessions.iter_mut().enumerate() {
         if session.finished().is_none() {
             let cache = &caches[of(i, caches.len())];
-            drafted.push((i, session.draft_round(Some(cache), policy)?));
+            drafting.push((i, session.begin_round(Some(cache), policy)?));
         }
+    }
+    while drafting.iter().any(|(_, round)| !round.input().is_empty()) {
+        for (i, round) in &mut drafting {
+            if !round.input().is_empty() {
+                let cache = &caches[of(*i, caches.len())];
+                let (mut logits, session) = (Vec::new(), &mut sessions[*i]);
+                let drafter = session.drafting_model();
+                drafter.forward(round.input(), &mut logits).expect("rows");
+                session.draft_token(round, Some(cache), &logits, policy)?;
+            }
+        }
+    }
+    let mut drafted = Vec::new();
+    for (i, round) in drafting {
+        let cache = &caches[of(i, caches.len())];
+        drafted.push((i, sessions[i].end_draft(round, Some(cache))?));
     }
     let mut judged = Vec::new();
     for (i, round) in drafted {

@@ -1,5 +1,7 @@
 //! A round by a record.
 
+use std::borrow::BorrowMut;
+
 use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
 
 use super::CopyRecord;
@@ -8,9 +10,9 @@ use crate::Costs;
 /// Lets a [`CopyRecord`] choose in every round between looked-up text, the drafter (as another policy
 /// has it), both one behind the other, and neither.
 #[derive(Debug)]
-pub struct CopyOrDraft<'a, P> {
+pub struct CopyOrDraft<R, P> {
     inner: P,
-    record: &'a mut CopyRecord,
+    record: R,
     costs: Costs,
     learns: bool,
     explore: Option<usize>,
@@ -18,17 +20,11 @@ pub struct CopyOrDraft<'a, P> {
     planned: bool,
 }
 
-impl<'a, P> CopyOrDraft<'a, P> {
+impl<R: BorrowMut<CopyRecord>, P> CopyOrDraft<R, P> {
     /// Chooses by `record` and `costs`; the record takes rounds in if it `learns`. Where the drafter is
     /// not worth its time, it drafts nevertheless in one of `explore` rounds or fewer, to see whether
     /// it is by now.
-    pub fn new(
-        inner: P,
-        record: &'a mut CopyRecord,
-        costs: Costs,
-        learns: bool,
-        explore: Option<usize>,
-    ) -> Self {
+    pub fn new(inner: P, record: R, costs: Costs, learns: bool, explore: Option<usize>) -> Self {
         Self {
             inner,
             record,
@@ -40,24 +36,32 @@ impl<'a, P> CopyOrDraft<'a, P> {
         }
     }
 
+    /// The policy that decides how long to draft.
+    pub fn inner(&self) -> &P {
+        &self.inner
+    }
+
     fn explores(&self, matched: usize) -> bool {
-        let due = |every| self.record.is_due(&self.costs, matched, every);
+        let due = |every| self.record.borrow().is_due(&self.costs, matched, every);
         self.learns && self.explore.is_some_and(due)
     }
 }
 
-impl<P: DraftPolicy> DraftPolicy for CopyOrDraft<'_, P> {
+impl<R: BorrowMut<CopyRecord>, P: DraftPolicy> DraftPolicy for CopyOrDraft<R, P> {
     fn plan_copy(&mut self, found: &Found) -> CopyPlan {
         self.found = Some(found.clone());
         self.planned = true;
         let explores = self.explores(found.matched);
         let (matched, most) = (found.matched, found.tokens.len());
-        self.record.plan(&self.costs, matched, most, explores)
+        self.record
+            .borrow_mut()
+            .plan(&self.costs, matched, most, explores)
     }
 
     fn next_len(&mut self) -> usize {
         let planned = std::mem::take(&mut self.planned);
-        if planned || self.explores(0) || self.record.value(&self.costs, 0, 0, true) > 0.0 {
+        if planned || self.explores(0) || self.record.borrow().value(&self.costs, 0, 0, true) > 0.0
+        {
             return self.inner.next_len();
         }
         0
@@ -71,7 +75,9 @@ impl<P: DraftPolicy> DraftPolicy for CopyOrDraft<'_, P> {
         self.planned = false;
         let found = self.found.take();
         if self.learns {
-            self.record.observe(&self.costs, found.as_ref(), outcome);
+            self.record
+                .borrow_mut()
+                .observe(&self.costs, found.as_ref(), outcome);
         }
         // The other policy is told of what it drafted, as far as that was judged.
         let copied = outcome.looked_up();
@@ -135,7 +141,8 @@ mod tests {
         let found = found();
         for i in 0..rounds {
             let costs = costs.clone();
-            let mut policy = CopyOrDraft::new(ConstantLength(4), record, costs, true, Some(16));
+            let mut policy =
+                CopyOrDraft::new(ConstantLength(4), &mut *record, costs, true, Some(16));
             let found = (i % 2 == 0).then_some(&found);
             let plan = found.map_or(
                 CopyPlan {

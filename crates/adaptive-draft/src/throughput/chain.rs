@@ -1,7 +1,10 @@
 //! How scores of draft tokens follow each other, and what they are worth.
 
-use super::{BINS, EDGES, Score};
+use super::{BINS, EDGES, Score, bin_of};
+use spec_decode::RoundOutcome;
+
 use crate::Label;
+use crate::labels::labels;
 
 /// Rounds after which an observation counts 1/e, some fifty prompts: a drafter that learns doubles its
 /// acceptance within two hundred.
@@ -51,6 +54,17 @@ impl Chain {
     }
 
     /// Takes in one round's draft tokens, in order.
+    /// Takes in a round of whose drafted tokens these are the scores, in order.
+    pub fn learn(&mut self, scores: &[f64], outcome: &RoundOutcome) {
+        let judged = labels(outcome, false);
+        let tokens = scores.iter().enumerate();
+        let label = |i: usize| judged.get(i).copied().flatten();
+        let seen: Vec<Seen> = tokens
+            .map(|(i, score)| (bin_of(*score), label(i)))
+            .collect();
+        self.observe(&seen);
+    }
+
     pub(crate) fn observe(&mut self, draft: &[Seen]) {
         let keep = 1.0 - 1.0 / MEMORY;
         let counts = self.first.iter_mut().chain(self.next.iter_mut().flatten());

@@ -27,9 +27,11 @@ use models::{ModelFolder, align};
   omnidraft generate --target models/L --drafter models/D --prompt 'Repeat after me: tick tock tick' --lookup
   omnidraft generate --target models/L --prompt 'Repeat after me: tick tock tick' --verify prompt-lookup
   omnidraft generate --target hf:Qwen/Qwen2.5-0.5B-Instruct --drafter hf:HuggingFaceTB/SmolLM2-135M-Instruct --prompt 'Add 2 and 3.'
+  omnidraft generate --target http://127.0.0.1:8666 --drafter models/D --prompt 'Add 2 and 3.'
   omnidraft generate --target models/L --prompt Hello --n 3 --temperature 0.8 --seed 7 --json")]
 pub struct GenerateArgs {
-    /// Model folder of the target, or hf:owner/name[@revision].
+    /// Model folder of the target, or hf:owner/name[@revision]; or http://HOST:PORT[/NAME], where
+    /// `omnidraft serve --expose-logits` runs.
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
     /// Model folder of the drafter, or hf:owner/name[@revision]; without one, decoding is plain.
@@ -118,6 +120,9 @@ impl GenerateArgs {
             );
         }
         let sampling = self.decode().sampling().map_err(flag)?;
+        if self.target.to_string_lossy().starts_with("http") && !self.target.exists() {
+            return self.remote(mode, sampling);
+        }
         let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
         let drafter = self
             .drafter
@@ -129,6 +134,92 @@ impl GenerateArgs {
             None if lookup => self.look_up(sampling, &target)?,
             None => self.plain(sampling, &target)?,
         };
+        if self.json {
+            print(&format!("{:#}\n", serde_json::to_value(&answers)?))?;
+        }
+        Ok(())
+    }
+
+    #[cfg(not(feature = "serve"))]
+    fn remote(&self, _: VerifyMode, _: Sampling) -> Result<()> {
+        bail!(
+            "--target: this program was built without the feature `serve`, which asks other machines"
+        )
+    }
+
+    /// With the target on another machine, as the server and `chat` do it.
+    #[cfg(feature = "serve")]
+    fn remote(&self, mode: VerifyMode, sampling: Sampling) -> Result<()> {
+        use super::serve::far_options;
+        use serve::{Ask, Event, Service};
+
+        let Some(drafter) = self.drafter.clone() else {
+            bail!(
+                "a target on another machine goes with --drafter\nhint: without one, ask the server there itself"
+            );
+        };
+        if mode != VerifyMode::Exact || self.lookup || self.acceptance != AcceptanceName::Block {
+            bail!("a target on another machine verifies by `exact`, in blocks, without --lookup");
+        }
+        let target = self.target.to_string_lossy().into_owned();
+        let engine = self.decode().engine();
+        let mut service = Service::start(far_options(
+            target,
+            drafter,
+            engine,
+            self.k,
+            self.max_tokens,
+        ))?;
+        let models = service.models();
+        let prompt = [models::Message {
+            role: "user",
+            content: &self.prompt,
+        }];
+        let prompt = models.converse(0, &prompt)?;
+        let mut answers = Vec::new();
+        for sample in 0..self.n {
+            let mut events = service.ask(vec![Ask {
+                target: 0,
+                prompt: prompt.clone(),
+                sampling,
+                max_tokens: self.max_tokens,
+                stop: Vec::new(),
+                seed: self.seed,
+                sample,
+                logprobs: None,
+                drafting: true,
+                user: String::new(),
+            }])?;
+            let (mut text, mut target_ids) = (String::new(), Vec::new());
+            while let Some((_, event)) = events.blocking_recv() {
+                match event {
+                    Event::Piece(piece) => {
+                        text.push_str(&piece.text);
+                        target_ids.extend(piece.tokens.iter().map(|token| token.id));
+                        if !self.json {
+                            print(&piece.text)?;
+                        }
+                    }
+                    Event::Done(done) => {
+                        answers.push(Answer {
+                            text,
+                            prompt_ids: prompt.target.clone(),
+                            target_ids,
+                            rounds: done.rounds,
+                            accepted: done.accepted,
+                            proposed: done.proposed,
+                            seconds: done.seconds,
+                        });
+                        break;
+                    }
+                    Event::Failed(error) => return Err(error.into()),
+                }
+            }
+            if !self.json {
+                print("\n")?;
+            }
+        }
+        service.stop()?;
         if self.json {
             print(&format!("{:#}\n", serde_json::to_value(&answers)?))?;
         }

@@ -8,13 +8,17 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use experiment::{KvFormat, WeightFormat};
 use lm::EngineSettings;
-use serve::{Http, LearnOptions, LearnScope, Limits, Options, Service, name_of};
+use serve::{
+    Expose, Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service, name_of,
+};
 
 /// Models and what becomes of them while they answer; `serve` and `chat` share it.
 #[derive(Debug, Args)]
 pub struct ServiceArgs {
     /// Target that answers: a model folder or hf:owner/name[@revision], or NAME=FOLDER; may be
     /// repeated. Requests call it by its name, the folder's last part where none is given.
+    /// http://HOST:PORT[/NAME] is a target on another machine, where `omnidraft serve
+    /// --expose-logits` runs.
     #[arg(long = "target", value_name = "[NAME=]DIR", required = true)]
     targets: Vec<String>,
     /// Model folder of the drafter, or hf:owner/name[@revision].
@@ -44,9 +48,15 @@ pub struct ServiceArgs {
     /// Give every user of a target (field `user` of requests) an adapter; needs --adapter-rank.
     #[arg(long)]
     adapter_per_user: bool,
-    /// Draft tokens a round.
+    /// Draft tokens a round; the most, with --adapt-length.
     #[arg(long, short, default_value_t = 4)]
     k: usize,
+    /// End drafts where a further token is not worth its time, by what is learnt of each target.
+    #[arg(long)]
+    adapt_length: bool,
+    /// Let drafts begin with text looked up in prompt and answer, where that has paid.
+    #[arg(long)]
+    lookup: bool,
     /// Most tokens of an answer.
     #[arg(long, default_value_t = 1024)]
     max_tokens: usize,
@@ -59,6 +69,21 @@ pub struct ServiceArgs {
     /// Most MiB of a saved state.
     #[arg(long, default_value_t = 4096, value_name = "MIB")]
     state_mb: u64,
+    /// API key of targets on other machines.
+    #[arg(
+        long,
+        env = "OMNIDRAFT_TARGET_KEY",
+        hide_env_values = true,
+        value_name = "KEY"
+    )]
+    target_key: Option<String>,
+    /// For targets on other machines: most probable draft tokens that drafts are drawn from.
+    #[arg(long, default_value_t = 16, value_name = "TOKENS")]
+    draft_top: usize,
+    /// For targets on other machines: most probable tokens of their law that come back for each
+    /// token, to be learnt from.
+    #[arg(long, default_value_t = 64, value_name = "TOKENS")]
+    law_top: usize,
     /// Weight storage while decoding.
     #[arg(long, default_value_t = WeightFormat::F32)]
     weights: WeightFormat,
@@ -106,6 +131,8 @@ impl ServiceArgs {
             drafter: self.drafter.clone(),
             engine,
             draft_length: self.k,
+            adapt_length: self.adapt_length,
+            lookup: self.lookup,
             parallel,
             queue,
             max_tokens: self.max_tokens,
@@ -116,18 +143,62 @@ impl ServiceArgs {
             state: self.state.clone(),
             save_every: Duration::from_secs_f64(self.save_every * 60.0),
             state_bytes: self.state_mb << 20,
+            remote: RemoteOptions {
+                key: self.target_key.clone(),
+                draft_top: self.draft_top,
+                law_top: self.law_top,
+                ..RemoteOptions::default()
+            },
+            expose: None,
         })
     }
 }
 
 /// A target by its own name or that of its folder.
 fn named(text: &str) -> Result<(String, PathBuf)> {
+    // One on another machine is called as it is there.
+    if text.starts_with("http://") || text.starts_with("https://") {
+        return Ok((String::new(), PathBuf::from(text)));
+    }
     // A folder may have a `=` in it, but not before its first slash.
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && !name.contains('/') => {
             Ok((name.to_owned(), PathBuf::from(path)))
         }
         _ => Ok((name_of(Path::new(text))?, PathBuf::from(text))),
+    }
+}
+
+/// One answer at a time of a target on another machine, without learning.
+pub fn far_options(
+    target: String,
+    drafter: PathBuf,
+    engine: EngineSettings,
+    draft_length: usize,
+    max_tokens: usize,
+) -> Options {
+    Options {
+        targets: vec![(String::new(), PathBuf::from(target))],
+        drafter,
+        engine,
+        draft_length,
+        adapt_length: false,
+        lookup: false,
+        parallel: 1,
+        queue: 0,
+        max_tokens,
+        timeout: Duration::from_secs(24 * 3600),
+        memory: None,
+        ngram_bytes: 64 << 20,
+        learn: None,
+        state: None,
+        save_every: Duration::from_secs(24 * 3600),
+        state_bytes: 0,
+        remote: RemoteOptions {
+            key: std::env::var("OMNIDRAFT_TARGET_KEY").ok(),
+            ..RemoteOptions::default()
+        },
+        expose: None,
     }
 }
 
@@ -138,6 +209,8 @@ fn named(text: &str) -> Result<(String, PathBuf)> {
   omnidraft serve --target llama=models/L --target qwen=models/Q --drafter models/D --port 8080
   omnidraft serve --target models/L --drafter models/D --no-learn --parallel 16 --threads 2
   omnidraft serve --target models/L --drafter models/D --host 0.0.0.0 --api-key KEY
+  omnidraft serve --target models/L --drafter models/D --expose-logits
+  omnidraft serve --target http://127.0.0.1:8666 --drafter models/D --port 8667
 
   curl http://127.0.0.1:8666/v1/chat/completions -H 'content-type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Add 2 and 3.\"}], \"stream\": true}'
@@ -167,6 +240,16 @@ pub struct ServeArgs {
     /// Most MiB that keys, values and activations of all sequences may take; 0 for no limit.
     #[arg(long, default_value_t = 0, value_name = "MIB")]
     memory_mb: usize,
+    /// Judge drafts that are made elsewhere: for `--target http://...` on other machines. Who may
+    /// ask then learns the targets' laws.
+    #[arg(long)]
+    expose_logits: bool,
+    /// With --expose-logits: sequences whose keys and values are kept for others.
+    #[arg(long, default_value_t = 8)]
+    sessions: usize,
+    /// With --expose-logits: minutes after which an unused one is forgotten.
+    #[arg(long, default_value_t = 10, value_name = "MINUTES")]
+    session_minutes: u64,
     /// Most KiB of a request.
     #[arg(long, default_value_t = 1024, value_name = "KIB")]
     body_kb: usize,
@@ -178,15 +261,14 @@ impl ServeArgs {
         let mut options = self.service.options(self.parallel, self.queue)?;
         options.timeout = Duration::from_secs(self.timeout.max(1));
         options.memory = (self.memory_mb > 0).then_some(self.memory_mb << 20);
+        options.expose = self.expose_logits.then_some(Expose {
+            sessions: self.sessions,
+            idle: Duration::from_secs(60 * self.session_minutes.max(1)),
+        });
         let address = SocketAddr::new(self.host, self.port);
         if self.api_key.as_deref() == Some("") {
             bail!("--api-key: an empty key protects nothing");
         }
-        let names: Vec<String> = options
-            .targets
-            .iter()
-            .map(|(name, _)| name.clone())
-            .collect();
         let http = Http {
             address,
             api_key: self.api_key,
@@ -197,6 +279,8 @@ impl ServeArgs {
         };
         http.check()?;
         let service = Service::start(options)?;
+        let targets = service.models().targets.iter();
+        let names: Vec<String> = targets.map(|target| target.name.clone()).collect();
         let ready = |address: SocketAddr| {
             eprintln!("serving {} on http://{address}", names.join(", "));
         };

@@ -107,6 +107,43 @@ fn generated(prompt: &str, more: &[&str]) -> String {
 }
 
 #[test]
+fn a_target_elsewhere_answers_as_one_that_is_here() {
+    let there = Served::start(&["--expose-logits", "--no-learn"]);
+    let address = format!("http://{}", there.address);
+    let prompt = "Give three tips for staying healthy.";
+    let far = |more: &[&str]| {
+        let mut command = omnidraft();
+        command.args(["generate", "--target", &address, "--max-tokens", "32"]);
+        command.args(["--prompt", prompt]).args(more);
+        command.assert()
+    };
+    let said = far(&["--drafter", "models/D"]).success();
+    let text = String::from_utf8(said.get_output().stdout.clone()).unwrap();
+    assert_eq!(text.strip_suffix('\n').unwrap(), generated(prompt, &[]));
+    far(&[]).failure().stderr(contains("hint:"));
+    far(&["--drafter", "models/D", "--verify", "tli"]).failure();
+    let mut chat = omnidraft();
+    chat.args([
+        "chat",
+        "--no-learn",
+        "--max-tokens",
+        "32",
+        "--target",
+        &address,
+    ]);
+    chat.args(["--drafter", "models/D"])
+        .write_stdin(format!("{prompt}\n"));
+    let said = chat.assert().success();
+    let text = String::from_utf8(said.get_output().stdout.clone()).unwrap();
+    assert_eq!(text.trim_end(), generated(prompt, &[]).trim_end());
+    // Nobody is there.
+    drop(there);
+    far(&["--drafter", "models/D"])
+        .failure()
+        .stderr(contains("hint:"));
+}
+
+#[test]
 fn served_texts_are_those_of_generate() {
     let served = Served::start(&["--no-learn"]);
     for prompt in ["Add 2 and 3.", "Give three tips for staying healthy."] {

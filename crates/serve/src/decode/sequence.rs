@@ -6,11 +6,16 @@ use models::Engine;
 use ngram_cache::NgramCache;
 use online::{Example, Learner, Recorder};
 use spec_decode::{
-    Acceptance, ConstantLength, DraftedRound, Finish, JudgedRound, Prompt, Purpose, RoundOutcome,
-    Session, SessionConfig, SpecError, StreamName, TeacherSink, Totals, VerifyMode,
+    Acceptance, ConstantLength, DraftedRound, DraftingRound, Finish, History, JudgedRound, Prompt,
+    Purpose, RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink, Totals,
+    VerifyMode,
 };
-use vocab_align::{DraftId, TargetId, TokenId};
+use vocab_align::{DraftId, TargetId};
 
+use super::Reading;
+use super::lengths::{Lengthy, Policy};
+use super::log_probs::log_probs;
+use super::seated::Seated;
 use super::text::AnswerText;
 use crate::ask::{Ask, Done, Event, From, Job, LogProbs, Piece, Token};
 use crate::learn::Terms;
@@ -19,7 +24,7 @@ use crate::models::Target;
 /// A pair of KV caches, which one sequence uses at a time.
 pub(crate) struct Seat {
     pub(crate) target: usize,
-    pub(crate) session: Session<Engine, Engine>,
+    pub(crate) session: Session<Engine, Seated>,
     /// Name and version of the drafter's weights.
     pub(crate) weights: (String, u64),
     pub(crate) last_used: Instant,
@@ -29,6 +34,8 @@ pub(crate) struct Seat {
 pub(crate) enum Stage {
     /// Between rounds.
     Ready,
+    /// Waits for forwards of the drafter.
+    Drafting(DraftingRound),
     /// Waits for the target's forward.
     Drafted(DraftedRound),
     /// Waits to be committed.
@@ -40,12 +47,12 @@ pub(crate) struct Sequence {
     pub(crate) job: Job,
     pub(crate) seat: Seat,
     pub(crate) stage: Stage,
-    pub(crate) policy: ConstantLength,
+    pub(crate) policy: Policy,
     /// The n-grams of this answer alone, where nothing is learnt.
     pub(crate) own_cache: Option<Box<NgramCache>>,
     pub(crate) totals: Totals,
     pub(crate) adapter: String,
-    recorder: Option<Recorder>,
+    pub(super) recorder: Option<Recorder>,
     text: AnswerText,
     cached: usize,
     began: Instant,
@@ -70,38 +77,9 @@ impl TeacherSink for Sink<'_> {
     }
 }
 
-/// Log-probabilities of a token and of the `top` most probable ones.
-fn log_probs(token: TargetId, logits: &[f32], top: usize) -> LogProbs {
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|x| f64::from(x - most).exp()).sum();
-    let shift = f64::from(most) + sum.ln();
-    let of = |logit: f32| (f64::from(logit) - shift) as f32;
-    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-    let larger = |a: &u32, b: &u32| {
-        let (x, y) = (logits[*a as usize], logits[*b as usize]);
-        y.total_cmp(&x).then(a.cmp(b))
-    };
-    let top = top.min(order.len());
-    if top > 0 && top < order.len() {
-        order.select_nth_unstable_by(top - 1, larger);
-    }
-    order.truncate(top);
-    order.sort_by(larger);
-    let best = order
-        .into_iter()
-        .map(|id| (TargetId::new(id), of(logits[id as usize])));
-    LogProbs {
-        own: of(logits
-            .get(token.index())
-            .copied()
-            .unwrap_or(f32::NEG_INFINITY)),
-        top: best.collect(),
-    }
-}
-
 /// Settings of a session for a request. Blocks never accept fewer tokens than one by one, by the same
 /// law; without drafts every token is drawn as plain decoding draws it.
-fn settings(ask: &Ask, target: &Target) -> SessionConfig {
+fn settings(ask: &Ask, target: &Target, draft_top: usize) -> SessionConfig {
     let (mode, acceptance) = match ask.drafting {
         true => (VerifyMode::Exact, Acceptance::Block),
         false => (VerifyMode::Tli, Acceptance::Token),
@@ -109,8 +87,10 @@ fn settings(ask: &Ask, target: &Target) -> SessionConfig {
     SessionConfig {
         sampling: ask.sampling,
         acceptance,
-        stop: target.folder.stop_tokens(),
+        stop: target.text.stop_tokens(),
         learn_ngrams: ask.drafting,
+        // What is not sent cannot be judged.
+        draft_top: target.elsewhere().map_or(0, |_| draft_top),
         ..SessionConfig::new(mode, ask.max_tokens)
     }
 }
@@ -119,16 +99,20 @@ impl Sequence {
     /// Reads the prompt. `terms` are what the learner wants to know, if it learns from this answer;
     /// `own_cache` are n-grams that this answer alone may add to.
     pub(crate) fn start(
-        job: Job,
-        mut seat: Seat,
+        reading: Reading,
         target: &Target,
-        draft_length: usize,
+        (lengthy, lookup, draft_top): (Lengthy, bool, usize),
         adapter: String,
         terms: Option<Terms>,
         own_cache: Option<Box<NgramCache>>,
     ) -> Result<Self, Box<(Job, SpecError)>> {
+        let Reading {
+            job,
+            mut seat,
+            cached,
+        } = reading;
         let ask = &job.ask;
-        seat.session.configure(settings(ask, target));
+        seat.session.configure(settings(ask, target, draft_top));
         let name = StreamName {
             sample: ask.sample,
             ..StreamName::new(ask.seed, 0)
@@ -142,8 +126,11 @@ impl Sequence {
             draft,
             target: &ask.prompt.target,
         };
-        let cached = seat.session.held(&ask.prompt.target);
-        let cached = cached.min(ask.prompt.target.len() - 1);
+        match lookup && ask.drafting {
+            // Of this prompt and answer alone: nothing of others shows in what is copied.
+            true => seat.session.look_up_in(History::default()),
+            false => drop(seat.session.take_history()),
+        }
         let dice = (name.dice(Purpose::Draft), name.dice(verify));
         let started = seat
             .session
@@ -155,7 +142,10 @@ impl Sequence {
             .filter(|_| ask.drafting)
             .map(|terms| Recorder::new(&target.pair.alignment, terms.0));
         Ok(Self {
-            policy: ConstantLength(if ask.drafting { draft_length } else { 0 }),
+            policy: match ask.drafting {
+                true => Policy::new(lengthy, lookup),
+                false => Policy::Draft(Lengthy::Constant(ConstantLength(0))),
+            },
             text: AnswerText::new(ask.stop.clone()),
             stage: Stage::Ready,
             own_cache,
@@ -169,18 +159,53 @@ impl Sequence {
         })
     }
 
-    /// Drafts. `shared` are the n-grams of all sequences of this pair.
+    /// Begins a draft. `shared` are the n-grams of all sequences of this pair.
     pub(crate) fn draft(&mut self, shared: Option<&NgramCache>) -> Result<(), SpecError> {
         let cache = self.own_cache.as_deref().or(shared);
-        let drafted = self.seat.session.draft_round(cache, &mut self.policy)?;
+        let drafting = self.seat.session.begin_round(cache, &mut self.policy)?;
+        self.stage = Stage::Drafting(drafting);
+        Ok(())
+    }
+
+    /// What the drafter is to read next, with the engine that does.
+    pub(crate) fn draft_input(&mut self) -> Option<(&mut Engine, &[DraftId])> {
+        match &self.stage {
+            Stage::Drafting(round) if !round.input().is_empty() => {
+                Some((self.seat.session.drafting_model(), round.input()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Draws the next token of the draft from the drafter's rows.
+    pub(crate) fn draft_token(
+        &mut self,
+        shared: Option<&NgramCache>,
+        logits: &[f32],
+    ) -> Result<(), SpecError> {
+        let Stage::Drafting(round) = &mut self.stage else {
+            return Ok(());
+        };
+        let cache = self.own_cache.as_deref().or(shared);
+        let session = &mut self.seat.session;
+        session.draft_token(round, cache, logits, &mut self.policy)
+    }
+
+    /// Ends the draft.
+    pub(crate) fn end_draft(&mut self, shared: Option<&NgramCache>) -> Result<(), SpecError> {
+        let Stage::Drafting(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
+            return Ok(());
+        };
+        let cache = self.own_cache.as_deref().or(shared);
+        let drafted = self.seat.session.end_draft(round, cache)?;
         self.stage = Stage::Drafted(drafted);
         Ok(())
     }
 
     /// What the target is to score in this round, with the engine that does.
     pub(crate) fn input(&mut self) -> Option<(&mut Engine, &[TargetId])> {
-        match &self.stage {
-            Stage::Drafted(round) => Some((self.seat.session.target_mut(), round.input())),
+        match (&self.stage, self.seat.session.target_mut()) {
+            (Stage::Drafted(round), Seated::Here(engine)) => Some((engine, round.input())),
             _ => None,
         }
     }
@@ -335,7 +360,7 @@ impl Seat {
     /// A seat with empty caches.
     pub(crate) fn new(
         target: usize,
-        session: Session<Engine, Engine>,
+        session: Session<Engine, Seated>,
         weights: (String, u64),
     ) -> Self {
         Self {

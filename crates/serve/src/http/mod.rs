@@ -1,6 +1,7 @@
 //! HTTP in front of a [`Service`]: routes, guards, connections.
 
 mod answer;
+mod remote;
 mod request;
 
 use std::future::Future;
@@ -228,6 +229,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/models/{*name}", get(model))
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
+        .merge(remote::router(&app))
         .layer(from_fn_with_state(Arc::clone(&app), key))
         .route("/", get(page))
         .route("/health", get(health))
@@ -395,7 +397,7 @@ async fn health(State(app): State<Arc<App>>) -> Response {
 }
 
 /// A number that nobody guesses.
-fn fresh_number() -> u64 {
+pub(crate) fn fresh_number() -> u64 {
     // The standard library's hashers begin with keys of the system's randomness.
     RandomState::new().build_hasher().finish()
 }

@@ -332,6 +332,10 @@ fn finish(
     service: &Service,
 ) -> Result<Parsed, ApiError> {
     let sampling = sampling(&common)?;
+    if logprobs.is_some() && service.models().targets[target].elsewhere().is_some() {
+        let message = "not given for a target that is elsewhere";
+        return Err(ApiError::invalid("logprobs", message));
+    }
     let nonzero = |value: Option<f64>| value.is_some_and(|value| value != 0.0);
     let filled = |value: &Option<Value>| match value {
         Some(Value::Null) | None => false,

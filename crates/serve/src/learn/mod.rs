@@ -14,7 +14,7 @@ use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use models::engine_options;
 use online::{Example, Learner};
 
-use crate::decode::{Caches, Command, terms_of};
+use crate::decode::{Command, Kept, terms_of};
 use crate::models::Models;
 use crate::options::{LearnOptions, LearnScope, MOST_ADAPTERS, Options};
 use crate::stats::Stats;
@@ -155,7 +155,7 @@ impl Teaching {
     }
 
     /// Learns until it is told to stop, then waits for `caches` and saves a last time.
-    pub(crate) fn run(mut self, caches: &Receiver<Caches>) {
+    pub(crate) fn run(mut self, caches: &Receiver<Kept>) {
         loop {
             let now = Instant::now();
             let mut until = self.next_save;
@@ -250,7 +250,7 @@ impl Teaching {
         }
     }
 
-    fn save(&mut self, caches: &Caches) {
+    fn save(&mut self, caches: &Kept) {
         let Some(state) = &mut self.state else {
             return;
         };

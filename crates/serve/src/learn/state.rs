@@ -5,6 +5,7 @@
 //! STATE/current                    name of the generation that counts
 //! STATE/generation-7/state.json    whose it is, counters
 //! STATE/generation-7/ngrams-*.bin  n-gram caches, by names of vocabularies
+//! STATE/generation-7/chains-*.txt  how often draft tokens stand, by target
 //! STATE/generation-7/learnt/NAME/  weights, or all adapters, with their optimisers
 //! ```
 //!
@@ -15,13 +16,14 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use adaptive_draft::Chain;
 use anyhow::{Context, Result, bail};
 use ngram_cache::NgramCache;
 use online::cache_name;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::decode::{Caches, cache_config};
+use crate::decode::{Kept, cache_config};
 use crate::models::Models;
 use crate::options::Options;
 use crate::stats::Sums;
@@ -31,6 +33,7 @@ const GENERATION: &str = "generation-";
 const META: &str = "state.json";
 const LEARNT: &str = "learnt";
 const NGRAMS: &str = "ngrams-";
+const CHAINS: &str = "chains-";
 /// Version of the layout.
 const VERSION: u32 = 1;
 /// Bytes of a file of weights that tell one drafter from another.
@@ -61,7 +64,7 @@ struct Meta {
 /// What a state holds.
 #[derive(Default)]
 pub(crate) struct Saved {
-    pub(crate) caches: Caches,
+    pub(crate) kept: Kept,
     /// Folder of weights or adapters.
     pub(crate) learnt: Option<PathBuf>,
     pub(crate) adapters: Vec<String>,
@@ -178,7 +181,15 @@ impl State {
                 .check_bytes(&target.pair.draft, &target.pair.target)
                 .with_context(|| path.display().to_string())?;
             cache.reconfigure(cache_config(options));
-            saved.caches.insert(index, cache);
+            saved.kept.caches.insert(index, cache);
+        }
+        for target in &models.targets {
+            let path = folder.join(chains_name(&target.name));
+            if path.is_file() {
+                let chain = Chain::load(&path)?.into_iter().next();
+                let chain = chain.map(|chain| (target.name.clone(), chain));
+                saved.kept.chains.extend(chain);
+            }
         }
         let learnt = folder.join(LEARNT);
         saved.learnt = learnt.is_dir().then_some(learnt);
@@ -191,7 +202,7 @@ impl State {
     pub(crate) fn write(
         &mut self,
         models: &Models,
-        caches: &Caches,
+        kept: &Kept,
         sums: &Sums,
         learnt: impl FnOnce(&Path) -> Result<Vec<String>>,
     ) -> Result<u64> {
@@ -203,7 +214,10 @@ impl State {
             fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
         }
         fs::create_dir_all(folder.join(LEARNT)).with_context(|| folder.display().to_string())?;
-        for (index, cache) in caches {
+        for (name, chain) in &kept.chains {
+            Chain::save(std::slice::from_ref(chain), &folder.join(chains_name(name)))?;
+        }
+        for (index, cache) in &kept.caches {
             cache.save(folder.join(cache_name(&models.targets[*index].pair)))?;
         }
         let mut meta = self.meta.clone();
@@ -213,7 +227,9 @@ impl State {
             }
         }
         meta.sums = sums.clone();
-        carry(&before, &folder, |name| name.starts_with(NGRAMS))?;
+        carry(&before, &folder, |name| {
+            name.starts_with(NGRAMS) || name.starts_with(CHAINS)
+        })?;
         carry(&before.join(LEARNT), &folder.join(LEARNT), |_| true)?;
         fs::write(folder.join(META), serde_json::to_string_pretty(&meta)?)?;
         let bytes = sync(&folder)?;
@@ -247,6 +263,11 @@ impl State {
             }
         }
     }
+}
+
+/// File of what is known of draft lengths beside a target.
+fn chains_name(target: &str) -> String {
+    format!("{CHAINS}{}.txt", online::file_name(target))
 }
 
 /// Links what `from` has and `to` has not: nothing writes into a generation that is whole.

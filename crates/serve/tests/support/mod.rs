@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lm::{EngineSettings, WeightType};
 use serde_json::Value;
-use serve::{Http, LearnOptions, LearnScope, Limits, Options, Service};
+use serve::{Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service};
 
 /// A model of the repository.
 pub fn model(name: &str) -> PathBuf {
@@ -24,6 +24,8 @@ pub fn options() -> Options {
         drafter: model("D"),
         engine: EngineSettings::new(WeightType::F32, 1),
         draft_length: 4,
+        adapt_length: false,
+        lookup: false,
         parallel: 4,
         queue: 16,
         max_tokens: 256,
@@ -34,6 +36,8 @@ pub fn options() -> Options {
         state: None,
         save_every: Duration::from_secs(3600),
         state_bytes: 1 << 30,
+        remote: RemoteOptions::default(),
+        expose: None,
     }
 }
 

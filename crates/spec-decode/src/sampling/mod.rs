@@ -5,9 +5,11 @@ mod truncate;
 
 use std::collections::BTreeSet;
 
-use vocab_align::TokenId;
+use serde::{Deserialize, Serialize};
+use vocab_align::{TargetId, TokenId};
 
 use crate::buffer::Row;
+use crate::model::Rows;
 use crate::{Chance, LawError};
 
 pub use softmax::argmax;
@@ -21,7 +23,7 @@ use truncate::truncate;
 /// renormalised. It is the target's processed law that exact modes reproduce. The drafter's law is
 /// processed in the same way (over its masked vocabulary and its own context), which keeps it close
 /// to the target's; exactness does not depend on it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplingOptions {
     /// Divides the logits: 0 is greedy, else `1e-6..=1e6`.
     pub temperature: f64,
@@ -146,6 +148,36 @@ impl Sampling {
     /// The temperature.
     pub fn temperature(self) -> f64 {
         self.options.temperature
+    }
+
+    /// The same among the `top` most probable tokens only, or fewer; 0 changes nothing.
+    #[must_use]
+    pub fn among_top(mut self, top: usize) -> Self {
+        let kept = &mut self.options.top_k;
+        *kept = match (*kept, top) {
+            (kept, 0) => kept,
+            (0, top) => top,
+            (kept, top) => kept.min(top),
+        };
+        self
+    }
+
+    /// The rows with the repetition penalty of their own prefixes, `[positions, vocab]`: `seen` are
+    /// the distinct tokens before the first row, behind which `proposals` follow.
+    pub(crate) fn penalised(
+        self,
+        mut seen: BTreeSet<TargetId>,
+        mut proposals: impl Iterator<Item = TargetId>,
+        rows: Rows<'_>,
+    ) -> Vec<f32> {
+        let mut penalised = Vec::with_capacity(rows.positions() * rows.vocab());
+        for position in 0..rows.positions() {
+            let start = penalised.len();
+            penalised.extend_from_slice(rows.row(position));
+            self.penalise(&mut penalised[start..], &seen);
+            seen.extend(proposals.next());
+        }
+        penalised
     }
 
     /// True at temperature 0, where decoding takes its own path without any randomness.

@@ -24,7 +24,7 @@ use crate::{
     Totals,
 };
 
-pub use round::{DraftedRound, JudgedRound};
+pub use round::{DraftedRound, DraftingRound, JudgedRound};
 
 use reading::Reading;
 use running::Running;
@@ -71,6 +71,9 @@ pub struct SessionConfig {
     /// Whether n-grams of verified text enter the cache: in each round those of text whose draft
     /// tokens are final, the rest when the response ends.
     pub learn_ngrams: bool,
+    /// The drafter draws from so many of its most probable tokens only, by their law among
+    /// themselves; 0 for all. That law is q then, so that nothing changes in the output's law.
+    pub draft_top: usize,
     /// Whether proposals behind the first rejected one are scored as well (a softmax each), as
     /// training an acceptance head wants.
     pub score_unjudged: bool,
@@ -86,6 +89,7 @@ impl SessionConfig {
             max_new_tokens,
             stop: BTreeSet::new(),
             learn_ngrams: true,
+            draft_top: 0,
             score_unjudged: false,
         }
     }
@@ -376,6 +380,50 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// what it held and the round's input behind it.
     pub fn target_mut(&mut self) -> &mut T {
         &mut self.target
+    }
+
+    /// The drafter, for the forwards of a [round that drafts](Self::begin_round): its KV cache must
+    /// hold what it held and the round's input behind it.
+    pub fn drafting_model(&mut self) -> &mut D {
+        &mut self.drafter
+    }
+
+    /// Reads up to `most` tokens of a prompt that is to [start](Self::start) later into the target's
+    /// KV cache, so that a long one holds up nothing else; true where nothing is left to read. The
+    /// response in progress is over.
+    ///
+    /// # Errors
+    /// A failing target, or a prompt longer than its KV cache.
+    pub fn read_ahead(&mut self, prompt: &[TargetId], most: usize) -> Result<bool, SpecError> {
+        let role = Role::Target;
+        let rest = prompt.len().saturating_sub(1);
+        if prompt.len() > self.target.max_len() {
+            return Err(SpecError::PromptTooLong {
+                role,
+                tokens: prompt.len(),
+                max_len: self.target.max_len(),
+            });
+        }
+        let held = self.held(prompt).min(rest).min(self.target.len());
+        let mut running = match self.running.take() {
+            Some(running) => running,
+            None => {
+                self.drafter.truncate(0);
+                Running::ended()
+            }
+        };
+        self.target.truncate(held);
+        let end = rest.min(held.saturating_add(most));
+        if held < end {
+            let read = self.target.prefill(&prompt[held..end]);
+            read.map_err(|source| SpecError::Prefill { role, source })?;
+        }
+        // As if what was read were a prompt without a response.
+        running.prompt = prompt[..end].to_vec();
+        running.response.clear();
+        running.finish = Some(Finish::MaxNewTokens);
+        self.running = Some(running);
+        Ok(end == rest)
     }
 
     /// Other settings for the responses to come; what the KV caches hold stays.

@@ -1,24 +1,48 @@
 //! One round of Algorithm 1.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use ngram_cache::NgramCache;
-use vocab_align::{DraftContext, DraftId, TargetId};
+use vocab_align::{DraftContext, DraftId, TargetId, TokenId};
 
 use super::commit::Commitment;
 use super::running::Running;
 use super::{CachedGroups, Session, slem};
 use crate::buffer::Row;
-use crate::draft::{Draft, DraftRules, Masking, draft};
+use crate::draft::{Draft, DraftRules, Drafting, Masking};
 use crate::error::{LawError, Role, SpecError};
 use crate::fault::Fault;
 use crate::lexicon::Lexicon;
 use crate::model::Rows;
+use crate::residual::path_probability;
 use crate::translate::{Proposal, looked_up, translate};
-use crate::verify::{Evidence, Groups, Verdict, VerifyMode, needs_groups, unjudged_scores, verify};
+use crate::verify::{
+    Evidence, Groups, SparseDraft, Verdict, VerifyMode, needs_groups, unjudged_scores, verify,
+};
 use crate::{
     CopyPlan, DraftPolicy, LONGEST_COPY, LanguageModel, RoundOutcome, TeacherSink, Timings,
 };
+
+/// A round whose draft is in the making ([`Session::begin_round`]).
+pub struct DraftingRound {
+    running: Running,
+    copied: Vec<TargetId>,
+    drafting: Option<Drafting>,
+    /// What the drafter reads in the first forward.
+    pending: Vec<DraftId>,
+    /// Most tokens the draft may have.
+    room: usize,
+    timings: Timings,
+    clock: Clock,
+}
+
+impl DraftingRound {
+    /// The tokens that the drafter reads next; empty where the draft is finished.
+    pub fn input(&self) -> &[DraftId] {
+        self.drafting.as_ref().map_or(&[], Drafting::input)
+    }
+}
 
 /// A round whose draft waits for the target's forward ([`Session::draft_round`]).
 ///
@@ -38,6 +62,12 @@ impl DraftedRound {
     /// proposals. Their rows of logits are what [`Session::judge_round`] wants.
     pub fn input(&self) -> &[TargetId] {
         &self.input
+    }
+
+    /// The probability with which each proposal was drafted (Eq. 1); 1 at temperature 0.
+    pub fn proposed(&self) -> impl Iterator<Item = f64> {
+        let of = |proposal| path_probability(&self.drafted, proposal).unwrap_or(1.0);
+        self.proposals.iter().map(of)
     }
 }
 
@@ -82,6 +112,30 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         cache: Option<&NgramCache>,
         policy: &mut dyn DraftPolicy,
     ) -> Result<DraftedRound, SpecError> {
+        let mut round = self.begin_round(cache, policy)?;
+        let mut logits = Row::of(self.drafter.vocab_size());
+        while !round.input().is_empty() {
+            let failed = |source| Fault::Model(Role::Drafter, source).at(round.running.round);
+            let read = self.drafter.forward(round.input(), &mut logits);
+            read.map_err(failed)?;
+            self.draft_token(&mut round, cache, &logits, policy)?;
+        }
+        self.end_draft(round, cache)
+    }
+
+    /// The beginning of [`draft_round`](Self::draft_round), for who has several sessions with
+    /// drafters of one model: while there is an [input](DraftingRound::input), the drafter
+    /// ([`drafting_model`](Self::drafting_model)) reads it and
+    /// [`draft_token`](Self::draft_token) takes in its logits; then comes
+    /// [`end_draft`](Self::end_draft).
+    ///
+    /// # Errors
+    /// As [`round`](Self::round).
+    pub fn begin_round(
+        &mut self,
+        cache: Option<&NgramCache>,
+        policy: &mut dyn DraftPolicy,
+    ) -> Result<DraftingRound, SpecError> {
         // Taken out for the time of the round, so that an error leaves no half-committed response.
         let mut running = match self.running.take() {
             Some(running) if running.finish.is_none() => running,
@@ -90,24 +144,86 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
                 return Err(SpecError::NotRunning);
             }
         };
-        let mut clock = Clock(Instant::now());
-        let mut timings = Timings::default();
+        let clock = Clock(Instant::now());
         let room = self.target.max_len().saturating_sub(self.target.len());
         let room = room.saturating_sub(1);
-        let round = running.round;
-        let mut draft = || {
-            // Draft k tokens, or copy some and draft behind them.
-            let (copied, drafted) = self.draft(&mut running, cache, room, policy)?;
-            timings.draft = clock.lap();
-
-            // Translate them to m target tokens.
-            let mut proposals = looked_up(&copied);
-            proposals.extend(self.translate(&drafted, cache)?);
-            proposals.truncate(room);
-            timings.translate = clock.lap();
-            Ok((drafted, proposals))
+        let number = running.round;
+        let begun = self.begin_draft(&mut running, cache, room, policy);
+        let (copied, begun) = begun.map_err(|fault| fault.at(number))?;
+        let (drafting, pending, room) = match begun {
+            Some((drafting, room)) => {
+                let pending = drafting.input().to_vec();
+                (Some(drafting), pending, room)
+            }
+            None => (None, Vec::new(), room),
         };
-        let (drafted, proposals) = draft().map_err(|fault: Fault| fault.at(round))?;
+        Ok(DraftingRound {
+            running,
+            copied,
+            drafting,
+            pending,
+            room,
+            timings: Timings::default(),
+            clock,
+        })
+    }
+
+    /// Draws the next token of a draft from the drafter's logits of the round's
+    /// [input](DraftingRound::input), `[tokens, vocab_size]`. `cache` and `policy` are those that the
+    /// round began with.
+    ///
+    /// # Errors
+    /// Logits of another shape; impossible probabilities.
+    pub fn draft_token(
+        &mut self,
+        round: &mut DraftingRound,
+        cache: Option<&NgramCache>,
+        logits: &[f32],
+        policy: &mut dyn DraftPolicy,
+    ) -> Result<(), SpecError> {
+        let number = round.running.round;
+        let Some(drafting) = &mut round.drafting else {
+            return Ok(());
+        };
+        let rules = self.rules(cache, round.room, None);
+        let drafter = &self.drafter;
+        let said = (drafter.vocab_size(), drafter.state(), drafter.abstains());
+        let dice = &mut *round.running.draft_dice;
+        let taken = drafting.take(logits, said, &rules, policy, dice);
+        taken.map_err(|fault| fault.at(number))
+    }
+
+    /// Ends drafting and translates the draft.
+    ///
+    /// # Errors
+    /// Drafts that cannot be translated.
+    pub fn end_draft(
+        &mut self,
+        round: DraftingRound,
+        cache: Option<&NgramCache>,
+    ) -> Result<DraftedRound, SpecError> {
+        let DraftingRound {
+            mut running,
+            copied,
+            drafting,
+            pending,
+            mut timings,
+            mut clock,
+            ..
+        } = round;
+        let (drafted, fed) = drafting.map_or_else(Default::default, Drafting::end);
+        let read = pending.iter().chain(&drafted.ids).take(fed);
+        running.reading.fed(read.copied());
+        timings.draft = clock.lap();
+        let room = self.target.max_len().saturating_sub(self.target.len());
+        let room = room.saturating_sub(1);
+
+        // Translate the draft to m target tokens.
+        let mut proposals = looked_up(&copied);
+        let translated = self.translate(&drafted, cache);
+        proposals.extend(translated.map_err(|fault| fault.at(running.round))?);
+        proposals.truncate(room);
+        timings.translate = clock.lap();
         let proposed = proposals.iter().map(|proposal| proposal.target);
         Ok(DraftedRound {
             input: std::iter::once(running.pending).chain(proposed).collect(),
@@ -151,8 +267,58 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok(JudgedRound { round, verdict })
     }
 
+    /// A drafted round as somebody else can judge it who has the target's law
+    /// ([`SparseDraft::judge`]), in modes `exact` and `tli`; [`settle_round`](Self::settle_round)
+    /// takes the verdict.
+    ///
+    /// # Errors
+    /// Impossible probabilities.
+    pub fn sparse_draft(
+        &mut self,
+        round: &DraftedRound,
+        cache: Option<&NgramCache>,
+    ) -> Result<SparseDraft, SpecError> {
+        let (mode, sampling) = (self.config.mode, self.config.sampling);
+        let lexicon = lexicon_of(&self.direct, mode, cache);
+        let vocab = self.target.vocab_size();
+        let evidence = Evidence {
+            draft: &round.drafted,
+            proposals: &round.proposals,
+            rows: Rows::none(vocab),
+            lexicon,
+            groups: self.groups.of(&lexicon, vocab, !sampling.is_greedy()),
+            sampling,
+        };
+        let law = |source| Fault::Law(Role::Drafter, source).at(round.running.round);
+        SparseDraft::new(&evidence).map_err(law)
+    }
+
+    /// In the place of [`judge_round`](Self::judge_round): takes over the judgement of the round's
+    /// [`sparse_draft`](Self::sparse_draft). The target's KV cache must be as long as after the
+    /// round's input.
+    ///
+    /// # Errors
+    /// More accepted proposals than there are, or a token that the target does not have.
+    pub fn settle_round(
+        &mut self,
+        mut round: DraftedRound,
+        verdict: Verdict,
+    ) -> Result<JudgedRound, SpecError> {
+        round.timings.target = round.clock.lap();
+        let vocab = self.target.vocab_size();
+        if verdict.accepted > round.proposals.len() || verdict.last.index() >= vocab {
+            let fault = LawError::OutOfVocabulary {
+                token: verdict.last.get(),
+                vocab,
+            };
+            return Err(Fault::Law(Role::Target, fault).at(round.running.round));
+        }
+        Ok(JudgedRound { round, verdict })
+    }
+
     /// The last part of a [`round`](Self::round): the response grows, both KV caches are cut back,
-    /// n-grams are remembered. `logits` are those it was judged by.
+    /// n-grams are remembered. `logits` are those it was judged by; of a round that was judged
+    /// elsewhere the first ones that are known, which may be none.
     ///
     /// # Errors
     /// Logits of another shape; text that a tokenizer refuses; KV caches that drifted.
@@ -176,7 +342,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         // What others did meanwhile is not this round's.
         clock.lap();
         let number = running.round;
-        let rows = rows_of(logits, input.len(), self.target.vocab_size());
+        let vocab = self.target.vocab_size();
+        let positions = (logits.len() / vocab.max(1)).min(input.len());
+        let rows = rows_of(logits, positions, vocab);
         let result = Commitment {
             proposals: &proposals,
             accepted: verdict.accepted,
@@ -207,46 +375,49 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok(outcome)
     }
 
-    /// What is looked up, and what the drafter drafts behind it.
-    fn draft(
+    /// What is looked up, and the draft behind it as it begins, with the room it has.
+    #[allow(clippy::type_complexity, reason = "read once, by the only caller")]
+    fn begin_draft(
         &mut self,
         running: &mut Running,
         cache: Option<&NgramCache>,
         room: usize,
         policy: &mut dyn DraftPolicy,
-    ) -> Result<(Vec<TargetId>, Draft), Fault> {
+    ) -> Result<(Vec<TargetId>, Option<(Drafting, usize)>), Fault> {
         let (copied, drafts) = self.copy(room, policy);
         let wanted = if drafts { policy.next_len() } else { 0 };
         if wanted == 0 {
-            return Ok((copied, Draft::default()));
+            return Ok((copied, None));
         }
         let ahead = self.context_behind(&copied)?;
         let ids = ahead.as_ref().unwrap_or(&self.context).ids();
         let pending = running.reading.pending(&mut self.drafter, ids, wanted)?;
-        let sampling = self.config.sampling;
-        let rules = DraftRules {
+        let penalises = self.config.sampling.penalises();
+        let seen = penalises.then(|| ids.iter().copied().collect());
+        let room = (room - copied.len()).min(pending.room);
+        let rules = self.rules(cache, room, seen);
+        let drafting = Drafting::new(pending.tokens, &rules, wanted);
+        Ok((copied, Some((drafting, room))))
+    }
+
+    /// What drafts depend on besides the drafter.
+    fn rules<'a>(
+        &'a self,
+        cache: Option<&'a NgramCache>,
+        room: usize,
+        seen: Option<BTreeSet<DraftId>>,
+    ) -> DraftRules<'a> {
+        DraftRules {
             masking: match self.config.mode {
                 VerifyMode::Slem => Masking::Fixed(&self.spellable),
                 mode => Masking::Translatable(lexicon_of(&self.direct, mode, cache)),
             },
             direct: &self.direct,
-            sampling,
+            sampling: self.config.sampling.among_top(self.config.draft_top),
             stop: &self.config.stop,
-            room: (room - copied.len()).min(pending.room),
-            seen: sampling.penalises().then(|| ids.iter().copied().collect()),
-        };
-        let dice = &mut *running.draft_dice;
-        let (drafted, fed) = draft(
-            &mut self.drafter,
-            &pending.tokens,
-            &rules,
-            wanted,
-            policy,
-            dice,
-        )?;
-        let read = pending.tokens.iter().chain(&drafted.ids).take(fed);
-        running.reading.fed(read.copied());
-        Ok((copied, drafted))
+            room,
+            seen,
+        }
     }
 
     /// The looked-up tokens to propose, and whether the drafter drafts (behind them).
@@ -304,7 +475,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let (mode, acceptance) = (self.config.mode, self.config.acceptance);
         let sampling = self.config.sampling;
         let lexicon = lexicon_of(&self.direct, mode, cache);
-        let penalised = self.penalised(running, proposals, rows);
+        let proposed = proposals.iter().map(|proposal| proposal.target);
+        let seen = running.seen.clone();
+        let penalised = seen.map(|seen| sampling.penalised(seen, proposed, rows));
         let judged = penalised
             .as_deref()
             .and_then(|logits| Rows::new(logits, rows.vocab(), rows.positions()));
@@ -326,26 +499,6 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             verdict.scores.extend(rest);
         }
         Ok(verdict)
-    }
-
-    /// The rows with the repetition penalty of their own prefixes; `None` where there is none.
-    fn penalised(
-        &self,
-        running: &Running,
-        proposals: &[Proposal],
-        rows: Rows<'_>,
-    ) -> Option<Vec<f32>> {
-        let mut seen = running.seen.clone()?;
-        let mut penalised = Vec::with_capacity(rows.positions() * rows.vocab());
-        for position in 0..rows.positions() {
-            let start = penalised.len();
-            penalised.extend_from_slice(rows.row(position));
-            self.config
-                .sampling
-                .penalise(&mut penalised[start..], &seen);
-            seen.extend(proposals.get(position).map(|proposal| proposal.target));
-        }
-        Some(penalised)
     }
 }
 

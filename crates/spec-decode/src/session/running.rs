@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use vocab_align::TargetId;
+use vocab_align::{TargetId, TokenId};
 
 use super::Finish;
 use super::mining::Mined;
 use super::reading::Reading;
-use crate::Chance;
+use crate::{Chance, Purpose, StreamName};
 
 /// The response in progress.
 pub(super) struct Running {
@@ -40,6 +40,24 @@ impl std::fmt::Debug for Running {
 }
 
 impl Running {
+    /// A response that is over before it began.
+    pub(super) fn ended() -> Self {
+        let dice = || Box::new(StreamName::new(0, 0).dice(Purpose::Plain));
+        Self {
+            prompt_draft: 0,
+            prompt: Vec::new(),
+            response: Vec::new(),
+            seen: None,
+            pending: TargetId::new(0),
+            reading: Reading::default(),
+            round: 0,
+            finish: Some(Finish::MaxNewTokens),
+            mined: Mined::default(),
+            draft_dice: dice(),
+            verify_dice: dice(),
+        }
+    }
+
     /// How the response ends with its present tokens, if it does; `room` is what the target's cache
     /// has left.
     pub(super) fn finish_of(

@@ -39,43 +39,52 @@
 
 use vocab_align::TargetId;
 
-use super::choice::{Choice, Laws, OpenPaths, Position, Step};
-use super::{Evidence, Origin, Score, Verdict};
+use super::choice::{Chains, Drafted, Judged, Laws, Step};
+use super::{Evidence, Origin, Verdict};
 use crate::Chance;
 use crate::error::LawError;
 
 /// A choice with the weight it was reached with.
-struct Judged<'a> {
+struct Weighed<C> {
     index: usize,
     weight: f64,
-    choice: Choice<'a>,
+    choice: C,
 }
 
 /// The draft followed to its end.
-#[derive(Default)]
-struct Path<'a> {
-    choices: Vec<Judged<'a>>,
-    scores: Vec<Score>,
+struct Path<C> {
+    choices: Vec<Weighed<C>>,
     /// The token drawn from p that left the proposals, and which proposal it stands in for.
     left: Option<(usize, TargetId)>,
+    /// Proposals that were followed.
+    followed: usize,
     /// w_n.
     weight: f64,
 }
 
 pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
-    let laws = Laws::new(evidence);
-    let path = Path::follow(evidence, &laws, dice)?;
+    let laws = Laws::new(evidence.rows, evidence.sampling);
+    judge(&mut Drafted::new(evidence, &laws), dice)
+}
+
+/// The rule over the chains of a draft.
+pub(super) fn judge<'a>(
+    chains: &mut impl Chains<'a>,
+    dice: &mut dyn Chance,
+) -> Result<Verdict, LawError> {
+    let path = Path::follow(chains, dice)?;
+    let scores = chains.scores();
     if path.weight > 0.0 && dice.accept(path.weight, 1.0) {
         return match path.left {
             Some((accepted, last)) => Ok(Verdict {
                 accepted,
                 last,
                 origin: Origin::Group,
-                scores: path.scores,
+                scores,
             }),
             None => {
-                let law = laws.at(evidence.proposals.len())?;
-                evidence.all_accepted(path.scores, law, dice)
+                let law = chains.law(path.followed)?;
+                Verdict::all_accepted(path.followed, scores, law, dice)
             }
         };
     }
@@ -90,7 +99,7 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
                 accepted: judged.index,
                 last: judged.choice.reject(residual, dice)?,
                 origin: Origin::Residual,
-                scores: path.scores,
+                scores,
             });
         }
     }
@@ -98,42 +107,34 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
     Err(LawError::NoMass { candidates: 0 })
 }
 
-impl<'a> Path<'a> {
+impl<'a, C: Judged<'a>> Path<C> {
     fn follow(
-        evidence: &'a Evidence<'a>,
-        laws: &'a Laws<'a>,
+        chains: &mut impl Chains<'a, Choice = C>,
         dice: &mut dyn Chance,
     ) -> Result<Self, LawError> {
         let mut path = Self {
+            choices: Vec::new(),
+            left: None,
+            followed: 0,
             weight: 1.0,
-            ..Self::default()
         };
-        let mut open = OpenPaths::default();
-        for index in 0..=evidence.proposals.len() {
-            let Some(position) = Position::new(laws, index)? else {
+        while let Some(step) = chains.begin(path.followed)? {
+            let Some(token) = path.decide(step, dice)? else {
                 break;
             };
-            let proposal = evidence.proposals.get(index);
-            let step = position.begin(&mut open)?;
-            if let Some(proposal) = proposal {
-                path.scores.push(position.score(&step, proposal)?);
-            }
-            let Some(token) = path.decide(step, index, dice)? else {
-                break;
-            };
-            if proposal.is_none_or(|proposal| proposal.target != token) {
-                path.left = Some((index, token));
+            if chains.proposal(path.followed) != Some(token) {
+                path.left = Some((path.followed, token));
                 break;
             }
+            path.followed += 1;
         }
         Ok(path)
     }
 
-    /// The token the draft stands for at a position; `None` where it weighs nothing any more.
+    /// The token the draft stands for at the next position; `None` where it weighs nothing any more.
     fn decide(
         &mut self,
-        mut step: Step<'a>,
-        index: usize,
+        mut step: Step<'a, C>,
         dice: &mut dyn Chance,
     ) -> Result<Option<TargetId>, LawError> {
         loop {
@@ -145,8 +146,8 @@ impl<'a> Path<'a> {
             let (p, q) = choice.outcome();
             self.weight = (before * (p / q)).min(1.0);
             let next = (self.weight > 0.0).then(|| choice.accepted()).transpose()?;
-            self.choices.push(Judged {
-                index,
+            self.choices.push(Weighed {
+                index: self.followed,
                 weight: before,
                 choice,
             });

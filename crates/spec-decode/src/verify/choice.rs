@@ -33,38 +33,45 @@ use vocab_align::{DraftId, TargetId, TokenId};
 use super::fork::Fork;
 use super::known::Known;
 use super::score::{ChoiceScore, ChoiceScores};
+use super::sparse::SparseOutcome;
 use super::{Evidence, Score};
 use crate::Chance;
 use crate::buffer::Row;
 use crate::error::LawError;
 use crate::lexicon::Place;
+use crate::model::Rows;
 use crate::residual::check_empty_residual;
-use crate::sampling::sum;
+use crate::sampling::{Sampling, sum};
 use crate::translate::{Proposal, is_looked_up};
 
 /// The target's law at every position of a round, computed when first asked for.
 pub(super) struct Laws<'a> {
-    evidence: &'a Evidence<'a>,
-    rows: Vec<OnceCell<Row<f64>>>,
+    rows: Rows<'a>,
+    sampling: Sampling,
+    laws: Vec<OnceCell<Row<f64>>>,
 }
 
 impl<'a> Laws<'a> {
-    pub(super) fn new(evidence: &'a Evidence<'a>) -> Self {
-        let mut rows = Vec::new();
-        rows.resize_with(evidence.rows.positions(), OnceCell::new);
-        Self { evidence, rows }
+    /// By the target's rows, penalised where the sampling penalises repetition.
+    pub(super) fn new(rows: Rows<'a>, sampling: Sampling) -> Self {
+        let mut laws = Vec::new();
+        laws.resize_with(rows.positions(), OnceCell::new);
+        Self {
+            rows,
+            sampling,
+            laws,
+        }
     }
 
     /// p at a position.
     pub(super) fn at(&self, index: usize) -> Result<&[f64], LawError> {
-        if self.rows[index].get().is_none() {
-            let mut law = Row::of(self.evidence.rows.vocab());
-            let row = self.evidence.rows.row(index);
-            self.evidence.sampling.law(row, &mut law)?;
+        if self.laws[index].get().is_none() {
+            let mut law = Row::of(self.rows.vocab());
+            self.sampling.law(self.rows.row(index), &mut law)?;
             // Empty until now, so this cannot fail.
-            let _ = self.rows[index].set(law);
+            let _ = self.laws[index].set(law);
         }
-        Ok(self.rows[index].get().map_or(&[], |law| law.as_slice()))
+        Ok(self.laws[index].get().map_or(&[], |law| law.as_slice()))
     }
 }
 
@@ -97,7 +104,7 @@ pub(super) fn unjudged_scores(
     evidence: &Evidence<'_>,
     judged: usize,
 ) -> Result<Vec<Score>, LawError> {
-    let laws = Laws::new(evidence);
+    let laws = Laws::new(evidence.rows, evidence.sampling);
     let mut open = OpenPaths::default();
     let mut scores = Vec::new();
     for (index, proposal) in evidence.proposals.iter().enumerate() {
@@ -105,7 +112,7 @@ pub(super) fn unjudged_scores(
             if !is_looked_up(proposal) {
                 open.known_law(evidence, proposal.span.start);
             }
-        } else if let Some(position) = Position::new(&laws, index)? {
+        } else if let Some(position) = Position::new(evidence, &laws, index)? {
             scores.push(position.score(&position.begin(&mut open)?, proposal)?);
         }
     }
@@ -113,11 +120,94 @@ pub(super) fn unjudged_scores(
 }
 
 /// What comes next at a position.
-pub(super) enum Step<'a> {
+pub(super) enum Step<'a, C = Choice<'a>> {
     /// A choice that the draft has made.
-    Test(Choice<'a>),
+    Test(C),
     /// The draft has no say: p decides.
     Draw(Undrafted<'a>),
+}
+
+/// A choice as the rules judge it, whatever it is made of.
+pub(super) trait Judged<'a>: Sized {
+    /// P and q of the outcome the draft took.
+    fn outcome(&self) -> (f64, f64);
+
+    /// The step behind the outcome the draft took, which has mass.
+    fn accepted(&self) -> Result<Step<'a, Self>, LawError>;
+
+    /// max(0, P - q / w) for the weight w with which the choice was reached; 1 token by token.
+    fn residual(&self, weight: f64) -> Residual;
+
+    /// Draws the position's token from a residual of this choice.
+    ///
+    /// An empty one means that P and q / w are the same: rejection was a matter of rounding, P
+    /// stands for the residual, and any larger difference is an error.
+    fn reject(&self, residual: Residual, dice: &mut dyn Chance) -> Result<TargetId, LawError>;
+}
+
+/// A draft's chains of choices, position by position.
+pub(super) trait Chains<'a> {
+    /// What they are made of.
+    type Choice: Judged<'a>;
+
+    /// The first step at a position, asked in order; `None` where nothing was drafted for it.
+    fn begin(&mut self, index: usize) -> Result<Option<Step<'a, Self::Choice>>, LawError>;
+
+    /// The proposals that are put to the test.
+    fn proposal(&self, index: usize) -> Option<TargetId>;
+
+    /// p at a position.
+    fn law(&self, index: usize) -> Result<&'a [f64], LawError>;
+
+    /// Scores of the proposals that were asked for so far.
+    fn scores(&mut self) -> Vec<Score>;
+}
+
+/// The chains of a draft by drafter, vocabularies and n-grams.
+pub(super) struct Drafted<'a> {
+    evidence: &'a Evidence<'a>,
+    laws: &'a Laws<'a>,
+    open: OpenPaths,
+    scores: Vec<Score>,
+}
+
+impl<'a> Drafted<'a> {
+    pub(super) fn new(evidence: &'a Evidence<'a>, laws: &'a Laws<'a>) -> Self {
+        Self {
+            evidence,
+            laws,
+            open: OpenPaths::default(),
+            scores: Vec::new(),
+        }
+    }
+}
+
+impl<'a> Chains<'a> for Drafted<'a> {
+    type Choice = Choice<'a>;
+
+    fn begin(&mut self, index: usize) -> Result<Option<Step<'a>>, LawError> {
+        let Some(position) = Position::new(self.evidence, self.laws, index)? else {
+            return Ok(None);
+        };
+        let step = position.begin(&mut self.open)?;
+        if let Some(proposal) = self.evidence.proposals.get(index) {
+            self.scores.push(position.score(&step, proposal)?);
+        }
+        Ok(Some(step))
+    }
+
+    fn proposal(&self, index: usize) -> Option<TargetId> {
+        let proposal = self.evidence.proposals.get(index)?;
+        Some(proposal.target)
+    }
+
+    fn law(&self, index: usize) -> Result<&'a [f64], LawError> {
+        self.laws.at(index)
+    }
+
+    fn scores(&mut self) -> Vec<Score> {
+        std::mem::take(&mut self.scores)
+    }
 }
 
 /// What p decides alone.
@@ -138,7 +228,10 @@ impl Undrafted<'_> {
 }
 
 /// Draws one of some tokens in proportion to p.
-fn draw_among(tokens: &[(TargetId, f64)], dice: &mut dyn Chance) -> Result<TargetId, LawError> {
+pub(super) fn draw_among(
+    tokens: &[(TargetId, f64)],
+    dice: &mut dyn Chance,
+) -> Result<TargetId, LawError> {
     // Nothing to draw: over one vocabulary this is ordinary speculative sampling, dice included.
     if let &[(token, mass)] = tokens
         && mass > 0.0
@@ -164,24 +257,33 @@ pub(super) struct Position<'a> {
 impl<'a> Position<'a> {
     /// The position of proposal `index`, or the one behind all proposals where the draft goes on
     /// in a path that no n-gram completed; `None` where nothing was drafted for it.
-    pub(super) fn new(laws: &'a Laws<'a>, index: usize) -> Result<Option<Self>, LawError> {
-        let evidence = laws.evidence;
+    pub(super) fn new(
+        evidence: &'a Evidence<'a>,
+        laws: &'a Laws<'a>,
+        index: usize,
+    ) -> Result<Option<Self>, LawError> {
+        let Some(position) = Self::unscored(evidence, index) else {
+            return Ok(None);
+        };
+        let law = laws.at(index)?;
+        Ok(Some(Self { law, ..position }))
+    }
+
+    /// As [`new`](Self::new) where p is not known here: 0 for every token.
+    pub(super) fn unscored(evidence: &'a Evidence<'a>, index: usize) -> Option<Self> {
         let start = match evidence.proposals.get(index) {
             Some(proposal) => proposal.span.start,
             None => {
                 let end = evidence.proposals.last().map_or(0, |last| last.span.end);
-                if end >= evidence.draft.ids.len() {
-                    return Ok(None);
-                }
-                end
+                (end < evidence.draft.ids.len()).then_some(end)?
             }
         };
-        Ok(Some(Self {
+        Some(Self {
             evidence,
-            law: laws.at(index)?,
+            law: &[],
             index,
             start,
-        }))
+        })
     }
 
     /// The first step at this position. `open` are the paths that led here.
@@ -308,18 +410,6 @@ impl<'a> Choice<'a> {
         Self { position, between }
     }
 
-    /// P and q of the outcome the draft took.
-    pub(super) fn outcome(&self) -> (f64, f64) {
-        match &self.between {
-            Outcomes::Copy(token) => (self.position.probability(*token), 1.0),
-            Outcomes::Groups { root, known } => {
-                let mass = root.map_or(0.0, |root| self.position.mass(root));
-                (mass, known.probability(known.token))
-            }
-            Outcomes::Branches { fork, known } => fork.outcome(known),
-        }
-    }
-
     /// P and q of the outcome the draft took, and what q follows from.
     pub(super) fn score(&self) -> ChoiceScore {
         let (target, proposal) = self.outcome();
@@ -338,6 +428,41 @@ impl<'a> Choice<'a> {
             at,
             token,
             others,
+        }
+    }
+
+    /// Every outcome that has to be named, in the order in which residuals are drawn from, and
+    /// whether the draft took it.
+    pub(super) fn outcomes_without_law(&self) -> Vec<(SparseOutcome, bool)> {
+        let position = &self.position;
+        let tokens = |place| position.tokens(place).into_iter().map(|(token, _)| token);
+        match &self.between {
+            Outcomes::Copy(token) => {
+                let tokens = vec![*token];
+                vec![(SparseOutcome { q: 1.0, tokens }, true)]
+            }
+            Outcomes::Groups { known, .. } => known
+                .possible()
+                .map(|draft| {
+                    let root = position.evidence.lexicon.enter(draft);
+                    let tokens = root.map_or_else(Vec::new, |root| tokens(root).collect());
+                    let q = known.probability(draft);
+                    (SparseOutcome { q, tokens }, draft == known.token)
+                })
+                .collect(),
+            Outcomes::Branches { fork, known } => {
+                let branch = |&(draft, place, _): &(DraftId, Place, f64)| {
+                    let (q, tokens) = (known.probability(draft), tokens(place).collect());
+                    (SparseOutcome { q, tokens }, draft == known.token)
+                };
+                let mut outcomes: Vec<_> = fork.branches.iter().map(branch).collect();
+                let off = SparseOutcome {
+                    q: fork.stop_probability(known),
+                    tokens: fork.rest.iter().map(|&(token, _)| token).collect(),
+                };
+                outcomes.push((off, fork.branch(known.token).is_none()));
+                outcomes
+            }
         }
     }
 
@@ -378,41 +503,6 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// The step behind the outcome the draft took, which has mass.
-    pub(super) fn accepted(&self) -> Result<Step<'a>, LawError> {
-        let position = self.position;
-        match &self.between {
-            Outcomes::Copy(token) => {
-                let mass = position.probability(*token);
-                Ok(Step::Draw(Undrafted::Among(vec![(*token, mass)])))
-            }
-            Outcomes::Groups { root, .. } => match root {
-                Some(root) => position.below(*root),
-                None => Ok(Step::Draw(Undrafted::Among(Vec::new()))),
-            },
-            Outcomes::Branches { fork, known } => match fork.branch(known.token) {
-                Some(&(_, place, _)) => position.below(place),
-                None => Ok(Step::Draw(Undrafted::Among(fork.rest.clone()))),
-            },
-        }
-    }
-
-    /// max(0, P - q / w) for the weight w with which the choice was reached; 1 token by token.
-    pub(super) fn residual(&self, weight: f64) -> Residual {
-        let law = self.position.law;
-        match &self.between {
-            Outcomes::Copy(token) => {
-                let mut row = row_of(law);
-                if let Some(mass) = row.get_mut(token.index()) {
-                    *mass = 0.0;
-                }
-                Residual::Tokens(row)
-            }
-            Outcomes::Groups { known, .. } => Residual::Tokens(self.group_residual(known, weight)),
-            Outcomes::Branches { fork, known } => Residual::Branches(fork.residual(known, weight)),
-        }
-    }
-
     /// The residual over groups, each group's spread over its tokens in proportion to p:
     ///
     /// `r(t) = p(t) max(0, P(d) - q(d) / w) / P(d)` for t in G(d), and p(t) outside all groups.
@@ -448,15 +538,59 @@ impl<'a> Choice<'a> {
         residual
     }
 
-    /// Draws the position's token from a residual of this choice.
-    ///
-    /// An empty one means that P and q / w are the same: rejection was a matter of rounding, P
-    /// stands for the residual, and any larger difference is an error.
-    pub(super) fn reject(
-        &self,
-        residual: Residual,
-        dice: &mut dyn Chance,
-    ) -> Result<TargetId, LawError> {
+    /// The proposal of this position, for messages.
+    fn rejected(&self) -> TargetId {
+        let proposal = self.position.evidence.proposals.get(self.position.index);
+        proposal.map_or(TargetId::new(u32::MAX), |proposal| proposal.target)
+    }
+}
+
+impl<'a> Judged<'a> for Choice<'a> {
+    fn outcome(&self) -> (f64, f64) {
+        match &self.between {
+            Outcomes::Copy(token) => (self.position.probability(*token), 1.0),
+            Outcomes::Groups { root, known } => {
+                let mass = root.map_or(0.0, |root| self.position.mass(root));
+                (mass, known.probability(known.token))
+            }
+            Outcomes::Branches { fork, known } => fork.outcome(known),
+        }
+    }
+
+    fn accepted(&self) -> Result<Step<'a>, LawError> {
+        let position = self.position;
+        match &self.between {
+            Outcomes::Copy(token) => {
+                let mass = position.probability(*token);
+                Ok(Step::Draw(Undrafted::Among(vec![(*token, mass)])))
+            }
+            Outcomes::Groups { root, .. } => match root {
+                Some(root) => position.below(*root),
+                None => Ok(Step::Draw(Undrafted::Among(Vec::new()))),
+            },
+            Outcomes::Branches { fork, known } => match fork.branch(known.token) {
+                Some(&(_, place, _)) => position.below(place),
+                None => Ok(Step::Draw(Undrafted::Among(fork.rest.clone()))),
+            },
+        }
+    }
+
+    fn residual(&self, weight: f64) -> Residual {
+        let law = self.position.law;
+        match &self.between {
+            Outcomes::Copy(token) => {
+                let mut row = row_of(law);
+                if let Some(mass) = row.get_mut(token.index()) {
+                    *mass = 0.0;
+                }
+                Residual::Tokens(row)
+            }
+            Outcomes::Groups { known, .. } => Residual::Tokens(self.group_residual(known, weight)),
+            Outcomes::Branches { fork, known } => Residual::Branches(fork.residual(known, weight)),
+        }
+    }
+
+    fn reject(&self, residual: Residual, dice: &mut dyn Chance) -> Result<TargetId, LawError> {
         let position = self.position;
         let residual = if residual.total() > 0.0 {
             residual
@@ -479,15 +613,9 @@ impl<'a> Choice<'a> {
             (Residual::Tokens(row), _) => Ok(TargetId::new(dice.pick(&row)? as u32)),
         }
     }
-
-    /// The proposal of this position, for messages.
-    fn rejected(&self) -> TargetId {
-        let proposal = self.position.evidence.proposals.get(self.position.index);
-        proposal.map_or(TargetId::new(u32::MAX), |proposal| proposal.target)
-    }
 }
 
-fn row_of(law: &[f64]) -> Row<f64> {
+pub(super) fn row_of(law: &[f64]) -> Row<f64> {
     let mut row = Row::of(law.len());
     row.copy_from_slice(law);
     row

@@ -8,42 +8,46 @@
 
 use vocab_align::TargetId;
 
-use super::choice::{Laws, OpenPaths, Position, Step};
+use super::choice::{Chains, Drafted, Judged, Laws, Step};
 use super::{Evidence, Origin, Verdict};
 use crate::Chance;
 use crate::error::LawError;
 
 pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
-    let laws = Laws::new(evidence);
-    let mut open = OpenPaths::default();
-    let mut scores = Vec::with_capacity(evidence.proposals.len());
+    let laws = Laws::new(evidence.rows, evidence.sampling);
+    judge(&mut Drafted::new(evidence, &laws), dice)
+}
+
+/// The rule over the chains of a draft.
+pub(super) fn judge<'a>(
+    chains: &mut impl Chains<'a>,
+    dice: &mut dyn Chance,
+) -> Result<Verdict, LawError> {
     // Behind the proposals the draft may end in a path that no n-gram completed. Its first token
     // is put to the test like any other: to draw from p just because of that token would spoil its
     // law for the others.
-    for index in 0..=evidence.proposals.len() {
-        let Some(position) = Position::new(&laws, index)? else {
-            break;
-        };
-        let proposal = evidence.proposals.get(index);
-        let step = position.begin(&mut open)?;
-        if let Some(proposal) = proposal {
-            scores.push(position.score(&step, proposal)?);
-        }
+    let mut index = 0;
+    while let Some(step) = chains.begin(index)? {
         let (token, origin) = settle(step, dice)?;
-        if proposal.is_none_or(|proposal| proposal.target != token) {
+        if chains.proposal(index) != Some(token) {
             return Ok(Verdict {
                 accepted: index,
                 last: token,
                 origin,
-                scores,
+                scores: chains.scores(),
             });
         }
+        index += 1;
     }
-    evidence.all_accepted(scores, laws.at(evidence.proposals.len())?, dice)
+    let law = chains.law(index)?;
+    Verdict::all_accepted(index, chains.scores(), law, dice)
 }
 
 /// Decides a position, choice by choice.
-fn settle(mut step: Step<'_>, dice: &mut dyn Chance) -> Result<(TargetId, Origin), LawError> {
+fn settle<'a, C: Judged<'a>>(
+    mut step: Step<'a, C>,
+    dice: &mut dyn Chance,
+) -> Result<(TargetId, Origin), LawError> {
     loop {
         let choice = match step {
             Step::Draw(undrafted) => return Ok((undrafted.draw(dice)?, Origin::Group)),

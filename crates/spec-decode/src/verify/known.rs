@@ -52,6 +52,13 @@ impl<'a> Known<'a> {
         self.excluded.iter().copied()
     }
 
+    /// Draft tokens of positive probability.
+    pub(super) fn possible(&self) -> impl Iterator<Item = DraftId> {
+        let positive = self.law.iter().enumerate().filter(|(_, q)| **q > 0.0);
+        let tokens = positive.map(|(column, _)| DraftId::new(column as u32));
+        tokens.filter(|draft| !self.excluded.contains(draft))
+    }
+
     /// Draft tokens the law is over.
     pub(super) fn width(&self) -> usize {
         self.law.len()

@@ -26,5 +26,5 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
     }
     let free = evidence.rows.row(evidence.proposals.len());
     evidence.sampling.law(free, &mut law)?;
-    evidence.all_accepted(scores, &law, dice)
+    Verdict::all_accepted(evidence.proposals.len(), scores, &law, dice)
 }

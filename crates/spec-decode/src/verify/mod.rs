@@ -12,11 +12,13 @@ mod groups;
 mod known;
 mod matching;
 mod score;
+mod sparse;
 mod tokenwise;
 
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use vocab_align::{TargetId, TokenId};
 
 use crate::Chance;
@@ -31,6 +33,7 @@ use crate::translate::Proposal;
 
 pub use groups::Groups;
 pub use score::{ChoiceScore, ChoiceScores, Score};
+pub use sparse::{SparseChoice, SparseDraft, SparseFault, SparseOutcome};
 
 /// The rule by which proposals are drafted and judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -140,7 +143,7 @@ pub struct Evidence<'a> {
 }
 
 /// How the last token of a round came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Origin {
     /// Every proposal stood; this token is free, drawn from p.
@@ -221,17 +224,19 @@ impl Evidence<'_> {
         let target = law[proposal.target.index()];
         Ok(Score::new(target, path_probability(self.draft, proposal)?))
     }
+}
 
-    /// The free token behind all proposals, all of which stood; `law` is p there.
+impl Verdict {
+    /// All proposals stood; the free token behind them comes from `law`, p there.
     fn all_accepted(
-        &self,
+        accepted: usize,
         scores: Vec<Score>,
         law: &[f64],
         dice: &mut dyn Chance,
-    ) -> Result<Verdict, LawError> {
+    ) -> Result<Self, LawError> {
         let free = dice.pick(law)?;
-        Ok(Verdict {
-            accepted: self.proposals.len(),
+        Ok(Self {
+            accepted,
             last: TargetId::new(free as u32),
             origin: Origin::Bonus,
             scores,

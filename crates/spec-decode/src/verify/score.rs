@@ -2,7 +2,7 @@
 
 use vocab_align::{DraftId, TargetId, TokenId};
 
-use super::choice::{Choice, Step, Undrafted};
+use super::choice::{Choice, Judged, Step, Undrafted};
 use crate::error::LawError;
 
 /// Target and proposal probability of one proposed token.

@@ -11,7 +11,7 @@ use random::Choices;
 use spec_decode::testkit::{FakeModel, Oracle, law_of};
 use spec_decode::{
     Acceptance, ConstantLength, CopyPlan, DraftPolicy, DraftStep, Found, History, LanguageModel,
-    NoSink, Pair, Prompt, Purpose, Sampling, SamplingOptions, Score, Session, SessionConfig,
+    NoSink, Pair, Prompt, Purpose, Rows, Sampling, SamplingOptions, Score, Session, SessionConfig,
     StreamName,
 };
 use vocab_align::{DraftId, TargetId, TokenId};
@@ -109,6 +109,8 @@ pub struct Setting<D> {
     pub policy: u64,
     /// Where text is looked up.
     pub history: Option<History>,
+    /// Whether drafts are judged by who knows neither drafter nor n-grams.
+    pub sparse: bool,
 }
 
 /// A stand-in for policies that a head or a plan drives: it stops behind tokens, as a
@@ -194,6 +196,15 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
     /// The same with all choices of a draft judged together.
     pub fn block(mut self) -> Self {
         self.alone.config.acceptance = Acceptance::Block;
+        self
+    }
+
+    /// The same with drafts from the `top` most probable tokens, judged as [`SparseDraft`]s.
+    ///
+    /// [`SparseDraft`]: spec_decode::SparseDraft
+    pub fn sparse(mut self, top: usize) -> Self {
+        self.alone.config.draft_top = top;
+        self.sparse = true;
         self
     }
 
@@ -354,9 +365,13 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
                     } else {
                         &mut driven
                     };
-                    session
-                        .round(Some(&mut cache), policy, &mut NoSink)
-                        .expect("a round");
+                    if self.sparse {
+                        let text = [&alone.prompt, session.response()].concat();
+                        sparse_round(&mut session, &mut cache, policy, &text, oracle);
+                    } else {
+                        let round = session.round(Some(&mut cache), policy, &mut NoSink);
+                        round.expect("a round");
+                    }
                 }
             }
             session.response().to_vec()
@@ -375,4 +390,34 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
             .map(|key| (at(&found, key) - at(&expected, key)).abs())
             .fold(0.0, f64::max)
     }
+}
+
+/// A round that is judged by its sparse draft.
+pub fn sparse_round<D: LanguageModel<DraftId>>(
+    session: &mut Session<D, FakeModel<TargetId>>,
+    cache: &mut NgramCache,
+    policy: &mut dyn DraftPolicy,
+    text: &[TargetId],
+    dice: &Oracle,
+) {
+    let round = session.draft_round(Some(cache), policy).expect("a draft");
+    let draft = session.sparse_draft(&round, Some(cache)).expect("a draft");
+    let (sampling, acceptance) = (session.config().sampling, session.config().acceptance);
+    let mut logits = Vec::new();
+    let target = session.target_mut();
+    target.forward(round.input(), &mut logits).expect("rows");
+    let vocab = target.vocab_size();
+    draft.check(vocab, sampling).expect("a possible draft");
+    let rows = Rows::new(&logits, vocab, round.input().len()).expect("rows");
+    let mut dice = dice.clone();
+    let verdict = draft.judge(acceptance, rows, sampling, text, &mut dice);
+    let judged = session.settle_round(round, verdict.expect("a verdict"));
+    let committed = session.commit_round(
+        judged.expect("a judged round"),
+        &[],
+        Some(cache),
+        policy,
+        &mut NoSink,
+    );
+    committed.expect("a committed round");
 }

@@ -170,6 +170,7 @@ pub fn across(case: u64, family: Family, mode: VerifyMode) -> Setting<FakeModel<
         rounds,
         policy: 0,
         history: None,
+        sparse: false,
     }
 }
 
@@ -210,6 +211,7 @@ pub fn within(case: u64, mode: VerifyMode) -> Setting<FakeModel<DraftId>> {
         rounds: 1 + usize::from(k == 1),
         policy: 0,
         history: None,
+        sparse: false,
     }
 }
 
@@ -241,5 +243,6 @@ pub fn lookup(case: u64) -> Setting<PromptLookup<DraftId>> {
         rounds: 2,
         policy: 0,
         history: None,
+        sparse: false,
     }
 }

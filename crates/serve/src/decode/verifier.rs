@@ -1,0 +1,299 @@
+//! Judging drafts that were made elsewhere: the KV caches that belong to them.
+
+use std::time::{Duration, Instant};
+
+use models::Engine;
+use spec_decode::{Acceptance, LanguageModel, Purpose, Rows, Sampling, StreamName};
+use tokio::sync::oneshot;
+use vocab_align::TargetId;
+
+use crate::remote::wire::{self, Answers, Judgement, Refusal, Round, digest};
+
+/// Most tokens whose laws are sent back for each emitted token.
+const MOST_TOP: u32 = 1024;
+
+/// Rounds that wait for the next step, and who waits for them.
+pub(crate) struct Waiting {
+    pub(crate) target: usize,
+    pub(crate) rounds: Vec<Round>,
+    pub(crate) reply: oneshot::Sender<Answers>,
+}
+
+/// A KV cache for drafts from elsewhere.
+struct Verifier {
+    session: u64,
+    target: usize,
+    engine: Engine,
+    /// What the cache holds.
+    text: Vec<TargetId>,
+    last_used: Instant,
+}
+
+/// A round in the making.
+struct Open {
+    /// Whose it is: of those that wait, and of their rounds.
+    place: (usize, usize),
+    round: Round,
+    sampling: Sampling,
+    /// Its verifier.
+    at: usize,
+    /// What is scored: the last token of the text, and the proposals.
+    input: Vec<TargetId>,
+}
+
+/// All of them.
+pub(crate) struct Verifiers {
+    all: Vec<Verifier>,
+    limit: usize,
+    idle: Duration,
+    waiting: Vec<Waiting>,
+    /// Rounds of the present step, by verifier.
+    open: Vec<Open>,
+    /// Their answers, by place.
+    answers: Vec<Vec<Result<Judgement, Refusal>>>,
+}
+
+impl Verifiers {
+    /// At most `limit`, each for `idle` after its last round.
+    pub(crate) fn new(limit: usize, idle: Duration) -> Self {
+        Self {
+            all: Vec::new(),
+            limit,
+            idle,
+            waiting: Vec::new(),
+            open: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn wait(&mut self, waiting: Waiting) {
+        self.waiting.push(waiting);
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(crate) fn sessions(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Nobody is answered any more.
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Begins a step: finds or makes the caches of the rounds that wait, and reads what is new of
+    /// their texts. `engine` makes a cache of a target, `vocab` says how many tokens it has.
+    pub(crate) fn begin(
+        &mut self,
+        mut engine: impl FnMut(usize) -> anyhow::Result<Engine>,
+        vocab: impl Fn(usize) -> usize,
+    ) {
+        let idle = self.idle;
+        self.all
+            .retain(|verifier| verifier.last_used.elapsed() < idle);
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let mut taken = Vec::new();
+        for (of, group) in waiting.iter_mut().enumerate() {
+            let unanswered = || Err(Refusal::Failed("it was not scored".into()));
+            let mut answers = Vec::new();
+            for (i, round) in std::mem::take(&mut group.rounds).into_iter().enumerate() {
+                answers.push(unanswered());
+                match self.open(round, (of, i), group.target, &mut engine, &vocab, &taken) {
+                    Ok(open) => {
+                        taken.push(open.at);
+                        self.open.push(open);
+                    }
+                    Err(refusal) => answers[i] = Err(refusal),
+                }
+            }
+            self.answers.push(answers);
+        }
+        self.waiting = waiting;
+        self.open.sort_by_key(|open| open.at);
+    }
+
+    /// Ends a step: answers whoever waits.
+    pub(crate) fn end(&mut self) {
+        self.open.clear();
+        for (waiting, answers) in self.waiting.drain(..).zip(self.answers.drain(..)) {
+            // Who asked may have hung up.
+            let _ = waiting.reply.send(answers);
+        }
+    }
+
+    fn open(
+        &mut self,
+        round: Round,
+        place: (usize, usize),
+        target: usize,
+        engine: &mut impl FnMut(usize) -> anyhow::Result<Engine>,
+        vocab: &impl Fn(usize) -> usize,
+        taken: &[usize],
+    ) -> Result<Open, Refusal> {
+        let impossible = |e: &dyn std::fmt::Display| Refusal::Impossible(e.to_string());
+        let sampling = Sampling::with_options(round.sampling).map_err(|e| impossible(&e))?;
+        let vocab = vocab(target);
+        round
+            .draft
+            .check(vocab, sampling)
+            .map_err(|e| impossible(&e))?;
+        let Some((&last, rest)) = round.append.split_last() else {
+            return Err(impossible(&"no text"));
+        };
+        if let Some(token) = round.append.iter().find(|token| token.0 as usize >= vocab) {
+            return Err(impossible(&format_args!(
+                "token {token} is none of the target's"
+            )));
+        }
+        let at = self.find(&round, target, engine, taken)?;
+        let verifier = &mut self.all[at];
+        let keep = round.keep as usize;
+        let input: Vec<TargetId> = std::iter::once(last)
+            .chain(round.draft.proposals.iter().copied())
+            .collect();
+        if keep + rest.len() + input.len() > LanguageModel::<TargetId>::max_len(&verifier.engine) {
+            return Err(Refusal::TooLong);
+        }
+        verifier.text.truncate(keep);
+        LanguageModel::<TargetId>::truncate(&mut verifier.engine, keep);
+        if let Err(error) = verifier.engine.prefill(rest) {
+            self.all[at].text.clear();
+            return Err(Refusal::Failed(error.to_string()));
+        }
+        verifier.text.extend_from_slice(rest);
+        verifier.last_used = Instant::now();
+        Ok(Open {
+            place,
+            round,
+            sampling,
+            at,
+            input,
+        })
+    }
+
+    /// The cache of a round, which holds what the round takes for granted.
+    fn find(
+        &mut self,
+        round: &Round,
+        target: usize,
+        engine: &mut impl FnMut(usize) -> anyhow::Result<Engine>,
+        taken: &[usize],
+    ) -> Result<usize, Refusal> {
+        let keep = round.keep as usize;
+        let own = |v: &Verifier| v.session == round.session && v.target == target;
+        if let Some(at) = self.all.iter().position(own) {
+            let held = self.all[at].text.get(..keep);
+            return match held.is_some_and(|held| digest(held) == round.digest) {
+                // Two rounds of one session in one step cannot both be meant.
+                _ if taken.contains(&at) => Err(Refusal::Impossible("a session twice".into())),
+                true => Ok(at),
+                false => Err(Refusal::Unknown),
+            };
+        }
+        if keep > 0 {
+            return Err(Refusal::Unknown);
+        }
+        let failed = |e: anyhow::Error| Refusal::Failed(format!("{e:#}"));
+        if self.all.len() < self.limit {
+            self.all.push(Verifier {
+                session: round.session,
+                target,
+                engine: engine(target).map_err(failed)?,
+                text: Vec::new(),
+                last_used: Instant::now(),
+            });
+            return Ok(self.all.len() - 1);
+        }
+        // The one that was not used for longest makes room: its owner sends the whole text again.
+        let free = (0..self.all.len()).filter(|at| !taken.contains(at));
+        let at = free.min_by_key(|at| self.all[*at].last_used);
+        let at = at.ok_or(Refusal::Busy)?;
+        let verifier = &mut self.all[at];
+        if verifier.target != target {
+            verifier.engine = engine(target).map_err(failed)?;
+        }
+        LanguageModel::<TargetId>::truncate(&mut verifier.engine, 0);
+        verifier.text.clear();
+        (verifier.session, verifier.target) = (round.session, target);
+        Ok(at)
+    }
+
+    /// What is to be scored for a target, in order.
+    pub(crate) fn inputs(&mut self, target: usize) -> Vec<(&mut Engine, &[TargetId])> {
+        let mut open = self.open.iter().peekable();
+        let mut inputs = Vec::new();
+        for (at, verifier) in self.all.iter_mut().enumerate() {
+            if let Some(open) = open.next_if(|open| open.at == at)
+                && verifier.target == target
+            {
+                inputs.push((&mut verifier.engine, open.input.as_slice()));
+            }
+        }
+        inputs
+    }
+
+    /// Judges the rounds of a target by the rows of [`inputs`](Self::inputs), or fails them all.
+    pub(crate) fn judge(&mut self, target: usize, vocab: usize, logits: Result<&[f32], &str>) {
+        let mut from = 0;
+        for open in &self.open {
+            let verifier = &mut self.all[open.at];
+            if verifier.target != target {
+                continue;
+            }
+            let count = open.input.len() * vocab;
+            let judged = logits.map_err(|error| Refusal::Failed(error.to_owned()));
+            let judged = judged.and_then(|logits| {
+                verifier.text.push(open.input[0]);
+                let rows = logits.get(from..from + count).unwrap_or_default();
+                open.judge(&verifier.text, vocab, rows)
+            });
+            from += count;
+            match &judged {
+                Ok(_) => verifier.text.extend_from_slice(&open.input[1..]),
+                // What the cache holds is not known any more.
+                Err(_) => verifier.text.clear(),
+            }
+            self.answers[open.place.0][open.place.1] = judged;
+        }
+    }
+}
+
+impl Open {
+    /// `text` is what the target has read before the first row.
+    fn judge(&self, text: &[TargetId], vocab: usize, logits: &[f32]) -> Result<Judgement, Refusal> {
+        let failed = |e: &dyn std::fmt::Display| Refusal::Failed(e.to_string());
+        let rows = Rows::new(logits, vocab, self.input.len());
+        let rows = rows.ok_or_else(|| failed(&"rows of another shape"))?;
+        let acceptance = match self.round.block {
+            true => Acceptance::Block,
+            false => Acceptance::Token,
+        };
+        let (seed, prompt, sample) = self.round.coins;
+        let name = StreamName {
+            seed,
+            prompt,
+            sample,
+        };
+        let mut dice = name.dice(Purpose::Verify);
+        let verdict = self
+            .round
+            .draft
+            .judge(acceptance, rows, self.sampling, text, &mut dice)
+            .map_err(|e| failed(&e))?;
+        let top = self.round.top.min(MOST_TOP) as usize;
+        let emitted = match top {
+            0 => 0,
+            _ => verdict.accepted + 1,
+        };
+        let emitted = (0..emitted).map(|position| rows.row(position));
+        Ok(Judgement {
+            accepted: verdict.accepted as u32,
+            last: verdict.last,
+            origin: verdict.origin,
+            scores: verdict.scores.iter().map(|s| s.target as f32).collect(),
+            rows: wire::Rows::new(vocab, top.min(vocab), emitted),
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! Drafts that were made elsewhere: where a target describes itself, and where rounds are judged.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+
+use super::App;
+use crate::error::ApiError;
+use crate::models::Target;
+use crate::remote::wire::{Described, FILES, ROUNDS, Rounds, TARGETS, VERSION};
+
+/// Content type of rounds, which no page of another site may send unasked.
+const BINARY: &[u8] = b"application/octet-stream";
+
+/// The routes, where drafts from elsewhere are judged at all.
+pub(super) fn router(app: &App) -> Router<Arc<App>> {
+    match app.service.options().expose {
+        None => Router::new(),
+        Some(_) => Router::new()
+            .route(ROUNDS, post(rounds))
+            .route(TARGETS, get(first))
+            .route(&format!("{TARGETS}/{{name}}"), get(described))
+            .route(&format!("{TARGETS}/{{name}}/{{file}}"), get(file)),
+    }
+}
+
+async fn first(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    describe(&app, None)
+}
+
+async fn described(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    describe(&app, Some(&name))
+}
+
+/// A target that is on this machine.
+fn local<'a>(app: &'a App, name: Option<&str>) -> Result<(usize, &'a Target), ApiError> {
+    let models = app.service.models();
+    let index = models.find(name)?;
+    let target = &models.targets[index];
+    match target.folder() {
+        Some(_) => Ok((index, target)),
+        None => Err(ApiError::UnknownModel(target.name.clone())),
+    }
+}
+
+fn describe(app: &App, name: Option<&str>) -> Result<Response, ApiError> {
+    let (_, target) = local(app, name)?;
+    let present = |file: &&&str| target.text.path.join(file).is_file();
+    let files = FILES.iter().filter(present);
+    let most = target.folder().map_or(0, |f| f.config().max_context());
+    let described = Described {
+        version: VERSION,
+        name: target.name.clone(),
+        vocab_size: target.vocab_size,
+        context: app
+            .service
+            .options()
+            .engine
+            .context
+            .map_or(most, |n| n.min(most)),
+        files: files.map(ToString::to_string).collect(),
+    };
+    Ok(axum::Json(described).into_response())
+}
+
+/// A file that is needed to write and read a target's tokens, and no other one.
+async fn file(
+    State(app): State<Arc<App>>,
+    Path((name, file)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    let (_, target) = local(&app, Some(&name))?;
+    let missing =
+        || ApiError::NotFound(format!("`{}`", file.chars().take(100).collect::<String>()));
+    let known = FILES.iter().find(|known| **known == file);
+    let path = target.text.path.join(known.ok_or_else(missing)?);
+    let bytes = tokio::task::spawn_blocking(|| std::fs::read(path)).await;
+    let bytes = bytes.ok().and_then(Result::ok).ok_or_else(missing)?;
+    Ok(Bytes::from(bytes).into_response())
+}
+
+async fn rounds(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .map(|kind| kind.as_bytes());
+    if kind != Some(BINARY) {
+        return Err(ApiError::Malformed(
+            "rounds are sent as application/octet-stream".into(),
+        ));
+    }
+    let body = super::read(&headers, body, app.limits).await?;
+    let wrong = |e: &dyn std::fmt::Display| ApiError::Malformed(e.to_string());
+    let rounds: Rounds = postcard::from_bytes(&body).map_err(|e| wrong(&e))?;
+    if rounds.version != VERSION {
+        return Err(wrong(&format_args!(
+            "version {} is not {VERSION}",
+            rounds.version
+        )));
+    }
+    let sessions = app.service.options().expose.map_or(0, |e| e.sessions);
+    if rounds.rounds.len() > sessions {
+        return Err(ApiError::QueueFull(sessions));
+    }
+    let (target, _) = local(&app, Some(&rounds.target))?;
+    let answers = app.service.judge(target, rounds.rounds).await;
+    let answers = answers.map_err(|_| ApiError::Stopping)?;
+    let bytes = postcard::to_stdvec(&answers).map_err(|e| ApiError::Internal(e.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
+}

@@ -1,0 +1,217 @@
+//! A target on another machine, where `omnidraft serve --expose-logits` runs: the drafter drafts
+//! here, the target judges there, one round trip a round.
+//!
+//! What is sent is the draft in target tokens with the probabilities that its judgement needs
+//! ([`SparseDraft`](spec_decode::SparseDraft)); what comes back is how many tokens stand, the one
+//! behind them and, where the drafter learns, the target's law at them cut to its top.
+
+mod target;
+pub(crate) mod wire;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use models::ModelText;
+use vocab_align::TargetId;
+
+pub(crate) use target::RemoteTarget;
+use wire::{Answers, Described, FILES, ROUNDS, Round, Rounds, TARGETS, VERSION};
+
+/// Time to connect.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Most bytes of an answer.
+const MOST: u64 = 256 << 20;
+
+/// Whether a target is named by an address.
+pub(crate) fn is_address(target: &std::path::Path) -> bool {
+    let text = target.to_string_lossy();
+    text.starts_with("http://") || text.starts_with("https://")
+}
+
+/// The way to a target.
+pub(crate) struct Remote {
+    agent: ureq::Agent,
+    /// Without a slash at its end.
+    url: String,
+    key: Option<String>,
+    /// What it says of itself.
+    pub(crate) described: Described,
+    pub(crate) traffic: Traffic,
+}
+
+/// What went to and fro.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) calls: AtomicU64,
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
+    pub(crate) micros: AtomicU64,
+}
+
+impl Traffic {
+    /// Round trips, bytes sent and received, seconds.
+    pub(crate) fn sums(&self) -> [f64; 4] {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        [
+            of(&self.calls),
+            of(&self.sent),
+            of(&self.received),
+            of(&self.micros) / 1e6,
+        ]
+    }
+}
+
+/// A target's server that cannot be spoken to.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the target at {url} does not answer: {what}\nhint: is `omnidraft serve --expose-logits` at work there, and is the way there open?"
+)]
+pub(crate) struct Unreachable {
+    url: String,
+    what: String,
+}
+
+impl Remote {
+    /// Asks for a target: `http://host:port` for the first one there is, `http://host:port/NAME`.
+    /// Loads what is needed to write and read its tokens.
+    pub(crate) fn connect(
+        address: &str,
+        key: Option<String>,
+        patience: Duration,
+    ) -> Result<(Self, ModelText<TargetId>)> {
+        let scheme = address.find("://").map_or(0, |at| at + 3);
+        let (url, name) = match address[scheme..].split_once('/') {
+            Some((host, name)) => (
+                format!("{}{host}", &address[..scheme]),
+                name.trim_end_matches('/'),
+            ),
+            None => (address.to_owned(), ""),
+        };
+        let config = ureq::Agent::config_builder()
+            .timeout_connect(Some(CONNECT))
+            .timeout_global(Some(patience))
+            .http_status_as_error(false)
+            .build();
+        let mut remote = Self {
+            agent: config.into(),
+            url,
+            key,
+            described: Described {
+                version: VERSION,
+                name: name.to_owned(),
+                vocab_size: 0,
+                context: 0,
+                files: Vec::new(),
+            },
+            traffic: Traffic::default(),
+        };
+        let path = match name {
+            "" => TARGETS.to_owned(),
+            name => format!("{TARGETS}/{name}"),
+        };
+        let described = remote.get(&path)?;
+        remote.described = serde_json::from_slice(&described)
+            .with_context(|| format!("{}{path}: no description of a target", remote.url))?;
+        if remote.described.version != VERSION {
+            bail!(
+                "{}: speaks version {} of the protocol, and this program version {VERSION}\nhint: use the same version of omnidraft on both sides",
+                remote.url,
+                remote.described.version
+            );
+        }
+        let text = remote.text()?;
+        if text.vocabulary.len() > remote.described.vocab_size {
+            bail!("{}: a tokenizer larger than its model", remote.url);
+        }
+        Ok((remote, text))
+    }
+
+    /// Tokenizer and template, by way of a folder that is gone afterwards.
+    fn text(&self) -> Result<ModelText<TargetId>> {
+        let folder = tempfile::tempdir().context("a folder for the target's tokenizer")?;
+        let known = |file: &&&str| self.described.files.iter().any(|other| other == **file);
+        for file in FILES.iter().filter(known) {
+            let bytes = self.get(&format!("{TARGETS}/{}/{file}", self.described.name))?;
+            std::fs::write(folder.path().join(file), bytes).context("the target's tokenizer")?;
+        }
+        let mut text =
+            ModelText::load(folder.path()).with_context(|| format!("the files of {}", self.url))?;
+        text.path = self.url.clone().into();
+        Ok(text)
+    }
+
+    fn failed(&self, what: impl std::fmt::Display) -> Unreachable {
+        Unreachable {
+            url: self.url.clone(),
+            what: what.to_string(),
+        }
+    }
+
+    fn get(&self, path: &str) -> Result<Vec<u8>> {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let answer = request.call().map_err(|e| self.failed(e))?;
+        self.body(answer)
+    }
+
+    fn body(&self, answer: ureq::http::Response<ureq::Body>) -> Result<Vec<u8>> {
+        let status = answer.status();
+        let bytes = answer
+            .into_body()
+            .into_with_config()
+            .limit(MOST)
+            .read_to_vec();
+        let bytes = bytes.map_err(|e| self.failed(e))?;
+        if status.is_success() {
+            return Ok(bytes);
+        }
+        let said: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
+        let said = said.and_then(|said| Some(said["error"]["message"].as_str()?.to_owned()));
+        let said = said.unwrap_or_default();
+        let hint = match status.as_u16() {
+            401 => "\nhint: --target-key KEY, or OMNIDRAFT_TARGET_KEY",
+            404 => "\nhint: the server there needs --expose-logits",
+            _ => "",
+        };
+        Err(anyhow!("{}: {status} {said}{hint}", self.url))
+    }
+
+    /// Has rounds judged. A connection that broke is tried once more: a round may come twice.
+    pub(crate) fn judge(&self, rounds: Vec<Round>) -> Result<Answers> {
+        let clock = Instant::now();
+        let rounds = Rounds {
+            version: VERSION,
+            target: self.described.name.clone(),
+            rounds,
+        };
+        let body = postcard::to_stdvec(&rounds).context("a round")?;
+        let send = || {
+            let mut request = self.agent.post(format!("{}{ROUNDS}", self.url));
+            request = request.header("content-type", "application/octet-stream");
+            if let Some(key) = &self.key {
+                request = request.header("authorization", format!("Bearer {key}"));
+            }
+            request.send(&body)
+        };
+        let sent = match send() {
+            Err(ureq::Error::Timeout(what)) => Err(ureq::Error::Timeout(what)),
+            Err(_) => send(),
+            sent => sent,
+        };
+        let received = self.body(sent.map_err(|e| self.failed(e))?)?;
+        let add = |counter: &AtomicU64, n: u64| counter.fetch_add(n, Ordering::Relaxed);
+        add(&self.traffic.calls, 1);
+        add(&self.traffic.sent, body.len() as u64);
+        add(&self.traffic.received, received.len() as u64);
+        add(&self.traffic.micros, clock.elapsed().as_micros() as u64);
+        let answers: Answers = postcard::from_bytes(&received)
+            .map_err(|e| self.failed(format!("what it says is no answer: {e}")))?;
+        match answers.len() == rounds.rounds.len() {
+            true => Ok(answers),
+            false => Err(self.failed("answers to other rounds").into()),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What a drafter here and a target elsewhere say to each other: one request and one reply a round,
+//! in postcard (integers take as many bytes as they need).
+
+use half::f16;
+use serde::{Deserialize, Serialize};
+use spec_decode::{Origin, SamplingOptions, SparseDraft};
+use trace::Law;
+use vocab_align::TargetId;
+
+/// Version of these messages.
+pub(crate) const VERSION: u32 = 1;
+
+/// Where rounds are sent.
+pub(crate) const ROUNDS: &str = "/omnidraft/rounds";
+/// Where a target describes itself, and its files.
+pub(crate) const TARGETS: &str = "/omnidraft/targets";
+
+/// What of a model folder is needed to write and read its tokens.
+pub(crate) const FILES: [&str; 6] = [
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "omnidraft.json",
+];
+
+/// A round of several sequences.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Rounds {
+    pub(crate) version: u32,
+    pub(crate) target: String,
+    pub(crate) rounds: Vec<Round>,
+}
+
+/// A round of one sequence. The same request has the same reply, however often it is sent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Round {
+    /// Whose KV cache is meant: a number that nobody guesses.
+    pub(crate) session: u64,
+    /// Tokens of that cache which stay.
+    pub(crate) keep: u32,
+    /// [`digest`] of these.
+    pub(crate) digest: u64,
+    /// The text behind them, at least one token.
+    pub(crate) append: Vec<TargetId>,
+    /// What is proposed behind that.
+    pub(crate) draft: SparseDraft,
+    pub(crate) sampling: SamplingOptions,
+    /// Whether proposals are judged together.
+    pub(crate) block: bool,
+    /// Name of the coins that verification throws: seed, round, sample.
+    pub(crate) coins: (u64, u64, u32),
+    /// Most probable tokens of the target's law to be sent back for each emitted token; 0 for none.
+    pub(crate) top: u32,
+}
+
+/// The answer to [`Rounds`], in order.
+pub(crate) type Answers = Vec<Result<Judgement, Refusal>>;
+
+/// How a round was judged.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Judgement {
+    pub(crate) accepted: u32,
+    pub(crate) last: TargetId,
+    pub(crate) origin: Origin,
+    /// p of the judged proposals.
+    pub(crate) scores: Vec<f32>,
+    /// The target's law at the emitted tokens.
+    pub(crate) rows: Rows,
+}
+
+/// Why a round was not judged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The text is not held any more: all of it has to be sent.
+    #[error("the target's server does not hold the text any more")]
+    Unknown,
+    /// All sessions are in use.
+    #[error("the target's server has no room for another session")]
+    Busy,
+    /// Text and draft are longer than the target's context.
+    #[error("the text is longer than the target's context")]
+    TooLong,
+    /// The draft is none.
+    #[error("the target's server refuses the draft: {0}")]
+    Impossible(String),
+    /// The target failed.
+    #[error("the target's server failed: {0}")]
+    Failed(String),
+}
+
+/// The target's law at some tokens, each by its most probable tokens.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Rows {
+    top: u32,
+    ids: Vec<u32>,
+    /// Log-probabilities in f16, without their sign.
+    log_probs: Vec<u16>,
+    /// Mass of the others.
+    rest: Vec<f32>,
+}
+
+impl Rows {
+    /// Of rows of logits, `[V]` each.
+    pub(crate) fn new<'a>(
+        vocab: usize,
+        top: usize,
+        logits: impl Iterator<Item = &'a [f32]>,
+    ) -> Self {
+        let mut law = Law::Top {
+            vocab,
+            top,
+            ids: Vec::new(),
+            log_probs: Vec::new(),
+            rest: Vec::new(),
+        };
+        logits.for_each(|row| law.push_logits(row));
+        let Law::Top {
+            ids,
+            log_probs,
+            rest,
+            ..
+        } = law
+        else {
+            return Self::default();
+        };
+        Self {
+            top: top as u32,
+            ids,
+            log_probs: log_probs.iter().map(|x| (-*x).to_bits()).collect(),
+            rest,
+        }
+    }
+
+    /// The rows again, `[count, V]`, as the trace format makes them; `None` where they are none.
+    pub(crate) fn logits(&self, vocab: usize, count: usize) -> Option<Vec<f32>> {
+        let top = self.top as usize;
+        let values: Vec<f16> = self.log_probs.iter().map(|x| -f16::from_bits(*x)).collect();
+        let whole = (1..=vocab).contains(&top)
+            && self.ids.len() == count * top
+            && values.len() == count * top
+            && self.rest.len() == count
+            && self.ids.iter().all(|id| (*id as usize) < vocab)
+            && values.iter().all(|x| !x.is_nan() && *x <= f16::ZERO)
+            && self.rest.iter().all(|x| (0.0..=1.0).contains(x));
+        if !whole {
+            return None;
+        }
+        let law = Law::Top {
+            vocab,
+            top,
+            ids: self.ids.clone(),
+            log_probs: values,
+            rest: self.rest.clone(),
+        };
+        let mut logits = vec![0.0; count * vocab];
+        for (position, row) in logits.chunks_exact_mut(vocab).enumerate() {
+            law.write_row(position, row);
+        }
+        Some(logits)
+    }
+}
+
+/// A number that texts which differ do not share, by any chance that matters.
+pub(crate) fn digest(text: &[TargetId]) -> u64 {
+    use sha2::{Digest, Sha256};
+    let mut hash = Sha256::new();
+    for token in text {
+        hash.update(token.0.to_le_bytes());
+    }
+    let bytes: [u8; 32] = hash.finalize().into();
+    bytes
+        .iter()
+        .take(8)
+        .fold(0, |n, byte| n << 8 | u64::from(*byte))
+}
+
+/// A target as it describes itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Described {
+    pub(crate) version: u32,
+    pub(crate) name: String,
+    pub(crate) vocab_size: usize,
+    /// Most tokens of text and draft.
+    pub(crate) context: usize,
+    /// Those of [`FILES`] that there are.
+    pub(crate) files: Vec<String>,
+}

@@ -1,0 +1,119 @@
+//! Draft lengths that follow what is learnt, text that is looked up, long prompts: speed and never
+//! the text.
+
+mod support;
+
+use serde_json::{Value, json};
+use serve::Options;
+use support::*;
+
+const PROMPTS: [&str; 4] = [
+    "Add 2 and 3.",
+    "Repeat after me: tick tock tick tock tick tock.",
+    "Write a function that reverses a list.",
+    "Give three tips for staying healthy.",
+];
+
+fn ask(server: &Server, prompt: &str, extra: Value) -> (String, Value) {
+    let mut body = json!({
+        "messages": [{"role": "user", "content": prompt}], "max_tokens": 40, "temperature": 0,
+    });
+    for (key, value) in extra.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    let (status, answer) = server.post("/v1/chat/completions", &body);
+    assert_eq!(status, 200, "{answer}");
+    let text = answer["choices"][0]["message"]["content"].as_str();
+    let details = answer["usage"]["completion_tokens_details"].clone();
+    (text.unwrap().to_owned(), details)
+}
+
+fn number(details: &Value, key: &str) -> u64 {
+    details[key].as_u64().unwrap()
+}
+
+#[test]
+fn lengths_follow_acceptance_and_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let adapting = || Options {
+        adapt_length: true,
+        draft_length: 8,
+        learn: Some(learning()),
+        state: Some(folder.path().to_owned()),
+        ..options()
+    };
+    let server = Server::start(adapting(), None);
+    let (mut drafted, mut rounds) = (0, 0);
+    for i in 0..12 {
+        let prompt = format!("{} {i}", PROMPTS[i % PROMPTS.len()]);
+        let plain = ask(&server, &prompt, json!({"drafter": false})).0;
+        let (text, details) = ask(&server, &prompt, json!({}));
+        assert_eq!(text, plain);
+        drafted += number(&details, "drafted_tokens");
+        rounds += number(&details, "rounds");
+    }
+    // This drafter is seldom right, so that eight tokens at a time would be a waste.
+    assert!(drafted > 0 && drafted < 6 * rounds, "{drafted} in {rounds}");
+    server.stop().unwrap();
+    let files = std::fs::read_dir(folder.path().join("generation-1")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().to_string_lossy().into_owned());
+    let names: Vec<String> = names.collect();
+    assert!(
+        names.iter().any(|name| name.starts_with("chains-L")),
+        "{names:?}"
+    );
+    let server = Server::start(adapting(), None);
+    ask(&server, PROMPTS[0], json!({}));
+    server.stop().unwrap();
+}
+
+#[test]
+fn looked_up_text_is_proposed_and_changes_nothing() {
+    let looking = Options {
+        lookup: true,
+        ..options()
+    };
+    let server = Server::start(looking, None);
+    let without = Server::start(options(), None);
+    let mut rounds = [0, 0];
+    for prompt in PROMPTS {
+        let plain = ask(&server, prompt, json!({"drafter": false})).0;
+        let (text, details) = ask(&server, prompt, json!({}));
+        assert_eq!(text, plain);
+        // Whatever was answered before, this answer is made alone.
+        assert_eq!(ask(&server, prompt, json!({})).1, details);
+        rounds[0] += number(&details, "rounds");
+        rounds[1] += number(&ask(&without, prompt, json!({})).1, "rounds");
+    }
+    assert_ne!(rounds[0], rounds[1], "nothing was looked up");
+    let warm = json!({"temperature": 1.0, "seed": 5});
+    let twice = [(), ()].map(|()| ask(&server, PROMPTS[1], warm.clone()).0);
+    assert_eq!(twice[0], twice[1]);
+}
+
+#[test]
+fn a_long_prompt_is_read_beside_other_answers() {
+    let server = Server::start(options(), None);
+    let long = "The council met on Monday and agreed on a new bridge. ".repeat(60);
+    let prompts = [long.as_str(), PROMPTS[0], PROMPTS[2]];
+    let alone = prompts.map(|prompt| ask(&server, prompt, json!({"drafter": false})).0);
+    let fresh = Server::start(options(), None);
+    std::thread::scope(|scope| {
+        let server = &fresh;
+        let asked = prompts.map(|p| scope.spawn(move || ask(server, p, json!({})).0));
+        for (text, alone) in asked.into_iter().zip(&alone) {
+            assert_eq!(text.join().unwrap(), *alone);
+        }
+    });
+    // Read in pieces or not, the next turn finds it read.
+    let body = json!({"messages": [{"role": "user", "content": long}], "max_tokens": 4});
+    let (_, answer) = fresh.post("/v1/chat/completions", &body);
+    let usage = &answer["usage"];
+    let cached = usage["prompt_tokens_details"]["cached_tokens"]
+        .as_u64()
+        .unwrap();
+    assert!(
+        cached + 2 > usage["prompt_tokens"].as_u64().unwrap(),
+        "{usage}"
+    );
+}

@@ -1,0 +1,332 @@
+//! The drafter here, the target elsewhere: texts, laws, learning, and what goes wrong on the way.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use serve::{Expose, Options};
+use support::*;
+
+const PROMPTS: [&str; 5] = [
+    "Add 2 and 3.",
+    "Give three tips for staying healthy.",
+    "Write a function that reverses a list.",
+    "Tom has 4 apples and buys 7 more. How many apples does he have?",
+    "Say hello.",
+];
+
+fn exposing(sessions: usize) -> Options {
+    Options {
+        expose: Some(Expose {
+            sessions,
+            idle: Duration::from_secs(600),
+        }),
+        ..options()
+    }
+}
+
+/// A server whose target is the one at an address.
+fn beside(address: SocketAddr) -> Options {
+    Options {
+        targets: vec![(String::new(), format!("http://{address}").into())],
+        ..options()
+    }
+}
+
+fn body(prompt: &str, extra: Value) -> Value {
+    let mut body = json!({
+        "messages": [{"role": "user", "content": prompt}], "max_tokens": 40, "temperature": 0,
+    });
+    for (key, value) in extra.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    body
+}
+
+fn ask(server: &Server, prompt: &str, extra: Value) -> (String, Value) {
+    let (status, answer) = server.post("/v1/chat/completions", &body(prompt, extra));
+    assert_eq!(status, 200, "{answer}");
+    let text = answer["choices"][0]["message"]["content"].as_str();
+    (text.unwrap().to_owned(), answer["usage"].clone())
+}
+
+/// Passes bytes on, counts them, and cuts everything off when told to.
+struct Proxy {
+    address: SocketAddr,
+    bytes: Arc<AtomicUsize>,
+    cut: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    fn start(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (bytes, cut) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let (counted, stop) = (Arc::clone(&bytes), Arc::clone(&cut));
+        std::thread::spawn(move || {
+            for here in listener.incoming() {
+                let (Ok(here), Ok(there)) = (here, TcpStream::connect(to)) else {
+                    continue;
+                };
+                if stop.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let both = [(&here, &there), (&there, &here)];
+                for (from, to) in both.map(|(a, b)| (a.try_clone(), b.try_clone())) {
+                    let (mut from, mut to) = (from.unwrap(), to.unwrap());
+                    let (counted, stop) = (Arc::clone(&counted), Arc::clone(&stop));
+                    from.set_read_timeout(Some(Duration::from_millis(50)))
+                        .unwrap();
+                    std::thread::spawn(move || {
+                        let mut buffer = [0; 1 << 16];
+                        while !stop.load(Ordering::SeqCst) {
+                            match from.read(&mut buffer) {
+                                Ok(0) => break,
+                                Ok(n) => {
+                                    counted.fetch_add(n, Ordering::SeqCst);
+                                    if to.write_all(&buffer[..n]).is_err() {
+                                        break;
+                                    }
+                                }
+                                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                                Err(_) => break,
+                            }
+                        }
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                        let _ = from.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Self {
+            address,
+            bytes,
+            cut,
+        }
+    }
+}
+
+#[test]
+fn greedy_texts_are_those_of_the_target_alone() {
+    let there = Server::start(exposing(4), None);
+    let proxy = Proxy::start(there.address);
+    let here = Server::start(beside(proxy.address), None);
+    let (_, models) = here.get("/v1/models");
+    assert!(models.contains("\"id\":\"L\""), "{models}");
+    let read = proxy.bytes.load(Ordering::SeqCst);
+    let (mut rounds, mut tokens, mut accepted) = (0, 0, 0);
+    for prompt in PROMPTS {
+        let alone = ask(&there, prompt, json!({"drafter": false})).0;
+        let (text, usage) = ask(&here, prompt, json!({}));
+        assert_eq!(text, alone);
+        assert_eq!(ask(&here, prompt, json!({"drafter": false})).0, alone);
+        let details = &usage["completion_tokens_details"];
+        rounds += details["rounds"].as_u64().unwrap();
+        accepted += details["accepted_tokens"].as_u64().unwrap();
+        tokens += usage["completion_tokens"].as_u64().unwrap();
+        // A penalty looks at the whole text, which the other side has to know.
+        let penalised = json!({"repetition_penalty": 1.3, "max_tokens": 20});
+        let alone = ask(
+            &there,
+            prompt,
+            json!({"repetition_penalty": 1.3, "max_tokens": 20, "drafter": false}),
+        );
+        assert_eq!(ask(&here, prompt, penalised).0, alone.0);
+    }
+    assert!(
+        rounds < tokens && accepted > 0,
+        "{rounds} {tokens} {accepted}"
+    );
+    let calls = here.metric("omnidraft_remote_calls_total");
+    let bytes = (proxy.bytes.load(Ordering::SeqCst) - read) as f64;
+    assert!(
+        bytes / calls < 2048.0,
+        "{bytes} bytes in {calls} round trips"
+    );
+}
+
+#[test]
+fn turns_of_a_chat_send_what_is_new() {
+    let there = Server::start(exposing(1), None);
+    let here = Server::start(beside(there.address), None);
+    let mut messages = vec![json!({"role": "user", "content": "Say hello. ".repeat(20)})];
+    for turn in 0..3 {
+        let body = json!({"messages": messages, "max_tokens": 16, "temperature": 0});
+        let (_, alone) = there.post("/v1/chat/completions", &body);
+        let (_, answer) = here.post("/v1/chat/completions", &body);
+        let text = &answer["choices"][0]["message"]["content"];
+        assert_eq!(
+            *text, alone["choices"][0]["message"]["content"],
+            "turn {turn}"
+        );
+        messages.push(json!({"role": "assistant", "content": text}));
+        messages.push(json!({"role": "user", "content": "And again."}));
+    }
+    // Somebody else takes the only session; the text is sent again, and nobody notices.
+    let other = Server::start(beside(there.address), None);
+    for prompt in PROMPTS {
+        let alone = ask(&there, prompt, json!({"drafter": false})).0;
+        for server in [&here, &other] {
+            assert_eq!(ask(server, prompt, json!({})).0, alone);
+        }
+    }
+    assert_eq!(there.metric("omnidraft_remote_sessions"), 1.0);
+}
+
+/// Log-likelihood ratio of two samples over the same outcomes, and its degrees of freedom; rare
+/// outcomes are one.
+fn g_test(one: &BTreeMap<String, f64>, other: &BTreeMap<String, f64>) -> (f64, f64) {
+    let mut pooled: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
+    for (i, counts) in [one, other].into_iter().enumerate() {
+        for (text, n) in counts {
+            let both = one.get(text).unwrap_or(&0.0) + other.get(text).unwrap_or(&0.0);
+            let key = if both < 10.0 { "rare" } else { text.as_str() };
+            pooled.entry(key).or_default()[i] += n;
+        }
+    }
+    let total: f64 = pooled.values().flatten().sum();
+    let columns = [0, 1].map(|i| pooled.values().map(|row| row[i]).sum::<f64>());
+    let term = |row: &[f64; 2], i: usize| {
+        let expected = (row[0] + row[1]) * columns[i] / total;
+        if row[i] > 0.0 {
+            2.0 * row[i] * (row[i] / expected).ln()
+        } else {
+            0.0
+        }
+    };
+    let g = pooled.values().map(|row| term(row, 0) + term(row, 1)).sum();
+    (g, pooled.len() as f64 - 1.0)
+}
+
+#[test]
+fn above_temperature_0_texts_have_the_targets_law() {
+    let there = Server::start(exposing(4), None);
+    let here = Server::start(beside(there.address), None);
+    let sample = |server: &Server, drafter: bool, seed: u64| {
+        let extra = json!({
+            "temperature": 1.0, "max_tokens": 3, "n": 16, "seed": seed, "drafter": drafter,
+        });
+        let (status, answer) = server.post("/v1/chat/completions", &body(PROMPTS[0], extra));
+        assert_eq!(status, 200, "{answer}");
+        let choices = answer["choices"].as_array().unwrap().clone();
+        let text = |choice: &Value| choice["message"]["content"].as_str().unwrap().to_owned();
+        choices.iter().map(text).collect::<Vec<_>>()
+    };
+    let (mut alone, mut apart) = (BTreeMap::new(), BTreeMap::new());
+    for seed in 0..60 {
+        for text in sample(&there, false, seed) {
+            *alone.entry(text).or_default() += 1.0;
+        }
+        for text in sample(&here, true, 1000 + seed) {
+            *apart.entry(text).or_default() += 1.0;
+        }
+    }
+    let (g, freedom) = g_test(&alone, &apart);
+    // Four standard deviations of chi-square.
+    let limit = freedom + 4.0 * (2.0 * freedom).sqrt();
+    assert!(
+        freedom > 5.0 && g < limit,
+        "G = {g} at {freedom} degrees of freedom"
+    );
+    // The same seed gives the same texts.
+    assert_eq!(sample(&here, true, 7), sample(&here, true, 7));
+}
+
+#[test]
+fn the_drafter_learns_from_laws_that_came_back() {
+    let there = Server::start(exposing(4), None);
+    let learning = Options {
+        learn: Some(learning()),
+        ..beside(there.address)
+    };
+    let here = Server::start(learning, None);
+    for i in 0..6 {
+        let prompt = format!("What is {i} and {}?", i + 1);
+        let alone = ask(&there, &prompt, json!({"drafter": false})).0;
+        assert_eq!(ask(&here, &prompt, json!({})).0, alone);
+    }
+    let updates = "omnidraft_updates_total{target=\"L\"}";
+    for _ in 0..200 {
+        if here.metric(updates) >= 1.0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(here.metric(updates) >= 1.0);
+    let prompt = PROMPTS[1];
+    let alone = ask(&there, prompt, json!({"drafter": false})).0;
+    assert_eq!(ask(&here, prompt, json!({})).0, alone);
+}
+
+#[test]
+fn a_server_that_vanishes_is_an_error_with_a_hint() {
+    let there = Server::start(exposing(4), None);
+    let proxy = Proxy::start(there.address);
+    let here = Server::start(beside(proxy.address), None);
+    let long = json!({"max_tokens": 256, "stream": true, "temperature": 1, "seed": 3});
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| here.stream("/v1/chat/completions", &body(PROMPTS[1], long)));
+        while here.metric("omnidraft_remote_calls_total") < 3.0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        proxy.cut.store(true, Ordering::SeqCst);
+        let said = asked.join().unwrap();
+        let error: Value = serde_json::from_str(said.last().unwrap()).unwrap();
+        assert_eq!(error["error"]["code"], "target_unreachable", "{said:?}");
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains("hint:") && said.len() > 1, "{message}");
+    });
+    let (status, answer) = here.post("/v1/chat/completions", &body(PROMPTS[0], json!({})));
+    assert_eq!(status, 502, "{answer}");
+    // It is there again.
+    proxy.cut.store(false, Ordering::SeqCst);
+    let alone = ask(&there, PROMPTS[0], json!({"drafter": false})).0;
+    assert_eq!(ask(&here, PROMPTS[0], json!({})).0, alone);
+    let (status, answer) = here.post(
+        "/v1/chat/completions",
+        &body(PROMPTS[0], json!({"logprobs": true})),
+    );
+    assert_eq!(
+        (status, answer["error"]["param"].as_str()),
+        (400, Some("logprobs"))
+    );
+}
+
+#[test]
+fn only_who_may_ask_is_answered() {
+    let closed = Server::start(options(), None);
+    for path in [
+        "/omnidraft/targets",
+        "/omnidraft/targets/L/tokenizer.json",
+        "/omnidraft/rounds",
+    ] {
+        assert_eq!(closed.get(path).0, 404, "{path}");
+    }
+    let failed = serve::Service::start(beside(closed.address)).err().unwrap();
+    assert!(
+        format!("{failed:#}").contains("--expose-logits"),
+        "{failed:#}"
+    );
+    let there = Server::start(exposing(2), Some("secret"));
+    assert_eq!(there.get("/omnidraft/targets").0, 401);
+    let failed = serve::Service::start(beside(there.address)).err().unwrap();
+    assert!(format!("{failed:#}").contains("--target-key"), "{failed:#}");
+    let key = "authorization: Bearer secret\r\n";
+    for file in ["model.safetensors", "..%2FD%2Fconfig.json", "README.md"] {
+        let path = format!("/omnidraft/targets/L/{file}");
+        assert_eq!(there.send("GET", &path, key, "").0, 404, "{file}");
+    }
+    let binary = format!("{key}content-type: application/octet-stream\r\n");
+    for bytes in ["", "\u{1}", "\u{1}\u{1}L\u{7f}", &"\u{1}".repeat(4000)] {
+        let (status, said) = there.send("POST", "/omnidraft/rounds", &binary, bytes);
+        assert!((400..405).contains(&status), "{status} {said}");
+    }
+    assert_eq!(there.send("POST", "/omnidraft/rounds", key, "").0, 400);
+    assert_eq!(there.send("GET", "/health", key, "").0, 200);
+}

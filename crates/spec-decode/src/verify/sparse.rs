@@ -1,0 +1,405 @@
+//! A draft as somebody judges it who has the target's law and neither the drafter's vocabulary nor
+//! the n-grams: the choices of the draft, spelled in target tokens.
+//!
+//! Everything that [`choice`](super::choice) reads of a draft but p can be written down by who
+//! drafted: which tokens an outcome holds, and q of it. A law with few tokens makes few outcomes; all
+//! others have q = 0 and their residual is p itself, so that they need not be named. The rules that
+//! judge are the same ones, so what holds of them holds here.
+
+use serde::{Deserialize, Serialize};
+use vocab_align::{TargetId, TokenId};
+
+use super::choice::{
+    Chains, Choice, Judged, Laws, OpenPaths, Position, Residual, Step, Undrafted, draw_among,
+    row_of,
+};
+use super::{Acceptance, Evidence, Origin, Score, Verdict, block, exact};
+use crate::Chance;
+use crate::buffer::Row;
+use crate::error::LawError;
+use crate::model::Rows;
+use crate::residual::check_empty_residual;
+use crate::sampling::{Sampling, argmax};
+
+/// A draft in target tokens: the proposals and, above temperature 0, the choices that led to them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SparseDraft {
+    /// The m proposals.
+    pub proposals: Vec<TargetId>,
+    /// The choices at every proposal and, where the draft goes on behind them, once more. None at a
+    /// position: the draft has no say there. Empty at temperature 0.
+    pub positions: Vec<Vec<SparseChoice>>,
+}
+
+/// A choice of the draft, between sets of target tokens. The first choice of a position is between
+/// all tokens, each further one between those of the outcome that the one before took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SparseChoice {
+    /// The outcome that the draft took.
+    pub taken: u32,
+    /// The outcomes; of a first choice those with q above 0, for tokens in none of them have q = 0.
+    pub outcomes: Vec<SparseOutcome>,
+}
+
+/// One outcome of a choice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SparseOutcome {
+    /// The probability with which the draft takes it.
+    pub q: f64,
+    /// Its tokens.
+    pub tokens: Vec<TargetId>,
+}
+
+/// Why a sparse draft cannot be judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SparseFault {
+    /// Choices for another number of positions than there are.
+    #[error("{positions} positions for {proposals} proposals")]
+    Positions {
+        /// Positions with choices.
+        positions: usize,
+        /// Proposals.
+        proposals: usize,
+    },
+    /// A token that the target does not have.
+    #[error("token {0} is none of the target's")]
+    Token(u32),
+    /// The outcome taken does not exist, or is one that the draft never takes.
+    #[error("position {0}: the outcome taken is not among the outcomes")]
+    Taken(usize),
+    /// Probabilities that are none.
+    #[error("position {0}: probabilities are not within 0..=1, or are more than 1 together")]
+    Probability(usize),
+    /// A token in two outcomes, or outcomes that do not split the outcome before.
+    #[error("position {0}: outcomes do not split what is left")]
+    Split(usize),
+}
+
+/// How far a sum of probabilities may be above 1.
+const SUM_SLACK: f64 = 1e-6;
+
+impl SparseDraft {
+    /// The choices of a draft that `evidence` describes, whose rows are not looked at.
+    pub(crate) fn new(evidence: &Evidence<'_>) -> Result<Self, LawError> {
+        let proposals = evidence.proposals.iter().map(|p| p.target).collect();
+        let mut draft = Self {
+            proposals,
+            positions: Vec::new(),
+        };
+        if evidence.sampling.is_greedy() {
+            return Ok(draft);
+        }
+        let mut open = OpenPaths::default();
+        for index in 0..=evidence.proposals.len() {
+            let Some(position) = Position::unscored(evidence, index) else {
+                break;
+            };
+            let mut choices = Vec::new();
+            let mut step = position.begin(&mut open)?;
+            while let Step::Test(choice) = step {
+                choices.push(choice.sparse());
+                step = choice.accepted()?;
+            }
+            draft.positions.push(choices);
+        }
+        Ok(draft)
+    }
+
+    /// Whether it is a draft at all, for a target of `vocab` tokens: a judgement of anything else
+    /// might not end in the target's law.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, vocab: usize, sampling: Sampling) -> Result<(), SparseFault> {
+        let (positions, proposals) = (self.positions.len(), self.proposals.len());
+        let known = |token: &TargetId| token.index() < vocab;
+        if let Some(token) = self.proposals.iter().find(|token| !known(token)) {
+            return Err(SparseFault::Token(token.get()));
+        }
+        let fitting = match sampling.is_greedy() {
+            true => positions == 0,
+            false => (proposals..=proposals + 1).contains(&positions),
+        };
+        if !fitting {
+            return Err(SparseFault::Positions {
+                positions,
+                proposals,
+            });
+        }
+        for (at, choices) in self.positions.iter().enumerate() {
+            let mut within: Option<Vec<TargetId>> = None;
+            for choice in choices {
+                within = Some(choice.check(at, vocab, within.as_deref())?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges the draft by the target's `rows`: row i decides proposal i, the last row the free
+    /// token. `text` is what the target has read before the first row. Scores are those of single
+    /// tokens: p, and q as far as it is known here.
+    ///
+    /// # Errors
+    /// [`LawError`] for impossible logits, or rows of another number.
+    pub fn judge(
+        &self,
+        acceptance: Acceptance,
+        rows: Rows<'_>,
+        sampling: Sampling,
+        text: &[TargetId],
+        dice: &mut dyn Chance,
+    ) -> Result<Verdict, LawError> {
+        if rows.positions() != self.proposals.len() + 1 {
+            return Err(LawError::RowShape {
+                found: rows.positions() * rows.vocab(),
+                positions: self.proposals.len() + 1,
+                vocab: rows.vocab(),
+            });
+        }
+        let penalised = sampling.penalises().then(|| {
+            let seen = text.iter().copied().collect();
+            sampling.penalised(seen, self.proposals.iter().copied(), rows)
+        });
+        let penalised = penalised.as_deref();
+        let rows = penalised
+            .and_then(|logits| Rows::new(logits, rows.vocab(), rows.positions()))
+            .unwrap_or(rows);
+        if sampling.is_greedy() {
+            return self.judge_greedily(rows);
+        }
+        let laws = Laws::new(rows, sampling);
+        let mut chains = SparseChains {
+            draft: self,
+            laws: &laws,
+            scores: Vec::new(),
+        };
+        match acceptance {
+            Acceptance::Block => block::judge(&mut chains, dice),
+            Acceptance::Token => exact::judge(&mut chains, dice),
+        }
+    }
+
+    fn judge_greedily(&self, rows: Rows<'_>) -> Result<Verdict, LawError> {
+        let mut scores = Vec::new();
+        let mut accepted = 0;
+        loop {
+            let best = TargetId::new(argmax(rows.row(accepted))? as u32);
+            let stands = self.proposals.get(accepted).map(|token| *token == best);
+            scores.extend(stands.map(|stands| Score::new(f64::from(u8::from(stands)), 1.0)));
+            if stands != Some(true) {
+                return Ok(Verdict {
+                    accepted,
+                    last: best,
+                    origin: stands.map_or(Origin::Bonus, |_| Origin::Residual),
+                    scores,
+                });
+            }
+            accepted += 1;
+        }
+    }
+}
+
+impl SparseChoice {
+    /// Checks it; the tokens of the outcome taken, in order.
+    fn check(
+        &self,
+        at: usize,
+        vocab: usize,
+        within: Option<&[TargetId]>,
+    ) -> Result<Vec<TargetId>, SparseFault> {
+        let taken = self.outcomes.get(self.taken as usize);
+        let taken = taken.filter(|taken| taken.q > 0.0);
+        let taken = taken.ok_or(SparseFault::Taken(at))?;
+        let probability = |outcome: &SparseOutcome| (0.0..=1.0 + SUM_SLACK).contains(&outcome.q);
+        let total: f64 = self.outcomes.iter().map(|outcome| outcome.q).sum();
+        if !self.outcomes.iter().all(probability) || total > 1.0 + SUM_SLACK {
+            return Err(SparseFault::Probability(at));
+        }
+        let tokens = self.outcomes.iter().flat_map(|outcome| &outcome.tokens);
+        let mut all: Vec<TargetId> = tokens.copied().collect();
+        all.sort_unstable();
+        if let Some(token) = all.last().filter(|token| token.index() >= vocab) {
+            return Err(SparseFault::Token(token.get()));
+        }
+        let twice = all.windows(2).any(|pair| pair[0] == pair[1]);
+        if twice || within.is_some_and(|within| within != all) {
+            return Err(SparseFault::Split(at));
+        }
+        let mut taken = taken.tokens.clone();
+        taken.sort_unstable();
+        Ok(taken)
+    }
+}
+
+impl Choice<'_> {
+    /// What is to be known of it without p. The outcome taken has its place whatever its q.
+    fn sparse(&self) -> SparseChoice {
+        let mut outcomes = self.outcomes_without_law();
+        let taken = outcomes.iter().position(|(_, taken)| *taken);
+        SparseChoice {
+            taken: taken.unwrap_or_default() as u32,
+            outcomes: outcomes.drain(..).map(|(outcome, _)| outcome).collect(),
+        }
+    }
+}
+
+/// The chains of a [`SparseDraft`].
+struct SparseChains<'a> {
+    draft: &'a SparseDraft,
+    laws: &'a Laws<'a>,
+    scores: Vec<Score>,
+}
+
+impl<'a> Chains<'a> for SparseChains<'a> {
+    type Choice = SparseJudged<'a>;
+
+    fn begin(&mut self, index: usize) -> Result<Option<Step<'a, SparseJudged<'a>>>, LawError> {
+        let Some(choices) = self.draft.positions.get(index) else {
+            return Ok(None);
+        };
+        let law = self.laws.at(index)?;
+        if let Some(proposal) = self.draft.proposals.get(index) {
+            let p = law.get(proposal.index()).copied().unwrap_or(0.0);
+            let q = choices.iter().map(|choice| choice.taken_q()).product();
+            self.scores.push(Score::new(p, q));
+        }
+        let first = SparseJudged {
+            choices,
+            at: 0,
+            law,
+        };
+        Ok(Some(match choices.is_empty() {
+            true => Step::Draw(Undrafted::All(law)),
+            false => Step::Test(first),
+        }))
+    }
+
+    fn proposal(&self, index: usize) -> Option<TargetId> {
+        self.draft.proposals.get(index).copied()
+    }
+
+    fn law(&self, index: usize) -> Result<&'a [f64], LawError> {
+        self.laws.at(index)
+    }
+
+    fn scores(&mut self) -> Vec<Score> {
+        std::mem::take(&mut self.scores)
+    }
+}
+
+impl SparseChoice {
+    fn taken(&self) -> &SparseOutcome {
+        static NOTHING: SparseOutcome = SparseOutcome {
+            q: 0.0,
+            tokens: Vec::new(),
+        };
+        self.outcomes.get(self.taken as usize).unwrap_or(&NOTHING)
+    }
+
+    fn taken_q(&self) -> f64 {
+        self.taken().q
+    }
+}
+
+/// A choice of a [`SparseDraft`] beside the target's law.
+struct SparseJudged<'a> {
+    choices: &'a [SparseChoice],
+    at: usize,
+    law: &'a [f64],
+}
+
+impl SparseJudged<'_> {
+    fn choice(&self) -> &SparseChoice {
+        &self.choices[self.at]
+    }
+
+    fn with_law(&self, tokens: &[TargetId]) -> Vec<(TargetId, f64)> {
+        let p = |token: &TargetId| self.law.get(token.index()).copied().unwrap_or(0.0);
+        tokens.iter().map(|token| (*token, p(token))).collect()
+    }
+
+    fn mass(&self, outcome: &SparseOutcome) -> f64 {
+        self.with_law(&outcome.tokens).iter().map(|(_, p)| p).sum()
+    }
+
+    /// p of all outcomes: 1 for a first choice, which is between all tokens.
+    fn total(&self) -> f64 {
+        match self.at {
+            0 => 1.0,
+            _ => self.choice().outcomes.iter().map(|o| self.mass(o)).sum(),
+        }
+    }
+
+    /// The residual of a first choice, an outcome's spread over its tokens in proportion to p.
+    fn residual_of_tokens(&self, weight: f64) -> Row<f64> {
+        let mut row = row_of(self.law);
+        for outcome in &self.choice().outcomes {
+            let mass = self.mass(outcome);
+            if mass > 0.0 {
+                let share = ((mass - outcome.q / weight) / mass).max(0.0);
+                for token in &outcome.tokens {
+                    if let Some(left) = row.get_mut(token.index()) {
+                        *left *= share;
+                    }
+                }
+            }
+        }
+        row
+    }
+}
+
+impl<'a> Judged<'a> for SparseJudged<'a> {
+    fn outcome(&self) -> (f64, f64) {
+        let taken = self.choice().taken();
+        (self.mass(taken) / self.total(), taken.q)
+    }
+
+    fn accepted(&self) -> Result<Step<'a, Self>, LawError> {
+        Ok(match self.at + 1 < self.choices.len() {
+            true => Step::Test(Self {
+                at: self.at + 1,
+                ..*self
+            }),
+            false => Step::Draw(Undrafted::Among(
+                self.with_law(&self.choice().taken().tokens),
+            )),
+        })
+    }
+
+    fn residual(&self, weight: f64) -> Residual {
+        if self.at == 0 {
+            return Residual::Tokens(self.residual_of_tokens(weight));
+        }
+        let total = self.total();
+        let above = |o: &SparseOutcome| (self.mass(o) / total - o.q / weight).max(0.0);
+        Residual::Branches(self.choice().outcomes.iter().map(above).collect())
+    }
+
+    fn reject(&self, residual: Residual, dice: &mut dyn Chance) -> Result<TargetId, LawError> {
+        let residual = if residual.total() > 0.0 {
+            residual
+        } else {
+            let ((p, q), taken) = (self.outcome(), self.choice().taken());
+            let token = taken.tokens.first().copied();
+            let token = token.unwrap_or(TargetId::new(u32::MAX));
+            check_empty_residual(token, p, q, self.law.len())?;
+            match self.at {
+                0 => Residual::Tokens(row_of(self.law)),
+                _ => Residual::Branches(
+                    self.choice()
+                        .outcomes
+                        .iter()
+                        .map(|o| self.mass(o))
+                        .collect(),
+                ),
+            }
+        };
+        match residual {
+            Residual::Tokens(row) => Ok(TargetId::new(dice.pick(&row)? as u32)),
+            Residual::Branches(outcomes) => {
+                let outcome = &self.choice().outcomes[dice.pick(&outcomes)?];
+                draw_among(&self.with_law(&outcome.tokens), dice)
+            }
+        }
+    }
+}
