@@ -16,8 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use cpu_engine::PackedWeights;
-use models::Engine;
+use models::{Engine, Packed};
 use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::{LanguageModel, Session, SessionConfig, SpecError, VerifyMode};
 use vocab_align::{DraftId, TargetId};
@@ -40,7 +39,7 @@ pub(crate) enum Command {
     /// A request.
     Ask(Box<Job>),
     /// New weights of an adapter.
-    Weights(String, Box<PackedWeights>),
+    Weights(String, Box<Packed>),
     /// A copy of the n-gram caches is wanted.
     Caches(Sender<Caches>),
     /// No more requests; running answers may be finished until then.
@@ -58,11 +57,11 @@ pub(crate) struct Decoder {
     /// Target whose n-gram cache a target uses.
     cache_of: Vec<usize>,
     /// Packed weights by adapter, with their version.
-    weights: HashMap<String, (u64, PackedWeights)>,
+    weights: HashMap<String, (u64, Packed)>,
     /// What an adapter that has learnt nothing decodes with.
-    base: PackedWeights,
+    base: Packed,
     /// The targets' weights, which stay packed while no seat uses them.
-    resident: Vec<PackedWeights>,
+    resident: Vec<Packed>,
     waiting: VecDeque<Job>,
     running: Vec<Sequence>,
     idle: Vec<Seat>,
