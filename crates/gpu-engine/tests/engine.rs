@@ -49,7 +49,7 @@ fn bits_do_not_depend_on_batches_or_on_what_was_cut() {
         for weights in FORMATS {
             let mut engine = engine(&gpu, &checkpoint, weights, 512);
             let expected = in_batches(&mut engine, &ids, ids.len());
-            for batch in [1, 2, 3, 5, 7, 9, 11, 16, 17] {
+            for batch in [1, 2, 3, 4, 5, 7, 11, 16, 17] {
                 let found = in_batches(&mut engine, &ids, batch);
                 assert!(found == expected, "{weights}, {batch} a call");
             }
@@ -71,6 +71,41 @@ fn bits_do_not_depend_on_batches_or_on_what_was_cut() {
                 assert_eq!(engine.last_state().len(), checkpoint.config.hidden_size);
             }
         }
+    }
+}
+
+/// Recordings serve other positions, other numbers of tokens, a longer context, and other weights.
+#[test]
+fn replays_give_the_bits_of_launches() {
+    let Some(gpu) = gpu() else { return };
+    let (first, second) = (checkpoint(EVEN, 5), checkpoint(EVEN, 6));
+    let ids = tokens(256, 600, 9);
+    let engine = |replay| {
+        let options = gpu_engine::GpuOptions {
+            replay,
+            ..options(&gpu, WeightType::Bf16, 700)
+        };
+        GpuEngine::new(&first, options).unwrap()
+    };
+    let (mut launched, mut replayed) = (engine(false), engine(true));
+    let (mut expected, mut found) = (Vec::new(), Vec::new());
+    for round in 0..3 {
+        let mut at = 0;
+        for batch in [5, 1, 4, 5, 2, 64, 5, 3, 1, 400, 5, 1, 16, 5] {
+            for (engine, logits) in [(&mut launched, &mut expected), (&mut replayed, &mut found)] {
+                engine.truncate(at);
+                match batch > 16 {
+                    true => engine.append(&ids[at..at + batch]).unwrap(),
+                    false => engine.forward(&ids[at..at + batch], logits).unwrap(),
+                }
+            }
+            assert_eq!(found, expected, "round {round}, {batch} tokens at {at}");
+            at += batch;
+        }
+        match round {
+            0 => [&mut launched, &mut replayed].map(|engine| engine.truncate(0)),
+            _ => [&mut launched, &mut replayed].map(|e| e.load_weights(&second).unwrap()),
+        };
     }
 }
 

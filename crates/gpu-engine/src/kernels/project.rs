@@ -1,4 +1,8 @@
 //! Activations times weights: where the time goes.
+#![allow(
+    unstable_name_collisions,
+    reason = "`erf` may come to the standard library"
+)]
 
 use cubecl::prelude::*;
 use lm::Activation;
