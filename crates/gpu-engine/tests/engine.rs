@@ -205,6 +205,20 @@ fn new_weights_take_effect_and_empty_the_cache() {
 }
 
 #[test]
+fn adapters_have_numbers_and_memory() {
+    let Some(gpu) = gpu() else { return };
+    let adapters = gpu_engine::adapters();
+    assert_eq!(adapters[0].software, gpu.is_software());
+    let beyond = gpu_engine::Gpu::open(adapters.len() + 98).err();
+    assert!(matches!(
+        beyond,
+        Some(gpu_engine::GpuError::NoSuchAdapter { count, .. }) if count == adapters.len()
+    ));
+    let probe = gpu_engine::GpuProbe::new(&gpu, 1 << 22).unwrap();
+    assert!(probe.pass().unwrap() > 0.0);
+}
+
+#[test]
 fn bad_calls_are_refused_and_leave_the_cache_alone() {
     let Some(gpu) = gpu() else { return };
     let mut engine = engine(&gpu, &checkpoint(EVEN, 0), WeightType::F32, 8);

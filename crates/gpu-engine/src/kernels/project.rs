@@ -254,7 +254,7 @@ fn weight(words: Words, code: f32, #[comptime] index: usize, #[comptime] format:
         Format::F32 => f32::reinterpret(words.extract(index)),
         Format::Bf16 => {
             let word = words.extract(comptime!(index / 2));
-            if comptime!(index % 2 == 0) {
+            if comptime!(index.is_multiple_of(2)) {
                 f32::reinterpret(word << 16u32)
             } else {
                 f32::reinterpret(word & 0xffff_0000u32)
@@ -325,7 +325,7 @@ fn gated(gate: f32, up: f32, #[comptime] activation: Gate) -> f32 {
         Gate::Gelu => 0.5f32 * gate * (1.0f32 + f32::erf(gate * std::f32::consts::FRAC_1_SQRT_2)),
         Gate::GeluTanh => {
             let cube = gate * gate * gate;
-            let inner = fma(cube, 0.044_715f32, gate) * 0.797_884_56f32;
+            let inner = fma(cube, 0.044_715f32, gate) * 0.797_884_6f32;
             0.5f32 * gate * (1.0f32 + tanh(inner))
         }
         Gate::Relu => max(gate, 0.0f32),
