@@ -14,13 +14,14 @@ BIN=.gpu
 if [ "${1:-}" = --prepare ]; then
     set -e
     mkdir -p "$BIN"
-    cargo build --release --locked --features gpu
+    # Both with the features of the whole workspace, so that dependencies are compiled once.
+    cargo build --release --locked --workspace --features runner/gpu --bin omnidraft
     cp target/release/omnidraft "$BIN/"
-    tests=$(cargo test --release --locked -p gpu-engine --features gpu --no-run --message-format=json |
-        python3 -c 'import json, sys
+    tests=$(cargo test --release --locked --workspace --features runner/gpu --test goldens --test engine --no-run \
+        --message-format=json | python3 -c 'import json, sys
 for line in sys.stdin:
     made = json.loads(line)
-    if made.get("executable") and "test" in made["target"]["kind"]:
+    if made.get("executable") and "gpu-engine" in made["manifest_path"]:
         print(made["target"]["name"], made["executable"])')
     while read -r name file; do cp "$file" "$BIN/test-$name"; done <<<"$tests"
     strip "$BIN"/*
