@@ -125,6 +125,8 @@ impl WeakGpuWeights {
 /// - Activations are f32 throughout: weights are narrow, what meets them is not, unlike in the CPU's
 ///   engine. Integer weights are the same numbers as there.
 pub struct GpuEngine {
+    /// First, so that it is dropped before the buffers that it names.
+    recordings: Recordings,
     gpu: Gpu,
     config: LmConfig,
     kind: WeightType,
@@ -138,7 +140,6 @@ pub struct GpuEngine {
     /// Final state of the last scored token, or empty.
     state: Vec<f32>,
     replay: bool,
-    recordings: Recordings,
 }
 
 impl GpuEngine {
