@@ -6,6 +6,8 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use experiment::{Job, LoadOptions, Plan};
 use hub::{Hub, datasets::Datasets};
+use lm::Device;
+use models::{DeviceError, check_device};
 use spec_decode::{SamplingError, VerifyMode};
 use streams::DataSource;
 
@@ -51,6 +53,38 @@ impl DataArgs {
             return Ok(DataSource::from_source(Arc::new(datasets)));
         }
         Ok(DataSource::resolve(self.data_dir.clone()))
+    }
+}
+
+/// Where models are decoded.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct DeviceArgs {
+    /// Where models are decoded: cpu, gpu, or gpu:N for one of several, counted from 0.
+    #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
+    device: Device,
+    /// Where the drafter is decoded, if that is another device.
+    #[arg(long, value_name = "DEVICE")]
+    drafter_device: Option<Device>,
+}
+
+impl DeviceArgs {
+    /// Where the target is decoded.
+    ///
+    /// # Errors
+    /// A device that this program cannot compute on.
+    pub fn target(&self) -> Result<Device, DeviceError> {
+        check_device(self.device)?;
+        Ok(self.device)
+    }
+
+    /// Where the drafter is decoded.
+    ///
+    /// # Errors
+    /// As [`target`](Self::target).
+    pub fn drafter(&self) -> Result<Device, DeviceError> {
+        let device = self.drafter_device.unwrap_or(self.device);
+        check_device(device)?;
+        Ok(device)
     }
 }
 
@@ -101,6 +135,10 @@ pub struct ExperimentArgs {
     /// Override a key of the experiment, for example decode.k=3; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub overrides: Vec<String>,
+    /// Where models are decoded that name no device of their own (`models.device`): cpu, gpu, or gpu:N
+    /// for one of several, counted from 0.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<Device>,
     /// Read this file behind those the experiment includes, for example other models; may be
     /// repeated.
     #[arg(long = "include", value_name = "FILE")]
@@ -114,13 +152,19 @@ pub struct ExperimentArgs {
 }
 
 impl ExperimentArgs {
+    /// The overrides of keys, `--device` among them.
+    pub fn overrides(&self) -> Vec<String> {
+        let device = self.device.map(|device| format!("models.device={device}"));
+        self.overrides.iter().cloned().chain(device).collect()
+    }
+
     /// The whole experiment.
     ///
     /// # Errors
     /// Those of [`Plan::load`].
     pub fn plan(&self) -> Result<Plan> {
         let options = LoadOptions {
-            overrides: self.overrides.clone(),
+            overrides: self.overrides(),
             extra_includes: self.includes.clone(),
         };
         Ok(Plan::load(&self.file, &options)?)

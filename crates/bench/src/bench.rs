@@ -7,31 +7,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice, MemoryProbe};
-use lm::{DecodeEngine, LmConfig, RandomWeights, StoredCheckpoint, StoredType, write_model};
+use cpu_engine::{Compact, EngineOptions, KernelChoice};
+use lm::{DecodeEngine, Device, LmConfig, RandomWeights, StoredType, write_model};
 use serde::Serialize;
 
 use crate::print;
 use experiment::WeightFormat;
-use hub::local_folder;
 use models::step::median;
 
 mod fidelity;
 mod learn;
 mod logits;
 mod round;
+mod subject;
 
 use fidelity::FidelityArgs;
 use learn::{LearnArgs, SwitchArgs};
 use logits::LogitsArgs;
 use round::RoundArgs;
+use subject::{Source, Subject};
 
 /// Tokens of the calls that `verify` times.
 const VERIFY: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
 /// Longest call beyond the context.
 const LONGEST_CALL: usize = 16;
-/// Memory read to measure bandwidth: several times the largest cache of common machines.
-const PROBE_BYTES: usize = 256 << 20;
 /// Fewest samples of every figure.
 const MIN_SAMPLES: usize = 5;
 
@@ -39,6 +38,7 @@ const MIN_SAMPLES: usize = 5;
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   omnidraft bench verify --shape llama-242m --weights int8 --threads 2
+  omnidraft bench verify --shape llama-3-8b --weights int4 --device gpu
   omnidraft bench decode --model models/L --weights bf16 --json
   omnidraft bench prefill --shape llama-68m --context 128
   omnidraft bench round --target-shape llama-242m --drafter-shape llama-68m
@@ -80,6 +80,9 @@ pub struct BenchArgs {
     /// Threads (default: one a core).
     #[arg(long)]
     threads: Option<usize>,
+    /// Where it computes: cpu, gpu, or gpu:N for one of several, counted from 0.
+    #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
+    device: Device,
     /// Tokens in the cache before a call; for `prefill`, tokens of the prompt.
     #[arg(long, default_value_t = 128)]
     context: usize,
@@ -179,6 +182,9 @@ enum Shape {
     /// TinyLlama-1.1B.
     #[value(name = "tinyllama-1.1b")]
     TinyLlama,
+    /// Llama-2-7B, whose shape is Vicuna-7B's.
+    #[value(name = "llama-2-7b")]
+    Llama2With7b,
     /// Llama-3-8B: 15 GiB on disk.
     #[value(name = "llama-3-8b")]
     Llama3With8b,
@@ -263,8 +269,9 @@ impl BenchArgs {
             bail!("--seconds must be between 0 and 3600");
         }
         let began = Instant::now();
-        let (name, mut engine) = self.engine()?;
+        let (name, mut subject) = self.subject()?;
         let (load_s, peak_bytes) = (began.elapsed().as_secs_f64(), peak_memory());
+        let engine = subject.decoder();
         let room = self.context + if calls.is_empty() { 0 } else { LONGEST_CALL };
         if room > engine.max_len() {
             bail!(
@@ -273,23 +280,24 @@ impl BenchArgs {
                 engine.max_len()
             );
         }
-        let probe = MemoryProbe::new(PROBE_BYTES, engine.threads())?;
         let ids = token_ids(self.context + LONGEST_CALL, engine.vocab_size());
+        let probe = subject.probe()?;
+        let engine = subject.decoder();
         let (mut times, mut bandwidth) = (BTreeMap::<usize, Vec<f64>>::new(), Vec::new());
         let limit = Duration::from_secs_f64(self.seconds);
         let start = Instant::now();
         // One of each in turn, so that a disturbance of the machine hits all alike.
         while bandwidth.len() < MIN_SAMPLES || start.elapsed() < limit {
             if calls.is_empty() {
-                let time = prompt(&mut engine, &ids[..self.context])?;
+                let time = prompt(engine, &ids[..self.context])?;
                 times.entry(self.context).or_default().push(time);
             }
             for m in calls {
-                let time = call(&mut engine, &ids, self.context, *m)?;
+                let time = call(engine, &ids, self.context, *m)?;
                 times.entry(*m).or_default().push(time);
             }
             // The better of two, as for the calls.
-            bandwidth.push(probe.pass().max(probe.pass()) / 1e9);
+            bandwidth.push(probe.pass()?.max(probe.pass()?) / 1e9);
         }
         let ms: BTreeMap<usize, f64> = times
             .into_iter()
@@ -307,18 +315,18 @@ impl BenchArgs {
             command,
             model: name,
             weights: lm::WeightType::from(self.weights).to_string(),
-            compact: engine.compact(),
-            threads: engine.threads(),
+            compact: subject.compact(),
+            threads: subject.threads(),
             context: self.context,
-            kernels: engine.kernels().to_string(),
-            parameters: engine.config().num_params(),
-            memory_bytes: engine.memory().total(),
+            kernels: subject.kernels(),
+            parameters: subject.config().num_params(),
+            memory_bytes: subject.memory_bytes(),
             load_s,
             peak_bytes,
             tokens_per_s: 1e3 * first.0 as f64 / first.1,
             ratio5: ratio(5),
             ratio9: ratio(9),
-            weights_gb_per_s: engine.weight_bytes_per_forward() as f64 / first.1 / 1e6,
+            weights_gb_per_s: subject.weight_bytes() as f64 / first.1 / 1e6,
             memory_gb_per_s: median(bandwidth),
             ms,
         };
@@ -329,7 +337,7 @@ impl BenchArgs {
         }
     }
 
-    fn engine(&self) -> Result<(String, CpuEngine)> {
+    fn subject(&self) -> Result<(String, Subject)> {
         let mut options = EngineOptions {
             weights: self.weights.into(),
             compact: self.compact.into(),
@@ -340,18 +348,12 @@ impl BenchArgs {
         if let Some(threads) = self.threads {
             options.threads = threads;
         }
-        Ok(match (&self.what.model, self.what.shape) {
-            (Some(folder), _) => {
-                let model = StoredCheckpoint::open(&local_folder(folder)?)?;
-                let engine = CpuEngine::new(&model, options)?;
-                (folder.display().to_string(), engine)
-            }
-            (None, Some(shape)) => {
-                let engine = CpuEngine::with_random_weights(&shape.config()?, options, 0)?;
-                (shape.name(), engine)
-            }
+        let (name, source) = match (&self.what.model, self.what.shape) {
+            (Some(folder), _) => (folder.display().to_string(), Source::Model(folder.clone())),
+            (None, Some(shape)) => (shape.name(), Source::Shape(Box::new(shape.config()?))),
             (None, None) => bail!("give --model or --shape"),
-        })
+        };
+        Ok((name, Subject::new(source, options, self.device)?))
     }
 }
 
@@ -371,7 +373,7 @@ fn token_ids(count: usize, vocab: usize) -> Vec<u32> {
 }
 
 /// Seconds of reading a prompt into an empty cache.
-fn prompt(engine: &mut CpuEngine, ids: &[u32]) -> Result<f64> {
+fn prompt(engine: &mut dyn DecodeEngine, ids: &[u32]) -> Result<f64> {
     engine.truncate(0);
     let mut logits = vec![0.0; engine.vocab_size()];
     let start = Instant::now();
@@ -381,7 +383,7 @@ fn prompt(engine: &mut CpuEngine, ids: &[u32]) -> Result<f64> {
 
 /// Seconds of a call of `m` tokens after `context`; the faster of two, since the first finds the
 /// caches full of something else.
-fn call(engine: &mut CpuEngine, ids: &[u32], context: usize, m: usize) -> Result<f64> {
+fn call(engine: &mut dyn DecodeEngine, ids: &[u32], context: usize, m: usize) -> Result<f64> {
     engine.truncate(context);
     let missing = &ids[engine.len()..context];
     if !missing.is_empty() {

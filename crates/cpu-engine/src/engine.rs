@@ -530,6 +530,10 @@ impl DecodeEngine for CpuEngine {
         Self::append(self, ids)
     }
 
+    fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
+        Self::prompt(self, ids, logits)
+    }
+
     fn last_state(&self) -> &[f32] {
         Self::last_state(self)
     }

@@ -33,6 +33,7 @@ mod weights;
 
 pub use bandwidth::MemoryProbe;
 pub use engine::{CpuEngine, MemoryUse, PackedWeights, WeakWeights};
+pub use kernels::quant::{INT4_GROUP, INT8_GROUP, IntWeights};
 pub use kernels::simd::{LANES, Lanes};
 pub use kernels::vector::exp;
 pub use vectors::{RowKernel, Vectors};

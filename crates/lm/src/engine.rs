@@ -45,6 +45,25 @@ pub trait DecodeEngine: Send {
             .try_for_each(|chunk| self.forward(chunk, &mut discarded))
     }
 
+    /// Appends `ids` and scores the last of them: `logits` becomes `[vocab_size]`, or empty with `ids`.
+    /// Engines that can do without the others' logits override [`append`](Self::append) at least.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
+        check_call(ids, self.len(), self.max_len(), self.vocab_size())?;
+        match ids.split_last() {
+            Some((last, before)) => {
+                self.append(before)?;
+                self.forward(&[*last], logits)
+            }
+            None => {
+                logits.clear();
+                Ok(())
+            }
+        }
+    }
+
     /// The normalised final hidden state of the last position, `[hidden]`; empty where the engine has
     /// none to show.
     fn last_state(&self) -> &[f32] {

@@ -3,10 +3,11 @@
 use crate::{LmConfig, LmError};
 
 /// Name; layers, hidden size, inner size, heads, heads of keys and values, vocabulary, positions.
-const SHAPES: [(&str, [usize; 7]); 4] = [
+const SHAPES: [(&str, [usize; 7]); 5] = [
     ("llama-68m", [2, 768, 3072, 12, 12, 32000, 2048]),
     ("llama-242m", [12, 1024, 2816, 16, 8, 49152, 2048]),
     ("tinyllama-1.1b", [22, 2048, 5632, 32, 4, 32000, 2048]),
+    ("llama-2-7b", [32, 4096, 11008, 32, 32, 32000, 4096]),
     ("llama-3-8b", [32, 4096, 14336, 32, 8, 128_256, 8192]),
 ];
 
@@ -17,7 +18,7 @@ const SHAPES: [(&str, [usize; 7]); 4] = [
 pub fn known_shape(name: &str) -> Option<Result<LmConfig, LmError>> {
     let (_, shape) = SHAPES.iter().find(|(known, _)| *known == name)?;
     let [layers, hidden, inner, heads, kv_heads, vocab, positions] = *shape;
-    let theta = if positions > 2048 {
+    let theta = if positions > 4096 {
         500_000.0
     } else {
         10_000.0

@@ -1,4 +1,6 @@
-//! How an engine stores weights, keys and values.
+//! Where a model is decoded, and how weights, keys and values are stored.
+
+use serde::{Deserialize, Serialize};
 
 /// How the engine stores weights, and what it rounds the inputs of projections to. The residual
 /// stream, attention and the sums over groups of inputs are f32 always.
@@ -59,14 +61,77 @@ impl std::fmt::Display for KvType {
     }
 }
 
+/// Where a model is decoded: `cpu`, `gpu`, or `gpu:N` for one of several, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Device {
+    /// On the processor.
+    #[default]
+    Cpu,
+    /// On the graphics device of this number.
+    Gpu(usize),
+}
+
+impl Device {
+    /// Whether it is the processor.
+    pub fn is_cpu(&self) -> bool {
+        *self == Self::Cpu
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Gpu(0) => f.write_str("gpu"),
+            Self::Gpu(index) => write!(f, "gpu:{index}"),
+        }
+    }
+}
+
+/// A name that is no device's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no device (cpu, gpu, or gpu:N for the one of number N, counted from 0)")]
+pub struct UnknownDevice(pub String);
+
+impl std::str::FromStr for Device {
+    type Err = UnknownDevice;
+
+    fn from_str(name: &str) -> Result<Self, UnknownDevice> {
+        let unknown = || UnknownDevice(name.to_owned());
+        match name.split_once(':') {
+            None if name == "cpu" => Ok(Self::Cpu),
+            None if name == "gpu" => Ok(Self::Gpu(0)),
+            Some(("gpu", index)) => index.parse().map(Self::Gpu).map_err(|_| unknown()),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl From<Device> for String {
+    fn from(device: Device) -> Self {
+        device.to_string()
+    }
+}
+
+impl TryFrom<String> for Device {
+    type Error = UnknownDevice;
+
+    fn try_from(name: String) -> Result<Self, UnknownDevice> {
+        name.parse()
+    }
+}
+
 /// How a model is to be decoded, whichever engine does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineSettings {
+    /// Where.
+    pub device: Device,
     /// Storage of the weights.
     pub weights: WeightType,
     /// Storage of keys and values.
     pub kv: KvType,
-    /// Threads.
+    /// Threads that compute, or on another device, that pack the weights.
     pub threads: usize,
     /// Most tokens of prompt and answer; the model's `max_position_embeddings` if that is less or none
     /// is given.
@@ -74,14 +139,21 @@ pub struct EngineSettings {
 }
 
 impl EngineSettings {
-    /// Weights in this storage, on so many threads; keys and values in f32, no bound on the context but
+    /// Weights in this storage, on so many threads of the processor; keys and values in f32, no bound on the context but
     /// the model's own.
     pub fn new(weights: WeightType, threads: usize) -> Self {
         Self {
+            device: Device::Cpu,
             weights,
             kv: KvType::F32,
             threads,
             context: None,
         }
+    }
+
+    /// The same on a device.
+    #[must_use]
+    pub fn on(self, device: Device) -> Self {
+        Self { device, ..self }
     }
 }

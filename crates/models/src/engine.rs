@@ -3,11 +3,16 @@
 use std::sync::Once;
 
 use anyhow::{Result, bail};
-use cpu_engine::{CpuEngine, PackedWeights};
+use cpu_engine::CpuEngine;
+#[cfg(feature = "gpu")]
+use gpu_engine::GpuEngine;
+#[cfg(feature = "gpu")]
+use lm::LmError;
 use lm::{Checkpoint, DecodeEngine, WeightType};
 use spec_decode::{LanguageModel, ModelError};
-use thiserror::Error;
 use vocab_align::TokenId;
+
+use crate::Packed;
 
 /// The decode engine in either role.
 pub struct Engine {
@@ -15,25 +20,26 @@ pub struct Engine {
     ids: Vec<u32>,
 }
 
-/// Sequences of engines that do not share weights.
-#[derive(Debug, Error)]
-#[error("this engine takes one sequence at a time")]
-struct NotTogether;
+/// Said of engines that only replay.
+const NO_WEIGHTS: &str = "this engine has no weights that could be replaced";
 
 /// What computes.
-enum Inner {
-    /// A model on the processor, whose weights can be replaced.
+pub(crate) enum Inner {
+    /// A model on the processor.
     Cpu(Box<CpuEngine>),
+    /// A model on a graphics device.
+    #[cfg(feature = "gpu")]
+    Gpu(Box<GpuEngine>),
     /// Anything else that decodes.
     Other(Box<dyn DecodeEngine>),
 }
 
 impl Engine {
     /// Wraps an engine; the first one of a process says what it runs on.
-    pub(crate) fn new(inner: CpuEngine, weights: WeightType) -> Self {
+    pub(crate) fn new(inner: Inner, weights: WeightType) -> Self {
         announce(&inner, weights);
         Self {
-            inner: Inner::Cpu(Box::new(inner)),
+            inner,
             ids: Vec::new(),
         }
     }
@@ -50,45 +56,82 @@ impl Engine {
     pub fn decoder(&mut self) -> &mut dyn DecodeEngine {
         match &mut self.inner {
             Inner::Cpu(engine) => engine.as_mut(),
+            #[cfg(feature = "gpu")]
+            Inner::Gpu(engine) => engine.as_mut(),
             Inner::Other(engine) => engine.as_mut(),
+        }
+    }
+
+    /// The engine behind the decode seam, without its role.
+    pub fn into_decoder(self) -> Box<dyn DecodeEngine> {
+        match self.inner {
+            Inner::Cpu(engine) => engine,
+            #[cfg(feature = "gpu")]
+            Inner::Gpu(engine) => engine,
+            Inner::Other(engine) => engine,
         }
     }
 
     fn shown(&self) -> &dyn DecodeEngine {
         match &self.inner {
             Inner::Cpu(engine) => engine.as_ref(),
+            #[cfg(feature = "gpu")]
+            Inner::Gpu(engine) => engine.as_ref(),
             Inner::Other(engine) => engine.as_ref(),
-        }
-    }
-
-    fn cpu(&mut self) -> Result<&mut CpuEngine> {
-        match &mut self.inner {
-            Inner::Cpu(engine) => Ok(engine.as_mut()),
-            Inner::Other(_) => bail!("this engine has no weights that could be replaced"),
         }
     }
 
     /// Replaces the weights after an update of the drafter.
     ///
     /// # Errors
-    /// A checkpoint of another shape.
+    /// A checkpoint of another shape; an engine without weights of its own, as that of a recorded
+    /// target.
     pub fn load_weights(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        Ok(self.cpu()?.load_weights(checkpoint)?)
+        match &mut self.inner {
+            Inner::Cpu(engine) => engine.load_weights(checkpoint)?,
+            #[cfg(feature = "gpu")]
+            Inner::Gpu(engine) => engine.load_weights(checkpoint)?,
+            Inner::Other(_) => bail!(NO_WEIGHTS),
+        }
+        Ok(())
     }
 
     /// The weights, to be shared.
     ///
     /// # Errors
-    /// An engine without weights of its own, as that of a recorded target.
-    pub fn packed(&mut self) -> Result<PackedWeights> {
-        Ok(self.cpu()?.packed())
+    /// As [`load_weights`](Self::load_weights).
+    pub fn packed(&mut self) -> Result<Packed> {
+        match &mut self.inner {
+            Inner::Cpu(engine) => Ok(Packed::Cpu(engine.packed())),
+            #[cfg(feature = "gpu")]
+            Inner::Gpu(engine) => Ok(Packed::Gpu(engine.packed())),
+            Inner::Other(_) => bail!(NO_WEIGHTS),
+        }
     }
 
-    /// The forwards of several sequences as one ([`CpuEngine::forward_together`]): `logits` becomes
-    /// their rows, one sequence after the other.
+    /// Decodes with other weights from now on; `packed` receives the ones used so far.
     ///
     /// # Errors
-    /// Those of the engines; no cache is changed then. Engines that are no models on the processor.
+    /// Weights of another shape, storage or device; as [`load_weights`](Self::load_weights).
+    pub fn swap_weights(&mut self, packed: &mut Packed) -> Result<()> {
+        match (&mut self.inner, packed) {
+            (Inner::Cpu(engine), Packed::Cpu(packed)) => engine.swap_weights(packed)?,
+            #[cfg(feature = "gpu")]
+            (Inner::Gpu(engine), Packed::Gpu(packed)) => engine.swap_weights(packed)?,
+            #[cfg(feature = "gpu")]
+            (Inner::Cpu(_) | Inner::Gpu(_), _) => return Err(LmError::OtherModel.into()),
+            (Inner::Other(_), _) => bail!(NO_WEIGHTS),
+        }
+        Ok(())
+    }
+
+    /// The forwards of several sequences: `logits` becomes their rows, one sequence after the other,
+    /// with the bits that each alone gives. On the processor they are one
+    /// ([`CpuEngine::forward_together`]), so that shared weights are read once; elsewhere one after the
+    /// other.
+    ///
+    /// # Errors
+    /// Those of the engines.
     pub fn forward_together<I: TokenId>(
         sequences: &mut [(&mut Self, &[I])],
         logits: &mut Vec<f32>,
@@ -97,25 +140,26 @@ impl Engine {
             engine.ids.clear();
             engine.ids.extend(ids.iter().map(|id| id.get()));
         }
-        let mut parts: Vec<(&mut CpuEngine, &[u32])> = sequences
+        let parts: Option<Vec<(&mut CpuEngine, &[u32])>> = sequences
             .iter_mut()
             .map(|(engine, _)| {
                 let Self { inner, ids } = &mut **engine;
                 match inner {
-                    Inner::Cpu(inner) => Ok((inner.as_mut(), ids.as_slice())),
-                    Inner::Other(_) => Err(ModelError::new(NotTogether)),
+                    Inner::Cpu(inner) => Some((inner.as_mut(), ids.as_slice())),
+                    _ => None,
                 }
             })
-            .collect::<Result<_, _>>()?;
-        CpuEngine::forward_together(&mut parts, logits).map_err(ModelError::new)
-    }
-
-    /// Decodes with other weights from now on; `packed` receives the ones used so far.
-    ///
-    /// # Errors
-    /// Weights of another shape or storage.
-    pub fn swap_weights(&mut self, packed: &mut PackedWeights) -> Result<()> {
-        Ok(self.cpu()?.swap_weights(packed)?)
+            .collect();
+        if let Some(mut parts) = parts {
+            return CpuEngine::forward_together(&mut parts, logits).map_err(ModelError::new);
+        }
+        logits.clear();
+        let mut rows = Vec::new();
+        for (engine, ids) in sequences {
+            LanguageModel::<I>::forward(&mut **engine, ids, &mut rows)?;
+            logits.append(&mut rows);
+        }
+        Ok(())
     }
 }
 
@@ -165,16 +209,24 @@ impl<I: TokenId> LanguageModel<I> for Engine {
     }
 }
 
-/// Says which kernels run on what, with the first engine of the process.
-fn announce(engine: &CpuEngine, weights: WeightType) {
+/// Says what computes, with the first engine of the process.
+fn announce(engine: &Inner, weights: WeightType) {
     static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        tracing::info!(
+    SAID.call_once(|| match engine {
+        Inner::Cpu(engine) => tracing::info!(
             kernels = %engine.kernels(),
             %weights,
             compact = engine.compact(),
             threads = engine.threads(),
             "decoding on the CPU"
-        );
+        ),
+        #[cfg(feature = "gpu")]
+        Inner::Gpu(engine) => tracing::info!(
+            adapter = engine.gpu().name(),
+            software = engine.gpu().is_software(),
+            %weights,
+            "decoding on a graphics device"
+        ),
+        Inner::Other(_) => {}
     });
 }

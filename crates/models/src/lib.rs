@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use cpu_engine::{CpuEngine, EngineOptions, PackedWeights, WeakWeights};
+use cpu_engine::EngineOptions;
 use lm::{Checkpoint, EngineSettings, LmConfig, StoredCheckpoint, TensorSource};
 use spec_decode::Pair;
 use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId};
@@ -23,6 +23,7 @@ mod chat;
 mod clock;
 mod engine;
 mod error;
+mod packed;
 pub mod step;
 mod template;
 mod text;
@@ -30,6 +31,7 @@ mod text;
 pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate, Conversation, Markers, Message};
 pub use engine::Engine;
 pub use error::TemplateError;
+pub use packed::{DeviceError, Packed, check_device};
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};
 pub use text::ModelText;
 
@@ -44,8 +46,8 @@ pub struct ModelFolder<I: TokenId> {
     padding: Padding,
     /// Of the padded model.
     config: LmConfig,
-    /// What engines decode with, by storage, for as long as one does: the next one shares it.
-    packed: Mutex<BTreeMap<&'static str, WeakWeights>>,
+    /// What engines decode with, by device and storage, for as long as one does: the next one shares it.
+    packed: Mutex<BTreeMap<(String, &'static str), packed::Weak>>,
     /// Vocabulary, template, special tokens.
     pub text: ModelText<I>,
 }
@@ -144,21 +146,16 @@ impl<I: TokenId> ModelFolder<I> {
     /// # Errors
     /// Those of the engine.
     pub fn engine(&self, settings: EngineSettings) -> Result<Engine> {
-        let options = self.options(settings);
-        let failed = || format!("{}: the decode engine cannot be built", self.path.display());
-        let key = options.weights.name();
+        let key = (settings.device.to_string(), settings.weights.name());
         let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
-        let shared = packed.get(key).and_then(WeakWeights::upgrade);
+        let shared = packed.get(&key).and_then(packed::Weak::upgrade);
         let weights = match shared {
             Some(weights) => weights,
-            None if self.padding == Padding::default() => {
-                PackedWeights::new(&*self.weights, &options).with_context(failed)?
-            }
-            None => PackedWeights::new(&self.checkpoint()?, &options).with_context(failed)?,
+            None if self.padding == Padding::default() => self.pack(&*self.weights, settings)?,
+            None => self.pack(&self.checkpoint()?, settings)?,
         };
         packed.insert(key, weights.downgrade());
-        let engine = CpuEngine::with_weights(weights, options).with_context(failed)?;
-        Ok(Engine::new(engine, settings.weights))
+        self.engine_of(weights, settings)
     }
 
     /// A decode engine of this model with other weights, of the same shape or padded.
@@ -166,25 +163,36 @@ impl<I: TokenId> ModelFolder<I> {
     /// # Errors
     /// Those of the engine.
     pub fn engine_with(&self, weights: &Checkpoint, settings: EngineSettings) -> Result<Engine> {
-        let engine = CpuEngine::new(weights, self.options(settings)).with_context(|| {
-            format!("{}: the decode engine cannot be built", self.path.display())
-        })?;
-        Ok(Engine::new(engine, settings.weights))
+        self.engine_of(self.pack(weights, settings)?, settings)
     }
 
-    fn options(&self, settings: EngineSettings) -> EngineOptions {
-        engine_options(&self.config, settings)
+    fn pack(&self, source: &dyn TensorSource, settings: EngineSettings) -> Result<Packed> {
+        Packed::new(source, settings).with_context(|| self.unbuilt())
+    }
+
+    fn engine_of(&self, weights: Packed, settings: EngineSettings) -> Result<Engine> {
+        let engine = weights.engine(&self.config, settings);
+        engine.with_context(|| self.unbuilt())
+    }
+
+    fn unbuilt(&self) -> String {
+        format!("{}: the decode engine cannot be built", self.path.display())
     }
 }
 
-/// The engine's own form of settings, for a model of this shape.
-pub fn engine_options(config: &LmConfig, settings: EngineSettings) -> EngineOptions {
+/// Most tokens that an engine with these settings holds of a model of this shape.
+fn context(config: &LmConfig, settings: EngineSettings) -> usize {
     let most = config.max_context();
+    settings.context.map_or(most, |context| context.min(most))
+}
+
+/// The CPU engine's own form of settings, for a model of this shape.
+pub fn engine_options(config: &LmConfig, settings: EngineSettings) -> EngineOptions {
     EngineOptions {
         weights: settings.weights,
         kv: settings.kv,
         threads: settings.threads,
-        max_len: settings.context.map_or(most, |context| context.min(most)),
+        max_len: context(config, settings),
         ..EngineOptions::default()
     }
 }

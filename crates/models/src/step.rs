@@ -4,12 +4,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use cpu_engine::CpuEngine;
-use lm::{DecodeEngine, EngineSettings, LmConfig, StoredCheckpoint};
+use lm::{EngineSettings, LmConfig, RandomWeights, StoredCheckpoint};
 use serde::{Deserialize, Serialize};
 use vocab_align::TokenId;
 
-use crate::{Engine, ModelFolder, engine_options};
+use crate::{Engine, ModelFolder, Packed};
 
 /// Drafter steps between two target steps, as in a round with the paper's k.
 const DRAFT_STEPS: usize = 4;
@@ -143,11 +142,7 @@ pub fn measure(drafter: &mut Stepper, target: &mut Stepper) -> Result<StepTimes>
 ///
 /// # Errors
 /// A name that is neither; those of the engine.
-pub fn shape_engine(
-    shape: &str,
-    vocab: Option<usize>,
-    settings: EngineSettings,
-) -> Result<Box<dyn DecodeEngine>> {
+pub fn shape_engine(shape: &str, vocab: Option<usize>, settings: EngineSettings) -> Result<Engine> {
     let mut config = match lm::known_shape(shape) {
         Some(config) => config?,
         None => shape_file(shape)?,
@@ -155,9 +150,7 @@ pub fn shape_engine(
     config.vocab_size = vocab.unwrap_or(config.vocab_size);
     let longest = settings.context.unwrap_or_default();
     config.max_position_embeddings = config.max_position_embeddings.max(longest);
-    let options = engine_options(&config, settings);
-    let engine = CpuEngine::with_random_weights(&config, options, 0)?;
-    Ok(Box::new(engine))
+    Packed::new(&RandomWeights::new(&config, 0), settings)?.engine(&config, settings)
 }
 
 fn shape_file(shape: &str) -> Result<LmConfig> {

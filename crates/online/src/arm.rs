@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use cpu_engine::PackedWeights;
 use lm::{Checkpoint, EngineSettings};
 use ngram_cache::{NgramCache, static_table};
 use spec_decode::{
@@ -24,7 +23,7 @@ use super::respond::{Show, generate, look_up, recorder};
 use super::specials::Specials;
 use super::state;
 use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraSettings};
-use models::{Engine, ModelFolder, engine_options};
+use models::{Engine, ModelFolder, Packed};
 use streams::Split;
 
 /// Folder of weights or adapters inside the folder of an arm.
@@ -101,6 +100,8 @@ enum Drafter {
 /// What an arm that drafts carries from prompt to prompt: drafter, n-grams, learner, head.
 pub struct ArmState {
     config: ArmConfig,
+    /// How the drafter is decoded.
+    settings: EngineSettings,
     drafter: Drafter,
     /// Most tokens the drafter reads.
     positions: usize,
@@ -110,7 +111,7 @@ pub struct ArmState {
     caches: BTreeMap<u64, NgramCache>,
     learner: Option<Learner>,
     /// Packed weights of the adapters that are not in use, by name.
-    resident: BTreeMap<String, PackedWeights>,
+    resident: BTreeMap<String, Packed>,
     adaptive: Adaptive,
     lookups: Lookups,
     /// Whether the head's drafts are read again when it is trained.
@@ -140,14 +141,16 @@ impl ArmState {
         };
         let padding = job.models.drafter.padding;
         let adaptive = Adaptive::new(arm, guests, width, job.seed)?;
+        let settings = arm
+            .decode
+            .engine()
+            .on(job.models.device_of(&job.models.drafter));
         Ok(Self {
+            settings,
             positions: drafter.config().max_position_embeddings,
             drafter: match arm.decode.draft {
                 DraftSource::PromptLookup => Drafter::Lookup(BTreeMap::new()),
-                DraftSource::Model => {
-                    let engine = drafter.engine(arm.decode.engine())?;
-                    Drafter::Model(Box::new(engine))
-                }
+                DraftSource::Model => Drafter::Model(Box::new(drafter.engine(settings)?)),
             },
             padded: padded.map(|folder| PaddedDrafter {
                 padding,
@@ -219,7 +222,7 @@ impl ArmState {
         let drafter = match &mut self.drafter {
             Drafter::Model(drafter) => match &mut self.padded {
                 Some(padded) if question.padded => {
-                    padded.engine(self.learner.as_mut(), self.config.decode.engine())?
+                    padded.engine(self.learner.as_mut(), self.settings)?
                 }
                 _ => drafter.as_mut(),
             },
@@ -357,8 +360,7 @@ impl ArmState {
             Some(packed) => packed,
             None => {
                 let weights = learner.weights()?;
-                let options = engine_options(&weights.config, self.config.decode.engine());
-                PackedWeights::new(&weights, &options)?
+                Packed::new(&weights, self.settings)?
             }
         };
         drafter.swap_weights(&mut packed)?;

@@ -138,7 +138,13 @@ impl<'a> Job<'a> {
         let drafter = ModelFolder::load(&config.models.drafter.path)?;
         let mut targets = BTreeMap::new();
         for (name, target) in &config.models.targets {
-            let target = Target::load(target, &drafter, &arms, &streams_of(config, name));
+            let target = Target::load(
+                &config.models,
+                target,
+                &drafter,
+                &arms,
+                &streams_of(config, name),
+            );
             let target = target.with_context(|| format!("target `{name}`"))?;
             targets.insert(name.clone(), target);
         }
@@ -388,8 +394,8 @@ impl<'a> Job<'a> {
         };
         for (name, target) in &self.targets {
             if let Some(padded) = &target.padded {
-                let padding = self.config.models.drafter.padding;
-                let measured = padded.measure(&self.drafter, padding, &arm.decode)?;
+                let models = &self.config.models;
+                let measured = padded.measure(&self.drafter, models, &arm.decode)?;
                 manifest.padding.insert(name.clone(), measured);
             }
         }

@@ -55,7 +55,7 @@ impl Probe {
         let asked = [streamed(&segment.task, Split::Train)]
             .into_iter()
             .collect();
-        let target = Target::load(target, &drafter, &[decode], &asked)?;
+        let target = Target::load(&job.models, target, &drafter, &[decode], &asked)?;
         let skipped = segment.train.limit().unwrap_or(0);
         let spec = StreamSpec {
             task: segment.task.clone(),
@@ -74,9 +74,11 @@ impl Probe {
             false => CostPadding::default(),
         };
         Ok(Self {
-            drafter: drafter
-                .padded(padding.layers, padding.width)
-                .engine(decode.engine())?,
+            drafter: drafter.padded(padding.layers, padding.width).engine(
+                decode
+                    .engine()
+                    .on(job.models.device_of(&job.models.drafter)),
+            )?,
             width: drafter.config().hidden_size,
             session: SessionConfig {
                 sampling: decode.sampling()?,

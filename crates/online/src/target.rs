@@ -1,15 +1,15 @@
 //! Targets with everything that belongs to them.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Error, Result, bail};
-use lm::EngineSettings;
+use lm::{Device, EngineSettings};
 use spec_decode::{LawError, Pair, Role, SpecError};
 use trace::{Template, TraceEngine, TraceError, Traces, file_sha256};
 use vocab_align::{DraftId, TargetId, TokenId};
 
-use experiment::{CostPadding, DecodeConfig, ModelConfig, TraceConfig};
+use experiment::{CostPadding, DecodeConfig, ModelConfig, ModelsConfig, TraceConfig};
 use models::step::{Stepper, measure, shape_engine};
 use models::{DRAFT_ROOM, Engine, ModelFolder, ModelText, align};
 use results::{Padding, RecordedTarget, StepTimes};
@@ -33,6 +33,7 @@ pub(super) struct Target {
 /// A padded target.
 pub(super) struct Padded {
     padding: CostPadding,
+    device: Device,
     folder: ModelFolder<TargetId>,
     pub(super) engine: Engine,
 }
@@ -58,6 +59,7 @@ pub(super) fn streamed(task: &str, split: Split) -> (String, &'static str) {
 impl Target {
     /// Loads a target that decodes as the first of `arms` says, with room for the answers of all.
     pub(super) fn load(
+        models: &ModelsConfig,
         config: &ModelConfig,
         drafter: &ModelFolder<DraftId>,
         arms: &[&DecodeConfig],
@@ -66,8 +68,9 @@ impl Target {
         let Some(first) = arms.first() else {
             bail!("there is no arm to decode for");
         };
+        let device = models.device_of(config);
         if let Some(trace) = &config.trace {
-            return Self::replay(trace, &config.path, drafter, arms, streamed);
+            return Self::replay(config, trace, device, drafter, arms, streamed);
         }
         let mut folder = ModelFolder::load(&config.path)?;
         let pair = align(drafter, &folder);
@@ -81,7 +84,7 @@ impl Target {
         });
         let settings = EngineSettings {
             context: contexts.max(),
-            ..first.engine()
+            ..first.engine().on(device)
         };
         let engine = folder.engine(settings)?;
         let padded = if config.padding.is_none() {
@@ -90,6 +93,7 @@ impl Target {
             let padded = folder.padded(config.padding.layers, config.padding.width);
             Some(Padded {
                 padding: config.padding,
+                device,
                 engine: padded.engine(settings)?,
                 folder: padded,
             })
@@ -105,8 +109,9 @@ impl Target {
 
     /// A recorded target, with the files of what is streamed.
     fn replay(
+        config: &ModelConfig,
         trace: &TraceConfig,
-        tokenizer: &Path,
+        device: Device,
         drafter: &ModelFolder<DraftId>,
         arms: &[&DecodeConfig],
         streamed: &Streamed,
@@ -114,7 +119,7 @@ impl Target {
         let files = streamed.iter().map(|(task, split)| trace.path(task, split));
         let mut files: Vec<PathBuf> = files.collect::<BTreeSet<_>>().into_iter().collect();
         let traces = Traces::open(&files)?;
-        let text = ModelText::of_tokenizer(tokenizer, usize::MAX)?;
+        let text = ModelText::of_tokenizer(&config.path, usize::MAX)?;
         let json = PathBuf::from(text.vocabulary.file());
         let answer = arms.iter().map(|arm| arm.max_new_tokens).max();
         traces.check(&json, &file_sha256(&json)?, answer.unwrap_or_default())?;
@@ -158,10 +163,11 @@ impl Target {
             let settings = EngineSettings {
                 weights: cost.weights.into(),
                 context: Some(max_len),
-                ..first.engine()
+                ..first.engine().on(device)
             };
             let paying = shape_engine(&cost.shape, Some(vocab), settings);
-            engine = engine.with_cost(paying.context("models.targets: cost")?);
+            let paying = paying.context("models.targets: cost")?;
+            engine = engine.with_cost(paying.into_decoder());
         }
         files.push(json);
         Ok(Self {
@@ -214,16 +220,19 @@ impl Target {
 }
 
 impl Padded {
-    /// What this padding, and `draft_padding` of the drafter's own, make of the step times.
+    /// What this padding, and the drafter's own, make of the step times.
     pub(super) fn measure(
         &self,
         drafter: &ModelFolder<DraftId>,
-        draft_padding: CostPadding,
+        models: &ModelsConfig,
         decode: &DecodeConfig,
     ) -> Result<Padding> {
+        let draft_padding = models.drafter.padding;
+        let drafts = decode.engine().on(models.device_of(&models.drafter));
+        let settings = decode.engine().on(self.device);
         let drafter = drafter.padded(draft_padding.layers, draft_padding.width);
-        let mut drafter = Stepper::new(&drafter, decode.engine(), STEP_CONTEXT)?;
-        let mut target = Stepper::new(&self.folder, decode.engine(), STEP_CONTEXT)?;
+        let mut drafter = Stepper::new(&drafter, drafts, STEP_CONTEXT)?;
+        let mut target = Stepper::new(&self.folder, settings, STEP_CONTEXT)?;
         let steps = measure(&mut drafter, &mut target)?;
         Ok(Padding {
             layers: self.padding.layers,

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates from the ground up. A crate uses only crates of lower layers, none of its own.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 10] = [
     &["vocab-align", "weights"],
     &["ngram-cache"],
     &["spec-decode"],
@@ -19,6 +19,7 @@ const LAYERS: [&[&str]; 9] = [
         "mini-streams",
         "trace",
     ],
+    &["gpu-engine"],
     &["experiment", "jobs", "models", "results", "trainer"],
     &["online", "pretrain", "report"],
     &["bench", "fuzz", "serve"],
@@ -26,10 +27,11 @@ const LAYERS: [&[&str]; 9] = [
 ];
 
 /// Libraries that few crates may know; the others go through those.
-const RESERVED: [(&str, &[&str]); 7] = [
+const RESERVED: [(&str, &[&str]); 8] = [
     ("axum", &["serve"]),
     ("burn", &["trainer"]),
     ("clap", &["bench", "fuzz", "mini-streams", "runner"]),
+    ("cubecl", &["gpu-engine"]),
     ("hf-hub", &["hub"]),
     ("minijinja", &["models", "report"]),
     ("parquet", &["hub", "results", "trace"]),

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use cpu_engine::{CpuEngine, EngineOptions};
-use lm::DecodeEngine;
+use cpu_engine::EngineOptions;
+use lm::Device;
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
@@ -19,7 +19,8 @@ use std::sync::Arc;
 use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
 
 use super::Shape;
-use crate::args::parse_verify;
+use super::subject::{Source, Subject};
+use crate::args::{DeviceArgs, parse_verify};
 use crate::print;
 use experiment::WeightFormat;
 use hub::local_folder;
@@ -53,6 +54,8 @@ pub struct RoundArgs {
     /// Threads (default: one a core).
     #[arg(long)]
     threads: Option<usize>,
+    #[command(flatten)]
+    devices: DeviceArgs,
     /// Draft tokens a round.
     #[arg(long, short, default_value_t = 4)]
     k: usize,
@@ -105,7 +108,8 @@ struct Report {
 
 /// An engine with a clock around its forwards.
 struct Timed {
-    engine: CpuEngine,
+    subject: Subject,
+    vocab: usize,
     seconds: Rc<Cell<f64>>,
     /// Tokens of the vocabulary; rows of the model beyond stand for none.
     tokens: usize,
@@ -114,29 +118,29 @@ struct Timed {
 
 impl<I: TokenId> LanguageModel<I> for Timed {
     fn vocab_size(&self) -> usize {
-        self.engine.vocab_size()
+        self.vocab
     }
 
     fn len(&self) -> usize {
-        self.engine.len()
+        self.subject.shown().len()
     }
 
     fn max_len(&self) -> usize {
-        self.engine.max_len()
+        self.subject.shown().max_len()
     }
 
     fn truncate(&mut self, len: usize) {
-        self.engine.truncate(len);
+        self.subject.decoder().truncate(len);
     }
 
     fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         self.ids.clear();
         self.ids.extend(ids.iter().map(|id| id.get()));
         let began = Instant::now();
-        let done = self.engine.forward(&self.ids, logits);
+        let done = self.subject.decoder().forward(&self.ids, logits);
         self.seconds
             .set(self.seconds.get() + began.elapsed().as_secs_f64());
-        for row in logits.chunks_exact_mut(self.engine.vocab_size()) {
+        for row in logits.chunks_exact_mut(self.vocab) {
             row[self.tokens..].fill(f32::NEG_INFINITY);
         }
         done.map_err(ModelError::new)
@@ -173,8 +177,10 @@ impl RoundArgs {
             }
         };
         let clocks = [Rc::new(Cell::new(0.0)), Rc::new(Cell::new(0.0))];
-        let drafter = self.engine(self.drafter_shape, pair.draft.len(), &clocks[0])?;
-        let target = self.engine(self.target_shape, pair.target.len(), &clocks[1])?;
+        let on = self.devices.drafter()?;
+        let drafter = self.engine(self.drafter_shape, pair.draft.len(), on, &clocks[0])?;
+        let on = self.devices.target()?;
+        let target = self.engine(self.target_shape, pair.target.len(), on, &clocks[1])?;
         let mut report = self.blank(mode, &drafter, &target);
         let settings = SessionConfig {
             sampling: Sampling::new(self.temperature)?,
@@ -212,7 +218,13 @@ impl RoundArgs {
         Ok(report)
     }
 
-    fn engine(&self, shape: Shape, tokens: usize, clock: &Rc<Cell<f64>>) -> Result<Timed> {
+    fn engine(
+        &self,
+        shape: Shape,
+        tokens: usize,
+        device: Device,
+        clock: &Rc<Cell<f64>>,
+    ) -> Result<Timed> {
         let mut config = shape.config()?;
         config.vocab_size = config.vocab_size.max(tokens);
         let mut options = EngineOptions {
@@ -223,7 +235,8 @@ impl RoundArgs {
             options.threads = threads;
         }
         Ok(Timed {
-            engine: CpuEngine::with_random_weights(&config, options, 0)?,
+            vocab: config.vocab_size,
+            subject: Subject::new(Source::Shape(Box::new(config)), options, device)?,
             seconds: clock.clone(),
             tokens,
             ids: Vec::new(),
@@ -234,11 +247,11 @@ impl RoundArgs {
         Report {
             drafter: self.drafter_shape.name(),
             target: self.target_shape.name(),
-            draft_vocabulary: drafter.engine.vocab_size(),
-            target_vocabulary: target.engine.vocab_size(),
+            draft_vocabulary: drafter.vocab,
+            target_vocabulary: target.vocab,
             weights: lm::WeightType::from(self.weights).to_string(),
-            kernels: target.engine.kernels().to_string(),
-            threads: target.engine.threads(),
+            kernels: target.subject.kernels(),
+            threads: target.subject.threads(),
             k: self.k,
             temperature: self.temperature,
             verify: mode.name(),

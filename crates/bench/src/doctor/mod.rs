@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 use experiment::{DecodeConfig, WeightFormat};
-use lm::{EngineSettings, LmConfig};
+use lm::{Device, EngineSettings, LmConfig};
 use models::ModelFolder;
 use models::step::{StepTimes, Stepper};
 use rand::{RngExt, SeedableRng};
@@ -21,6 +21,7 @@ use serde::Serialize;
 use streams::{MiniTask, Split, load_prompts};
 use vocab_align::{DraftId, TargetId};
 
+use crate::args::DeviceArgs;
 use crate::{flag, print};
 use measure::{Measured, Patient, Settings, Way};
 use model::{best, break_even};
@@ -70,6 +71,8 @@ pub struct DoctorArgs {
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    #[command(flatten)]
+    devices: DeviceArgs,
     /// Seed of the random streams.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -156,8 +159,8 @@ impl DoctorArgs {
             drafter: &drafter,
             target: &target,
             engines: (
-                drafter.engine(self.settings())?,
-                target.engine(self.settings())?,
+                drafter.engine(self.settings(self.devices.drafter()?))?,
+                target.engine(self.settings(self.devices.target()?))?,
             ),
         };
         let start = Instant::now();
@@ -198,8 +201,8 @@ impl DoctorArgs {
         Ok(texts.take(self.prompts).collect())
     }
 
-    fn settings(&self) -> EngineSettings {
-        EngineSettings::new(self.weights.into(), self.threads)
+    fn settings(&self, device: Device) -> EngineSettings {
+        EngineSettings::new(self.weights.into(), self.threads).on(device)
     }
 
     fn steps(
@@ -209,8 +212,10 @@ impl DoctorArgs {
     ) -> Result<StepTimes> {
         // Half of a short context leaves room for the steps.
         let context = |config: &LmConfig| STEP_CONTEXT.min(config.max_position_embeddings / 2);
-        let mut small = Stepper::new(drafter, self.settings(), context(drafter.config()))?;
-        let mut large = Stepper::new(target, self.settings(), context(target.config()))?;
+        let drafts = self.settings(self.devices.drafter()?);
+        let scores = self.settings(self.devices.target()?);
+        let mut small = Stepper::new(drafter, drafts, context(drafter.config()))?;
+        let mut large = Stepper::new(target, scores, context(target.config()))?;
         models::step::measure(&mut small, &mut large)
     }
 

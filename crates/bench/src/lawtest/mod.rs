@@ -16,7 +16,7 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId};
 
-use crate::args::parse_verify;
+use crate::args::{DeviceArgs, parse_verify};
 use crate::flag;
 use crate::print;
 use experiment::{AcceptanceName, DecodeConfig, WeightFormat};
@@ -103,6 +103,8 @@ pub struct LawtestArgs {
     /// Threads of the decode engines.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    #[command(flatten)]
+    devices: DeviceArgs,
 }
 
 /// Both models, ready.
@@ -155,8 +157,8 @@ impl LawtestArgs {
         let mut models = Models {
             pair: align(&drafter, &target),
             shared: Pair::shared(target.vocabulary.clone()),
-            target_engine: target.engine(decode.engine())?,
-            drafter_engine: drafter.engine(decode.engine())?,
+            target_engine: target.engine(decode.engine().on(self.devices.target()?))?,
+            drafter_engine: drafter.engine(decode.engine().on(self.devices.drafter()?))?,
             target,
             drafter,
         };

@@ -39,8 +39,11 @@ pub(crate) trait IntRow: Copy + Default + Send + Sync {
     /// Scale of a group of weights.
     fn scale(weights: &[f32]) -> f32;
 
-    /// Stores the weight of one column and input, given as a multiple of the scale.
-    fn set(&mut self, column: usize, input: usize, multiple: f32);
+    /// The level of a weight that is so many times its scale.
+    fn level(multiple: f32) -> i8;
+
+    /// Stores the level of one column and input.
+    fn set(&mut self, column: usize, input: usize, level: i8);
 
     /// What an integer sum counts too much per unit of activation.
     fn offset<S: Simd>() -> i32;
@@ -132,8 +135,14 @@ impl IntRow for Int8Row {
         largest(weights).abs() / 127.0
     }
 
-    fn set(&mut self, column: usize, input: usize, multiple: f32) {
-        self.0[WORD * column + input] = round(multiple.clamp(-127.0, 127.0)) as i8;
+    #[inline(always)]
+    fn level(multiple: f32) -> i8 {
+        round(multiple.clamp(-127.0, 127.0)) as i8
+    }
+
+    #[inline(always)]
+    fn set(&mut self, column: usize, input: usize, level: i8) {
+        self.0[WORD * column + input] = level;
     }
 
     #[inline(always)]
@@ -202,8 +211,14 @@ impl IntRow for Int4Row {
         largest(weights) / -8.0
     }
 
-    fn set(&mut self, column: usize, input: usize, multiple: f32) {
-        let level = (round(multiple.clamp(-8.0, 7.0)) + 8.0) as u8;
+    #[inline(always)]
+    fn level(multiple: f32) -> i8 {
+        round(multiple.clamp(-8.0, 7.0)) as i8
+    }
+
+    #[inline(always)]
+    fn set(&mut self, column: usize, input: usize, level: i8) {
+        let level = (level + 8) as u8;
         let byte = &mut self.0[WORD * column + input % WORD];
         *byte = if input < WORD {
             (*byte & 0xf0) | level
@@ -292,9 +307,34 @@ pub(crate) fn groups<R: IntRow>(inputs: usize) -> usize {
     inputs.div_ceil(R::GROUP)
 }
 
+/// Quantises the weights of one output: calls `scale` with the code of every group and `level` with
+/// the level of every input, and returns the unit. A weight is its level times the code of its group
+/// times the unit. A scale is a byte times the unit of its output, so that scales take half of bf16's
+/// bytes; weights are rounded against the scale as stored.
+#[inline(always)]
+fn quantise<R: IntRow>(
+    weights: &[f32],
+    mut scale: impl FnMut(usize, i8),
+    mut level: impl FnMut(usize, i8),
+) -> f32 {
+    let wanted: Vec<f32> = weights.chunks(R::GROUP).map(R::scale).collect();
+    let unit = largest(&wanted).abs() / SCALE_LEVELS;
+    for (group, (weights, wanted)) in weights.chunks(R::GROUP).zip(&wanted).enumerate() {
+        let code = scale_code(*wanted, unit);
+        scale(group, code);
+        // A scale too small for its inverse stands for weights of zero.
+        let inverse = Some(1.0 / (f32::from(code) * unit))
+            .filter(|inverse| inverse.is_finite())
+            .unwrap_or(0.0);
+        for (input, weight) in weights.iter().enumerate() {
+            level(group * R::GROUP + input, R::level(weight * inverse));
+        }
+    }
+    unit
+}
+
 /// Quantises `columns` (up to sixteen rows of `inputs` weights) into one panel, its scales and their
-/// units. A scale is a byte times the unit of its column, so that scales take half of bf16's bytes;
-/// weights are rounded against the scale as stored.
+/// units.
 pub(crate) fn pack_panel<R: IntRow>(
     columns: &[f32],
     inputs: usize,
@@ -302,30 +342,64 @@ pub(crate) fn pack_panel<R: IntRow>(
     scales: &mut [ScaleRow],
     units: &mut F32Row,
 ) {
-    let group_rows = R::GROUP / R::INPUTS;
     for (column, weights) in columns.chunks_exact(inputs).enumerate() {
-        let wanted: Vec<f32> = weights.chunks(R::GROUP).map(R::scale).collect();
-        let unit = largest(&wanted).abs() / SCALE_LEVELS;
+        let unit = quantise::<R>(
+            weights,
+            |group, code| scales[group].0[column] = code,
+            |input, level| rows[input / R::INPUTS].set(column, input % R::INPUTS, level),
+        );
         units.set(column, unit);
-        let groups = weights.chunks(R::GROUP).zip(rows.chunks_mut(group_rows));
-        for ((weights, rows), (wanted, stored)) in groups.zip(wanted.iter().zip(&mut *scales)) {
-            let code = scale_code(*wanted, unit);
-            stored.0[column] = code;
-            // A scale too small for its inverse stands for weights of zero.
-            let inverse = Some(1.0 / (f32::from(code) * unit))
-                .filter(|inverse| inverse.is_finite())
-                .unwrap_or(0.0);
-            for (input, weight) in weights.iter().enumerate() {
-                rows[input / R::INPUTS].set(column, input % R::INPUTS, weight * inverse);
-            }
-            for input in weights.len()..rows.len() * R::INPUTS {
-                rows[input / R::INPUTS].set(column, input % R::INPUTS, 0.0);
-            }
+        for input in inputs..rows.len() * R::INPUTS {
+            rows[input / R::INPUTS].set(column, input % R::INPUTS, 0);
         }
     }
     // A matrix may end inside a panel: columns beyond it are zero.
     for column in columns.len() / inputs..PANEL {
         units.set(column, 0.0);
+    }
+}
+
+/// Weights of one output as integers: those that this engine multiplies, for engines with another
+/// layout. A weight is its level times the scale of its group times the unit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IntWeights {
+    /// `[inputs]`, -127 to 127 in 8 bits, -8 to 7 in 4.
+    pub levels: Vec<i8>,
+    /// One a group of [`INT8_GROUP`] or [`INT4_GROUP`] inputs.
+    pub scales: Vec<i8>,
+    /// Of all scales.
+    pub unit: f32,
+}
+
+/// Inputs that share a scale, in 8 bits.
+pub const INT8_GROUP: usize = Int8Row::GROUP;
+/// Inputs that share a scale, in 4 bits.
+pub const INT4_GROUP: usize = Int4Row::GROUP;
+
+impl IntWeights {
+    /// Quantises the weights of an output to 8 bits.
+    pub fn fill_int8(&mut self, weights: &[f32]) {
+        self.fill::<Int8Row>(weights);
+    }
+
+    /// Quantises the weights of an output to 4 bits.
+    pub fn fill_int4(&mut self, weights: &[f32]) {
+        self.fill::<Int4Row>(weights);
+    }
+
+    fn fill<R: IntRow>(&mut self, weights: &[f32]) {
+        let Self {
+            levels,
+            scales,
+            unit,
+        } = self;
+        levels.clear();
+        scales.clear();
+        *unit = quantise::<R>(
+            weights,
+            |_, code| scales.push(code),
+            |_, level| levels.push(level),
+        );
     }
 }
 

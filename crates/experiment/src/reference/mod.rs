@@ -103,8 +103,8 @@ fn sections() -> Vec<Section> {
         section(
             "A model",
             "",
-            "`drafter` and each of `targets`: `\"models/L\"` or `{ path = \"models/L\", pad_width = \
-             12288 }`.",
+            "`drafter` and each of `targets`: `\"models/L\"`, `{ path = \"models/L\", device = \"gpu\" }` or \
+             `{ path = \"models/L\", pad_width = 12288 }`.",
             of::<ModelTable>(),
         ),
         section(

@@ -10,6 +10,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
+use lm::Device;
+
 use super::WeightFormat;
 
 /// The drafter and the targets.
@@ -21,6 +23,12 @@ pub struct ModelsConfig {
     /// Targets by the names that grid, segments and tables call them.
     #[serde(default)]
     pub targets: BTreeMap<String, ModelConfig>,
+    /// Where models are decoded that name no device of their own: `cpu`, `gpu`, or `gpu:N` for one of
+    /// several, counted from 0. Devices other than the processor need a program built with
+    /// `--features gpu`.
+    #[serde(default, skip_serializing_if = "Device::is_cpu")]
+    #[schemars(with = "String", extend("default" = "cpu"))]
+    pub device: Device,
     /// Whether padding costs on the stream too: what is measured there is then that of models of
     /// that size, but for updates, which learn no padding.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -28,13 +36,22 @@ pub struct ModelsConfig {
     pub pad_stream: bool,
 }
 
-/// A model folder: `"models/L"`, or `{ path = "models/L", pad_layers = 12, pad_width = 512 }`. Or a
+impl ModelsConfig {
+    /// Where a model of these is decoded.
+    pub fn device_of(&self, model: &ModelConfig) -> Device {
+        model.device.unwrap_or(self.device)
+    }
+}
+
+/// A model folder: `"models/L"`, or `{ path = "models/L", device = "gpu", pad_layers = 12 }`. Or a
 /// recorded target: `{ trace = "traces/L-{task}.parquet", tokenizer = "models/L" }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelConfig {
     /// Model folder, relative to the working directory, or `hf:owner/name[@revision]`; of a recorded
     /// target its tokenizer.
     pub path: PathBuf,
+    /// Where it is decoded, if not where the others are.
+    pub device: Option<Device>,
     /// What it is padded with.
     pub padding: CostPadding,
     /// The recording that answers, where no model does.
@@ -142,6 +159,11 @@ pub(crate) struct ModelTable {
     /// elsewhere, for the modelled speedup; left out for the paper's (Table 8).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     latency: Option<NamedLatency>,
+    /// Where the model is decoded, if not on `models.device`: `cpu`, `gpu` or `gpu:N`. Of a recorded
+    /// target it is where `cost` is computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    device: Option<Device>,
     /// Idle blocks added, each as dear as a block of the model; outputs stay as they are.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(extend("default" = 0))]
@@ -160,9 +182,12 @@ impl Serialize for ModelConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let path = || Some(self.path.clone());
         let table = match &self.trace {
-            None if self.padding.is_none() => return self.path.serialize(serializer),
+            None if self.padding.is_none() && self.device.is_none() => {
+                return self.path.serialize(serializer);
+            }
             None => ModelTable {
                 path: path(),
+                device: self.device,
                 pad_layers: self.padding.layers,
                 pad_width: self.padding.width,
                 ..ModelTable::default()
@@ -172,6 +197,7 @@ impl Serialize for ModelConfig {
                 tokenizer: path(),
                 cost: trace.cost.clone(),
                 latency: trace.latency.clone(),
+                device: self.device,
                 ..ModelTable::default()
             },
         };
@@ -187,12 +213,13 @@ impl<'de> Deserialize<'de> for ModelConfig {
             type Value = ModelConfig;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a model folder, { path = FOLDER, pad_layers = N, pad_width = N } or { trace = FILE, tokenizer = PATH }")
+                f.write_str("a model folder, { path = FOLDER, device = DEVICE, pad_layers = N, pad_width = N } or { trace = FILE, tokenizer = PATH }")
             }
 
             fn visit_str<E: Error>(self, path: &str) -> Result<ModelConfig, E> {
                 Ok(ModelConfig {
                     path: path.into(),
+                    device: None,
                     padding: CostPadding::default(),
                     trace: None,
                 })
@@ -249,6 +276,7 @@ impl ModelTable {
         };
         Ok(ModelConfig {
             path,
+            device: self.device,
             padding,
             trace,
         })
@@ -273,16 +301,22 @@ mod tests {
     #[test]
     fn both_forms_are_read_and_written_back() {
         let text = "L = \"models/L\"\nbig = { path = \"models/L\", pad_layers = 12 }\n\
-             wide = { path = \"models/L\", pad_width = 64 }\n";
+             wide = { path = \"models/L\", pad_width = 64 }\n\
+             far = { path = \"models/L\", device = \"gpu:1\" }\n";
         let targets: BTreeMap<String, ModelConfig> = toml::from_str(text).unwrap();
         assert!(targets["L"].padding.is_none());
         assert_eq!(targets["big"].padding.layers, 12);
         assert_eq!(targets["wide"].padding.width, 64);
         assert_eq!(targets["big"].path, targets["L"].path);
+        assert_eq!(
+            (targets["far"].device, targets["L"].device),
+            (Some(Device::Gpu(1)), None)
+        );
         let json = serde_json::to_value(&targets).unwrap();
         assert_eq!(json["L"], "models/L");
         assert_eq!(json["big"]["pad_layers"], 12);
         assert_eq!(json["wide"].as_object().unwrap().len(), 2);
+        assert_eq!(json["far"]["device"], "gpu:1");
         let again: BTreeMap<String, ModelConfig> = serde_json::from_value(json).unwrap();
         assert_eq!(again, targets);
     }
@@ -318,6 +352,7 @@ mod tests {
                 "no weights to pad",
             ),
             ("{ pad_width = 1 }", "needs `path`"),
+            ("{ path = \"p\", device = \"tpu\" }", "no device"),
             (
                 "{ path = \"p\", cost = { shape = \"s\", weights = \"f32\" } }",
                 "recorded targets",

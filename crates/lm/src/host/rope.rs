@@ -37,6 +37,11 @@ impl RotaryTable {
         }
     }
 
+    /// Cosines and sines, `[positions][dims / 2]` each: for engines that rotate elsewhere.
+    pub fn angles(&self) -> (&[f32], &[f32]) {
+        (&self.cos, &self.sin)
+    }
+
     /// Writes `head`, rotated for `position`, to `to`.
     pub fn rotate(&self, position: usize, head: &[f32], to: &mut [f32]) {
         let (cos, sin) = self.at(position);

@@ -8,7 +8,7 @@ use ::trace::TraceError;
 use experiment::ExperimentError;
 use hub::HubError;
 use jobs::JobsError;
-use models::TemplateError;
+use models::{DeviceError, TemplateError};
 use pretrain::CorpusError;
 use report::ReportError;
 use results::ResultsError;
@@ -43,6 +43,9 @@ fn weights_hint(error: &WeightsError) -> Option<&'static str> {
 
 /// Advice for one cause; errors of the results folder bring their own.
 fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(e) = cause.downcast_ref::<DeviceError>() {
+        return Some(e.hint().to_owned());
+    }
     if let Some(e) = cause.downcast_ref::<StreamError>() {
         return e.hint();
     }

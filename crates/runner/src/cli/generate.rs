@@ -14,8 +14,7 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId, Vocabulary};
 
-use bench::args::parse_verify;
-use bench::args::{flag, print};
+use bench::args::{DeviceArgs, flag, parse_verify, print};
 use experiment::{AcceptanceName, DecodeConfig, KvFormat, WeightFormat};
 use models::{ModelFolder, align};
 
@@ -28,6 +27,7 @@ use models::{ModelFolder, align};
   omnidraft generate --target models/L --prompt 'Repeat after me: tick tock tick' --verify prompt-lookup
   omnidraft generate --target hf:Qwen/Qwen2.5-0.5B-Instruct --drafter hf:HuggingFaceTB/SmolLM2-135M-Instruct --prompt 'Add 2 and 3.'
   omnidraft generate --target http://127.0.0.1:8666 --drafter models/D --prompt 'Add 2 and 3.'
+  omnidraft generate --target models/L --drafter models/D --prompt 'Add 2 and 3.' --device gpu
   omnidraft generate --target models/L --prompt Hello --n 3 --temperature 0.8 --seed 7 --json")]
 pub struct GenerateArgs {
     /// Model folder of the target, or hf:owner/name[@revision]; or http://HOST:PORT[/NAME], where
@@ -87,6 +87,8 @@ pub struct GenerateArgs {
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    #[command(flatten)]
+    devices: DeviceArgs,
     /// Print JSON instead of streaming text.
     #[arg(long)]
     json: bool,
@@ -252,7 +254,7 @@ impl GenerateArgs {
     fn plain(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
         let prompt = target.encode(&target.template.render(&self.prompt)?)?;
         let decode = self.decode();
-        let mut engine = target.engine(decode.engine())?;
+        let mut engine = target.engine(decode.engine().on(self.devices.target()?))?;
         let stop = target.stop_tokens();
         let config = PlainConfig {
             sampling,
@@ -295,8 +297,8 @@ impl GenerateArgs {
         let draft_ids = drafter.encode(&drafter.template.render(&self.prompt)?)?;
         let decode = self.decode();
         let engines = (
-            drafter.engine(decode.engine())?,
-            target.engine(decode.engine())?,
+            drafter.engine(decode.engine().on(self.devices.drafter()?))?,
+            target.engine(decode.engine().on(self.devices.target()?))?,
         );
         let settings = self.settings(mode, sampling, target);
         let mut session = Session::new(engines.0, engines.1, align(drafter, target), settings)?;
@@ -315,7 +317,7 @@ impl GenerateArgs {
         let target_ids = target.encode(&target.template.render(&self.prompt)?)?;
         let draft_ids: Vec<DraftId> = target_ids.iter().map(|id| DraftId(id.0)).collect();
         let decode = self.decode();
-        let engine = target.engine(decode.engine())?;
+        let engine = target.engine(decode.engine().on(self.devices.target()?))?;
         let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(&engine));
         let settings = self.settings(VerifyMode::Tli, sampling, target);
         let pair = Pair::shared(target.vocabulary.clone());

@@ -5,13 +5,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use experiment::{
-    ArmConfig, Count, DecodeConfig, Job, JobConfig, OnStream, Plan, Segment, Stage, StepCost,
-};
+use experiment::{ArmConfig, Count, Job, JobConfig, OnStream, Plan, Segment, Stage, StepCost};
 use jobs::{JobId, JobSpec, Need, RootRecord};
-use lm::EngineSettings;
+use lm::{Device, EngineSettings};
+use models::ModelFolder;
 use models::step::{StepTimes, Stepper, measure, shape_engine};
-use models::{Engine, ModelFolder};
 use report::load_paper;
 use results::ArmInfo;
 use serde_json::{Map, Value, json};
@@ -272,15 +270,21 @@ impl Clock {
     fn steps(&mut self, job: &JobConfig, target: &str) -> Result<StepTimes> {
         let padded = job.exclusive || job.models.pad_stream;
         let decode = job.decode();
-        let key = format!("{target} {padded} {} {}", decode.threads, decode.weights);
+        let device = job.models.device_of(&job.models.drafter);
+        let drafts = decode.engine().on(device);
+        let key = format!(
+            "{target} {padded} {device} {} {}",
+            decode.threads, decode.weights
+        );
         if let Some(known) = self.steps.get(&key) {
             return Ok(*known);
         }
         let config = job.models.targets.get(target);
         let config = config.with_context(|| format!("models.targets: there is no `{target}`"))?;
+        let scores = job.models.device_of(config);
         let drafter: ModelFolder<DraftId> = ModelFolder::load(&job.models.drafter.path)?;
         if let Some(trace) = &config.trace {
-            let steps = recorded_steps(trace.cost.as_ref(), &drafter, &decode)?;
+            let steps = recorded_steps(trace.cost.as_ref(), &drafter, drafts, scores)?;
             self.steps.insert(key, steps);
             return Ok(steps);
         }
@@ -293,8 +297,8 @@ impl Clock {
             (padding(job.models.drafter.padding), padding(config.padding));
         let drafter = drafter.padded(of_drafter.layers, of_drafter.width);
         let target = target.padded(of_target.layers, of_target.width);
-        let mut draft = Stepper::new(&drafter, decode.engine(), STEP_CONTEXT)?;
-        let mut verify = Stepper::new(&target, decode.engine(), STEP_CONTEXT)?;
+        let mut draft = Stepper::new(&drafter, drafts, STEP_CONTEXT)?;
+        let mut verify = Stepper::new(&target, decode.engine().on(scores), STEP_CONTEXT)?;
         let steps = measure(&mut draft, &mut verify)?;
         self.steps.insert(key, steps);
         Ok(steps)
@@ -305,11 +309,12 @@ impl Clock {
 fn recorded_steps(
     cost: Option<&StepCost>,
     drafter: &ModelFolder<DraftId>,
-    decode: &DecodeConfig,
+    drafts: EngineSettings,
+    device: Device,
 ) -> Result<StepTimes> {
-    let mut draft = Stepper::new(drafter, decode.engine(), STEP_CONTEXT)?;
+    let mut draft = Stepper::new(drafter, drafts, STEP_CONTEXT)?;
     let Some(cost) = cost else {
-        let mut again = Stepper::new(drafter, decode.engine(), STEP_CONTEXT)?;
+        let mut again = Stepper::new(drafter, drafts, STEP_CONTEXT)?;
         return Ok(StepTimes {
             target_s: 0.0,
             verify_s: 0.0,
@@ -318,9 +323,9 @@ fn recorded_steps(
     };
     let settings = EngineSettings {
         weights: cost.weights.into(),
-        ..decode.engine()
+        ..drafts.on(device)
     };
-    let engine = Engine::of(shape_engine(&cost.shape, None, settings)?);
+    let engine = shape_engine(&cost.shape, None, settings)?;
     let vocab = LanguageModel::<TargetId>::vocab_size(&engine);
     measure(&mut draft, &mut Stepper::of(engine, vocab, STEP_CONTEXT)?)
 }

@@ -1,5 +1,6 @@
 //! `omnidraft run`, `job`, `status`, `report` and `publish`: experiments and their folders.
 
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ enum LauncherName {
 #[command(after_help = "Examples:
   omnidraft run experiments/quickstart.toml
   omnidraft run experiments/quickstart.toml --set decode.k=3 --set decode.temperature=0 --out runs/greedy
+  omnidraft run experiments/quickstart.toml --device gpu --out runs/gpu
   omnidraft run experiments/table1.toml --data-dir DATA --jobs 2
   omnidraft run experiments/table1.toml --data-dir hub --only target=L --stage stream
   omnidraft run experiments/table1.toml --data-dir DATA --include experiments/models/paper.toml
@@ -107,6 +109,9 @@ impl RunArgs {
         if self.dry_run {
             print(&dry_run(&wanted, &out, &data, self.jobs.get())?)?;
             return Ok(ExitCode::SUCCESS);
+        }
+        if !self.print_jobs && matches!(self.launcher, LauncherName::Local) {
+            check_devices(&wanted)?;
         }
         let record = record(&whole, specs(&whole, &whole.jobs, &data)?)?;
         let chosen = specs(&whole, &wanted.jobs, &data)?;
@@ -202,8 +207,8 @@ impl RunArgs {
     /// What a job's command repeats of this one.
     fn command(&self) -> Result<JobCommand> {
         let mut extra = Vec::new();
-        for item in &self.experiment.overrides {
-            extra.extend(["--set".to_owned(), item.clone()]);
+        for item in self.experiment.overrides() {
+            extra.extend(["--set".to_owned(), item]);
         }
         for file in &self.experiment.includes {
             let file = std::path::absolute(file)?;
@@ -220,6 +225,21 @@ impl RunArgs {
             extra,
         })
     }
+}
+
+/// Whether this program can compute where the jobs want it.
+fn check_devices(plan: &Plan) -> Result<()> {
+    let mut seen = HashSet::new();
+    for job in &plan.jobs {
+        let models = &job.config.models;
+        for model in models.targets.values().chain([&models.drafter]) {
+            let device = models.device_of(model);
+            if seen.insert(device) {
+                models::check_device(device)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn slurm_options(launcher: &LauncherConfig) -> Result<SlurmOptions> {
@@ -267,6 +287,7 @@ impl JobArgs {
         let plan = ExperimentArgs {
             file: self.file,
             overrides: self.overrides,
+            device: None,
             includes: self.includes,
             only: Vec::new(),
             stage: None,

@@ -56,6 +56,54 @@ fn damaged_models_are_named() {
     failure(&mut generate(&folder.path().join("nowhere")), &["nowhere"]);
 }
 
+/// Of an ordinary build: the engine is not in it, and nothing is left behind.
+#[cfg(not(feature = "gpu"))]
+#[test]
+fn a_device_that_was_not_built_is_refused() {
+    let said = &[
+        "device `gpu`",
+        "without its engine",
+        "hint:",
+        "--features gpu",
+    ];
+    let drafts = [
+        "lawtest",
+        "--drafter",
+        "models/D",
+        "--target",
+        "models/L",
+        "--greedy",
+    ];
+    refused(
+        omnidraft().args(drafts).args(["--drafter-device", "gpu"]),
+        said,
+    );
+    refused(
+        generate("models/L".as_ref()).args(["--device", "gpu"]),
+        said,
+    );
+    refused(
+        omnidraft().args(["bench", "decode", "--shape", "llama-68m", "--device", "gpu"]),
+        said,
+    );
+    let folder = tempfile::tempdir().unwrap();
+    refused(
+        &mut run_with(EXPERIMENT, &["--device", "gpu"], folder.path()),
+        said,
+    );
+    let own = "targets = { target = { path = \"models/L\", device = \"gpu:1\" } }";
+    let config = EXPERIMENT.replace("targets = { target = \"models/L\" }", own);
+    refused(
+        &mut run_with(&config, &[], folder.path()),
+        &["device `gpu:1`", "hint:"],
+    );
+    assert!(!folder.path().join("out").exists());
+    refused(
+        generate("models/L".as_ref()).args(["--device", "tpu"]),
+        &["`tpu` is no device"],
+    );
+}
+
 #[test]
 fn a_tokenizer_larger_than_its_model_is_refused() {
     let folder = tempfile::tempdir().unwrap();

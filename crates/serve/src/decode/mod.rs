@@ -23,8 +23,7 @@ use std::time::{Duration, Instant};
 
 use adaptive_draft::Chain;
 use anyhow::Result;
-use cpu_engine::PackedWeights;
-use models::Engine;
+use models::{Engine, Packed};
 use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::LanguageModel;
 use vocab_align::{DraftId, TargetId};
@@ -72,7 +71,7 @@ pub(crate) enum Command {
     /// Drafts made elsewhere.
     Judge(Waiting),
     /// New weights of an adapter.
-    Weights(String, Box<PackedWeights>),
+    Weights(String, Box<Packed>),
     /// A copy of the n-gram caches is wanted.
     Caches(Sender<Kept>),
     /// No more requests; running answers may be finished until then.
@@ -90,11 +89,11 @@ pub(crate) struct Decoder {
     /// Target whose n-gram cache a target uses.
     cache_of: Vec<usize>,
     /// Packed weights by adapter, with their version.
-    weights: HashMap<String, (u64, PackedWeights)>,
+    weights: HashMap<String, (u64, Packed)>,
     /// What an adapter that has learnt nothing decodes with.
-    base: PackedWeights,
+    base: Packed,
     /// The targets' weights, which stay packed while no seat uses them.
-    resident: Vec<PackedWeights>,
+    resident: Vec<Packed>,
     waiting: VecDeque<Job>,
     /// Requests with a seat whose prompts are being read.
     reading: VecDeque<Reading>,

@@ -9,9 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_chann
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use cpu_engine::PackedWeights;
 use experiment::{LearnConfig, LoraSettings, ObjectiveName};
-use models::engine_options;
+use models::Packed;
 use online::{Example, Learner};
 
 use crate::decode::{Command, Kept, terms_of};
@@ -275,7 +274,7 @@ fn publish(
     options: &Options,
     decoder: &Sender<Command>,
 ) -> Result<()> {
-    let packed = PackedWeights::new(weights, &engine_options(&weights.config, options.engine))?;
+    let packed = Packed::new(weights, options.engine)?;
     // It is gone only where everything ends.
     let _ = decoder.send(Command::Weights(name.to_owned(), Box::new(packed)));
     Ok(())

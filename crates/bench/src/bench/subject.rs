@@ -1,0 +1,189 @@
+//! What is measured: an engine with weights of a model, or random ones of a shape.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+#[cfg(feature = "gpu")]
+use anyhow::{Context, bail};
+#[cfg(feature = "gpu")]
+use cpu_engine::KernelChoice;
+use cpu_engine::{CpuEngine, EngineOptions, MemoryProbe};
+#[cfg(feature = "gpu")]
+use gpu_engine::{Gpu, GpuEngine, GpuOptions, GpuProbe};
+use hub::local_folder;
+use lm::{DecodeEngine, Device, LmConfig, RandomWeights, StoredCheckpoint, TensorSource};
+
+/// Memory read to measure bandwidth: several times the largest cache of common processors.
+const PROBE_BYTES: usize = 256 << 20;
+/// The same on a graphics device, whose caches are as large.
+#[cfg(feature = "gpu")]
+const GPU_PROBE_BYTES: usize = 1 << 30;
+
+/// Where its weights come from.
+pub(super) enum Source {
+    /// A model folder.
+    Model(PathBuf),
+    /// Random weights of this shape.
+    Shape(Box<LmConfig>),
+}
+
+impl Source {
+    /// Opens the files.
+    fn open(self) -> Result<Box<dyn TensorSource>> {
+        Ok(match self {
+            Self::Model(folder) => Box::new(StoredCheckpoint::open(&local_folder(&folder)?)?),
+            Self::Shape(config) => Box::new(RandomWeights::new(&config, 0)),
+        })
+    }
+}
+
+/// An engine under measurement.
+pub(super) enum Subject {
+    Cpu(Box<CpuEngine>),
+    #[cfg(feature = "gpu")]
+    Gpu(Box<GpuEngine>),
+}
+
+/// Reads memory of the device that is measured.
+pub(super) enum Probe {
+    Cpu(MemoryProbe),
+    #[cfg(feature = "gpu")]
+    Gpu(GpuProbe),
+}
+
+impl Subject {
+    /// Builds an engine on a device; of the options a graphics device heeds weights, cache, length and
+    /// threads.
+    ///
+    /// # Errors
+    /// Those of source and engine; a device that this program cannot compute on.
+    pub(super) fn new(source: Source, options: EngineOptions, device: Device) -> Result<Self> {
+        models::check_device(device)?;
+        match device {
+            #[cfg(feature = "gpu")]
+            Device::Gpu(index) => {
+                if options.kernels != KernelChoice::Auto {
+                    bail!("--kernels chooses among those of the processor");
+                }
+                let gpu = Gpu::open(index).context("--device")?;
+                let options = GpuOptions {
+                    kv: options.kv,
+                    max_len: options.max_len,
+                    threads: options.threads,
+                    ..GpuOptions::new(gpu, options.weights)
+                };
+                let engine = GpuEngine::new(&*source.open()?, options)?;
+                Ok(Self::Gpu(Box::new(engine)))
+            }
+            _ => Ok(Self::Cpu(Box::new(CpuEngine::new(
+                &*source.open()?,
+                options,
+            )?))),
+        }
+    }
+
+    /// The engine behind the decode seam.
+    pub(super) fn decoder(&mut self) -> &mut dyn DecodeEngine {
+        match self {
+            Self::Cpu(engine) => engine.as_mut(),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(engine) => engine.as_mut(),
+        }
+    }
+
+    /// The same, to look at.
+    pub(super) fn shown(&self) -> &dyn DecodeEngine {
+        match self {
+            Self::Cpu(engine) => engine.as_ref(),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(engine) => engine.as_ref(),
+        }
+    }
+
+    pub(super) fn config(&self) -> &LmConfig {
+        match self {
+            Self::Cpu(engine) => engine.config(),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(engine) => engine.config(),
+        }
+    }
+
+    /// Instruction set, or adapter.
+    pub(super) fn kernels(&self) -> String {
+        match self {
+            Self::Cpu(engine) => engine.kernels().to_string(),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(engine) => engine.gpu().name(),
+        }
+    }
+
+    /// Whether weights are kept in fewer bits without loss.
+    pub(super) fn compact(&self) -> bool {
+        match self {
+            Self::Cpu(engine) => engine.compact(),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(_) => false,
+        }
+    }
+
+    /// Threads of the processor that compute.
+    pub(super) fn threads(&self) -> usize {
+        match self {
+            Self::Cpu(engine) => engine.threads(),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(_) => 1,
+        }
+    }
+
+    /// Bytes held.
+    pub(super) fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Cpu(engine) => engine.memory().total(),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(engine) => engine.memory().into_iter().sum(),
+        }
+    }
+
+    /// Bytes of weights that a forward reads.
+    pub(super) fn weight_bytes(&self) -> usize {
+        match self {
+            Self::Cpu(engine) => engine.weight_bytes_per_forward(),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(engine) => engine.weight_bytes_per_forward(),
+        }
+    }
+
+    /// Something to compare the bytes of weights with.
+    ///
+    /// # Errors
+    /// Threads that cannot be started; a device without memory.
+    pub(super) fn probe(&self) -> Result<Probe> {
+        Ok(match self {
+            Self::Cpu(engine) => Probe::Cpu(MemoryProbe::new(PROBE_BYTES, engine.threads())?),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(engine) => {
+                let software = engine.gpu().is_software();
+                let bytes = if software {
+                    PROBE_BYTES
+                } else {
+                    GPU_PROBE_BYTES
+                };
+                Probe::Gpu(GpuProbe::new(engine.gpu(), bytes)?)
+            }
+        })
+    }
+}
+
+impl Probe {
+    /// Reads once and returns bytes a second.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub(super) fn pass(&self) -> Result<f64> {
+        match self {
+            Self::Cpu(probe) => Ok(probe.pass()),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(probe) => Ok(probe.pass()?),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Graphics devices, by number.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cubecl::bytes::Bytes;
+use cubecl::device::{WgpuDevice, WgpuDeviceKind};
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl_environment::stream::StreamId;
+use lm::LmError;
+
+/// The stream of every engine: what one of them writes is there for the others, in order.
+const STREAM: StreamId = StreamId { value: 0x6f64 };
+/// Bytes of one upload: the device keeps a copy of what is on its way.
+const UPLOAD: usize = 64 << 20;
+
+/// What can go wrong on a graphics device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GpuError {
+    /// No adapter at all.
+    #[error(
+        "no graphics adapter was found through Vulkan, Metal or DX12; a driver is missing, or the \
+         loader (libvulkan.so.1 on Linux)"
+    )]
+    NoAdapter,
+    /// A number beyond the last adapter.
+    #[error("there is no adapter {index}: {count} were found, counted from 0")]
+    NoSuchAdapter {
+        /// The number asked for.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// A type that the shaders of this device do not have.
+    #[error("the adapter does not compute with {0}")]
+    Type(&'static str),
+    /// A buffer that is larger than the device binds.
+    #[error("a buffer of {bytes} bytes is larger than the {limit} that the adapter binds")]
+    Buffer {
+        /// Bytes wanted.
+        bytes: usize,
+        /// Most that there may be.
+        limit: usize,
+    },
+    /// The device failed at what was asked of it.
+    #[error("the device failed: {0}")]
+    Failed(String),
+}
+
+impl From<GpuError> for LmError {
+    fn from(error: GpuError) -> Self {
+        Self::engine("gpu", error)
+    }
+}
+
+/// An adapter of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adapter {
+    /// `discrete`, `integrated`, `virtual`, `software` or `other`.
+    pub kind: &'static str,
+    /// Whether it is a program that plays a graphics device on the processor.
+    pub software: bool,
+}
+
+/// The adapters, those that are devices of their own before those that are programs. Their places are
+/// the numbers that [`Gpu::open`] takes.
+pub fn adapters() -> Vec<Adapter> {
+    let described = |kind: &WgpuDeviceKind| Adapter {
+        kind: match kind {
+            WgpuDeviceKind::DiscreteGpu(_) => "discrete",
+            WgpuDeviceKind::IntegratedGpu(_) => "integrated",
+            WgpuDeviceKind::VirtualGpu(_) => "virtual",
+            WgpuDeviceKind::Cpu => "software",
+            _ => "other",
+        },
+        software: *kind == WgpuDeviceKind::Cpu,
+    };
+    kinds().iter().map(described).collect()
+}
+
+/// What there is, of every kind as many as there are.
+fn kinds() -> Vec<WgpuDeviceKind> {
+    let there = |kind: &WgpuDeviceKind| cubecl::Device::wgpu(kind.clone()).is_ok();
+    let several: [fn(usize) -> WgpuDeviceKind; 4] = [
+        WgpuDeviceKind::DiscreteGpu,
+        WgpuDeviceKind::IntegratedGpu,
+        WgpuDeviceKind::VirtualGpu,
+        WgpuDeviceKind::Other,
+    ];
+    let mut found = Vec::new();
+    for kind in several {
+        found.extend((0..).map(kind).take_while(there));
+    }
+    found.extend(Some(WgpuDeviceKind::Cpu).filter(there));
+    found
+}
+
+/// A device that is open.
+#[derive(Clone)]
+pub struct Gpu(Arc<Opened>);
+
+struct Opened {
+    client: Client,
+    software: bool,
+    /// One call of one engine at a time.
+    busy: Mutex<()>,
+    /// Bound where a kernel has a buffer that it does not read.
+    nothing: Handle,
+}
+
+impl Gpu {
+    /// Opens an adapter, or finds it open.
+    ///
+    /// # Errors
+    /// [`GpuError::NoAdapter`] and [`GpuError::NoSuchAdapter`].
+    pub fn open(index: usize) -> Result<Self, GpuError> {
+        static OPEN: Mutex<Option<HashMap<usize, Gpu>>> = Mutex::new(None);
+        let mut open = lock(&OPEN);
+        let open = open.get_or_insert_default();
+        if let Some(gpu) = open.get(&index) {
+            return Ok(gpu.clone());
+        }
+        let kinds = kinds();
+        let kind = match kinds.get(index) {
+            Some(kind) => kind.clone(),
+            None if kinds.is_empty() => return Err(GpuError::NoAdapter),
+            None => {
+                return Err(GpuError::NoSuchAdapter {
+                    index,
+                    count: kinds.len(),
+                });
+            }
+        };
+        let software = kind == WgpuDeviceKind::Cpu;
+        let client = cubecl::Device::Wgpu(WgpuDevice::new(kind)).client();
+        let nothing = STREAM.executes(|| client.create_from_slice(&[0; 64]));
+        let gpu = Self(Arc::new(Opened {
+            client,
+            software,
+            busy: Mutex::new(()),
+            nothing,
+        }));
+        open.insert(index, gpu.clone());
+        Ok(gpu)
+    }
+
+    /// Name of the adapter, as its driver gives it.
+    pub fn name(&self) -> String {
+        self.0.client.properties().identity.name.to_string()
+    }
+
+    /// Whether the processor plays the device.
+    pub fn is_software(&self) -> bool {
+        self.0.software
+    }
+
+    /// Most bytes of a buffer.
+    pub fn max_buffer(&self) -> usize {
+        self.0.client.properties().memory.max_page_size as usize
+    }
+
+    /// Runs `work` while nobody else uses the device.
+    pub(crate) fn run<T>(&self, work: impl FnOnce(&Client) -> T) -> T {
+        let _busy = lock(&self.0.busy);
+        STREAM.executes(|| work(&self.0.client))
+    }
+
+    /// A small buffer for arguments that a kernel does not read.
+    pub(crate) fn nothing(&self) -> &Handle {
+        &self.0.nothing
+    }
+
+    /// Whether a buffer may be so large.
+    pub(crate) fn check_size(&self, bytes: usize) -> Result<(), GpuError> {
+        let limit = self.max_buffer();
+        match bytes > limit {
+            true => Err(GpuError::Buffer { bytes, limit }),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until everything asked for is done.
+    ///
+    /// # Errors
+    /// What failed since the last time.
+    pub fn sync(&self) -> Result<(), GpuError> {
+        self.run(|client| cubecl::future::block_on(client.sync()).map_err(failed))
+    }
+}
+
+pub(crate) fn failed(error: impl std::fmt::Display) -> GpuError {
+    GpuError::Failed(error.to_string())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Overwrites a buffer, a part at a time.
+pub(crate) fn write(client: &Client, to: &Handle, words: &[u32]) {
+    let bytes = u32::as_bytes(words);
+    for (i, part) in bytes.chunks(UPLOAD).enumerate() {
+        let start = i * UPLOAD;
+        let rest = bytes.len() - start - part.len();
+        let to = to
+            .clone()
+            .offset_start(start as u64)
+            .offset_end(rest as u64);
+        client.write(&to, Bytes::from_bytes_vec(part.to_vec()));
+    }
+}
+
+/// A buffer with these words, at least one.
+pub(crate) fn upload(client: &Client, words: &[u32]) -> Handle {
+    let to = client.empty(words.len().max(4) * size_of::<u32>());
+    write(client, &to, words);
+    to
+}
+
+/// A buffer of zeros.
+pub(crate) fn zeros(client: &Client, words: usize) -> Handle {
+    upload(client, &vec![0; words])
+}
+
+/// Numbers as words.
+pub(crate) fn words(numbers: &[f32]) -> &[u32] {
+    u32::from_bytes(f32::as_bytes(numbers))
+}
+
+/// A buffer as an argument of `len` elements of the kernel's own type.
+#[expect(unsafe_code, reason = "the length is the caller's promise")]
+pub(crate) fn arg(handle: &Handle, len: usize) -> BufferArg {
+    // SAFETY: every caller takes the length from what it allocated; kernels stay within it.
+    unsafe { BufferArg::from_raw_parts(handle.clone(), len) }
+}

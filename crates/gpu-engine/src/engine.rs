@@ -1,0 +1,408 @@
+//! The engine behind the decode seam.
+
+use std::sync::Arc;
+
+use cubecl::bytes::Bytes;
+use cubecl::prelude::*;
+use lm::{
+    DecodeEngine, KvType, LmConfig, LmError, RandomWeights, TensorSource, WeightType, check_call,
+};
+
+use crate::cache::{Cache, PARAMS, PASS, SCORED, Scratch};
+use crate::device::{Gpu, GpuError, failed};
+use crate::forward::{Pass, rows_for};
+use crate::kernels::place::BLOCK;
+use crate::recording::Recordings;
+use crate::weights::{Weights, stride};
+
+/// How to build a [`GpuEngine`].
+#[derive(Clone)]
+pub struct GpuOptions {
+    /// Where it computes.
+    pub gpu: Gpu,
+    /// Storage of the weights.
+    pub weights: WeightType,
+    /// Storage of the KV cache.
+    pub kv: KvType,
+    /// Most tokens the KV cache holds; the model's `max_context` if that is less. Memory is taken as
+    /// tokens come. Rotations that depend on the length of the context are those of this length.
+    pub max_len: usize,
+    /// Threads that pack weights.
+    pub threads: usize,
+    /// Whether passes of up to 16 tokens are recorded once and replayed: fewer calls of the driver. The
+    /// results are the same.
+    pub replay: bool,
+}
+
+impl GpuOptions {
+    /// Weights in this storage on a device; keys and values in f32, as many tokens as the model holds,
+    /// one thread, and recordings where the device is one of its own.
+    pub fn new(gpu: Gpu, weights: WeightType) -> Self {
+        Self {
+            weights,
+            kv: KvType::F32,
+            max_len: usize::MAX,
+            threads: 1,
+            // On software the threads of the driver cost more than calls do.
+            replay: !gpu.is_software(),
+            gpu,
+        }
+    }
+}
+
+/// The weights of a model on a device, without an engine. A clone is the same weights; engines that
+/// were built with one share them until they are loaded with others.
+#[derive(Clone)]
+pub struct GpuWeights {
+    gpu: Gpu,
+    config: LmConfig,
+    kind: WeightType,
+    weights: Arc<Weights>,
+}
+
+impl GpuWeights {
+    /// Packs the weights of a source and puts them on the device.
+    ///
+    /// # Errors
+    /// Those of the source, and [`GpuError::Buffer`] for a model with a matrix larger than the device
+    /// binds.
+    pub fn new(source: &dyn TensorSource, options: &GpuOptions) -> Result<Self, LmError> {
+        source.check()?;
+        let (gpu, kind) = (&options.gpu, options.weights);
+        let weights = Weights::load(gpu, source, kind, options.threads, None)?;
+        Ok(Self {
+            gpu: gpu.clone(),
+            config: source.config().clone(),
+            kind,
+            weights: Arc::new(weights),
+        })
+    }
+
+    /// Bytes on the device.
+    pub fn bytes(&self) -> usize {
+        self.weights.bytes()
+    }
+
+    /// A handle that does not keep the weights alive.
+    pub fn downgrade(&self) -> WeakGpuWeights {
+        WeakGpuWeights {
+            gpu: self.gpu.clone(),
+            config: self.config.clone(),
+            kind: self.kind,
+            weights: Arc::downgrade(&self.weights),
+        }
+    }
+}
+
+/// [`GpuWeights`], for as long as an engine uses them.
+#[derive(Clone)]
+pub struct WeakGpuWeights {
+    gpu: Gpu,
+    config: LmConfig,
+    kind: WeightType,
+    weights: std::sync::Weak<Weights>,
+}
+
+impl WeakGpuWeights {
+    /// The weights, if there is still an engine that uses them.
+    pub fn upgrade(&self) -> Option<GpuWeights> {
+        Some(GpuWeights {
+            gpu: self.gpu.clone(),
+            config: self.config.clone(),
+            kind: self.kind,
+            weights: self.weights.upgrade()?,
+        })
+    }
+}
+
+/// A decoder on a graphics device.
+///
+/// # Invariants
+/// - **Batch invariance**: on one device, the logits of a position are bit-identical whatever number of
+///   tokens it was computed with and wherever the KV cache was truncated before. Greedy speculative
+///   output therefore equals plain decoding token for token. Devices and weight types differ from each
+///   other.
+/// - Activations are f32 throughout: weights are narrow, what meets them is not, unlike in the CPU's
+///   engine. Integer weights are the same numbers as there.
+pub struct GpuEngine {
+    /// First, so that it is dropped before the buffers that it names.
+    recordings: Recordings,
+    gpu: Gpu,
+    config: LmConfig,
+    kind: WeightType,
+    kv: KvType,
+    threads: usize,
+    weights: Arc<Weights>,
+    cache: Cache,
+    scratch: Scratch,
+    len: usize,
+    max_len: usize,
+    /// Final state of the last scored token, or empty.
+    state: Vec<f32>,
+    replay: bool,
+}
+
+impl GpuEngine {
+    /// Packs the weights of a model and puts them on the device.
+    ///
+    /// # Errors
+    /// As [`GpuWeights::new`] and [`GpuEngine::with_weights`].
+    pub fn new(source: &dyn TensorSource, options: GpuOptions) -> Result<Self, LmError> {
+        Self::with_weights(GpuWeights::new(source, &options)?, options)
+    }
+
+    /// An engine with random weights: for timing a shape.
+    ///
+    /// # Errors
+    /// As [`GpuEngine::new`].
+    pub fn with_random_weights(
+        config: &LmConfig,
+        options: GpuOptions,
+        seed: u64,
+    ) -> Result<Self, LmError> {
+        Self::new(&RandomWeights::new(config, seed), options)
+    }
+
+    /// An engine that shares weights with whoever else has them.
+    ///
+    /// # Errors
+    /// [`LmError::OtherModel`] if the options ask for another storage; [`GpuError::Type`] if the device
+    /// does not compute in the type of the cache; [`GpuError::Buffer`] for a vocabulary whose logits
+    /// are more than it binds.
+    pub fn with_weights(packed: GpuWeights, options: GpuOptions) -> Result<Self, LmError> {
+        let GpuWeights {
+            gpu,
+            config,
+            kind,
+            weights,
+        } = packed;
+        if kind != options.weights {
+            return Err(LmError::OtherModel);
+        }
+        let narrow = half::f16::elem_type_native();
+        let has_f16 = gpu.run(|client| client.properties().supports_type(narrow));
+        if options.kv == KvType::F16 && !has_f16 {
+            return Err(GpuError::Type("f16").into());
+        }
+        let max_len = options.max_len.min(config.max_context());
+        Ok(Self {
+            cache: Cache::new(&gpu, &config, options.kv, max_len)?,
+            scratch: Scratch::new(&gpu, &config)?,
+            kv: options.kv,
+            threads: options.threads,
+            len: 0,
+            max_len,
+            state: Vec::new(),
+            replay: options.replay,
+            recordings: Recordings::default(),
+            gpu,
+            config,
+            kind,
+            weights,
+        })
+    }
+
+    /// Replaces the weights by those of a model of the same shape, in place unless they are shared,
+    /// after a training step. The KV cache is emptied: its keys and values belong to the old weights.
+    ///
+    /// # Errors
+    /// Those of the source; [`LmError::OtherModel`] if the configuration differs. The engine is then
+    /// unchanged, unless a file could not be read to its end.
+    pub fn load_weights(&mut self, source: &dyn TensorSource) -> Result<(), LmError> {
+        if *source.config() != self.config {
+            return Err(LmError::OtherModel);
+        }
+        source.check()?;
+        self.forget();
+        let old = Arc::get_mut(&mut self.weights).map(|weights| &*weights);
+        let loaded = Weights::load(&self.gpu, source, self.kind, self.threads, old)?;
+        self.weights = Arc::new(loaded);
+        Ok(())
+    }
+
+    /// Decodes with other weights of the same shape and type from now on; `packed` receives the ones
+    /// used so far. Moves pointers only. The KV cache is emptied.
+    ///
+    /// # Errors
+    /// [`LmError::OtherModel`] if configuration or type differ; nothing is changed then.
+    pub fn swap_weights(&mut self, packed: &mut GpuWeights) -> Result<(), LmError> {
+        if packed.config != self.config || packed.kind != self.kind {
+            return Err(LmError::OtherModel);
+        }
+        std::mem::swap(&mut self.weights, &mut packed.weights);
+        self.forget();
+        Ok(())
+    }
+
+    /// The weights, to be shared.
+    pub fn packed(&self) -> GpuWeights {
+        GpuWeights {
+            gpu: self.gpu.clone(),
+            config: self.config.clone(),
+            kind: self.kind,
+            weights: Arc::clone(&self.weights),
+        }
+    }
+
+    /// Shape of the model.
+    pub fn config(&self) -> &LmConfig {
+        &self.config
+    }
+
+    /// Where it computes.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Bytes on the device: weights, cache as long as it has been, activations.
+    pub fn memory(&self) -> [usize; 3] {
+        [
+            self.weights.bytes(),
+            self.cache.bytes(&self.config),
+            self.scratch.bytes(),
+        ]
+    }
+
+    /// Bytes of weights that a forward reads: what bounds its speed when memory does.
+    pub fn weight_bytes_per_forward(&self) -> usize {
+        self.weights.per_forward()
+    }
+
+    /// Drops what was computed with other weights.
+    fn forget(&mut self) {
+        self.len = 0;
+        self.state.clear();
+        self.recordings.clear();
+    }
+
+    /// Asks for one pass, and for its logits if it is `scored`.
+    fn pass(&mut self, ids: &[u32], scored: bool) -> Result<(), LmError> {
+        let len = self.len + ids.len();
+        self.reserve(len)?;
+        let mut params = vec![0_u32; PARAMS];
+        params[0] = self.len as u32;
+        params[1] = ids.len() as u32;
+        params[2..2 + ids.len()].copy_from_slice(ids);
+        let blocks = len.div_ceil(BLOCK);
+        // One recording serves every position of some blocks, and every number of tokens of some rows.
+        let recorded = self.replay && ids.len() <= SCORED;
+        let (blocks, count) = match recorded {
+            true => {
+                let blocks = blocks.next_power_of_two().min(self.cache.blocks());
+                (blocks, rows_for(ids.len()))
+            }
+            false => (blocks, ids.len()),
+        };
+        let (gpu, recordings) = (&self.gpu, &mut self.recordings);
+        let done = gpu.run(|client| {
+            client.write(&self.scratch.params, Bytes::from_elems(params));
+            let pass = Pass {
+                client,
+                config: &self.config,
+                weights: &self.weights,
+                scratch: &self.scratch,
+                cache: &self.cache,
+                kv: self.kv,
+                nothing: gpu.nothing(),
+                blocks,
+                count,
+            };
+            match recorded {
+                true => recordings.run((count, blocks, scored), client, || pass.run(scored)),
+                false => {
+                    pass.run(scored);
+                    Ok(())
+                }
+            }
+        });
+        done?;
+        self.len = len;
+        Ok(())
+    }
+
+    /// Makes room for a context of `len` tokens.
+    fn reserve(&mut self, len: usize) -> Result<(), GpuError> {
+        let capacity = self.cache.capacity;
+        self.cache
+            .reserve(&self.gpu, &self.config, len, self.max_len)?;
+        if self.cache.capacity != capacity {
+            // They name the buffers that there were.
+            self.recordings.clear();
+        }
+        Ok(())
+    }
+
+    /// Fetches the logits of the last pass, of `count` tokens, and the final state of the last of them.
+    fn fetch(&mut self, count: usize, logits: &mut [f32]) -> Result<(), LmError> {
+        let d = self.config.hidden_size;
+        let (row, size) = (stride(d), size_of::<f32>());
+        let vocab = self.config.vocab_size;
+        let rows = self.scratch.logits.clone();
+        let rows = rows.offset_end(((SCORED - count) * vocab * size) as u64);
+        let state = self.scratch.normed.clone();
+        let state = state.offset_start(((count - 1) * row * size) as u64);
+        let state = state.offset_end((((PASS - count) * row + row - d) * size) as u64);
+        let read = self.gpu.run(|client| client.read(vec![rows, state]));
+        let read = read.map_err(failed)?;
+        let [rows, state] = &read[..] else {
+            return Err(failed("two buffers were asked for").into());
+        };
+        logits.copy_from_slice(f32::from_bytes(rows));
+        self.state.clear();
+        self.state.extend_from_slice(f32::from_bytes(state));
+        Ok(())
+    }
+}
+
+impl DecodeEngine for GpuEngine {
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn max_len(&self) -> usize {
+        self.max_len
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
+        let vocab = self.config.vocab_size;
+        check_call(ids, self.len, self.max_len, vocab)?;
+        logits.resize(ids.len() * vocab, 0.0);
+        let before = self.len;
+        for (ids, rows) in ids.chunks(SCORED).zip(logits.chunks_mut(SCORED * vocab)) {
+            let done = self.pass(ids, true);
+            let done = done.and_then(|()| self.fetch(ids.len(), rows));
+            if done.is_err() {
+                self.len = before;
+                return done;
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, ids: &[u32]) -> Result<(), LmError> {
+        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
+        self.state.clear();
+        let mut rest = ids;
+        while !rest.is_empty() {
+            // Room for so many rows may shrink as the context grows.
+            let len = self.len + rest.len().min(PASS);
+            self.reserve(len)?;
+            let (now, later) = rest.split_at(rest.len().min(self.cache.rows));
+            self.pass(now, false)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn last_state(&self) -> &[f32] {
+        &self.state
+    }
+}

@@ -1,0 +1,422 @@
+//! One pass through the blocks for a bounded number of tokens: which kernels run, in which order.
+#![expect(unsafe_code, reason = "kernels are launched unchecked")]
+
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use lm::{KvType, LmConfig, QkNorm, Rotary};
+
+use crate::cache::{Angles, Cache, PARAMS, PASS, SCORED, Scratch, padded};
+use crate::device::arg;
+use crate::kernels::project::{Epilogue, Gate, OUTPUTS, Plan, SizesLaunch, project};
+use crate::kernels::{attend, embed, norm, place};
+use crate::weights::{BlockWeights, Matrix, Weights, stride};
+
+/// Numbers of rows that projections are compiled for: those of the paper's k, and some between. More
+/// rows than tokens cost time, not bits.
+const ROWS: [usize; 6] = [1, 2, 3, 5, 8, SCORED];
+
+/// Rows of a projection for so many tokens.
+pub(crate) fn rows_for(count: usize) -> usize {
+    let rows = ROWS.into_iter().find(|rows| *rows >= count);
+    rows.unwrap_or(SCORED)
+}
+/// Most cubes along one dimension of a grid.
+const GRID: usize = 32768;
+
+/// Everything a pass touches.
+pub(crate) struct Pass<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) config: &'a LmConfig,
+    pub(crate) weights: &'a Weights,
+    pub(crate) scratch: &'a Scratch,
+    pub(crate) cache: &'a Cache,
+    pub(crate) kv: KvType,
+    /// For arguments that are not read.
+    pub(crate) nothing: &'a Handle,
+    /// Blocks of the cache, at least those that the last token sees.
+    pub(crate) blocks: usize,
+    /// Rows, at least the tokens of the parameters. Those beyond are left out or computed for nobody.
+    pub(crate) count: usize,
+}
+
+/// How a matrix is applied.
+struct Apply<'a> {
+    x: &'a Handle,
+    matrix: &'a Matrix,
+    bias: Option<&'a Handle>,
+    to: &'a Handle,
+    /// Numbers of a row of `to`, and its rows.
+    to_stride: usize,
+    to_rows: usize,
+    epilogue: Epilogue,
+    scale: f32,
+}
+
+impl Pass<'_> {
+    /// Runs the blocks for the tokens of the parameters; their logits are computed if they are
+    /// `scored`.
+    pub(crate) fn run(&self, scored: bool) {
+        self.embed();
+        let blocks = &self.weights.blocks;
+        for (layer, block) in blocks.iter().enumerate() {
+            // Of the last block, tokens that nobody scores leave keys and values.
+            let only_keys = !scored && layer + 1 == blocks.len();
+            self.attention(layer, block, only_keys);
+            if !only_keys {
+                self.mlp(block);
+            }
+        }
+        if scored {
+            self.head();
+        }
+    }
+
+    /// Grid over `cubes` and rows.
+    fn grid(cubes: usize, rows: usize) -> CubeCount {
+        CubeCount::Static(cubes as u32, rows as u32, 1)
+    }
+
+    fn params(&self) -> BufferArg {
+        arg(&self.scratch.params, PARAMS)
+    }
+
+    fn embed(&self) {
+        const UNITS: usize = 64;
+        let table = &self.weights.table;
+        let d = self.config.hidden_size;
+        // SAFETY: ids are below the rows of the table; rows of `hidden` are at least `d` long.
+        unsafe {
+            embed::embed::launch_unchecked(
+                self.client,
+                Self::grid(table.row.div_ceil(UNITS), self.count),
+                CubeDim::new_1d(UNITS as u32),
+                self.params(),
+                arg(&table.words, table.rows * table.row),
+                arg(&self.scratch.hidden, PASS * stride(d)),
+                d as u32,
+                table.row as u32,
+                stride(d) as u32,
+                self.config.embedding_scale,
+                table.pairs,
+            );
+        }
+    }
+
+    /// `to = norm(x) * weight`, or added to `to` times the residual multiplier.
+    fn norm(&self, x: &Handle, weight: &Handle, to: &Handle, add: bool) {
+        let d = self.config.hidden_size;
+        let fours = stride(d) / 4;
+        // SAFETY: every buffer has rows of `stride(d)`.
+        unsafe {
+            norm::norm::launch_unchecked(
+                self.client,
+                Self::grid(self.count, 1),
+                CubeDim::new_1d(norm::UNITS as u32),
+                self.params(),
+                arg(x, PASS * fours),
+                arg(weight, fours),
+                arg(to, PASS * fours),
+                fours as u32,
+                d as f32,
+                self.config.rms_norm_eps as f32,
+                self.config.block.residual_scale,
+                add,
+            );
+        }
+    }
+
+    /// What the next projection reads: the residual stream behind a norm, if there is one.
+    fn input(&self, weight: Option<&Handle>) -> &Handle {
+        match weight {
+            None => &self.scratch.hidden,
+            Some(weight) => {
+                self.norm(&self.scratch.hidden, weight, &self.scratch.normed, false);
+                &self.scratch.normed
+            }
+        }
+    }
+
+    fn apply(&self, what: Apply<'_>) {
+        let Apply { matrix, .. } = what;
+        let shape = matrix.shape;
+        let rows = rows_for(self.count);
+        let pieces = shape.pieces();
+        let plan = Plan {
+            format: shape.format,
+            rows,
+            units: if pieces % 64 == 0 || pieces >= 256 {
+                64
+            } else {
+                32
+            },
+            epilogue: what.epilogue,
+            biased: what.bias.is_some(),
+        };
+        let cubes = shape.outputs.div_ceil(OUTPUTS);
+        let grid = CubeCount::Static(
+            cubes.min(GRID) as u32,
+            cubes.div_ceil(GRID) as u32,
+            self.count.div_ceil(rows) as u32,
+        );
+        let x_stride = stride(shape.inputs);
+        // SAFETY: a cube reads rows of `x` below `PASS`, outputs below those of the matrix, pieces
+        // below those of an output, which rows of `x` are padded for; it writes rows of `to` that are
+        // there, for the tiles of rows cover at most `PASS` and of scored rows at most `SCORED`.
+        unsafe {
+            project::launch_unchecked(
+                self.client,
+                grid,
+                CubeDim::new_1d(plan.units as u32),
+                arg(what.x, PASS * x_stride / 4),
+                matrix.words_arg(),
+                matrix.scales_arg(),
+                matrix.units_arg(),
+                arg(what.bias.unwrap_or(self.nothing), shape.outputs),
+                arg(what.to, what.to_rows * what.to_stride),
+                SizesLaunch::new(
+                    shape.outputs as u32,
+                    pieces as u32,
+                    (x_stride / 4) as u32,
+                    what.to_stride as u32,
+                    what.scale,
+                    self.config.logit_cap.unwrap_or(1.0),
+                ),
+                plan,
+            );
+        }
+    }
+
+    /// A projection into a buffer of activations.
+    fn project(&self, x: &Handle, matrix: &Matrix, bias: Option<&Handle>, to: &Handle) {
+        self.apply(Apply {
+            x,
+            matrix,
+            bias,
+            to,
+            to_stride: stride(matrix.shape.outputs),
+            to_rows: PASS,
+            epilogue: Epilogue::Store,
+            scale: 1.0,
+        });
+    }
+
+    /// Adds what a half of a block returns to the residual stream: its projection, through its norm if
+    /// it has one, times the residual multiplier.
+    fn add_branch(
+        &self,
+        x: &Handle,
+        matrix: &Matrix,
+        bias: Option<&Handle>,
+        weight: Option<&Handle>,
+    ) {
+        match weight {
+            Some(weight) => {
+                self.project(x, matrix, bias, &self.scratch.branch);
+                self.norm(&self.scratch.branch, weight, &self.scratch.hidden, true);
+            }
+            None => self.apply(Apply {
+                x,
+                matrix,
+                bias,
+                to: &self.scratch.hidden,
+                to_stride: stride(matrix.shape.outputs),
+                to_rows: PASS,
+                epilogue: Epilogue::Residual,
+                scale: self.config.block.residual_scale,
+            }),
+        }
+    }
+
+    fn attention(&self, layer: usize, block: &BlockWeights, only_keys: bool) {
+        let x = self.input(block.attention_in.as_ref());
+        self.project(x, &block.qkv, block.qkv_bias.as_ref(), &self.scratch.qkv);
+        match self.kv {
+            KvType::F32 => self.place_and_attend::<f32>(layer, block, only_keys),
+            KvType::F16 => self.place_and_attend::<half::f16>(layer, block, only_keys),
+        }
+        if !only_keys {
+            self.add_branch(
+                &self.scratch.mixed,
+                &block.out,
+                block.out_bias.as_ref(),
+                block.attention_out.as_ref(),
+            );
+        }
+    }
+
+    fn place_and_attend<C: Float + CubeElement>(
+        &self,
+        layer: usize,
+        block: &BlockWeights,
+        only_keys: bool,
+    ) {
+        self.place::<C>(layer, block);
+        if !only_keys {
+            self.attend::<C>(layer);
+            self.merge(layer);
+        }
+    }
+
+    fn angles(&self, layer: usize) -> Option<&Angles> {
+        match self.config.layer(layer).rotary {
+            Rotary::None => None,
+            Rotary::Global => Some(&self.cache.global),
+            Rotary::Local => self.cache.local.as_ref(),
+        }
+    }
+
+    fn place<C: Float + CubeElement>(&self, layer: usize, block: &BlockWeights) {
+        let config = self.config;
+        let stored = &self.cache.layers[layer];
+        let numbers = Cache::numbers(config, self.cache.capacity);
+        let qkv_stride = stride(config.q_width() + 2 * config.kv_width());
+        let (cos, sin, angles, half) = match self.angles(layer) {
+            Some(angles) => (&angles.cos, &angles.sin, angles.len, angles.half),
+            None => (self.nothing, self.nothing, 1, 0),
+        };
+        let (norm, of_queries, of_keys) = match config.block.qk_norm {
+            QkNorm::None => (place::Norm::None, 1, 1),
+            QkNorm::Head => (place::Norm::Head, config.head_dim, config.head_dim),
+            QkNorm::Full => (place::Norm::Full, config.q_width(), config.kv_width()),
+        };
+        let weight = |of: &Option<Handle>, len| arg(of.as_ref().unwrap_or(self.nothing), len);
+        // SAFETY: positions are below the capacity of the cache and of the tables; rows below `PASS`.
+        unsafe {
+            place::place::launch_unchecked::<C>(
+                self.client,
+                Self::grid(config.num_heads + config.num_kv_heads, self.count),
+                CubeDim::new_1d(place::UNITS as u32),
+                self.params(),
+                arg(&self.scratch.qkv, PASS * qkv_stride),
+                weight(&block.query_norm, of_queries),
+                weight(&block.key_norm, of_keys),
+                arg(cos, angles),
+                arg(sin, angles),
+                arg(
+                    &self.scratch.queries,
+                    PASS * config.num_heads * padded(config),
+                ),
+                arg(&stored.keys, numbers),
+                arg(&stored.values, numbers),
+                place::HeadsLaunch::new(
+                    config.num_heads as u32,
+                    config.num_kv_heads as u32,
+                    config.head_dim as u32,
+                    padded(config) as u32,
+                    qkv_stride as u32,
+                    half as u32,
+                    config.rms_norm_eps as f32,
+                ),
+                norm,
+                self.kv == KvType::F16,
+            );
+        }
+    }
+
+    /// Positions that a layer sees; more than any context for all.
+    fn window(&self, layer: usize) -> u32 {
+        const ALL: usize = 1 << 30;
+        self.config.layer(layer).window.unwrap_or(ALL).min(ALL) as u32
+    }
+
+    fn attend<C: Float + CubeElement>(&self, layer: usize) {
+        let config = self.config;
+        let stored = &self.cache.layers[layer];
+        let numbers = Cache::numbers(config, self.cache.capacity);
+        let plan = attend::Plan {
+            group: config.num_heads / config.num_kv_heads,
+            padded: padded(config),
+            capped: config.block.attention_cap.is_some(),
+        };
+        let grid = CubeCount::Static(
+            self.blocks as u32,
+            config.num_kv_heads as u32,
+            self.count as u32,
+        );
+        // SAFETY: blocks are below those of the cache, rows below those of `parts`.
+        unsafe {
+            attend::attend::launch_unchecked::<C>(
+                self.client,
+                grid,
+                CubeDim::new_1d(attend::UNITS as u32),
+                self.params(),
+                arg(
+                    &self.scratch.queries,
+                    PASS * config.num_heads * plan.padded / 4,
+                ),
+                arg(&stored.keys, numbers / 4),
+                arg(&stored.values, numbers),
+                arg(&self.cache.parts, self.cache.parts_len(config)),
+                arg(&self.cache.tops, self.cache.tops_len(config)),
+                attend::RuleLaunch::new(
+                    config.num_kv_heads as u32,
+                    self.cache.blocks() as u32,
+                    self.window(layer),
+                    config.block.attention_scale,
+                    config.block.attention_cap.unwrap_or(1.0),
+                ),
+                plan,
+            );
+        }
+    }
+
+    fn merge(&self, layer: usize) {
+        let config = self.config;
+        let mixed = stride(config.q_width());
+        // SAFETY: as for `attend`.
+        unsafe {
+            attend::merge::launch_unchecked(
+                self.client,
+                Self::grid(config.num_heads, self.count),
+                CubeDim::new_1d(attend::UNITS as u32),
+                self.params(),
+                arg(&self.cache.parts, self.cache.parts_len(config)),
+                arg(&self.cache.tops, self.cache.tops_len(config)),
+                arg(&self.scratch.mixed, PASS * mixed),
+                self.cache.blocks() as u32,
+                self.window(layer),
+                config.head_dim as u32,
+                mixed as u32,
+                padded(config),
+            );
+        }
+    }
+
+    fn mlp(&self, block: &BlockWeights) {
+        let x = self.input(block.mlp_in.as_ref());
+        self.apply(Apply {
+            x,
+            matrix: &block.gate_up,
+            bias: block.gate_up_bias.as_ref(),
+            to: &self.scratch.gated,
+            to_stride: stride(self.config.intermediate_size),
+            to_rows: PASS,
+            epilogue: Epilogue::Gated(Gate::from(self.config.block.activation)),
+            scale: 1.0,
+        });
+        self.add_branch(
+            &self.scratch.gated,
+            &block.down,
+            block.down_bias.as_ref(),
+            block.mlp_out.as_ref(),
+        );
+    }
+
+    fn head(&self) {
+        let x = self.input(Some(&self.weights.norm));
+        self.apply(Apply {
+            x,
+            matrix: &self.weights.head,
+            bias: None,
+            to: &self.scratch.logits,
+            to_stride: self.config.vocab_size,
+            to_rows: SCORED,
+            epilogue: match (self.config.logit_divisor, self.config.logit_cap) {
+                (_, Some(_)) => Epilogue::CappedLogits,
+                (1.0, None) => Epilogue::Store,
+                _ => Epilogue::Logits,
+            },
+            scale: self.config.logit_divisor,
+        });
+    }
+}

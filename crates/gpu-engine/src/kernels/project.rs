@@ -1,0 +1,334 @@
+//! Activations times weights: where the time goes.
+#![allow(
+    unstable_name_collisions,
+    reason = "`erf` may come to the standard library"
+)]
+
+use cubecl::prelude::*;
+use lm::Activation;
+
+use super::{Floats, RUN, Words, capped, cube_at, tanh};
+
+/// Outputs of a cube.
+pub(crate) const OUTPUTS: usize = 4;
+
+/// How the numbers of a matrix lie in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Format {
+    F32,
+    /// Two a word, the first in the low half.
+    Bf16,
+    /// Four a word, plus 128.
+    Int8,
+    /// Eight a word, plus 8.
+    Int4,
+}
+
+impl Format {
+    /// Weights of a load of 128 bits.
+    pub(crate) const fn piece(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 8,
+            Self::Int8 => 16,
+            Self::Int4 => 32,
+        }
+    }
+
+    /// Loads that share a scale.
+    pub(crate) const fn pieces_of_scale(self) -> usize {
+        match self {
+            Self::Int8 => 4,
+            _ => 1,
+        }
+    }
+
+    /// Whether weights are multiples of scales.
+    pub(crate) const fn is_scaled(self) -> bool {
+        matches!(self, Self::Int8 | Self::Int4)
+    }
+}
+
+/// What happens to an output before it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Epilogue {
+    /// Nothing.
+    Store,
+    /// `y += scale * output`.
+    Residual,
+    /// Outputs are gate and up in turn; stored is `act(gate) * up`.
+    Gated(Gate),
+    /// `output / scale`.
+    Logits,
+    /// The same, capped.
+    CappedLogits,
+}
+
+/// [`Activation`], hashable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Gate {
+    Silu,
+    Gelu,
+    GeluTanh,
+    Relu,
+}
+
+impl From<Activation> for Gate {
+    fn from(activation: Activation) -> Self {
+        match activation {
+            Activation::Silu => Self::Silu,
+            Activation::Gelu => Self::Gelu,
+            Activation::GeluTanh => Self::GeluTanh,
+            Activation::Relu => Self::Relu,
+        }
+    }
+}
+
+/// What a compiled projection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Plan {
+    pub(crate) format: Format,
+    /// Rows of activations a cube multiplies.
+    pub(crate) rows: usize,
+    /// Units of a cube: a multiple of 8. They share out the inputs.
+    pub(crate) units: usize,
+    pub(crate) epilogue: Epilogue,
+    pub(crate) biased: bool,
+}
+
+/// Numbers that say which matrix.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Sizes {
+    /// Outputs, rows of `w`.
+    pub(crate) outputs: u32,
+    /// Loads of a row of `w`.
+    pub(crate) pieces: u32,
+    /// Fours of a row of `x`.
+    pub(crate) x_stride: u32,
+    /// Numbers of a row of `y`.
+    pub(crate) y_stride: u32,
+    /// See [`Epilogue`].
+    pub(crate) scale: f32,
+    /// Of [`Epilogue::CappedLogits`].
+    pub(crate) cap: f32,
+}
+
+/// `y[row, output] = sum over inputs of x[row, input] * w[output, input]`.
+///
+/// A cube makes [`OUTPUTS`] outputs of `plan.rows` rows, so that weights are loaded once for all of them.
+/// Unit `u` takes pieces `u, u + units, ..` of the inputs. Grid: outputs (two dimensions), tiles of rows.
+/// Rows beyond those of the call are computed from what is in the buffers and read by nobody.
+#[cube(launch_unchecked)]
+pub(crate) fn project(
+    x: &[Floats],
+    w: &[Words],
+    scales: &[u32], // [outputs][words], four signed bytes a word; unused without scales
+    units: &[f32],  // [outputs]; unused without scales
+    bias: &[f32],   // [outputs]; unused without
+    y: &mut [f32],
+    sizes: Sizes,
+    #[comptime] plan: Plan,
+) {
+    let outputs = sizes.outputs as usize;
+    let pieces = sizes.pieces as usize;
+    let first = cube_at() * OUTPUTS;
+    if first >= outputs {
+        terminate!();
+    }
+    let rows = comptime!(plan.rows);
+    let row0 = CUBE_POS_Z as usize * rows;
+    let x_stride = sizes.x_stride as usize;
+    let fours = comptime!(plan.format.piece() / 4);
+    let scale_words = pieces.div_ceil(comptime!(4 * plan.format.pieces_of_scale()));
+
+    let mut acc = Array::<f32>::new(comptime!(OUTPUTS * rows));
+    #[unroll]
+    for i in 0..comptime!(OUTPUTS * rows) {
+        acc[i] = 0.0f32;
+    }
+    for piece in range_stepped(UNIT_POS as usize, pieces, comptime!(plan.units)) {
+        let mut words = Array::<Words>::new(OUTPUTS);
+        let mut codes = Array::<f32>::new(OUTPUTS);
+        #[unroll]
+        for o in 0..OUTPUTS {
+            // The last cube may run past the end: it loads the last output again and drops it below.
+            let output = clamp_max(first + o, outputs - 1);
+            words[o] = w[output * pieces + piece];
+            codes[o] = 1.0f32;
+            if comptime!(plan.format.is_scaled()) {
+                let group = piece / comptime!(plan.format.pieces_of_scale());
+                let four = scales[output * scale_words + group / 4];
+                let left = 24u32 - (group as u32 % 4u32) * 8u32;
+                codes[o] = f32::cast_from(i32::reinterpret(four << left) >> 24i32);
+            }
+        }
+        #[unroll]
+        for four in 0..fours {
+            let mut wide = Array::<f32>::new(comptime!(OUTPUTS * 4));
+            #[unroll]
+            for o in 0..OUTPUTS {
+                #[unroll]
+                for e in 0..4usize {
+                    wide[comptime!(o * 4 + e)] =
+                        weight(words[o], codes[o], comptime!(four * 4 + e), plan.format);
+                }
+            }
+            #[unroll]
+            for row in 0..rows {
+                let x = x[(row0 + row) * x_stride + piece * fours + four];
+                #[unroll]
+                for o in 0..OUTPUTS {
+                    let at = comptime!(o * rows + row);
+                    #[unroll]
+                    for e in 0..4usize {
+                        acc[at] = fma(x.extract(e), wide[comptime!(o * 4 + e)], acc[at]);
+                    }
+                }
+            }
+        }
+    }
+
+    // One number more a unit keeps those of neighbouring units in different banks of the memory.
+    let count = comptime!(OUTPUTS * rows);
+    let stride = comptime!(count + 1);
+    let runs = comptime!(plan.units / RUN);
+    let mut sums = Shared::<[f32]>::new_slice(comptime!(plan.units * stride));
+    #[unroll]
+    for i in 0..count {
+        sums[UNIT_POS as usize * stride + i] = acc[i];
+    }
+    sync_cube();
+    for task in range_stepped(
+        UNIT_POS as usize,
+        comptime!(count * runs),
+        comptime!(plan.units),
+    ) {
+        let at = task / count * comptime!(RUN * stride) + task % count;
+        let mut run = 0.0f32;
+        #[unroll]
+        for i in 0..RUN {
+            run += sums[at + comptime!(i * stride)];
+        }
+        sums[at] = run;
+    }
+    sync_cube();
+
+    match comptime!(plan.epilogue) {
+        Epilogue::Gated(gate) => {
+            let pairs = comptime!(count / 2);
+            for i in range_stepped(UNIT_POS as usize, pairs, comptime!(plan.units)) {
+                let output = first + i / rows * 2;
+                if output < outputs {
+                    let at = i / rows * (2 * rows) + i % rows;
+                    let a = finished(&sums, at, output, units, bias, plan);
+                    let b = finished(&sums, at + rows, output + 1, units, bias, plan);
+                    let to = (row0 + i % rows) * sizes.y_stride as usize + output / 2;
+                    y[to] = gated(a, b, gate);
+                }
+            }
+        }
+        _ => {
+            for i in range_stepped(UNIT_POS as usize, count, comptime!(plan.units)) {
+                let output = first + i / rows;
+                if output < outputs {
+                    let value = finished(&sums, i, output, units, bias, plan);
+                    let to = (row0 + i % rows) * sizes.y_stride as usize + output;
+                    match comptime!(plan.epilogue) {
+                        Epilogue::Residual => y[to] = fma(value, sizes.scale, y[to]),
+                        Epilogue::Logits => y[to] = value / sizes.scale,
+                        Epilogue::CappedLogits => {
+                            y[to] = capped(value / sizes.scale, sizes.cap);
+                        }
+                        _ => y[to] = value,
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Weight `index` of a load, times the code of its scale: exact in f32.
+#[cube]
+fn weight(words: Words, code: f32, #[comptime] index: usize, #[comptime] format: Format) -> f32 {
+    match format {
+        Format::F32 => f32::reinterpret(words.extract(index)),
+        Format::Bf16 => {
+            let word = words.extract(comptime!(index / 2));
+            if comptime!(index.is_multiple_of(2)) {
+                f32::reinterpret(word << 16u32)
+            } else {
+                f32::reinterpret(word & 0xffff_0000u32)
+            }
+        }
+        // A level becomes the top of a mantissa, 1 + level / 256 or 1 + level / 16: no conversion.
+        Format::Int8 => {
+            let word = words.extract(comptime!(index / 4));
+            let lane = comptime!(index as u32 % 4);
+            let top = if comptime!(lane < 2) {
+                word << comptime!(15 - 8 * lane.min(1))
+            } else {
+                word >> comptime!(8 * lane.max(2) - 15)
+            };
+            let level = f32::reinterpret((top & 0x007f_8000u32) | 0x3f80_0000u32);
+            fma(level, code * 256.0f32, code * (-384.0f32))
+        }
+        Format::Int4 => {
+            let word = words.extract(comptime!(index / 8));
+            let lane = comptime!(index as u32 % 8);
+            let top = if comptime!(lane < 5) {
+                word << comptime!(19 - 4 * lane.min(4))
+            } else {
+                word >> comptime!(4 * lane.max(5) - 19)
+            };
+            let level = f32::reinterpret((top & 0x0078_0000u32) | 0x3f80_0000u32);
+            fma(level, code * 16.0f32, code * (-24.0f32))
+        }
+    }
+}
+
+/// Sum `at` of the cube, as an output.
+#[cube]
+fn finished(
+    sums: &Shared<[f32]>,
+    at: usize,
+    output: usize,
+    units: &[f32],
+    bias: &[f32],
+    #[comptime] plan: Plan,
+) -> f32 {
+    let stride = comptime!(OUTPUTS * plan.rows + 1);
+    let mut total = 0.0f32;
+    #[unroll]
+    for run in 0..comptime!(plan.units / RUN) {
+        total += sums[at + comptime!(run * RUN * stride)];
+    }
+    if comptime!(plan.format.is_scaled()) {
+        if comptime!(plan.biased) {
+            fma(total, units[output], bias[output])
+        } else {
+            total * units[output]
+        }
+    } else {
+        if comptime!(plan.biased) {
+            total + bias[output]
+        } else {
+            total
+        }
+    }
+}
+
+/// `act(gate) * up`.
+#[cube]
+fn gated(gate: f32, up: f32, #[comptime] activation: Gate) -> f32 {
+    let active = match activation {
+        Gate::Silu => gate / (1.0f32 + min(-gate, 80.0f32).exp()),
+        Gate::Gelu => 0.5f32 * gate * (1.0f32 + f32::erf(gate * std::f32::consts::FRAC_1_SQRT_2)),
+        Gate::GeluTanh => {
+            let cube = gate * gate * gate;
+            let inner = fma(cube, 0.044_715f32, gate) * 0.797_884_6f32;
+            0.5f32 * gate * (1.0f32 + tanh(inner))
+        }
+        Gate::Relu => max(gate, 0.0f32),
+    };
+    active * up
+}

@@ -1,0 +1,244 @@
+//! Matrices as the kernels read them: rows of outputs, inputs in pieces of 128 bits.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use cpu_engine::IntWeights;
+use half::bf16;
+use lm::{LmError, RowBuffer, TensorSource, WeightType};
+
+use crate::kernels::project::Format;
+
+/// Words of a piece.
+const WORDS: usize = 4;
+/// Weights that a thread reads at a time.
+const AT_ONCE: usize = 1 << 20;
+
+impl From<WeightType> for Format {
+    fn from(weights: WeightType) -> Self {
+        match weights {
+            WeightType::F32 => Self::F32,
+            WeightType::Bf16 => Self::Bf16,
+            WeightType::Int8 => Self::Int8,
+            WeightType::Int4 => Self::Int4,
+        }
+    }
+}
+
+/// Size of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) outputs: usize,
+    pub(crate) inputs: usize,
+    pub(crate) format: Format,
+}
+
+impl Shape {
+    /// Loads of an output.
+    pub(crate) fn pieces(&self) -> usize {
+        self.inputs.div_ceil(self.format.piece())
+    }
+
+    pub(crate) fn words(&self) -> usize {
+        self.outputs * self.pieces() * WORDS
+    }
+
+    /// Words of the scales of an output.
+    fn scale_words(&self) -> usize {
+        match self.format.is_scaled() {
+            true => self.pieces().div_ceil(4 * self.format.pieces_of_scale()),
+            false => 0,
+        }
+    }
+
+    pub(crate) fn scales(&self) -> usize {
+        self.outputs * self.scale_words()
+    }
+
+    pub(crate) fn units(&self) -> usize {
+        match self.format.is_scaled() {
+            true => self.outputs,
+            false => 0,
+        }
+    }
+
+    /// Bytes that a forward reads.
+    pub(crate) fn bytes(&self) -> usize {
+        (self.words() + self.scales() + self.units()) * size_of::<u32>()
+    }
+}
+
+/// A matrix in memory.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Packed {
+    pub(crate) words: Vec<u32>,
+    /// Four bytes a word.
+    pub(crate) scales: Vec<u32>,
+    pub(crate) units: Vec<f32>,
+}
+
+/// A tensor whose rows are outputs `first`, `first + step` and so on.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) rows: usize,
+    pub(crate) first: usize,
+    pub(crate) step: usize,
+}
+
+/// Where an output goes.
+struct Row<'a> {
+    words: &'a mut [u32],
+    scales: &'a mut [u32],
+    unit: Option<&'a mut f32>,
+}
+
+/// Rows of a part, and where they go.
+struct Task<'a> {
+    name: &'a str,
+    rows: Range<usize>,
+    to: Vec<Row<'a>>,
+}
+
+/// Packs the rows of `parts` on so many threads.
+///
+/// # Errors
+/// Those of the source.
+pub(crate) fn pack(
+    source: &dyn TensorSource,
+    parts: &[Part],
+    shape: Shape,
+    threads: usize,
+) -> Result<Packed, LmError> {
+    // Weights of zero, for inputs that there are not.
+    let nothing = match shape.format {
+        Format::Int8 => 0x8080_8080,
+        Format::Int4 => 0x8888_8888,
+        Format::F32 | Format::Bf16 => 0,
+    };
+    let mut packed = Packed {
+        words: vec![nothing; shape.words()],
+        scales: vec![0; shape.scales()],
+        units: vec![0.0; shape.units()],
+    };
+    let tasks = Mutex::new(tasks(parts, shape, &mut packed).into_iter());
+    let failed = Mutex::new(None);
+    let work = || {
+        let (mut buffer, mut numbers) = (RowBuffer::default(), IntWeights::default());
+        loop {
+            let next = lock(&tasks).next();
+            let Some(task) = next.filter(|_| lock(&failed).is_none()) else {
+                break;
+            };
+            match source.rows(task.name, task.rows.clone(), &mut buffer) {
+                Ok(weights) => {
+                    for (weights, to) in weights.chunks_exact(shape.inputs).zip(task.to) {
+                        fill(shape.format, weights, to, &mut numbers);
+                    }
+                }
+                Err(error) => *lock(&failed) = Some(error),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    drop(tasks);
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(packed),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tasks<'a>(parts: &'a [Part], shape: Shape, packed: &'a mut Packed) -> Vec<Task<'a>> {
+    let mut scales = packed.scales.chunks_mut(shape.scale_words().max(1));
+    let mut units = packed.units.iter_mut();
+    let mut rows: Vec<Option<Row<'a>>> = packed
+        .words
+        .chunks_mut(shape.pieces() * WORDS)
+        .map(|words| {
+            Some(Row {
+                words,
+                scales: scales.next().unwrap_or_default(),
+                unit: units.next(),
+            })
+        })
+        .collect();
+    let at_once = (AT_ONCE / shape.inputs).max(1);
+    let mut tasks = Vec::new();
+    for part in parts {
+        for start in (0..part.rows).step_by(at_once) {
+            let of_part = start..part.rows.min(start + at_once);
+            let to = of_part.clone().map(|row| part.first + row * part.step);
+            tasks.push(Task {
+                name: &part.name,
+                rows: of_part,
+                to: to.filter_map(|row| rows.get_mut(row)?.take()).collect(),
+            });
+        }
+    }
+    tasks
+}
+
+/// Packs one output.
+fn fill(format: Format, weights: &[f32], to: Row<'_>, numbers: &mut IntWeights) {
+    match format {
+        Format::F32 => {
+            for (word, weight) in to.words.iter_mut().zip(weights) {
+                *word = weight.to_bits();
+            }
+        }
+        Format::Bf16 => fill_bf16(weights, to.words),
+        Format::Int8 => {
+            numbers.fill_int8(weights);
+            bytes_to_words(
+                numbers.levels.iter().map(|level| (level ^ i8::MIN) as u8),
+                to.words,
+            );
+            fill_scales(numbers, to.scales, to.unit);
+        }
+        Format::Int4 => {
+            numbers.fill_int4(weights);
+            let nibble = |level: Option<&i8>| (level.copied().unwrap_or(0) + 8) as u8;
+            let pairs = numbers.levels.chunks(2);
+            let bytes = pairs.map(|pair| nibble(pair.first()) | nibble(pair.get(1)) << 4);
+            bytes_to_words(bytes, to.words);
+            fill_scales(numbers, to.scales, to.unit);
+        }
+    }
+}
+
+/// Rounds to bf16, two a word.
+pub(crate) fn fill_bf16(weights: &[f32], words: &mut [u32]) {
+    let bits = |weight: Option<&f32>| {
+        let weight = bf16::from_f32(weight.copied().unwrap_or(0.0));
+        u32::from(weight.to_bits())
+    };
+    for (word, pair) in words.iter_mut().zip(weights.chunks(2)) {
+        *word = bits(pair.first()) | bits(pair.get(1)) << 16;
+    }
+}
+
+fn fill_scales(numbers: &IntWeights, scales: &mut [u32], unit: Option<&mut f32>) {
+    bytes_to_words(numbers.scales.iter().map(|scale| *scale as u8), scales);
+    if let Some(unit) = unit {
+        *unit = numbers.unit;
+    }
+}
+
+/// Bytes into words, the first in the lowest; bytes that there are not stay as they were.
+fn bytes_to_words(bytes: impl Iterator<Item = u8>, words: &mut [u32]) {
+    for (i, byte) in bytes.enumerate() {
+        let shift = 8 * (i % 4);
+        let word = &mut words[i / 4];
+        *word = (*word & !(0xff << shift)) | u32::from(byte) << shift;
+    }
+}

@@ -1,0 +1,16 @@
+#![doc = include_str!("../README.md")]
+#![cfg(feature = "gpu")]
+
+mod cache;
+mod device;
+mod engine;
+mod forward;
+mod kernels;
+mod layout;
+mod probe;
+mod recording;
+mod weights;
+
+pub use device::{Adapter, Gpu, GpuError, adapters};
+pub use engine::{GpuEngine, GpuOptions, GpuWeights, WeakGpuWeights};
+pub use probe::GpuProbe;

@@ -1,0 +1,73 @@
+//! How fast the device reads its memory: what bounds decoding.
+#![expect(unsafe_code, reason = "kernels are launched unchecked")]
+
+use std::time::Instant;
+
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+
+use crate::device::{Gpu, GpuError, arg, failed};
+use crate::kernels::read;
+
+/// Cubes of a pass: many for each processor of a device.
+const CUBES: u32 = 8192;
+/// Reads of the buffer in a pass, so that what is asked of the host is nothing beside them.
+const READS: usize = 8;
+
+/// A buffer far larger than any cache, read again and again.
+pub struct GpuProbe {
+    gpu: Gpu,
+    buffer: Handle,
+    sums: Handle,
+    fours: usize,
+}
+
+impl GpuProbe {
+    /// A buffer of `bytes`, or as many as the device binds.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub fn new(gpu: &Gpu, bytes: usize) -> Result<Self, GpuError> {
+        let bytes = bytes.min(gpu.max_buffer()) / 16 * 16;
+        let (buffer, sums) = gpu.run(|client| {
+            let buffer = client.memory_dedicated_allocation((), |()| client.empty(bytes));
+            (buffer, client.empty(CUBES as usize * 4))
+        });
+        let probe = Self {
+            gpu: gpu.clone(),
+            buffer,
+            sums,
+            fours: bytes / 16,
+        };
+        probe.pass()?;
+        Ok(probe)
+    }
+
+    /// Reads the buffer a few times and returns bytes per second.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub fn pass(&self) -> Result<f64, GpuError> {
+        self.gpu.sync()?;
+        let began = Instant::now();
+        self.gpu.run(|client| {
+            for _ in 0..READS {
+                // SAFETY: a unit reads below `fours`; there is a sum for every cube.
+                unsafe {
+                    read::read::launch_unchecked(
+                        client,
+                        CubeCount::Static(CUBES, 1, 1),
+                        CubeDim::new_1d(read::UNITS as u32),
+                        arg(&self.buffer, self.fours),
+                        arg(&self.sums, CUBES as usize),
+                        self.fours as u32,
+                    );
+                }
+            }
+            let one = self.sums.clone().offset_end((CUBES as u64 - 1) * 4);
+            client.read_one(one).map_err(failed)
+        })?;
+        let seconds = began.elapsed().as_secs_f64();
+        Ok((READS * self.fours * 16) as f64 / seconds)
+    }
+}

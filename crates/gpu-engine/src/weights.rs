@@ -1,0 +1,451 @@
+//! A model on the device.
+
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use lm::{
+    EMBEDDING, FINAL_NORM, HEAD, LmConfig, LmError, QkNorm, RowBuffer, TensorSource, WeightType,
+    in_layer,
+};
+
+use crate::device::{Gpu, arg, upload, words, write};
+use crate::kernels::project::Format;
+use crate::layout::{Packed, Part, Shape, fill_bf16, pack};
+
+/// Rows of activations are padded with zeros to a multiple of this, the longest piece of weights.
+pub(crate) const PADDING: usize = 32;
+/// Rows of the embedding read at a time.
+const ROWS: usize = 4096;
+
+/// Length of a row of activations.
+pub(crate) fn stride(width: usize) -> usize {
+    width.next_multiple_of(PADDING)
+}
+
+/// A matrix.
+pub(crate) struct Matrix {
+    pub(crate) shape: Shape,
+    pub(crate) words: Handle,
+    pub(crate) scales: Handle,
+    pub(crate) units: Handle,
+}
+
+/// One block. Norms and biases that a model has not are absent.
+pub(crate) struct BlockWeights {
+    pub(crate) attention_in: Option<Handle>,
+    pub(crate) attention_out: Option<Handle>,
+    pub(crate) mlp_in: Option<Handle>,
+    pub(crate) mlp_out: Option<Handle>,
+    pub(crate) query_norm: Option<Handle>,
+    pub(crate) key_norm: Option<Handle>,
+    /// Queries, keys, values.
+    pub(crate) qkv: Matrix,
+    pub(crate) qkv_bias: Option<Handle>,
+    pub(crate) out: Matrix,
+    pub(crate) out_bias: Option<Handle>,
+    /// Gate and up in turn.
+    pub(crate) gate_up: Matrix,
+    pub(crate) gate_up_bias: Option<Handle>,
+    pub(crate) down: Matrix,
+    pub(crate) down_bias: Option<Handle>,
+}
+
+/// Rows of the embedding.
+pub(crate) struct Table {
+    pub(crate) words: Handle,
+    /// Of a row.
+    pub(crate) row: usize,
+    pub(crate) rows: usize,
+    /// Whether a word is two bf16, or one f32.
+    pub(crate) pairs: bool,
+}
+
+/// Every weight of a model.
+pub(crate) struct Weights {
+    pub(crate) table: Table,
+    pub(crate) blocks: Vec<BlockWeights>,
+    pub(crate) norm: Handle,
+    pub(crate) head: Matrix,
+    /// Whether the head is the table.
+    tied: bool,
+    bytes: usize,
+    per_forward: usize,
+}
+
+/// The sizes of the matrices of a model.
+pub(crate) struct Shapes {
+    pub(crate) qkv: Shape,
+    pub(crate) out: Shape,
+    pub(crate) gate_up: Shape,
+    pub(crate) down: Shape,
+    pub(crate) head: Shape,
+}
+
+impl Shapes {
+    pub(crate) fn of(config: &LmConfig, weights: WeightType) -> Self {
+        let shape = |outputs, inputs| Shape {
+            outputs,
+            inputs,
+            format: Format::from(weights),
+        };
+        let (d, f) = (config.hidden_size, config.intermediate_size);
+        let (q, kv) = (config.q_width(), config.kv_width());
+        Self {
+            qkv: shape(q + 2 * kv, d),
+            out: shape(d, q),
+            gate_up: shape(2 * f, d),
+            down: shape(d, f),
+            head: shape(config.vocab_size, d),
+        }
+    }
+
+    fn largest(&self) -> usize {
+        let all = [&self.qkv, &self.out, &self.gate_up, &self.down, &self.head];
+        let bytes = all.map(|shape| shape.words() * size_of::<u32>());
+        bytes.into_iter().max().unwrap_or(0)
+    }
+}
+
+/// Puts words where they belong.
+trait Place: Send {
+    /// The next buffer, with these words.
+    fn put(&mut self, client: &Client, words: &[u32]) -> Handle;
+}
+
+/// Makes new buffers.
+struct Fresh;
+
+impl Place for Fresh {
+    fn put(&mut self, client: &Client, words: &[u32]) -> Handle {
+        upload(client, words)
+    }
+}
+
+/// Overwrites the buffers of weights that are there, in the order in which they were made.
+struct Over(std::vec::IntoIter<Handle>);
+
+impl Place for Over {
+    fn put(&mut self, client: &Client, words: &[u32]) -> Handle {
+        match self.0.next() {
+            Some(handle) => {
+                write(client, &handle, words);
+                handle
+            }
+            None => upload(client, words),
+        }
+    }
+}
+
+/// Reads and uploads.
+struct Loader<'a> {
+    gpu: &'a Gpu,
+    source: &'a dyn TensorSource,
+    threads: usize,
+    place: &'a mut dyn Place,
+    /// What was put, in order.
+    put: Vec<Handle>,
+    bytes: usize,
+}
+
+impl Loader<'_> {
+    fn put(&mut self, words: &[u32]) -> Handle {
+        self.bytes += size_of_val(words);
+        let (gpu, place) = (self.gpu, &mut self.place);
+        let handle = gpu
+            .run(|client| client.memory_persistent_allocation((), |()| place.put(client, words)));
+        self.put.push(handle.clone());
+        handle
+    }
+
+    fn matrix(&mut self, parts: &[Part], shape: Shape) -> Result<Matrix, LmError> {
+        let Packed {
+            words: packed,
+            scales,
+            units,
+        } = pack(self.source, parts, shape, self.threads)?;
+        Ok(Matrix {
+            shape,
+            words: self.put(&packed),
+            scales: self.put(&scales),
+            units: self.put(words(&units)),
+        })
+    }
+
+    fn read(&self, name: &str, len: usize) -> Result<Vec<f32>, LmError> {
+        let mut buffer = RowBuffer::default();
+        Ok(self.source.rows(name, 0..len, &mut buffer)?.to_vec())
+    }
+
+    /// The weight of a norm as it multiplies, padded to `padded`.
+    fn norm(&mut self, name: &str, len: usize, padded: usize) -> Result<Handle, LmError> {
+        let mut weight = self.read(name, len)?;
+        if self.source.config().norm_offset {
+            weight.iter_mut().for_each(|weight| *weight += 1.0);
+        }
+        weight.resize(padded, 0.0);
+        Ok(self.put(words(&weight)))
+    }
+
+    /// Biases one after the other, or in turn.
+    fn biases(
+        &mut self,
+        there: bool,
+        layer: usize,
+        parts: &[(&str, usize)],
+        in_turn: bool,
+    ) -> Result<Option<Handle>, LmError> {
+        if !there {
+            return Ok(None);
+        }
+        let read = |(part, len): &(&str, usize)| {
+            self.read(&in_layer(layer, &format!("{part}.bias")), *len)
+        };
+        let parts: Vec<Vec<f32>> = parts.iter().map(read).collect::<Result<_, _>>()?;
+        let all: Vec<f32> = match in_turn {
+            false => parts.concat(),
+            true => (0..parts[0].len())
+                .flat_map(|i| parts.iter().map(move |part| part[i]))
+                .collect(),
+        };
+        Ok(Some(self.put(words(&all))))
+    }
+
+    fn table(&mut self, pairs: bool) -> Result<Table, LmError> {
+        let config = self.source.config();
+        let (vocab, d) = (config.vocab_size, config.hidden_size);
+        // As long as a row of the head, which it is where that is tied.
+        let row = match pairs {
+            true => d.next_multiple_of(8) / 2,
+            false => d.next_multiple_of(4),
+        };
+        let mut table = vec![0; vocab * row];
+        let mut buffer = RowBuffer::default();
+        for (i, to) in table.chunks_mut(ROWS * row).enumerate() {
+            let rows = i * ROWS..(i * ROWS + to.len() / row);
+            let weights = self.source.rows(EMBEDDING, rows, &mut buffer)?;
+            for (weights, to) in weights.chunks_exact(d).zip(to.chunks_exact_mut(row)) {
+                match pairs {
+                    true => fill_bf16(weights, to),
+                    false => to
+                        .iter_mut()
+                        .zip(weights)
+                        .for_each(|(to, weight)| *to = weight.to_bits()),
+                }
+            }
+        }
+        Ok(Table {
+            words: self.put(&table),
+            row,
+            rows: vocab,
+            pairs,
+        })
+    }
+
+    fn block(&mut self, layer: usize, shapes: &Shapes) -> Result<BlockWeights, LmError> {
+        let config = self.source.config();
+        let (d, f) = (config.hidden_size, config.intermediate_size);
+        let (q, kv) = (config.q_width(), config.kv_width());
+        let names = config.block.norms.names();
+        let part = |name: &str, rows, first, step| Part {
+            name: in_layer(layer, &format!("{name}.weight")),
+            rows,
+            first,
+            step,
+        };
+        let mut norm = |name: Option<&str>| match name {
+            None => Ok(None),
+            Some(name) => self.norm(&in_layer(layer, name), d, stride(d)).map(Some),
+        };
+        let attention_in = norm(names.attention_in)?;
+        let attention_out = norm(names.attention_out)?;
+        let mlp_in = norm(names.mlp_in)?;
+        let mlp_out = norm(names.mlp_out)?;
+        let (of_queries, of_keys) = match config.block.qk_norm {
+            QkNorm::None => (None, None),
+            QkNorm::Head => (Some(config.head_dim), Some(config.head_dim)),
+            QkNorm::Full => (Some(q), Some(kv)),
+        };
+        let mut heads = |name: &str, len: Option<usize>| match len {
+            None => Ok(None),
+            Some(len) => self.norm(&in_layer(layer, name), len, len).map(Some),
+        };
+        let biases = config.block.biases;
+        Ok(BlockWeights {
+            attention_in,
+            attention_out,
+            mlp_in,
+            mlp_out,
+            query_norm: heads("self_attn.q_norm.weight", of_queries)?,
+            key_norm: heads("self_attn.k_norm.weight", of_keys)?,
+            qkv: self.matrix(
+                &[
+                    part("self_attn.q_proj", q, 0, 1),
+                    part("self_attn.k_proj", kv, q, 1),
+                    part("self_attn.v_proj", kv, q + kv, 1),
+                ],
+                shapes.qkv,
+            )?,
+            qkv_bias: self.biases(
+                biases.qkv,
+                layer,
+                &[
+                    ("self_attn.q_proj", q),
+                    ("self_attn.k_proj", kv),
+                    ("self_attn.v_proj", kv),
+                ],
+                false,
+            )?,
+            out: self.matrix(&[part("self_attn.o_proj", d, 0, 1)], shapes.out)?,
+            out_bias: self.biases(biases.out, layer, &[("self_attn.o_proj", d)], false)?,
+            gate_up: self.matrix(
+                &[part("mlp.gate_proj", f, 0, 2), part("mlp.up_proj", f, 1, 2)],
+                shapes.gate_up,
+            )?,
+            gate_up_bias: self.biases(
+                biases.mlp,
+                layer,
+                &[("mlp.gate_proj", f), ("mlp.up_proj", f)],
+                true,
+            )?,
+            down: self.matrix(&[part("mlp.down_proj", d, 0, 1)], shapes.down)?,
+            down_bias: self.biases(biases.mlp, layer, &[("mlp.down_proj", d)], false)?,
+        })
+    }
+
+    fn all(&mut self, weights: WeightType) -> Result<Weights, LmError> {
+        let config = self.source.config();
+        let shapes = Shapes::of(config, weights);
+        self.gpu.check_size(shapes.largest())?;
+        let d = config.hidden_size;
+        let table = self.table(weights != WeightType::F32)?;
+        let norm = self.norm(FINAL_NORM, d, stride(d))?;
+        let blocks = (0..config.num_layers)
+            .map(|layer| self.block(layer, &shapes))
+            .collect::<Result<Vec<_>, _>>()?;
+        let same = matches!(weights, WeightType::F32 | WeightType::Bf16);
+        let tied = config.tie_word_embeddings && same;
+        let head = match tied {
+            true => Matrix {
+                shape: shapes.head,
+                words: table.words.clone(),
+                scales: self.gpu.nothing().clone(),
+                units: self.gpu.nothing().clone(),
+            },
+            false => {
+                let name = match config.tie_word_embeddings {
+                    true => EMBEDDING,
+                    false => HEAD,
+                };
+                let part = Part {
+                    name: name.into(),
+                    rows: config.vocab_size,
+                    first: 0,
+                    step: 1,
+                };
+                self.matrix(&[part], shapes.head)?
+            }
+        };
+        let of_block = [&shapes.qkv, &shapes.out, &shapes.gate_up, &shapes.down];
+        let of_block: usize = of_block.into_iter().map(Shape::bytes).sum();
+        Ok(Weights {
+            table,
+            blocks,
+            norm,
+            tied,
+            bytes: self.bytes,
+            per_forward: config.num_layers * of_block + shapes.head.bytes(),
+            head,
+        })
+    }
+}
+
+impl Weights {
+    /// Packs a model on so many threads and puts it on the device; into the buffers of `old`, if those
+    /// are given.
+    pub(crate) fn load(
+        gpu: &Gpu,
+        source: &dyn TensorSource,
+        weights: WeightType,
+        threads: usize,
+        old: Option<&Self>,
+    ) -> Result<Self, LmError> {
+        let (mut fresh, mut over);
+        let place: &mut dyn Place = match old {
+            None => {
+                fresh = Fresh;
+                &mut fresh
+            }
+            Some(old) => {
+                over = Over(old.handles().into_iter());
+                &mut over
+            }
+        };
+        let mut loader = Loader {
+            gpu,
+            source,
+            threads: threads.max(1),
+            place,
+            put: Vec::new(),
+            bytes: 0,
+        };
+        let loaded = loader.all(weights)?;
+        debug_assert_eq!(loader.put.len(), loaded.handles().len());
+        Ok(loaded)
+    }
+
+    /// The buffers in the order in which a loader puts them.
+    fn handles(&self) -> Vec<Handle> {
+        let mut all = vec![self.table.words.clone(), self.norm.clone()];
+        let matrix = |all: &mut Vec<Handle>, matrix: &Matrix| {
+            all.extend([&matrix.words, &matrix.scales, &matrix.units].map(Handle::clone));
+        };
+        for block in &self.blocks {
+            let norms = [
+                &block.attention_in,
+                &block.attention_out,
+                &block.mlp_in,
+                &block.mlp_out,
+                &block.query_norm,
+                &block.key_norm,
+            ];
+            all.extend(norms.into_iter().flatten().cloned());
+            let matrices = [
+                (&block.qkv, &block.qkv_bias),
+                (&block.out, &block.out_bias),
+                (&block.gate_up, &block.gate_up_bias),
+                (&block.down, &block.down_bias),
+            ];
+            for (of, bias) in matrices {
+                matrix(&mut all, of);
+                all.extend(bias.clone());
+            }
+        }
+        if !self.tied {
+            matrix(&mut all, &self.head);
+        }
+        all
+    }
+
+    /// Bytes on the device.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of the matrices, all of which a forward reads.
+    pub(crate) fn per_forward(&self) -> usize {
+        self.per_forward
+    }
+}
+
+impl Matrix {
+    pub(crate) fn words_arg(&self) -> BufferArg {
+        arg(&self.words, self.shape.words() / 4)
+    }
+
+    pub(crate) fn scales_arg(&self) -> BufferArg {
+        arg(&self.scales, self.shape.scales().max(1))
+    }
+
+    pub(crate) fn units_arg(&self) -> BufferArg {
+        arg(&self.units, self.shape.units().max(1))
+    }
+}

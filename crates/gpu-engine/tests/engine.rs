@@ -1,0 +1,239 @@
+//! What the engine promises: bits, truncation, memory that grows, weights that change.
+#![cfg(feature = "gpu")]
+
+mod support;
+
+use gpu_engine::{GpuEngine, GpuWeights};
+use lm::{Checkpoint, DecodeEngine, KvType, LmConfig, LmError, WeightType, random_checkpoint};
+use support::{FORMATS, engine, gpu, in_batches, options};
+
+/// Nothing is a multiple of anything.
+const ODD: &str = r#"{"model_type": "qwen2", "hidden_size": 37, "intermediate_size": 75,
+    "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10,
+    "vocab_size": 101, "max_position_embeddings": 4096, "tie_word_embeddings": true}"#;
+const EVEN: &str = r#"{"model_type": "llama", "hidden_size": 128, "intermediate_size": 160,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 96,
+    "vocab_size": 256, "max_position_embeddings": 4096, "tie_word_embeddings": false}"#;
+
+/// Random weights, large enough that attention is far from uniform.
+fn checkpoint(json: &str, seed: u64) -> Checkpoint {
+    let config = LmConfig::from_json(json, "config.json".as_ref()).unwrap();
+    let mut checkpoint = random_checkpoint(&config, seed);
+    for (name, tensor) in &mut checkpoint.tensors {
+        if tensor.shape.len() == 2 {
+            tensor.data.iter_mut().for_each(|x| *x *= 6.0);
+        } else if name.ends_with("bias") {
+            let values = tensor.data.iter_mut().enumerate();
+            values.for_each(|(i, x)| *x = (i % 7) as f32 * 0.1 - 0.3);
+        }
+    }
+    checkpoint
+}
+
+fn tokens(vocab: usize, count: usize, seed: u32) -> Vec<u32> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) % vocab as u32
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+#[test]
+fn bits_do_not_depend_on_batches_or_on_what_was_cut() {
+    let Some(gpu) = gpu() else { return };
+    for json in [ODD, EVEN] {
+        let checkpoint = checkpoint(json, 3);
+        let vocab = checkpoint.config.vocab_size;
+        let ids = tokens(vocab, 150, 5);
+        for weights in FORMATS {
+            let mut engine = engine(&gpu, &checkpoint, weights, 512);
+            let expected = in_batches(&mut engine, &ids, ids.len());
+            for batch in [1, 2, 3, 4, 5, 7, 11, 16, 17] {
+                let found = in_batches(&mut engine, &ids, batch);
+                assert!(found == expected, "{weights}, {batch} a call");
+            }
+            let mut logits = Vec::new();
+            for (keep, draft) in [(149, 1), (140, 9), (64, 16), (63, 5), (1, 3), (0, 16)] {
+                engine.truncate(0);
+                engine.append(&ids[..keep]).unwrap();
+                assert!(engine.last_state().is_empty());
+                // A rejected draft goes in and out of the cache.
+                engine
+                    .forward(&tokens(vocab, draft, 77), &mut logits)
+                    .unwrap();
+                engine.truncate(keep);
+                let end = ids.len().min(keep + 16);
+                engine.forward(&ids[keep..end], &mut logits).unwrap();
+                let found: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
+                let same = found == expected[keep * vocab..end * vocab];
+                assert!(same, "{weights}, {keep} tokens appended");
+                assert_eq!(engine.last_state().len(), checkpoint.config.hidden_size);
+            }
+        }
+    }
+}
+
+/// Recordings serve other positions, other numbers of tokens, a longer context, and other weights.
+#[test]
+fn replays_give_the_bits_of_launches() {
+    let Some(gpu) = gpu() else { return };
+    let (first, second) = (checkpoint(EVEN, 5), checkpoint(EVEN, 6));
+    let ids = tokens(256, 600, 9);
+    let engine = |replay| {
+        let options = gpu_engine::GpuOptions {
+            replay,
+            ..options(&gpu, WeightType::Bf16, 700)
+        };
+        GpuEngine::new(&first, options).unwrap()
+    };
+    let (mut launched, mut replayed) = (engine(false), engine(true));
+    let (mut expected, mut found) = (Vec::new(), Vec::new());
+    for round in 0..3 {
+        let mut at = 0;
+        for batch in [5, 1, 4, 5, 2, 64, 5, 3, 1, 400, 5, 1, 16, 5] {
+            for (engine, logits) in [(&mut launched, &mut expected), (&mut replayed, &mut found)] {
+                engine.truncate(at);
+                match batch > 16 {
+                    true => engine.append(&ids[at..at + batch]).unwrap(),
+                    false => engine.forward(&ids[at..at + batch], logits).unwrap(),
+                }
+            }
+            assert_eq!(found, expected, "round {round}, {batch} tokens at {at}");
+            at += batch;
+        }
+        match round {
+            0 => [&mut launched, &mut replayed].map(|engine| engine.truncate(0)),
+            _ => [&mut launched, &mut replayed].map(|e| e.load_weights(&second).unwrap()),
+        };
+    }
+}
+
+#[test]
+fn the_cache_grows_and_keeps_what_it_holds() {
+    let Some(gpu) = gpu() else { return };
+    let checkpoint = checkpoint(EVEN, 4);
+    let ids = tokens(256, 1300, 6);
+    for kv in [KvType::F32, KvType::F16] {
+        let options = |max_len| gpu_engine::GpuOptions {
+            kv,
+            ..options(&gpu, WeightType::Bf16, max_len)
+        };
+        let mut engine = GpuEngine::new(&checkpoint, options(1300)).unwrap();
+        let memory = engine.memory();
+        let (mut found, mut expected) = (Vec::new(), Vec::new());
+        for ids in ids[..1290].chunks(301) {
+            engine.append(ids).unwrap();
+        }
+        engine.forward(&ids[1290..], &mut found).unwrap();
+        assert!(engine.memory()[1] > memory[1]);
+        engine.truncate(0);
+        engine.append(&ids[..1290]).unwrap();
+        engine.forward(&ids[1290..], &mut expected).unwrap();
+        assert_eq!(found, expected, "{kv}");
+        assert!(matches!(
+            engine.append(&[0]),
+            Err(LmError::ContextFull {
+                needed: 1301,
+                max_len: 1300
+            })
+        ));
+    }
+}
+
+#[test]
+fn a_narrow_cache_stays_close() {
+    let Some(gpu) = gpu() else { return };
+    let checkpoint = checkpoint(EVEN, 8);
+    let ids = tokens(256, 90, 6);
+    let logits = |kv| {
+        let options = gpu_engine::GpuOptions {
+            kv,
+            ..options(&gpu, WeightType::F32, 128)
+        };
+        let mut logits = Vec::new();
+        let mut engine = GpuEngine::new(&checkpoint, options).unwrap();
+        engine.forward(&ids, &mut logits).unwrap();
+        logits
+    };
+    let (wide, narrow) = (logits(KvType::F32), logits(KvType::F16));
+    let differences = wide.iter().zip(&narrow).map(|(a, b)| (a - b).abs());
+    let worst = differences.fold(0.0, f32::max);
+    let scale = wide.iter().fold(0.0, |most, x| x.abs().max(most));
+    assert!(worst > 0.0 && worst < 0.01 * scale, "{worst} of {scale}");
+}
+
+#[test]
+fn new_weights_take_effect_and_empty_the_cache() {
+    let Some(gpu) = gpu() else { return };
+    for json in [ODD, EVEN] {
+        let (first, second) = (checkpoint(json, 1), checkpoint(json, 2));
+        let ids = tokens(first.config.vocab_size, 9, 0);
+        for weights in FORMATS {
+            let options = options(&gpu, weights, 64);
+            let [a, b] = [&first, &second].map(|checkpoint| {
+                let mut fresh = GpuEngine::new(checkpoint, options.clone()).unwrap();
+                in_batches(&mut fresh, &ids, 9)
+            });
+            assert!(a != b);
+            let mut engine = engine(&gpu, &first, weights, 64);
+            assert!(in_batches(&mut engine, &ids, 4) == a);
+            // In place.
+            engine.load_weights(&second).unwrap();
+            assert!(engine.is_empty() && engine.last_state().is_empty());
+            assert!(in_batches(&mut engine, &ids, 4) == b);
+            // Shared: the others keep theirs.
+            let shared = engine.packed();
+            let mut other = GpuEngine::with_weights(shared, options.clone()).unwrap();
+            engine.load_weights(&first).unwrap();
+            assert!(in_batches(&mut engine, &ids, 4) == a);
+            assert!(in_batches(&mut other, &ids, 4) == b);
+            let mut packed = GpuWeights::new(&second, &options).unwrap();
+            engine.swap_weights(&mut packed).unwrap();
+            assert!(in_batches(&mut engine, &ids, 4) == b);
+            engine.swap_weights(&mut packed).unwrap();
+            assert!(in_batches(&mut engine, &ids, 4) == a);
+        }
+        let other = match json == ODD {
+            true => EVEN,
+            false => ODD,
+        };
+        let mut engine = engine(&gpu, &first, WeightType::F32, 64);
+        let refused = engine.load_weights(&checkpoint(other, 0));
+        assert!(matches!(refused, Err(LmError::OtherModel)));
+    }
+}
+
+#[test]
+fn adapters_have_numbers_and_memory() {
+    let Some(gpu) = gpu() else { return };
+    let adapters = gpu_engine::adapters();
+    assert_eq!(adapters[0].software, gpu.is_software());
+    let beyond = gpu_engine::Gpu::open(adapters.len() + 98).err();
+    assert!(matches!(
+        beyond,
+        Some(gpu_engine::GpuError::NoSuchAdapter { count, .. }) if count == adapters.len()
+    ));
+    let probe = gpu_engine::GpuProbe::new(&gpu, 1 << 22).unwrap();
+    assert!(probe.pass().unwrap() > 0.0);
+}
+
+#[test]
+fn bad_calls_are_refused_and_leave_the_cache_alone() {
+    let Some(gpu) = gpu() else { return };
+    let mut engine = engine(&gpu, &checkpoint(EVEN, 0), WeightType::F32, 8);
+    let mut logits = Vec::new();
+    engine.forward(&[1, 2, 3], &mut logits).unwrap();
+    let outside = engine.forward(&[1, 256], &mut logits);
+    assert!(matches!(
+        outside,
+        Err(LmError::TokenOutOfRange { id: 256, .. })
+    ));
+    let long = engine.forward(&[0; 6], &mut logits);
+    assert!(matches!(long, Err(LmError::ContextFull { needed: 9, .. })));
+    assert_eq!(engine.len(), 3);
+    engine.forward(&[0; 5], &mut logits).unwrap();
+    assert_eq!((engine.len(), logits.len()), (8, 5 * 256));
+    engine.forward(&[], &mut logits).unwrap();
+    assert!(logits.is_empty());
+}

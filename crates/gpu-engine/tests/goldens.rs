@@ -1,0 +1,87 @@
+//! The engine against Hugging Face transformers, for every architecture, rotation and window, and
+//! against the CPU's engine where weights are rounded.
+#![cfg(feature = "gpu")]
+
+#[path = "../../lm/tests/golden_support/mod.rs"]
+mod golden_support;
+mod support;
+
+use golden_support::{bits, goldens, largest_difference};
+use lm::{DecodeEngine, ReferenceEngine, WeightType};
+use support::{engine, gpu};
+
+#[test]
+fn logits_and_greedy_continuations_match_transformers() {
+    let Some(gpu) = gpu() else { return };
+    for golden in goldens() {
+        // Their weights are bf16, and what meets them is f32 either way.
+        for weights in [WeightType::F32, WeightType::Bf16] {
+            let mut engine = engine(&gpu, &golden.checkpoint, weights, golden.context);
+            let (_, error) = golden.check_close(&mut engine, weights.name());
+            println!("{} {weights}: {error:.1e}", golden.name);
+        }
+    }
+}
+
+/// Every way of computing the same tokens gives the same bits.
+#[test]
+fn bits_depend_on_nothing_but_the_tokens() {
+    let Some(gpu) = gpu() else { return };
+    let some = [
+        "gemma2",
+        "qwen3-window",
+        "olmo2",
+        "llama-biases",
+        "phi3-partial",
+    ];
+    for golden in goldens() {
+        if !some.contains(&golden.name.as_str()) {
+            continue;
+        }
+        for weights in support::FORMATS {
+            let mut engine = engine(&gpu, &golden.checkpoint, weights, golden.context);
+            let (mut all, mut some) = (Vec::new(), Vec::new());
+            engine.forward(&golden.ids, &mut all).unwrap();
+            assert!(
+                all.iter().all(|x| x.is_finite()),
+                "{} {weights}",
+                golden.name
+            );
+            let vocab = engine.vocab_size();
+            for batch in 1..=16 {
+                engine.truncate(0);
+                for (i, ids) in golden.ids.chunks(batch).enumerate() {
+                    engine.forward(ids, &mut some).unwrap();
+                    let expected = &all[i * batch * vocab..][..some.len()];
+                    let same = bits(&some) == bits(expected);
+                    assert!(same, "{} {weights}: {batch} a call", golden.name);
+                }
+            }
+        }
+    }
+}
+
+/// Integer weights are the numbers that the CPU's engine multiplies: what its own levels and scales
+/// stand for, in f64, gives the logits.
+#[test]
+fn integer_weights_are_those_of_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    for golden in goldens() {
+        for weights in [WeightType::Int8, WeightType::Int4] {
+            let mut rounded = golden.checkpoint.clone();
+            support::quantise(&mut rounded, weights);
+            let mut reference = ReferenceEngine::new(&rounded, golden.context).unwrap();
+            let (mut expected, mut found) = (Vec::new(), Vec::new());
+            reference.forward(&golden.ids, &mut expected).unwrap();
+            let mut engine = engine(&gpu, &golden.checkpoint, weights, golden.context);
+            engine.forward(&golden.ids, &mut found).unwrap();
+            let error = largest_difference(&found, &expected);
+            println!("{} {weights}: {error:.1e}", golden.name);
+            assert!(
+                error < golden_support::LOGIT_TOLERANCE,
+                "{} {weights}: {error}",
+                golden.name
+            );
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Weights as the engine of a device reads them, and engines that share them.
+
+use anyhow::Result;
+use cpu_engine::{CpuEngine, PackedWeights, WeakWeights};
+#[cfg(feature = "gpu")]
+use gpu_engine::{Gpu, GpuEngine, GpuOptions, GpuWeights, WeakGpuWeights};
+use lm::{Device, EngineSettings, LmConfig, LmError, TensorSource};
+use thiserror::Error;
+
+#[cfg(feature = "gpu")]
+use crate::context;
+use crate::engine::{Engine, Inner};
+use crate::engine_options;
+
+/// A device that this program cannot compute on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The engine was left out of the build.
+    #[error("device `{0}`: this program was built without its engine")]
+    NotBuilt(Device),
+    /// The engine finds no such device.
+    #[error("device `{device}`")]
+    NotFound {
+        /// The device asked for.
+        device: Device,
+        /// Why not.
+        source: LmError,
+    },
+}
+
+impl DeviceError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NotBuilt(_) => {
+                "build it with `cargo build --release --features gpu`, or decode on the cpu"
+            }
+            Self::NotFound { .. } => {
+                "graphics devices are found through Vulkan (Metal, DX12): the driver and its loader \
+                 must be installed (libvulkan.so.1; `vulkaninfo --summary` lists what it finds); \
+                 Debian's mesa-vulkan-drivers plays a device on the processor, for tests"
+            }
+        }
+    }
+}
+
+/// Packed weights, where a device reads them. A clone is the same weights, not a copy.
+#[derive(Clone)]
+pub enum Packed {
+    /// In memory.
+    Cpu(PackedWeights),
+    /// On a graphics device.
+    #[cfg(feature = "gpu")]
+    Gpu(GpuWeights),
+}
+
+/// [`Packed`], for as long as an engine uses them.
+#[derive(Clone)]
+pub(crate) enum Weak {
+    Cpu(WeakWeights),
+    #[cfg(feature = "gpu")]
+    Gpu(WeakGpuWeights),
+}
+
+impl Weak {
+    /// The weights, if there is still an engine that uses them.
+    pub(crate) fn upgrade(&self) -> Option<Packed> {
+        match self {
+            Self::Cpu(weights) => weights.upgrade().map(Packed::Cpu),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(weights) => weights.upgrade().map(Packed::Gpu),
+        }
+    }
+}
+
+/// Options of an engine on a graphics device.
+#[cfg(feature = "gpu")]
+fn gpu_options(
+    index: usize,
+    config: &LmConfig,
+    settings: EngineSettings,
+) -> Result<GpuOptions, DeviceError> {
+    let gpu = Gpu::open(index).map_err(|error| DeviceError::NotFound {
+        device: settings.device,
+        source: error.into(),
+    })?;
+    Ok(GpuOptions {
+        kv: settings.kv,
+        max_len: context(config, settings),
+        threads: settings.threads,
+        ..GpuOptions::new(gpu, settings.weights)
+    })
+}
+
+impl Packed {
+    /// Packs the weights of a source as an engine with these settings reads them.
+    ///
+    /// # Errors
+    /// Those of the source; [`DeviceError`] for a device that this program cannot compute on.
+    pub fn new(source: &dyn TensorSource, settings: EngineSettings) -> Result<Self> {
+        match settings.device {
+            Device::Cpu => {
+                let options = engine_options(source.config(), settings);
+                Ok(Self::Cpu(PackedWeights::new(source, &options)?))
+            }
+            #[cfg(feature = "gpu")]
+            Device::Gpu(index) => {
+                let options = gpu_options(index, source.config(), settings)?;
+                Ok(Self::Gpu(GpuWeights::new(source, &options)?))
+            }
+            #[cfg(not(feature = "gpu"))]
+            device => Err(DeviceError::NotBuilt(device).into()),
+        }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Cpu(weights) => weights.bytes(),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(weights) => weights.bytes(),
+        }
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak {
+        match self {
+            Self::Cpu(weights) => Weak::Cpu(weights.downgrade()),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(weights) => Weak::Gpu(weights.downgrade()),
+        }
+    }
+
+    /// An engine that shares these weights; the settings are those they were packed with.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn engine(self, config: &LmConfig, settings: EngineSettings) -> Result<Engine> {
+        let inner = match self {
+            Self::Cpu(weights) => {
+                let options = engine_options(config, settings);
+                Inner::Cpu(Box::new(CpuEngine::with_weights(weights, options)?))
+            }
+            #[cfg(feature = "gpu")]
+            Self::Gpu(weights) => {
+                let Device::Gpu(index) = settings.device else {
+                    return Err(LmError::OtherModel.into());
+                };
+                let options = gpu_options(index, config, settings)?;
+                Inner::Gpu(Box::new(GpuEngine::with_weights(weights, options)?))
+            }
+        };
+        Ok(Engine::new(inner, settings.weights))
+    }
+}
+
+/// Whether this program can compute on a device.
+///
+/// # Errors
+/// [`DeviceError`].
+pub fn check_device(device: Device) -> Result<(), DeviceError> {
+    match device {
+        Device::Cpu => Ok(()),
+        #[cfg(feature = "gpu")]
+        Device::Gpu(index) => match Gpu::open(index) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(DeviceError::NotFound {
+                device,
+                source: error.into(),
+            }),
+        },
+        #[cfg(not(feature = "gpu"))]
+        device => Err(DeviceError::NotBuilt(device)),
+    }
+}
