@@ -25,6 +25,8 @@ pub struct ReportConfig {
     pub ratios: Vec<(String, String)>,
     /// The paper's numbers (TOML), shown beside ours; relative to the file that names it.
     pub paper: Option<PathBuf>,
+    /// What that file calls targets, tasks and arms that have other names here: `{ llama-3 = "L" }`.
+    pub paper_names: BTreeMap<String, String>,
     /// Figures drawn.
     pub figures: Vec<FigureName>,
     /// Files written.
@@ -42,6 +44,7 @@ impl Default for ReportConfig {
             arms: Vec::new(),
             ratios: Vec::new(),
             paper: None,
+            paper_names: BTreeMap::new(),
             figures: Vec::new(),
             formats: vec![ReportFormat::Md],
         }

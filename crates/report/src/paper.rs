@@ -94,6 +94,23 @@ fn same(a: &str, b: &str) -> bool {
     a == b || numbers().is_some_and(|(a, b)| a == b)
 }
 
+/// A place under each of our `own` names, at least one, where it has `name`.
+fn places(at: &Where, name: &str, own: &[&str]) -> Vec<Where> {
+    if !at.values().any(|value| value == name) {
+        return vec![at.clone()];
+    }
+    let under = |own: &&str| {
+        let value = |value: &String| match value == name {
+            true => (*own).to_owned(),
+            false => value.clone(),
+        };
+        at.iter()
+            .map(|(axis, v)| (axis.clone(), value(v)))
+            .collect()
+    };
+    own.iter().map(under).collect()
+}
+
 fn arm() -> String {
     "arm".to_owned()
 }
@@ -156,6 +173,53 @@ impl PaperData {
         Ok(())
     }
 
+    /// The same data for an experiment with other names: `names` are its own, each with the one that
+    /// stands here. What several of them stand for is said of each.
+    ///
+    /// # Errors
+    /// A name that does not stand here.
+    pub fn renamed(mut self, names: &BTreeMap<String, String>) -> Result<Self, String> {
+        let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (own, name) in names {
+            owners.entry(name).or_default().push(own);
+        }
+        for (name, own) in owners {
+            let before = self.clone();
+            let values = before.value.iter().flat_map(|value| {
+                let places = places(&value.at, name, &own).into_iter();
+                places.map(|at| PaperValue {
+                    at,
+                    ..value.clone()
+                })
+            });
+            self.value = values.collect();
+            let claims = before.claim.iter().flat_map(|claim| {
+                let places = places(&claim.at, name, &own).into_iter();
+                places.map(|at| Claim {
+                    at,
+                    ..claim.clone()
+                })
+            });
+            self.claim = claims.collect();
+            for claim in &mut self.claim {
+                let sides = claim.order.iter_mut();
+                let sides = sides.flat_map(|order| [&mut order.above, &mut order.below]);
+                let steps = claim.trend.iter_mut().flat_map(|trend| &mut trend.values);
+                for side in sides.chain(steps).filter(|side| *side == name) {
+                    own[0].clone_into(side);
+                }
+            }
+            if let Some(words) = before.names.get(name) {
+                let named = own.iter().map(|own| ((*own).to_owned(), words.clone()));
+                self.names.extend(named);
+            }
+            if self == before {
+                return Err(name.to_owned());
+            }
+        }
+        Ok(self)
+    }
+
     /// The paper's value of a metric in a table cell: of the entries whose `where` agrees with the
     /// cell everywhere, the one that says most.
     pub fn value(&self, at: &Where, metric: Metric) -> Option<f64> {
@@ -205,6 +269,35 @@ mod tests {
         assert_eq!(value(&[("arm", "L_DM"), ("k", "4")]), Some(0.4));
         assert_eq!(value(&[("k", "4")]), None);
         assert_eq!(data.value(&at(&[("arm", "L_DM")]), Metric::Speedup), None);
+    }
+
+    #[test]
+    fn other_names_stand_for_the_papers() {
+        let data = data(concat!(
+            "source = \"Table 4\"\n[names]\nL = \"Llama3-8B\"\n",
+            "[[value]]\nwhere = { target = \"L\", arm = \"A\" }\nacceptance = 0.3\n",
+            "[[value]]\nwhere = { target = \"Q\", arm = \"A\" }\nacceptance = 0.2\n",
+            "[[claim]]\ntext = \"more\"\nwhere = { target = \"L\" }\n",
+            "order = { metric = \"acceptance\", above = \"A\", below = \"B\" }\n",
+        ))
+        .unwrap();
+        let own = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let own = |(a, v): &(&str, &str)| ((*a).to_owned(), (*v).to_owned());
+            pairs.iter().map(own).collect()
+        };
+        let names = own(&[("big", "L"), ("bigger", "L"), ("arm", "A")]);
+        let ours = data.clone().renamed(&names).unwrap();
+        let value = |target| {
+            let at = own(&[("target", target), ("arm", "arm")]);
+            ours.value(&at, Metric::Acceptance)
+        };
+        assert_eq!((value("big"), value("bigger")), (Some(0.3), Some(0.3)));
+        assert_eq!((value("Q"), value("L")), (Some(0.2), None));
+        assert_eq!(ours.name("bigger"), "Llama3-8B");
+        let claims: Vec<&str> = ours.claim.iter().map(|c| c.at["target"].as_str()).collect();
+        assert_eq!(claims, ["big", "bigger"]);
+        assert_eq!(ours.claim[0].order.as_ref().unwrap().above, "arm");
+        assert_eq!(data.renamed(&own(&[("big", "M")])), Err("M".to_owned()));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use experiment::{ArmConfig, Count, Job, JobConfig, OnStream, Plan, Segment, Stage, StepCost};
 use jobs::{JobId, JobSpec, Need, RootRecord};
 use lm::{Device, EngineSettings};
@@ -84,7 +84,13 @@ pub fn record(plan: &Plan, all: Vec<JobSpec>) -> Result<RootRecord> {
         })
     };
     let paper = match &experiment.report.paper {
-        Some(path) => Some(load_paper(path)?),
+        Some(path) => {
+            let paper = load_paper(path)?;
+            let renamed = paper.renamed(&experiment.report.paper_names);
+            Some(renamed.map_err(|name| {
+                anyhow!("report.paper_names: {} knows no `{name}`", path.display())
+            })?)
+        }
         None => None,
     };
     let mut report = serde_json::to_value(&experiment.report)?;
