@@ -22,6 +22,7 @@ import math
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import tempfile
@@ -50,6 +51,7 @@ class Server:
             raise SystemExit("the server did not start:\n" + "".join(said))
         # What it says later must not fill the pipe.
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        self.built = self.about()
 
     def request(self, method, path, body=None, timeout=600):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
@@ -70,6 +72,12 @@ class Server:
         lines = self.request("GET", "/metrics").splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
+
+    def about(self):
+        """What it says of its program and its machine."""
+        lines = self.request("GET", "/metrics").splitlines()
+        line = next(line for line in lines if line.startswith("omnidraft_build_info{"))
+        return dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', line))
 
     def memory(self):
         """Resident MiB."""
@@ -118,19 +126,18 @@ def summed(all_counts):
     return {key: sum(one[key] for one in all_counts) for key in all_counts[0]}
 
 
-def write(name, rows, args, command):
-    """Keeps rows, with how they came about."""
+def write(name, rows, args, server):
+    """Keeps rows, with how they came about; `server` is one that they were measured with."""
     OUT.mkdir(parents=True, exist_ok=True)
     path = OUT / "rows.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     options = [f"--{key.replace('_', '-')} {' '.join(map(str, value)) if isinstance(value, list) else value}"
                for key, value in sorted(vars(args).items()) if key not in ("run", "name", "omnidraft") and value != ""]
-    version = subprocess.run([args.omnidraft, "--version"], capture_output=True, text=True).stdout.strip()
     known[name] = {
         "date": datetime.date.today().isoformat(),
         "command": f"python3 scripts/serve_bench.py {args.name} {' '.join(options)}",
-        "server": command,
-        "version": version,
+        "server": server.command,
+        **server.built,
         "load": round(os.getloadavg()[0], 1),
         "rows": rows,
     }
@@ -154,7 +161,7 @@ def greedy(args):
         sums = summed([c for _, c in found])
         updates = sum(v for k, v in server.metrics().items() if k.startswith("omnidraft_updates_total"))
         row = {"prompts": len(found), "equal": sum(equal for equal, _ in found), "updates": updates, **sums}
-        write("greedy", [row], args, server.command)
+        write("greedy", [row], args, server)
 
 
 def chi_square_tail(x, freedom):
@@ -234,7 +241,7 @@ def law(args):
                 g, freedom, p = g_test(warm, plain)
                 rows.append({"prompt": number, "target": "here, T = 1.2", "samples": args.samples,
                              "texts": len(set(warm) | set(plain)), "G": g, "freedom": freedom, "p": p})
-            write("law", rows, args, here.command)
+            write("law", rows, args, here)
 
 
 def stream(args):
@@ -274,7 +281,7 @@ def stream(args):
             run(second, other, 0, 100, "another target")
         with Server(args.omnidraft, *first) as back:
             run(back, name, 0, 100, "and back, on the first prompts")
-            write("stream", rows, args, back.command)
+            write("stream", rows, args, back)
 
 
 def load(args):
@@ -328,8 +335,7 @@ def load(args):
                 "memory_end": memory[-1][1],
                 "load": round(os.getloadavg()[0], 1),
             })
-            command = server.command
-    write(args.rows, rows, args, command)
+    write(args.rows, rows, args, server)
 
 
 class Delay(threading.Thread):
@@ -434,7 +440,7 @@ def remote(args):
                         row["sent_per_round"] = moved("omnidraft_remote_sent_bytes_total") / calls
                         row["received_per_round"] = moved("omnidraft_remote_received_bytes_total") / calls
                     rows.append(row)
-    write(args.rows, rows, args, there.command)
+    write(args.rows, rows, args, there)
 
 
 def table(head, rows):
@@ -456,7 +462,9 @@ def page(_):
         if name in known:
             it = known[name]
             parts.append(f"## {title}\n\n{text}\n")
-            parts.append(f"{it['date']}, load {it['load']}, {it['version']}\n\n```sh\n{it['command']}\n# {it['server']}\n```\n")
+            built = f"omnidraft {it['version']} of commit `{it['commit']}`; {it['machine']}" if "commit" in it \
+                else f"{it['version']}, commit and machine not recorded"
+            parts.append(f"{it['date']}, load {it['load']}; {built}\n\n```sh\n{it['command']}\n# {it['server']}\n```\n")
             return it["rows"]
         return None
 

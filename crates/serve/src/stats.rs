@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spec_decode::{RoundOutcome, Totals};
 
+use crate::http::About;
 use crate::remote::Traffic;
 
 /// Answers that a point of the history is the mean of.
@@ -300,9 +301,10 @@ impl Stats {
     }
 
     /// The text format of Prometheus.
-    pub(crate) fn prometheus(&self) -> String {
+    pub(crate) fn prometheus(&self, about: &About) -> String {
         let counters = self.counters();
         let mut page = Page(String::new());
+        page.about(about);
         let c = &*counters;
         let traffic = c.traffic.values().fold([0.0; 4], |sums, own| {
             std::array::from_fn(|i| sums[i] + own[i])
@@ -480,6 +482,18 @@ impl Page {
             self.0,
             "# HELP omnidraft_{name} {help}\n# TYPE omnidraft_{name} {kind}"
         );
+    }
+
+    /// What was built from what, and where it runs: the value says nothing, the labels do.
+    fn about(&mut self, about: &About) {
+        let labels = [
+            ("version", &about.version),
+            ("commit", &about.commit),
+            ("machine", &about.machine),
+        ]
+        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+        self.head("build_info", "gauge", "The program and the machine.");
+        self.value("build_info", &labels.join(","), 1.0);
     }
 
     fn value(&mut self, name: &str, labels: &str, value: f64) {

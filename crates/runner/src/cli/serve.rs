@@ -9,7 +9,7 @@ use clap::Args;
 use experiment::{KvFormat, WeightFormat};
 use lm::EngineSettings;
 use serve::{
-    Expose, Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service, name_of,
+    About, Expose, Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service, name_of,
 };
 
 /// Models and what becomes of them while they answer; `serve` and `chat` share it.
@@ -202,6 +202,16 @@ pub fn far_options(
     }
 }
 
+/// This program and this machine, as manifests of runs have them.
+fn about() -> About {
+    let build = crate::build::info();
+    About {
+        commit: build.short_commit(),
+        version: build.version,
+        machine: results::MachineInfo::collect().summary(),
+    }
+}
+
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -276,6 +286,7 @@ impl ServeArgs {
                 body: self.body_kb << 10,
                 ..Limits::default()
             },
+            about: about(),
         };
         http.check()?;
         let service = Service::start(options)?;
