@@ -6,6 +6,8 @@
   python3 scripts/serve_bench.py stream --requests 500
   python3 scripts/serve_bench.py load --clients 1 4 16 --seconds 600
   python3 scripts/serve_bench.py remote --delays 0 10 50
+  python3 scripts/serve_bench.py beside
+  python3 scripts/serve_bench.py memory --seconds 300
   python3 scripts/serve_bench.py page
 
 Nothing but Python's own library is needed. Servers are started on free loopback ports and ended
@@ -284,6 +286,80 @@ def stream(args):
             write("stream", rows, args, back)
 
 
+def beside(args):
+    """Answers of a target here, alone and beside those of a target behind a delay."""
+    rows = []
+    every = prompts(args.task, "test")[: args.prompts]
+    with Server(args.omnidraft, "--target", args.target, "--drafter", args.drafter, "--expose-logits", "--no-learn") as there:
+        proxy = Delay(there.port, args.delay)
+        proxy.start()
+        proxy.ready.wait()
+        # Two processes share the machine: what the other one computes is part of the second row.
+        with Server(args.omnidraft, "--target", f"http://127.0.0.1:{proxy.port}/", "--target", f"here={args.target}",
+                    "--drafter", args.drafter, "--no-learn") as server:
+            far = json.loads(server.request("GET", "/v1/models"))["data"][0]["id"]
+            for others in (0, args.clients):
+                stop = threading.Event()
+
+                def ask_far(number):
+                    tokens = 0
+                    while not stop.is_set():
+                        answer = server.ask(every[number % len(every)], model=far, max_tokens=args.max_tokens)
+                        tokens += counts(answer)["tokens"]
+                    return tokens
+
+                with concurrent.futures.ThreadPoolExecutor(max(1, others)) as pool:
+                    began = time.time()
+                    asked = [pool.submit(ask_far, i) for i in range(others)]
+                    found, latencies = [], []
+                    for prompt in every:
+                        at = time.time()
+                        found.append(counts(server.ask(prompt, model="here", max_tokens=args.max_tokens)))
+                        latencies.append(time.time() - at)
+                    seconds = time.time() - began
+                    stop.set()
+                    elsewhere = sum(future.result() for future in asked) / (time.time() - began)
+                sums = summed(found)
+                rows.append({"delay_ms": args.delay, "others": others, "prompts": len(every), **sums,
+                             "seconds": seconds, "p50": sorted(latencies)[len(latencies) // 2],
+                             "elsewhere_per_second": elsewhere})
+            write("beside", rows, args, server)
+
+
+def memory(args):
+    """Resident memory while clients ask and the drafter learns."""
+    rows = []
+    every = prompts(args.task)
+    for budget in args.examples_mb:
+        with Server(args.omnidraft, "--target", args.target, "--drafter", args.drafter,
+                    "--parallel", args.clients, "--examples-mb", budget, *args.more.split()) as server:
+            began = time.time()
+            until = began + args.seconds
+            answers = [0] * args.clients
+
+            def client(number):
+                order = random.Random(number)
+                while time.time() < until:
+                    server.ask(order.choice(every), max_tokens=args.max_tokens, user=str(number))
+                    answers[number] += 1
+
+            with concurrent.futures.ThreadPoolExecutor(args.clients) as pool:
+                clients = [pool.submit(client, number) for number in range(args.clients)]
+                for part in range(1, 11):
+                    seen = []
+                    while time.time() < began + args.seconds * part / 10:
+                        time.sleep(min(1.0, args.seconds / 100))
+                        seen.append(server.memory())
+                    metrics = server.metrics()
+                    rows.append({"examples_mb": budget, "seconds": args.seconds * part / 10, "answers": sum(answers),
+                                 "updates": sum(v for k, v in metrics.items() if k.startswith("omnidraft_updates_total")),
+                                 "replay_mib": metrics["omnidraft_replay_bytes"] / 2**20,
+                                 "memory": sum(seen) / len(seen), "memory_most": max(seen)})
+                for future in clients:
+                    future.result()
+    write("memory", rows, args, server)
+
+
 def load(args):
     """Clients that ask without a pause."""
     rows = []
@@ -416,26 +492,28 @@ def remote(args):
                     here.ask(prompt, max_tokens=args.max_tokens)
                 for way in ("drafted here", "token by token", "streamed plainly"):
                     compared = delay == args.delays[0] and way != "streamed plainly" and args.temperature == 0
-                    before, began = here.metrics(), time.time()
+                    before, seconds = here.metrics(), 0.0
                     tokens = rounds = equal = 0
                     for prompt in every:
                         if way == "streamed plainly":
-                            tokens += stream_seconds(proxy.port, prompt, args.max_tokens)[1]
+                            took, count = stream_seconds(proxy.port, prompt, args.max_tokens)
+                            seconds, tokens = seconds + took, tokens + count
                             continue
+                        # The plain answers that texts are compared with are not part of the time.
+                        began = time.time()
                         answer = here.ask(prompt, max_tokens=args.max_tokens, drafter=way == "drafted here",
                                           temperature=args.temperature)
+                        seconds += time.time() - began
                         tokens += answer["usage"]["completion_tokens"]
                         rounds += answer["usage"]["completion_tokens_details"]["rounds"]
                         equal += text_of(answer) == text_of(there.ask(prompt, max_tokens=args.max_tokens, drafter=False)) if compared else 0
-                    seconds, after = time.time() - began, here.metrics()
+                    after = here.metrics()
                     moved = lambda name: after[name] - before[name]
                     calls = moved("omnidraft_remote_calls_total")
-                    # The plain answers that texts are compared with are not part of the time.
                     row = {"delay_ms": delay, "temperature": args.temperature, "way": way, "k": args.k, "prompts": len(every), "tokens": tokens,
                            "rounds": rounds, "tokens_per_second": tokens / seconds}
                     if compared:
-                        seconds = moved("omnidraft_step_seconds_total")
-                        row.update(equal=equal, tokens_per_second=tokens / seconds)
+                        row.update(equal=equal)
                     if calls:
                         row["sent_per_round"] = moved("omnidraft_remote_sent_bytes_total") / calls
                         row["received_per_round"] = moved("omnidraft_remote_received_bytes_total") / calls
@@ -505,6 +583,18 @@ def page(_):
                              f"{r['tokens'] / r['rounds']:.2f}" if r["rounds"] else "",
                              f"{r.get('sent_per_round', 0):.0f}", f"{r.get('received_per_round', 0):.0f}",
                              f"{r['equal']} of {r['prompts']}" if "equal" in r else ""] for r in rows]))
+    rows = part("beside", "A target here beside one elsewhere",
+                "One client asks the target here, in the second row beside clients of a target behind a delay that the same\nserver serves. Its answers do not wait for replies from elsewhere; what they share is the processor.")
+    if rows:
+        parts.append(table(["delay ms", "clients of the target elsewhere", "answers here", "tokens/s here", "p50 s here", "tokens/s elsewhere"],
+                           [[r["delay_ms"], r["others"], r["prompts"], f"{r['tokens'] / r['seconds']:.1f}", f"{r['p50']:.2f}",
+                             f"{r['elsewhere_per_second']:.1f}"] for r in rows]))
+    rows = part("memory", "Memory while learning",
+                "Resident MiB, mean and most of a tenth of the time. What grows is what is kept to be learnt from again: at most 256\nanswers, and at most `--examples-mb`.")
+    if rows:
+        parts.append(table(["--examples-mb", "until s", "answers", "updates", "replayed MiB", "MiB", "most"],
+                           [[r["examples_mb"], f"{r['seconds']:.0f}", r["answers"], f"{r['updates']:.0f}", f"{r['replay_mib']:.1f}",
+                             f"{r['memory']:.0f}", f"{r['memory_most']:.0f}"] for r in rows]))
     (OUT / "README.md").write_text("\n".join(parts))
 
 
@@ -527,6 +617,8 @@ def main():
     command(stream, *models, ("second", "models/Q"), ("requests", 500), ("task", "mini-math"), ("save-minutes", 0.25))
     command(load, *models, ("clients", [1, 4, 16]), ("seconds", 600.0), ("task", "mini-math"), ("more", ""), ("drafts", "yes"), ("rows", "load"))
     command(remote, *models, ("delays", [0.0, 10.0, 50.0]), ("prompts", 20), ("warm", 200), ("task", "mini-math"), ("k", 6), ("state", ""), ("temperature", 0.0), ("rows", "remote"))
+    command(beside, *models, ("delay", 200.0), ("prompts", 40), ("clients", 2), ("task", "mini-math"))
+    command(memory, *models, ("clients", 8), ("seconds", 300.0), ("examples-mb", [128, 16]), ("task", "mini-math"), ("more", ""))
     command(page)
     args = parser.parse_args()
     args.run(args)

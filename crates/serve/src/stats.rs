@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use adaptive_draft::HeadReport;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spec_decode::{RoundOutcome, Totals};
@@ -18,6 +19,8 @@ const STRIDE: usize = 10;
 const MEMORY: f64 = 0.998;
 /// Weight of a new measurement of a plain step.
 const FRESH: f64 = 0.3;
+/// Weight of what a head got right of an answer.
+const FRESH_HEAD: f64 = 0.05;
 /// Points of the history that are kept.
 const POINTS: usize = 500;
 
@@ -66,6 +69,8 @@ pub(crate) struct TargetSums {
     accepted: u64,
     ngrams: u64,
     pub(crate) updates: u64,
+    /// Steps of its acceptance heads.
+    head_steps: u64,
     /// Mean acceptance, and tokens a round, of every so many answers.
     history: Vec<[f64; 2]>,
     /// Of the answers behind the last point: number, sums.
@@ -94,6 +99,12 @@ struct Counters {
     update_seconds: f64,
     update_failures: u64,
     loss: f64,
+    /// Bytes of the examples that each learner replays.
+    replayed: BTreeMap<String, usize>,
+    /// Of targets: whether drafts end by an acceptance head.
+    by_head: BTreeMap<String, bool>,
+    /// Of targets: mean distance between what a head predicted of fresh tokens and what was.
+    calibration: BTreeMap<String, f64>,
     saves: u64,
     save_failures: u64,
     saved_bytes: u64,
@@ -219,6 +230,30 @@ impl Stats {
         sums.updates += 1;
         counters.loss = loss;
         counters.update_seconds += seconds;
+    }
+
+    /// Takes in whose chances end the drafts for a target.
+    pub(crate) fn head(&self, target: &str, by_head: bool) {
+        let mut counters = self.counters();
+        counters.by_head.insert(target.to_owned(), by_head);
+    }
+
+    pub(crate) fn head_step(&self, target: &str, report: &HeadReport) {
+        let mut counters = self.counters();
+        let sums = counters.sums.targets.entry(target.to_owned()).or_default();
+        sums.head_steps += 1;
+        let found = report.calibration_error;
+        if found.is_finite() {
+            let known = counters
+                .calibration
+                .entry(target.to_owned())
+                .or_insert(found);
+            *known += FRESH_HEAD * (found - *known);
+        }
+    }
+
+    pub(crate) fn replayed(&self, learner: String, bytes: usize) {
+        self.counters().replayed.insert(learner, bytes);
     }
 
     pub(crate) fn update_failed(&self) {
@@ -408,6 +443,11 @@ impl Stats {
             ),
             ("loss", "Loss of the last update.", c.loss),
             (
+                "replay_bytes",
+                "Answers that are kept to be learnt from again.",
+                c.replayed.values().sum::<usize>() as f64,
+            ),
+            (
                 "state_bytes",
                 "Size of the last saved state.",
                 c.saved_bytes as f64,
@@ -438,7 +478,7 @@ impl Stats {
             );
         }
         type Of = fn(&TargetSums) -> u64;
-        let by_target: [(&str, &str, Of); 7] = [
+        let by_target: [(&str, &str, Of); 8] = [
             (
                 "answers_total",
                 "Answers with the drafter, since the state was new.",
@@ -452,19 +492,39 @@ impl Stats {
                 s.ngrams
             }),
             ("updates_total", "Updates of the drafter.", |s| s.updates),
+            ("head_steps_total", "Steps of its acceptance heads.", |s| {
+                s.head_steps
+            }),
         ];
-        for (name, help, of) in by_target {
+        for (name, help, sum) in by_target {
             page.head(name, "counter", help);
             for (target, sums) in &c.sums.targets {
-                page.value(
-                    name,
-                    &format!("target=\"{}\"", escaped(target)),
-                    of(sums) as f64,
-                );
+                page.value(name, &of(target), sum(sums) as f64);
             }
+        }
+        page.head(
+            "head_in_use",
+            "gauge",
+            "Whether drafts end by an acceptance head.",
+        );
+        for (target, by_head) in &c.by_head {
+            page.value("head_in_use", &of(target), f64::from(u8::from(*by_head)));
+        }
+        page.head(
+            "head_calibration_error",
+            "gauge",
+            "Mean distance between predicted and true acceptance of fresh tokens.",
+        );
+        for (target, error) in &c.calibration {
+            page.value("head_calibration_error", &of(target), *error);
         }
         page.0
     }
+}
+
+/// The label of a target.
+fn of(target: &str) -> String {
+    format!("target=\"{}\"", escaped(target))
 }
 
 /// A label's value.

@@ -155,6 +155,30 @@ fn damaged_and_foreign_states_are_refused() {
 }
 
 #[test]
+fn what_is_replayed_has_a_budget() {
+    let replayed = |budget: usize| {
+        let folder = tempfile::tempdir().unwrap();
+        let small = Options {
+            example_bytes: budget,
+            ..keeping(folder.path())
+        };
+        let server = Server::start(small, None);
+        stream(&server, "L", 24);
+        for _ in 0..400 {
+            if updates(&server, "L") >= 4.0 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        server.metric("omnidraft_replay_bytes")
+    };
+    let budget = 600 << 10;
+    let (whole, some) = (replayed(64 << 20), replayed(budget));
+    assert!(whole > budget as f64, "{whole}");
+    assert!(some > 0.0 && some <= budget as f64, "{some}");
+}
+
+#[test]
 fn a_state_has_a_budget() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options {

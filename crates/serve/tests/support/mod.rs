@@ -32,6 +32,7 @@ pub fn options() -> Options {
         timeout: Duration::from_secs(60),
         memory: None,
         ngram_bytes: 16 << 20,
+        example_bytes: 64 << 20,
         learn: None,
         state: None,
         save_every: Duration::from_secs(3600),
