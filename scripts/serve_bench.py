@@ -153,7 +153,7 @@ def greedy(args):
     every = [p for task in args.tasks for p in prompts(task)]
     random.Random(0).shuffle(every)
     every = every[: args.prompts]
-    with Server(args.omnidraft, *models, "--learn-every", 2) as server:
+    with Server(args.omnidraft, *models, "--learn-every", 2, *args.more.split()) as server:
         def both(prompt):
             drafted = server.ask(prompt, max_tokens=args.max_tokens)
             plain = server.ask(prompt, max_tokens=args.max_tokens, drafter=False)
@@ -163,7 +163,7 @@ def greedy(args):
         sums = summed([c for _, c in found])
         updates = sum(v for k, v in server.metrics().items() if k.startswith("omnidraft_updates_total"))
         row = {"prompts": len(found), "equal": sum(equal for equal, _ in found), "updates": updates, **sums}
-        write("greedy", [row], args, server)
+        write(args.rows, [row], args, server)
 
 
 def chi_square_tail(x, freedom):
@@ -546,9 +546,9 @@ def page(_):
             return it["rows"]
         return None
 
-    rows = part("greedy", "Greedy answers while the drafter learns",
-                "Every prompt is asked twice at temperature 0: with the drafter, which learns meanwhile, and without it.")
-    if rows:
+    for name in sorted(name for name in known if name.startswith("greedy")):
+        rows = part(name, f"Greedy answers while the drafter learns{name[6:].replace('-', ', ', 1)}",
+                    "Every prompt is asked twice at temperature 0: with the drafter, which learns meanwhile, and without it.")
         parts.append(table(["prompts", "equal texts", "updates meanwhile", "tokens", "tokens a round"],
                            [[r["prompts"], r["equal"], f"{r['updates']:.0f}", r["tokens"], f"{r['tokens'] / r['rounds']:.2f}"] for r in rows]))
     rows = part("law", "The law of answers",
@@ -612,7 +612,7 @@ def main():
                             type=type(default[0] if many else default))
 
     models = [("target", "models/L"), ("drafter", "models/D"), ("max-tokens", 48)]
-    command(greedy, *models, ("prompts", 200), ("tasks", ["mini-math", "mini-chat", "mini-code", "mini-news"]))
+    command(greedy, *models, ("prompts", 200), ("tasks", ["mini-math", "mini-chat", "mini-code", "mini-news"]), ("more", ""), ("rows", "greedy"))
     command(law, *models, ("samples", 8000), ("prompts", 3))
     command(stream, *models, ("second", "models/Q"), ("requests", 500), ("task", "mini-math"), ("save-minutes", 0.25))
     command(load, *models, ("clients", [1, 4, 16]), ("seconds", 600.0), ("task", "mini-math"), ("more", ""), ("drafts", "yes"), ("rows", "load"))
