@@ -132,6 +132,13 @@ fn heads_learn_take_over_and_are_kept() {
     let server = Server::start(frozen, None);
     ask(&server, PROMPTS[0], json!({}));
     assert_eq!(server.metric(in_use), 1.0);
+    server.stop().unwrap();
+    let heads = folder.path().join("generation-2/heads");
+    for file in std::fs::read_dir(heads).unwrap() {
+        std::fs::write(file.unwrap().path(), "junk").unwrap();
+    }
+    let refused = serve::Service::start(adapting()).err().unwrap();
+    assert!(format!("{refused:#}").contains("heads"), "{refused:#}");
 }
 
 #[test]

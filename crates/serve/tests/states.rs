@@ -90,6 +90,7 @@ fn a_restart_goes_on_and_targets_keep_their_own() {
 fn users_have_adapters() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = keeping(folder.path());
+    options.adapt_length = true;
     options.learn = Some(serve::LearnOptions {
         rank: 4,
         scope: serve::LearnScope::User,
@@ -111,6 +112,22 @@ fn users_have_adapters() {
         .collect();
     for name in ["L/ann", "L/bob"] {
         assert!(names.iter().any(|found| found == name), "{names:?}");
+    }
+    // So do acceptance heads, and what is known of draft lengths.
+    for (of, part) in [
+        ("L-ann", ".safetensors"),
+        ("L-bob", ".safetensors"),
+        ("chains-L-ann", ".txt"),
+    ] {
+        let folders = ["generation-1", "generation-1/heads"].map(|name| folder.path().join(name));
+        let files = folders
+            .iter()
+            .flat_map(|folder| std::fs::read_dir(folder).unwrap());
+        let mut names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        assert!(
+            names.any(|name| name.starts_with(of) && name.ends_with(part)),
+            "{of}"
+        );
     }
     // Another rank cannot go on from there.
     options.learn = Some(learning());
