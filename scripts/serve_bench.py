@@ -25,6 +25,7 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -133,8 +134,13 @@ def write(name, rows, args, server):
     OUT.mkdir(parents=True, exist_ok=True)
     path = OUT / "rows.json"
     known = json.loads(path.read_text()) if path.exists() else {}
-    options = [f"--{key.replace('_', '-')} {' '.join(map(str, value)) if isinstance(value, list) else value}"
-               for key, value in sorted(vars(args).items()) if key not in ("run", "name", "omnidraft") and value != ""]
+    def option(key, value):
+        text = shlex.join(map(str, value if isinstance(value, list) else [value]))
+        # What begins with a dash would be taken for an option of its own.
+        return f"--{key.replace('_', '-')}{'=' if str(value).startswith('-') else ' '}{text}"
+
+    options = [option(key, value) for key, value in sorted(vars(args).items())
+               if key not in ("run", "name", "omnidraft") and value != ""]
     known[name] = {
         "date": datetime.date.today().isoformat(),
         "command": f"python3 scripts/serve_bench.py {args.name} {' '.join(options)}",
