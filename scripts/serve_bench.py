@@ -6,6 +6,8 @@
   python3 scripts/serve_bench.py stream --requests 500
   python3 scripts/serve_bench.py load --clients 1 4 16 --seconds 600
   python3 scripts/serve_bench.py remote --delays 0 10 50
+  python3 scripts/serve_bench.py beside
+  python3 scripts/serve_bench.py memory --seconds 300
   python3 scripts/serve_bench.py page
 
 Nothing but Python's own library is needed. Servers are started on free loopback ports and ended
@@ -22,6 +24,8 @@ import math
 import os
 import pathlib
 import random
+import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -50,6 +54,7 @@ class Server:
             raise SystemExit("the server did not start:\n" + "".join(said))
         # What it says later must not fill the pipe.
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        self.built = self.about()
 
     def request(self, method, path, body=None, timeout=600):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
@@ -70,6 +75,12 @@ class Server:
         lines = self.request("GET", "/metrics").splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
+
+    def about(self):
+        """What it says of its program and its machine."""
+        lines = self.request("GET", "/metrics").splitlines()
+        line = next(line for line in lines if line.startswith("omnidraft_build_info{"))
+        return dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', line))
 
     def memory(self):
         """Resident MiB."""
@@ -118,19 +129,23 @@ def summed(all_counts):
     return {key: sum(one[key] for one in all_counts) for key in all_counts[0]}
 
 
-def write(name, rows, args, command):
-    """Keeps rows, with how they came about."""
+def write(name, rows, args, server):
+    """Keeps rows, with how they came about; `server` is one that they were measured with."""
     OUT.mkdir(parents=True, exist_ok=True)
     path = OUT / "rows.json"
     known = json.loads(path.read_text()) if path.exists() else {}
-    options = [f"--{key.replace('_', '-')} {' '.join(map(str, value)) if isinstance(value, list) else value}"
-               for key, value in sorted(vars(args).items()) if key not in ("run", "name", "omnidraft") and value != ""]
-    version = subprocess.run([args.omnidraft, "--version"], capture_output=True, text=True).stdout.strip()
+    def option(key, value):
+        text = shlex.join(map(str, value if isinstance(value, list) else [value]))
+        # What begins with a dash would be taken for an option of its own.
+        return f"--{key.replace('_', '-')}{'=' if str(value).startswith('-') else ' '}{text}"
+
+    options = [option(key, value) for key, value in sorted(vars(args).items())
+               if key not in ("run", "name", "omnidraft") and value != ""]
     known[name] = {
         "date": datetime.date.today().isoformat(),
         "command": f"python3 scripts/serve_bench.py {args.name} {' '.join(options)}",
-        "server": command,
-        "version": version,
+        "server": server.command,
+        **server.built,
         "load": round(os.getloadavg()[0], 1),
         "rows": rows,
     }
@@ -144,7 +159,7 @@ def greedy(args):
     every = [p for task in args.tasks for p in prompts(task)]
     random.Random(0).shuffle(every)
     every = every[: args.prompts]
-    with Server(args.omnidraft, *models, "--learn-every", 2) as server:
+    with Server(args.omnidraft, *models, "--learn-every", 2, *args.more.split()) as server:
         def both(prompt):
             drafted = server.ask(prompt, max_tokens=args.max_tokens)
             plain = server.ask(prompt, max_tokens=args.max_tokens, drafter=False)
@@ -154,7 +169,7 @@ def greedy(args):
         sums = summed([c for _, c in found])
         updates = sum(v for k, v in server.metrics().items() if k.startswith("omnidraft_updates_total"))
         row = {"prompts": len(found), "equal": sum(equal for equal, _ in found), "updates": updates, **sums}
-        write("greedy", [row], args, server.command)
+        write(args.rows, [row], args, server)
 
 
 def chi_square_tail(x, freedom):
@@ -234,7 +249,7 @@ def law(args):
                 g, freedom, p = g_test(warm, plain)
                 rows.append({"prompt": number, "target": "here, T = 1.2", "samples": args.samples,
                              "texts": len(set(warm) | set(plain)), "G": g, "freedom": freedom, "p": p})
-            write("law", rows, args, here.command)
+            write("law", rows, args, here)
 
 
 def stream(args):
@@ -274,7 +289,81 @@ def stream(args):
             run(second, other, 0, 100, "another target")
         with Server(args.omnidraft, *first) as back:
             run(back, name, 0, 100, "and back, on the first prompts")
-            write("stream", rows, args, back.command)
+            write("stream", rows, args, back)
+
+
+def beside(args):
+    """Answers of a target here, alone and beside those of a target behind a delay."""
+    rows = []
+    every = prompts(args.task, "test")[: args.prompts]
+    with Server(args.omnidraft, "--target", args.target, "--drafter", args.drafter, "--expose-logits", "--no-learn") as there:
+        proxy = Delay(there.port, args.delay)
+        proxy.start()
+        proxy.ready.wait()
+        # Two processes share the machine: what the other one computes is part of the second row.
+        with Server(args.omnidraft, "--target", f"http://127.0.0.1:{proxy.port}/", "--target", f"here={args.target}",
+                    "--drafter", args.drafter, "--no-learn") as server:
+            far = json.loads(server.request("GET", "/v1/models"))["data"][0]["id"]
+            for others in (0, args.clients):
+                stop = threading.Event()
+
+                def ask_far(number):
+                    tokens = 0
+                    while not stop.is_set():
+                        answer = server.ask(every[number % len(every)], model=far, max_tokens=args.max_tokens)
+                        tokens += counts(answer)["tokens"]
+                    return tokens
+
+                with concurrent.futures.ThreadPoolExecutor(max(1, others)) as pool:
+                    began = time.time()
+                    asked = [pool.submit(ask_far, i) for i in range(others)]
+                    found, latencies = [], []
+                    for prompt in every:
+                        at = time.time()
+                        found.append(counts(server.ask(prompt, model="here", max_tokens=args.max_tokens)))
+                        latencies.append(time.time() - at)
+                    seconds = time.time() - began
+                    stop.set()
+                    elsewhere = sum(future.result() for future in asked) / (time.time() - began)
+                sums = summed(found)
+                rows.append({"delay_ms": args.delay, "others": others, "prompts": len(every), **sums,
+                             "seconds": seconds, "p50": sorted(latencies)[len(latencies) // 2],
+                             "elsewhere_per_second": elsewhere})
+            write("beside", rows, args, server)
+
+
+def memory(args):
+    """Resident memory while clients ask and the drafter learns."""
+    rows = []
+    every = prompts(args.task)
+    for budget in args.examples_mb:
+        with Server(args.omnidraft, "--target", args.target, "--drafter", args.drafter,
+                    "--parallel", args.clients, "--examples-mb", budget, *args.more.split()) as server:
+            began = time.time()
+            until = began + args.seconds
+            answers = [0] * args.clients
+
+            def client(number):
+                order = random.Random(number)
+                while time.time() < until:
+                    server.ask(order.choice(every), max_tokens=args.max_tokens, user=str(number))
+                    answers[number] += 1
+
+            with concurrent.futures.ThreadPoolExecutor(args.clients) as pool:
+                clients = [pool.submit(client, number) for number in range(args.clients)]
+                for part in range(1, 11):
+                    seen = []
+                    while time.time() < began + args.seconds * part / 10:
+                        time.sleep(min(1.0, args.seconds / 100))
+                        seen.append(server.memory())
+                    metrics = server.metrics()
+                    rows.append({"examples_mb": budget, "seconds": args.seconds * part / 10, "answers": sum(answers),
+                                 "updates": sum(v for k, v in metrics.items() if k.startswith("omnidraft_updates_total")),
+                                 "replay_mib": metrics["omnidraft_replay_bytes"] / 2**20,
+                                 "memory": sum(seen) / len(seen), "memory_most": max(seen)})
+                for future in clients:
+                    future.result()
+    write("memory", rows, args, server)
 
 
 def load(args):
@@ -328,8 +417,7 @@ def load(args):
                 "memory_end": memory[-1][1],
                 "load": round(os.getloadavg()[0], 1),
             })
-            command = server.command
-    write(args.rows, rows, args, command)
+    write(args.rows, rows, args, server)
 
 
 class Delay(threading.Thread):
@@ -410,31 +498,33 @@ def remote(args):
                     here.ask(prompt, max_tokens=args.max_tokens)
                 for way in ("drafted here", "token by token", "streamed plainly"):
                     compared = delay == args.delays[0] and way != "streamed plainly" and args.temperature == 0
-                    before, began = here.metrics(), time.time()
+                    before, seconds = here.metrics(), 0.0
                     tokens = rounds = equal = 0
                     for prompt in every:
                         if way == "streamed plainly":
-                            tokens += stream_seconds(proxy.port, prompt, args.max_tokens)[1]
+                            took, count = stream_seconds(proxy.port, prompt, args.max_tokens)
+                            seconds, tokens = seconds + took, tokens + count
                             continue
+                        # The plain answers that texts are compared with are not part of the time.
+                        began = time.time()
                         answer = here.ask(prompt, max_tokens=args.max_tokens, drafter=way == "drafted here",
                                           temperature=args.temperature)
+                        seconds += time.time() - began
                         tokens += answer["usage"]["completion_tokens"]
                         rounds += answer["usage"]["completion_tokens_details"]["rounds"]
                         equal += text_of(answer) == text_of(there.ask(prompt, max_tokens=args.max_tokens, drafter=False)) if compared else 0
-                    seconds, after = time.time() - began, here.metrics()
+                    after = here.metrics()
                     moved = lambda name: after[name] - before[name]
                     calls = moved("omnidraft_remote_calls_total")
-                    # The plain answers that texts are compared with are not part of the time.
                     row = {"delay_ms": delay, "temperature": args.temperature, "way": way, "k": args.k, "prompts": len(every), "tokens": tokens,
                            "rounds": rounds, "tokens_per_second": tokens / seconds}
                     if compared:
-                        seconds = moved("omnidraft_step_seconds_total")
-                        row.update(equal=equal, tokens_per_second=tokens / seconds)
+                        row.update(equal=equal)
                     if calls:
                         row["sent_per_round"] = moved("omnidraft_remote_sent_bytes_total") / calls
                         row["received_per_round"] = moved("omnidraft_remote_received_bytes_total") / calls
                     rows.append(row)
-    write(args.rows, rows, args, there.command)
+    write(args.rows, rows, args, there)
 
 
 def table(head, rows):
@@ -456,13 +546,15 @@ def page(_):
         if name in known:
             it = known[name]
             parts.append(f"## {title}\n\n{text}\n")
-            parts.append(f"{it['date']}, load {it['load']}, {it['version']}\n\n```sh\n{it['command']}\n# {it['server']}\n```\n")
+            built = f"omnidraft {it['version']} of commit `{it['commit']}`; {it['machine']}" if "commit" in it \
+                else f"{it['version']}, commit and machine not recorded"
+            parts.append(f"{it['date']}, load {it['load']}; {built}\n\n```sh\n{it['command']}\n# {it['server']}\n```\n")
             return it["rows"]
         return None
 
-    rows = part("greedy", "Greedy answers while the drafter learns",
-                "Every prompt is asked twice at temperature 0: with the drafter, which learns meanwhile, and without it.")
-    if rows:
+    for name in sorted(name for name in known if name.startswith("greedy")):
+        rows = part(name, f"Greedy answers while the drafter learns{name[6:].replace('-', ', ', 1)}",
+                    "Every prompt is asked twice at temperature 0: with the drafter, which learns meanwhile, and without it.")
         parts.append(table(["prompts", "equal texts", "updates meanwhile", "tokens", "tokens a round"],
                            [[r["prompts"], r["equal"], f"{r['updates']:.0f}", r["tokens"], f"{r['tokens'] / r['rounds']:.2f}"] for r in rows]))
     rows = part("law", "The law of answers",
@@ -497,6 +589,18 @@ def page(_):
                              f"{r['tokens'] / r['rounds']:.2f}" if r["rounds"] else "",
                              f"{r.get('sent_per_round', 0):.0f}", f"{r.get('received_per_round', 0):.0f}",
                              f"{r['equal']} of {r['prompts']}" if "equal" in r else ""] for r in rows]))
+    rows = part("beside", "A target here beside one elsewhere",
+                "One client asks the target here, in the second row beside clients of a target behind a delay that the same\nserver serves. Its answers do not wait for replies from elsewhere; what they share is the processor.")
+    if rows:
+        parts.append(table(["delay ms", "clients of the target elsewhere", "answers here", "tokens/s here", "p50 s here", "tokens/s elsewhere"],
+                           [[r["delay_ms"], r["others"], r["prompts"], f"{r['tokens'] / r['seconds']:.1f}", f"{r['p50']:.2f}",
+                             f"{r['elsewhere_per_second']:.1f}"] for r in rows]))
+    rows = part("memory", "Memory while learning",
+                "Resident MiB, mean and most of a tenth of the time. What grows is what is kept to be learnt from again: at most 256\nanswers, and at most `--examples-mb`.")
+    if rows:
+        parts.append(table(["--examples-mb", "until s", "answers", "updates", "replayed MiB", "MiB", "most"],
+                           [[r["examples_mb"], f"{r['seconds']:.0f}", r["answers"], f"{r['updates']:.0f}", f"{r['replay_mib']:.1f}",
+                             f"{r['memory']:.0f}", f"{r['memory_most']:.0f}"] for r in rows]))
     (OUT / "README.md").write_text("\n".join(parts))
 
 
@@ -514,11 +618,13 @@ def main():
                             type=type(default[0] if many else default))
 
     models = [("target", "models/L"), ("drafter", "models/D"), ("max-tokens", 48)]
-    command(greedy, *models, ("prompts", 200), ("tasks", ["mini-math", "mini-chat", "mini-code", "mini-news"]))
+    command(greedy, *models, ("prompts", 200), ("tasks", ["mini-math", "mini-chat", "mini-code", "mini-news"]), ("more", ""), ("rows", "greedy"))
     command(law, *models, ("samples", 8000), ("prompts", 3))
     command(stream, *models, ("second", "models/Q"), ("requests", 500), ("task", "mini-math"), ("save-minutes", 0.25))
     command(load, *models, ("clients", [1, 4, 16]), ("seconds", 600.0), ("task", "mini-math"), ("more", ""), ("drafts", "yes"), ("rows", "load"))
     command(remote, *models, ("delays", [0.0, 10.0, 50.0]), ("prompts", 20), ("warm", 200), ("task", "mini-math"), ("k", 6), ("state", ""), ("temperature", 0.0), ("rows", "remote"))
+    command(beside, *models, ("delay", 200.0), ("prompts", 40), ("clients", 2), ("task", "mini-math"))
+    command(memory, *models, ("clients", 8), ("seconds", 300.0), ("examples-mb", [128, 16]), ("task", "mini-math"), ("more", ""))
     command(page)
     args = parser.parse_args()
     args.run(args)

@@ -65,6 +65,8 @@ pub(super) struct DrafterTraining {
     spare: Option<Checkpoint>,
     updates: u32,
     prompts: u32,
+    /// Most bytes of all examples to replay.
+    replay_limit: usize,
 }
 
 impl DrafterTraining {
@@ -96,6 +98,7 @@ impl DrafterTraining {
             spare: None,
             updates: 0,
             prompts: 0,
+            replay_limit: usize::MAX,
             config,
         })
     }
@@ -226,6 +229,7 @@ impl DrafterTraining {
             Some((direct, ngram, loss, counts))
         };
         self.adapter_training.replay.keep(fresh);
+        self.forget_surplus();
         let Some((direct, ngram, loss, (direct_positions, ngram_tokens))) = step else {
             return Ok(None);
         };
@@ -259,6 +263,33 @@ impl DrafterTraining {
         };
         self.updates += 1;
         Ok(Some((update, weights)))
+    }
+
+    /// Bounds what the examples to replay take.
+    pub(super) fn limit_replay(&mut self, bytes: usize) {
+        self.replay_limit = bytes;
+    }
+
+    /// What the examples to replay take, those of all adapters together.
+    pub(super) fn replay_bytes(&self) -> usize {
+        let others = self.others.values().map(|other| other.replay.bytes());
+        self.adapter_training.replay.bytes() + others.sum::<usize>()
+    }
+
+    /// Forgets the oldest examples of whoever has most, until the rest fit.
+    fn forget_surplus(&mut self) {
+        let others = self.others.values_mut().map(|other| &mut other.replay);
+        let mut all: Vec<&mut Replay> = others.collect();
+        all.push(&mut self.adapter_training.replay);
+        let mut bytes: usize = all.iter().map(|replay| replay.bytes()).sum();
+        while bytes > self.replay_limit {
+            let Some(largest) = all.iter_mut().max_by_key(|replay| replay.bytes()) else {
+                return;
+            };
+            bytes -= largest.bytes();
+            largest.forget();
+            bytes += largest.bytes();
+        }
     }
 
     /// Moves the running mean towards the last weights.

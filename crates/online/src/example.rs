@@ -247,6 +247,18 @@ impl Example {
 }
 
 impl Example {
+    /// Bytes that it takes, apart from `shared`, which examples of a pair may have in common.
+    pub fn bytes(&self) -> usize {
+        let law = |chunk: &Chunk| {
+            chunk
+                .law
+                .as_ref()
+                .map_or(0, |law| law.len() * size_of::<f16>())
+        };
+        let laws: usize = self.chunks.iter().map(law).sum();
+        size_of::<Self>() + size_of_val(&self.ids[..]) + size_of_val(&self.chunks[..]) + laws
+    }
+
     /// What of it a drafter with this many positions can read: the end, behind the first token where
     /// that is a special one, as such a drafter drafts from the end of a text too long for it. What
     /// is cut off is not learnt.

@@ -53,6 +53,23 @@ impl Learner {
         })
     }
 
+    /// Bounds what the examples to replay take, those of all adapters together. The oldest leave.
+    ///
+    /// # Errors
+    /// An update under way.
+    pub fn limit_replay(&mut self, bytes: usize) -> Result<()> {
+        self.training()?.limit_replay(bytes);
+        Ok(())
+    }
+
+    /// Bytes of the examples to replay.
+    ///
+    /// # Errors
+    /// An update under way.
+    pub fn replay_bytes(&mut self) -> Result<usize> {
+        Ok(self.training()?.replay_bytes())
+    }
+
     /// What it minimises, which is what examples must hold.
     pub fn terms(&self) -> Terms {
         self.terms

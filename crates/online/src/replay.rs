@@ -11,6 +11,8 @@ pub(super) struct Replay {
     count: usize,
     window: usize,
     pub(super) kept: VecDeque<Example>,
+    /// What these take.
+    bytes: usize,
     rng: StreamRng,
 }
 
@@ -21,6 +23,7 @@ impl Replay {
             count: config.replay,
             window: config.replay_window,
             kept: VecDeque::new(),
+            bytes: 0,
             rng: StreamRng::new(seed, &format!("replay{name}")),
         }
     }
@@ -40,8 +43,21 @@ impl Replay {
         if self.count == 0 {
             return;
         }
+        self.bytes += examples.iter().map(Example::bytes).sum::<usize>();
         self.kept.extend(examples);
-        let excess = self.kept.len().saturating_sub(self.window);
-        self.kept.drain(..excess);
+        while self.kept.len() > self.window {
+            self.forget();
+        }
+    }
+
+    /// Forgets the oldest example.
+    pub(super) fn forget(&mut self) {
+        let bytes = self.kept.pop_front().map_or(0, |oldest| oldest.bytes());
+        self.bytes -= bytes;
+    }
+
+    /// What its examples take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 }

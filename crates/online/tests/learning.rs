@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use experiment::{DirectName, LearnConfig, LoadOptions, NgramName, ObjectiveName, Plan};
+use experiment::{
+    DirectName, LearnConfig, LoadOptions, LoraSettings, NgramName, ObjectiveName, Plan,
+};
 use lm::{Checkpoint, LmConfig, random_checkpoint};
 use online::{Chunk, Example, Learner, TeacherRow, Update};
 
@@ -240,4 +242,30 @@ fn the_rows_of_table_6_are_different_losses() {
     for (i, a) in terms.iter().enumerate() {
         assert!(terms[..i].iter().all(|b| a != b), "{a:?} twice");
     }
+}
+
+#[test]
+fn what_is_replayed_keeps_within_its_bytes() {
+    let one = example(0).bytes();
+    let config = LearnConfig {
+        replay: 2,
+        replay_window: 64,
+        lora: LoraSettings {
+            rank: 2,
+            ..LoraSettings::default()
+        },
+        ..settings()
+    };
+    let mut learner = Learner::new(&drafter(), config, 1).unwrap();
+    learner.limit_replay(5 * one).unwrap();
+    let mut kept = Vec::new();
+    for (turn, name) in ["a", "b", "a", "a"].into_iter().enumerate() {
+        learner.turn_to(name).unwrap();
+        for i in 0..2 {
+            learner.push(example(2 * turn as u32 + i)).unwrap();
+        }
+        kept.push(learner.replay_bytes().unwrap() / one);
+    }
+    // Those of both adapters together.
+    assert_eq!(kept, [2, 4, 5, 5]);
 }

@@ -13,7 +13,7 @@ mod stats;
 
 pub use ask::{Ask, Done, Event, From, LogProbs, Piece, Token};
 pub use error::ApiError;
-pub use http::{Http, Limits, interrupted, serve, watch_interrupts};
+pub use http::{About, Http, Limits, interrupted, serve, watch_interrupts};
 pub use models::{Encoded, Models, Target, name_of};
 pub use options::{Expose, LearnOptions, LearnScope, Options, RemoteOptions};
 pub use service::{Events, Service};

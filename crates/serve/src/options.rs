@@ -18,7 +18,8 @@ pub struct Options {
     /// Draft tokens a round, at least 1; the most, where lengths are adapted.
     pub draft_length: usize,
     /// Whether drafts end where a further token is not worth its time, by what is learnt of each
-    /// target: how often tokens of which confidence are accepted, and what rounds cost.
+    /// target: an acceptance head, how often tokens that it gives which chance are accepted, and what
+    /// rounds cost.
     pub adapt_length: bool,
     /// Whether drafts may begin with text looked up in prompt and answer.
     pub lookup: bool,
@@ -34,6 +35,9 @@ pub struct Options {
     pub memory: Option<usize>,
     /// Most bytes of the n-gram cache of a pair of vocabularies.
     pub ngram_bytes: usize,
+    /// Most bytes of the examples that wait to be learnt from and, for each learner, of those that it
+    /// replays.
+    pub example_bytes: usize,
     /// What the drafter learns; `None` where it does not.
     pub learn: Option<LearnOptions>,
     /// Folder in which what was learnt is kept; `None` keeps nothing.

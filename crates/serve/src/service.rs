@@ -94,7 +94,7 @@ impl Service {
             Arc::clone(&models),
             Arc::clone(&options),
             Arc::clone(&stats),
-            inbox,
+            (inbox, &commands),
             handle.as_ref().map(|handle| handle.mailbox.clone()),
             saved.kept,
         )?;

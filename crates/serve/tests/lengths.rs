@@ -68,6 +68,80 @@ fn lengths_follow_acceptance_and_are_kept() {
 }
 
 #[test]
+fn heads_learn_take_over_and_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let adapting = || Options {
+        adapt_length: true,
+        draft_length: 6,
+        learn: Some(learning()),
+        state: Some(folder.path().to_owned()),
+        ..options()
+    };
+    let server = Server::start(adapting(), None);
+    let (steps, in_use) = (
+        "omnidraft_head_steps_total{target=\"L\"}",
+        "omnidraft_head_in_use{target=\"L\"}",
+    );
+    let mut asked = 0;
+    while server.metric(in_use) < 1.0 {
+        let prompt = format!("What is {asked} and {}?", asked + 1);
+        let short = json!({"max_tokens": 16});
+        let plain = ask(
+            &server,
+            &prompt,
+            json!({"max_tokens": 16, "drafter": false}),
+        )
+        .0;
+        assert_eq!(ask(&server, &prompt, short).0, plain);
+        asked += 1;
+        assert!(asked < 400, "{} steps", server.metric(steps));
+    }
+    // Every second answer is followed by an update of the drafter, the others by a step of the head.
+    let taken = server.metric(steps);
+    assert!(
+        (32.0..=f64::from(asked)).contains(&taken),
+        "{taken} {asked}"
+    );
+    for prompt in PROMPTS {
+        let plain = ask(&server, prompt, json!({"drafter": false})).0;
+        assert_eq!(ask(&server, prompt, json!({})).0, plain);
+    }
+    let taken = server.metric(steps);
+    assert!(server.metric("omnidraft_head_calibration_error{target=\"L\"}") > 0.0);
+    server.stop().unwrap();
+    let server = Server::start(adapting(), None);
+    for _ in 0..200 {
+        if server.metric(in_use) == 1.0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // Before anything was asked.
+    assert_eq!(server.metric(in_use), 1.0);
+    assert!(server.metric(steps) >= taken);
+    for prompt in PROMPTS {
+        let plain = ask(&server, prompt, json!({"drafter": false})).0;
+        assert_eq!(ask(&server, prompt, json!({})).0, plain);
+    }
+    server.stop().unwrap();
+    // A server that learns nothing drafts by what was learnt.
+    let frozen = Options {
+        learn: None,
+        ..adapting()
+    };
+    let server = Server::start(frozen, None);
+    ask(&server, PROMPTS[0], json!({}));
+    assert_eq!(server.metric(in_use), 1.0);
+    server.stop().unwrap();
+    let heads = folder.path().join("generation-2/heads");
+    for file in std::fs::read_dir(heads).unwrap() {
+        std::fs::write(file.unwrap().path(), "junk").unwrap();
+    }
+    let refused = serve::Service::start(adapting()).err().unwrap();
+    assert!(format!("{refused:#}").contains("heads"), "{refused:#}");
+}
+
+#[test]
 fn looked_up_text_is_proposed_and_changes_nothing() {
     let looking = Options {
         lookup: true,

@@ -314,6 +314,14 @@ fn a_full_queue_says_so() {
 }
 
 #[test]
+fn metrics_name_the_program_and_the_machine() {
+    let server = Server::start(options(), None);
+    let (_, text) = server.get("/metrics");
+    let line = r#"omnidraft_build_info{version="1.2.3",commit="0123456789",machine="2 x \"Example\" CPU"} 1"#;
+    assert!(text.lines().any(|found| found == line), "{text}");
+}
+
+#[test]
 fn a_key_is_asked_for() {
     let server = Server::start(options(), Some("secret"));
     for headers in [
@@ -350,6 +358,7 @@ fn a_key_is_asked_for() {
         address: "0.0.0.0:0".parse().unwrap(),
         api_key: None,
         limits: limits(),
+        about: serve::About::default(),
     };
     assert!(open.check().is_err());
 }

@@ -61,6 +61,8 @@ struct Proxy {
     address: SocketAddr,
     bytes: Arc<AtomicUsize>,
     cut: Arc<AtomicBool>,
+    /// Holds back whatever comes, both ways.
+    held: Arc<AtomicBool>,
 }
 
 impl Proxy {
@@ -68,7 +70,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (bytes, cut) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
-        let (counted, stop) = (Arc::clone(&bytes), Arc::clone(&cut));
+        let held = Arc::<AtomicBool>::default();
+        let (counted, stop, wait) = (Arc::clone(&bytes), Arc::clone(&cut), Arc::clone(&held));
         std::thread::spawn(move || {
             for here in listener.incoming() {
                 let (Ok(here), Ok(there)) = (here, TcpStream::connect(to)) else {
@@ -81,6 +84,7 @@ impl Proxy {
                 for (from, to) in both.map(|(a, b)| (a.try_clone(), b.try_clone())) {
                     let (mut from, mut to) = (from.unwrap(), to.unwrap());
                     let (counted, stop) = (Arc::clone(&counted), Arc::clone(&stop));
+                    let wait = Arc::clone(&wait);
                     from.set_read_timeout(Some(Duration::from_millis(50)))
                         .unwrap();
                     std::thread::spawn(move || {
@@ -89,6 +93,9 @@ impl Proxy {
                             match from.read(&mut buffer) {
                                 Ok(0) => break,
                                 Ok(n) => {
+                                    while wait.load(Ordering::SeqCst) {
+                                        std::thread::sleep(Duration::from_millis(1));
+                                    }
                                     counted.fetch_add(n, Ordering::SeqCst);
                                     if to.write_all(&buffer[..n]).is_err() {
                                         break;
@@ -108,7 +115,13 @@ impl Proxy {
             address,
             bytes,
             cut,
+            held,
         }
+    }
+
+    /// Holds back or lets through.
+    fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::SeqCst);
     }
 }
 
@@ -262,6 +275,69 @@ fn the_drafter_learns_from_laws_that_came_back() {
     let prompt = PROMPTS[1];
     let alone = ask(&there, prompt, json!({"drafter": false})).0;
     assert_eq!(ask(&here, prompt, json!({})).0, alone);
+}
+
+#[test]
+fn who_waits_for_a_reply_holds_up_nobody() {
+    let there = Server::start(exposing(8), None);
+    let proxy = Proxy::start(there.address);
+    // Both spell alike, so that they share their n-grams.
+    let both = Options {
+        targets: vec![
+            ("far".into(), format!("http://{}", proxy.address).into()),
+            ("near".into(), model("L")),
+        ],
+        learn: Some(learning()),
+        ..options()
+    };
+    let here = Server::start(both, None);
+    let on = |model: &str, prompt: &str| ask(&here, prompt, json!({"model": model}));
+    let alone = PROMPTS.map(|prompt| ask(&there, prompt, json!({"drafter": false})).0);
+    proxy.hold(true);
+    let calls = || here.metric("omnidraft_remote_calls_total");
+    std::thread::scope(|scope| {
+        let far: Vec<_> = (0..2)
+            .map(|i| scope.spawn(move || on("far", PROMPTS[i]).0))
+            .collect();
+        while here.metric("omnidraft_running") < 2.0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Whole answers are made while not one reply has come.
+        for (prompt, alone) in PROMPTS.iter().zip(&alone) {
+            assert_eq!(on("near", prompt).0, *alone);
+        }
+        assert_eq!(calls(), 0.0);
+        assert!(far.iter().all(|far| !far.is_finished()));
+        proxy.hold(false);
+        for (far, alone) in far.into_iter().zip(&alone) {
+            assert_eq!(far.join().unwrap(), *alone);
+        }
+    });
+    // A client that hangs up while its round is on the way leaves nothing behind.
+    for _ in 0..4 {
+        proxy.hold(true);
+        let asked = body(PROMPTS[3], json!({"model": "far"})).to_string();
+        let mut stream = here.connect();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n{JSON}\r\n",
+            here.address,
+            asked.len()
+        );
+        stream
+            .write_all(&[head.as_bytes(), asked.as_bytes()].concat())
+            .unwrap();
+        while here.metric("omnidraft_running") < 1.0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(stream);
+        while here.metric("omnidraft_running") > 0.0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        proxy.hold(false);
+        assert_eq!(on("far", PROMPTS[4]).0, alone[4]);
+    }
+    let four = PROMPTS.map(|prompt| on("far", prompt).0);
+    assert_eq!(four, alone);
 }
 
 #[test]

@@ -90,6 +90,7 @@ fn a_restart_goes_on_and_targets_keep_their_own() {
 fn users_have_adapters() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = keeping(folder.path());
+    options.adapt_length = true;
     options.learn = Some(serve::LearnOptions {
         rank: 4,
         scope: serve::LearnScope::User,
@@ -111,6 +112,22 @@ fn users_have_adapters() {
         .collect();
     for name in ["L/ann", "L/bob"] {
         assert!(names.iter().any(|found| found == name), "{names:?}");
+    }
+    // So do acceptance heads, and what is known of draft lengths.
+    for (of, part) in [
+        ("L-ann", ".safetensors"),
+        ("L-bob", ".safetensors"),
+        ("chains-L-ann", ".txt"),
+    ] {
+        let folders = ["generation-1", "generation-1/heads"].map(|name| folder.path().join(name));
+        let files = folders
+            .iter()
+            .flat_map(|folder| std::fs::read_dir(folder).unwrap());
+        let mut names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        assert!(
+            names.any(|name| name.starts_with(of) && name.ends_with(part)),
+            "{of}"
+        );
     }
     // Another rank cannot go on from there.
     options.learn = Some(learning());
@@ -152,6 +169,30 @@ fn damaged_and_foreign_states_are_refused() {
     std::fs::write(meta.join("state.json"), "{").unwrap();
     let refused = Service::start(keeping(folder.path())).err().unwrap();
     assert!(format!("{refused:#}").contains("state.json"), "{refused:#}");
+}
+
+#[test]
+fn what_is_replayed_has_a_budget() {
+    let replayed = |budget: usize| {
+        let folder = tempfile::tempdir().unwrap();
+        let small = Options {
+            example_bytes: budget,
+            ..keeping(folder.path())
+        };
+        let server = Server::start(small, None);
+        stream(&server, "L", 24);
+        for _ in 0..400 {
+            if updates(&server, "L") >= 4.0 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        server.metric("omnidraft_replay_bytes")
+    };
+    let budget = 600 << 10;
+    let (whole, some) = (replayed(64 << 20), replayed(budget));
+    assert!(whole > budget as f64, "{whole}");
+    assert!(some > 0.0 && some <= budget as f64, "{some}");
 }
 
 #[test]

@@ -41,6 +41,11 @@ impl<R: BorrowMut<CopyRecord>, P> CopyOrDraft<R, P> {
         &self.inner
     }
 
+    /// The same, to be told something or to hand something out.
+    pub fn inner_mut(&mut self) -> &mut P {
+        &mut self.inner
+    }
+
     fn explores(&self, matched: usize) -> bool {
         let due = |every| self.record.borrow().is_due(&self.costs, matched, every);
         self.learns && self.explore.is_some_and(due)

@@ -90,6 +90,22 @@ impl<'a> Throughput<'a> {
             scorer: Scorer::default(),
         }
     }
+
+    /// As [`stop_after`](DraftPolicy::stop_after), for who has the score of the token at `position`
+    /// already; `open` as in [`DraftStep`].
+    pub fn stop_at(&mut self, position: usize, open: bool, score: f64) -> bool {
+        if self.decided(position) {
+            return false;
+        }
+        self.stands *= self.plan.acceptance(position, score);
+        let held = self.hold && open;
+        !held && !self.plan.goes_on(position + 1, self.stands, score)
+    }
+
+    /// Whether the draft goes on to its longest whatever is drafted, or is there.
+    fn decided(&self, position: usize) -> bool {
+        self.exploring || position + 1 >= self.plan.longest()
+    }
 }
 
 impl DraftPolicy for Throughput<'_> {
@@ -107,16 +123,14 @@ impl DraftPolicy for Throughput<'_> {
     }
 
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        // Behind the last token of the longest draft there is nothing to decide.
-        if self.exploring || step.position + 1 >= self.plan.longest() {
+        // Then a score is not worth its time.
+        if self.decided(step.position) {
             return false;
         }
         let by = self.plan.chain().score();
         let score = self
             .scorer
             .score(by, self.head, step.token, step.logits, step.state);
-        self.stands *= self.plan.acceptance(step.position, score);
-        let held = self.hold && step.open;
-        !held && !self.plan.goes_on(step.position + 1, self.stands, score)
+        self.stop_at(step.position, step.open, score)
     }
 }

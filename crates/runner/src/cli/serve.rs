@@ -9,7 +9,7 @@ use clap::Args;
 use experiment::{KvFormat, WeightFormat};
 use lm::EngineSettings;
 use serve::{
-    Expose, Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service, name_of,
+    About, Expose, Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service, name_of,
 };
 
 /// Models and what becomes of them while they answer; `serve` and `chat` share it.
@@ -51,7 +51,8 @@ pub struct ServiceArgs {
     /// Draft tokens a round; the most, with --adapt-length.
     #[arg(long, short, default_value_t = 4)]
     k: usize,
-    /// End drafts where a further token is not worth its time, by what is learnt of each target.
+    /// End drafts where a further token is not worth its time, by an acceptance head that is trained
+    /// for each target from the answers, and by what rounds are found to take.
     #[arg(long)]
     adapt_length: bool,
     /// Let drafts begin with text looked up in prompt and answer, where that has paid.
@@ -66,6 +67,10 @@ pub struct ServiceArgs {
     /// Most MiB of an n-gram cache.
     #[arg(long, default_value_t = 64, value_name = "MIB")]
     ngram_mb: usize,
+    /// Most MiB of the answers that are kept to be learnt from again, for each target; and of those
+    /// that wait to be learnt from.
+    #[arg(long, default_value_t = 128, value_name = "MIB")]
+    examples_mb: usize,
     /// Most MiB of a saved state.
     #[arg(long, default_value_t = 4096, value_name = "MIB")]
     state_mb: u64,
@@ -139,6 +144,7 @@ impl ServiceArgs {
             timeout: Duration::from_secs(600),
             memory: None,
             ngram_bytes: self.ngram_mb << 20,
+            example_bytes: self.examples_mb << 20,
             learn: (!self.no_learn).then_some(learn),
             state: self.state.clone(),
             save_every: Duration::from_secs_f64(self.save_every * 60.0),
@@ -190,6 +196,7 @@ pub fn far_options(
         timeout: Duration::from_secs(24 * 3600),
         memory: None,
         ngram_bytes: 64 << 20,
+        example_bytes: 0,
         learn: None,
         state: None,
         save_every: Duration::from_secs(24 * 3600),
@@ -199,6 +206,16 @@ pub fn far_options(
             ..RemoteOptions::default()
         },
         expose: None,
+    }
+}
+
+/// This program and this machine, as manifests of runs have them.
+fn about() -> About {
+    let build = crate::build::info();
+    About {
+        commit: build.short_commit(),
+        version: build.version,
+        machine: results::MachineInfo::collect().summary(),
     }
 }
 
@@ -276,6 +293,7 @@ impl ServeArgs {
                 body: self.body_kb << 10,
                 ..Limits::default()
             },
+            about: about(),
         };
         http.check()?;
         let service = Service::start(options)?;

@@ -1,95 +1,251 @@
 //! How long drafts are.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use adaptive_draft::{
-    Chain, CopyOrDraft, CopyRecord, Costs, DraftSignal, MeasuredCosts, Plan, Score, Throughput,
+    Chain, CopyOrDraft, CopyRecord, Costs, DraftSignal, Example, Head, HeadScratch, MeasuredCosts,
+    Plan, SCALARS, Score, Throughput, labels, write_features,
 };
 use spec_decode::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
+
+use crate::options::MOST_ADAPTERS;
 
 /// Rounds after which a plan is made anew.
 const STALE: usize = 64;
 /// Of so many rounds of an answer, the first is as long as possible, to see what else would not be.
 const EXPLORE: usize = 16;
+/// Steps of its training after which a head is asked; before that, the drafter's own probability.
+const TRAINED: u64 = 32;
 
-/// What is known of the drafter beside one target.
-pub(crate) struct Lengths {
-    chain: Chain,
-    costs: MeasuredCosts,
-    plan: Arc<Plan>,
+/// What is known of the drafter beside its targets: of each adapter its own.
+pub(super) struct Lengths {
+    known: BTreeMap<String, Knowledge>,
+    /// What rounds of each target were found to take on this machine.
+    costs: Vec<MeasuredCosts>,
+    /// Features of a token that a head reads.
+    features: usize,
     longest: usize,
+}
+
+/// What is known of one adapter of the drafter beside its target.
+struct Knowledge {
+    /// By the drafter's own probability, and by its head's.
+    own: Chain,
+    by_head: Chain,
+    head: Option<(u64, Arc<Head>)>,
+    plan: Arc<Plan>,
     rounds: usize,
 }
 
+/// What a draft and its verdict showed: the scores of its tokens.
+#[derive(Default)]
+pub(super) struct Scores {
+    own: Vec<f64>,
+    /// By the head, where there is one.
+    by_head: Vec<f64>,
+}
+
 impl Lengths {
-    /// Goes on with a chain that was kept.
-    pub(crate) fn new(chain: Option<Chain>, longest: usize) -> Self {
-        let chain = chain.unwrap_or_else(|| Chain::new(Score::Confidence));
-        let plan = Arc::new(Plan::new(&chain, &Costs::default(), longest));
+    /// Goes on with chains that were kept. `width` is that of the drafter's states, `longest` the most
+    /// tokens of a draft.
+    pub(super) fn new(
+        kept: BTreeMap<String, Vec<Chain>>,
+        targets: usize,
+        width: usize,
+        longest: usize,
+    ) -> Self {
+        let known = |(name, chains)| (name, Knowledge::new(chains, longest));
         Self {
-            chain,
-            costs: MeasuredCosts::default(),
-            plan,
+            known: kept.into_iter().map(known).collect(),
+            costs: vec![MeasuredCosts::default(); targets],
+            features: width + SCALARS,
             longest,
+        }
+    }
+
+    /// What is to be kept, by adapter.
+    pub(super) fn chains(&self) -> BTreeMap<String, Vec<Chain>> {
+        let chains = |known: &Knowledge| vec![known.own.clone(), known.by_head.clone()];
+        let all = self.known.iter();
+        all.map(|(name, known)| (name.clone(), chains(known)))
+            .collect()
+    }
+
+    /// Whose knowledge an answer follows and adds to: that of `adapter`, or of its target where too
+    /// many have some of their own.
+    fn of(&mut self, adapter: &str) -> &mut Knowledge {
+        let full = self.known.len() >= MOST_ADAPTERS && !self.known.contains_key(adapter);
+        let name = match adapter.split_once('/') {
+            Some((target, _)) if full => target,
+            _ => adapter,
+        };
+        let longest = self.longest;
+        let fresh = || Knowledge::new(Vec::new(), longest);
+        self.known.entry(name.to_owned()).or_insert_with(fresh)
+    }
+
+    /// Takes over a head, and how many steps of training it has behind it.
+    pub(super) fn follow(&mut self, adapter: &str, target: usize, head: Arc<Head>, steps: u64) {
+        let costs = self.costs[target].costs(&Costs::default());
+        let longest = self.longest;
+        let known = self.of(adapter);
+        known.head = Some((steps, head));
+        if known.trained() && known.plan.chain().score() != Score::Head {
+            known.replan(&costs, longest);
+        }
+    }
+
+    /// Whether drafts of this adapter end by its head.
+    pub(super) fn by_head(&self, adapter: &str) -> bool {
+        let plan = self.known.get(adapter).map(|known| &known.plan);
+        plan.is_some_and(|plan| plan.chain().score() == Score::Head)
+    }
+
+    /// Takes in a round. `alone`: its times are its own, since no other sequence was decoded.
+    pub(super) fn observe(
+        &mut self,
+        (adapter, target): (&str, usize),
+        scores: &Scores,
+        outcome: &RoundOutcome,
+        alone: bool,
+    ) {
+        if outcome.looked_up() > 0 {
+            return;
+        }
+        if alone {
+            self.costs[target].observe(outcome);
+        }
+        let known = self.of(adapter);
+        known.own.learn(&scores.own, outcome);
+        if scores.by_head.len() == scores.own.len() {
+            known.by_head.learn(&scores.by_head, outcome);
+        }
+        known.rounds += 1;
+        if known.rounds.is_multiple_of(STALE) {
+            let costs = self.costs[target].costs(&Costs::default());
+            let longest = self.longest;
+            self.of(adapter).replan(&costs, longest);
+        }
+    }
+
+    /// The policy of an answer; `records` what a head learns from.
+    pub(super) fn policy(&mut self, adapter: &str, records: bool) -> Adapted {
+        let features = self.features;
+        let known = self.of(adapter);
+        let head = known.head.as_ref().map(|(_, head)| Arc::clone(head));
+        Adapted {
+            by: known.plan.chain().score(),
+            inner: Throughput::new(Arc::clone(&known.plan), None, true, Some(EXPLORE)),
+            head: head.filter(|head| head.features() == features),
+            width: features,
+            scores: Scores::default(),
+            scratch: HeadScratch::default(),
+            features: Vec::new(),
+            drafted: Vec::new(),
+            judged: records.then(Vec::new),
+        }
+    }
+}
+
+impl Knowledge {
+    fn new(kept: Vec<Chain>, longest: usize) -> Self {
+        let chain = |score: Score| {
+            let kept = kept.iter().find(|chain| chain.score() == score);
+            kept.cloned().unwrap_or_else(|| Chain::new(score))
+        };
+        let own = chain(Score::Confidence);
+        Self {
+            plan: Arc::new(Plan::new(&own, &Costs::default(), longest)),
+            by_head: chain(Score::Head),
+            own,
+            head: None,
             rounds: 0,
         }
     }
 
-    pub(crate) fn chain(&self) -> &Chain {
-        &self.chain
+    fn trained(&self) -> bool {
+        self.head
+            .as_ref()
+            .is_some_and(|(steps, _)| *steps >= TRAINED)
     }
 
-    /// Takes in a round. `alone`: its times are its own, since no other sequence was decoded.
-    pub(crate) fn observe(&mut self, scores: &[f64], outcome: &RoundOutcome, alone: bool) {
-        if outcome.looked_up() > 0 {
-            return;
-        }
-        self.chain.learn(scores, outcome);
-        if alone {
-            self.costs.observe(outcome);
-        }
-        self.rounds += 1;
-        if self.rounds.is_multiple_of(STALE) {
-            let costs = self.costs.costs(&Costs::default());
-            self.plan = Arc::new(Plan::new(&self.chain, &costs, self.longest));
-        }
-    }
-
-    /// The policy of an answer.
-    pub(crate) fn policy(&self) -> Adapted {
-        let plan = Arc::clone(&self.plan);
-        Adapted {
-            inner: Throughput::new(plan, None, true, Some(EXPLORE)),
-            scores: Vec::new(),
-        }
+    fn replan(&mut self, costs: &Costs, longest: usize) {
+        let chain = match self.trained() {
+            true => &self.by_head,
+            false => &self.own,
+        };
+        self.plan = Arc::new(Plan::new(chain, costs, longest));
     }
 }
 
-/// Drafts by a plan, and keeps the scores of a round.
-pub(crate) struct Adapted {
+/// Drafts by a plan, and keeps what a round shows.
+pub(super) struct Adapted {
+    /// What the plan goes by.
+    by: Score,
     inner: Throughput<'static>,
-    scores: Vec<f64>,
+    head: Option<Arc<Head>>,
+    /// Features of a token.
+    width: usize,
+    scores: Scores,
+    scratch: HeadScratch,
+    /// Of the token before us.
+    features: Vec<f32>,
+    /// Of the tokens of this round.
+    drafted: Vec<Vec<f32>>,
+    /// Tokens that verification spoke about, where a head learns from them.
+    judged: Option<Vec<Example>>,
 }
 
 impl DraftPolicy for Adapted {
     fn next_len(&mut self) -> usize {
-        self.scores.clear();
+        self.scores.own.clear();
+        self.scores.by_head.clear();
+        self.drafted.clear();
         self.inner.next_len()
     }
 
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
         let signal = DraftSignal::of(step.token, step.logits);
-        self.scores.push(signal.probability());
-        self.inner.stop_after(step)
+        let mut score = signal.probability();
+        self.scores.own.push(score);
+        if self.head.is_some() || self.judged.is_some() {
+            write_features(signal, step.state, &mut self.features);
+            // An engine may have no states to show.
+            if self.features.len() == self.width {
+                if let Some(head) = &self.head {
+                    let chance = head.probability(&self.features, &mut self.scratch);
+                    self.scores.by_head.push(chance);
+                    if self.by == Score::Head {
+                        score = chance;
+                    }
+                }
+                if self.judged.is_some() {
+                    self.drafted.push(self.features.clone());
+                }
+            }
+        }
+        self.inner.stop_at(step.position, step.open, score)
     }
 
     fn observe(&mut self, outcome: &RoundOutcome) {
         self.inner.observe(outcome);
+        let Some(judged) = &mut self.judged else {
+            return;
+        };
+        for (features, label) in self.drafted.drain(..).zip(labels(outcome, false)) {
+            if let Some(label) = label {
+                judged.push(Example {
+                    features,
+                    label: label.accepted as f32,
+                });
+            }
+        }
     }
 }
 
 /// The draft lengths of an answer.
-pub(crate) enum Lengthy {
+pub(super) enum Lengthy {
     Constant(ConstantLength),
     Adapted(Box<Adapted>),
 }
@@ -102,7 +258,7 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    pub(crate) fn new(lengthy: Lengthy, lookup: bool) -> Self {
+    pub(super) fn new(lengthy: Lengthy, lookup: bool) -> Self {
         match lookup {
             false => Self::Draft(lengthy),
             true => {
@@ -119,15 +275,27 @@ impl Policy {
         }
     }
 
-    /// Scores of the tokens drafted last, where lengths are adapted.
-    pub(crate) fn scores(&self) -> &[f64] {
+    /// What the tokens drafted last were expected to be worth, where lengths are adapted.
+    pub(super) fn scores(&self) -> Option<&Scores> {
         let lengthy = match self {
             Self::Draft(lengthy) => lengthy,
             Self::Lookup(policy) => policy.inner(),
         };
         match lengthy {
-            Lengthy::Constant(_) => &[],
-            Lengthy::Adapted(adapted) => &adapted.scores,
+            Lengthy::Constant(_) => None,
+            Lengthy::Adapted(adapted) => Some(&adapted.scores),
+        }
+    }
+
+    /// Takes out what a head learns from.
+    pub(super) fn take_judged(&mut self) -> Vec<Example> {
+        let lengthy = match self {
+            Self::Draft(lengthy) => lengthy,
+            Self::Lookup(policy) => policy.inner_mut(),
+        };
+        match lengthy {
+            Lengthy::Constant(_) => Vec::new(),
+            Lengthy::Adapted(adapted) => adapted.judged.take().unwrap_or_default(),
         }
     }
 

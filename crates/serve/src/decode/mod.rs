@@ -2,11 +2,14 @@
 //!
 //! ```text
 //! admit -> draft (each sequence) -> one target forward (all) -> judge (each) -> commit (each) -> tell
+//!                                \-> send to a target elsewhere ... reply -> commit -> tell
 //! ```
 //!
-//! All drafts of a step are judged before any of them is committed: sequences of a pair share an
-//! n-gram cache, and a draft has to be judged by the cache it was drafted with.
+//! All drafts of a step are judged, or sent to where they are judged, before any of them is committed:
+//! sequences of a pair share an n-gram cache, and a draft has to be judged by the cache it was drafted
+//! with. A sequence that waits for a reply sits out steps; the others go on.
 
+mod elsewhere;
 mod lengths;
 mod log_probs;
 mod seated;
@@ -18,10 +21,11 @@ mod verifier;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use adaptive_draft::Chain;
+use adaptive_draft::Head;
 use anyhow::Result;
 use models::{Engine, Packed};
 use ngram_cache::{CacheConfig, NgramCache};
@@ -35,6 +39,7 @@ use crate::models::{Models, Target};
 use crate::options::Options;
 use crate::stats::Stats;
 
+use elsewhere::{Errands, Reply};
 use lengths::Lengths;
 use seated::Seated;
 pub(crate) use sequence::terms_of;
@@ -49,8 +54,8 @@ pub(crate) type Caches = BTreeMap<usize, NgramCache>;
 #[derive(Clone, Default)]
 pub(crate) struct Kept {
     pub(crate) caches: Caches,
-    /// How often draft tokens stand, by name of the target.
-    pub(crate) chains: BTreeMap<String, Chain>,
+    /// How often draft tokens stand, by name of the adapter.
+    pub(crate) chains: BTreeMap<String, Vec<Chain>>,
 }
 
 /// A request whose prompt is being read.
@@ -64,14 +69,24 @@ struct Reading {
 /// Answers that failed in a step, by place.
 type Failures = Vec<(usize, ApiError)>;
 
+/// Answers that came to their end in a step, by place; `None` where nobody listens any more.
+type Ended = Vec<(usize, Option<&'static str>)>;
+
+/// Time between two looks at clients while all that there is to do is to wait for replies.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// What the decode thread is told.
 pub(crate) enum Command {
     /// A request.
     Ask(Box<Job>),
     /// Drafts made elsewhere.
     Judge(Waiting),
+    /// What became of such drafts elsewhere.
+    Judged(Reply),
     /// New weights of an adapter.
     Weights(String, Box<Packed>),
+    /// Another state of an adapter's acceptance head, and the steps of training behind it.
+    Head(String, Arc<Head>, u64),
     /// A copy of the n-gram caches is wanted.
     Caches(Sender<Kept>),
     /// No more requests; running answers may be finished until then.
@@ -97,9 +112,12 @@ pub(crate) struct Decoder {
     waiting: VecDeque<Job>,
     /// Requests with a seat whose prompts are being read.
     reading: VecDeque<Reading>,
-    /// How long to draft, by target.
-    lengths: Vec<Lengths>,
+    /// How long to draft.
+    lengths: Lengths,
     running: Vec<Sequence>,
+    /// Rounds on their way to targets elsewhere, and what came back of them.
+    errands: Errands,
+    replies: Vec<Reply>,
     idle: Vec<Seat>,
     verifiers: Verifiers,
     /// Rows of the target, and of the drafter.
@@ -116,11 +134,11 @@ impl Decoder {
         models: Arc<Models>,
         options: Arc<Options>,
         stats: Arc<Stats>,
-        commands: Receiver<Command>,
+        (commands, to_itself): (Receiver<Command>, &Sender<Command>),
         learner: Option<Mailbox>,
         kept: Kept,
     ) -> Result<Self> {
-        let Kept { caches, mut chains } = kept;
+        let Kept { caches, chains } = kept;
         let vocabulary = |t: &Target| t.pair.target.fingerprint();
         let first = |target: &Target| {
             let same = |other: &Target| vocabulary(other) == vocabulary(target);
@@ -144,8 +162,15 @@ impl Decoder {
             resident: Vec::new(),
             waiting: VecDeque::new(),
             reading: VecDeque::new(),
-            lengths: Vec::new(),
+            lengths: Lengths::new(
+                chains,
+                models.targets.len(),
+                models.drafter.config().hidden_size,
+                options.draft_length,
+            ),
             running: Vec::new(),
+            errands: Errands::start(&models, to_itself, options.parallel)?,
+            replies: Vec::new(),
             idle: Vec::new(),
             verifiers: Verifiers::new(sessions, idle),
             logits: Vec::new(),
@@ -161,9 +186,6 @@ impl Decoder {
             learner,
         };
         for target in 0..decoder.models.targets.len() {
-            let chain = chains.remove(&decoder.models.targets[target].name);
-            let longest = decoder.options.draft_length;
-            decoder.lengths.push(Lengths::new(chain, longest));
             let mut seat = decoder.seat(target)?;
             if let Seated::Here(engine) = seat.session.target_mut() {
                 let seconds = plain_step(engine)?;
@@ -203,12 +225,10 @@ impl Decoder {
 
     fn kept(&self) -> Kept {
         let caches = self.caches.iter().map(|(i, cache)| (*i, (**cache).clone()));
-        let names = self.models.targets.iter().map(|target| target.name.clone());
-        let chains = names.zip(self.lengths.iter().map(|own| own.chain().clone()));
         Kept {
             caches: caches.collect(),
             chains: match self.options.adapt_length {
-                true => chains.collect(),
+                true => self.lengths.chains(),
                 false => BTreeMap::new(),
             },
         }
@@ -216,14 +236,16 @@ impl Decoder {
 
     /// Takes in what has come; waits for something where there is nothing to do.
     fn listen(&mut self) {
-        let busy = !self.reading.is_empty()
-            || !self.running.is_empty()
-            || !self.waiting.is_empty()
-            || !self.verifiers.is_idle();
-        if !busy && self.stopping.is_none() {
-            match self.commands.recv() {
+        let replies = !self.running.is_empty() || !self.waiting.is_empty();
+        if !self.is_busy() && (replies || self.stopping.is_none()) {
+            let told = match replies {
+                true => self.commands.recv_timeout(LOOK),
+                false => self.commands.recv().map_err(RecvTimeoutError::from),
+            };
+            match told {
                 Ok(command) => self.obey(command),
-                Err(_) => self.stopping = Some(Instant::now()),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => self.stopping = Some(Instant::now()),
             }
         }
         loop {
@@ -242,6 +264,8 @@ impl Decoder {
         match command {
             Command::Ask(job) => self.waiting.push_back(*job),
             Command::Judge(waiting) => self.verifiers.wait(waiting),
+            Command::Judged(reply) => self.replies.push(reply),
+            Command::Head(adapter, head, steps) => self.follow_head(&adapter, head, steps),
             Command::Weights(adapter, packed) => {
                 let version = self
                     .weights
@@ -257,6 +281,16 @@ impl Decoder {
                 let first = self.stopping.map_or(until, |first| first.min(until));
                 self.stopping = Some(first);
             }
+        }
+    }
+
+    /// Takes over a head, of a target that is served or of a user of it.
+    fn follow_head(&mut self, adapter: &str, head: Arc<Head>, steps: u64) {
+        let name = target_of(adapter);
+        let found = self.models.targets.iter().position(|t| t.name == name);
+        if let Some(target) = found {
+            self.lengths.follow(adapter, target, head, steps);
+            self.stats.head(name, self.lengths.by_head(adapter));
         }
     }
 
@@ -287,6 +321,13 @@ fn fail_with(job: &mut Job, error: ApiError, stats: &Stats) {
     tracing::warn!("an answer failed: {error}");
     stats.failed();
     job.end(Event::Failed(error));
+}
+
+/// The target of an adapter.
+pub(crate) fn target_of(adapter: &str) -> &str {
+    adapter
+        .split_once('/')
+        .map_or(adapter, |(target, _)| target)
 }
 
 /// Bounds of an n-gram cache.

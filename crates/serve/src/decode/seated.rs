@@ -89,10 +89,11 @@ impl Sequence {
         }
     }
 
-    /// The other side does not hold the text any more.
-    pub(crate) fn forget_remote(&mut self) {
-        if let Seated::Elsewhere(target) = self.seat.session.target_mut() {
-            target.forget();
+    /// A round once more, with the whole text: the other side does not hold it any more.
+    pub(crate) fn whole(&mut self, round: Round) -> Round {
+        match self.seat.session.target_mut() {
+            Seated::Here(_) => round,
+            Seated::Elsewhere(target) => target.whole(round),
         }
     }
 

@@ -99,7 +99,10 @@ impl Decoder {
         let own = terms.is_none() && job.ask.drafting;
         let own = own.then(|| self.caches[&self.cache_of[index]].clone());
         let lengthy = match self.options.adapt_length {
-            true => Lengthy::Adapted(Box::new(self.lengths[index].policy())),
+            true => {
+                let records = terms.is_some() && job.ask.drafting;
+                Lengthy::Adapted(Box::new(self.lengths.policy(&adapter, records)))
+            }
             false => Lengthy::Constant(ConstantLength(self.options.draft_length)),
         };
         let drafts = (lengthy, self.options.lookup, self.options.remote.draft_top);

@@ -36,7 +36,7 @@ pub(crate) enum Stage {
     Ready,
     /// Waits for forwards of the drafter.
     Drafting(DraftingRound),
-    /// Waits for the target's forward.
+    /// Waits for the target's forward, or for the reply of one elsewhere.
     Drafted(DraftedRound),
     /// Waits to be committed.
     Judged(JudgedRound),
@@ -47,6 +47,8 @@ pub(crate) struct Sequence {
     pub(crate) job: Job,
     pub(crate) seat: Seat,
     pub(crate) stage: Stage,
+    /// Number of the round that is on its way to a target elsewhere.
+    pub(super) awaited: Option<u64>,
     pub(crate) policy: Policy,
     /// The n-grams of this answer alone, where nothing is learnt.
     pub(crate) own_cache: Option<Box<NgramCache>>,
@@ -148,6 +150,7 @@ impl Sequence {
             },
             text: AnswerText::new(ask.stop.clone()),
             stage: Stage::Ready,
+            awaited: None,
             own_cache,
             totals: Totals::default(),
             adapter,
@@ -159,8 +162,11 @@ impl Sequence {
         })
     }
 
-    /// Begins a draft. `shared` are the n-grams of all sequences of this pair.
+    /// Begins a draft, between rounds. `shared` are the n-grams of all sequences of this pair.
     pub(crate) fn draft(&mut self, shared: Option<&NgramCache>) -> Result<(), SpecError> {
+        if !matches!(self.stage, Stage::Ready) {
+            return Ok(());
+        }
         let cache = self.own_cache.as_deref().or(shared);
         let drafting = self.seat.session.begin_round(cache, &mut self.policy)?;
         self.stage = Stage::Drafting(drafting);
@@ -193,8 +199,12 @@ impl Sequence {
 
     /// Ends the draft.
     pub(crate) fn end_draft(&mut self, shared: Option<&NgramCache>) -> Result<(), SpecError> {
-        let Stage::Drafting(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
-            return Ok(());
+        let round = match std::mem::replace(&mut self.stage, Stage::Ready) {
+            Stage::Drafting(round) => round,
+            other => {
+                self.stage = other;
+                return Ok(());
+            }
         };
         let cache = self.own_cache.as_deref().or(shared);
         let drafted = self.seat.session.end_draft(round, cache)?;
@@ -331,6 +341,12 @@ impl Sequence {
     /// The seat, with its caches as they are.
     pub(crate) fn stand_up(self) -> (Seat, Job) {
         let mut seat = self.seat;
+        if self.awaited.is_some()
+            && let Seated::Elsewhere(target) = seat.session.target_mut()
+        {
+            // What is still on its way there must not meet the next answer's rounds.
+            target.renew(crate::http::fresh_number());
+        }
         seat.last_used = Instant::now();
         (seat, self.job)
     }

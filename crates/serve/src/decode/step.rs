@@ -1,22 +1,20 @@
 //! A step: one round of every sequence.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use models::Engine;
 use ngram_cache::NgramCache;
-use spec_decode::{LanguageModel, SpecError};
+use spec_decode::{LanguageModel, ModelError, SpecError};
 use vocab_align::{DraftId, TargetId};
 
 use super::seated::Seated;
 use super::sequence::{Progress, Sequence, Stage, positions};
-use super::{Decoder, Failures, Reading, fail_with, shared};
+use super::{Decoder, Ended, Failures, Reading, fail_with, shared};
 use crate::ask::Event;
 use crate::error::ApiError;
 use crate::learn::Mailbox;
-use crate::remote::wire::{Judgement, Refusal};
 use crate::stats::Step;
 
 /// Time between two measurements of a plain step.
@@ -28,29 +26,28 @@ impl Decoder {
         let began = Instant::now();
         self.leave_abandoned();
         self.read_prompts();
-        if self.running.is_empty() && self.verifiers.is_idle() {
+        if !self.is_busy() {
             return;
         }
-        self.probe();
-        self.open_rounds();
-        let mut failed = Failures::new();
-        self.draft(&mut failed);
-        let drafted = Instant::now();
         let mut step = Step {
             sequences: self.running.len(),
             target: match &self.running[..] {
                 [only] => Some(only.seat.target),
                 _ => None,
             },
-            draft_seconds: (drafted - began).as_secs_f64(),
             ..Step::default()
         };
-        let mut ended = Vec::new();
+        let (mut failed, mut ended) = (Failures::new(), Ended::new());
+        self.settle_replies(&mut step, &mut failed, &mut ended);
+        // Who has its answer does not draft.
+        self.leave(std::mem::take(&mut failed), std::mem::take(&mut ended));
+        self.probe();
+        self.open_rounds();
+        self.draft(&mut failed);
+        step.draft_seconds = began.elapsed().as_secs_f64();
+        self.send_rounds(&mut step, &mut failed);
         for target in 0..self.models.targets.len() {
-            match self.models.targets[target].elsewhere().is_some() {
-                true => self.verify_elsewhere(target, &mut step, &mut failed, &mut ended),
-                false => self.verify(target, &mut step, &mut failed, &mut ended),
-            }
+            self.verify(target, &mut step, &mut failed, &mut ended);
         }
         self.verifiers.end();
         step.seconds = began.elapsed().as_secs_f64();
@@ -68,7 +65,11 @@ impl Decoder {
             if inputs.is_empty() {
                 break;
             }
-            let read = Engine::forward_together(&mut inputs, &mut self.draft_logits);
+            let read = match self.options.adapt_length {
+                // Heads read the drafter's states, which forwards of several sequences do not leave.
+                true => forward_apart(&mut inputs, &mut self.draft_logits),
+                false => Engine::forward_together(&mut inputs, &mut self.draft_logits),
+            };
             if let Err(error) = &read {
                 tracing::error!("a forward of the drafter failed: {error}");
             }
@@ -114,7 +115,7 @@ impl Decoder {
         target: usize,
         step: &mut Step,
         failed: &mut Failures,
-        ended: &mut Vec<(usize, Option<&'static str>)>,
+        ended: &mut Ended,
     ) {
         let clock = Instant::now();
         let own = |sequence: &&mut Sequence| sequence.seat.target == target;
@@ -209,78 +210,6 @@ impl Decoder {
         self.stats.sessions(self.verifiers.sessions());
     }
 
-    /// Has the drafts for a target elsewhere judged there, in one round trip, and commits them.
-    pub(super) fn verify_elsewhere(
-        &mut self,
-        target: usize,
-        step: &mut Step,
-        failed: &mut Failures,
-        ended: &mut Vec<(usize, Option<&'static str>)>,
-    ) {
-        let clock = Instant::now();
-        let models = Arc::clone(&self.models);
-        let entry = &models.targets[target];
-        let Some(remote) = entry.elsewhere() else {
-            return;
-        };
-        let mut of: Vec<usize> = (0..self.running.len())
-            .filter(|i| self.running[*i].seat.target == target)
-            .collect();
-        let mut judged: Vec<(usize, Judgement)> = Vec::new();
-        // A second time where texts have to be sent again as a whole.
-        for _ in 0..2 {
-            let mut asked = Vec::new();
-            let mut rounds = Vec::new();
-            for i in std::mem::take(&mut of) {
-                let sequence = &mut self.running[i];
-                let shared = shared(&self.caches, &self.cache_of, sequence);
-                match sequence.remote_round(shared, self.options.remote.law_top) {
-                    None => {}
-                    Some(Ok(round)) => {
-                        asked.push(i);
-                        rounds.push(round);
-                    }
-                    Some(Err(e)) => failed.push((i, ApiError::Internal(e.to_string()))),
-                }
-            }
-            if rounds.is_empty() {
-                break;
-            }
-            let answers = remote.judge(rounds);
-            step.forwards += 1;
-            match answers {
-                Err(error) => {
-                    let error = ApiError::Target(format!("{error:#}"));
-                    failed.extend(asked.into_iter().map(|i| (i, error.clone())));
-                }
-                Ok(answers) => {
-                    for (i, answer) in asked.into_iter().zip(answers) {
-                        match answer {
-                            Ok(judgement) => judged.push((i, judgement)),
-                            Err(Refusal::Unknown) => {
-                                self.running[i].forget_remote();
-                                of.push(i);
-                            }
-                            Err(refusal) => {
-                                failed.push((i, ApiError::Target(refusal.to_string())));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        let lost = |i| (i, ApiError::Target(Refusal::Unknown.to_string()));
-        failed.extend(of.into_iter().map(lost));
-        step.target_seconds += clock.elapsed().as_secs_f64();
-        self.stats.traffic(target, &remote.traffic);
-        for (i, judgement) in judged {
-            match self.running[i].settle(&judgement) {
-                Ok(logits) => self.commit(i, &logits, step, failed, ended),
-                Err(error) => failed.push((i, ApiError::Internal(error.to_string()))),
-            }
-        }
-    }
-
     /// Commits a judged round.
     pub(super) fn commit(
         &mut self,
@@ -288,7 +217,7 @@ impl Decoder {
         logits: &[f32],
         step: &mut Step,
         failed: &mut Failures,
-        ended: &mut Vec<(usize, Option<&'static str>)>,
+        ended: &mut Ended,
     ) {
         let sequence = &mut self.running[i];
         let target = sequence.seat.target;
@@ -299,9 +228,12 @@ impl Decoder {
             Ok(None) => ended.push((i, None)),
             Ok(Some(Progress { outcome, reason })) => {
                 if let Some(outcome) = outcome {
-                    if self.options.adapt_length && sequence.job.ask.drafting {
-                        let (lengths, alone) = (&mut self.lengths[target], step.sequences == 1);
-                        lengths.observe(sequence.policy.scores(), &outcome, alone);
+                    if sequence.job.ask.drafting
+                        && let Some(scores) = sequence.policy.scores()
+                    {
+                        let (adapter, alone) = (&sequence.adapter, step.sequences == 1);
+                        self.lengths
+                            .observe((adapter, target), scores, &outcome, alone);
                     }
                     step.add(sequence.job.ask.drafting, &outcome);
                 }
@@ -313,7 +245,7 @@ impl Decoder {
     }
 
     /// Frees the seats of answers that have ended or failed.
-    pub(super) fn leave(&mut self, failed: Failures, ended: Vec<(usize, Option<&'static str>)>) {
+    pub(super) fn leave(&mut self, failed: Failures, ended: Ended) {
         let mut reasons: Vec<(usize, Result<Option<&'static str>, ApiError>)> = failed
             .into_iter()
             .map(|(i, error)| (i, Err(error)))
@@ -330,10 +262,11 @@ impl Decoder {
                     sequence.tell_end(reason);
                     let terms = self.learner.as_ref().map(Mailbox::terms);
                     let room = positions(&self.models.drafter);
+                    let judged = sequence.policy.take_judged();
                     if let Some(example) = sequence.example(target, terms, room)
                         && let Some(learner) = &self.learner
                     {
-                        learner.offer(&sequence.adapter, example, &self.stats);
+                        learner.offer(&sequence.adapter, example, judged, &self.stats);
                     }
                     self.stats
                         .answer(&target.name, &sequence.totals, sequence.job.ask.drafting);
@@ -377,4 +310,18 @@ impl Decoder {
             self.idle.push(seat);
         }
     }
+}
+
+/// The forwards of sequences one after the other, after which each engine shows its state.
+fn forward_apart(
+    inputs: &mut [(&mut Engine, &[DraftId])],
+    logits: &mut Vec<f32>,
+) -> Result<(), ModelError> {
+    logits.clear();
+    let mut rows = Vec::new();
+    for (engine, ids) in inputs {
+        engine.forward(ids, &mut rows)?;
+        logits.append(&mut rows);
+    }
+    Ok(())
 }

@@ -47,6 +47,19 @@ pub struct Http {
     pub api_key: Option<String>,
     /// What a client may take up.
     pub limits: Limits,
+    /// What `/metrics` says of the program and the machine.
+    pub about: About,
+}
+
+/// The program of a server, and what it runs on: so that what was measured can be told apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// Version of the program.
+    pub version: String,
+    /// Commit it was built from, with a `+` where the sources differed from it.
+    pub commit: String,
+    /// Processor, memory and system, in a line that names nobody.
+    pub machine: String,
 }
 
 impl Http {
@@ -126,6 +139,7 @@ impl Default for Limits {
 struct App {
     service: Service,
     limits: Limits,
+    about: About,
     /// Digest of the key, so that a comparison takes as long whatever is sent.
     key: Option<[u8; 32]>,
 }
@@ -145,6 +159,7 @@ pub fn serve(
         address,
         api_key,
         limits,
+        about,
     } = http;
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
@@ -152,6 +167,7 @@ pub fn serve(
     let app = Arc::new(App {
         service,
         limits,
+        about,
         key: api_key.map(|key| Sha256::digest(key.as_bytes()).into()),
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -370,7 +386,7 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",
     )];
-    (kind, app.service.stats().prometheus()).into_response()
+    (kind, app.service.stats().prometheus(&app.about)).into_response()
 }
 
 async fn stats(State(app): State<Arc<App>>) -> Response {

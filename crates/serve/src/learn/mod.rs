@@ -1,23 +1,29 @@
 //! The learner's thread: examples come in from answers, updates go back to the decode thread as
 //! packed weights, and what was learnt goes to the disk.
 
+mod heads;
+mod learners;
 mod state;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use adaptive_draft::SCALARS;
+use anyhow::Result;
 use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use models::Packed;
-use online::{Example, Learner};
+use online::Example;
 
-use crate::decode::{Command, Kept, terms_of};
+use crate::decode::{Command, Kept, target_of, terms_of};
 use crate::models::Models;
-use crate::options::{LearnOptions, LearnScope, MOST_ADAPTERS, Options};
+use crate::options::{LearnOptions, LearnScope, Options};
 use crate::stats::Stats;
 
+use heads::Heads;
+use learners::Learners;
 pub(crate) use state::{Saved, State};
 
 /// Examples that wait for the learner; more are dropped.
@@ -31,9 +37,18 @@ const SEED: u64 = 0;
 #[derive(Clone, Copy)]
 pub(crate) struct Terms(pub(crate) experiment::Terms, pub(crate) bool);
 
+/// What a finished answer teaches.
+struct Lesson {
+    adapter: String,
+    /// The drafter.
+    example: Example,
+    /// The acceptance head, where there is one.
+    judged: Vec<adaptive_draft::Example>,
+}
+
 /// A note to the learner.
 enum Note {
-    Example(String, Box<Example>),
+    Lesson(Box<Lesson>),
     Save,
     Stop,
 }
@@ -43,6 +58,9 @@ enum Note {
 pub(crate) struct Mailbox {
     notes: SyncSender<Note>,
     terms: Terms,
+    /// Bytes of the examples that wait, and the most.
+    held: Arc<AtomicUsize>,
+    limit: usize,
 }
 
 impl Mailbox {
@@ -50,10 +68,26 @@ impl Mailbox {
         self.terms
     }
 
-    /// Hands an example over, unless too many wait: decoding never waits for learning.
-    pub(crate) fn offer(&self, adapter: &str, example: Example, stats: &Stats) {
-        let note = Note::Example(adapter.to_owned(), Box::new(example));
-        stats.example(self.notes.try_send(note).is_ok());
+    /// Hands over what an answer teaches, unless too much waits: decoding never waits for learning.
+    pub(crate) fn offer(
+        &self,
+        adapter: &str,
+        example: Example,
+        judged: Vec<adaptive_draft::Example>,
+        stats: &Stats,
+    ) {
+        let bytes = example.bytes();
+        let fits = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.limit;
+        let lesson = Lesson {
+            adapter: adapter.to_owned(),
+            example,
+            judged,
+        };
+        let taken = fits && self.notes.try_send(Note::Lesson(Box::new(lesson))).is_ok();
+        if !taken {
+            self.held.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        stats.example(taken);
     }
 }
 
@@ -82,7 +116,10 @@ pub(crate) struct Teaching {
     notes: Receiver<Note>,
     decoder: Sender<Command>,
     learners: Learners,
+    heads: Heads,
     waiting: BTreeMap<String, VecDeque<Example>>,
+    /// Bytes of the examples that wait, here and on their way.
+    held: Arc<AtomicUsize>,
     state: Option<State>,
     next_update: Instant,
     next_save: Instant,
@@ -119,12 +156,22 @@ impl Teaching {
         decoder: Sender<Command>,
         (state, saved): (Option<State>, &Saved),
     ) -> Result<(Self, Handle)> {
-        let mut learners = Learners::new(learn, Arc::clone(&models), saved.learnt.clone());
+        let budget = options.example_bytes;
+        let mut learners = Learners::new(learn, budget, Arc::clone(&models), saved);
         let first = models.targets.first().map_or("", |target| &target.name);
         let terms = terms_of(learners.of(first)?);
         let (sender, notes) = sync_channel(WAITING);
+        let held = Arc::new(AtomicUsize::new(0));
+        let mailbox = Mailbox {
+            notes: sender.clone(),
+            terms,
+            held: Arc::clone(&held),
+            limit: budget,
+        };
         let mut teaching = Self {
+            heads: heads_of(&models, saved),
             waiting: BTreeMap::new(),
+            held,
             next_update: Instant::now(),
             next_save: Instant::now() + options.save_every,
             changed: false,
@@ -137,15 +184,11 @@ impl Teaching {
             state,
         };
         publish_all(
-            &mut teaching.learners,
+            (&mut teaching.learners, &mut teaching.heads),
             &saved.adapters,
             &teaching.options,
             &teaching.decoder,
         )?;
-        let mailbox = Mailbox {
-            notes: sender.clone(),
-            terms,
-        };
         let handle = Handle {
             notes: sender,
             mailbox,
@@ -165,7 +208,7 @@ impl Teaching {
                 .notes
                 .recv_timeout(until.saturating_duration_since(now))
             {
-                Ok(Note::Example(adapter, example)) => self.take(adapter, *example),
+                Ok(Note::Lesson(lesson)) => self.take(*lesson),
                 Ok(Note::Save) => self.save_now(),
                 Ok(Note::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -184,16 +227,47 @@ impl Teaching {
         }
     }
 
-    fn take(&mut self, adapter: String, example: Example) {
-        let (name, every) = (self.learners.name(adapter), self.learners.options.every);
-        let waiting = self.waiting.entry(name).or_default();
-        waiting.push_back(example);
+    fn take(&mut self, lesson: Lesson) {
+        let name = self.learners.name(lesson.adapter);
+        let every = self.learners.options.every;
+        let waiting = self.waiting.entry(name.clone()).or_default();
+        waiting.push_back(lesson.example);
         self.changed = true;
         // Where updates are limited, the latest answers are the ones to learn from.
         while waiting.len() > every {
-            waiting.pop_front();
+            let oldest = waiting.pop_front();
+            let bytes = oldest.map_or(0, |example| example.bytes());
+            self.held.fetch_sub(bytes, Ordering::Relaxed);
             self.stats.example(false);
         }
+        let distils = waiting.len() >= every && Instant::now() >= self.next_update;
+        if self.options.adapt_length
+            && let Err(error) = self.train_head(&name, lesson.judged, distils)
+        {
+            tracing::warn!(adapter = name, "a step of a head failed: {error:#}");
+        }
+    }
+
+    /// Algorithm 4: a step on a batch from R behind every answer but those that the drafter is
+    /// distilled behind.
+    fn train_head(
+        &mut self,
+        name: &str,
+        judged: Vec<adaptive_draft::Example>,
+        distils: bool,
+    ) -> Result<()> {
+        self.heads.extend(name, judged)?;
+        if distils {
+            return Ok(());
+        }
+        if let Some((head, steps, report)) = self.heads.step(name)? {
+            self.stats.head_step(target_of(name), &report);
+            // It is gone only where everything ends.
+            let _ = self
+                .decoder
+                .send(Command::Head(name.to_owned(), head, steps));
+        }
+        Ok(())
     }
 
     /// An adapter that has the examples of an update.
@@ -220,6 +294,8 @@ impl Teaching {
 
     fn try_update(&mut self, name: &str) -> Result<()> {
         let examples = self.waiting.remove(name).unwrap_or_default();
+        let bytes = examples.iter().map(Example::bytes).sum();
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
         let learner = self.learners.of(name)?;
         let mut learnt = None;
         for example in examples {
@@ -229,9 +305,12 @@ impl Teaching {
             return Ok(());
         };
         publish(name, &weights, &self.options, &self.decoder)?;
-        self.learners.of(name)?.give_back(weights);
-        let target = name.split('/').next().unwrap_or(name);
+        let learner = self.learners.of(name)?;
+        learner.give_back(weights);
+        let replayed = learner.replay_bytes()?;
+        let target = target_of(name);
         self.stats.update(target, update.loss, update.seconds);
+        self.stats.replayed(self.learners.key(name), replayed);
         self.changed = true;
         Ok(())
     }
@@ -253,9 +332,10 @@ impl Teaching {
         let Some(state) = &mut self.state else {
             return;
         };
-        let learners = &mut self.learners;
-        let written = state.write(&self.models, caches, &self.stats.sums(), |folder| {
-            learners.save(folder)
+        let (learners, heads) = (&mut self.learners, &self.heads);
+        let written = state.write(&self.models, caches, &self.stats.sums(), |to| {
+            heads.save(to.heads)?;
+            learners.save(to.learnt)
         });
         match written {
             Ok(bytes) => self.stats.saved(Some(bytes)),
@@ -280,19 +360,35 @@ fn publish(
     Ok(())
 }
 
-/// Sends what adapters of targets that are served had learnt before; the others stay where they are.
+/// The heads of a drafter, as they were saved.
+fn heads_of(models: &Models, saved: &Saved) -> Heads {
+    let features = models.drafter.config().hidden_size + SCALARS;
+    Heads::new(features, saved.heads.clone())
+}
+
+/// Sends what adapters of targets that are served had learnt before, and their heads; the others stay
+/// where they are.
 fn publish_all(
-    learners: &mut Learners,
+    (learners, heads): (&mut Learners, &mut Heads),
     adapters: &[String],
     options: &Options,
     decoder: &Sender<Command>,
 ) -> Result<()> {
     let models = Arc::clone(&learners.models);
-    for name in adapters {
-        let own = |target: &str| *name == target || name.starts_with(&format!("{target}/"));
-        if models.targets.iter().any(|target| own(&target.name)) {
-            let weights = learners.of(name)?.weights()?;
-            publish(name, &weights, options, decoder)?;
+    let served = |name: &str| models.targets.iter().any(|t| t.name == target_of(name));
+    for name in adapters.iter().filter(|name| served(name)) {
+        let weights = learners.of(name)?.weights()?;
+        publish(name, &weights, options, decoder)?;
+    }
+    if !options.adapt_length {
+        return Ok(());
+    }
+    // A head may have learnt before its drafter did.
+    let targets = models.targets.iter().map(|target| &target.name);
+    let names: BTreeSet<&String> = targets.chain(adapters).collect();
+    for name in names.into_iter().filter(|name| served(name)) {
+        if let Some((head, steps)) = heads.known(name)? {
+            let _ = decoder.send(Command::Head(name.clone(), head, steps));
         }
     }
     Ok(())
@@ -316,91 +412,8 @@ pub(crate) fn publish_saved(
         updates_per_minute: None,
         scope: LearnScope::Target,
     };
-    let mut learners = Learners::new(frozen, Arc::clone(models), saved.learnt.clone());
-    publish_all(&mut learners, &saved.adapters, options, decoder)
-}
-
-/// The learners: one for all adapters, which it switches between, or one a name where all weights
-/// are trained.
-struct Learners {
-    options: LearnOptions,
-    models: Arc<Models>,
-    /// Folder of saved weights or adapters.
-    saved: Option<std::path::PathBuf>,
-    by_name: BTreeMap<String, Learner>,
-    /// Names of adapters in use.
-    names: Vec<String>,
-}
-
-impl Learners {
-    fn new(options: LearnOptions, models: Arc<Models>, saved: Option<std::path::PathBuf>) -> Self {
-        Self {
-            options,
-            models,
-            saved,
-            by_name: BTreeMap::new(),
-            names: Vec::new(),
-        }
-    }
-
-    /// The adapter that learns in place of `wanted`: its target's, where there are too many.
-    fn name(&mut self, wanted: String) -> String {
-        let known = self.names.contains(&wanted);
-        match (
-            known || self.names.len() < MOST_ADAPTERS,
-            wanted.split_once('/'),
-        ) {
-            (false, Some((target, _))) => target.to_owned(),
-            _ => wanted,
-        }
-    }
-
-    fn key(&self, name: &str) -> String {
-        match self.options.rank {
-            0 => name.to_owned(),
-            _ => String::new(),
-        }
-    }
-
-    /// The learner of an adapter, turned to it.
-    fn of(&mut self, name: &str) -> Result<&mut Learner> {
-        let key = self.key(name);
-        if !self.by_name.contains_key(&key) {
-            let config = config(&self.options);
-            let mut learner = Learner::new(&self.models.drafter.checkpoint()?, config, SEED)?;
-            let folder = self.saved.as_ref().map(|saved| saved.join(folder(&key)));
-            if let Some(folder) = folder.filter(|folder| folder.is_dir()) {
-                let what = || format!("what `{name}` learnt");
-                learner.load(&folder).with_context(what)?;
-            }
-            self.by_name.insert(key.clone(), learner);
-        }
-        if !self.names.iter().any(|known| known == name) {
-            self.names.push(name.to_owned());
-        }
-        let learner = self.by_name.get_mut(&key).context("a learner just made")?;
-        learner.turn_to(name)?;
-        Ok(learner)
-    }
-
-    fn forget(&mut self, name: &str) {
-        self.by_name.remove(&self.key(name));
-    }
-
-    /// Writes all of them into folders of their own; the names of those that learnt.
-    fn save(&mut self, root: &std::path::Path) -> Result<Vec<String>> {
-        let base = self.models.drafter.path.display().to_string();
-        for (key, learner) in &mut self.by_name {
-            learner.save(&root.join(folder(key)), &base)?;
-        }
-        Ok(self.names.clone())
-    }
-}
-
-/// Folder of a learner inside the saved state.
-fn folder(key: &str) -> String {
-    match key {
-        "" => "adapters".to_owned(),
-        key => online::file_name(key),
-    }
+    let mut learners = Learners::new(frozen, 0, Arc::clone(models), saved);
+    let mut heads = heads_of(models, saved);
+    let learnt = (&mut learners, &mut heads);
+    publish_all(learnt, &saved.adapters, options, decoder)
 }

@@ -5,7 +5,8 @@
 //! STATE/current                    name of the generation that counts
 //! STATE/generation-7/state.json    whose it is, counters
 //! STATE/generation-7/ngrams-*.bin  n-gram caches, by names of vocabularies
-//! STATE/generation-7/chains-*.txt  how often draft tokens stand, by target
+//! STATE/generation-7/chains-*.txt  how often draft tokens stand, by adapter
+//! STATE/generation-7/heads/*       acceptance heads with their training, by adapter
 //! STATE/generation-7/learnt/NAME/  weights, or all adapters, with their optimisers
 //! ```
 //!
@@ -23,7 +24,7 @@ use online::cache_name;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::decode::{Kept, cache_config};
+use crate::decode::{Kept, cache_config, target_of};
 use crate::models::Models;
 use crate::options::Options;
 use crate::stats::Sums;
@@ -34,6 +35,7 @@ const META: &str = "state.json";
 const LEARNT: &str = "learnt";
 const NGRAMS: &str = "ngrams-";
 const CHAINS: &str = "chains-";
+const HEADS: &str = "heads";
 /// Version of the layout.
 const VERSION: u32 = 1;
 /// Bytes of a file of weights that tell one drafter from another.
@@ -67,8 +69,18 @@ pub(crate) struct Saved {
     pub(crate) kept: Kept,
     /// Folder of weights or adapters.
     pub(crate) learnt: Option<PathBuf>,
+    /// Folder of acceptance heads.
+    pub(crate) heads: Option<PathBuf>,
     pub(crate) adapters: Vec<String>,
     pub(crate) sums: Sums,
+}
+
+/// Folders that learners write into.
+pub(crate) struct Folders<'a> {
+    /// Weights and adapters.
+    pub(crate) learnt: &'a Path,
+    /// Acceptance heads.
+    pub(crate) heads: &'a Path,
 }
 
 impl State {
@@ -183,28 +195,29 @@ impl State {
             cache.reconfigure(cache_config(options));
             saved.kept.caches.insert(index, cache);
         }
-        for target in &models.targets {
-            let path = folder.join(chains_name(&target.name));
+        let served = |name: &str| models.targets.iter().any(|t| t.name == target_of(name));
+        let targets = models.targets.iter().map(|target| &target.name);
+        for name in targets.chain(&saved.adapters).filter(|name| served(name)) {
+            let path = folder.join(chains_name(name));
             if path.is_file() {
-                let chain = Chain::load(&path)?.into_iter().next();
-                let chain = chain.map(|chain| (target.name.clone(), chain));
-                saved.kept.chains.extend(chain);
+                let chains = Chain::load(&path)?;
+                saved.kept.chains.insert(name.clone(), chains);
             }
         }
-        let learnt = folder.join(LEARNT);
-        saved.learnt = learnt.is_dir().then_some(learnt);
+        let kept = |name: &str| Some(folder.join(name)).filter(|path| path.is_dir());
+        (saved.learnt, saved.heads) = (kept(LEARNT), kept(HEADS));
         self.meta = Meta { rank, ..meta };
         Ok(saved)
     }
 
     /// Writes another generation and makes it the one that counts; its size in bytes. `learnt` writes
-    /// weights into a folder and returns the names of adapters.
+    /// weights and heads and returns the names of adapters.
     pub(crate) fn write(
         &mut self,
         models: &Models,
         kept: &Kept,
         sums: &Sums,
-        learnt: impl FnOnce(&Path) -> Result<Vec<String>>,
+        learnt: impl FnOnce(Folders<'_>) -> Result<Vec<String>>,
     ) -> Result<u64> {
         let before = self.root.join(format!("{GENERATION}{}", self.number));
         let number = self.number + 1;
@@ -213,15 +226,23 @@ impl State {
         if folder.exists() {
             fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
         }
-        fs::create_dir_all(folder.join(LEARNT)).with_context(|| folder.display().to_string())?;
-        for (name, chain) in &kept.chains {
-            Chain::save(std::slice::from_ref(chain), &folder.join(chains_name(name)))?;
+        let parts = [LEARNT, HEADS].map(|part| folder.join(part));
+        for part in &parts {
+            fs::create_dir_all(part).with_context(|| part.display().to_string())?;
+        }
+        for (name, chains) in &kept.chains {
+            Chain::save(chains, &folder.join(chains_name(name)))?;
         }
         for (index, cache) in &kept.caches {
             cache.save(folder.join(cache_name(&models.targets[*index].pair)))?;
         }
         let mut meta = self.meta.clone();
-        for name in learnt(&folder.join(LEARNT))? {
+        let [to_learnt, to_heads] = &parts;
+        let names = learnt(Folders {
+            learnt: to_learnt,
+            heads: to_heads,
+        })?;
+        for name in names {
             if !meta.adapters.contains(&name) {
                 meta.adapters.push(name);
             }
@@ -230,7 +251,9 @@ impl State {
         carry(&before, &folder, |name| {
             name.starts_with(NGRAMS) || name.starts_with(CHAINS)
         })?;
-        carry(&before.join(LEARNT), &folder.join(LEARNT), |_| true)?;
+        for part in [LEARNT, HEADS] {
+            carry(&before.join(part), &folder.join(part), |_| true)?;
+        }
         fs::write(folder.join(META), serde_json::to_string_pretty(&meta)?)?;
         let bytes = sync(&folder)?;
         if bytes > self.limit {
@@ -265,9 +288,9 @@ impl State {
     }
 }
 
-/// File of what is known of draft lengths beside a target.
-fn chains_name(target: &str) -> String {
-    format!("{CHAINS}{}.txt", online::file_name(target))
+/// File of what is known of an adapter's draft lengths.
+fn chains_name(adapter: &str) -> String {
+    format!("{CHAINS}{}.txt", online::file_name(adapter))
 }
 
 /// Links what `from` has and `to` has not: nothing writes into a generation that is whole.

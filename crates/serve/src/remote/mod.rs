@@ -179,15 +179,21 @@ impl Remote {
         Err(anyhow!("{}: {status} {said}{hint}", self.url))
     }
 
-    /// Has rounds judged. A connection that broke is tried once more: a round may come twice.
-    pub(crate) fn judge(&self, rounds: Vec<Round>) -> Result<Answers> {
-        let clock = Instant::now();
+    /// Has rounds judged, and gives them back. A connection that broke is tried once more: a round may
+    /// come twice.
+    pub(crate) fn judge(&self, rounds: Vec<Round>) -> (Vec<Round>, Result<Answers>) {
         let rounds = Rounds {
             version: VERSION,
             target: self.described.name.clone(),
             rounds,
         };
-        let body = postcard::to_stdvec(&rounds).context("a round")?;
+        let answers = self.ask(&rounds);
+        (rounds.rounds, answers)
+    }
+
+    fn ask(&self, rounds: &Rounds) -> Result<Answers> {
+        let clock = Instant::now();
+        let body = postcard::to_stdvec(rounds).context("a round")?;
         let send = || {
             let mut request = self.agent.post(format!("{}{ROUNDS}", self.url));
             request = request.header("content-type", "application/octet-stream");

@@ -34,9 +34,21 @@ impl RemoteTarget {
         }
     }
 
-    /// The other side holds nothing any more.
-    pub(crate) fn forget(&mut self) {
+    /// The same round with the whole text, for the other side that does not hold it any more.
+    pub(crate) fn whole(&mut self, round: Round) -> Round {
         self.held = 0;
+        let last = round.append.last().copied();
+        Round {
+            keep: 0,
+            digest: digest(&[]),
+            append: self.text.iter().copied().chain(last).collect(),
+            ..round
+        }
+    }
+
+    /// Goes on as another session: nobody knows what the other side holds of this one.
+    pub(crate) fn renew(&mut self, session: u64) {
+        (self.session, self.held) = (session, 0);
     }
 
     /// What is to be judged there: `last`, the last token of the text, and a draft behind it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lm::{EngineSettings, WeightType};
 use serde_json::Value;
-use serve::{Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service};
+use serve::{About, Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service};
 
 /// A model of the repository.
 pub fn model(name: &str) -> PathBuf {
@@ -32,6 +32,7 @@ pub fn options() -> Options {
         timeout: Duration::from_secs(60),
         memory: None,
         ngram_bytes: 16 << 20,
+        example_bytes: 64 << 20,
         learn: None,
         state: None,
         save_every: Duration::from_secs(3600),
@@ -74,6 +75,11 @@ impl Server {
             address: "127.0.0.1:0".parse().unwrap(),
             api_key: api_key.map(str::to_owned),
             limits: limits(),
+            about: About {
+                version: "1.2.3".to_owned(),
+                commit: "0123456789".to_owned(),
+                machine: "2 x \"Example\" CPU".to_owned(),
+            },
         };
         let service = Service::start(options).expect("a service");
         let (stop, stopped) = tokio::sync::oneshot::channel();

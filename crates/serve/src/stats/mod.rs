@@ -1,10 +1,12 @@
 //! What a server counts, and how Prometheus reads it.
 
+mod prometheus;
+
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use adaptive_draft::HeadReport;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spec_decode::{RoundOutcome, Totals};
@@ -17,6 +19,8 @@ const STRIDE: usize = 10;
 const MEMORY: f64 = 0.998;
 /// Weight of a new measurement of a plain step.
 const FRESH: f64 = 0.3;
+/// Weight of what a head got right of an answer.
+const FRESH_HEAD: f64 = 0.05;
 /// Points of the history that are kept.
 const POINTS: usize = 500;
 
@@ -65,6 +69,8 @@ pub(crate) struct TargetSums {
     accepted: u64,
     ngrams: u64,
     pub(crate) updates: u64,
+    /// Steps of its acceptance heads.
+    head_steps: u64,
     /// Mean acceptance, and tokens a round, of every so many answers.
     history: Vec<[f64; 2]>,
     /// Of the answers behind the last point: number, sums.
@@ -93,6 +99,12 @@ struct Counters {
     update_seconds: f64,
     update_failures: u64,
     loss: f64,
+    /// Bytes of the examples that each learner replays.
+    replayed: BTreeMap<String, usize>,
+    /// Of targets: whether drafts end by an acceptance head.
+    by_head: BTreeMap<String, bool>,
+    /// Of targets: mean distance between what a head predicted of fresh tokens and what was.
+    calibration: BTreeMap<String, f64>,
     saves: u64,
     save_failures: u64,
     saved_bytes: u64,
@@ -220,6 +232,30 @@ impl Stats {
         counters.update_seconds += seconds;
     }
 
+    /// Takes in whose chances end the drafts for a target.
+    pub(crate) fn head(&self, target: &str, by_head: bool) {
+        let mut counters = self.counters();
+        counters.by_head.insert(target.to_owned(), by_head);
+    }
+
+    pub(crate) fn head_step(&self, target: &str, report: &HeadReport) {
+        let mut counters = self.counters();
+        let sums = counters.sums.targets.entry(target.to_owned()).or_default();
+        sums.head_steps += 1;
+        let found = report.calibration_error;
+        if found.is_finite() {
+            let known = counters
+                .calibration
+                .entry(target.to_owned())
+                .or_insert(found);
+            *known += FRESH_HEAD * (found - *known);
+        }
+    }
+
+    pub(crate) fn replayed(&self, learner: String, bytes: usize) {
+        self.counters().replayed.insert(learner, bytes);
+    }
+
     pub(crate) fn update_failed(&self) {
         self.counters().update_failures += 1;
     }
@@ -297,196 +333,5 @@ impl Stats {
             "examples": counters.examples,
             "uptime_seconds": self.started.elapsed().as_secs(),
         })
-    }
-
-    /// The text format of Prometheus.
-    pub(crate) fn prometheus(&self) -> String {
-        let counters = self.counters();
-        let mut page = Page(String::new());
-        let c = &*counters;
-        let traffic = c.traffic.values().fold([0.0; 4], |sums, own| {
-            std::array::from_fn(|i| sums[i] + own[i])
-        });
-        for (name, help, value) in [
-            (
-                "steps_total",
-                "Rounds of all sequences together.",
-                c.steps as f64,
-            ),
-            (
-                "target_forwards_total",
-                "Forwards of a target, each for all its sequences.",
-                c.forwards as f64,
-            ),
-            ("step_seconds_total", "Seconds of steps.", c.step_seconds),
-            (
-                "draft_seconds_total",
-                "Seconds of drafting, and of reading prompts.",
-                c.draft_seconds,
-            ),
-            (
-                "target_seconds_total",
-                "Seconds of forwards of targets.",
-                c.target_seconds,
-            ),
-            ("tokens_total", "Tokens of answers.", c.tokens as f64),
-            (
-                "plain_answers_total",
-                "Answers without the drafter.",
-                c.plain_answers as f64,
-            ),
-            (
-                "plain_tokens_total",
-                "Tokens of such answers.",
-                c.plain_tokens as f64,
-            ),
-            (
-                "cancelled_total",
-                "Answers whose client hung up, or that took too long.",
-                c.cancelled as f64,
-            ),
-            ("failed_total", "Answers that failed.", c.failed as f64),
-            (
-                "examples_total",
-                "Answers that the drafter learns from.",
-                c.examples as f64,
-            ),
-            (
-                "examples_dropped_total",
-                "Answers that it had no time for.",
-                c.dropped as f64,
-            ),
-            (
-                "update_seconds_total",
-                "Seconds of updates of the drafter.",
-                c.update_seconds,
-            ),
-            (
-                "update_failures_total",
-                "Updates that failed.",
-                c.update_failures as f64,
-            ),
-            (
-                "remote_calls_total",
-                "Round trips to targets elsewhere.",
-                traffic[0],
-            ),
-            ("remote_sent_bytes_total", "Bytes sent to them.", traffic[1]),
-            (
-                "remote_received_bytes_total",
-                "Bytes that came back.",
-                traffic[2],
-            ),
-            (
-                "remote_seconds_total",
-                "Seconds of these round trips.",
-                traffic[3],
-            ),
-            ("saves_total", "Savings of the state.", c.saves as f64),
-            (
-                "save_failures_total",
-                "Savings that failed.",
-                c.save_failures as f64,
-            ),
-        ] {
-            page.head(name, "counter", help);
-            page.value(name, "", value);
-        }
-        for (name, help, value) in [
-            ("running", "Answers in the making.", c.running as f64),
-            (
-                "waiting",
-                "Requests that wait for a place.",
-                c.waiting as f64,
-            ),
-            (
-                "remote_sessions",
-                "KV caches for drafts that are made elsewhere.",
-                c.sessions as f64,
-            ),
-            ("loss", "Loss of the last update.", c.loss),
-            (
-                "state_bytes",
-                "Size of the last saved state.",
-                c.saved_bytes as f64,
-            ),
-            (
-                "uptime_seconds",
-                "Seconds since the start.",
-                self.started.elapsed().as_secs_f64(),
-            ),
-        ] {
-            page.head(name, "gauge", help);
-            page.value(name, "", value);
-        }
-        if let Some(speedup) = Self::speedup(c) {
-            page.head(
-                "speedup_estimate",
-                "gauge",
-                "Speed of answers made alone, of late, over plain steps that are measured in between.",
-            );
-            page.value("speedup_estimate", "", speedup);
-        }
-        page.head("requests_total", "counter", "Requests by status.");
-        for (status, count) in &c.requests {
-            page.value(
-                "requests_total",
-                &format!("status=\"{status}\""),
-                *count as f64,
-            );
-        }
-        type Of = fn(&TargetSums) -> u64;
-        let by_target: [(&str, &str, Of); 7] = [
-            (
-                "answers_total",
-                "Answers with the drafter, since the state was new.",
-                |s| s.answers,
-            ),
-            ("rounds_total", "Their rounds.", |s| s.rounds),
-            ("answer_tokens_total", "Their tokens.", |s| s.tokens),
-            ("proposed_total", "Proposed tokens.", |s| s.proposed),
-            ("accepted_total", "Accepted ones.", |s| s.accepted),
-            ("ngrams_accepted_total", "Of those, merged n-grams.", |s| {
-                s.ngrams
-            }),
-            ("updates_total", "Updates of the drafter.", |s| s.updates),
-        ];
-        for (name, help, of) in by_target {
-            page.head(name, "counter", help);
-            for (target, sums) in &c.sums.targets {
-                page.value(
-                    name,
-                    &format!("target=\"{}\"", escaped(target)),
-                    of(sums) as f64,
-                );
-            }
-        }
-        page.0
-    }
-}
-
-/// A label's value.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
-}
-
-struct Page(String);
-
-impl Page {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(
-            self.0,
-            "# HELP omnidraft_{name} {help}\n# TYPE omnidraft_{name} {kind}"
-        );
-    }
-
-    fn value(&mut self, name: &str, labels: &str, value: f64) {
-        let labels = match labels {
-            "" => String::new(),
-            labels => format!("{{{labels}}}"),
-        };
-        let _ = writeln!(self.0, "omnidraft_{name}{labels} {value}");
     }
 }
