@@ -6,8 +6,8 @@ use lm::host::RotaryTable;
 use lm::{KvType, LmConfig, Rope};
 
 use crate::device::{Gpu, GpuError, arg, upload, words, zeros};
-use crate::kernels::{attend, best};
 use crate::kernels::place::BLOCK;
+use crate::kernels::{attend, best};
 use crate::weights::stride;
 
 /// Most tokens of a pass.

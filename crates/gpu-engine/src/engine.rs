@@ -7,7 +7,8 @@ use std::sync::Arc;
 use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
 use lm::{
-    DecodeEngine, DeviceLogits, KvType, LmConfig, LmError, RandomWeights, TensorSource, WeightType, check_call,
+    DecodeEngine, DeviceLogits, KvType, LmConfig, LmError, RandomWeights, TensorSource, WeightType,
+    check_call,
 };
 
 use crate::cache::{Cache, PARAMS, PASS, SCORED, Scratch};

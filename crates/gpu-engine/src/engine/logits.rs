@@ -108,7 +108,11 @@ impl DeviceLogits for GpuEngine {
     fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), LmError> {
         let most = self.scored;
         if rows.end > most {
-            return Err(GpuError::Rows { rows: rows.end, most }.into());
+            return Err(GpuError::Rows {
+                rows: rows.end,
+                most,
+            }
+            .into());
         }
         logits.resize(rows.len() * self.config.vocab_size, 0.0);
         match rows.is_empty() {
@@ -124,7 +128,10 @@ mod tests {
 
     #[test]
     fn the_first_of_the_best_chunks_counts() {
-        assert_eq!(best_of(&[5 << 24, 7, 6 << 24, 4099, 6 << 24, 8200]), Some(4099));
+        assert_eq!(
+            best_of(&[5 << 24, 7, 6 << 24, 4099, 6 << 24, 8200]),
+            Some(4099)
+        );
         assert_eq!(best_of(&[5 << 24, 7, best::IMPOSSIBLE, 4099]), None);
         assert_eq!(best_of(&[best::NOTHING, 0, best::NOTHING, 4096]), None);
     }

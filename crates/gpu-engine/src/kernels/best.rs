@@ -34,8 +34,8 @@ fn order(bits: u32) -> u32 {
 /// Grid: chunks of columns, rows.
 #[cube(launch_unchecked)]
 pub(crate) fn best(
-    logits: &[u32],     // bits, [rows, columns]
-    tops: &mut [u32],   // [rows, chunks, 2]
+    logits: &[u32],   // bits, [rows, columns]
+    tops: &mut [u32], // [rows, chunks, 2]
     columns: u32,
 ) {
     let unit = UNIT_POS as usize;

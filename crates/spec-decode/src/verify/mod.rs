@@ -190,9 +190,7 @@ pub fn verify(
 ) -> Result<Verdict, LawError> {
     evidence.check()?;
     if evidence.sampling.is_greedy() {
-        return greedy::verify(evidence.proposals, |index| {
-            argmax(evidence.rows.row(index))
-        });
+        return greedy::verify(evidence.proposals, |index| argmax(evidence.rows.row(index)));
     }
     match (mode, acceptance) {
         (VerifyMode::Slem, _) => matching::verify(evidence, dice),
