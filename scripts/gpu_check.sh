@@ -87,7 +87,14 @@ for pair in $ROUNDS; do
         done
     done
 done
-part lawtest 90 "$BIN/omnidraft" lawtest --drafter models/D --target models/L --greedy --prompts 20 --device gpu
+part lawtest 120 "$BIN/omnidraft" lawtest --drafter models/D --target models/L --greedy --prompts 20 --tokens 24 \
+    --verify exact,tli,slem,paper,prompt-lookup --device gpu
+# The loop, learning included, on streams cut short.
+loop=$(mktemp -d)
+short='[{target="L", task="mini-math", prompts={train=8, test=2}}, {target="L", task="mini-chat", prompts={train=8, test=2}}]'
+part loop 120 "$BIN/omnidraft" run experiments/quickstart.toml --device gpu --no-progress --set "segment=$short" \
+    --set decode.max_new_tokens=16 --out "$loop/run"
+rm -r "$loop"
 
 python3 - "$OUT" <<'PY'
 import json, pathlib, sys
