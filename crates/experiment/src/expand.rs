@@ -100,7 +100,7 @@ impl<'a> Expander<'a> {
             &self.parts.segments,
             cell,
             &self.parts.models,
-            stage.file.prompts,
+            &stage.file,
             &counts,
         );
         if segments
@@ -173,6 +173,7 @@ impl<'a> Expander<'a> {
         let Parts { stages, whens, .. } = self.parts;
         let drift = !self.parts.segments.is_empty();
         for stage in stages {
+            segments::check_selection(stage, self.parts.segments.len(), faults);
             let none = stage.file.prompts.is_none_or(|counts| counts.is_none());
             if none && (stage.file.prompts.is_some() || !drift) {
                 let key = format!("stage.{}.prompts", stage.name);

@@ -35,6 +35,9 @@ pub(crate) struct StageFile {
     /// How many prompts of each split its jobs answer: numbers or `"all"`; none of a split that is
     /// left out. `[[when]]` and `[[segment]]` may replace the numbers of splits named here.
     pub(crate) prompts: Option<PromptCounts>,
+    /// Which `[[segment]]` tables its jobs answer, counted from 1; left out, all of them. They keep
+    /// their prompts: what a segment that is left out would have streamed, no other one streams.
+    pub(crate) segments: Option<Vec<usize>>,
     /// Which arms answer streamed prompts; all of them answer held-out ones.
     pub(crate) on_stream: OnStream,
     /// The stage whose jobs wrote what this one starts from, cell by cell: drafters, n-grams, heads.

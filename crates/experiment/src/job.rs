@@ -87,6 +87,13 @@ pub struct Segment {
     pub train: Count,
     /// Held-out prompts.
     pub test: Count,
+    /// Streamed prompts of the task that belong to segments which the stage leaves out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skip: usize,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl JobConfig {

@@ -1,11 +1,12 @@
 //! What the jobs of a cell stream: its task, or the `[[segment]]` tables of a drift stream.
 
 use crate::count::PromptCounts;
-use crate::file::SegmentFile;
+use crate::file::{SegmentFile, StageFile};
 use crate::grid::Cell;
 use crate::job::Segment;
 use crate::load::{Faults, Node, read};
 use crate::settings::ModelsConfig;
+use crate::stage::StageDef;
 
 /// Reads the `[[segment]]` tables.
 pub(crate) fn read_all(node: Option<&Node>, faults: &mut Faults) -> Option<Vec<SegmentFile>> {
@@ -91,20 +92,38 @@ pub(crate) fn check(
     good
 }
 
-/// What the jobs of a cell stream; `stage` are the numbers of the stage, `cell_counts` those that
-/// `[[when]]` gives this cell.
+/// Refuses numbers of segments that there are not, or that stand twice.
+pub(crate) fn check_selection(stage: &StageDef, segments: usize, faults: &mut Faults) {
+    let Some(selected) = &stage.file.segments else {
+        return;
+    };
+    let mut tell = |message: &str| {
+        let key = format!("stage.{}.segments", stage.name);
+        faults.add(stage.place.as_ref(), &key, message);
+    };
+    if segments == 0 {
+        tell("there are no [[segment]] tables to choose from");
+    } else if selected.is_empty() || selected.iter().any(|n| !(1..=segments).contains(n)) {
+        tell(&format!("must name some of the segments 1 to {segments}"));
+    } else if !selected.is_sorted_by(|a, b| a < b) {
+        tell("must rise: segments are streamed in the order of the file, each once");
+    }
+}
+
+/// What the jobs of a cell of `stage` stream; `whens` are the numbers that `[[when]]` gives this
+/// cell.
 pub(crate) fn of_cell(
     segments: &[SegmentFile],
     cell: &Cell,
     models: &ModelsConfig,
-    stage: Option<PromptCounts>,
+    stage: &StageFile,
     whens: &[PromptCounts],
 ) -> Vec<Segment> {
     let only = models.targets.keys().next();
     let target = cell.label("target").or(only.map(String::as_str));
     let target = target.unwrap_or_default();
     let counts = |own: PromptCounts| {
-        let Some(stage) = stage else {
+        let Some(stage) = stage.prompts else {
             return own;
         };
         let of_cell = whens
@@ -119,17 +138,29 @@ pub(crate) fn of_cell(
             target: target.to_owned(),
             train: counts.train.unwrap_or_default(),
             test: counts.test.unwrap_or_default(),
+            skip: 0,
         }
     };
     if segments.is_empty() {
         let task = cell.label("task").unwrap_or_default();
         return vec![segment(task, target, PromptCounts::default())];
     }
-    segments
-        .iter()
-        .map(|own| {
-            let target = own.target.as_deref().unwrap_or(target);
-            segment(&own.task, target, own.prompts)
-        })
-        .collect()
+    let all = segments.iter().map(|own| {
+        let target = own.target.as_deref().unwrap_or(target);
+        segment(&own.task, target, own.prompts)
+    });
+    let (mut kept, mut left_out): (Vec<Segment>, Vec<Segment>) = (Vec::new(), Vec::new());
+    for (i, mut own) in all.enumerate() {
+        let selected = stage.segments.as_ref();
+        if selected.is_none_or(|numbers| numbers.contains(&(i + 1))) {
+            let earlier = left_out.iter().filter(|other| other.task == own.task);
+            own.skip = earlier
+                .map(|other| other.train.limit().unwrap_or(usize::MAX))
+                .fold(0, usize::saturating_add);
+            kept.push(own);
+        } else {
+            left_out.push(own);
+        }
+    }
+    kept
 }

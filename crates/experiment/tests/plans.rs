@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Files, SMALL, plan, says, set};
+use common::{Files, SMALL, plan, says, set, wrong};
 use experiment::{Count, JobId, LauncherValue, OnStream, Plan, Segment};
 
 const STAGES: &str = r#"include = ["zoo.toml"]
@@ -166,6 +166,36 @@ fn drift_is_one_job_with_segments() {
     let own = plan(&own);
     assert_eq!(own.jobs[0].config.segments[0].train, Count::Number(300));
     assert_eq!(own.jobs[0].config.segments[1].train, Count::None);
+}
+
+#[test]
+fn a_stage_may_leave_segments_out() {
+    let text = "include = [\"zoo.toml\"]\nname = \"drift\"\n[stage.stream]\nprompts = { train = 5 }\n\
+        [stage.alone]\nsegments = [2, 3]\nprompts = { train = 5 }\n\
+        [[segment]]\ntask = \"gsm8k\"\ntarget = \"L\"\nprompts = { train = 300 }\n\
+        [[segment]]\ntask = \"xsum\"\ntarget = \"L\"\n\
+        [[segment]]\ntask = \"gsm8k\"\ntarget = \"Q\"\n[[arm]]\npreset = \"L_DM\"\n";
+    let drift = plan(text);
+    let skips = |job: usize| -> Vec<usize> {
+        let segments = &drift.jobs[job].config.segments;
+        segments.iter().map(|segment| segment.skip).collect()
+    };
+    assert_eq!(skips(0), [0, 0, 0]);
+    assert_eq!(skips(1), [0, 300]);
+    for (numbers, why) in [
+        ("[]", "must name some of the segments 1 to 3"),
+        ("[0]", "must name some of the segments 1 to 3"),
+        ("[4]", "must name some of the segments 1 to 3"),
+        ("[2, 2]", "must rise"),
+        ("[3, 2]", "must rise"),
+    ] {
+        says(
+            &wrong(&text.replace("[2, 3]", numbers)),
+            &["stage.alone.segments", why],
+        );
+    }
+    let small = SMALL.replace("[stage.stream]", "[stage.stream]\nsegments = [1]");
+    says(&wrong(&small), &["no [[segment]] tables"]);
 }
 
 #[test]

@@ -449,10 +449,12 @@ fn cache_of<'a>(
         CacheUse::Static => static_table(&pair.draft, &pair.target, owner.cache.into()),
         _ => NgramCache::new(owner.cache.into()),
     };
-    let used = arm.cache.source != CacheUse::None;
-    used.then(|| {
-        caches
-            .entry(pair.target.fingerprint())
-            .or_insert_with(fresh)
-    })
+    if arm.cache.source == CacheUse::None {
+        return None;
+    }
+    let own = pair.target.fingerprint();
+    if !owner.cache.keep {
+        caches.retain(|other, _| *other == own);
+    }
+    Some(caches.entry(own).or_insert_with(fresh))
 }

@@ -328,7 +328,7 @@ impl<'a> Job<'a> {
         let skip = match split {
             Split::Train => earlier
                 .map(|before| before.train.limit().unwrap_or(usize::MAX))
-                .fold(0, usize::saturating_add),
+                .fold(segment.skip, usize::saturating_add),
             Split::Test => 0,
         };
         let spec = StreamSpec {

@@ -274,6 +274,40 @@ fn a_target_finds_its_adapter_and_its_cache_again() {
 }
 
 #[test]
+fn n_grams_are_kept_over_a_switch_or_dropped() {
+    let lab = Lab::new();
+    let segments = [("L", 12, 0), ("Q", 6, 0), ("L", 1, 0)];
+    let arms = "[[arm]]\nname = \"kept\"\npreset = \"N-gram_pp\"\n[[arm]]\nname = \"dropped\"\n\
+        preset = \"N-gram_pp\"\nset = { \"cache.keep\" = false }\n";
+    let run = lab.run("out", &format!("{}{arms}", text(&segments, STREAM, "")));
+    let cached = |arm: &str, segment: u32| -> Vec<u32> {
+        let rows = run.prompts("stream").into_iter();
+        let own = rows.filter(|row| row.arm == arm && row.segment == segment);
+        own.map(|row| row.cache_ngrams).collect()
+    };
+    for segment in [0, 1] {
+        assert_eq!(cached("kept", segment), cached("dropped", segment));
+    }
+    assert!(cached("kept", 2) >= cached("kept", 0)[11..].to_vec());
+    assert!(cached("dropped", 2)[0] <= cached("kept", 0)[2]);
+}
+
+#[test]
+fn a_stage_streams_a_segment_as_if_the_others_had_been() {
+    let lab = Lab::new();
+    let stages =
+        format!("{STREAM}[stage.alone]\nsegments = [2]\nprompts = {{ train = 99, test = 99 }}\n");
+    let run = lab.run("out", &text(&[("L", 6, 0), ("L", 4, 2)], &stages, ""));
+    let prompts = |stage: &str, segment: u32| -> Vec<String> {
+        let rows = run.prompts(stage).into_iter();
+        let own = rows.filter(|row| row.arm == "all" && row.segment == segment);
+        own.map(|row| row.prompt_id).collect()
+    };
+    assert_eq!(prompts("alone", 0).len(), 6);
+    assert_eq!(prompts("alone", 0), prompts("stream", 1));
+}
+
+#[test]
 fn cells_of_a_grid_keep_what_they_learnt_apart() {
     let lab = Lab::new();
     let stages = "[grid]\ntask = \"mini-math\"\ntarget = [\"L\", \"Q\"]\n\

@@ -2,12 +2,12 @@
 //! never switched.
 
 use crate::ReportError;
-use crate::curves::window;
+use crate::curves::{Curve, curves};
 use crate::root::{Stage, Wanted};
 use crate::spec::{Experiment, StageSpec};
 use crate::streams::{Segment, Streams};
 use crate::tables::drift::plateau;
-use results::Split;
+use results::{Metric, Split};
 use std::path::Path;
 
 /// The stage that figures of the stream are drawn from, where it is not that of the tables: the one
@@ -46,8 +46,17 @@ pub fn stream_stage(
     Ok(None)
 }
 
-/// Plateaus of arms that only ever saw the task and target of a segment of a drift: arm, segment,
-/// acceptance. They are looked for in all stages of the experiment.
+/// An arm that only ever saw the task and target of a segment of a drift.
+#[derive(Debug, Clone)]
+pub struct NeverSwitched {
+    /// Its acceptance there; `segment` is that of the drift.
+    pub curve: Curve,
+    /// Its acceptance over the last quarter of its stream.
+    pub plateau: f64,
+}
+
+/// Arms that only ever saw the task and target of a segment of a drift. They are looked for in all
+/// stages of the experiment; averages are over `window` prompts.
 ///
 /// # Errors
 /// A damaged cell.
@@ -55,7 +64,8 @@ pub fn never_switched(
     root: &Path,
     experiment: &Experiment,
     set: &Streams,
-) -> Result<Vec<(String, u32, f64)>, ReportError> {
+    window: usize,
+) -> Result<Vec<NeverSwitched>, ReportError> {
     let mut found = Vec::new();
     if !set.continual {
         return Ok(found);
@@ -68,15 +78,18 @@ pub fn never_switched(
         let stage = Stage::read(root, experiment, spec, wanted)?;
         let others = Streams::of_stage(experiment, &stage);
         for other in others.iter().filter(|other| !other.continual) {
-            let window = window(&other.segments);
-            for segment in &set.segments {
-                let same =
-                    |own: &&Segment| own.task == segment.task && own.target == segment.target;
-                for own in other.segments.iter().filter(same) {
-                    for arm in set.drafting() {
-                        let value = plateau(other, &arm.name, own.index, window);
-                        found.extend(value.map(|value| (arm.name.clone(), segment.index, value)));
-                    }
+            for curve in curves(other, Metric::Acceptance, window) {
+                let plateau = plateau(other, &curve.arm, curve.segment, window);
+                let seen = other.segments.iter().find(|own| own.index == curve.segment);
+                let (Some(plateau), Some(seen)) = (plateau, seen) else {
+                    continue;
+                };
+                let same = |own: &&Segment| own.task == seen.task && own.target == seen.target;
+                for segment in set.segments.iter().filter(same) {
+                    let mut curve = curve.clone();
+                    curve.segment = segment.index;
+                    curve.points.retain(|(at, _)| *at <= segment.prompts);
+                    found.push(NeverSwitched { curve, plateau });
                 }
             }
         }

@@ -101,7 +101,8 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
             number => format!("-{}", number + 1),
         };
         let window = crate::curves::window(&set.segments);
-        let recoveries = drift::recoveries(set, window);
+        let never_switched = never_switched(root, &experiment, set, window)?;
+        let recoveries = drift::recoveries(set, &never_switched, window);
         tables.extend(drift::table(
             &recoveries,
             &format!("recovery{suffix}"),
@@ -110,7 +111,7 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
         tables.extend(stream::tables(set, &suffix));
         let drift = Drift {
             recoveries: &recoveries,
-            never_switched: never_switched(root, &experiment, set)?,
+            never_switched: &never_switched,
         };
         let paper = experiment.paper_data.as_ref();
         let drawn = [

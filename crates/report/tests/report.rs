@@ -278,7 +278,20 @@ fn a_drift_is_compared_with_streams_that_never_switched() {
         .unwrap();
     write_report(root.path()).unwrap();
     let svg = read(root.path(), "drift.svg");
-    assert!(svg.contains("never switched"), "{svg}");
+    assert!(svg.contains("saw nothing but that segment"), "{svg}");
+    let recovery = table(root.path(), "recovery");
+    assert_eq!(recovery.head.last().unwrap().title, "plateau alone");
+    let alone = recovery.rows.iter().map(|row| words(row).pop().unwrap());
+    let alone: Vec<String> = alone.collect();
+    // The third segment has other prompts than the single stream, whose target it is not.
+    assert!(
+        alone[..2].iter().all(|word| word.starts_with("0.")),
+        "{alone:?}"
+    );
+    assert!(
+        alone[3..].iter().all(|word| !word.starts_with("0.")),
+        "{alone:?}"
+    );
 }
 
 #[test]

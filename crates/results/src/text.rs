@@ -19,7 +19,7 @@ pub struct TextFacts {
     pub tokens: u32,
     /// Tokens that end a 4-gram which already stood in the answer.
     pub repeated: u32,
-    /// Answers of the same cell and arm that are equal, this one included.
+    /// Prompts of the same cell and arm with an answer equal to this one, its own included.
     pub copies: u32,
     /// Its rounds, where they are recorded.
     pub fresh: Option<FreshRounds>,
@@ -38,8 +38,9 @@ pub struct FreshRounds {
 
 /// Who holds an 8-gram.
 #[derive(Clone, Copy, PartialEq)]
-enum Holder {
-    One(usize),
+enum Holder<'a> {
+    /// The prompt of this id, however often it was answered.
+    One(&'a str),
     Several,
 }
 
@@ -48,12 +49,13 @@ enum Holder {
 pub fn text_facts(prompts: &[&PromptRow], rounds: Option<&[JudgedRound]>) -> Vec<TextFacts> {
     let answers: Vec<Vec<u32>> = prompts.iter().map(|row| answer_ids(&row.answer)).collect();
     let mut holders: FxHashMap<&[u32], Holder> = FxHashMap::default();
-    let mut copies: FxHashMap<&[u32], u32> = FxHashMap::default();
-    for (prompt, answer) in answers.iter().enumerate() {
-        *copies.entry(answer.as_slice()).or_default() += 1;
+    let mut copies: FxHashMap<&[u32], FxHashSet<&str>> = FxHashMap::default();
+    for (row, answer) in prompts.iter().zip(&answers) {
+        let id = row.prompt_id.as_str();
+        copies.entry(answer.as_slice()).or_default().insert(id);
         for gram in answer.windows(FORMULA) {
-            let holder = holders.entry(gram).or_insert(Holder::One(prompt));
-            if *holder != Holder::One(prompt) {
+            let holder = holders.entry(gram).or_insert(Holder::One(id));
+            if *holder != Holder::One(id) {
                 *holder = Holder::Several;
             }
         }
@@ -70,7 +72,9 @@ pub fn text_facts(prompts: &[&PromptRow], rounds: Option<&[JudgedRound]>) -> Vec
         TextFacts {
             tokens: answer.len() as u32,
             repeated: looping.iter().filter(|&&yes| yes).count() as u32,
-            copies: copies.get(answer.as_slice()).copied().unwrap_or(1),
+            copies: copies
+                .get(answer.as_slice())
+                .map_or(1, |ids| ids.len() as u32),
             fresh: rounds.map(|_| fresh_rounds(own, &looping, &formula(answer, &holders))),
         }
     };
@@ -226,6 +230,10 @@ mod tests {
         let rows: Vec<&PromptRow> = rows.iter().collect();
         let copies: Vec<u32> = text_facts(&rows, None).iter().map(|f| f.copies).collect();
         assert_eq!(copies, [2, 2, 1]);
+        // A prompt that is asked again is neither another answer nor a formula.
+        let again = [prompt(0, "1 2 3 4 5 6 7 8"), prompt(0, "1 2 3 4 5 6 7 8")];
+        let asked = text_facts(&[&again[0], &again[1]], Some(&[round(0, 0, 8, 8)]));
+        assert_eq!((asked[0].copies, asked[0].fresh.unwrap().fresh), (1, 1));
         // A shared 8-gram within one answer alone is no formula.
         let alone = prompt(0, "1 1 1 1 1 1 1 1 1 1");
         let held = text_facts(&[&alone], Some(&[]));

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The n-gram cache: target tokens that several draft tokens spell, merged in translation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheOptions {
     /// Whether n-grams are cached and merged, and where they come from. Only `verify = "paper"` and
@@ -18,6 +18,21 @@ pub struct CacheOptions {
     pub max_entries: Option<usize>,
     /// Most bytes of memory; left out, there is no limit.
     pub max_bytes: Option<usize>,
+    /// Whether the n-grams of two vocabularies wait while a target with another vocabulary answers;
+    /// if not, they are gone when theirs comes back.
+    pub keep: bool,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self {
+            source: CacheUse::None,
+            eviction: EvictionName::None,
+            max_entries: None,
+            max_bytes: None,
+            keep: true,
+        }
+    }
 }
 
 /// Where n-grams come from.

@@ -38,8 +38,8 @@ struct Stretch {
     shades: Vec<Shade>,
 }
 
-/// An arm's line in a stretch.
-type LineOf<'a> = Box<dyn Fn(&str, &Stretch) -> Option<Line> + 'a>;
+/// An arm's lines in a stretch.
+type LinesOf<'a> = Box<dyn Fn(&str, &Stretch) -> Vec<Line> + 'a>;
 
 /// Levels and marks of an arm in a stretch.
 type ExtrasOf<'a> = Box<dyn Fn(&str, &Stretch) -> (Vec<Level>, Vec<Mark>) + 'a>;
@@ -49,21 +49,21 @@ struct Quantity<'a> {
     label: &'static str,
     from_zero: bool,
     reference: Option<f64>,
-    line: LineOf<'a>,
+    lines: LinesOf<'a>,
     extras: ExtrasOf<'a>,
 }
 
 impl<'a> Quantity<'a> {
-    fn new(
+    fn new<L: IntoIterator<Item = Line>>(
         label: &'static str,
         from_zero: bool,
-        line: impl Fn(&str, &Stretch) -> Option<Line> + 'a,
+        lines: impl Fn(&str, &Stretch) -> L + 'a,
     ) -> Self {
         Self {
             label,
             from_zero,
             reference: None,
-            line: Box::new(line),
+            lines: Box::new(move |arm, stretch| lines(arm, stretch).into_iter().collect()),
             extras: Box::new(|_, _| (Vec::new(), Vec::new())),
         }
     }
@@ -113,7 +113,7 @@ fn panel(stretch: &Stretch, arms: &[&str], quantity: &Quantity, first: bool) -> 
         ..Panel::default()
     };
     for arm in arms {
-        panel.lines.extend((quantity.line)(arm, stretch));
+        panel.lines.extend((quantity.lines)(arm, stretch));
         let (levels, marks) = (quantity.extras)(arm, stretch);
         panel.levels.extend(levels);
         panel.marks.extend(marks);
@@ -173,20 +173,23 @@ fn curve_line(streams: &Streams, curves: &[Curve], arm: &str, stretch: &Stretch)
 }
 
 fn push_piece(line: &mut Line, streams: &Streams, points: &[(usize, Band)], before: usize) {
-    let points = thin(points);
-    let x = |seen: usize| (before + seen) as f64;
-    line.pieces.push(
-        points
-            .iter()
-            .map(|(seen, band)| (x(*seen), band.mean))
-            .collect(),
-    );
+    line.pieces.push(piece(points, before));
     if streams.seeds.len() > 1 {
+        let points = thin(points);
+        let x = |seen: usize| (before + seen) as f64;
         let bands = points
             .iter()
             .map(|(seen, band)| (x(*seen), band.low, band.high));
         line.bands.push(bands.collect());
     }
+}
+
+/// Points of a line that starts behind `before` prompts.
+fn piece(points: &[(usize, Band)], before: usize) -> Vec<(f64, f64)> {
+    let points = thin(points).into_iter();
+    points
+        .map(|(seen, band)| ((before + seen) as f64, band.mean))
+        .collect()
 }
 
 fn style_of(streams: &Streams, name: &str) -> ArmStyle {

@@ -1,11 +1,12 @@
 //! Acceptance and speedup over the stream: per segment, and across switches.
 
 use super::{
-    Quantity, by_segment, curve_line, dashed, legend, multiples, over_stream, rate, seeds_note,
-    stretches, style_of,
+    Quantity, by_segment, curve_line, dashed, legend, multiples, over_stream, piece, rate,
+    seeds_note, stretches, style_of,
 };
+use crate::beside::NeverSwitched;
 use crate::curves::{curves, window};
-use crate::figure::{Color, Figure, Legend, Level, Mark, reference_style};
+use crate::figure::{ArmStyle, Color, Figure, Legend, Level, Line, Mark, reference_style};
 use crate::paper::{PaperData, Where};
 use crate::streams::{Segment, Streams};
 use crate::tables::drift::{RECOVERED_SHARE, Recovery, plateau};
@@ -130,8 +131,8 @@ fn ends_highest(streams: &Streams, arms: &[&str], window: usize) -> String {
 pub struct Drift<'a> {
     /// Recoveries, for dots and thresholds.
     pub recoveries: &'a [Recovery],
-    /// Plateau of an arm that only ever saw a segment's task and target: arm, segment, acceptance.
-    pub never_switched: Vec<(String, u32, f64)>,
+    /// Arms that only ever saw a segment's task and target.
+    pub never_switched: &'a [NeverSwitched],
 }
 
 /// Acceptance and, where timed, speedup across switches (Figures 5 and 6). `None` without drift.
@@ -175,18 +176,28 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
                 });
             }
         }
-        for (_, segment, y) in drift.never_switched.iter().filter(|(name, ..)| name == arm) {
-            levels.push(Level {
-                y: *y,
-                x: Some(extent(*segment)),
-                color: style_of(streams, arm).color,
-                dash: NEVER_DASH,
-            });
-        }
         (levels, marks)
     };
+    // Behind the arm's own line.
+    let never_switched = |arm: &str| {
+        let own = drift.never_switched.iter();
+        let own = own.map(|never| &never.curve).filter(|c| c.arm == arm);
+        let pieces: Vec<_> = own
+            .map(|curve| piece(&curve.points, streams.before(curve.segment)))
+            .collect();
+        (!pieces.is_empty()).then(|| Line {
+            style: ArmStyle {
+                dash: Some(NEVER_DASH),
+                ..style_of(streams, arm)
+            },
+            pieces,
+            bands: Vec::new(),
+        })
+    };
     let mut acceptance = Quantity::new("acceptance", true, |arm, stretch| {
-        curve_line(streams, &accepted, arm, stretch)
+        never_switched(arm)
+            .into_iter()
+            .chain(curve_line(streams, &accepted, arm, stretch))
     });
     acceptance.extras = Box::new(|arm, _| extras(arm));
     let mut speedup = Quantity::new("speedup (x)", false, |arm, stretch| {
@@ -200,7 +211,10 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
     }
     legend.push(dashed("95% of the common plateau", THRESHOLD_DASH));
     if !drift.never_switched.is_empty() {
-        legend.push(dashed("never switched, in the arm's colour", NEVER_DASH));
+        legend.push(dashed(
+            "saw nothing but that segment, in the arm's colour",
+            NEVER_DASH,
+        ));
     }
     let caption = format!(
         "Averages over the last {window} prompts of a segment. Dots: first at 95% of the lowest plateau of an arm that learns (at {window} prompts: there from the first full window). {}",

@@ -1,5 +1,6 @@
 //! How fast an arm recovers after the stream switches task or target.
 
+use crate::beside::NeverSwitched;
 use crate::model::{Entry, Head, Number, Table};
 use crate::streams::{Streams, over};
 use results::Metric;
@@ -22,6 +23,8 @@ pub struct Recovery {
     pub start: f64,
     /// Acceptance over the segment's last quarter.
     pub plateau: f64,
+    /// The same of the arm that only ever saw this segment, where there is one.
+    pub alone: Option<f64>,
     /// Plateau that all arms are held to: the lowest of the arms that learn (of all, where none
     /// does). By their own plateaus, an arm that ends higher would seem to recover later.
     pub common: f64,
@@ -39,7 +42,11 @@ type Pooled = Vec<(f64, f64)>;
 
 /// Recovery of every drafting arm in every segment after the first, seeds pooled. Empty without
 /// drift.
-pub fn recoveries(streams: &Streams, window: usize) -> Vec<Recovery> {
+pub fn recoveries(
+    streams: &Streams,
+    never_switched: &[NeverSwitched],
+    window: usize,
+) -> Vec<Recovery> {
     if !streams.continual {
         return Vec::new();
     }
@@ -69,6 +76,10 @@ pub fn recoveries(streams: &Streams, window: usize) -> Vec<Recovery> {
                 before: before.map(|(_, plateau)| plateau),
                 start,
                 plateau,
+                alone: never_switched
+                    .iter()
+                    .find(|never| never.curve.arm == *arm && never.curve.segment == to.index)
+                    .map(|never| never.plateau),
                 common,
                 prompts: recovered(&prompts, window, common),
                 own_prompts: recovered(&prompts, window, plateau),
@@ -131,6 +142,11 @@ fn acceptance(prompts: &[(f64, f64)]) -> Option<f64> {
 /// The table of recoveries; `None` without any.
 pub fn table(recoveries: &[Recovery], id: &str, of: &str) -> Option<Table> {
     let window = recoveries.first()?.window;
+    let anyone_alone = recoveries.iter().any(|row| row.alone.is_some());
+    let alone = match anyone_alone {
+        true => " Alone: the last quarter of a stream of that segment's prompts and no others.",
+        false => "",
+    };
     let rate = |value: Option<f64>| Entry::printed(value, 3, "");
     let prompts = |prompts: Option<usize>| match prompts {
         Some(seen) if seen == window => {
@@ -140,7 +156,7 @@ pub fn table(recoveries: &[Recovery], id: &str, of: &str) -> Option<Table> {
         None => Entry::missing("never"),
     };
     let row = |row: &Recovery| {
-        vec![
+        let mut entries = vec![
             Entry::text(&row.switch),
             Entry::text(&row.arm),
             rate(row.before),
@@ -149,9 +165,13 @@ pub fn table(recoveries: &[Recovery], id: &str, of: &str) -> Option<Table> {
             rate(Some(row.common)),
             prompts(row.prompts),
             prompts(row.own_prompts),
-        ]
+        ];
+        if anyone_alone {
+            entries.push(rate(row.alone));
+        }
+        entries
     };
-    let head = [
+    let mut head = vec![
         Head::words("switch"),
         Head::words("arm"),
         Head::numbers("before"),
@@ -161,6 +181,9 @@ pub fn table(recoveries: &[Recovery], id: &str, of: &str) -> Option<Table> {
         Head::numbers("prompts to common"),
         Head::numbers("prompts to own"),
     ];
+    if anyone_alone {
+        head.push(Head::numbers("plateau alone"));
+    }
     let title = match of {
         "" => "Recovery after a switch".to_owned(),
         of => format!("Recovery after a switch, {of}"),
@@ -173,9 +196,9 @@ pub fn table(recoveries: &[Recovery], id: &str, of: &str) -> Option<Table> {
              of a plateau. An arm's own plateau is its acceptance over the segment's last quarter; the \
              common one is the lowest of the arms that learn, so that an arm is not late for ending \
              higher. ≤ {window}: there from the first full window; two counts closer than {window} are \
-             not told apart. Seeds pooled. Before: acceptance over the last quarter before the switch."
+             not told apart. Seeds pooled. Before: acceptance over the last quarter before the switch.{alone}"
         ),
-        head: head.to_vec(),
+        head,
         rows: recoveries.iter().map(row).collect(),
     })
 }
