@@ -14,16 +14,17 @@ BIN=.gpu
 if [ "${1:-}" = --prepare ]; then
     set -e
     mkdir -p "$BIN"
-    # Both with the features of the whole workspace, so that dependencies are compiled once.
-    cargo build --release --locked --workspace --features runner/gpu --bin omnidraft
-    cp target/release/omnidraft "$BIN/"
-    tests=$(cargo test --release --locked --workspace --features runner/gpu --test goldens --test engine --no-run \
-        --message-format=json | python3 -c 'import json, sys
+    # In one go, as in CI: other tests resolve other features, and dependencies would be compiled twice. The test
+    # `gpu` is the one that brings the program.
+    made=$(cargo test --release --locked -p runner -p gpu-engine --features runner/gpu --test goldens --test engine \
+        --test gpu --no-run --message-format=json | python3 -c 'import json, sys
 for line in sys.stdin:
     made = json.loads(line)
-    if made.get("executable") and "gpu-engine" in made["manifest_path"]:
-        print(made["target"]["name"], made["executable"])')
-    while read -r name file; do cp "$file" "$BIN/test-$name"; done <<<"$tests"
+    if made.get("executable") and made["target"]["name"] == "omnidraft":
+        print("omnidraft", made["executable"])
+    elif made.get("executable") and "gpu-engine" in made["manifest_path"]:
+        print("test-" + made["target"]["name"], made["executable"])')
+    while read -r name file; do cp "$file" "$BIN/$name"; done <<<"$made"
     strip "$BIN"/*
     ls -l "$BIN"
     exit

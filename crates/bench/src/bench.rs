@@ -249,7 +249,10 @@ impl BenchCommand {
     pub fn execute(self) -> Result<()> {
         match self {
             Self::Decode(args) => args.execute("decode", &VERIFY[..1]),
-            Self::Verify(VerifyArgs { bench, every: false }) => bench.execute("verify", &VERIFY),
+            Self::Verify(VerifyArgs {
+                bench,
+                every: false,
+            }) => bench.execute("verify", &VERIFY),
             Self::Verify(VerifyArgs { bench, every: true }) => {
                 let every: Vec<usize> = (1..=LONGEST_CALL).collect();
                 bench.execute("verify", &every)
