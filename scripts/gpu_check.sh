@@ -36,12 +36,18 @@ exec > >(tee "$OUT/log.txt") 2>&1
 SHAPES="llama-68m tinyllama-1.1b llama-2-7b llama-3-8b"
 ROUNDS="llama-3-8b:llama-68m llama-2-7b:llama-68m"
 SECONDS_EACH=2
+ROUNDS_EACH=60
+LAWTEST=(--prompts 20 --tokens 24)
+SLOWER=1
 TORCH=()
 if [ "${1:-}" = --dry-run ]; then
     # Software Vulkan, where buffers are small and everything is slow.
     SHAPES=llama-68m
     ROUNDS=llama-68m:llama-68m
     SECONDS_EACH=0
+    ROUNDS_EACH=2
+    LAWTEST=(--prompts 2 --tokens 8)
+    SLOWER=5
     TORCH=(--cpu)
 fi
 if ! ldconfig -p | grep -q libvulkan && [ -d .gl ]; then
@@ -52,7 +58,7 @@ nvidia-smi --query-gpu=name,driver_version,clocks.max.mem,power.limit --format=c
 
 # One result a command; what fails is named in its place and stops nothing.
 part() {
-    local name=$1 limit=$2
+    local name=$1 limit=$((SLOWER * $2))
     shift 2
     printf '\n== %s: %s (%s)\n' "$name" "$*" "$(date +%T)"
     if timeout "$limit" "$@" >"$OUT/parts/$name.json" 2>"$OUT/parts/$name.err"; then
@@ -66,7 +72,7 @@ part() {
 export OMNIDRAFT_REQUIRE_GPU=1 OMNIDRAFT_GOLDENS=crates/lm/tests/golden
 failed=0
 for test in "$BIN"/test-*; do
-    timeout 150 "$test" --nocapture --test-threads=1 >>"$OUT/tests.txt" 2>&1 || failed=1
+    timeout $((SLOWER * 150)) "$test" --nocapture --test-threads=1 >>"$OUT/tests.txt" 2>&1 || failed=1
 done
 grep '^test \|^adapter\|panicked' "$OUT/tests.txt" | sort | uniq -c
 echo "{\"failed\": $failed}" >"$OUT/parts/tests.json"
@@ -84,11 +90,11 @@ for pair in $ROUNDS; do
         for temperature in 0 1; do
             part "round-${pair%:*}-$weights-T$temperature" 60 "$BIN/omnidraft" bench round \
                 --target-shape "${pair%:*}" --drafter-shape "${pair#*:}" --weights "$weights" --device gpu \
-                --temperature "$temperature" --rounds 60 --json
+                --temperature "$temperature" --rounds "$ROUNDS_EACH" --json
         done
     done
 done
-part lawtest 120 "$BIN/omnidraft" lawtest --drafter models/D --target models/L --greedy --prompts 20 --tokens 24 \
+part lawtest 120 "$BIN/omnidraft" lawtest --drafter models/D --target models/L --greedy "${LAWTEST[@]}" \
     --verify exact,tli,slem,paper,prompt-lookup --device gpu
 # The loop, learning included, on streams cut short.
 loop=$(mktemp -d)

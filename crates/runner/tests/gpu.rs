@@ -93,7 +93,7 @@ fn a_drafter_that_learns_changes_no_greedy_answer() {
     let rows = reader.prompts().unwrap();
     let held_out = |arm: &str| -> Vec<String> {
         let of_arm = rows.iter().filter(|row| row.arm == arm);
-        let held_out = of_arm.filter(|row| row.split == streams::Split::Test);
+        let held_out = of_arm.filter(|row| row.split == results::Split::Test);
         held_out.map(|row| row.answer.clone()).collect()
     };
     let plain = held_out("autoregressive");
