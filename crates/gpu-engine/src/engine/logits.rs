@@ -98,10 +98,12 @@ impl DeviceLogits for GpuEngine {
 
     fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), LmError> {
         columns.clear();
-        if self.scored > 0 {
-            let tops = self.tops()?;
-            columns.extend(tops.chunks(tops.len() / self.scored).map(best_of));
+        if self.scored == 0 {
+            return Ok(());
         }
+        let tops = self.tops()?;
+        let of_row = 2 * self.config.vocab_size.div_ceil(best::CHUNK);
+        columns.extend(tops.chunks(of_row).map(best_of));
         Ok(())
     }
 
