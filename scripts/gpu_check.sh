@@ -14,16 +14,17 @@ BIN=.gpu
 if [ "${1:-}" = --prepare ]; then
     set -e
     mkdir -p "$BIN"
-    # Both with the features of the whole workspace, so that dependencies are compiled once.
-    cargo build --release --locked --workspace --features runner/gpu --bin omnidraft
-    cp target/release/omnidraft "$BIN/"
-    tests=$(cargo test --release --locked --workspace --features runner/gpu --test goldens --test engine --no-run \
-        --message-format=json | python3 -c 'import json, sys
+    # In one go, as in CI: other tests resolve other features, and dependencies would be compiled twice. The test
+    # `gpu` is the one that brings the program.
+    made=$(cargo test --release --locked -p runner -p gpu-engine --features runner/gpu --test goldens --test engine \
+        --test gpu --no-run --message-format=json | python3 -c 'import json, sys
 for line in sys.stdin:
     made = json.loads(line)
-    if made.get("executable") and "gpu-engine" in made["manifest_path"]:
-        print(made["target"]["name"], made["executable"])')
-    while read -r name file; do cp "$file" "$BIN/test-$name"; done <<<"$tests"
+    if made.get("executable") and made["target"]["name"] == "omnidraft":
+        print("omnidraft", made["executable"])
+    elif made.get("executable") and "gpu-engine" in made["manifest_path"]:
+        print("test-" + made["target"]["name"], made["executable"])')
+    while read -r name file; do cp "$file" "$BIN/$name"; done <<<"$made"
     strip "$BIN"/*
     ls -l "$BIN"
     exit
@@ -35,12 +36,18 @@ exec > >(tee "$OUT/log.txt") 2>&1
 SHAPES="llama-68m tinyllama-1.1b llama-2-7b llama-3-8b"
 ROUNDS="llama-3-8b:llama-68m llama-2-7b:llama-68m"
 SECONDS_EACH=2
+ROUNDS_EACH=60
+LAWTEST=(--prompts 20 --tokens 24)
+SLOWER=1
 TORCH=()
 if [ "${1:-}" = --dry-run ]; then
     # Software Vulkan, where buffers are small and everything is slow.
     SHAPES=llama-68m
     ROUNDS=llama-68m:llama-68m
     SECONDS_EACH=0
+    ROUNDS_EACH=2
+    LAWTEST=(--prompts 2 --tokens 8)
+    SLOWER=5
     TORCH=(--cpu)
 fi
 if ! ldconfig -p | grep -q libvulkan && [ -d .gl ]; then
@@ -51,7 +58,7 @@ nvidia-smi --query-gpu=name,driver_version,clocks.max.mem,power.limit --format=c
 
 # One result a command; what fails is named in its place and stops nothing.
 part() {
-    local name=$1 limit=$2
+    local name=$1 limit=$((SLOWER * $2))
     shift 2
     printf '\n== %s: %s (%s)\n' "$name" "$*" "$(date +%T)"
     if timeout "$limit" "$@" >"$OUT/parts/$name.json" 2>"$OUT/parts/$name.err"; then
@@ -65,7 +72,7 @@ part() {
 export OMNIDRAFT_REQUIRE_GPU=1 OMNIDRAFT_GOLDENS=crates/lm/tests/golden
 failed=0
 for test in "$BIN"/test-*; do
-    timeout 150 "$test" --nocapture --test-threads=1 >>"$OUT/tests.txt" 2>&1 || failed=1
+    timeout $((SLOWER * 150)) "$test" --nocapture --test-threads=1 >>"$OUT/tests.txt" 2>&1 || failed=1
 done
 grep '^test \|^adapter\|panicked' "$OUT/tests.txt" | sort | uniq -c
 echo "{\"failed\": $failed}" >"$OUT/parts/tests.json"
@@ -83,11 +90,18 @@ for pair in $ROUNDS; do
         for temperature in 0 1; do
             part "round-${pair%:*}-$weights-T$temperature" 60 "$BIN/omnidraft" bench round \
                 --target-shape "${pair%:*}" --drafter-shape "${pair#*:}" --weights "$weights" --device gpu \
-                --temperature "$temperature" --rounds 60 --json
+                --temperature "$temperature" --rounds "$ROUNDS_EACH" --json
         done
     done
 done
-part lawtest 90 "$BIN/omnidraft" lawtest --drafter models/D --target models/L --greedy --prompts 20 --device gpu
+part lawtest 120 "$BIN/omnidraft" lawtest --drafter models/D --target models/L --greedy "${LAWTEST[@]}" \
+    --verify exact,tli,slem,paper,prompt-lookup --device gpu
+# The loop, learning included, on streams cut short.
+loop=$(mktemp -d)
+short='[{target="L", task="mini-math", prompts={train=8, test=2}}, {target="L", task="mini-chat", prompts={train=8, test=2}}]'
+part loop 120 "$BIN/omnidraft" run experiments/quickstart.toml --device gpu --no-progress --set "segment=$short" \
+    --set decode.max_new_tokens=16 --out "$loop/run"
+rm -r "$loop"
 
 python3 - "$OUT" <<'PY'
 import json, pathlib, sys

@@ -41,6 +41,10 @@ impl DraftPolicy for Heuristic {
         self.len
     }
 
+    fn reads_drafter(&self) -> bool {
+        false
+    }
+
     fn observe(&mut self, outcome: &RoundOutcome) {
         // A round without proposals says nothing about acceptance.
         if outcome.proposed() > 0 {

@@ -104,6 +104,10 @@ impl<P: DraftPolicy> DraftPolicy for CostMeter<'_, P> {
         self.inner.next_len()
     }
 
+    fn reads_drafter(&self) -> bool {
+        self.inner.reads_drafter()
+    }
+
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
         self.inner.stop_after(step)
     }

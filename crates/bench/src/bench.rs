@@ -49,7 +49,7 @@ pub enum BenchCommand {
     /// Time one token after a context.
     Decode(BenchArgs),
     /// Time calls of 1 to 16 tokens, all logits: what verifying drafts costs.
-    Verify(BenchArgs),
+    Verify(VerifyArgs),
     /// Time reading a prompt of --context tokens into an empty cache, logits of the last one.
     Prefill(BenchArgs),
     /// Time an update of a drafter (Algorithm 2) on synthetic examples.
@@ -95,6 +95,16 @@ pub struct BenchArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Arguments of `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    #[command(flatten)]
+    bench: BenchArgs,
+    /// Time calls of every number of tokens, to see whether one is slower than a larger one.
+    #[arg(long)]
+    every: bool,
 }
 
 /// Instruction sets by name.
@@ -239,7 +249,14 @@ impl BenchCommand {
     pub fn execute(self) -> Result<()> {
         match self {
             Self::Decode(args) => args.execute("decode", &VERIFY[..1]),
-            Self::Verify(args) => args.execute("verify", &VERIFY),
+            Self::Verify(VerifyArgs {
+                bench,
+                every: false,
+            }) => bench.execute("verify", &VERIFY),
+            Self::Verify(VerifyArgs { bench, every: true }) => {
+                let every: Vec<usize> = (1..=LONGEST_CALL).collect();
+                bench.execute("verify", &every)
+            }
             Self::Prefill(args) => args.execute("prefill", &[]),
             Self::Learn(args) => args.execute(),
             Self::Switch(args) => args.execute(),

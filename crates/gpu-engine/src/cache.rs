@@ -6,8 +6,8 @@ use lm::host::RotaryTable;
 use lm::{KvType, LmConfig, Rope};
 
 use crate::device::{Gpu, GpuError, arg, upload, words, zeros};
-use crate::kernels::attend;
 use crate::kernels::place::BLOCK;
+use crate::kernels::{attend, best};
 use crate::weights::stride;
 
 /// Most tokens of a pass.
@@ -207,6 +207,8 @@ pub(crate) struct Scratch {
     pub(crate) branch: Handle,
     /// `[SCORED][vocab_size]`.
     pub(crate) logits: Handle,
+    /// The best of them, `[SCORED][chunks][2]`.
+    pub(crate) tops: Handle,
     bytes: usize,
 }
 
@@ -229,6 +231,7 @@ impl Scratch {
             Self {
                 params: buffer(PARAMS),
                 logits: buffer(SCORED * config.vocab_size),
+                tops: buffer(SCORED * 2 * config.vocab_size.div_ceil(best::CHUNK)),
                 hidden,
                 normed,
                 qkv,

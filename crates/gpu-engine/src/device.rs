@@ -44,6 +44,14 @@ pub enum GpuError {
         /// Most that there may be.
         limit: usize,
     },
+    /// Logits that are not on the device.
+    #[error("{rows} rows of logits: the device has {most}")]
+    Rows {
+        /// Rows wanted.
+        rows: usize,
+        /// Most that there are.
+        most: usize,
+    },
     /// The device failed at what was asked of it.
     #[error("the device failed: {0}")]
     Failed(String),

@@ -1,19 +1,22 @@
 //! The engine behind the decode seam.
 
+mod logits;
+
 use std::sync::Arc;
 
 use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
 use lm::{
-    DecodeEngine, KvType, LmConfig, LmError, RandomWeights, TensorSource, WeightType, check_call,
+    DecodeEngine, DeviceLogits, KvType, LmConfig, LmError, RandomWeights, TensorSource, WeightType,
+    check_call,
 };
 
 use crate::cache::{Cache, PARAMS, PASS, SCORED, Scratch};
-use crate::device::{Gpu, GpuError, failed};
+use crate::device::{Gpu, GpuError};
 use crate::forward::{Pass, rows_for};
 use crate::kernels::place::BLOCK;
 use crate::recording::Recordings;
-use crate::weights::{Weights, stride};
+use crate::weights::Weights;
 
 /// How to build a [`GpuEngine`].
 #[derive(Clone)]
@@ -137,6 +140,10 @@ pub struct GpuEngine {
     scratch: Scratch,
     len: usize,
     max_len: usize,
+    /// Rows of logits of the last pass that are on the device.
+    scored: usize,
+    /// Bytes brought to the host.
+    fetched: u64,
     /// Final state of the last scored token, or empty.
     state: Vec<f32>,
     replay: bool,
@@ -192,6 +199,8 @@ impl GpuEngine {
             threads: options.threads,
             len: 0,
             max_len,
+            scored: 0,
+            fetched: 0,
             state: Vec::new(),
             replay: options.replay,
             recordings: Recordings::default(),
@@ -270,7 +279,7 @@ impl GpuEngine {
 
     /// Drops what was computed with other weights.
     fn forget(&mut self) {
-        self.len = 0;
+        (self.len, self.scored) = (0, 0);
         self.state.clear();
         self.recordings.clear();
     }
@@ -331,27 +340,6 @@ impl GpuEngine {
         }
         Ok(())
     }
-
-    /// Fetches the logits of the last pass, of `count` tokens, and the final state of the last of them.
-    fn fetch(&mut self, count: usize, logits: &mut [f32]) -> Result<(), LmError> {
-        let d = self.config.hidden_size;
-        let (row, size) = (stride(d), size_of::<f32>());
-        let vocab = self.config.vocab_size;
-        let rows = self.scratch.logits.clone();
-        let rows = rows.offset_end(((SCORED - count) * vocab * size) as u64);
-        let state = self.scratch.normed.clone();
-        let state = state.offset_start(((count - 1) * row * size) as u64);
-        let state = state.offset_end((((PASS - count) * row + row - d) * size) as u64);
-        let read = self.gpu.run(|client| client.read(vec![rows, state]));
-        let read = read.map_err(failed)?;
-        let [rows, state] = &read[..] else {
-            return Err(failed("two buffers were asked for").into());
-        };
-        logits.copy_from_slice(f32::from_bytes(rows));
-        self.state.clear();
-        self.state.extend_from_slice(f32::from_bytes(state));
-        Ok(())
-    }
 }
 
 impl DecodeEngine for GpuEngine {
@@ -377,8 +365,8 @@ impl DecodeEngine for GpuEngine {
         logits.resize(ids.len() * vocab, 0.0);
         let before = self.len;
         for (ids, rows) in ids.chunks(SCORED).zip(logits.chunks_mut(SCORED * vocab)) {
-            let done = self.pass(ids, true);
-            let done = done.and_then(|()| self.fetch(ids.len(), rows));
+            let done = self.score(ids);
+            let done = done.and_then(|()| self.fetch(0..ids.len(), rows));
             if done.is_err() {
                 self.len = before;
                 return done;
@@ -390,6 +378,7 @@ impl DecodeEngine for GpuEngine {
     fn append(&mut self, ids: &[u32]) -> Result<(), LmError> {
         check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
         self.state.clear();
+        self.scored = 0;
         let mut rest = ids;
         while !rest.is_empty() {
             // Room for so many rows may shrink as the context grows.
@@ -404,5 +393,12 @@ impl DecodeEngine for GpuEngine {
 
     fn last_state(&self) -> &[f32] {
         &self.state
+    }
+
+    fn device_logits(&mut self, tokens: usize) -> Option<&mut dyn DeviceLogits> {
+        match tokens <= SCORED {
+            true => Some(self),
+            false => None,
+        }
     }
 }

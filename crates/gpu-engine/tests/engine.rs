@@ -4,7 +4,10 @@
 mod support;
 
 use gpu_engine::{GpuEngine, GpuWeights};
-use lm::{Checkpoint, DecodeEngine, KvType, LmConfig, LmError, WeightType, random_checkpoint};
+use lm::{
+    Checkpoint, DecodeEngine, DeviceLogits, KvType, LmConfig, LmError, WeightType,
+    random_checkpoint,
+};
 use support::{FORMATS, engine, gpu, in_batches, options};
 
 /// Nothing is a multiple of anything.
@@ -236,4 +239,52 @@ fn bad_calls_are_refused_and_leave_the_cache_alone() {
     assert_eq!((engine.len(), logits.len()), (8, 5 * 256));
     engine.forward(&[], &mut logits).unwrap();
     assert!(logits.is_empty());
+}
+
+/// The best column of a row is that of its logits, and rows that are asked for are those that a forward
+/// gives.
+#[test]
+fn logits_that_stay_are_those_that_are_fetched() {
+    let Some(gpu) = gpu() else { return };
+    let best_of = |row: &[f32]| {
+        let best = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        row.iter().position(|x| *x == best).map(|at| at as u32)
+    };
+    // The second has several chunks of columns, and rows that are the same: the lowest counts.
+    let wide = EVEN.replace("\"vocab_size\": 256", "\"vocab_size\": 9001");
+    for json in [ODD, &wide] {
+        let mut checkpoint = checkpoint(json, 7);
+        let vocab = checkpoint.config.vocab_size;
+        if let Some(head) = checkpoint.tensors.get_mut(lm::HEAD) {
+            let (first, second) = head.data.split_at_mut(vocab / 2 * 128);
+            second[..first.len()].copy_from_slice(first);
+        }
+        let ids = tokens(vocab, 16, 4);
+        let mut engine = engine(&gpu, &checkpoint, WeightType::F32, 64);
+        let (mut logits, mut some, mut best) = (Vec::new(), Vec::new(), Vec::new());
+        for count in [1, 3, 16] {
+            engine.truncate(0);
+            engine.forward(&ids[..count], &mut logits).unwrap();
+            let state = engine.last_state().to_vec();
+            engine.truncate(0);
+            let fetched = engine.fetched_bytes();
+            let device = engine.device_logits(count).unwrap();
+            device.score(&ids[..count]).unwrap();
+            device.best(&mut best).unwrap();
+            let expected: Vec<Option<u32>> = logits.chunks(vocab).map(best_of).collect();
+            assert_eq!(best, expected);
+            assert!(engine.fetched_bytes() - fetched <= (count * 24) as u64);
+            assert!(engine.last_state().is_empty());
+            for rows in [0..1, count - 1..count, 0..count, 0..0] {
+                let device = engine.device_logits(count).unwrap();
+                device.rows(rows.clone(), &mut some).unwrap();
+                assert_eq!(some, logits[rows.start * vocab..rows.end * vocab]);
+            }
+            assert_eq!(engine.last_state(), state);
+            let beyond = engine.device_logits(count).unwrap();
+            assert!(beyond.rows(0..count + 1, &mut some).is_err());
+        }
+        assert!(engine.device_logits(17).is_none());
+        assert!(engine.score(&ids).is_ok() && engine.score(&[0; 17]).is_err());
+    }
 }

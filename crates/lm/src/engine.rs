@@ -1,5 +1,7 @@
 //! The seam between the speculative loop and whatever computes logits.
 
+use std::ops::Range;
+
 use crate::LmError;
 
 /// Tokens appended at once, so that the discarded logits of a long prompt stay small.
@@ -69,6 +71,39 @@ pub trait DecodeEngine: Send {
     fn last_state(&self) -> &[f32] {
         &[]
     }
+
+    /// The engine as one whose logits stay on a device until they are asked for; `None` where
+    /// [`forward`](Self::forward) computes them in memory anyway, or where the device does not keep
+    /// those of so many `tokens`.
+    fn device_logits(&mut self, tokens: usize) -> Option<&mut dyn DeviceLogits> {
+        let _ = tokens;
+        None
+    }
+}
+
+/// Logits that stay on the device that computed them, so that only what somebody reads is fetched: a
+/// row of a large vocabulary is half a megabyte, its most probable column four bytes.
+pub trait DeviceLogits {
+    /// Appends `ids`, as many as were asked for at most. Their logits, one row a token, stay on the
+    /// device until tokens are appended again.
+    ///
+    /// # Errors
+    /// As [`DecodeEngine::forward`]; more tokens than the device keeps logits of.
+    fn score(&mut self, ids: &[u32]) -> Result<(), LmError>;
+
+    /// Writes the column of the largest logit of every row, the lowest one of several; `None` for a
+    /// row with NaN or `+inf` in it, or with `-inf` alone.
+    ///
+    /// # Errors
+    /// A device that fails.
+    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), LmError>;
+
+    /// Fetches some rows, row-major `[rows.len(), vocab_size]`. With the last of them comes
+    /// [`DecodeEngine::last_state`], which is empty before.
+    ///
+    /// # Errors
+    /// Rows that were not scored; a device that fails.
+    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), LmError>;
 }
 
 /// The checks of [`DecodeEngine::forward`], for an engine to make before it touches its cache of

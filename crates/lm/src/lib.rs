@@ -23,7 +23,7 @@ pub use config::{
     Activation, Architecture, Biases, Block, Layer, LmConfig, Norms, QkNorm, Rope, RopeScaling,
     Rotary,
 };
-pub use engine::{DecodeEngine, check_call};
+pub use engine::{DecodeEngine, DeviceLogits, check_call};
 pub use error::LmError;
 pub use init::{RandomWeights, random_checkpoint};
 pub use lora::{

@@ -1,5 +1,6 @@
 //! The decode engine as the loop calls it.
 
+use std::ops::Range;
 use std::sync::Once;
 
 use anyhow::{Result, bail};
@@ -8,8 +9,8 @@ use cpu_engine::CpuEngine;
 use gpu_engine::GpuEngine;
 #[cfg(feature = "gpu")]
 use lm::LmError;
-use lm::{Checkpoint, DecodeEngine, WeightType};
-use spec_decode::{LanguageModel, ModelError};
+use lm::{Checkpoint, DecodeEngine, DeviceLogits, WeightType};
+use spec_decode::{LanguageModel, ModelError, OnDevice};
 use vocab_align::TokenId;
 
 use crate::Packed;
@@ -206,6 +207,37 @@ impl<I: TokenId> LanguageModel<I> for Engine {
         let done = self.decoder().append(&ids);
         self.ids = ids;
         done.map_err(ModelError::new)
+    }
+
+    fn on_device(&mut self, tokens: usize) -> Option<&mut dyn OnDevice<I>> {
+        match self.decoder().device_logits(tokens) {
+            Some(_) => Some(self),
+            None => None,
+        }
+    }
+}
+
+impl Engine {
+    fn logits(&mut self, tokens: usize) -> Result<&mut dyn DeviceLogits, ModelError> {
+        let none = || ModelError::new("this engine has its logits in memory");
+        self.decoder().device_logits(tokens).ok_or_else(none)
+    }
+}
+
+impl<I: TokenId> OnDevice<I> for Engine {
+    fn score(&mut self, ids: &[I]) -> Result<(), ModelError> {
+        let ids = self.plain(ids);
+        let done = self.logits(ids.len()).map(|logits| logits.score(&ids));
+        self.ids = ids;
+        done?.map_err(ModelError::new)
+    }
+
+    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError> {
+        self.logits(0)?.best(columns).map_err(ModelError::new)
+    }
+
+    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        self.logits(0)?.rows(rows, logits).map_err(ModelError::new)
     }
 }
 

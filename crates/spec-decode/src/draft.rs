@@ -141,19 +141,16 @@ impl Drafting {
         &self.input
     }
 
-    /// Takes in the logits of [`input`](Self::input), with the drafter's state behind them, and draws
-    /// the next token.
+    /// Takes in the last row of the logits of [`input`](Self::input), with the drafter's state behind
+    /// it, and draws the next token.
     pub(crate) fn take(
         &mut self,
-        logits: &[f32],
-        (vocab, state, abstains): (usize, &[f32], bool),
+        (row, state, abstains): (&[f32], &[f32], bool),
         rules: &DraftRules<'_>,
         policy: &mut dyn DraftPolicy,
         dice: &mut dyn Chance,
     ) -> Result<(), Fault> {
-        let row = last_row(logits, self.input.len(), vocab)?;
-        self.fed += self.input.len();
-        self.input.clear();
+        self.read_input();
         if abstains {
             return Ok(());
         }
@@ -163,15 +160,65 @@ impl Drafting {
             penalised
         });
         let processed = penalised.as_deref().unwrap_or(row);
-        let mut step = Stepper {
+        let mut step = self.stepper(rules);
+        let (token, law) = step.sample(processed, dice)?;
+        self.walk = step.walk;
+        if let Some(seen) = &mut self.seen {
+            seen.insert(token);
+        }
+        self.push((token, law), (row, state), rules, policy);
+        Ok(())
+    }
+
+    /// Takes in the most probable token of all, without logits or state; false, and nothing is taken
+    /// in, where the draft may not go on with it. At temperature 0, without a repetition penalty, and
+    /// for a policy that reads neither.
+    pub(crate) fn take_best(
+        &mut self,
+        best: u32,
+        rules: &DraftRules<'_>,
+        policy: &mut dyn DraftPolicy,
+    ) -> bool {
+        let mut step = self.stepper(rules);
+        let may = step.mask().contains(best);
+        let token = DraftId::new(best);
+        if may {
+            step.advance(token);
+        }
+        self.walk = step.walk;
+        if may {
+            self.read_input();
+            self.push((token, None), (&[], &[]), rules, policy);
+        }
+        may
+    }
+
+    fn read_input(&mut self) {
+        self.fed += self.input.len();
+        self.input.clear();
+    }
+
+    fn stepper<'a>(&'a mut self, rules: &'a DraftRules<'a>) -> Stepper<'a> {
+        Stepper {
+            rules,
+            walk: std::mem::take(&mut self.walk),
+            roots: &self.roots,
+        }
+    }
+
+    /// Goes on behind a token that the walk has read.
+    fn push(
+        &mut self,
+        (token, law): (DraftId, Option<DraftLaw>),
+        (row, state): (&[f32], &[f32]),
+        rules: &DraftRules<'_>,
+        policy: &mut dyn DraftPolicy,
+    ) {
+        let step = Stepper {
             rules,
             roots: &self.roots,
             walk: std::mem::take(&mut self.walk),
         };
-        let (token, law) = step.sample(processed, dice)?;
-        if let Some(seen) = &mut self.seen {
-            seen.insert(token);
-        }
         let drafted = &mut self.drafted;
         let probability = law.as_ref().map_or(1.0, |law| law.probability(token));
         drafted.ids.push(token);
@@ -191,7 +238,6 @@ impl Drafting {
             self.input.push(token);
         }
         self.walk = step.walk;
-        Ok(())
     }
 
     /// The draft, and how many tokens of context and draft the drafter was fed.
@@ -200,7 +246,7 @@ impl Drafting {
     }
 }
 
-fn last_row(logits: &[f32], positions: usize, vocab: usize) -> Result<&[f32], Fault> {
+pub(crate) fn last_row(logits: &[f32], positions: usize, vocab: usize) -> Result<&[f32], Fault> {
     if positions == 0 || logits.len() != positions.saturating_mul(vocab) {
         let fault = LawError::RowShape {
             found: logits.len(),
@@ -237,11 +283,16 @@ impl Stepper<'_> {
         let (column, law) = choose(self.rules.sampling, row, mask.ids(), dice)
             .map_err(|source| Fault::Law(Role::Drafter, source))?;
         let token = DraftId::new(column as u32);
+        self.advance(token);
+        Ok((token, law))
+    }
+
+    /// Moves on behind a token of the mask.
+    fn advance(&mut self, token: DraftId) {
         if let Masking::Translatable(lexicon) = &self.rules.masking {
             // The mask admits only tokens the walk can read.
             self.walk = self.walk.advance(lexicon, token).unwrap_or_default();
         }
-        Ok((token, law))
     }
 
     fn complete(&self) -> bool {

@@ -124,7 +124,7 @@ pub use lexicon::{DirectMap, Lexicon, Place};
 pub use lookup::PromptLookup;
 pub use mask::{Mask, Walk};
 pub use metrics::{RoundOutcome, Timings, Totals};
-pub use model::{LanguageModel, ModelError, Rows};
+pub use model::{LanguageModel, ModelError, OnDevice, Rows};
 pub use plain::{PlainConfig, PlainGeneration, decode_plain, decode_plain_with};
 pub use policy::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, LONGEST_COPY};
 pub use residual::{Pushforward, rounding_tolerance};

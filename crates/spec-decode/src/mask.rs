@@ -123,6 +123,12 @@ impl<'a> Mask<'a> {
         Self::new(roots, Vec::new())
     }
 
+    /// Whether a token may come next.
+    pub fn contains(&self, token: u32) -> bool {
+        let within = |ids: &[u32]| ids.binary_search(&token).is_ok();
+        within(self.roots) || within(&self.extra)
+    }
+
     /// The raw ids; ascending within each part only.
     pub fn ids(&self) -> impl Iterator<Item = u32> + Clone {
         self.roots.iter().chain(&self.extra).copied()

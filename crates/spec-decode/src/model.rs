@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::ops::Range;
 
 use vocab_align::TokenId;
 
@@ -88,6 +89,38 @@ pub trait LanguageModel<I: TokenId> {
         ids.chunks(PREFILL_CHUNK)
             .try_for_each(|chunk| self.forward(chunk, &mut discarded))
     }
+
+    /// The model as one whose logits stay on a device until they are asked for; `None` where
+    /// [`forward`](Self::forward) computes them in memory anyway, or where the device does not keep
+    /// those of so many `tokens`.
+    fn on_device(&mut self, tokens: usize) -> Option<&mut dyn OnDevice<I>> {
+        let _ = tokens;
+        None
+    }
+}
+
+/// A model whose logits stay on the device that computed them. What is decided by the most probable
+/// token alone then brings four bytes of a row to the host instead of the row.
+pub trait OnDevice<I: TokenId> {
+    /// Appends `ids` to the cache, as many as were asked for at most. Their logits, one row a token,
+    /// stay on the device until tokens are appended again.
+    ///
+    /// # Errors
+    /// As [`LanguageModel::forward`].
+    fn score(&mut self, ids: &[I]) -> Result<(), ModelError>;
+
+    /// Writes [`argmax`](crate::argmax) of every row; `None` for a row where that is an error.
+    ///
+    /// # Errors
+    /// Whatever the engine reports.
+    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError>;
+
+    /// Fetches some rows, row-major `[rows.len(), vocab_size]`. With the last of them comes
+    /// [`LanguageModel::state`].
+    ///
+    /// # Errors
+    /// Whatever the engine reports; rows that were not scored.
+    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), ModelError>;
 }
 
 macro_rules! forward_to_inner {
@@ -122,6 +155,10 @@ macro_rules! forward_to_inner {
 
         fn prefill(&mut self, ids: &[I]) -> Result<(), ModelError> {
             (**self).prefill(ids)
+        }
+
+        fn on_device(&mut self, tokens: usize) -> Option<&mut dyn OnDevice<I>> {
+            (**self).on_device(tokens)
         }
     };
 }

@@ -70,6 +70,7 @@ pub fn decode_plain_with<T: LanguageModel<TargetId>>(
     let mut tokens = Vec::new();
     let (mut logits, mut penalised) = (Vec::new(), Vec::new());
     let mut seen: BTreeSet<TargetId> = prompt.iter().copied().collect();
+    let takes_best = config.sampling.is_greedy() && !config.sampling.penalises();
     let finish = loop {
         if tokens.len() >= config.max_new_tokens {
             break Finish::MaxNewTokens;
@@ -78,23 +79,30 @@ pub fn decode_plain_with<T: LanguageModel<TargetId>>(
             break Finish::ContextFull;
         }
         let round = tokens.len();
-        step(target, pending, &mut logits, round)?;
-        let row = if config.sampling.penalises() {
-            penalised.clone_from(&logits);
-            config.sampling.penalise(&mut penalised, &seen);
-            &penalised
-        } else {
-            &logits
+        let best = match takes_best && !sink.reads() {
+            true => best_on_device(target, pending, round)?,
+            false => None,
         };
-        let column = config
-            .sampling
-            .draw(row, dice)
-            .map_err(|source| SpecError::Law {
-                round,
-                role: Role::Target,
-                source,
-            })?;
-        pending = TargetId::new(column as u32);
+        pending = match best {
+            Some(best) => best,
+            None => {
+                step(target, pending, &mut logits, round)?;
+                let row = if config.sampling.penalises() {
+                    penalised.clone_from(&logits);
+                    config.sampling.penalise(&mut penalised, &seen);
+                    &penalised
+                } else {
+                    &logits
+                };
+                let column = config.sampling.draw(row, dice);
+                let law = |source| SpecError::Law {
+                    round,
+                    role: Role::Target,
+                    source,
+                };
+                TargetId::new(column.map_err(law)? as u32)
+            }
+        };
         sink.record(round, pending, &logits);
         tokens.push(pending);
         seen.insert(pending);
@@ -108,6 +116,32 @@ pub fn decode_plain_with<T: LanguageModel<TargetId>>(
         prefill_seconds,
         decode_seconds: clock.elapsed().as_secs_f64(),
     })
+}
+
+/// The most probable next token by a target on a device, which keeps the logits; `None`, and nothing is
+/// read, where it is none or has no most probable token.
+fn best_on_device<T: LanguageModel<TargetId>>(
+    target: &mut T,
+    pending: TargetId,
+    round: usize,
+) -> Result<Option<TargetId>, SpecError> {
+    let held = target.len();
+    let Some(device) = target.on_device(1) else {
+        return Ok(None);
+    };
+    let failed = |source| SpecError::Model {
+        round,
+        role: Role::Target,
+        source,
+    };
+    let mut best = Vec::new();
+    device.score(&[pending]).map_err(failed)?;
+    device.best(&mut best).map_err(failed)?;
+    let best = best.pop().flatten().map(TargetId::new);
+    if best.is_none() {
+        target.truncate(held);
+    }
+    Ok(best)
 }
 
 fn step<T: LanguageModel<TargetId>>(

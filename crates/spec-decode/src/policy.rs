@@ -25,7 +25,8 @@ pub struct DraftStep<'a> {
     pub token: DraftId,
     /// Its probability under the masked drafter law; 1 at temperature 0.
     pub probability: f64,
-    /// The drafter's raw logits it was drawn from, `[V_q]`, unmasked.
+    /// The drafter's raw logits it was drawn from, `[V_q]`, unmasked; may be empty for a policy that
+    /// does not [read](DraftPolicy::reads_drafter) them.
     pub logits: &'a [f32],
     /// The drafter's final hidden state the logits were computed from
     /// ([`LanguageModel::state`](crate::LanguageModel::state)); empty where it has none.
@@ -54,6 +55,12 @@ pub trait DraftPolicy {
     /// round in which the drafter may draft.
     fn next_len(&mut self) -> usize;
 
+    /// Whether [`stop_after`](Self::stop_after) looks at logits or state. Where it does not, a drafter
+    /// on a device need not bring them to the host, and steps may come without them.
+    fn reads_drafter(&self) -> bool {
+        true
+    }
+
     /// True to stop drafting behind this token.
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
         let _ = step;
@@ -74,6 +81,10 @@ impl DraftPolicy for ConstantLength {
     fn next_len(&mut self) -> usize {
         self.0
     }
+
+    fn reads_drafter(&self) -> bool {
+        false
+    }
 }
 
 macro_rules! forward_to_inner {
@@ -84,6 +95,10 @@ macro_rules! forward_to_inner {
 
         fn next_len(&mut self) -> usize {
             (**self).next_len()
+        }
+
+        fn reads_drafter(&self) -> bool {
+            (**self).reads_drafter()
         }
 
         fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {

@@ -72,6 +72,10 @@ impl<R: BorrowMut<CopyRecord>, P: DraftPolicy> DraftPolicy for CopyOrDraft<R, P>
         0
     }
 
+    fn reads_drafter(&self) -> bool {
+        self.inner.reads_drafter()
+    }
+
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
         self.inner.stop_after(step)
     }

@@ -1,6 +1,7 @@
 //! `omnidraft bench round`: where the time of a speculative round goes.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
@@ -8,11 +9,11 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 use cpu_engine::EngineOptions;
-use lm::Device;
+use lm::{Device, DeviceLogits, LmError};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
-    ConstantLength, LanguageModel, ModelError, NoSink, Pair, Prompt, Sampling, Session,
+    ConstantLength, LanguageModel, ModelError, NoSink, OnDevice, Pair, Prompt, Sampling, Session,
     SessionConfig, StreamName, Totals, VerifyMode,
 };
 use std::sync::Arc;
@@ -56,6 +57,9 @@ pub struct RoundArgs {
     threads: Option<usize>,
     #[command(flatten)]
     devices: DeviceArgs,
+    /// Fetch all logits from a graphics device, also those that nobody reads.
+    #[arg(long)]
+    all_logits: bool,
     /// Draft tokens a round.
     #[arg(long, short, default_value_t = 4)]
     k: usize,
@@ -104,6 +108,8 @@ struct Report {
     commit_ms: f64,
     /// What is not in forwards, over the whole round.
     outside_share: f64,
+    /// Bytes brought from graphics devices.
+    fetched_bytes_per_round: f64,
 }
 
 /// An engine with a clock around its forwards.
@@ -113,7 +119,59 @@ struct Timed {
     seconds: Rc<Cell<f64>>,
     /// Tokens of the vocabulary; rows of the model beyond stand for none.
     tokens: usize,
+    /// Whether logits on a device may stay there.
+    keeps: bool,
     ids: Vec<u32>,
+}
+
+impl Timed {
+    /// Does something with the clock on.
+    fn clocked<T>(
+        &mut self,
+        work: impl FnOnce(&mut Subject) -> Result<T, LmError>,
+    ) -> Result<T, ModelError> {
+        let began = Instant::now();
+        let done = work(&mut self.subject);
+        self.seconds
+            .set(self.seconds.get() + began.elapsed().as_secs_f64());
+        done.map_err(ModelError::new)
+    }
+
+    /// Rules out rows of the model that stand for no token.
+    fn mask(&self, logits: &mut [f32]) {
+        for row in logits.chunks_exact_mut(self.vocab) {
+            row[self.tokens..].fill(f32::NEG_INFINITY);
+        }
+    }
+}
+
+impl<I: TokenId> OnDevice<I> for Timed {
+    fn score(&mut self, ids: &[I]) -> Result<(), ModelError> {
+        let ids: Vec<u32> = ids.iter().map(|id| id.get()).collect();
+        self.clocked(|subject| on_device(subject)?.score(&ids))
+    }
+
+    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError> {
+        self.clocked(|subject| on_device(subject)?.best(columns))?;
+        // The best column of random weights may stand for no token: one that does takes its place.
+        let tokens = self.tokens as u32;
+        for column in columns.iter_mut().flatten() {
+            *column %= tokens.max(1);
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        self.clocked(|subject| on_device(subject)?.rows(rows, logits))?;
+        self.mask(logits);
+        Ok(())
+    }
+}
+
+/// Logits on a device that has scored something.
+fn on_device(subject: &mut Subject) -> Result<&mut dyn DeviceLogits, LmError> {
+    let none = LmError::OtherModel;
+    subject.decoder().device_logits(0).ok_or(none)
 }
 
 impl<I: TokenId> LanguageModel<I> for Timed {
@@ -136,14 +194,20 @@ impl<I: TokenId> LanguageModel<I> for Timed {
     fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         self.ids.clear();
         self.ids.extend(ids.iter().map(|id| id.get()));
-        let began = Instant::now();
-        let done = self.subject.decoder().forward(&self.ids, logits);
-        self.seconds
-            .set(self.seconds.get() + began.elapsed().as_secs_f64());
-        for row in logits.chunks_exact_mut(self.vocab) {
-            row[self.tokens..].fill(f32::NEG_INFINITY);
+        let ids = std::mem::take(&mut self.ids);
+        let done = self.clocked(|subject| subject.decoder().forward(&ids, logits));
+        self.ids = ids;
+        self.mask(logits);
+        done
+    }
+
+    fn on_device(&mut self, tokens: usize) -> Option<&mut dyn OnDevice<I>> {
+        let keeps = self.keeps;
+        let device = self.subject.decoder().device_logits(tokens);
+        match device.filter(|_| keeps) {
+            Some(_) => Some(self),
+            None => None,
         }
-        done.map_err(ModelError::new)
     }
 }
 
@@ -205,9 +269,12 @@ impl RoundArgs {
                 }
                 let before = clocks.each_ref().map(|clock| clock.get());
                 let mut policy = ConstantLength(self.k);
+                let fetched = fetched_bytes(&session);
                 let outcome = session.round(Some(&mut cache), &mut policy, &mut NoSink)?;
                 seen += 1;
                 if seen > WARM_UP {
+                    let now = fetched_bytes(&session);
+                    report.fetched_bytes_per_round += (now - fetched) as f64;
                     report.drafter_ms += clocks[0].get() - before[0];
                     report.target_ms += clocks[1].get() - before[1];
                     totals.add(&outcome);
@@ -239,6 +306,7 @@ impl RoundArgs {
             subject: Subject::new(Source::Shape(Box::new(config)), options, device)?,
             seconds: clock.clone(),
             tokens,
+            keeps: !self.all_logits,
             ids: Vec::new(),
         })
     }
@@ -266,8 +334,14 @@ impl RoundArgs {
             verify_ms: 0.0,
             commit_ms: 0.0,
             outside_share: 0.0,
+            fetched_bytes_per_round: 0.0,
         }
     }
+}
+
+/// Bytes brought from graphics devices by both models.
+fn fetched_bytes(session: &Session<Timed, Timed>) -> u64 {
+    session.drafter().subject.fetched_bytes() + session.target().subject.fetched_bytes()
 }
 
 fn vocabulary<I: TokenId>(folder: &Path) -> Result<Vocabulary<I>> {
@@ -284,6 +358,7 @@ impl Report {
         let times = &totals.timings;
         let outside = times.total() - self.drafter_ms - self.target_ms;
         self.rounds = totals.rounds;
+        self.fetched_bytes_per_round /= rounds;
         self.proposed_per_round = totals.proposed as f64 / rounds;
         self.accepted_per_round = totals.accepted as f64 / rounds;
         self.outside_share = outside / times.total();
@@ -327,6 +402,10 @@ impl Report {
             ("commit", self.commit_ms),
         ] {
             text += &format!("  {part:<17} {ms:>9.4} ms\n");
+        }
+        if self.fetched_bytes_per_round > 0.0 {
+            let bytes = self.fetched_bytes_per_round;
+            text += &format!("  from the device   {bytes:>9.0} bytes\n");
         }
         text
     }

@@ -144,6 +144,15 @@ impl Subject {
         }
     }
 
+    /// Bytes brought from a graphics device so far.
+    pub(super) fn fetched_bytes(&self) -> u64 {
+        match self {
+            Self::Cpu(_) => 0,
+            #[cfg(feature = "gpu")]
+            Self::Gpu(engine) => engine.fetched_bytes(),
+        }
+    }
+
     /// Bytes of weights that a forward reads.
     pub(super) fn weight_bytes(&self) -> usize {
         match self {

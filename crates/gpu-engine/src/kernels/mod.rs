@@ -9,6 +9,7 @@
 //! compiler decides whether to round in between. So the bits of a row do not depend on the rows beside it.
 
 pub(crate) mod attend;
+pub(crate) mod best;
 pub(crate) mod embed;
 pub(crate) mod norm;
 pub(crate) mod place;

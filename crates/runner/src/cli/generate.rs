@@ -410,6 +410,10 @@ impl<'a> TextStream<'a> {
 }
 
 impl TeacherSink for TextStream<'_> {
+    fn reads(&self) -> bool {
+        false
+    }
+
     fn record(&mut self, _index: usize, token: TargetId, _logits: &[f32]) {
         if !self.visible {
             return;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use experiment::{KvFormat, WeightFormat};
-use lm::EngineSettings;
+use lm::{Device, EngineSettings};
 use serve::{
     About, Expose, Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service, name_of,
 };
@@ -98,6 +98,9 @@ pub struct ServiceArgs {
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    /// Where targets and drafter are decoded: cpu, gpu, or gpu:N for one of several, counted from 0.
+    #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
+    device: Device,
 }
 
 impl ServiceArgs {
@@ -112,6 +115,7 @@ impl ServiceArgs {
         if self.adapter_per_user && self.adapter_rank == 0 {
             bail!("--adapter-per-user needs adapters\nhint: add --adapter-rank 8");
         }
+        models::check_device(self.device)?;
         let learn = LearnOptions {
             every: self.learn_every,
             rate: self.learning_rate,
@@ -125,7 +129,7 @@ impl ServiceArgs {
         let engine = EngineSettings {
             kv: self.kv.into(),
             context: Some(self.context),
-            ..EngineSettings::new(self.weights.into(), self.threads)
+            ..EngineSettings::new(self.weights.into(), self.threads).on(self.device)
         };
         Ok(Options {
             targets: self

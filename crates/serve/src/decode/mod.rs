@@ -24,8 +24,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use adaptive_draft::Chain;
-use adaptive_draft::Head;
+use adaptive_draft::{Chain, Head};
 use anyhow::Result;
 use models::{Engine, Packed};
 use ngram_cache::{CacheConfig, NgramCache};

@@ -2,6 +2,7 @@
 
 mod commit;
 mod mining;
+mod on_device;
 mod reading;
 mod round;
 mod running;

@@ -10,7 +10,7 @@ use super::commit::Commitment;
 use super::running::Running;
 use super::{CachedGroups, Session, slem};
 use crate::buffer::Row;
-use crate::draft::{Draft, DraftRules, Drafting, Masking};
+use crate::draft::{Draft, DraftRules, Drafting, Masking, last_row};
 use crate::error::{LawError, Role, SpecError};
 use crate::fault::Fault;
 use crate::lexicon::Lexicon;
@@ -38,6 +38,11 @@ pub struct DraftingRound {
 }
 
 impl DraftingRound {
+    /// Which round of the response it is.
+    pub(super) fn number(&self) -> usize {
+        self.running.round
+    }
+
     /// The tokens that the drafter reads next; empty where the draft is finished.
     pub fn input(&self) -> &[DraftId] {
         self.drafting.as_ref().map_or(&[], Drafting::input)
@@ -58,6 +63,31 @@ pub struct DraftedRound {
 }
 
 impl DraftedRound {
+    /// Which round of the response it is.
+    pub(super) fn number(&self) -> usize {
+        self.running.round
+    }
+
+    /// What is put to the target.
+    pub(super) fn proposals(&self) -> &[Proposal] {
+        &self.proposals
+    }
+
+    /// The target's forward is over.
+    pub(super) fn ends_scoring(&mut self) {
+        self.timings.target = self.clock.lap();
+    }
+
+    /// Judging is over.
+    pub(super) fn ends_judging(&mut self) {
+        self.timings.verify = self.clock.lap();
+    }
+
+    /// More of the forward's logits have been fetched.
+    pub(super) fn ends_fetching(&mut self) {
+        self.timings.target += self.clock.lap();
+    }
+
     /// The tokens to score in one forward of the target: the last one of the text, then all
     /// proposals. Their rows of logits are what [`Session::judge_round`] wants.
     pub fn input(&self) -> &[TargetId] {
@@ -77,6 +107,12 @@ pub struct JudgedRound {
     verdict: Verdict,
 }
 
+impl JudgedRound {
+    pub(super) fn new(round: DraftedRound, verdict: Verdict) -> Self {
+        Self { round, verdict }
+    }
+}
+
 impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// Drafts, translates, verifies and commits once: one target forward, at least one token.
     ///
@@ -94,8 +130,14 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         sink: &mut dyn TeacherSink,
     ) -> Result<RoundOutcome, SpecError> {
         let drafted = self.draft_round(cache.as_deref(), policy)?;
-        let logits = self.score(&drafted)?;
-        let judged = self.judge_round(drafted, cache.as_deref(), &logits)?;
+        let (judged, logits) = match self.judge_on_device(drafted, cache.as_deref(), sink)? {
+            Ok(judged) => judged,
+            Err(drafted) => {
+                let logits = self.score(&drafted)?;
+                let judged = self.judge_round(drafted, cache.as_deref(), &logits)?;
+                (judged, logits)
+            }
+        };
         self.commit_round(judged, &logits, cache, policy, sink)
     }
 
@@ -115,6 +157,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let mut round = self.begin_round(cache, policy)?;
         let mut logits = Row::of(self.drafter.vocab_size());
         while !round.input().is_empty() {
+            if self.draft_on_device(&mut round, cache, policy, &mut logits)? {
+                continue;
+            }
             let failed = |source| Fault::Model(Role::Drafter, source).at(round.running.round);
             let read = self.drafter.forward(round.input(), &mut logits);
             read.map_err(failed)?;
@@ -181,16 +226,45 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         logits: &[f32],
         policy: &mut dyn DraftPolicy,
     ) -> Result<(), SpecError> {
-        let number = round.running.round;
+        if round.drafting.is_none() {
+            return Ok(());
+        }
+        let vocab = self.drafter.vocab_size();
+        let row = last_row(logits, round.input().len(), vocab);
+        let row = row.map_err(|fault| fault.at(round.number()))?;
+        self.draft_row(round, cache, row, policy)
+    }
+
+    /// As [`draft_token`](Self::draft_token), of the last row alone.
+    pub(super) fn draft_row(
+        &mut self,
+        round: &mut DraftingRound,
+        cache: Option<&NgramCache>,
+        row: &[f32],
+        policy: &mut dyn DraftPolicy,
+    ) -> Result<(), SpecError> {
+        let number = round.number();
         let Some(drafting) = &mut round.drafting else {
             return Ok(());
         };
         let rules = self.rules(cache, round.room, None);
-        let drafter = &self.drafter;
-        let said = (drafter.vocab_size(), drafter.state(), drafter.abstains());
+        let said = (row, self.drafter.state(), self.drafter.abstains());
         let dice = &mut *round.running.draft_dice;
-        let taken = drafting.take(logits, said, &rules, policy, dice);
+        let taken = drafting.take(said, &rules, policy, dice);
         taken.map_err(|fault| fault.at(number))
+    }
+
+    /// Draws the most probable token of all, if the draft may go on with it.
+    pub(super) fn draft_best(
+        &self,
+        round: &mut DraftingRound,
+        cache: Option<&NgramCache>,
+        best: u32,
+        policy: &mut dyn DraftPolicy,
+    ) -> bool {
+        let rules = self.rules(cache, round.room, None);
+        let drafting = round.drafting.as_mut();
+        drafting.is_some_and(|drafting| drafting.take_best(best, &rules, policy))
     }
 
     /// Ends drafting and translates the draft.
@@ -255,7 +329,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         cache: Option<&NgramCache>,
         logits: &[f32],
     ) -> Result<JudgedRound, SpecError> {
-        round.timings.target = round.clock.lap();
+        round.ends_scoring();
         let running = &mut round.running;
         let number = running.round;
         let rows = rows_of(logits, round.input.len(), self.target.vocab_size());
@@ -263,7 +337,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let verdict = self
             .judge(running, cache, &round.drafted, &round.proposals, rows)
             .map_err(|fault| fault.at(number))?;
-        round.timings.verify = round.clock.lap();
+        round.ends_judging();
         Ok(JudgedRound { round, verdict })
     }
 

@@ -2,14 +2,19 @@
 
 use vocab_align::{TargetId, TokenId};
 
-use super::{Evidence, Origin, Score, Verdict};
+use super::{Origin, Score, Verdict};
 use crate::error::LawError;
-use crate::sampling::argmax;
+use crate::translate::Proposal;
 
-pub(super) fn verify(evidence: &Evidence<'_>) -> Result<Verdict, LawError> {
-    let mut scores = Vec::with_capacity(evidence.proposals.len());
-    for (index, proposal) in evidence.proposals.iter().enumerate() {
-        let best = TargetId::new(argmax(evidence.rows.row(index))? as u32);
+/// Judges by the target's argmax at each position.
+pub(crate) fn verify(
+    proposals: &[Proposal],
+    best: impl Fn(usize) -> Result<usize, LawError>,
+) -> Result<Verdict, LawError> {
+    let best = |index| Ok(TargetId::new(best(index)? as u32));
+    let mut scores = Vec::with_capacity(proposals.len());
+    for (index, proposal) in proposals.iter().enumerate() {
+        let best = best(index)?;
         let stands = best == proposal.target;
         scores.push(Score::new(f64::from(u8::from(stands)), 1.0));
         if !stands {
@@ -21,10 +26,10 @@ pub(super) fn verify(evidence: &Evidence<'_>) -> Result<Verdict, LawError> {
             });
         }
     }
-    let accepted = evidence.proposals.len();
+    let accepted = proposals.len();
     Ok(Verdict {
         accepted,
-        last: TargetId::new(argmax(evidence.rows.row(accepted))? as u32),
+        last: best(accepted)?,
         origin: Origin::Bonus,
         scores,
     })

@@ -7,7 +7,7 @@ mod block;
 mod choice;
 mod exact;
 mod fork;
-mod greedy;
+pub(crate) mod greedy;
 mod groups;
 mod known;
 mod matching;
@@ -190,7 +190,7 @@ pub fn verify(
 ) -> Result<Verdict, LawError> {
     evidence.check()?;
     if evidence.sampling.is_greedy() {
-        return greedy::verify(evidence);
+        return greedy::verify(evidence.proposals, |index| argmax(evidence.rows.row(index)));
     }
     match (mode, acceptance) {
         (VerifyMode::Slem, _) => matching::verify(evidence, dice),
@@ -198,6 +198,17 @@ pub fn verify(
         (VerifyMode::Exact, Acceptance::Token) => exact::verify(evidence, dice),
         (VerifyMode::Paper | VerifyMode::Tli, _) => tokenwise::verify(evidence, dice),
     }
+}
+
+/// Whether the target has the tokens of all proposals.
+pub(crate) fn check_proposals(proposals: &[Proposal], vocab: usize) -> Result<(), LawError> {
+    let outside = proposals.iter().find(|p| p.target.index() >= vocab);
+    outside.map_or(Ok(()), |proposal| {
+        Err(LawError::OutOfVocabulary {
+            token: proposal.target.get(),
+            vocab,
+        })
+    })
 }
 
 impl Evidence<'_> {
@@ -210,13 +221,7 @@ impl Evidence<'_> {
                 vocab,
             });
         }
-        let outside = self.proposals.iter().find(|p| p.target.index() >= vocab);
-        outside.map_or(Ok(()), |proposal| {
-            Err(LawError::OutOfVocabulary {
-                token: proposal.target.get(),
-                vocab,
-            })
-        })
+        check_proposals(self.proposals, vocab)
     }
 
     /// p and q' of a proposal, p from the target's law there.

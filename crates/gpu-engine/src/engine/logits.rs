@@ -1,0 +1,140 @@
+//! Logits stay on the device; what somebody looks at is fetched.
+#![expect(unsafe_code, reason = "kernels are launched unchecked")]
+
+use std::ops::Range;
+
+use cubecl::prelude::*;
+use lm::{DeviceLogits, LmError, check_call};
+
+use super::GpuEngine;
+use crate::cache::{PASS, SCORED};
+use crate::device::{GpuError, arg, failed};
+use crate::kernels::best;
+use crate::weights::stride;
+
+/// The best column of a row, from the order and the column of the best of every chunk, in turn.
+fn best_of(tops: &[u32]) -> Option<u32> {
+    let (tops, _) = tops.as_chunks::<2>();
+    // The first of several is the one with the lowest column.
+    let first = tops.iter().rev().max_by_key(|[order, _]| order);
+    let possible = |[order, _]: &&[u32; 2]| (best::NOTHING + 1..best::IMPOSSIBLE).contains(order);
+    first.filter(possible).map(|[_, column]| *column)
+}
+
+impl GpuEngine {
+    /// Bytes brought to the host so far: logits, states, most probable columns.
+    pub fn fetched_bytes(&self) -> u64 {
+        self.fetched
+    }
+
+    /// Fetches logits of some rows of the last pass, and with the last of them the final state behind
+    /// it.
+    pub(super) fn fetch(&mut self, rows: Range<usize>, logits: &mut [f32]) -> Result<(), LmError> {
+        let size = size_of::<f32>();
+        let vocab = self.config.vocab_size;
+        let of_rows = self.scratch.logits.clone();
+        let of_rows = of_rows.offset_start((rows.start * vocab * size) as u64);
+        let mut wanted = vec![of_rows.offset_end(((SCORED - rows.end) * vocab * size) as u64)];
+        if rows.end == self.scored {
+            let (d, row) = (self.config.hidden_size, stride(self.config.hidden_size));
+            let state = self.scratch.normed.clone();
+            let state = state.offset_start(((rows.end - 1) * row * size) as u64);
+            wanted.push(state.offset_end((((PASS - rows.end) * row + row - d) * size) as u64));
+        }
+        let read = self.gpu.run(|client| client.read(wanted)).map_err(failed)?;
+        self.fetched += read.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+        let (Some(rows), state) = (read.first(), read.get(1)) else {
+            return Err(failed("no buffer came back").into());
+        };
+        logits.copy_from_slice(f32::from_bytes(rows));
+        if let Some(state) = state {
+            self.state.clear();
+            self.state.extend_from_slice(f32::from_bytes(state));
+        }
+        Ok(())
+    }
+
+    /// The order of the best logit of every chunk and its column, for every row of the last pass.
+    fn tops(&mut self) -> Result<Vec<u32>, LmError> {
+        let (vocab, rows) = (self.config.vocab_size, self.scored);
+        let words = 2 * vocab.div_ceil(best::CHUNK);
+        let used = self.scratch.tops.clone();
+        let used = used.offset_end(((SCORED - rows) * words * size_of::<u32>()) as u64);
+        let read = self.gpu.run(|client| {
+            let grid = CubeCount::Static(words as u32 / 2, rows as u32, 1);
+            // SAFETY: columns end with the vocabulary, rows with those that were scored.
+            unsafe {
+                best::best::launch_unchecked(
+                    client,
+                    grid,
+                    CubeDim::new_1d(best::UNITS as u32),
+                    arg(&self.scratch.logits, SCORED * vocab),
+                    arg(&self.scratch.tops, SCORED * words),
+                    vocab as u32,
+                );
+            }
+            client.read_one(used)
+        });
+        let read = read.map_err(failed)?;
+        self.fetched += read.len() as u64;
+        Ok(u32::from_bytes(&read).to_vec())
+    }
+}
+
+impl DeviceLogits for GpuEngine {
+    fn score(&mut self, ids: &[u32]) -> Result<(), LmError> {
+        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
+        self.state.clear();
+        self.scored = 0;
+        let rows = ids.len();
+        match rows {
+            0 => return Ok(()),
+            _ if rows > SCORED => return Err(GpuError::Rows { rows, most: SCORED }.into()),
+            _ => self.pass(ids, true)?,
+        }
+        self.scored = rows;
+        Ok(())
+    }
+
+    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), LmError> {
+        columns.clear();
+        if self.scored == 0 {
+            return Ok(());
+        }
+        let tops = self.tops()?;
+        let of_row = 2 * self.config.vocab_size.div_ceil(best::CHUNK);
+        columns.extend(tops.chunks(of_row).map(best_of));
+        Ok(())
+    }
+
+    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), LmError> {
+        let most = self.scored;
+        if rows.end > most {
+            return Err(GpuError::Rows {
+                rows: rows.end,
+                most,
+            }
+            .into());
+        }
+        logits.resize(rows.len() * self.config.vocab_size, 0.0);
+        match rows.is_empty() {
+            true => Ok(()),
+            false => self.fetch(rows, logits),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_the_best_chunks_counts() {
+        assert_eq!(
+            best_of(&[5 << 24, 7, 6 << 24, 4099, 6 << 24, 8200]),
+            Some(4099)
+        );
+        assert_eq!(best_of(&[5 << 24, 7, best::IMPOSSIBLE, 4099]), None);
+        assert_eq!(best_of(&[best::NOTHING, 0, best::NOTHING, 4096]), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Rounds with models that keep their logits on a device: what nobody reads stays there.
+//!
+//! Tokens, scores and errors are those that whole rows give: the most probable token of a row decides
+//! as much as it can alone, and where it cannot, the row is fetched.
+
+use ngram_cache::NgramCache;
+use vocab_align::{DraftId, TargetId};
+
+use super::Session;
+use super::round::{DraftedRound, DraftingRound, JudgedRound};
+use crate::buffer::Row;
+use crate::error::{Role, SpecError};
+use crate::fault::Fault;
+use crate::verify::{check_proposals, greedy};
+use crate::{DraftPolicy, LanguageModel, TeacherSink};
+
+impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
+    /// Whether the most probable token of a row is all that decides.
+    fn takes_best(&self) -> bool {
+        let sampling = self.config.sampling;
+        sampling.is_greedy() && !sampling.penalises()
+    }
+
+    /// The next step of a draft by a drafter on a device; false where it is none, or reads more than
+    /// it scores at once.
+    pub(super) fn draft_on_device(
+        &mut self,
+        round: &mut DraftingRound,
+        cache: Option<&NgramCache>,
+        policy: &mut dyn DraftPolicy,
+        logits: &mut Row<f32>,
+    ) -> Result<bool, SpecError> {
+        let takes_best = self.takes_best() && !policy.reads_drafter();
+        let (number, tokens) = (round.number(), round.input().len());
+        let Some(device) = self.drafter.on_device(tokens) else {
+            return Ok(false);
+        };
+        let failed = |source| Fault::Model(Role::Drafter, source).at(number);
+        device.score(round.input()).map_err(failed)?;
+        if takes_best {
+            let mut best = Vec::new();
+            device.best(&mut best).map_err(failed)?;
+            if let Some(Some(best)) = best.last()
+                && self.draft_best(round, cache, *best, policy)
+            {
+                return Ok(true);
+            }
+        }
+        if let Some(device) = self.drafter.on_device(tokens) {
+            let rows = device.rows(tokens - 1..tokens, logits);
+            rows.map_err(failed)?;
+        }
+        self.draft_row(round, cache, logits, policy)?;
+        Ok(true)
+    }
+
+    /// Judges a round by a target on a device, and fetches the logits of what it emits if `sink` reads
+    /// them; gives the round back where that takes whole rows.
+    pub(super) fn judge_on_device(
+        &mut self,
+        mut round: DraftedRound,
+        cache: Option<&NgramCache>,
+        sink: &dyn TeacherSink,
+    ) -> Result<Result<(JudgedRound, Row<f32>), DraftedRound>, SpecError> {
+        let tokens = round.input().len();
+        let wanted = self.takes_best() && !self.config.score_unjudged;
+        let Some(device) = self.target.on_device(tokens).filter(|_| wanted) else {
+            return Ok(Err(round));
+        };
+        let number = round.number();
+        let failed = |source| Fault::Model(Role::Target, source).at(number);
+        let mut logits = Row::of(0);
+        let mut best = Vec::new();
+        device.score(round.input()).map_err(failed)?;
+        device.best(&mut best).map_err(failed)?;
+        let whole: Option<Vec<u32>> = best.into_iter().collect();
+        let Some(best) = whole.filter(|best| best.len() == tokens) else {
+            // A row without a most probable token: judging it says what is wrong with it.
+            device.rows(0..tokens, &mut logits).map_err(failed)?;
+            let judged = self.judge_round(round, cache, &logits)?;
+            return Ok(Ok((judged, logits)));
+        };
+        round.ends_scoring();
+        let law = |source| Fault::Law(Role::Target, source).at(number);
+        let proposals = round.proposals();
+        check_proposals(proposals, self.target.vocab_size()).map_err(law)?;
+        let verdict = greedy::verify(proposals, |index| Ok(best[index] as usize)).map_err(law)?;
+        round.ends_judging();
+        let emitted = verdict.accepted + 1;
+        if let Some(device) = self.target.on_device(tokens).filter(|_| sink.reads()) {
+            device.rows(0..emitted, &mut logits).map_err(failed)?;
+            round.ends_fetching();
+        }
+        Ok(Ok((JudgedRound::new(round, verdict), logits)))
+    }
+}
