@@ -19,31 +19,93 @@ const FLOOR: f32 = -100.0;
 /// The target's law at one position, on the shared tokens only.
 ///
 /// Log-probabilities in f16: relative precision 2^-11, that is at most 0.01 nats at -20, far below
-/// the noise of a minibatch, at a quarter of the memory of f64 rows over the whole vocabulary.
+/// the noise of a minibatch, at a quarter of the memory of f64 rows over the whole vocabulary. Where
+/// most tokens have the least of all probabilities, as in a law that was recorded by its top tokens,
+/// only the others are held.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TeacherRow(Vec<f16>);
+pub struct TeacherRow(Held);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Held {
+    All(Vec<f16>),
+    /// `columns` have `values`, all others of `len` have `least`.
+    Few {
+        len: usize,
+        least: f16,
+        columns: Vec<u32>,
+        values: Vec<f16>,
+    },
+}
 
 impl TeacherRow {
     /// Stores log-probabilities in the order of [`Alignment::pairs`].
     pub fn new(log_probs: impl Iterator<Item = f32>) -> Self {
         let bounded = log_probs.map(|x| if x < FLOOR { FLOOR } else { x });
-        Self(bounded.map(f16::from_f32).collect())
+        let all: Vec<f16> = bounded.map(f16::from_f32).collect();
+        let Some(least) = all.iter().copied().reduce(f16::min) else {
+            return Self(Held::All(all));
+        };
+        let others = || (0..).zip(&all).filter(|(_, x)| **x != least);
+        let few = others().count();
+        if few * size_of::<(u32, f16)>() >= all.len() * size_of::<f16>() {
+            return Self(Held::All(all));
+        }
+        let mut columns = Vec::with_capacity(few);
+        let mut values = Vec::with_capacity(few);
+        for (column, value) in others() {
+            columns.push(column);
+            values.push(*value);
+        }
+        Self(Held::Few {
+            len: all.len(),
+            least,
+            columns,
+            values,
+        })
     }
 
     /// Number of shared tokens.
     pub fn len(&self) -> usize {
-        self.0.len()
+        match &self.0 {
+            Held::All(all) => all.len(),
+            Held::Few { len, .. } => *len,
+        }
     }
 
     /// Whether the vocabularies share nothing.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
+    }
+
+    /// Bytes that the numbers take.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.0 {
+            Held::All(all) => size_of_val(all.as_slice()),
+            Held::Few {
+                columns, values, ..
+            } => size_of_val(columns.as_slice()) + size_of_val(values.as_slice()),
+        }
     }
 
     /// Writes the log-probabilities over `out`.
     pub fn read(&self, out: &mut Vec<f32>) {
-        out.resize(self.0.len(), 0.0);
-        self.0.convert_to_f32_slice(out);
+        out.resize(self.len(), 0.0);
+        match &self.0 {
+            Held::All(all) => all.convert_to_f32_slice(out),
+            Held::Few {
+                least,
+                columns,
+                values,
+                ..
+            } => {
+                out.fill(least.to_f32());
+                for (column, value) in columns.iter().zip(values) {
+                    if let Some(out) = out.get_mut(*column as usize) {
+                        *out = value.to_f32();
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -249,12 +311,7 @@ impl Example {
 impl Example {
     /// Bytes that it takes, apart from `shared`, which examples of a pair may have in common.
     pub fn bytes(&self) -> usize {
-        let law = |chunk: &Chunk| {
-            chunk
-                .law
-                .as_ref()
-                .map_or(0, |law| law.len() * size_of::<f16>())
-        };
+        let law = |chunk: &Chunk| chunk.law.as_ref().map_or(0, TeacherRow::bytes);
         let laws: usize = self.chunks.iter().map(law).sum();
         size_of::<Self>() + size_of_val(&self.ids[..]) + size_of_val(&self.chunks[..]) + laws
     }

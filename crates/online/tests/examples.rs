@@ -5,7 +5,7 @@ use std::path::Path;
 use experiment::{Columns, DirectName, LearnConfig, NgramName, Normaliser, ObjectiveName, Terms};
 use lm::{Checkpoint, LmConfig, random_checkpoint};
 use ngram_cache::{CacheConfig, NgramCache};
-use online::{Example, Learner, Recorder, Update};
+use online::{Chunk, Example, Learner, Recorder, TeacherRow, Update};
 use spec_decode::testkit::{ToyVocab, toy_pair};
 use spec_decode::{DirectMap, Lexicon, Pair, TeacherSink};
 use vocab_align::{DraftId, TargetId};
@@ -170,6 +170,48 @@ fn group_laws_sum_what_a_draft_token_begins() {
     assert_eq!((update.direct_positions, update.ngram_tokens), (4, 2));
     let shared = learn(&pair, &lexicon, hybrid());
     assert_eq!((shared.direct_positions, shared.ngram_tokens), (3, 2));
+}
+
+/// A law with `peaks` above all other columns, as an example of one token.
+fn with_law(columns: usize, peaks: &[usize], other: impl Fn(usize) -> f32) -> (Vec<f32>, Example) {
+    let mut law: Vec<f32> = (0..columns).map(other).collect();
+    for (i, peak) in peaks.iter().enumerate() {
+        law[*peak] = -1.5 - i as f32;
+    }
+    let chunk = Chunk {
+        law: Some(TeacherRow::new(law.iter().copied())),
+        log_prob: -1.0,
+        draft: 0..1,
+        targets: 1,
+        own: None,
+    };
+    let example = Example {
+        ids: vec![0],
+        shared: (0..columns as u32).collect(),
+        chunks: vec![chunk],
+        specials: Vec::new(),
+    };
+    (law, example)
+}
+
+#[test]
+fn laws_of_few_tokens_take_little_and_read_the_same() {
+    let peaks = [0, 7, 512, 999];
+    let (few, small) = with_law(1000, &peaks, |_| -12.5);
+    let (_, ruled_out) = with_law(1000, &peaks, |_| f32::NEG_INFINITY);
+    let (all, large) = with_law(1000, &peaks, |i| -12.5 - (i % 8) as f32);
+    let (_, empty) = with_law(0, &[], |_| 0.0);
+    let read = |example: &Example| {
+        let mut row = vec![7.0; 3];
+        example.chunks[0].law.as_ref().unwrap().read(&mut row);
+        row
+    };
+    assert_eq!((read(&small), read(&large)), (few, all));
+    assert_eq!(read(&ruled_out)[..2], [-1.5, -100.0]);
+    assert!(read(&empty).is_empty());
+    let numbers = |example: &Example| example.bytes() - empty.bytes();
+    assert_eq!(numbers(&small), peaks.len() * 6);
+    assert_eq!(numbers(&large), 1000 * 2);
 }
 
 fn drafter() -> Checkpoint {

@@ -246,7 +246,8 @@ fn the_rows_of_table_6_are_different_losses() {
 
 #[test]
 fn what_is_replayed_keeps_within_its_bytes() {
-    let one = example(0).bytes();
+    // Examples differ by a few bytes: a law is shorter where its token is not shared.
+    let one = (0..8).map(|seed| example(seed).bytes()).max().unwrap();
     let config = LearnConfig {
         replay: 2,
         replay_window: 64,
@@ -264,7 +265,7 @@ fn what_is_replayed_keeps_within_its_bytes() {
         for i in 0..2 {
             learner.push(example(2 * turn as u32 + i)).unwrap();
         }
-        kept.push(learner.replay_bytes().unwrap() / one);
+        kept.push((learner.replay_bytes().unwrap() + one / 2) / one);
     }
     // Those of both adapters together.
     assert_eq!(kept, [2, 4, 5, 5]);
