@@ -12,6 +12,12 @@ const COORDINATES: [&str; 5] = ["arm", "target", "task", "stage", "segment"];
 /// Reads the section; the paper's file becomes relative to the working directory.
 pub(crate) fn read(root: &Node, file: &Path, faults: &mut Faults) -> Option<ReportConfig> {
     let mut report: ReportConfig = read_or_default(root.at("report"), "report", faults)?;
+    if report.paper.is_none() && !report.paper_names.is_empty() {
+        let place = root.at("report.paper_names");
+        let place = place.and_then(|node| node.place.as_ref());
+        let message = "there is no report.paper whose names these stand for";
+        faults.add(place, "report.paper_names", message);
+    }
     if let Some(paper) = &mut report.paper {
         let place = root.at("report.paper").and_then(|node| node.place.as_ref());
         let from = match place {

@@ -193,6 +193,10 @@ fn reports_of_what_is_not_there() {
         ],
     );
     says(
+        &report("paper_names = { L = \"Q\" }"),
+        &["x.toml:11: report.paper_names: there is no report.paper"],
+    );
+    says(
         &report("columns = \"taks\""),
         &["report.columns: there is no axis `taks`"],
     );

@@ -84,7 +84,8 @@ pub fn never_switched(
                 let (Some(plateau), Some(seen)) = (plateau, seen) else {
                     continue;
                 };
-                let same = |own: &&Segment| own.task == seen.task && own.target == seen.target;
+                let place = |of: &Segment| (of.task.clone(), of.target.clone(), of.other.clone());
+                let same = |own: &&Segment| place(own) == place(seen);
                 for segment in set.segments.iter().filter(same) {
                     let mut curve = curve.clone();
                     curve.segment = segment.index;

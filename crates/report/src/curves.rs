@@ -106,6 +106,7 @@ mod tests {
             prompts,
             task: String::new(),
             target: String::new(),
+            other: Vec::new(),
         };
         assert_eq!(window(&[segment(160), segment(80)]), 10);
         assert_eq!(window(&[segment(3)]), 5);

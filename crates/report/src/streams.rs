@@ -18,6 +18,8 @@ pub struct Segment {
     pub task: String,
     /// Target.
     pub target: String,
+    /// Other axes of its cells, but the seed: `axis=value`.
+    pub other: Vec<String>,
 }
 
 /// Streams that one figure shows: the cells of a grid beside each other, or the segments of a drift
@@ -250,6 +252,7 @@ fn titled(facts: Vec<Facts>) -> Vec<Segment> {
             prompts: facts.prompts.len(),
             task: facts.task.clone(),
             target: facts.target.clone(),
+            other: facts.other.clone(),
         }
     };
     facts.iter().enumerate().map(segment).collect()

@@ -88,7 +88,11 @@ pub fn record(plan: &Plan, all: Vec<JobSpec>) -> Result<RootRecord> {
             let paper = load_paper(path)?;
             let renamed = paper.renamed(&experiment.report.paper_names);
             Some(renamed.map_err(|name| {
-                anyhow!("report.paper_names: {} knows no `{name}`", path.display())
+                anyhow!(
+                    "report.paper_names: {} knows no `{name}`\nhint: on the left stands a name of \
+                     this experiment, on the right that of the file",
+                    path.display()
+                )
             })?)
         }
         None => None,

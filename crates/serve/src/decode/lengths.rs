@@ -9,6 +9,7 @@ use adaptive_draft::{
 };
 use spec_decode::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
 
+use super::target_of;
 use crate::options::MOST_ADAPTERS;
 
 /// Rounds after which a plan is made anew.
@@ -76,10 +77,7 @@ impl Lengths {
     /// many have some of their own.
     fn of(&mut self, adapter: &str) -> &mut Knowledge {
         let full = self.known.len() >= MOST_ADAPTERS && !self.known.contains_key(adapter);
-        let name = match adapter.split_once('/') {
-            Some((target, _)) if full => target,
-            _ => adapter,
-        };
+        let name = if full { target_of(adapter) } else { adapter };
         let longest = self.longest;
         let fresh = || Knowledge::new(Vec::new(), longest);
         self.known.entry(name.to_owned()).or_insert_with(fresh)
