@@ -280,3 +280,41 @@ fn impossible_rows_are_errors() {
     };
     assert_eq!(message(true), message(false));
 }
+
+/// Behind the first proposal that falls nothing is judged: a model that only knows its own answer
+/// needs no other row, and none of them is fetched.
+#[test]
+fn rows_behind_a_rejected_token_may_be_unknown() {
+    let name = StreamName::new(0, 0);
+    let config = PlainConfig {
+        sampling: Sampling::GREEDY,
+        max_new_tokens: 30,
+        stop: stop(),
+    };
+    let mut whole = text_models(7, &pair(), 3.0).1;
+    let answer = decode_plain(&mut whole, PROMPT.target, &config, name, &mut NoSink).unwrap();
+    let known = [PROMPT.target, &answer.tokens[..]].concat();
+    let path = known.clone();
+    let row = move |ids: &[TargetId]| {
+        let mut row = vec![f32::NAN; TARGET.len()];
+        if let Some([next, ..]) = path.strip_prefix(ids) {
+            row.fill(0.0);
+            row[next.0 as usize] = 1.0;
+        }
+        row
+    };
+    let target = FakeModel::new(TARGET.len(), std::sync::Arc::new(row));
+    let (target, fetched) = Far::new(target, 16);
+    let drafter = text_models(7, &pair(), 3.0).0;
+    let config = SessionConfig::new(VerifyMode::Exact, 30);
+    let mut session = Session::new(drafter, target, pair(), config).unwrap();
+    let mut k = ConstantLength(4);
+    let done = session.generate(PROMPT, name, Some(&mut true_cache()), &mut k, &mut NoSink);
+    let done = done.unwrap();
+    let judged = |accepted: bool| {
+        let of = |round: &spec_decode::RoundOutcome| (round.accepted > 0) == accepted;
+        done.rounds.iter().any(of)
+    };
+    assert!(judged(true) && judged(false), "some stand and some fall");
+    assert_eq!((done.tokens, fetched.get()), (answer.tokens, 0));
+}

@@ -1,9 +1,10 @@
 //! The engine: a recorded target behind the decode seam.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use lm::{DecodeEngine, LmError, check_call};
+use lm::{DecodeEngine, DeviceLogits, LmError, check_call};
 use rustc_hash::FxHashMap;
 
 use crate::{Record, TraceError, TraceFile, TraceInfo};
@@ -159,20 +160,38 @@ fn kind(info: &TraceInfo) -> Option<(&str, &str)> {
 /// A forward over a draft asks for rows behind tokens that the target never says. Verification stops
 /// at the first of them and must not look further: those rows are not numbers, so that whoever judges
 /// one gets an error and no number.
+///
+/// # Rows that nobody reads
+/// A record knows the best token of a position, and most rows are asked for that alone. They are not
+/// made ([`DecodeEngine::device_logits`]): a row is as wide as the vocabulary, what is recorded of it
+/// a few tokens.
 pub struct TraceEngine {
     traces: Traces,
     max_len: usize,
     fed: Vec<u32>,
     current: Option<Current>,
+    /// Where the rows of the last forward are recorded; `None` off the path.
+    scored: Vec<Option<Recorded>>,
     /// A model that pays for the step; what it says is not read.
     cost: Option<Box<dyn DecodeEngine>>,
     discarded: Vec<f32>,
 }
 
+/// File and row of a prompt.
+type Place = (usize, usize);
+
 /// The record in use.
 struct Current {
-    place: (usize, usize),
+    place: Place,
     record: Record,
+}
+
+/// A row of logits, as far as it is needed.
+#[derive(Clone, Copy)]
+struct Recorded {
+    place: Place,
+    position: usize,
+    best: u32,
 }
 
 impl TraceEngine {
@@ -183,6 +202,7 @@ impl TraceEngine {
             max_len,
             fed: Vec::new(),
             current: None,
+            scored: Vec::new(),
             cost: None,
             discarded: Vec::new(),
         }
@@ -201,16 +221,16 @@ impl TraceEngine {
     }
 
     /// Makes the record current that says what follows the first `len` tokens, if there is one.
-    /// Returns whether they begin with a recorded prompt at all, and the position in its path.
-    fn locate(&mut self, len: usize) -> Result<Option<usize>, TraceError> {
+    /// Returns where: `None` where they begin with a recorded prompt and leave its path.
+    fn locate(&mut self, len: usize) -> Result<Option<Recorded>, TraceError> {
         let context = &self.fed[..len];
         let mut beyond = 0;
         if let Some(current) = &self.current {
             let prompt = &current.record.prompt_ids;
             if context.starts_with(prompt) {
                 beyond = prompt.len();
-                if let Some(position) = position(&current.record, context) {
-                    return Ok(Some(position));
+                if let Some(recorded) = current.recorded(context) {
+                    return Ok(Some(recorded));
                 }
             }
         }
@@ -221,13 +241,67 @@ impl TraceEngine {
                 _ => Ok(None),
             };
         };
-        if self.current.as_ref().map(|c| c.place) != Some(place) {
-            let (file, row) = place;
-            let record = self.traces.files[file].record(row)?;
-            self.current = Some(Current { place, record });
-        }
+        self.load(place)?;
         let current = self.current.as_ref();
-        Ok(current.and_then(|current| position(&current.record, &self.fed[..len])))
+        Ok(current.and_then(|current| current.recorded(&self.fed[..len])))
+    }
+
+    /// Makes a record current.
+    fn load(&mut self, place: Place) -> Result<&Record, TraceError> {
+        let current = match self.current.take() {
+            Some(current) if current.place == place => current,
+            _ => {
+                let record = self.traces.files[place.0].record(place.1)?;
+                Current { place, record }
+            }
+        };
+        Ok(&self.current.insert(current).record)
+    }
+
+    /// Takes tokens in and finds where their rows are recorded.
+    fn feed(&mut self, ids: &[u32]) -> Result<(), LmError> {
+        let before = self.fed.len();
+        check_call(ids, before, self.max_len, self.vocab_size())?;
+        self.pay(ids, true)?;
+        self.fed.extend_from_slice(ids);
+        self.scored.clear();
+        for len in before + 1..=self.fed.len() {
+            let recorded = match self.locate(len) {
+                Ok(recorded) => recorded,
+                // Within a prompt nothing is judged; behind the last token something will be.
+                Err(error) if error.is_unknown() && len < self.fed.len() => None,
+                Err(error) => {
+                    self.fed.truncate(before);
+                    self.scored.clear();
+                    return Err(LmError::engine("trace", error));
+                }
+            };
+            self.scored.push(recorded);
+        }
+        Ok(())
+    }
+
+    /// Writes rows of the last forward.
+    fn write(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), LmError> {
+        let vocab = self.vocab_size();
+        logits.resize(rows.len() * vocab, 0.0);
+        for (row, index) in logits.chunks_exact_mut(vocab).zip(rows) {
+            match self.scored.get(index).copied() {
+                Some(Some(at)) => {
+                    let record = self.load(at.place);
+                    let record = record.map_err(|error| LmError::engine("trace", error))?;
+                    record.law.write_row(at.position, row);
+                }
+                Some(None) => row.fill(f32::NAN),
+                None => {
+                    return Err(LmError::engine(
+                        "trace",
+                        TraceError::NotScored { row: index },
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn pay(&mut self, ids: &[u32], scored: bool) -> Result<(), LmError> {
@@ -244,12 +318,21 @@ impl TraceEngine {
     }
 }
 
-/// Position in the path behind a context that begins with the record's prompt: `None` off the path.
-fn position(record: &Record, context: &[u32]) -> Option<usize> {
-    let behind = context.strip_prefix(&record.prompt_ids[..])?;
-    let mut path = record.path();
-    let on = behind.len() < path.len() && behind.iter().all(|id| path.next() == Some(*id));
-    on.then_some(behind.len())
+impl Current {
+    /// Where the row behind a context is that begins with the record's prompt: `None` off the path.
+    fn recorded(&self, context: &[u32]) -> Option<Recorded> {
+        let Self { place, record } = self;
+        let behind = context.strip_prefix(&record.prompt_ids[..])?;
+        let mut path = record.path();
+        let on = behind.iter().all(|id| path.next() == Some(*id));
+        // A recorded path is its target's greedy one.
+        let best = path.next().filter(|_| on)?;
+        Some(Recorded {
+            place: *place,
+            position: behind.len(),
+            best,
+        })
+    }
 }
 
 impl DecodeEngine for TraceEngine {
@@ -273,26 +356,8 @@ impl DecodeEngine for TraceEngine {
     }
 
     fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
-        let vocab = self.vocab_size();
-        check_call(ids, self.fed.len(), self.max_len, vocab)?;
-        let before = self.fed.len();
-        self.pay(ids, true)?;
-        self.fed.extend_from_slice(ids);
-        logits.resize(ids.len() * vocab, 0.0);
-        for (i, row) in logits.chunks_exact_mut(vocab).enumerate() {
-            match (self.locate(before + i + 1), &self.current) {
-                (Ok(Some(position)), Some(current)) => {
-                    current.record.law.write_row(position, row);
-                }
-                // Within a prompt nothing is judged; behind the last token something will be.
-                (Err(error), _) if i + 1 == ids.len() || !error.is_unknown() => {
-                    self.fed.truncate(before);
-                    return Err(LmError::engine("trace", error));
-                }
-                _ => row.fill(f32::NAN),
-            }
-        }
-        Ok(())
+        self.feed(ids)?;
+        self.write(0..ids.len(), logits)
     }
 
     fn append(&mut self, ids: &[u32]) -> Result<(), LmError> {
@@ -300,5 +365,24 @@ impl DecodeEngine for TraceEngine {
         self.pay(ids, false)?;
         self.fed.extend_from_slice(ids);
         Ok(())
+    }
+    fn device_logits(&mut self, _tokens: usize) -> Option<&mut dyn DeviceLogits> {
+        Some(self)
+    }
+}
+
+impl DeviceLogits for TraceEngine {
+    fn score(&mut self, ids: &[u32]) -> Result<(), LmError> {
+        self.feed(ids)
+    }
+
+    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), LmError> {
+        columns.clear();
+        columns.extend(self.scored.iter().map(|at| at.map(|at| at.best)));
+        Ok(())
+    }
+
+    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), LmError> {
+        self.write(rows, logits)
     }
 }

@@ -86,6 +86,12 @@ pub enum TraceError {
         /// Tokens in the context.
         tokens: usize,
     },
+    /// A row was asked for that the last forward did not score.
+    #[error("row {row} was asked for, which the last forward did not score")]
+    NotScored {
+        /// Counted from the first token of the forward.
+        row: usize,
+    },
     /// Verification looked at a row that is not on the recorded path.
     #[error(
         "{files}: a row was judged that was not recorded: behind a token that the target never says, or behind the \

@@ -334,6 +334,25 @@ fn the_engine_says_what_the_model_said_and_nothing_off_the_path() {
             }
         }
     }
+    // Read one by one they are the same, and the best token is known without its row.
+    let said: Vec<u32> = records[0].path().collect();
+    let prompt = &records[0].prompt_ids;
+    engine.truncate(0);
+    engine.append(&prompt[..2]).unwrap();
+    let scored = engine.device_logits(2).unwrap();
+    scored
+        .score(&[prompt[2], (said[0] + 1) % VOCAB as u32])
+        .unwrap();
+    let mut best = Vec::new();
+    scored.best(&mut best).unwrap();
+    assert_eq!(best, [Some(said[0]), None]);
+    scored.rows(1..2, &mut row).unwrap();
+    assert!(row.len() == VOCAB && row.iter().all(|x| x.is_nan()));
+    scored.rows(0..1, &mut row).unwrap();
+    assert_eq!(row, logits_of(prompt));
+    let told = scored.rows(1..3, &mut row).unwrap_err();
+    let cause = std::error::Error::source(&told).unwrap().to_string();
+    assert!(cause.contains("row 2"), "{cause}");
     engine.truncate(0);
     let told = engine.forward(&[4, 4, 4], &mut row).unwrap_err();
     let cause = std::error::Error::source(&told).unwrap().to_string();

@@ -73,18 +73,19 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let mut best = Vec::new();
         device.score(round.input()).map_err(failed)?;
         device.best(&mut best).map_err(failed)?;
-        let whole: Option<Vec<u32>> = best.into_iter().collect();
-        let Some(best) = whole.filter(|best| best.len() == tokens) else {
-            // A row without a most probable token: judging it says what is wrong with it.
-            device.rows(0..tokens, &mut logits).map_err(failed)?;
-            let judged = self.judge_round(round, cache, &logits)?;
-            return Ok(Ok((judged, logits)));
-        };
         round.ends_scoring();
         let law = |source| Fault::Law(Role::Target, source).at(number);
         let proposals = round.proposals();
         check_proposals(proposals, self.target.vocab_size()).map_err(law)?;
-        let verdict = greedy::verify(proposals, |index| Ok(best[index] as usize)).map_err(law)?;
+        let best = |index: usize| best.get(index).copied().flatten();
+        let Some(verdict) = greedy::verify(proposals, |index| best(index).ok_or(())).ok() else {
+            // A row is judged that has no most probable token: judging all says what is wrong with it.
+            if let Some(device) = self.target.on_device(tokens) {
+                device.rows(0..tokens, &mut logits).map_err(failed)?;
+            }
+            let judged = self.judge_round(round, cache, &logits)?;
+            return Ok(Ok((judged, logits)));
+        };
         round.ends_judging();
         let emitted = verdict.accepted + 1;
         if let Some(device) = self.target.on_device(tokens).filter(|_| sink.reads()) {

@@ -3,15 +3,14 @@
 use vocab_align::{TargetId, TokenId};
 
 use super::{Origin, Score, Verdict};
-use crate::error::LawError;
 use crate::translate::Proposal;
 
 /// Judges by the target's argmax at each position.
-pub(crate) fn verify(
+pub(crate) fn verify<E>(
     proposals: &[Proposal],
-    best: impl Fn(usize) -> Result<usize, LawError>,
-) -> Result<Verdict, LawError> {
-    let best = |index| Ok(TargetId::new(best(index)? as u32));
+    best: impl Fn(usize) -> Result<u32, E>,
+) -> Result<Verdict, E> {
+    let best = |index| best(index).map(TargetId::new);
     let mut scores = Vec::with_capacity(proposals.len());
     for (index, proposal) in proposals.iter().enumerate() {
         let best = best(index)?;

@@ -190,7 +190,8 @@ pub fn verify(
 ) -> Result<Verdict, LawError> {
     evidence.check()?;
     if evidence.sampling.is_greedy() {
-        return greedy::verify(evidence.proposals, |index| argmax(evidence.rows.row(index)));
+        let best = |index| argmax(evidence.rows.row(index)).map(|best| best as u32);
+        return greedy::verify(evidence.proposals, best);
     }
     match (mode, acceptance) {
         (VerifyMode::Slem, _) => matching::verify(evidence, dice),
