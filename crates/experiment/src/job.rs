@@ -132,6 +132,17 @@ impl JobConfig {
         }
     }
 
+    /// The [hash](Self::hash) of what a manifest stores, as this program reads it: an older program's
+    /// configuration is another text and the same job. `from` is the hash of the job it starts from.
+    /// `None` where it cannot be read.
+    pub fn rehash(json: &Value, from: Option<&str>) -> Option<String> {
+        let mut job = Self::from_json(json).ok()?;
+        if job.from_sha256.is_some() {
+            job.from_sha256 = from.map(str::to_owned);
+        }
+        Some(job.hash())
+    }
+
     /// SHA-256 of its canonical JSON, hexadecimal.
     pub fn hash(&self) -> String {
         canonical::hash(&self.to_json())

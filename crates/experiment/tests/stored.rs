@@ -71,6 +71,25 @@ fn a_job_is_read_back_from_its_manifest() {
     }
 }
 
+/// A manifest whose program did not know a key yet names the same job, if the key has its default.
+#[test]
+fn a_job_of_an_older_program_has_the_hash_it_has_today() {
+    for job in plan(SMALL).jobs {
+        let mut older = job.config.to_json();
+        let cache = older["arms"][0]["cache"].as_object_mut().unwrap();
+        assert_eq!(cache.remove("keep"), Some(json!(true)));
+        if job.config.from_sha256.is_some() {
+            older["from_sha256"] = json!("as it was hashed then");
+        }
+        let found = JobConfig::rehash(&older, job.config.from_sha256.as_deref());
+        assert_eq!(found, Some(job.hash.clone()));
+        older["seed"] = json!(1234);
+        let found = JobConfig::rehash(&older, job.config.from_sha256.as_deref());
+        assert!(found.is_some_and(|found| found != job.hash));
+    }
+    assert_eq!(JobConfig::rehash(&json!({"arms": 3}), None), None);
+}
+
 #[test]
 fn damaged_jobs_are_refused_with_the_key() {
     let job = plan(SMALL).jobs.remove(0).config.to_json();

@@ -131,13 +131,20 @@ pub struct Build {
     pub commit: String,
 }
 
+/// The hash that this program would give to a configuration that another one wrote into a manifest,
+/// in which keys may be missing that the other did not know; `None` where it cannot be read. Where the
+/// cell starts from another one, that one's hash is given.
+pub type Reread = fn(config: &serde_json::Value, from: Option<&str>) -> Option<String>;
+
 /// Which earlier results this program may go on with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Checks {
     /// This program.
     pub build: Build,
     /// Also results of another commit of the same version.
     pub accept_other_build: bool,
+    /// Tells an edited configuration from an older one.
+    pub reread: Reread,
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ struct Head {
     status: Status,
     config_sha256: String,
     #[serde(default)]
+    config: serde_json::Value,
+    #[serde(default)]
     error: Option<String>,
     #[serde(default)]
     build: HeadBuild,
@@ -89,7 +91,8 @@ impl Manifest {
 /// ([`JobsError::OtherVersion`], [`JobsError::OtherBuild`]), unless the job failed: then nothing of
 /// it is kept. [`JobsError::Malformed`].
 pub fn inspect(root: &RunRoot, job: &JobSpec, checks: &Checks) -> Result<CellState, JobsError> {
-    look_and_check(&root.folder(&job.id), &job.hash, checks)
+    let from = job.needs.as_ref().map(|need| need.hash.as_str());
+    look_and_check(&root.folder(&job.id), &job.hash, from, checks)
 }
 
 /// Where something stands that a job needs; checked like a job.
@@ -97,14 +100,19 @@ pub fn inspect(root: &RunRoot, job: &JobSpec, checks: &Checks) -> Result<CellSta
 /// # Errors
 /// As [`inspect`].
 pub fn needed(root: &RunRoot, need: &Need, checks: &Checks) -> Result<CellState, JobsError> {
-    look_and_check(&root.folder(&need.id), &need.hash, checks)
+    look_and_check(&root.folder(&need.id), &need.hash, None, checks)
 }
 
-fn look_and_check(folder: &JobFolder, hash: &str, checks: &Checks) -> Result<CellState, JobsError> {
+fn look_and_check(
+    folder: &JobFolder,
+    hash: &str,
+    from: Option<&str>,
+    checks: &Checks,
+) -> Result<CellState, JobsError> {
     let manifest = Manifest::read(folder, Some(checks.build.schema))?;
     let state = place(folder, &manifest)?;
     if !matches!(state, CellState::Todo | CellState::Failed { .. }) {
-        check(folder, &manifest, hash, checks)?;
+        check(folder, &manifest, (hash, from), checks)?;
     }
     Ok(state)
 }
@@ -150,7 +158,7 @@ fn first_line(text: &str) -> String {
 fn check(
     folder: &JobFolder,
     manifest: &Manifest,
-    hash: &str,
+    (hash, from): (&str, Option<&str>),
     checks: &Checks,
 ) -> Result<(), JobsError> {
     let build = &checks.build;
@@ -177,13 +185,16 @@ fn check(
             expected: version(&build.version, build.schema),
         });
     }
-    if head.config_sha256 != hash {
+    let other_build = head.build.git_commit != build.commit;
+    let same = head.config_sha256 == hash
+        || other_build && (checks.reread)(&head.config, from).as_deref() == Some(hash);
+    if !same {
         return Err(JobsError::Edited {
             id: folder.id().clone(),
             path,
         });
     }
-    if head.build.git_commit != build.commit && !checks.accept_other_build {
+    if other_build && !checks.accept_other_build {
         return Err(JobsError::OtherBuild {
             path,
             found: head.build.git_commit.clone(),

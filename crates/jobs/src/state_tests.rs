@@ -31,6 +31,7 @@ impl Run {
                     commit: "c0ffee".to_owned(),
                 },
                 accept_other_build: false,
+                reread: |config, from| Some(format!("{}{}", config["a"], from.unwrap_or_default())),
             },
         }
     }
@@ -107,6 +108,30 @@ fn rows_without_a_manifest_are_a_job_cut_short() {
     run.folder().create().unwrap();
     fs::write(run.folder().journal(), "{").unwrap();
     assert_eq!(run.state().unwrap(), CellState::Unfinished);
+}
+
+/// Another program's configuration may lack keys: what counts is what it means here.
+#[test]
+fn an_older_configuration_is_read_as_this_program_reads_it() {
+    let mut run = Run::new();
+    run.job.hash = "1".to_owned();
+    let mut older = run.manifest("complete");
+    older["config"] = json!({"a": 1});
+    run.write(&older);
+    assert!(matches!(run.refusal(), JobsError::Edited { .. }));
+    older["build"]["git_commit"] = json!("decaf");
+    run.write(&older);
+    assert!(matches!(run.refusal(), JobsError::OtherBuild { .. }));
+    run.checks.accept_other_build = true;
+    assert_eq!(run.state().unwrap(), CellState::Complete);
+    // What it starts from counts too.
+    run.job.needs = Some(Need {
+        id: JobId::new("before", "seed=1").unwrap(),
+        hash: "2".to_owned(),
+    });
+    assert!(matches!(run.refusal(), JobsError::Edited { .. }));
+    run.job.hash = "12".to_owned();
+    assert_eq!(run.state().unwrap(), CellState::Complete);
 }
 
 #[test]

@@ -84,6 +84,7 @@ impl GoingOn {
         Checks {
             build: build::of_jobs(),
             accept_other_build: self.accept_other_build,
+            reread: JobConfig::rehash,
         }
     }
 }
