@@ -163,8 +163,8 @@ pub struct CpuEngine {
     scratch: Scratch,
     len: usize,
     max_len: usize,
-    /// Tokens of the last pass, 0 where it computed no logits.
-    scored: usize,
+    /// The final hidden state of the last pass, empty where it computed no logits.
+    state: Vec<f32>,
 }
 
 impl CpuEngine {
@@ -217,7 +217,7 @@ impl CpuEngine {
             executor: Executor { kernels, pool },
             len: 0,
             max_len,
-            scored: 0,
+            state: Vec::new(),
             config,
         })
     }
@@ -272,7 +272,7 @@ impl CpuEngine {
     /// Drops what was computed with other weights.
     fn forget(&mut self) {
         self.len = 0;
-        self.scored = 0;
+        self.state.clear();
     }
 
     /// Makes room for a context of `len` tokens, at most [`max_len`](DecodeEngine::max_len).
@@ -361,15 +361,11 @@ impl CpuEngine {
     /// [`forward`](DecodeEngine::forward): what its logits were computed from, `[hidden_size]`.
     /// Empty after [`append`](Self::append), before the first forward, and once the weights are others.
     pub fn last_state(&self) -> &[f32] {
-        match self.scored.checked_sub(1) {
-            Some(last) => self.scratch.normed(last, self.config.hidden_size),
-            None => &[],
-        }
+        &self.state
     }
 
     /// One pass for `ids`, of which as many are scored as `logits` has room for.
     fn pass(&mut self, ids: &[u32], logits: &mut [f32]) {
-        self.scored = logits.len() / self.config.vocab_size;
         self.reserve(self.len + ids.len());
         Pass {
             config: &self.config,
@@ -386,12 +382,17 @@ impl CpuEngine {
         }
         .run(ids, logits);
         self.len += ids.len();
+        self.state.clear();
+        if let Some(last) = (logits.len() / self.config.vocab_size).checked_sub(1) {
+            let state = self.scratch.normed(last, self.config.hidden_size);
+            self.state.extend_from_slice(state);
+        }
     }
 
     /// The forwards of several sequences as one: weights that the engines share are read once for the
     /// tokens of all. `logits` becomes their rows, one sequence after the other,
     /// `[tokens of all, vocab_size]`; they have the bits that [`forward`](DecodeEngine::forward) of
-    /// each engine alone gives. Afterwards [`last_state`](Self::last_state) is empty.
+    /// each engine alone gives, and so has [`last_state`](Self::last_state).
     ///
     /// Engines whose weights are not shared are run one after the other, and so is what does not fit
     /// into one pass.
@@ -429,7 +430,6 @@ impl CpuEngine {
                     for (ids, rows) in ids.chunks(tokens).zip(rows.chunks_mut(tokens * vocab)) {
                         engine.pass(ids, rows);
                     }
-                    engine.scored = 0;
                 }
                 _ => Self::pass_together(now, count, rows),
             }
@@ -449,7 +449,7 @@ impl CpuEngine {
         let longest = longest.max().unwrap_or(0);
         for (engine, ids) in sequences.iter_mut() {
             engine.reserve(engine.len + ids.len());
-            (engine.scored, engine.len) = (0, engine.len + ids.len());
+            engine.len += ids.len();
         }
         let Some(((lead, first), others)) = sequences.split_first_mut() else {
             return;
@@ -477,6 +477,20 @@ impl CpuEngine {
             count,
         }
         .run(&ids, logits);
+        // All tokens are scored: a sequence's state is that of its last one.
+        let mut end = 0;
+        for i in 0..sequences.len() {
+            end += sequences[i].1.len();
+            if sequences[i].1.is_empty() {
+                continue;
+            }
+            let mut state = std::mem::take(&mut sequences[i].0.state);
+            state.clear();
+            let lead = &sequences[0].0;
+            let last = lead.scratch.normed(end - 1, lead.config.hidden_size);
+            state.extend_from_slice(last);
+            sequences[i].0.state = state;
+        }
     }
 }
 

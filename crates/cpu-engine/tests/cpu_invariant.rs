@@ -370,6 +370,9 @@ fn sequences_together_have_the_bits_of_each_alone() {
                     CpuEngine::forward_together(&mut parts, &mut logits).unwrap();
                     let what = format!("{shape:?} {kernels} {format:?} call {call}");
                     assert!(bits(&logits) == expected, "{what}");
+                    for (one, many) in alone.iter().zip(&together) {
+                        assert_eq!(bits(one.last_state()), bits(many.last_state()), "{what}");
+                    }
                     // A rejected draft is taken back, as a round does.
                     for engine in alone.iter_mut().chain(&mut together) {
                         let len = DecodeEngine::len(engine);

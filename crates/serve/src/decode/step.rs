@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use models::Engine;
 use ngram_cache::NgramCache;
-use spec_decode::{LanguageModel, ModelError, SpecError};
+use spec_decode::{LanguageModel, SpecError};
 use vocab_align::{DraftId, TargetId};
 
 use super::seated::Seated;
@@ -65,11 +65,7 @@ impl Decoder {
             if inputs.is_empty() {
                 break;
             }
-            let read = match self.options.adapt_length {
-                // Heads read the drafter's states, which forwards of several sequences do not leave.
-                true => forward_apart(&mut inputs, &mut self.draft_logits),
-                false => Engine::forward_together(&mut inputs, &mut self.draft_logits),
-            };
+            let read = Engine::forward_together(&mut inputs, &mut self.draft_logits);
             if let Err(error) = &read {
                 tracing::error!("a forward of the drafter failed: {error}");
             }
@@ -310,18 +306,4 @@ impl Decoder {
             self.idle.push(seat);
         }
     }
-}
-
-/// The forwards of sequences one after the other, after which each engine shows its state.
-fn forward_apart(
-    inputs: &mut [(&mut Engine, &[DraftId])],
-    logits: &mut Vec<f32>,
-) -> Result<(), ModelError> {
-    logits.clear();
-    let mut rows = Vec::new();
-    for (engine, ids) in inputs {
-        engine.forward(ids, &mut rows)?;
-        logits.append(&mut rows);
-    }
-    Ok(())
 }
