@@ -1,6 +1,7 @@
 //! The loop over rounds: draft, translate, verify, commit.
 
 mod commit;
+mod drafting;
 mod mining;
 mod on_device;
 mod reading;
@@ -25,7 +26,8 @@ use crate::{
     Totals,
 };
 
-pub use round::{DraftedRound, DraftingRound, JudgedRound};
+pub use drafting::DraftingRound;
+pub use round::{DraftedRound, JudgedRound};
 
 use reading::Reading;
 use running::Running;

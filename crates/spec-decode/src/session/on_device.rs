@@ -7,7 +7,8 @@ use ngram_cache::NgramCache;
 use vocab_align::{DraftId, TargetId};
 
 use super::Session;
-use super::round::{DraftedRound, DraftingRound, JudgedRound};
+use super::drafting::DraftingRound;
+use super::round::{DraftedRound, JudgedRound};
 use crate::buffer::Row;
 use crate::error::{Role, SpecError};
 use crate::fault::Fault;

@@ -1,65 +1,37 @@
 //! One round of Algorithm 1.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use ngram_cache::NgramCache;
-use vocab_align::{DraftContext, DraftId, TargetId, TokenId};
+use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::commit::Commitment;
 use super::running::Running;
-use super::{CachedGroups, Session, slem};
+use super::{CachedGroups, Session};
 use crate::buffer::Row;
-use crate::draft::{Draft, DraftRules, Drafting, Masking, last_row};
+use crate::draft::Draft;
 use crate::error::{LawError, Role, SpecError};
 use crate::fault::Fault;
 use crate::lexicon::Lexicon;
 use crate::model::Rows;
 use crate::residual::path_probability;
-use crate::translate::{Proposal, looked_up, translate};
+use crate::translate::Proposal;
 use crate::verify::{
     Evidence, Groups, SparseDraft, Verdict, VerifyMode, needs_groups, unjudged_scores, verify,
 };
-use crate::{
-    CopyPlan, DraftPolicy, LONGEST_COPY, LanguageModel, RoundOutcome, TeacherSink, Timings,
-};
-
-/// A round whose draft is in the making ([`Session::begin_round`]).
-pub struct DraftingRound {
-    running: Running,
-    copied: Vec<TargetId>,
-    drafting: Option<Drafting>,
-    /// What the drafter reads in the first forward.
-    pending: Vec<DraftId>,
-    /// Most tokens the draft may have.
-    room: usize,
-    timings: Timings,
-    clock: Clock,
-}
-
-impl DraftingRound {
-    /// Which round of the response it is.
-    pub(super) fn number(&self) -> usize {
-        self.running.round
-    }
-
-    /// The tokens that the drafter reads next; empty where the draft is finished.
-    pub fn input(&self) -> &[DraftId] {
-        self.drafting.as_ref().map_or(&[], Drafting::input)
-    }
-}
+use crate::{DraftPolicy, LanguageModel, RoundOutcome, TeacherSink, Timings};
 
 /// A round whose draft waits for the target's forward ([`Session::draft_round`]).
 ///
 /// The session has no response in progress until [`Session::commit_round`] gives it back; a round
 /// that is dropped on the way ends the response.
 pub struct DraftedRound {
-    running: Running,
-    drafted: Draft,
-    proposals: Vec<Proposal>,
-    input: Vec<TargetId>,
-    timings: Timings,
-    clock: Clock,
+    pub(super) running: Running,
+    pub(super) drafted: Draft,
+    pub(super) proposals: Vec<Proposal>,
+    pub(super) input: Vec<TargetId>,
+    pub(super) timings: Timings,
+    pub(super) clock: Clock,
 }
 
 impl DraftedRound {
@@ -139,174 +111,6 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             }
         };
         self.commit_round(judged, &logits, cache, policy, sink)
-    }
-
-    /// The first part of a [`round`](Self::round): drafts and translates. Who has several sessions
-    /// with engines of one target can score the [inputs](DraftedRound::input) of all of them in one
-    /// forward of these engines ([`target_mut`](Self::target_mut)), then
-    /// [judge](Self::judge_round) all, then [commit](Self::commit_round) all. Sessions may share a
-    /// cache: it must not change between a round's draft and its judgement.
-    ///
-    /// # Errors
-    /// As [`round`](Self::round).
-    pub fn draft_round(
-        &mut self,
-        cache: Option<&NgramCache>,
-        policy: &mut dyn DraftPolicy,
-    ) -> Result<DraftedRound, SpecError> {
-        let mut round = self.begin_round(cache, policy)?;
-        let mut logits = Row::of(self.drafter.vocab_size());
-        while !round.input().is_empty() {
-            if self.draft_on_device(&mut round, cache, policy, &mut logits)? {
-                continue;
-            }
-            let failed = |source| Fault::Model(Role::Drafter, source).at(round.running.round);
-            let read = self.drafter.forward(round.input(), &mut logits);
-            read.map_err(failed)?;
-            self.draft_token(&mut round, cache, &logits, policy)?;
-        }
-        self.end_draft(round, cache)
-    }
-
-    /// The beginning of [`draft_round`](Self::draft_round), for who has several sessions with
-    /// drafters of one model: while there is an [input](DraftingRound::input), the drafter
-    /// ([`drafting_model`](Self::drafting_model)) reads it and
-    /// [`draft_token`](Self::draft_token) takes in its logits; then comes
-    /// [`end_draft`](Self::end_draft).
-    ///
-    /// # Errors
-    /// As [`round`](Self::round).
-    pub fn begin_round(
-        &mut self,
-        cache: Option<&NgramCache>,
-        policy: &mut dyn DraftPolicy,
-    ) -> Result<DraftingRound, SpecError> {
-        // Taken out for the time of the round, so that an error leaves no half-committed response.
-        let mut running = match self.running.take() {
-            Some(running) if running.finish.is_none() => running,
-            ended => {
-                self.running = ended;
-                return Err(SpecError::NotRunning);
-            }
-        };
-        let clock = Clock(Instant::now());
-        let room = self.target.max_len().saturating_sub(self.target.len());
-        let room = room.saturating_sub(1);
-        let number = running.round;
-        let begun = self.begin_draft(&mut running, cache, room, policy);
-        let (copied, begun) = begun.map_err(|fault| fault.at(number))?;
-        let (drafting, pending, room) = match begun {
-            Some((drafting, room)) => {
-                let pending = drafting.input().to_vec();
-                (Some(drafting), pending, room)
-            }
-            None => (None, Vec::new(), room),
-        };
-        Ok(DraftingRound {
-            running,
-            copied,
-            drafting,
-            pending,
-            room,
-            timings: Timings::default(),
-            clock,
-        })
-    }
-
-    /// Draws the next token of a draft from the drafter's logits of the round's
-    /// [input](DraftingRound::input), `[tokens, vocab_size]`. `cache` and `policy` are those that the
-    /// round began with.
-    ///
-    /// # Errors
-    /// Logits of another shape; impossible probabilities.
-    pub fn draft_token(
-        &mut self,
-        round: &mut DraftingRound,
-        cache: Option<&NgramCache>,
-        logits: &[f32],
-        policy: &mut dyn DraftPolicy,
-    ) -> Result<(), SpecError> {
-        if round.drafting.is_none() {
-            return Ok(());
-        }
-        let vocab = self.drafter.vocab_size();
-        let row = last_row(logits, round.input().len(), vocab);
-        let row = row.map_err(|fault| fault.at(round.number()))?;
-        self.draft_row(round, cache, row, policy)
-    }
-
-    /// As [`draft_token`](Self::draft_token), of the last row alone.
-    pub(super) fn draft_row(
-        &mut self,
-        round: &mut DraftingRound,
-        cache: Option<&NgramCache>,
-        row: &[f32],
-        policy: &mut dyn DraftPolicy,
-    ) -> Result<(), SpecError> {
-        let number = round.number();
-        let Some(drafting) = &mut round.drafting else {
-            return Ok(());
-        };
-        let rules = self.rules(cache, round.room, None);
-        let said = (row, self.drafter.state(), self.drafter.abstains());
-        let dice = &mut *round.running.draft_dice;
-        let taken = drafting.take(said, &rules, policy, dice);
-        taken.map_err(|fault| fault.at(number))
-    }
-
-    /// Draws the most probable token of all, if the draft may go on with it.
-    pub(super) fn draft_best(
-        &self,
-        round: &mut DraftingRound,
-        cache: Option<&NgramCache>,
-        best: u32,
-        policy: &mut dyn DraftPolicy,
-    ) -> bool {
-        let rules = self.rules(cache, round.room, None);
-        let drafting = round.drafting.as_mut();
-        drafting.is_some_and(|drafting| drafting.take_best(best, &rules, policy))
-    }
-
-    /// Ends drafting and translates the draft.
-    ///
-    /// # Errors
-    /// Drafts that cannot be translated.
-    pub fn end_draft(
-        &mut self,
-        round: DraftingRound,
-        cache: Option<&NgramCache>,
-    ) -> Result<DraftedRound, SpecError> {
-        let DraftingRound {
-            mut running,
-            copied,
-            drafting,
-            pending,
-            mut timings,
-            mut clock,
-            ..
-        } = round;
-        let (drafted, fed) = drafting.map_or_else(Default::default, Drafting::end);
-        let read = pending.iter().chain(&drafted.ids).take(fed);
-        running.reading.fed(read.copied());
-        timings.draft = clock.lap();
-        let room = self.target.max_len().saturating_sub(self.target.len());
-        let room = room.saturating_sub(1);
-
-        // Translate the draft to m target tokens.
-        let mut proposals = looked_up(&copied);
-        let translated = self.translate(&drafted, cache);
-        proposals.extend(translated.map_err(|fault| fault.at(running.round))?);
-        proposals.truncate(room);
-        timings.translate = clock.lap();
-        let proposed = proposals.iter().map(|proposal| proposal.target);
-        Ok(DraftedRound {
-            input: std::iter::once(running.pending).chain(proposed).collect(),
-            running,
-            drafted,
-            proposals,
-            timings,
-            clock,
-        })
     }
 
     /// The one target forward: the pending token and all proposals.
@@ -449,94 +253,6 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok(outcome)
     }
 
-    /// What is looked up, and the draft behind it as it begins, with the room it has.
-    #[allow(clippy::type_complexity, reason = "read once, by the only caller")]
-    fn begin_draft(
-        &mut self,
-        running: &mut Running,
-        cache: Option<&NgramCache>,
-        room: usize,
-        policy: &mut dyn DraftPolicy,
-    ) -> Result<(Vec<TargetId>, Option<(Drafting, usize)>), Fault> {
-        let (copied, drafts) = self.copy(room, policy);
-        let wanted = if drafts { policy.next_len() } else { 0 };
-        if wanted == 0 {
-            return Ok((copied, None));
-        }
-        let ahead = self.context_behind(&copied)?;
-        let ids = ahead.as_ref().unwrap_or(&self.context).ids();
-        let pending = running.reading.pending(&mut self.drafter, ids, wanted)?;
-        let penalises = self.config.sampling.penalises();
-        let seen = penalises.then(|| ids.iter().copied().collect());
-        let room = (room - copied.len()).min(pending.room);
-        let rules = self.rules(cache, room, seen);
-        let drafting = Drafting::new(pending.tokens, &rules, wanted);
-        Ok((copied, Some((drafting, room))))
-    }
-
-    /// What drafts depend on besides the drafter.
-    fn rules<'a>(
-        &'a self,
-        cache: Option<&'a NgramCache>,
-        room: usize,
-        seen: Option<BTreeSet<DraftId>>,
-    ) -> DraftRules<'a> {
-        DraftRules {
-            masking: match self.config.mode {
-                VerifyMode::Slem => Masking::Fixed(&self.spellable),
-                mode => Masking::Translatable(lexicon_of(&self.direct, mode, cache)),
-            },
-            direct: &self.direct,
-            sampling: self.config.sampling.among_top(self.config.draft_top),
-            stop: &self.config.stop,
-            room,
-            seen,
-        }
-    }
-
-    /// The looked-up tokens to propose, and whether the drafter drafts (behind them).
-    fn copy(&self, room: usize, policy: &mut dyn DraftPolicy) -> (Vec<TargetId>, bool) {
-        let history = self.history.as_ref();
-        let Some(mut found) = history.and_then(|history| history.find(room.min(LONGEST_COPY)))
-        else {
-            return (Vec::new(), true);
-        };
-        // Nothing sensible follows the end of a turn.
-        let stop = &self.config.stop;
-        if let Some(end) = found.tokens.iter().position(|token| stop.contains(token)) {
-            found.tokens.truncate(end + 1);
-        }
-        let CopyPlan { copy, draft } = policy.plan_copy(&found);
-        found.tokens.truncate(copy);
-        let ends = found.tokens.last().is_some_and(|last| stop.contains(last));
-        (found.tokens, draft && !ends)
-    }
-
-    /// The draft context with looked-up tokens behind it; `None` for none.
-    fn context_behind(&self, copied: &[TargetId]) -> Result<Option<DraftContext>, Fault> {
-        if copied.is_empty() {
-            return Ok(None);
-        }
-        let mut ahead = self.context.clone();
-        ahead.push(copied)?;
-        Ok(Some(ahead))
-    }
-
-    /// A draft in target tokens.
-    fn translate(
-        &self,
-        drafted: &Draft,
-        cache: Option<&NgramCache>,
-    ) -> Result<Vec<Proposal>, Fault> {
-        match self.config.mode {
-            VerifyMode::Slem => Ok(slem::retokenise(&drafted.ids, &self.pair, &self.direct)?),
-            mode => {
-                let lexicon = lexicon_of(&self.direct, mode, cache);
-                Ok(translate(&drafted.ids, &lexicon))
-            }
-        }
-    }
-
     /// Puts the proposals to the target's law.
     fn judge(
         &mut self,
@@ -577,7 +293,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
 }
 
 /// What a draft can be translated to in a mode.
-fn lexicon_of<'a>(
+pub(super) fn lexicon_of<'a>(
     direct: &'a crate::DirectMap,
     mode: VerifyMode,
     cache: Option<&'a NgramCache>,
@@ -624,10 +340,16 @@ impl CachedGroups {
 }
 
 /// Measures adjacent stretches of time.
-struct Clock(Instant);
+pub(super) struct Clock(Instant);
 
 impl Clock {
-    fn lap(&mut self) -> f64 {
+    /// From now on.
+    pub(super) fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Seconds since the last call.
+    pub(super) fn lap(&mut self) -> f64 {
         let now = Instant::now();
         let seconds = now.duration_since(self.0).as_secs_f64();
         self.0 = now;
