@@ -46,12 +46,12 @@ EXPERIMENTS = {
     "table1": {
         "file": "table1.toml",
         "figures": ["curves", "cache", "hits"],
-        "stages": {"stream": both("stream"), "held-out": both("held-out"), "held-out-deep": both("held-out-deep")},
+        "stages": {"stream": both("stream"), "held-out": both("held-out")},
     },
     "table2": {
         "file": "table2.toml",
         "swept": SWEPT,
-        "stages": {s: [(f"table2/{s}", {})] for s in ("stream", "held-out", "held-out-again")},
+        "stages": {s: [(f"table2/{s}", {})] for s in ("stream", "held-out")},
     },
     "table5": {
         "file": "table5.toml",

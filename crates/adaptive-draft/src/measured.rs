@@ -25,10 +25,9 @@ pub struct MeasuredCosts {
 impl MeasuredCosts {
     /// Takes in a round.
     pub fn observe(&mut self, outcome: &RoundOutcome) {
-        let keep = 1.0 - 1.0 / MEMORY;
         let all = self.draft.iter_mut().chain(&mut self.verify);
         let all = all.chain([&mut self.rest]).flatten();
-        all.for_each(|sum| *sum *= keep);
+        all.for_each(|sum| *sum *= KEEP);
         let timings = &outcome.timings;
         if let Some(last) = outcome.draft.len().checked_sub(1) {
             add(&mut self.draft, last, timings.draft);
@@ -70,6 +69,144 @@ impl MeasuredCosts {
             verify: or(list(&self.verify, &|n| given.verify(n)), &given.verify),
             round: (self.rest[1] / step + PRIOR * given.round) / (self.rest[0] + PRIOR),
         }
+    }
+}
+
+/// Forwards of one model in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Forwards {
+    /// Forwards that were asked for.
+    pub calls: usize,
+    /// Passes over the weights that they took: one each where all sequences share the weights, one a
+    /// sequence where none do.
+    pub passes: usize,
+    /// Sequences of all of them.
+    pub sequences: usize,
+    /// Tokens of all of them.
+    pub tokens: usize,
+    /// Seconds, with what is done for each token.
+    pub seconds: f64,
+}
+
+/// A step in which several sequences make a round each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SharedStep {
+    /// The drafter's forwards.
+    pub draft: Forwards,
+    /// The target's.
+    pub verify: Forwards,
+    /// Seconds of judging and committing all of them.
+    pub rest: f64,
+}
+
+/// What a round costs one of several sequences that are decoded together.
+///
+/// A pass over the weights serves the tokens of all. So it costs `a`, of which each of `n` sequences
+/// pays an `n`th, and `b` for every token; `a` and `b` are those that fit the steps seen best.
+/// Decisions made from them follow the machine, as with [`MeasuredCosts`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SharedCosts {
+    draft: Fit,
+    verify: Fit,
+    /// Rounds, and the seconds of their rest.
+    rest: [f64; 2],
+}
+
+impl SharedCosts {
+    /// Takes in a step.
+    pub fn observe(&mut self, step: &SharedStep) {
+        self.draft.observe(&step.draft);
+        self.verify.observe(&step.verify);
+        self.rest.iter_mut().for_each(|sum| *sum *= KEEP);
+        self.rest[0] += step.verify.sequences as f64;
+        self.rest[1] += step.rest;
+    }
+
+    /// In steps of the target, for one of `sequences`; `None` until a few drafts and forwards were
+    /// seen.
+    pub fn costs(&self, sequences: usize) -> Option<Costs> {
+        let of = |fit: &Fit, tokens: f64| {
+            let (pass, token) = fit.line()?;
+            Some(pass * fit.passes_of(sequences) + token * tokens)
+        };
+        let step = of(&self.verify, 1.0).filter(|step| *step > 0.0)?;
+        // A token is drafted by a forward of its own.
+        Some(Costs {
+            draft: vec![of(&self.draft, 1.0)? / step],
+            verify: vec![1.0, of(&self.verify, 2.0)? / step],
+            round: self.rest[1] / self.rest[0].max(1.0) / step,
+        })
+    }
+}
+
+/// What of a measurement is left after another one.
+const KEEP: f64 = 1.0 - 1.0 / MEMORY;
+
+/// Cosine between passes and tokens from which on their prices are not told apart.
+const ALIKE: f64 = 0.9995;
+
+/// Seconds of forwards, so much a pass and so much a token: sums for least squares.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Fit {
+    calls: f64,
+    passes: f64,
+    sequences: f64,
+    passes_squared: f64,
+    passes_tokens: f64,
+    tokens_squared: f64,
+    passes_seconds: f64,
+    tokens_seconds: f64,
+}
+
+impl Fit {
+    fn observe(&mut self, seen: &Forwards) {
+        let (passes, tokens) = (seen.passes as f64, seen.tokens as f64);
+        for (sum, new) in [
+            (&mut self.calls, seen.calls as f64),
+            (&mut self.passes, passes),
+            (&mut self.sequences, seen.sequences as f64),
+            (&mut self.passes_squared, passes * passes),
+            (&mut self.passes_tokens, passes * tokens),
+            (&mut self.tokens_squared, tokens * tokens),
+            (&mut self.passes_seconds, passes * seen.seconds),
+            (&mut self.tokens_seconds, tokens * seen.seconds),
+        ] {
+            *sum = *sum * KEEP + new;
+        }
+    }
+
+    /// Passes over the weights that each of `sequences` pays for: between one for all and one each,
+    /// as the forwards seen had it.
+    fn passes_of(&self, sequences: usize) -> f64 {
+        let (passes, crowd) = (self.passes / self.calls, self.sequences / self.calls);
+        let apart = match crowd > 1.0 {
+            true => ((passes - 1.0) / (crowd - 1.0)).max(0.0),
+            false => 0.0,
+        };
+        let sequences = sequences.max(1) as f64;
+        (1.0 + apart * (sequences - 1.0)) / sequences
+    }
+
+    /// Seconds of a pass and of a token, neither below 0; `None` of less than a few forwards. Where all
+    /// had about as many tokens the two cannot be told apart, and the pass has it all.
+    fn line(&self) -> Option<(f64, f64)> {
+        if self.calls < PRIOR {
+            return None;
+        }
+        let (pp, pt, tt) = (self.passes_squared, self.passes_tokens, self.tokens_squared);
+        let (ps, ts) = (self.passes_seconds, self.tokens_seconds);
+        let of_passes = (ps / pp, 0.0);
+        let determinant = pp * tt - pt * pt;
+        if determinant <= (1.0 - ALIKE * ALIKE) * pp * tt {
+            return Some(of_passes);
+        }
+        let pass = (ps * tt - ts * pt) / determinant;
+        let token = (ts * pp - ps * pt) / determinant;
+        Some(match (pass < 0.0, token < 0.0) {
+            (_, true) => of_passes,
+            (true, false) => (0.0, ts / tt),
+            (false, false) => (pass, token),
+        })
     }
 }
 
@@ -171,5 +308,83 @@ mod tests {
             assert!((found.verify(1 + drafted) - expected).abs() < 0.01);
         }
         assert!((found.round - 0.05).abs() < 0.01, "{}", found.round);
+    }
+
+    /// Steps of several sequences whose passes take `a` and `b` a token: one pass for all, or one
+    /// each.
+    fn shared(sequences: &[usize], drafted: &[usize], apart: bool) -> SharedCosts {
+        let mut costs = SharedCosts::default();
+        let steps = sequences
+            .iter()
+            .flat_map(|n| drafted.iter().map(move |k| (*n, *k)));
+        for (n, k) in steps.cycle().take(400) {
+            let forwards = |calls: usize, tokens: usize, a: f64, b: f64| {
+                let passes = if apart { calls * n } else { calls };
+                Forwards {
+                    calls,
+                    passes,
+                    sequences: calls * n,
+                    tokens,
+                    seconds: a * passes as f64 + b * tokens as f64,
+                }
+            };
+            costs.observe(&SharedStep {
+                draft: forwards(k, k * n, 0.002, 0.0005),
+                verify: forwards(1, n * (k + 1), 0.02, 0.001),
+                rest: 0.003 * n as f64,
+            });
+        }
+        costs
+    }
+
+    #[test]
+    fn sequences_together_share_what_a_pass_costs() {
+        for apart in [false, true] {
+            let costs = shared(&[1, 3, 8], &[1, 2, 6], apart);
+            for n in [1, 4, 16] {
+                let share = if apart { 1.0 } else { 1.0 / f64::from(n) };
+                let own = |a: f64, b: f64, tokens: f64| a * share + b * tokens;
+                let step = own(0.02, 0.001, 1.0);
+                let found = costs.costs(n as usize).unwrap();
+                found.check().unwrap();
+                let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-6, "{apart} {n}: {a} {b}");
+                close(found.verify(1), 1.0);
+                close(found.verify(5), own(0.02, 0.001, 5.0) / step);
+                close(found.draft(3), 3.0 * own(0.002, 0.0005, 1.0) / step);
+                close(found.round, 0.003 / step);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_not_guessed() {
+        assert_eq!(SharedCosts::default().costs(4), None);
+        // One crowd and one length: what was seen comes out, and no token has a price of its own.
+        let found = shared(&[4], &[3], false).costs(4).unwrap();
+        found.check().unwrap();
+        assert!((found.verify(2) - 1.0).abs() < 1e-9);
+        let step = (0.02 + 0.016) / 4.0;
+        assert!((found.draft(1) * step - 0.004 / 4.0).abs() < 1e-9);
+        // Longer forwards that took less time are noise, and a few steps are too few.
+        let mut odd = SharedCosts::default();
+        for step in 0..20 {
+            assert_eq!(odd.costs(2).is_some(), step > 8);
+            let (tokens, seconds) = if step % 2 == 0 { (2, 0.03) } else { (8, 0.01) };
+            let forwards = Forwards {
+                calls: 1,
+                passes: 1,
+                sequences: 2,
+                tokens,
+                seconds,
+            };
+            odd.observe(&SharedStep {
+                draft: forwards,
+                verify: forwards,
+                rest: 0.0,
+            });
+        }
+        let found = odd.costs(2).unwrap();
+        found.check().unwrap();
+        assert_eq!(found.verify(2), 1.0);
     }
 }

@@ -395,7 +395,7 @@ impl CpuEngine {
     /// each engine alone gives, and so has [`last_state`](Self::last_state).
     ///
     /// Engines whose weights are not shared are run one after the other, and so is what does not fit
-    /// into one pass.
+    /// into one pass. Returns the number of passes.
     ///
     /// # Errors
     /// As [`forward`](DecodeEngine::forward) for any of them, and [`LmError::OtherModel`] where their
@@ -403,13 +403,13 @@ impl CpuEngine {
     pub fn forward_together(
         sequences: &mut [(&mut Self, &[u32])],
         logits: &mut Vec<f32>,
-    ) -> Result<(), LmError> {
+    ) -> Result<usize, LmError> {
         let Some(vocab) = sequences
             .first()
             .map(|(engine, _)| engine.config.vocab_size)
         else {
             logits.clear();
-            return Ok(());
+            return Ok(0);
         };
         for (engine, ids) in sequences.iter() {
             check_call(ids, engine.len, engine.max_len, engine.config.vocab_size)?;
@@ -419,7 +419,7 @@ impl CpuEngine {
         }
         let tokens: usize = sequences.iter().map(|(_, ids)| ids.len()).sum();
         logits.resize(tokens * vocab, 0.0);
-        let (mut rest, mut to) = (sequences, &mut logits[..]);
+        let (mut rest, mut to, mut passes) = (sequences, &mut logits[..], 0);
         while !rest.is_empty() {
             let (now, later) = rest.split_at_mut(together(rest));
             let count: usize = now.iter().map(|(_, ids)| ids.len()).sum();
@@ -429,13 +429,17 @@ impl CpuEngine {
                     let tokens = pass_tokens(ids.len());
                     for (ids, rows) in ids.chunks(tokens).zip(rows.chunks_mut(tokens * vocab)) {
                         engine.pass(ids, rows);
+                        passes += 1;
                     }
                 }
-                _ => Self::pass_together(now, count, rows),
+                _ => {
+                    Self::pass_together(now, count, rows);
+                    passes += 1;
+                }
             }
             (rest, to) = (later, behind);
         }
-        Ok(())
+        Ok(passes)
     }
 
     /// One pass for sequences that share weights and fit into it.

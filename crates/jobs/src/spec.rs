@@ -96,6 +96,9 @@ pub struct Need {
     pub id: JobId,
     /// Hash of that job's configuration, as in [`JobSpec::hash`].
     pub hash: String,
+    /// Hash of what that job starts from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
 }
 
 /// A job, as far as running it goes.
@@ -193,6 +196,7 @@ mod tests {
             needs: Some(Need {
                 id: JobId::new("stream", "seed=1").unwrap(),
                 hash: "bb".to_owned(),
+                from: None,
             }),
             exclusive: true,
             prompts: Some(40),

@@ -100,7 +100,12 @@ pub fn inspect(root: &RunRoot, job: &JobSpec, checks: &Checks) -> Result<CellSta
 /// # Errors
 /// As [`inspect`].
 pub fn needed(root: &RunRoot, need: &Need, checks: &Checks) -> Result<CellState, JobsError> {
-    look_and_check(&root.folder(&need.id), &need.hash, None, checks)
+    look_and_check(
+        &root.folder(&need.id),
+        &need.hash,
+        need.from.as_deref(),
+        checks,
+    )
 }
 
 fn look_and_check(

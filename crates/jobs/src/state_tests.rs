@@ -128,10 +128,22 @@ fn an_older_configuration_is_read_as_this_program_reads_it() {
     run.job.needs = Some(Need {
         id: JobId::new("before", "seed=1").unwrap(),
         hash: "2".to_owned(),
+        from: None,
     });
     assert!(matches!(run.refusal(), JobsError::Edited { .. }));
     run.job.hash = "12".to_owned();
     assert_eq!(run.state().unwrap(), CellState::Complete);
+    // And so where another job starts from this one.
+    let as_needed = |from: Option<&str>| {
+        let need = Need {
+            id: run.job.id.clone(),
+            hash: "12".to_owned(),
+            from: from.map(str::to_owned),
+        };
+        needed(&run.root, &need, &run.checks)
+    };
+    assert_eq!(as_needed(Some("2")).unwrap(), CellState::Complete);
+    assert!(matches!(as_needed(None), Err(JobsError::Edited { .. })));
 }
 
 #[test]

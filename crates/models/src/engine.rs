@@ -129,14 +129,14 @@ impl Engine {
     /// The forwards of several sequences: `logits` becomes their rows, one sequence after the other,
     /// with the bits that each alone gives. On the processor they are one
     /// ([`CpuEngine::forward_together`]), so that shared weights are read once; elsewhere one after the
-    /// other.
+    /// other. Returns the passes over the weights.
     ///
     /// # Errors
     /// Those of the engines.
     pub fn forward_together<I: TokenId>(
         sequences: &mut [(&mut Self, &[I])],
         logits: &mut Vec<f32>,
-    ) -> Result<(), ModelError> {
+    ) -> Result<usize, ModelError> {
         for (engine, ids) in sequences.iter_mut() {
             engine.ids.clear();
             engine.ids.extend(ids.iter().map(|id| id.get()));
@@ -156,11 +156,11 @@ impl Engine {
         }
         logits.clear();
         let mut rows = Vec::new();
-        for (engine, ids) in sequences {
+        for (engine, ids) in sequences.iter_mut() {
             LanguageModel::<I>::forward(&mut **engine, ids, &mut rows)?;
             logits.append(&mut rows);
         }
-        Ok(())
+        Ok(sequences.len())
     }
 }
 

@@ -217,6 +217,22 @@ fn claims_are_judged_by_paired_intervals() {
     assert_eq!(words(&claims.rows[2])[2], "all, ratio of means");
 }
 
+/// Of a run without times, a claim of speed is unmeasured in every group, which is said once.
+#[test]
+fn what_is_measured_nowhere_is_said_once() {
+    let root = tempfile::tempdir().unwrap();
+    let mut untimed = small();
+    for stage in &mut untimed.stages {
+        stage.exclusive = false;
+    }
+    untimed.write(root.path());
+    let claims = table(root.path(), "claims");
+    let rows: Vec<_> = claims.rows.iter().map(|row| words(row)).collect();
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    assert_eq!(rows[3][2], "all");
+    assert_eq!(rows[3][4], "cannot tell: not measured");
+}
+
 #[test]
 fn the_mean_is_that_of_the_tasks_and_ratios_are_paired() {
     let root = tempfile::tempdir().unwrap();

@@ -222,8 +222,10 @@ fn the_page_chats() {
     let accepted = browser.value("at('last').rows[1].cells[1].textContent");
     assert_ne!(accepted, json!("0 / 0"));
 
-    browser.value("at('drafter').checked = false; true");
+    browser.value("at('drafter').checked = false; at('most').value = 7; true");
     say(&mut browser, "Say hello.", 3);
+    let tokens = browser.value("Number(at('last').rows[0].cells[1].textContent)");
+    assert!((1..=7).contains(&tokens.as_u64().unwrap()), "{tokens}");
     assert_eq!(
         browser.value("at('last').rows[1].cells[1].textContent"),
         json!("0 / 0")

@@ -364,8 +364,10 @@ impl DecodeEngine for TraceEngine {
         check_call(ids, self.fed.len(), self.max_len, self.vocab_size())?;
         self.pay(ids, false)?;
         self.fed.extend_from_slice(ids);
+        self.scored.clear();
         Ok(())
     }
+
     fn device_logits(&mut self, _tokens: usize) -> Option<&mut dyn DeviceLogits> {
         Some(self)
     }

@@ -36,6 +36,7 @@ pub fn two_stages(cells: usize) -> Vec<JobSpec> {
         needs: Some(Need {
             id: id("stream", &format!("seed={cell}")),
             hash: format!("stream-{cell}"),
+            from: None,
         }),
         exclusive: true,
         ..job("held-out", cell)

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use adaptive_draft::{
-    Chain, CopyOrDraft, CopyRecord, Costs, DraftSignal, Example, Head, HeadScratch, MeasuredCosts,
-    Plan, SCALARS, Score, Throughput, labels, write_features,
+    Chain, CopyOrDraft, CopyRecord, Costs, DraftSignal, Example, Head, HeadScratch, Plan, SCALARS,
+    Score, Throughput, labels, write_features,
 };
 use spec_decode::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
 
@@ -22,8 +22,6 @@ const TRAINED: u64 = 32;
 /// What is known of the drafter beside its targets: of each adapter its own.
 pub(super) struct Lengths {
     known: BTreeMap<String, Knowledge>,
-    /// What rounds of each target were found to take on this machine.
-    costs: Vec<MeasuredCosts>,
     /// Features of a token that a head reads.
     features: usize,
     longest: usize,
@@ -36,6 +34,8 @@ struct Knowledge {
     by_head: Chain,
     head: Option<(u64, Arc<Head>)>,
     plan: Arc<Plan>,
+    /// Sequences at a time that the plan was made for.
+    crowd: usize,
     rounds: usize,
 }
 
@@ -50,16 +50,10 @@ pub(super) struct Scores {
 impl Lengths {
     /// Goes on with chains that were kept. `width` is that of the drafter's states, `longest` the most
     /// tokens of a draft.
-    pub(super) fn new(
-        kept: BTreeMap<String, Vec<Chain>>,
-        targets: usize,
-        width: usize,
-        longest: usize,
-    ) -> Self {
+    pub(super) fn new(kept: BTreeMap<String, Vec<Chain>>, width: usize, longest: usize) -> Self {
         let known = |(name, chains)| (name, Knowledge::new(chains, longest));
         Self {
             known: kept.into_iter().map(known).collect(),
-            costs: vec![MeasuredCosts::default(); targets],
             features: width + SCALARS,
             longest,
         }
@@ -84,13 +78,18 @@ impl Lengths {
     }
 
     /// Takes over a head, and how many steps of training it has behind it.
-    pub(super) fn follow(&mut self, adapter: &str, target: usize, head: Arc<Head>, steps: u64) {
-        let costs = self.costs[target].costs(&Costs::default());
+    pub(super) fn follow(
+        &mut self,
+        adapter: &str,
+        head: Arc<Head>,
+        steps: u64,
+        costs: (usize, &Costs),
+    ) {
         let longest = self.longest;
         let known = self.of(adapter);
         known.head = Some((steps, head));
         if known.trained() && known.plan.chain().score() != Score::Head {
-            known.replan(&costs, longest);
+            known.replan(costs, longest);
         }
     }
 
@@ -100,20 +99,15 @@ impl Lengths {
         plan.is_some_and(|plan| plan.chain().score() == Score::Head)
     }
 
-    /// Takes in a round. `alone`: its times are its own, since no other sequence was decoded.
+    /// Takes in a round of nothing but drafted tokens; where a plan is made anew, `costs` gives the
+    /// crowd it is made for and what rounds cost in it.
     pub(super) fn observe(
         &mut self,
-        (adapter, target): (&str, usize),
+        adapter: &str,
         scores: &Scores,
         outcome: &RoundOutcome,
-        alone: bool,
+        costs: impl FnOnce() -> (usize, Costs),
     ) {
-        if outcome.looked_up() > 0 {
-            return;
-        }
-        if alone {
-            self.costs[target].observe(outcome);
-        }
         let known = self.of(adapter);
         known.own.learn(&scores.own, outcome);
         if scores.by_head.len() == scores.own.len() {
@@ -121,16 +115,24 @@ impl Lengths {
         }
         known.rounds += 1;
         if known.rounds.is_multiple_of(STALE) {
-            let costs = self.costs[target].costs(&Costs::default());
             let longest = self.longest;
-            self.of(adapter).replan(&costs, longest);
+            let (crowd, costs) = costs();
+            self.of(adapter).replan((crowd, &costs), longest);
         }
     }
 
-    /// The policy of an answer; `records` what a head learns from.
-    pub(super) fn policy(&mut self, adapter: &str, records: bool) -> Adapted {
-        let features = self.features;
+    /// The policy of an answer that is one of `crowd`; `records` what a head learns from.
+    pub(super) fn policy(
+        &mut self,
+        adapter: &str,
+        (crowd, costs): (usize, &Costs),
+        records: bool,
+    ) -> Adapted {
+        let (features, longest) = (self.features, self.longest);
         let known = self.of(adapter);
+        if known.crowd != crowd {
+            known.replan((crowd, costs), longest);
+        }
         let head = known.head.as_ref().map(|(_, head)| Arc::clone(head));
         Adapted {
             by: known.plan.chain().score(),
@@ -158,6 +160,7 @@ impl Knowledge {
             by_head: chain(Score::Head),
             own,
             head: None,
+            crowd: 1,
             rounds: 0,
         }
     }
@@ -168,7 +171,8 @@ impl Knowledge {
             .is_some_and(|(steps, _)| *steps >= TRAINED)
     }
 
-    fn replan(&mut self, costs: &Costs, longest: usize) {
+    fn replan(&mut self, (crowd, costs): (usize, &Costs), longest: usize) {
+        self.crowd = crowd;
         let chain = match self.trained() {
             true => &self.by_head,
             false => &self.own,
@@ -256,12 +260,12 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    pub(super) fn new(lengthy: Lengthy, lookup: bool) -> Self {
+    /// `lookup`: what rounds cost, by which copies are weighed.
+    pub(super) fn new(lengthy: Lengthy, lookup: Option<Costs>) -> Self {
         match lookup {
-            false => Self::Draft(lengthy),
-            true => {
+            None => Self::Draft(lengthy),
+            Some(costs) => {
                 let record = Box::<CopyRecord>::default();
-                let costs = Costs::default();
                 Self::Lookup(Box::new(CopyOrDraft::new(
                     lengthy,
                     record,

@@ -9,6 +9,7 @@
 //! sequences of a pair share an n-gram cache, and a draft has to be judged by the cache it was drafted
 //! with. A sequence that waits for a reply sits out steps; the others go on.
 
+mod costs;
 mod elsewhere;
 mod lengths;
 mod log_probs;
@@ -38,6 +39,7 @@ use crate::models::{Models, Target};
 use crate::options::Options;
 use crate::stats::Stats;
 
+use costs::TargetCosts;
 use elsewhere::{Errands, Reply};
 use lengths::Lengths;
 use seated::Seated;
@@ -113,6 +115,8 @@ pub(crate) struct Decoder {
     reading: VecDeque<Reading>,
     /// How long to draft.
     lengths: Lengths,
+    /// What rounds take, by target.
+    costs: Vec<TargetCosts>,
     running: Vec<Sequence>,
     /// Rounds on their way to targets elsewhere, and what came back of them.
     errands: Errands,
@@ -163,10 +167,14 @@ impl Decoder {
             reading: VecDeque::new(),
             lengths: Lengths::new(
                 chains,
-                models.targets.len(),
                 models.drafter.config().hidden_size,
                 options.draft_length,
             ),
+            costs: models
+                .targets
+                .iter()
+                .map(|_| TargetCosts::default())
+                .collect(),
             running: Vec::new(),
             errands: Errands::start(&models, to_itself, options.parallel)?,
             replies: Vec::new(),
@@ -288,7 +296,9 @@ impl Decoder {
         let name = target_of(adapter);
         let found = self.models.targets.iter().position(|t| t.name == name);
         if let Some(target) = found {
-            self.lengths.follow(adapter, target, head, steps);
+            let crowd = self.crowd(target, 0);
+            let costs = self.costs[target].of(crowd);
+            self.lengths.follow(adapter, head, steps, (crowd, &costs));
             self.stats.head(name, self.lengths.by_head(adapter));
         }
     }

@@ -1,5 +1,6 @@
 //! Who is decoded: requests get seats, prompts are read in turns, answers begin.
 
+use adaptive_draft::Costs;
 use anyhow::{Context, Result};
 use spec_decode::{ConstantLength, Session, SessionConfig, VerifyMode};
 use vocab_align::TargetId;
@@ -98,14 +99,24 @@ impl Decoder {
         // Where nothing is learnt, an answer depends on its request alone.
         let own = terms.is_none() && job.ask.drafting;
         let own = own.then(|| self.caches[&self.cache_of[index]].clone());
+        let crowd = self.crowd(index, 1);
+        let costs = self.costs[index].of(crowd);
         let lengthy = match self.options.adapt_length {
             true => {
                 let records = terms.is_some() && job.ask.drafting;
-                Lengthy::Adapted(Box::new(self.lengths.policy(&adapter, records)))
+                let policy = self.lengths.policy(&adapter, (crowd, &costs), records);
+                Lengthy::Adapted(Box::new(policy))
             }
             false => Lengthy::Constant(ConstantLength(self.options.draft_length)),
         };
-        let drafts = (lengthy, self.options.lookup, self.options.remote.draft_top);
+        // The same holds for what copies are weighed by.
+        let costs = if terms.is_some() {
+            costs
+        } else {
+            Costs::default()
+        };
+        let lookup = self.options.lookup.then_some(costs);
+        let drafts = (lengthy, lookup, self.options.remote.draft_top);
         let reading = Reading { job, seat, cached };
         match Sequence::start(reading, target, drafts, adapter, terms, own) {
             Ok(sequence) => self.running.push(sequence),

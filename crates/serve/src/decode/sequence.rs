@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use adaptive_draft::Costs;
 use models::Engine;
 use ngram_cache::NgramCache;
 use online::{Example, Learner, Recorder};
@@ -103,7 +104,7 @@ impl Sequence {
     pub(crate) fn start(
         reading: Reading,
         target: &Target,
-        (lengthy, lookup, draft_top): (Lengthy, bool, usize),
+        (lengthy, lookup, draft_top): (Lengthy, Option<Costs>, usize),
         adapter: String,
         terms: Option<Terms>,
         own_cache: Option<Box<NgramCache>>,
@@ -128,7 +129,7 @@ impl Sequence {
             draft,
             target: &ask.prompt.target,
         };
-        match lookup && ask.drafting {
+        match lookup.is_some() && ask.drafting {
             // Of this prompt and answer alone: nothing of others shows in what is copied.
             true => seat.session.look_up_in(History::default()),
             false => drop(seat.session.take_history()),

@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use adaptive_draft::Forwards;
 use anyhow::Result;
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{LanguageModel, SpecError};
 use vocab_align::{DraftId, TargetId};
 
+use super::costs::Verified;
 use super::seated::Seated;
 use super::sequence::{Progress, Sequence, Stage, positions};
 use super::{Decoder, Ended, Failures, Reading, fail_with, shared};
@@ -31,6 +33,7 @@ impl Decoder {
         }
         let mut step = Step {
             sequences: self.running.len(),
+            alone: self.running.len() == 1,
             target: match &self.running[..] {
                 [only] => Some(only.seat.target),
                 _ => None,
@@ -43,11 +46,15 @@ impl Decoder {
         self.leave(std::mem::take(&mut failed), std::mem::take(&mut ended));
         self.probe();
         self.open_rounds();
-        self.draft(&mut failed);
+        let only = self.only_target();
+        let drafted = self.draft(&mut failed);
         step.draft_seconds = began.elapsed().as_secs_f64();
         self.send_rounds(&mut step, &mut failed);
         for target in 0..self.models.targets.len() {
-            self.verify(target, &mut step, &mut failed, &mut ended);
+            let verified = self.verify(target, &mut step, &mut failed, &mut ended);
+            if only == Some(target) {
+                self.costs[target].observe_step(drafted, &verified);
+            }
         }
         self.verifiers.end();
         step.seconds = began.elapsed().as_secs_f64();
@@ -56,8 +63,9 @@ impl Decoder {
     }
 
     /// Drafts for every sequence, a token of all of them at a time: one forward for those whose
-    /// drafters have the same weights.
-    pub(super) fn draft(&mut self, failed: &mut Failures) {
+    /// drafters have the same weights. Returns what they took.
+    pub(super) fn draft(&mut self, failed: &mut Failures) -> Forwards {
+        let (clock, mut forwards) = (Instant::now(), Forwards::default());
         self.each(failed, |sequence, shared| sequence.draft(shared));
         loop {
             let inputs = self.running.iter_mut().filter_map(Sequence::draft_input);
@@ -65,7 +73,11 @@ impl Decoder {
             if inputs.is_empty() {
                 break;
             }
+            forwards.calls += 1;
+            forwards.sequences += inputs.len();
+            forwards.tokens += inputs.iter().map(|(_, ids)| ids.len()).sum::<usize>();
             let read = Engine::forward_together(&mut inputs, &mut self.draft_logits);
+            forwards.passes += *read.as_ref().unwrap_or(&1);
             if let Err(error) = &read {
                 tracing::error!("a forward of the drafter failed: {error}");
             }
@@ -89,6 +101,8 @@ impl Decoder {
             self.draft_logits = logits;
         }
         self.each(failed, |sequence, shared| sequence.end_draft(shared));
+        forwards.seconds = clock.elapsed().as_secs_f64();
+        forwards
     }
 
     /// Does something with every sequence and the n-grams that it shares.
@@ -112,7 +126,7 @@ impl Decoder {
         step: &mut Step,
         failed: &mut Failures,
         ended: &mut Ended,
-    ) {
+    ) -> Verified {
         let clock = Instant::now();
         let own = |sequence: &&mut Sequence| sequence.seat.target == target;
         let mut inputs: Vec<(&mut Engine, &[TargetId])> = self
@@ -121,12 +135,23 @@ impl Decoder {
             .filter(own)
             .filter_map(Sequence::input)
             .collect();
+        let sequences = inputs.len();
         inputs.extend(self.verifiers.inputs(target));
         if inputs.is_empty() {
-            return;
+            return Verified::default();
         }
+        let guests = inputs.len() > sequences;
+        let tokens = inputs.iter().map(|(_, ids)| ids.len()).sum();
         let scored = Engine::forward_together(&mut inputs, &mut self.logits);
-        step.target_seconds += clock.elapsed().as_secs_f64();
+        let forward = Forwards {
+            calls: 1,
+            passes: *scored.as_ref().unwrap_or(&1),
+            sequences,
+            tokens,
+            seconds: clock.elapsed().as_secs_f64(),
+        };
+        step.alone &= sequences == 1 && !guests;
+        step.target_seconds += forward.seconds;
         step.forwards += 1;
         let error = scored.err();
         if let Some(error) = &error {
@@ -166,6 +191,11 @@ impl Decoder {
             self.commit(i, rows, step, failed, ended);
         }
         self.logits = logits;
+        Verified {
+            forward,
+            rest: clock.elapsed().as_secs_f64() - forward.seconds,
+            guests,
+        }
     }
 
     /// Now and then, while one answer is made, measures a plain step where it stands.
@@ -215,8 +245,9 @@ impl Decoder {
         failed: &mut Failures,
         ended: &mut Ended,
     ) {
+        let target = self.running[i].seat.target;
+        let crowd = self.crowd(target, 0);
         let sequence = &mut self.running[i];
-        let target = sequence.seat.target;
         let cache = self.caches.get_mut(&self.cache_of[target]);
         let entry = &self.models.targets[target];
         match sequence.commit(cache.map(|cache| &mut **cache), logits, entry) {
@@ -224,12 +255,18 @@ impl Decoder {
             Ok(None) => ended.push((i, None)),
             Ok(Some(Progress { outcome, reason })) => {
                 if let Some(outcome) = outcome {
-                    if sequence.job.ask.drafting
-                        && let Some(scores) = sequence.policy.scores()
+                    let costs = &mut self.costs[target];
+                    // Alone, its times are its own.
+                    if sequence.job.ask.drafting && step.alone {
+                        costs.observe(&outcome);
+                    }
+                    if let Some(scores) = sequence.policy.scores()
+                        && sequence.job.ask.drafting
+                        && outcome.looked_up() == 0
                     {
-                        let (adapter, alone) = (&sequence.adapter, step.sequences == 1);
+                        let costs = || (crowd, costs.of(crowd));
                         self.lengths
-                            .observe((adapter, target), scores, &outcome, alone);
+                            .observe(&sequence.adapter, scores, &outcome, costs);
                     }
                     step.add(sequence.job.ask.drafting, &outcome);
                 }

@@ -28,6 +28,8 @@ const POINTS: usize = 500;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Step {
     pub(crate) sequences: usize,
+    /// Nothing was decoded but one sequence.
+    pub(crate) alone: bool,
     /// Of one sequence alone: its target.
     pub(crate) target: Option<usize>,
     pub(crate) forwards: usize,

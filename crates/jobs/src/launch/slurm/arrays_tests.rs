@@ -13,6 +13,7 @@ fn job(name: &str, needs: Option<&str>) -> JobSpec {
         needs: needs.map(|name| JobNeed {
             id: id(name),
             hash: String::new(),
+            from: None,
         }),
         exclusive: name.starts_with("held-out"),
         prompts: None,
