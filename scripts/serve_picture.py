@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A picture of the server's page after a chat, taken with a headless Chromium.
 
-  python3 scripts/serve_picture.py --warm 100 --out results/serve/page.png
+  python3 scripts/serve_picture.py --warm 200 --task mini-math --out docs/serve-page.png
 
 Starts a server, lets it learn from `--warm` prompts of a task, then asks further ones on the page
 as a reader would. Nothing but Python's own library and Chromium is needed.
@@ -113,8 +113,8 @@ def main():
     parser.add_argument("--task", default="mini-chat")
     parser.add_argument("--warm", type=int, default=100, help="prompts that it learns from first")
     parser.add_argument("--questions", type=int, default=2, help="prompts that are asked on the page")
-    parser.add_argument("--size", type=int, nargs=2, default=[1200, 900], help="of the window, in pixels")
-    parser.add_argument("--out", default=str(ROOT / "results/serve/page.png"))
+    parser.add_argument("--size", type=int, nargs=2, default=[1200, 1150], help="of the window, in pixels")
+    parser.add_argument("--out", default=str(ROOT / "docs/serve-page.png"))
     args = parser.parse_args()
     every = prompts(args.task)
     with Server(args.omnidraft, "--target", args.target, "--drafter", args.drafter) as server:
