@@ -44,11 +44,7 @@ struct ShownArm {
 impl Estimates {
     /// The estimates of a stage: of its held-out prompts where it has any, else of its stream.
     pub fn new(experiment: &Experiment, stage: &Stage, metrics: &BTreeSet<Metric>) -> Self {
-        let split = if stage.has(Split::Test) {
-            Split::Test
-        } else {
-            Split::Train
-        };
+        let split = stage.split();
         let report = &experiment.report;
         let axes = report.rows.iter().chain(&report.columns);
         let by_seed = axes.into_iter().any(|axis| axis == "seed");

@@ -257,10 +257,10 @@ fn warnings(
     if !experiment.arms.iter().any(|arm| arm.is_plain) {
         warnings.push("No arm decodes plainly: there is nothing to be faster than.".to_owned());
     }
+    let shown = stage.split();
     let unread = |cell: &crate::root::Cell| {
-        cell.answers
-            .iter()
-            .any(|answer| answer.measured.text.is_none())
+        let mut answers = cell.answers.iter().filter(|answer| answer.split == shown);
+        answers.any(|answer| answer.measured.text.is_none())
     };
     if stage.cells.iter().any(unread) {
         warnings.push(

@@ -132,6 +132,15 @@ impl Stage {
         answers.into_iter().any(|answer| answer.split == split)
     }
 
+    /// The split that its tables show: held-out prompts where it has any, else streamed ones.
+    pub fn split(&self) -> Split {
+        if self.has(Split::Test) {
+            Split::Test
+        } else {
+            Split::Train
+        }
+    }
+
     /// Seeds of its cells.
     pub fn seeds(&self) -> Vec<u64> {
         let mut seeds: Vec<u64> = self.cells.iter().map(|c| c.manifest.cell.seed).collect();

@@ -118,7 +118,7 @@ fn the_same_rows_give_the_same_bytes() {
     // Published rows make the same page, though stages that were not timed lose their times.
     let goal = tempfile::tempdir().unwrap();
     let to = goal.path().join("table1");
-    results::publish(root.path(), &to).unwrap();
+    results::publish(root.path(), &to, true).unwrap();
     let report = to.join("report");
     std::fs::create_dir(&report).unwrap();
     for entry in std::fs::read_dir(root.path().join("report")).unwrap() {

@@ -2,14 +2,19 @@
 
 use crate::parquet::{table_path, write_table};
 use crate::{
-    CellReader, CellStatus, HeadRow, MANIFEST_FILE, NGRAMS_FILE, PromptRow, ResultsError, RoundRow,
-    Row, UpdateRow,
+    CellReader, CellStatus, HeadRow, MANIFEST_FILE, Manifest, NGRAMS_FILE, PromptRow, ResultsError,
+    RoundRow, Row, Split, UpdateRow, answer_ids, answer_text,
 };
+use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// The experiment as it was run, in a root folder.
 pub const EXPERIMENT_FILE: &str = "experiment.json";
+
+/// Digits of an answer's hash that are published: 64 bits tell answers apart, and hashes do not
+/// compress.
+const HASH_DIGITS: usize = 16;
 
 /// What [`publish`] copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,9 +32,14 @@ pub struct Published {
 /// n-grams where a figure of the page is drawn from them. Left out are states, journals, locks,
 /// pages, and the times of cells that were not timed, which mean nothing and do not compress.
 ///
+/// Answers are kept where the page looks at their text: in the stage that it shows, of held-out
+/// prompts if there are any; nowhere without `answers`. Those of recorded targets are somebody's
+/// texts: their tokens get numbers in the order in which they first come up in the cell, which
+/// leaves loops, formulas and equal answers what they were.
+///
 /// # Errors
 /// [`ResultsError::IntoItself`]; an unreadable or damaged cell; a file that cannot be written.
-pub fn publish(from: &Path, to: &Path) -> Result<Published, ResultsError> {
+pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, ResultsError> {
     let made = std::fs::create_dir_all(to);
     made.map_err(|source| ResultsError::io("create", to, source))?;
     let real = |path: &Path| {
@@ -44,11 +54,11 @@ pub fn publish(from: &Path, to: &Path) -> Result<Published, ResultsError> {
     }
     let mut published = Published::default();
     let experiment = from.join(EXPERIMENT_FILE);
-    let mut with_ngrams = false;
+    let mut page = Page::default();
     if experiment.exists() {
         let text = std::fs::read_to_string(&experiment)
             .map_err(|source| ResultsError::io("read", &experiment, source))?;
-        with_ngrams = draws_ngrams(&text);
+        page = Page::of(&text);
         copy(&experiment, &to.join(EXPERIMENT_FILE), &mut published)?;
     }
     for dir in cells(from)? {
@@ -58,7 +68,14 @@ pub fn publish(from: &Path, to: &Path) -> Result<Published, ResultsError> {
             continue;
         }
         let relative = dir.strip_prefix(from).unwrap_or(&dir);
-        publish_cell(&reader, &to.join(relative), with_ngrams, &mut published)?;
+        let stage = &reader.manifest().cell.stage;
+        let answers = answers && page.stage.as_ref().is_none_or(|shown| shown == stage);
+        publish_cell(
+            &reader,
+            &to.join(relative),
+            (answers, page.ngrams),
+            &mut published,
+        )?;
         published.cells += 1;
     }
     Ok(published)
@@ -67,7 +84,7 @@ pub fn publish(from: &Path, to: &Path) -> Result<Published, ResultsError> {
 fn publish_cell(
     reader: &CellReader,
     to: &Path,
-    with_ngrams: bool,
+    (answers, with_ngrams): (bool, bool),
     published: &mut Published,
 ) -> Result<(), ResultsError> {
     let made = std::fs::create_dir_all(to);
@@ -76,6 +93,7 @@ fn publish_cell(
     let mut prompts = reader.prompts()?;
     let mut updates = reader.updates()?;
     let mut heads = reader.heads()?;
+    shorten(&mut prompts, reader.manifest(), answers);
     if !timed {
         for row in &mut prompts {
             (row.seconds, row.prefill_s, row.learn_s) = (0.0, 0.0, 0.0);
@@ -116,14 +134,46 @@ fn copy(from: &Path, to: &Path, published: &mut Published) -> Result<(), Results
     Ok(())
 }
 
-/// Whether the page of an experiment shows entries of the n-gram caches.
-fn draws_ngrams(experiment: &str) -> bool {
-    let experiment: Value = serde_json::from_str(experiment).unwrap_or_default();
-    let figures = experiment["report"]["figures"].as_array();
-    figures.is_some_and(|figures| {
+/// Takes out what no page reads of the answers, and what is not ours to publish.
+fn shorten(prompts: &mut [PromptRow], manifest: &Manifest, answers: bool) {
+    let held_out = prompts.iter().any(|row| row.split == Split::Test);
+    let mut numbers: FxHashMap<u32, u32> = FxHashMap::default();
+    for row in prompts {
+        row.tokens_hash.truncate(HASH_DIGITS);
+        if !answers || (held_out && row.split == Split::Train) {
+            row.answer.clear();
+        } else if manifest.recorded.contains_key(&row.target) {
+            let ids = answer_ids(&row.answer).into_iter().map(|id| {
+                let next = numbers.len() as u32;
+                *numbers.entry(id).or_insert(next)
+            });
+            row.answer = answer_text(ids);
+        }
+    }
+}
+
+/// What the page of an experiment reads, as far as it decides what is published.
+#[derive(Default)]
+struct Page {
+    /// The stage whose answers it describes; every one where the experiment does not say.
+    stage: Option<String>,
+    /// Whether it shows entries of the n-gram caches.
+    ngrams: bool,
+}
+
+impl Page {
+    fn of(experiment: &str) -> Self {
+        let experiment: Value = serde_json::from_str(experiment).unwrap_or_default();
+        let report = &experiment["report"];
+        let last = experiment["stages"].as_array().and_then(|all| all.last());
+        let stage = report["stage"].as_str();
         let drawn = |figure: &Value| matches!(figure.as_str(), Some("frequencies" | "merges"));
-        figures.iter().any(drawn)
-    })
+        let figures = report["figures"].as_array();
+        Self {
+            stage: stage.or_else(|| last?["name"].as_str()).map(str::to_owned),
+            ngrams: figures.is_some_and(|figures| figures.iter().any(drawn)),
+        }
+    }
 }
 
 /// The folders `STAGE/CELL` with a manifest below a root, sorted.

@@ -126,9 +126,9 @@ row! {
         cache_bytes: u64,
         /// `end` or `length`.
         finish: Finish,
-        /// The generated target ids, decimal, with spaces between them.
+        /// The generated target ids, decimal, with spaces between them; see [`crate::publish`] for published ones.
         answer: String,
-        /// SHA-256 over the generated target ids (little-endian u32), hexadecimal.
+        /// SHA-256 over the generated target ids (little-endian u32), hexadecimal; published: its first 16 digits.
         tokens_hash: String,
     }
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use results::{CellReader, ResultsError, RoundRow, cells, publish};
+use results::{CellReader, ResultsError, RoundRow, answer_ids, cells, looping, publish};
 use std::path::Path;
 use support::Experiment;
 
@@ -31,7 +31,7 @@ fn timed_cells_keep_rounds_and_others_lose_their_times() {
     std::fs::write(root.path().join("stream").join(cell).join("lock"), "").unwrap();
 
     let to = goal.path().join("published");
-    let published = publish(root.path(), &to).unwrap();
+    let published = publish(root.path(), &to, true).unwrap();
     assert_eq!((published.cells, published.incomplete), (15, 1));
     assert!(published.bytes > 0);
     assert_eq!(
@@ -68,14 +68,64 @@ fn timed_cells_keep_rounds_and_others_lose_their_times() {
     assert!(!timed.rounds::<RoundRow>().unwrap().is_empty());
     assert_eq!(cells(&to).unwrap().len(), 15);
     // Published again, the files are the same.
-    assert_eq!(publish(root.path(), &to).unwrap(), published);
+    assert_eq!(publish(root.path(), &to, true).unwrap(), published);
+}
+
+#[test]
+fn answers_are_published_where_the_page_reads_them() {
+    let root = tempfile::tempdir().unwrap();
+    let goal = tempfile::tempdir().unwrap();
+    Experiment::table1().write(root.path());
+    let cell = "held-out/target=L,task=gsm8k,seed=1";
+    let prompts = |root: &Path, cell: &str| {
+        let reader = CellReader::open(&root.join(cell)).unwrap();
+        reader.prompts().unwrap()
+    };
+    let made = prompts(root.path(), cell);
+
+    let to = goal.path().join("as-they-are");
+    let whole = publish(root.path(), &to, true).unwrap();
+    let kept = prompts(&to, cell);
+    for (kept, made) in kept.iter().zip(&made) {
+        assert_eq!(kept.answer, made.answer);
+        assert_eq!(kept.tokens_hash, made.tokens_hash[..16]);
+    }
+    // The page of this experiment shows its last stage.
+    let streamed = prompts(&to, "stream/target=L,task=gsm8k,seed=1");
+    assert!(streamed.iter().all(|row| row.answer.is_empty()));
+
+    let to = goal.path().join("without");
+    assert!(publish(root.path(), &to, false).unwrap().bytes < whole.bytes);
+    assert!(prompts(&to, cell).iter().all(|row| row.answer.is_empty()));
+
+    // The same target, recorded.
+    let manifest = root.path().join(cell).join("manifest.json");
+    let mut changed: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    changed["recorded"] = serde_json::json!({"L": {"source": "reference text, no model"}});
+    std::fs::write(&manifest, changed.to_string()).unwrap();
+    let to = goal.path().join("recorded");
+    publish(root.path(), &to, true).unwrap();
+    let renumbered = prompts(&to, cell);
+    let mut numbers = std::collections::BTreeMap::new();
+    for (row, made) in renumbered.iter().zip(&made) {
+        let (ids, before) = (answer_ids(&row.answer), answer_ids(&made.answer));
+        assert_eq!(ids.len(), before.len());
+        assert_eq!(looping(&ids), looping(&before));
+        for (id, before) in ids.into_iter().zip(before) {
+            let next = numbers.len() as u32;
+            assert_eq!(id, *numbers.entry(before).or_insert(next));
+        }
+    }
+    assert!(renumbered[0].answer.starts_with("0 "));
+    assert_ne!(renumbered[0].answer, made[0].answer);
 }
 
 #[test]
 fn a_folder_is_not_published_into_itself() {
     let root = tempfile::tempdir().unwrap();
     for to in [root.path().to_path_buf(), root.path().join("report")] {
-        let error = publish(root.path(), &to).unwrap_err();
+        let error = publish(root.path(), &to, true).unwrap_err();
         assert!(matches!(error, ResultsError::IntoItself { .. }));
         assert!(error.hint().is_some());
     }

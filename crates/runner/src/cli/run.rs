@@ -515,18 +515,22 @@ impl ReportArgs {
 /// Arguments of `publish`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  omnidraft publish runs/table1 results/table1")]
+  omnidraft publish runs/table1 results/table1
+  omnidraft publish runs/table1 results/table1 --no-answers")]
 pub struct PublishArgs {
     /// Results folder of an experiment.
     from: PathBuf,
     /// Folder to write; replaced if it holds an earlier publication.
     to: PathBuf,
+    /// Leave out all answers; the page then says nothing of loops and fresh text.
+    #[arg(long)]
+    no_answers: bool,
 }
 
 impl PublishArgs {
     /// Copies what pages need and nothing else: no states, no rounds of stages that are not timed.
     pub fn execute(self) -> Result<()> {
-        results::publish(&self.from, &self.to)?;
+        results::publish(&self.from, &self.to, !self.no_answers)?;
         let summary = report::write_report(&self.to)?;
         eprintln!(
             "published {} with {} files of its report",
