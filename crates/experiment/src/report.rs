@@ -99,8 +99,10 @@ pub enum ReportFormat {
     Csv,
     /// LaTeX tables.
     Tex,
-    /// One self-contained page.
+    /// One self-contained page, figures as vectors in it.
     Html,
+    /// Figures as vectors in files of their own, beside the PNGs that are always made.
+    Svg,
 }
 
 /// Options of launchers.

@@ -216,7 +216,7 @@ fn reports_of_what_is_not_there() {
         &report("formats = [\"pdf\"]"),
         &[
             "report.formats.0: unknown variant `pdf`",
-            "`md`, `csv`, `tex`, `html`",
+            "`md`, `csv`, `tex`, `html`, `svg`",
         ],
     );
     says(

@@ -96,7 +96,8 @@ pub fn compare(root: &Path) -> Result<Vec<Difference>, ReportError> {
 /// Every file of a page by name.
 fn render(built: &Built) -> Result<BTreeMap<String, Vec<u8>>, ReportError> {
     let mut files = BTreeMap::new();
-    for format in &built.experiment.report.formats {
+    let formats = &built.experiment.report.formats;
+    for format in formats {
         let (ending, text) = match format {
             ReportFormat::Md => ("md", render::markdown(&built.page)),
             ReportFormat::Tex => ("tex", render::latex(&built.page)),
@@ -108,12 +109,15 @@ fn render(built: &Built) -> Result<BTreeMap<String, Vec<u8>>, ReportError> {
                 };
                 ("csv", render::csv(&built.page).map_err(failed)?)
             }
+            ReportFormat::Svg => continue,
         };
         files.insert(format!("report.{ending}"), text.into_bytes());
     }
     for drawing in &built.drawings {
         let file = |ending: &str| format!("{}.{ending}", drawing.name);
-        files.insert(file("svg"), drawing.svg.clone().into_bytes());
+        if formats.contains(&ReportFormat::Svg) {
+            files.insert(file("svg"), drawing.svg.clone().into_bytes());
+        }
         files.insert(file("png"), drawing.png()?);
     }
     Ok(files)

@@ -136,7 +136,7 @@ impl Experiment {
                 "ratios": [["L_DM+L_N-gram", "L_DM"]],
                 "paper": "paper/table1.toml",
                 "figures": ["curves", "losses", "cache", "hits", "frequencies", "merges"],
-                "formats": ["md", "csv", "tex", "html"],
+                "formats": ["md", "csv", "tex", "html", "svg"],
             }),
             paper: json!({
                 "source": "Table 1",
@@ -181,7 +181,7 @@ impl Experiment {
                 "columns": "task",
                 "cell": ["acceptance", "tokens_per_round", "speedup"],
                 "figures": ["curves", "drift", "losses", "cache"],
-                "formats": ["md", "csv", "tex", "html"],
+                "formats": ["md", "csv", "tex", "html", "svg"],
             }),
             paper: Value::Null,
             ..Self::table1()
@@ -199,7 +199,7 @@ impl Experiment {
         experiment.segments = vec![part("large", 1.0), part("small", 0.9), part("large", 1.0)];
         experiment.report = json!({
             "rows": ["arm"], "columns": "segment", "cell": ["acceptance"],
-            "figures": ["drift"], "formats": ["md", "html"],
+            "figures": ["drift"], "formats": ["md", "html", "svg"],
         });
         experiment
     }
@@ -225,7 +225,7 @@ impl Experiment {
         experiment.report = json!({
             "stage": "held-out", "rows": ["arm"], "columns": "task",
             "cell": ["acceptance", "speedup"], "figures": ["sweep", "curves"],
-            "formats": ["md", "html"],
+            "formats": ["md", "html", "svg"],
         });
         experiment.paper = Value::Null;
         experiment
