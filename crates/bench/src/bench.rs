@@ -25,7 +25,7 @@ use fidelity::FidelityArgs;
 use learn::{LearnArgs, SwitchArgs};
 use logits::LogitsArgs;
 use round::RoundArgs;
-use subject::{Source, Subject};
+use subject::{Source, Subject, WalkName};
 
 /// Tokens of the calls that `verify` times.
 const VERIFY: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
@@ -92,6 +92,9 @@ pub struct BenchArgs {
     /// Instruction set.
     #[arg(long, value_enum, default_value_t = KernelName::Auto)]
     kernels: KernelName,
+    /// How weights are walked.
+    #[arg(long, value_enum, default_value_t = WalkName::Kept)]
+    walk: WalkName,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -226,6 +229,8 @@ struct Report {
     threads: usize,
     context: usize,
     kernels: String,
+    /// How weights are walked; nothing on a graphics device.
+    walk: Option<String>,
     parameters: usize,
     memory_bytes: usize,
     /// Seconds to read and pack the weights.
@@ -288,6 +293,7 @@ impl BenchArgs {
         let began = Instant::now();
         let (name, mut subject) = self.subject()?;
         let (load_s, peak_bytes) = (began.elapsed().as_secs_f64(), peak_memory());
+        let walk = subject.tune(self.walk, self.weights.into());
         let engine = subject.decoder();
         let room = self.context + if calls.is_empty() { 0 } else { LONGEST_CALL };
         if room > engine.max_len() {
@@ -336,6 +342,7 @@ impl BenchArgs {
             threads: subject.threads(),
             context: self.context,
             kernels: subject.kernels(),
+            walk,
             parameters: subject.config().num_params(),
             memory_bytes: subject.memory_bytes(),
             load_s,
@@ -431,6 +438,9 @@ impl Report {
             self.context,
             self.memory_bytes as f64 / 1e6,
         );
+        if let Some(walk) = &self.walk {
+            text += &format!("walk {walk}; ");
+        }
         text += &format!("loaded in {:.1} s", self.load_s);
         if let Some(peak) = self.peak_bytes {
             text += &format!(", with a peak of {:.0} MB", peak as f64 / 1e6);

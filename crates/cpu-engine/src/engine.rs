@@ -12,7 +12,7 @@ use crate::kernels::fused::AttentionScratch;
 use crate::kernels::parallel::Executor;
 use crate::pool::Pool;
 use crate::weights::Weights;
-use crate::{EngineOptions, KernelChoice};
+use crate::{EngineOptions, KernelChoice, Walk, walks};
 
 /// Bytes an engine holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,7 +214,11 @@ impl CpuEngine {
             positions,
             cache: Cache::new(&config, max_len, options.kv),
             scratch: Scratch::new(&config, pool.threads(), rounded),
-            executor: Executor { kernels, pool },
+            executor: Executor {
+                kernels,
+                weights: kernels,
+                pool,
+            },
             len: 0,
             max_len,
             state: Vec::new(),
@@ -321,6 +325,23 @@ impl CpuEngine {
             self.pass(ids, if last { logits } else { &mut [] });
         }
         Ok(())
+    }
+
+    /// How the weights are walked.
+    pub fn walk(&self) -> Walk {
+        self.executor.weights.walk()
+    }
+
+    /// Walks the weights otherwise from now on, which no result shows.
+    pub fn set_walk(&mut self, walk: Walk) {
+        self.executor.weights = self.executor.kernels.walking(walk);
+    }
+
+    /// Measures which walk is the fastest over these weights with this instruction set and number of
+    /// threads, reading about 100 MB of them some hundred times; nothing where they are so few that
+    /// they stay in caches.
+    pub fn fastest_walk(&self) -> Option<Walk> {
+        walks::fastest(&self.weights, &self.executor)
     }
 
     /// Shape of the model.

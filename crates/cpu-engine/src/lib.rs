@@ -29,6 +29,7 @@ mod kernels;
 mod packing;
 mod pool;
 mod vectors;
+mod walks;
 mod weights;
 
 pub use bandwidth::MemoryProbe;
@@ -36,6 +37,7 @@ pub use engine::{CpuEngine, MemoryUse, PackedWeights, WeakWeights};
 pub use kernels::quant::{INT4_GROUP, INT8_GROUP, IntWeights};
 pub use kernels::simd::{LANES, Lanes};
 pub use kernels::vector::exp;
+pub use kernels::walk::{UnknownWalk, Walk};
 pub use vectors::{RowKernel, Vectors};
 
 use lm::{KvType, WeightType};

@@ -45,7 +45,7 @@ pub struct Vectors(Kernels);
 impl Vectors {
     /// Looks at the processor.
     pub fn widest() -> Self {
-        Self(Kernels::select(KernelChoice::Auto).unwrap_or(Kernels::Portable))
+        Self(Kernels::select(KernelChoice::Auto).unwrap_or_else(|_| Kernels::portable()))
     }
 
     /// Runs `kernel` on this instruction set.

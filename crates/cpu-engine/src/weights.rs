@@ -320,14 +320,18 @@ impl Weights {
 
     /// Whether any matrix is compact.
     pub(crate) fn is_compact(&self) -> bool {
+        self.matrices().any(PackedMatrix::is_compact)
+    }
+
+    /// Every matrix, in the order of a forward.
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
         let in_blocks = self.blocks.iter().flat_map(BlockWeights::matrices);
-        in_blocks.chain([&self.head]).any(PackedMatrix::is_compact)
+        in_blocks.chain([&self.head])
     }
 
     /// Bytes of the matrices, all of which a forward reads.
     pub(crate) fn bytes_per_token(&self) -> usize {
-        let blocks: usize = self.blocks.iter().map(BlockWeights::matrix_bytes).sum();
-        blocks + self.head.bytes()
+        self.matrices().map(PackedMatrix::bytes).sum()
     }
 }
 
@@ -403,10 +407,6 @@ impl BlockWeights {
 
     fn matrices(&self) -> [&PackedMatrix; 4] {
         [&self.qkv, &self.out, &self.gate_up, &self.down]
-    }
-
-    fn matrix_bytes(&self) -> usize {
-        self.matrices().into_iter().map(PackedMatrix::bytes).sum()
     }
 
     fn vector_bytes(&self) -> usize {

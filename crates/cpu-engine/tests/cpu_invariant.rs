@@ -397,3 +397,29 @@ fn sequences_together_are_refused_together() {
     CpuEngine::forward_together(&mut [], &mut logits).unwrap();
     assert!(logits.is_empty());
 }
+
+/// However weights are walked, results have the same bits; few weights are not measured.
+#[test]
+fn bits_do_not_depend_on_the_walk() {
+    let ids = tokens(ODD.vocab, 60, 8);
+    let checkpoint = ODD.bf16_checkpoint(21);
+    for kernels in kernel_sets() {
+        for format in FORMATS {
+            let options = in_format(format, kernels, 2);
+            let mut engine = CpuEngine::new(&checkpoint, options).unwrap();
+            assert_eq!(engine.fastest_walk(), None);
+            let expected = in_batches(&mut engine, &ids, 1);
+            for walk in ["1 1 1 1 1 lines", "2 2 2 2 2 pages", "4 4 4 4 4 nothing"] {
+                engine.set_walk(walk.parse().unwrap());
+                assert_eq!(engine.walk().to_string(), walk);
+                for batch in [1, 2, 3, 4, 5, 9] {
+                    let found = in_batches(&mut engine, &ids, batch);
+                    assert!(
+                        found == expected,
+                        "{kernels} {format:?} {walk} batch {batch}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -250,6 +250,7 @@ fn announce(engine: &Inner, weights: WeightType) {
             %weights,
             compact = engine.compact(),
             threads = engine.threads(),
+            walk = %engine.walk(),
             "decoding on the CPU"
         ),
         #[cfg(feature = "gpu")]

@@ -27,6 +27,7 @@ mod packed;
 pub mod step;
 mod template;
 mod text;
+mod walks;
 
 pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate, Conversation, Markers, Message};
 pub use engine::Engine;
@@ -34,6 +35,7 @@ pub use error::TemplateError;
 pub use packed::{DeviceError, Packed, check_device};
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};
 pub use text::ModelText;
+pub use walks::{tune, tune_again};
 
 /// Tokens beyond prompt and answer for which a context has room: those of a draft that is checked, 64 at
 /// most, which as text may be several times as many tokens of the target.

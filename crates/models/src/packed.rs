@@ -10,7 +10,7 @@ use thiserror::Error;
 #[cfg(feature = "gpu")]
 use crate::context;
 use crate::engine::{Engine, Inner};
-use crate::engine_options;
+use crate::{engine_options, tune};
 
 /// A device that this program cannot compute on.
 #[derive(Debug, Error)]
@@ -139,7 +139,9 @@ impl Packed {
         let inner = match self {
             Self::Cpu(weights) => {
                 let options = engine_options(config, settings);
-                Inner::Cpu(Box::new(CpuEngine::with_weights(weights, options)?))
+                let mut engine = CpuEngine::with_weights(weights, options)?;
+                tune(&mut engine, settings.weights);
+                Inner::Cpu(Box::new(engine))
             }
             #[cfg(feature = "gpu")]
             Self::Gpu(weights) => {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
 
 use super::Shape;
-use super::subject::{Source, Subject};
+use super::subject::{Source, Subject, WalkName};
 use crate::args::{DeviceArgs, parse_verify};
 use crate::print;
 use experiment::WeightFormat;
@@ -301,9 +301,12 @@ impl RoundArgs {
         if let Some(threads) = self.threads {
             options.threads = threads;
         }
+        let vocab = config.vocab_size;
+        let mut subject = Subject::new(Source::Shape(Box::new(config)), options, device)?;
+        subject.tune(WalkName::Kept, self.weights.into());
         Ok(Timed {
-            vocab: config.vocab_size,
-            subject: Subject::new(Source::Shape(Box::new(config)), options, device)?,
+            vocab,
+            subject,
             seconds: clock.clone(),
             tokens,
             keeps: !self.all_logits,

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use anyhow::Result;
 #[cfg(feature = "gpu")]
 use anyhow::{Context, bail};
+use clap::ValueEnum;
 #[cfg(feature = "gpu")]
 use cpu_engine::KernelChoice;
 use cpu_engine::{CpuEngine, EngineOptions, MemoryProbe};
 #[cfg(feature = "gpu")]
 use gpu_engine::{Gpu, GpuEngine, GpuOptions, GpuProbe};
 use hub::local_folder;
-use lm::{DecodeEngine, Device, LmConfig, RandomWeights, StoredCheckpoint, TensorSource};
+use lm::{
+    DecodeEngine, Device, LmConfig, RandomWeights, StoredCheckpoint, TensorSource, WeightType,
+};
 
 /// Memory read to measure bandwidth: several times the largest cache of common processors.
 const PROBE_BYTES: usize = 256 << 20;
@@ -35,6 +38,17 @@ impl Source {
             Self::Shape(config) => Box::new(RandomWeights::new(&config, 0)),
         })
     }
+}
+
+/// How the processor walks weights, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum WalkName {
+    /// As decoding does: what was measured here before, or is measured now and kept.
+    Kept,
+    /// Measured anew and kept.
+    Measured,
+    /// As on the processors where the kernels were written.
+    Usual,
 }
 
 /// An engine under measurement.
@@ -79,6 +93,22 @@ impl Subject {
                 &*source.open()?,
                 options,
             )?))),
+        }
+    }
+
+    /// Chooses how the processor walks the weights and says how; nothing on a graphics device.
+    pub(super) fn tune(&mut self, walk: WalkName, weights: WeightType) -> Option<String> {
+        match self {
+            Self::Cpu(engine) => {
+                match walk {
+                    WalkName::Kept => models::tune(engine, weights),
+                    WalkName::Measured => models::tune_again(engine, weights),
+                    WalkName::Usual => {}
+                }
+                Some(engine.walk().to_string())
+            }
+            #[cfg(feature = "gpu")]
+            Self::Gpu(_) => None,
         }
     }
 

@@ -20,28 +20,20 @@ pub(crate) const PART_BYTES: usize = 16 << 10;
 /// Bytes of weights between two requests for weights: [`Simd::fetch_ahead`] asks for as many.
 pub(crate) const FETCH_STEP: usize = 256;
 
-/// Tiles of at least this many rows ask for weights ahead of time if they walk one panel; those that
-/// walk several at once are followed by the processor's own prefetcher, and low ones do not wait.
-const FETCH_ROWS: usize = 4;
-
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Whether a tile of `m` rows and `p` panels asks for weights.
+/// Whether a tile of `p` panels asks for weights ahead of time; those that walk several at once are
+/// followed by the processor's own prefetcher.
 #[inline(always)]
-fn fetches(m: usize, p: usize) -> bool {
-    m >= FETCH_ROWS && p == 1
+fn fetches(p: usize) -> bool {
+    p == 1
 }
 
-/// Cuts a walk over `range`, rows of type `R`, where a tile of `m` rows and `p` panels asks for
-/// weights.
+/// Cuts a walk over `range`, rows of type `R`, where a tile of `p` panels asks for weights.
 #[inline(always)]
-pub(crate) fn fetch_steps<R>(
-    m: usize,
-    p: usize,
-    range: Range<usize>,
-) -> impl Iterator<Item = Range<usize>> {
-    let step = if fetches(m, p) {
+pub(crate) fn fetch_steps<R>(p: usize, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let step = if fetches(p) {
         FETCH_STEP / size_of::<R>()
     } else {
         range.len().max(1)
@@ -52,11 +44,11 @@ pub(crate) fn fetch_steps<R>(
         .map(move |start| start..end.min(start + step))
 }
 
-/// Asks for as many weights as are between two requests, those that a tile of `m` rows and `p` panels
-/// will need a while after those at `place`.
+/// Asks for as many weights as are between two requests, those that a tile of `p` panels will need a
+/// while after those at `place`.
 #[inline(always)]
-pub(crate) fn fetch<S: Simd, R>(simd: S, m: usize, p: usize, place: &R) {
-    if fetches(m, p) {
+pub(crate) fn fetch<S: Simd, R>(simd: S, p: usize, place: &R) {
+    if fetches(p) {
         simd.fetch_ahead(place, FETCH_STEP / LINE);
     }
 }
@@ -167,8 +159,8 @@ impl<R: PanelRow> Operands for Chains<'_, R> {
             let start = panels[p] * self.w.stride + self.inner.0 + units.start;
             w[p] = &self.w.rows[start..][..depth];
         }
-        for step in fetch_steps::<R>(M, P, 0..depth) {
-            fetch(simd, M, P, &w[0][step.start]);
+        for step in fetch_steps::<R>(P, 0..depth) {
+            fetch(simd, P, &w[0][step.start]);
             for i in step {
                 for p in 0..P {
                     let weights = w[p][i].load(simd);
@@ -207,24 +199,27 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        match self.operands.rows() {
-            0 => {}
-            1 if T::STREAM_ROWS < 2 || S::STREAMS == 2 => self.sweep::<S, 1, 2>(simd),
-            1 => self.sweep::<S, 1, 4>(simd),
-            2 if T::STREAM_ROWS < 2 => self.sweep::<S, 2, 1>(simd),
-            2 if S::STREAMS == 2 => self.sweep::<S, 2, 2>(simd),
-            2 => self.sweep::<S, 2, 3>(simd),
-            3 if T::STREAM_ROWS < 3 => self.sweep::<S, 3, 1>(simd),
-            3 => self.sweep::<S, 3, 2>(simd),
-            4 if T::STREAM_ROWS >= 4 && S::TILE >= 8 => self.sweep::<S, 4, 2>(simd),
-            4 => self.sweep::<S, 4, 1>(simd),
-            5 if T::STREAM_ROWS >= 5 && S::TILE >= 10 => self.sweep::<S, 5, 2>(simd),
-            5 => self.sweep::<S, 5, 1>(simd),
-            6 => self.sweep::<S, 6, 1>(simd),
-            7 if S::TILE >= 7 => self.sweep::<S, 7, 1>(simd),
-            8 if S::TILE >= 8 => self.sweep::<S, 8, 1>(simd),
-            9 if S::TILE >= 9 => self.sweep::<S, 9, 1>(simd),
-            count => {
+        let rows = self.operands.rows();
+        let many = T::STREAM_ROWS >= rows;
+        match (rows, simd.walk().streams(rows)) {
+            (0, _) => {}
+            (1, 1) => self.sweep::<S, 1, 1>(simd),
+            (1, 4) if T::STREAM_ROWS >= 2 => self.sweep::<S, 1, 4>(simd),
+            (1, _) => self.sweep::<S, 1, 2>(simd),
+            (2, 2) if many => self.sweep::<S, 2, 2>(simd),
+            (2, 4) if many => self.sweep::<S, 2, 3>(simd),
+            (2, _) => self.sweep::<S, 2, 1>(simd),
+            (3, 2 | 4) if many => self.sweep::<S, 3, 2>(simd),
+            (3, _) => self.sweep::<S, 3, 1>(simd),
+            (4, 2 | 4) if many && S::TILE >= 8 => self.sweep::<S, 4, 2>(simd),
+            (4, _) => self.sweep::<S, 4, 1>(simd),
+            (5, 2 | 4) if many && S::TILE >= 10 => self.sweep::<S, 5, 2>(simd),
+            (5, _) => self.sweep::<S, 5, 1>(simd),
+            (6, _) => self.sweep::<S, 6, 1>(simd),
+            (7, _) if S::TILE >= 7 => self.sweep::<S, 7, 1>(simd),
+            (8, _) if S::TILE >= 8 => self.sweep::<S, 8, 1>(simd),
+            (9, _) if S::TILE >= 9 => self.sweep::<S, 9, 1>(simd),
+            (count, _) => {
                 let mut unfinished = [[0.0; PANEL]; STRIP];
                 let strips = count.div_ceil(STRIP);
                 for panel in self.panels.clone() {

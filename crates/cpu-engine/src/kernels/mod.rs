@@ -16,6 +16,7 @@ pub(crate) mod simd;
 #[cfg(test)]
 mod tests;
 pub(crate) mod vector;
+pub(crate) mod walk;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -24,10 +25,17 @@ use lm::LmError;
 use crate::KernelChoice;
 use portable::Portable;
 use simd::Kernel;
+use walk::Walk;
 
-/// An instruction set this processor has.
+/// An instruction set this processor has, and how it walks panels.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kernels {
+pub(crate) struct Kernels {
+    set: Set,
+    walk: Walk,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Set {
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx2(x86::Avx2),
@@ -47,8 +55,8 @@ impl Available {
     pub(crate) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         return Self {
-            avx2: x86::Avx2::detect().map(Kernels::Avx2),
-            avx512: x86::Avx512::detect().map(Kernels::Avx512),
+            avx2: x86::Avx2::detect().map(Set::Avx2).map(Kernels::of),
+            avx512: x86::Avx512::detect().map(Set::Avx512).map(Kernels::of),
         };
         #[cfg(not(target_arch = "x86_64"))]
         Self::default()
@@ -56,6 +64,28 @@ impl Available {
 }
 
 impl Kernels {
+    /// Without vector instructions.
+    pub(crate) fn portable() -> Self {
+        Self::of(Set::Portable)
+    }
+
+    fn of(set: Set) -> Self {
+        Self {
+            set,
+            walk: Walk::usual(set.choice()),
+        }
+    }
+
+    /// The same instruction set with another walk.
+    pub(crate) fn walking(self, walk: Walk) -> Self {
+        Self { walk, ..self }
+    }
+
+    /// How it walks panels.
+    pub(crate) fn walk(self) -> Walk {
+        self.walk
+    }
+
     /// Resolves a choice on this processor.
     pub(crate) fn select(choice: KernelChoice) -> Result<Self, LmError> {
         Self::select_among(choice, Available::detect())
@@ -64,8 +94,8 @@ impl Kernels {
     /// Resolves a choice where only these sets may be used.
     pub(crate) fn select_among(choice: KernelChoice, sets: Available) -> Result<Self, LmError> {
         let found = match choice {
-            KernelChoice::Auto => sets.avx512.or(sets.avx2).or(Some(Self::Portable)),
-            KernelChoice::Portable => Some(Self::Portable),
+            KernelChoice::Auto => sets.avx512.or(sets.avx2).or(Some(Self::portable())),
+            KernelChoice::Portable => Some(Self::portable()),
             KernelChoice::Avx2 => sets.avx2,
             KernelChoice::Avx512 => sets.avx512,
         };
@@ -76,24 +106,30 @@ impl Kernels {
 
     /// The choice that names this set.
     pub(crate) fn choice(self) -> KernelChoice {
+        self.set.choice()
+    }
+
+    /// Runs `kernel` on this instruction set.
+    #[inline]
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        match self.set {
+            Set::Portable => kernel.run(Portable(self.walk)),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(simd) => simd.walking(self.walk).run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(simd) => simd.walking(self.walk).run(kernel),
+        }
+    }
+}
+
+impl Set {
+    fn choice(self) -> KernelChoice {
         match self {
             Self::Portable => KernelChoice::Portable,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => KernelChoice::Avx2,
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(_) => KernelChoice::Avx512,
-        }
-    }
-
-    /// Runs `kernel` on this instruction set.
-    #[inline]
-    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        match self {
-            Self::Portable => kernel.run(Portable),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2(simd) => simd.run(kernel),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512(simd) => simd.run(kernel),
         }
     }
 }

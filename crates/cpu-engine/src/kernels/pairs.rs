@@ -144,8 +144,8 @@ impl Operands for PairChains<'_> {
         for p in 0..P {
             w[p] = &self.rows[panels[p] * length + units.start..][..depth];
         }
-        for step in fetch_steps::<PairRow>(M, P, 0..depth) {
-            fetch(simd, M, P, &w[0][step.start]);
+        for step in fetch_steps::<PairRow>(P, 0..depth) {
+            fetch(simd, P, &w[0][step.start]);
             for i in step {
                 for p in 0..P {
                     let weights = simd.pairs(simd.words(&w[p][i].0));

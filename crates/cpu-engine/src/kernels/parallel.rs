@@ -47,6 +47,8 @@ const MOST_SHARES: usize = 16;
 #[derive(Clone)]
 pub(crate) struct Executor {
     pub(crate) kernels: Kernels,
+    /// The same set, as it walks weights.
+    pub(crate) weights: Kernels,
     pub(crate) pool: Arc<Pool>,
 }
 
@@ -311,7 +313,7 @@ impl Executor {
         let first = panels.start / unit;
         self.pool.run(chunks.count, &|chunk, _| {
             let Range { start, end } = chunks.range(chunk);
-            work.run(self.kernels, operands, first + start..first + end);
+            work.run(self.weights, operands, first + start..first + end);
         });
     }
 

@@ -2,10 +2,11 @@
 
 use super::compact::{Book, Granule, ROWS};
 use super::simd::{LANES, Lanes, PANEL, Simd};
+use super::walk::Walk;
 
 /// Plain arrays: runs anywhere, vectorised by the compiler as far as the build target allows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Portable;
+pub(crate) struct Portable(pub(crate) Walk);
 
 /// Lane-wise combination of two arrays.
 #[inline(always)]
@@ -130,8 +131,12 @@ impl Simd for Portable {
     type NibbleSums = [i32; PANEL];
 
     const TILE: usize = 6;
-    const STREAMS: usize = 4;
     const SIGNED_OFFSET: i32 = 0;
+
+    #[inline(always)]
+    fn walk(self) -> Walk {
+        self.0
+    }
 
     #[inline(always)]
     fn splat_panel(self, x: f32) -> Self::P {

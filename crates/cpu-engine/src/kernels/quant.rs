@@ -96,7 +96,7 @@ fn add_group<S: Simd, R: IntRow, const M: usize, const P: usize, const ROWS: usi
     assert!(x.len() == M * ROWS, "activations end inside a group");
     for i in 0..ROWS {
         if i % (FETCH_STEP / size_of::<R>()) == 0 {
-            fetch(simd, M, P, &w[0][i]);
+            fetch(simd, P, &w[0][i]);
         }
         for p in 0..P {
             let wide = w[p][i].widen(simd);

@@ -1,6 +1,7 @@
 //! The vectors every kernel is written against.
 
 use super::compact::{Book, Granule, ROWS};
+use super::walk::Walk;
 
 /// Numbers in a row vector.
 pub const LANES: usize = 8;
@@ -89,11 +90,11 @@ pub(crate) trait Simd: Lanes {
     /// Rows of activations whose sums fit in registers beside the weights.
     const TILE: usize;
 
-    /// Most panels, 2 or 4, that a tile of few rows walks at once.
-    const STREAMS: usize;
-
     /// What sums of products with signed bytes count too much per unit of activation.
     const SIGNED_OFFSET: i32;
+
+    /// How panels are walked.
+    fn walk(self) -> Walk;
 
     fn splat_panel(self, x: f32) -> Self::P;
     fn load_panel(self, from: &[f32; PANEL]) -> Self::P;

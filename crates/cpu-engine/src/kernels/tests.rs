@@ -21,14 +21,21 @@ use crate::pool::Pool;
 use lm::WeightType;
 use std::sync::Arc;
 
+/// Every instruction set of this processor, as it usually walks panels and otherwise.
 fn sets() -> Vec<Kernels> {
-    [
+    let sets = [
         KernelChoice::Portable,
         KernelChoice::Avx2,
         KernelChoice::Avx512,
-    ]
-    .into_iter()
-    .filter_map(|choice| Kernels::select(choice).ok())
+    ];
+    let sets = sets
+        .into_iter()
+        .filter_map(|choice| Kernels::select(choice).ok());
+    let otherwise = ["1 1 1 1 1 lines", "2 4 2 4 2 pages", "4 2 4 2 4 nothing"];
+    sets.flat_map(|kernels| {
+        let walks = otherwise.map(|walk| kernels.walking(walk.parse().unwrap()));
+        [kernels].into_iter().chain(walks)
+    })
     .collect()
 }
 

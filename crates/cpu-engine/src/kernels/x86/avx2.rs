@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 use super::Avx2;
 use crate::kernels::compact::{Book, Granule, ROWS};
 use crate::kernels::simd::{LANES, PANEL, Simd};
+use crate::kernels::walk::Walk;
 
 /// Signed bytes: their magnitudes, and themselves for their signs.
 #[derive(Clone, Copy)]
@@ -43,8 +44,12 @@ impl Simd for Avx2 {
     type NibbleSums = [__m256i; 2];
 
     const TILE: usize = 6;
-    const STREAMS: usize = 4;
     const SIGNED_OFFSET: i32 = 0;
+
+    #[inline(always)]
+    fn walk(self) -> Walk {
+        self.0
+    }
 
     #[inline(always)]
     fn splat_panel(self, x: f32) -> Self::P {

@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 use super::Avx512;
 use crate::kernels::compact::{Book, Granule, ROWS};
 use crate::kernels::simd::{PANEL, Simd};
+use crate::kernels::walk::Walk;
 
 /// The sixty-four bytes of `bytes`.
 #[inline(always)]
@@ -27,10 +28,13 @@ impl Simd for Avx512 {
     type NibbleSums = __m512i;
 
     const TILE: usize = 12;
-    // Measured on a Zen 4, where four panels at once are slower than one.
-    const STREAMS: usize = 2;
     // Products are of unsigned with signed bytes, so weights are counted from -128.
     const SIGNED_OFFSET: i32 = 128;
+
+    #[inline(always)]
+    fn walk(self) -> Walk {
+        self.0
+    }
 
     #[inline(always)]
     fn splat_panel(self, x: f32) -> __m512 {

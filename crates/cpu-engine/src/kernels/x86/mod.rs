@@ -10,6 +10,8 @@ mod avx512;
 use std::arch::x86_64::*;
 
 use super::simd::{Kernel, LANES, Lanes};
+use super::walk::{Reach, Walk};
+use crate::KernelChoice;
 
 /// How far ahead one stream is asked for, into the second-level cache.
 const FAR: usize = 16 << 10;
@@ -27,7 +29,7 @@ const BLOCK: usize = 4 << 12;
 /// fill one 512-bit register or two of 256 bits; chains are the same, and so are results, bit for
 /// bit (bf16 numbers below the normal range apart, which AVX-512 takes for zero).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct X86<const WIDE: bool>(());
+pub(crate) struct X86<const WIDE: bool>(Walk);
 
 /// AVX2 and FMA.
 pub(crate) type Avx2 = X86<false>;
@@ -35,13 +37,21 @@ pub(crate) type Avx2 = X86<false>;
 /// AVX2, FMA, AVX-512 F, BW, VL, BF16 and VNNI.
 pub(crate) type Avx512 = X86<true>;
 
+impl<const WIDE: bool> X86<WIDE> {
+    /// The same proof with another walk.
+    #[inline(always)]
+    pub(crate) fn walking(self, walk: Walk) -> Self {
+        Self(walk)
+    }
+}
+
 impl Avx2 {
     /// The token, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         let all = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
-        all.then_some(Self(()))
+        all.then_some(Self(Walk::usual(KernelChoice::Avx2)))
     }
 
     /// Runs `kernel` compiled for AVX2, FMA and F16C (which came before both).
@@ -63,7 +73,7 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512bf16")
             && is_x86_feature_detected!("avx512vnni");
-        (wide && Avx2::detect().is_some()).then_some(Self(()))
+        (wide && Avx2::detect().is_some()).then_some(Self(Walk::usual(KernelChoice::Avx512)))
     }
 
     /// Runs `kernel` compiled for AVX-512.
@@ -177,7 +187,10 @@ impl<const WIDE: bool> Lanes for X86<WIDE> {
     #[inline(always)]
     fn fetch_ahead<T>(self, place: &T, lines: usize) {
         let place = std::ptr::from_ref(place).cast::<i8>();
-        if WIDE {
+        if self.0.reach == Reach::Nothing {
+            return;
+        }
+        if self.0.reach == Reach::Lines {
             for line in 0..lines {
                 // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
                 unsafe {

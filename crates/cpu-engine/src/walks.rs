@@ -1,0 +1,140 @@
+//! Which walk is fastest on this machine: measured over an engine's own weights.
+
+use std::time::{Duration, Instant};
+
+use crate::kernels::fused::Epilogue;
+use crate::kernels::gemm::Rows;
+use crate::kernels::out::Out;
+use crate::kernels::panel::PackedMatrix;
+use crate::kernels::parallel::Executor;
+use crate::kernels::quant::QuantScratch;
+use crate::kernels::simd::PANEL;
+use crate::kernels::walk::{NARROW, Reach, Walk};
+use crate::weights::Weights;
+
+/// Bytes of weights from which on it is worth while: fewer stay in caches, where nothing is waited
+/// for.
+const WORTH: usize = 24 << 20;
+
+/// Bytes of weights that a pass reads, about; far more than caches hold.
+const PASS: usize = 96 << 20;
+
+/// Passes of every walk, in turns, of which the fastest counts: what disturbs a pass makes it longer.
+const PASSES: usize = 5;
+
+/// How much of the usual walk's time another one may take to be chosen: less than this is noise.
+const GAIN: f64 = 0.97;
+
+/// Rows of a tile that always walks a single panel.
+const WIDE: usize = NARROW + 1;
+
+/// The fastest walk over these weights, or nothing where they are too few to tell.
+pub(crate) fn fastest(weights: &Weights, executor: &Executor) -> Option<Walk> {
+    let probe = Probe::new(weights, executor)?;
+    let usual = Walk::usual(executor.kernels.choice());
+    let reaches = Reach::ALL.map(|reach| usual.reaching(reach));
+    let mut walk = probe.best(WIDE, usual, &reaches);
+    for rows in 1..=NARROW {
+        let others = Walk::STREAMS.map(|streams| walk.with_streams(rows, streams));
+        walk = probe.best(rows, walk, &others);
+    }
+    Some(walk)
+}
+
+/// Matrices of a model, and what multiplying with them takes.
+struct Probe<'a> {
+    matrices: Vec<&'a PackedMatrix>,
+    executor: &'a Executor,
+    /// Numbers of the widest input.
+    inputs: usize,
+    /// Panels of the widest output.
+    panels: usize,
+}
+
+impl<'a> Probe<'a> {
+    fn new(weights: &'a Weights, executor: &'a Executor) -> Option<Self> {
+        if weights.bytes_per_token() < WORTH {
+            return None;
+        }
+        let mut bytes = 0;
+        let mut matrices = Vec::new();
+        for matrix in weights.matrices() {
+            if bytes >= PASS {
+                break;
+            }
+            bytes += matrix.bytes();
+            matrices.push(matrix);
+        }
+        Some(Self {
+            inputs: matrices.iter().map(|w| w.inputs()).max()?,
+            panels: matrices.iter().map(|w| w.panels()).max()?,
+            matrices,
+            executor,
+        })
+    }
+
+    /// The fastest of some walks for calls of `rows`; `usual` unless another one is clearly faster,
+    /// and once more when the two are compared alone.
+    fn best(&self, rows: usize, usual: Walk, walks: &[Walk]) -> Walk {
+        let mut call = Call::new(self, rows);
+        let first = self.faster(&mut call, usual, walks);
+        self.faster(&mut call, usual, &[first])
+    }
+
+    /// The fastest of some walks, if it is clearly faster than `usual`.
+    fn faster(&self, call: &mut Call, usual: Walk, walks: &[Walk]) -> Walk {
+        let mut best = (Duration::MAX, usual);
+        let mut by_usual = Duration::MAX;
+        for _ in 0..PASSES {
+            by_usual = by_usual.min(call.pass(self, usual));
+            for &walk in walks.iter().filter(|walk| **walk != usual) {
+                let time = call.pass(self, walk);
+                if time < best.0 {
+                    best = (time, walk);
+                }
+            }
+        }
+        if best.0 < by_usual.mul_f64(GAIN) {
+            best.1
+        } else {
+            usual
+        }
+    }
+}
+
+/// Memory of calls of one size.
+struct Call {
+    rows: usize,
+    x: Vec<f32>,
+    out: Vec<f32>,
+    quantised: QuantScratch,
+}
+
+impl Call {
+    fn new(probe: &Probe<'_>, rows: usize) -> Self {
+        Self {
+            rows,
+            x: vec![0.5; rows * probe.inputs],
+            out: vec![0.0; rows * probe.panels * PANEL],
+            quantised: QuantScratch::new(rows, probe.inputs),
+        }
+    }
+
+    /// The time of multiplying with every matrix once.
+    fn pass(&mut self, probe: &Probe<'_>, walk: Walk) -> Duration {
+        let mut executor = probe.executor.clone();
+        executor.weights = executor.kernels.walking(walk);
+        let start = Instant::now();
+        for matrix in &probe.matrices {
+            let width = matrix.panels() * PANEL;
+            let x = Rows {
+                data: &self.x,
+                stride: matrix.inputs(),
+                count: self.rows,
+            };
+            let out = Out::new(&mut self.out, width, width);
+            executor.project(x, matrix, Epilogue::None, &mut self.quantised, out);
+        }
+        start.elapsed()
+    }
+}

@@ -1,0 +1,172 @@
+//! Walks over weights that were measured on this machine, kept for the next start.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use cpu_engine::{CpuEngine, Walk};
+use lm::WeightType;
+
+/// Counts changes of the kernels after which older measurements mean nothing.
+const KERNELS: u32 = 1;
+
+/// What this process has measured or read.
+static KNOWN: Mutex<BTreeMap<String, Walk>> = Mutex::new(BTreeMap::new());
+
+/// Has an engine on the processor walk its weights as is fastest here: as measured before, by this
+/// process or as the file of the user's cache says (`omnidraft/walks.json` in `XDG_CACHE_HOME` or
+/// `~/.cache`); else it is measured now, which takes about a second, and kept there. Results do not
+/// depend on it. Weights that stay in caches are left alone.
+pub fn tune(engine: &mut CpuEngine, weights: WeightType) {
+    let file = user_file();
+    tune_by(engine, weights, file.as_deref(), false);
+}
+
+/// The same, measured anew: for a machine that was busy when it was measured first.
+pub fn tune_again(engine: &mut CpuEngine, weights: WeightType) {
+    let file = user_file();
+    tune_by(engine, weights, file.as_deref(), true);
+}
+
+fn tune_by(engine: &mut CpuEngine, weights: WeightType, file: Option<&Path>, again: bool) {
+    let key = key(engine, weights);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if !again && let Some(walk) = known.get(&key) {
+        engine.set_walk(*walk);
+        return;
+    }
+    let mut kept = file.map(read).unwrap_or_default();
+    let found = (!again).then(|| kept.get(&key)?.parse().ok()).flatten();
+    let walk: Walk = match found {
+        Some(walk) => walk,
+        None => {
+            let Some(walk) = engine.fastest_walk() else {
+                return;
+            };
+            tracing::info!(%walk, "measured how weights are walked fastest");
+            kept.insert(key.clone(), walk.to_string());
+            if let Some(file) = file
+                && let Err(error) = write(file, &kept)
+            {
+                tracing::debug!(file = %file.display(), %error, "the walk is not kept");
+            }
+            walk
+        }
+    };
+    known.insert(key, walk);
+    engine.set_walk(walk);
+}
+
+/// What a measurement holds for.
+fn key(engine: &CpuEngine, weights: WeightType) -> String {
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let mut lines = processor.lines().filter_map(|line| line.split_once(':'));
+        let value = lines.find_map(|(key, value)| (key.trim() == name).then(|| value.trim()));
+        value.unwrap_or("unknown").to_owned()
+    };
+    let processor = [
+        "model name",
+        "cpu family",
+        "model",
+        "stepping",
+        "cache size",
+    ]
+    .map(field);
+    let compact = if engine.compact() { " compact" } else { "" };
+    let [kernels, threads] = [engine.kernels().to_string(), engine.threads().to_string()];
+    format!(
+        "{}, {kernels} {KERNELS}, {weights}{compact}, {threads} threads",
+        processor.join(" / ")
+    )
+}
+
+fn user_file() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(set("HOME")?).join(".cache")))?;
+    Some(cache.join("omnidraft").join("walks.json"))
+}
+
+/// What a file holds; nothing where there is none or it is damaged.
+fn read(file: &Path) -> BTreeMap<String, String> {
+    let bytes = std::fs::read(file).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+/// Through a file of its own and a rename, since other processes may read and write at once; what
+/// one of them added meanwhile may be lost, and is measured again.
+fn write(file: &Path, walks: &BTreeMap<String, String>) -> io::Result<()> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let part = folder.join(format!("walks.{}.part", std::process::id()));
+    std::fs::write(&part, serde_json::to_vec_pretty(walks)?)?;
+    std::fs::rename(&part, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cpu_engine::EngineOptions;
+    use lm::LmConfig;
+
+    fn engine(hidden: usize) -> CpuEngine {
+        let json = format!(
+            r#"{{"model_type": "llama", "hidden_size": {hidden}, "intermediate_size": {},
+            "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 64}}"#,
+            4 * hidden
+        );
+        let config = LmConfig::from_json(&json, "config.json".as_ref()).unwrap();
+        let options = EngineOptions {
+            threads: 1,
+            ..EngineOptions::default()
+        };
+        CpuEngine::with_random_weights(&config, options, 1).unwrap()
+    }
+
+    #[test]
+    fn a_walk_is_measured_once_and_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("deep").join("walks.json");
+        // 42 MB in f32, so that there is something to measure.
+        let mut engine = engine(576);
+        let usual = engine.walk();
+        tune_by(&mut engine, WeightType::F32, Some(&file), false);
+        let measured = engine.walk();
+        let key = key(&engine, WeightType::F32);
+        assert_eq!(read(&file), [(key.clone(), measured.to_string())].into());
+
+        // What is kept is used: by the next process from the file, by this one without it.
+        let other: Walk = "1 2 1 2 1 nothing".parse().unwrap();
+        write(&file, &[(key.clone(), other.to_string())].into()).unwrap();
+        tune_by(&mut engine, WeightType::F32, Some(&file), false);
+        assert_eq!(engine.walk(), measured);
+        KNOWN.lock().unwrap().clear();
+        tune_by(&mut engine, WeightType::F32, Some(&file), false);
+        assert_eq!(engine.walk(), other);
+        engine.set_walk(usual);
+        tune_by(&mut engine, WeightType::F32, None, false);
+        assert_eq!(engine.walk(), other);
+
+        // A damaged file is measured again, and so is everything when asked for.
+        KNOWN.lock().unwrap().clear();
+        std::fs::write(&file, "{").unwrap();
+        tune_by(&mut engine, WeightType::F32, Some(&file), false);
+        assert_eq!(read(&file).len(), 1);
+        write(&file, &[(key.clone(), other.to_string())].into()).unwrap();
+        tune_by(&mut engine, WeightType::F32, Some(&file), true);
+        assert_eq!(read(&file)[&key], engine.walk().to_string());
+    }
+
+    #[test]
+    fn small_weights_are_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("walks.json");
+        let mut engine = engine(32);
+        let usual = engine.walk();
+        tune_by(&mut engine, WeightType::F32, Some(&file), false);
+        assert_eq!(engine.walk(), usual);
+        assert!(!file.exists());
+    }
+}
