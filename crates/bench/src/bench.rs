@@ -77,7 +77,7 @@ pub struct BenchArgs {
     /// Whether weights of bf16 checkpoints are kept in 12 bits without loss (auto: from 24 MiB on).
     #[arg(long, value_enum, default_value_t = CompactName::Auto)]
     compact: CompactName,
-    /// Threads (default: one a core).
+    /// Threads (default: one a core; cores that save energy are left out).
     #[arg(long)]
     threads: Option<usize>,
     /// Where it computes: cpu, gpu, or gpu:N for one of several, counted from 0.

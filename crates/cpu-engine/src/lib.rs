@@ -23,6 +23,7 @@
 mod arena;
 mod bandwidth;
 mod cache;
+mod cores;
 mod engine;
 mod forward;
 mod kernels;
@@ -33,6 +34,7 @@ mod walks;
 mod weights;
 
 pub use bandwidth::MemoryProbe;
+pub use cores::default_threads;
 pub use engine::{CpuEngine, MemoryUse, PackedWeights, WeakWeights};
 pub use kernels::quant::{INT4_GROUP, INT8_GROUP, IntWeights};
 pub use kernels::simd::{LANES, Lanes};
@@ -40,6 +42,7 @@ pub use kernels::vector::exp;
 pub use kernels::walk::{UnknownWalk, Walk};
 pub use vectors::{RowKernel, Vectors};
 
+use kernels::Kernels;
 use lm::{KvType, WeightType};
 
 /// Whether bf16 weights are kept in 12 bits instead of 16, and so the f32 weights of checkpoints that
@@ -74,6 +77,13 @@ pub enum KernelChoice {
     Avx512,
 }
 
+impl KernelChoice {
+    /// What [`Auto`](Self::Auto) means on this processor.
+    pub fn widest() -> Self {
+        Kernels::select(Self::Auto).map_or(Self::Portable, Kernels::choice)
+    }
+}
+
 impl std::fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -105,12 +115,13 @@ pub struct EngineOptions {
 }
 
 impl Default for EngineOptions {
-    /// f32 weights and KV cache, every core, 2048 tokens, the widest instruction set.
+    /// f32 weights and KV cache, [every fast core](default_threads), 2048 tokens, the widest
+    /// instruction set.
     fn default() -> Self {
         Self {
             weights: WeightType::F32,
             compact: Compact::Auto,
-            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            threads: default_threads(),
             max_len: 2048,
             kv: KvType::F32,
             kernels: KernelChoice::Auto,

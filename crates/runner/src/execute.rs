@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use cpu_engine::MemoryProbe;
+use cpu_engine::{KernelChoice, MemoryProbe};
 use experiment::{ArmConfig, Job, JobConfig};
 use online::{JobSetting, Progress, run_job};
 use results::{ArmInfo, CellInfo, Manifest, SweptFrom};
@@ -62,6 +62,7 @@ fn manifest(job: &Job, experiment_sha256: &str) -> Manifest {
     let mut manifest = Manifest::new(cell, config.to_json(), build::info());
     manifest.config_sha256 = job.hash.clone();
     manifest.arms = config.arms.iter().map(arm_info).collect();
+    manifest.machine.kernels = Some(KernelChoice::widest().to_string());
     if config.exclusive {
         manifest.machine.bandwidth_gbs = bandwidth(config);
     }

@@ -20,6 +20,7 @@ fn repository() -> PathBuf {
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
     command
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .current_dir(repository())
         .args(["--no-progress", "bench"])
         .args(arguments);

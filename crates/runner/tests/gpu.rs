@@ -10,6 +10,7 @@ use serde_json::Value;
 fn omnidraft(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
     command
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
         .arg("--no-progress")
         .args(arguments);

@@ -22,6 +22,7 @@ fn repository() -> PathBuf {
 fn omnidraft(endpoint: &str, home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
     command
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .current_dir(repository())
         .env_remove("OMNIDRAFT_SHARED")
         .env_remove("HF_TOKEN")

@@ -66,6 +66,7 @@ formats = ["md", "csv", "tex", "html"]
 fn omnidraft() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
     command
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .env_remove("OMNIDRAFT_SHARED")
         .arg("--no-progress")
         .stdin(Stdio::null());

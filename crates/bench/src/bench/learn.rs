@@ -40,7 +40,7 @@ pub struct LearnArgs {
     /// Rank of adapters on every projection; 0 trains all weights.
     #[arg(long, default_value_t = 0)]
     rank: usize,
-    /// Threads (default: one a core).
+    /// Threads (default: one a fast core).
     #[arg(long)]
     threads: Option<usize>,
     /// Updates timed, after one that is not.

@@ -20,7 +20,7 @@ pub struct LogitsArgs {
     /// Weight storage.
     #[arg(long, default_value_t = WeightFormat::F32)]
     weights: WeightFormat,
-    /// Threads (default: one a core).
+    /// Threads (default: one a fast core).
     #[arg(long)]
     threads: Option<usize>,
     /// Tokens before the first one with logits.

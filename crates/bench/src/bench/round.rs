@@ -52,7 +52,7 @@ pub struct RoundArgs {
     /// Weight storage of both.
     #[arg(long, default_value_t = WeightFormat::Bf16)]
     weights: WeightFormat,
-    /// Threads (default: one a core).
+    /// Threads (default: one a fast core).
     #[arg(long)]
     threads: Option<usize>,
     #[command(flatten)]

@@ -20,6 +20,7 @@ struct Served {
 impl Served {
     fn start(arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_omnidraft"))
+            .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
             .current_dir(repository())
             .env_remove("OMNIDRAFT_API_KEY")
             .args([

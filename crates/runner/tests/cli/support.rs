@@ -15,6 +15,7 @@ pub fn repository() -> PathBuf {
 pub fn omnidraft() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
     command
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .current_dir(repository())
         .env_remove("OMNIDRAFT_SHARED")
         .arg("--no-progress");
