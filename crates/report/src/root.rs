@@ -193,7 +193,12 @@ fn read_cell(
         arms.into_iter().any(|arm| arm.is_plain && arm.name == name)
     };
     let mut plain = HashMap::new();
-    let mut ends: HashMap<&str, (u32, u64)> = HashMap::new();
+    // Rows of one segment show its end; others the end of the stream.
+    let report = &experiment.report;
+    let mut axes = report.rows.iter().chain(&report.columns);
+    let by_segment = axes.any(|axis| axis == "segment");
+    let end = |row: &PromptRow| by_segment.then_some(row.segment);
+    let mut ends: HashMap<(&str, Option<u32>), (u32, u64)> = HashMap::new();
     for row in &rows {
         if is_plain(&row.arm) {
             plain.insert(
@@ -201,10 +206,11 @@ fn read_cell(
                 Counts::from(row),
             );
         }
-        ends.insert(&row.arm, (row.cache_ngrams, row.cache_bytes));
+        ends.insert((&row.arm, end(row)), (row.cache_ngrams, row.cache_bytes));
     }
     let answer = |(index, row): (usize, &PromptRow)| {
-        let (end_ngrams, end_bytes) = ends.get(row.arm.as_str()).copied().unwrap_or_default();
+        let key = (row.arm.as_str(), end(row));
+        let (end_ngrams, end_bytes) = ends.get(&key).copied().unwrap_or_default();
         Answer {
             arm: row.arm.clone(),
             segment: row.segment,

@@ -277,6 +277,23 @@ fn drift_has_recoveries_and_a_figure() {
 }
 
 #[test]
+fn rows_of_a_segment_show_the_cache_at_its_end() {
+    let root = tempfile::tempdir().unwrap();
+    let mut experiment = Experiment::target_drift();
+    experiment.seeds.truncate(1);
+    experiment.arms.retain(|arm| arm.hits > 0.0);
+    experiment.report["cell"] = json!(["acceptance", "cache_ngrams"]);
+    experiment.write(root.path());
+    write_report(root.path()).unwrap();
+    let ngrams = table(root.path(), "cache_ngrams");
+    let ends: Vec<u32> = words(&ngrams.rows[0])[1..4]
+        .iter()
+        .map(|word| word.split(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(ends[0] > 0 && ends.is_sorted_by(|a, b| a < b), "{ends:?}");
+}
+
+#[test]
 fn a_drift_is_compared_with_streams_that_never_switched() {
     let root = tempfile::tempdir().unwrap();
     let mut experiment = Experiment::target_drift();
