@@ -1,8 +1,12 @@
 //! The model card of a pretrained folder.
 
 use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
 
 use super::config::{Recipe, TokenizerStyle};
+use super::samples::Row;
 use super::train::Trained;
 use crate::CorpusSource;
 
@@ -49,6 +53,12 @@ pub fn render(recipe: &Recipe, trained: &Trained, tokens_per_epoch: usize) -> St
         seen as f64 / tokens_per_epoch as f64,
         trained.steps,
     ));
+    if let Some(own) = &recipe.unlikelihood {
+        line(format!(
+            "- The last {} steps were against loops: beside the text, {} answers of its own a step, in which repeated tokens became less likely.",
+            own.steps, own.answers
+        ));
+    }
     line("- Weights are stored in bf16.\n".into());
     line("| held-out text | nats a token | tokens |\n|---|---|---|".into());
     for row in &trained.held_out {
@@ -62,4 +72,33 @@ pub fn render(recipe: &Recipe, trained: &Trained, tokens_per_epoch: usize) -> St
             .into(),
     );
     card
+}
+
+/// Opens the part of a card that is about answers.
+const HEADING: &str = "\n## Its answers\n";
+
+/// Puts what a model's answers are like at the end of its card, in place of what stood there.
+///
+/// # Errors
+/// A folder without a card; a card that cannot be written.
+pub fn add_habits(out: &Path, rows: &[Row]) -> Result<()> {
+    let path = out.join("README.md");
+    let old = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let mut card = old.split(HEADING).next().unwrap_or_default().to_owned();
+    if !rows.is_empty() {
+        card.push_str(HEADING);
+        card.push_str(
+            "\nTo the first 100 test prompts of each task, at most 128 tokens each. Looping: the token ends a run of four that the answer already had.\n\n| task | temperature | tokens an answer | looping tokens | distinct answers |\n|---|---|---|---|---|\n",
+        );
+    }
+    for (task, temperature, habits) in rows {
+        let _ = writeln!(
+            card,
+            "| {task} | {temperature} | {:.0} | {:.1}% | {:.0}% |",
+            habits.length,
+            100.0 * habits.looping,
+            100.0 * habits.distinct
+        );
+    }
+    std::fs::write(&path, card).with_context(|| path.display().to_string())
 }

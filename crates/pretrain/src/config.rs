@@ -26,6 +26,9 @@ pub struct Recipe {
     pub data: DataRecipe,
     /// How it learns.
     pub train: TrainRecipe,
+    /// How it unlearns loops behind that; absent: not at all.
+    #[serde(default)]
+    pub unlikelihood: Option<UnlikelihoodRecipe>,
 }
 
 /// Families of tokenizers that can be trained.
@@ -119,6 +122,24 @@ pub struct TrainRecipe {
     pub save_every: u64,
 }
 
+/// A last phase against loops. Small models decode greedily into text that repeats itself. Here the
+/// model answers training prompts greedily, and tokens that end a 4-gram which the answer already had
+/// are made less likely, beside text as before (sequence-level unlikelihood, Welleck et al. 2020).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnlikelihoodRecipe {
+    /// Steps behind those of `train`.
+    pub steps: u64,
+    /// Answers a step; their prompts are drawn from all tasks alike.
+    pub answers: usize,
+    /// Most tokens of an answer.
+    pub answer_tokens: usize,
+    /// Weight of the unwanted tokens' loss, which is a mean over all answered tokens.
+    pub weight: f64,
+    /// Learning rate of the first step, which falls in a line to a tenth.
+    pub lr: f64,
+}
+
 impl Recipe {
     /// Reads and checks a recipe.
     ///
@@ -164,6 +185,20 @@ impl Recipe {
         if self.train.eval_every == 0 || self.train.save_every == 0 {
             bail!("train.eval_every and train.save_every must be at least 1");
         }
+        if let Some(own) = &self.unlikelihood {
+            if own.answers == 0 || own.answer_tokens == 0 {
+                bail!("unlikelihood.answers and unlikelihood.answer_tokens must be at least 1");
+            }
+            if self.template.max_prompt_tokens + own.answer_tokens > self.model.max_positions {
+                bail!(
+                    "template.max_prompt_tokens + unlikelihood.answer_tokens exceed model.max_positions = {}",
+                    self.model.max_positions
+                );
+            }
+            if !(own.weight.is_finite() && own.weight >= 0.0) {
+                bail!("unlikelihood.weight = {} is no weight", own.weight);
+            }
+        }
         Ok(())
     }
 
@@ -172,18 +207,27 @@ impl Recipe {
         (self.train.batch * self.train.sequence) as u64
     }
 
+    /// Steps on text alone.
+    pub fn text_steps(&self) -> u64 {
+        self.train.tokens.div_ceil(self.tokens_per_step())
+    }
+
     /// Steps in all.
     pub fn steps(&self) -> u64 {
-        self.train.tokens.div_ceil(self.tokens_per_step())
+        self.text_steps() + self.unlikelihood.as_ref().map_or(0, |own| own.steps)
     }
 
     /// Learning rate of step `step`, counted from 0.
     pub fn learning_rate(&self, step: u64) -> f64 {
         let train = &self.train;
+        if let (Some(own), Some(behind)) = (&self.unlikelihood, step.checked_sub(self.text_steps()))
+        {
+            return own.lr * (1.0 - 0.9 * behind as f64 / own.steps.max(1) as f64);
+        }
         if step < train.warmup {
             return train.lr * (step + 1) as f64 / train.warmup as f64;
         }
-        let span = self.steps().saturating_sub(train.warmup).max(1) as f64;
+        let span = self.text_steps().saturating_sub(train.warmup).max(1) as f64;
         let progress = (step - train.warmup) as f64 / span;
         train.lr * (0.1 + 0.45 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos()))
     }

@@ -1,6 +1,8 @@
 //! Documents as token sequences of one length, addressed by number so that training can resume
 //! anywhere.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail};
 use rayon::prelude::*;
 use vocab_align::{TargetId, TokenId, Vocabulary};
@@ -14,6 +16,8 @@ const HELD_OUT_SEQUENCES: usize = 24;
 /// The training documents as tokens, and held-out sequences per source.
 pub struct TokenData {
     documents: Vec<Vec<u32>>,
+    /// Documents that begin with a prompt and its tokens, by task in name order.
+    prompts: Vec<Vec<(usize, usize)>>,
     sequence: usize,
     per_epoch: usize,
     seed: u64,
@@ -34,13 +38,22 @@ impl TokenData {
         sequence: usize,
         seed: u64,
     ) -> Result<Self> {
-        let encode_all = |documents: Vec<&Document>| {
+        let encode_all = |documents: &[&Document]| {
             documents
                 .par_iter()
                 .map(|d| tokens_of(d, vocabulary, bos))
                 .collect::<Result<Vec<_>>>()
         };
-        let documents = encode_all(corpus.training().collect())?;
+        let training: Vec<&Document> = corpus.training().collect();
+        let mut by_task: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
+        let mut documents = Vec::with_capacity(training.len());
+        for (place, (ids, prompt)) in encode_all(&training)?.into_iter().enumerate() {
+            if training[place].prompt.is_some() {
+                let own = by_task.entry(&training[place].source).or_default();
+                own.push((place, prompt));
+            }
+            documents.push(ids);
+        }
         let total: usize = documents.iter().map(Vec::len).sum();
         let per_epoch = total.saturating_sub(1) / sequence;
         if per_epoch == 0 {
@@ -52,9 +65,11 @@ impl TokenData {
         let held_out = sources
             .into_iter()
             .map(|source| {
-                let documents =
-                    encode_all(corpus.held_out().filter(|d| d.source == source).collect())?;
-                let stream: Vec<u32> = documents.concat();
+                let own: Vec<_> = corpus.held_out().filter(|d| d.source == source).collect();
+                let stream: Vec<u32> = encode_all(&own)?
+                    .into_iter()
+                    .flat_map(|(ids, _)| ids)
+                    .collect();
                 let sequences = stream
                     .windows(sequence + 1)
                     .step_by(sequence)
@@ -72,6 +87,7 @@ impl TokenData {
             .collect::<Result<_>>()?;
         Ok(Self {
             documents,
+            prompts: by_task.into_values().collect(),
             sequence,
             per_epoch,
             seed,
@@ -83,6 +99,18 @@ impl TokenData {
     /// Tokens of one pass over the documents.
     pub fn tokens_per_epoch(&self) -> usize {
         self.per_epoch * self.sequence
+    }
+
+    /// `count` prompts for step `step`: a task is drawn, then one of its prompts. Empty where the
+    /// corpus has no prompts.
+    pub fn prompts(&self, step: u64, count: usize) -> Vec<&[u32]> {
+        let mut rng = StreamRng::new(self.seed, &format!("pretrain prompts {step}"));
+        let mut draw = || {
+            let task = self.prompts.get(rng.below(self.prompts.len().max(1)))?;
+            let (document, tokens) = *task.get(rng.below(task.len()))?;
+            Some(&self.documents[document][..tokens])
+        };
+        (0..count).filter_map(|_| draw()).collect()
     }
 
     /// Sequence number `index` of the whole training, `sequence + 1` tokens.
@@ -110,7 +138,12 @@ impl TokenData {
     }
 }
 
-fn tokens_of(document: &Document, vocabulary: &Vocabulary<TargetId>, bos: u32) -> Result<Vec<u32>> {
+/// A document, and how many of its tokens are the opening one and the prompt.
+fn tokens_of(
+    document: &Document,
+    vocabulary: &Vocabulary<TargetId>,
+    bos: u32,
+) -> Result<(Vec<u32>, usize)> {
     let mut ids = Vec::new();
     // Exactly the tokens a prompt has at run time; the answer starts a token of its own.
     if let Some(prompt) = &document.prompt {
@@ -121,8 +154,9 @@ fn tokens_of(document: &Document, vocabulary: &Vocabulary<TargetId>, bos: u32) -
             false,
         )?);
     }
+    let prompt = 1 + ids.len();
     ids.extend(vocabulary.encode(&document.content)?);
     ids.extend(vocabulary.encode_with_specials(&document.end_of_turn)?);
     let ids = ids.into_iter().map(TokenId::get);
-    Ok(std::iter::once(bos).chain(ids).collect())
+    Ok((std::iter::once(bos).chain(ids).collect(), prompt))
 }

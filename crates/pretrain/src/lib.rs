@@ -1,10 +1,12 @@
 //! `omnidraft pretrain`: trains a tokenizer and a small decoder from text, and writes a Hugging
 //! Face model folder.
 
+mod answers;
 mod card;
 mod config;
 mod corpus;
 mod data;
+mod loops;
 mod samples;
 mod state;
 mod tokenizer;
@@ -18,8 +20,8 @@ use serde_json::json;
 use trainer::Device;
 use vocab_align::{TargetId, TokenId, Vocabulary};
 
-pub use config::Recipe;
 use config::TokenizerRecipe;
+pub use config::{Recipe, UnlikelihoodRecipe};
 pub use corpus::{Corpus, CorpusError, CorpusSource, Document, Piece, is_held_out};
 use data::TokenData;
 
@@ -116,7 +118,7 @@ pub fn run(request: &Request) -> Result<bool> {
         return Ok(false);
     };
     write_folder(&request.recipe, &recipe, &trained, &tokens, out)?;
-    samples::write(out)?;
+    samples::write(out, &request.data, request.progress)?;
     state::remove(out)?;
     Ok(true)
 }

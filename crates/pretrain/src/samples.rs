@@ -1,16 +1,17 @@
-//! `samples.md`: what a finished model answers, greedily.
+//! `samples.md`: what a finished model answers, greedily; and in its card, what its answers are like.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use spec_decode::{NoSink, PlainConfig, Sampling, StreamName, decode_plain};
-use vocab_align::TargetId;
+use indicatif::{ProgressBar, ProgressStyle};
+use models::{ModelFolder, Rendered};
+use streams::{DataSource, MiniTask, Prompt, Split};
+use vocab_align::{TargetId, TokenId};
 
-use lm::{EngineSettings, WeightType};
-use models::ModelFolder;
-use streams::MiniTask;
-use streams::{DataSource, Split};
+use crate::answers::{Answerer, Habits, decoding};
+use crate::{CorpusSource, Recipe, card};
 
 /// Name of the file.
 pub const FILE: &str = "samples.md";
@@ -18,46 +19,130 @@ pub const FILE: &str = "samples.md";
 /// Prompts of each embedded stream.
 const PER_TASK: usize = 3;
 
-/// Most tokens of an answer.
+/// Most tokens of a sample.
 const MAX_TOKENS: usize = 80;
 
+/// Held-out prompts of each task that a card is about.
+const ANSWERED: usize = 100;
+
+/// Most tokens of each of their answers.
+const ANSWER_TOKENS: usize = 128;
+
+/// Temperatures of a card.
+const TEMPERATURES: [f64; 2] = [0.0, 0.7];
+
+/// Seed of the answers at a temperature above 0.
+const SEED: u64 = 1;
+
 /// Answers the first held-out prompts of the embedded streams, which no model has read, and writes
-/// them beside the weights.
+/// them beside the weights; then those of the tasks in the folder's recipe, and writes into its card
+/// how much they loop and how many differ.
 ///
 /// # Errors
-/// A folder that cannot be loaded or written.
-pub fn write(out: &Path) -> Result<()> {
+/// A folder that cannot be loaded or written; a task without a test split in `data`.
+pub fn write(out: &Path, data: &DataSource, progress: bool) -> Result<()> {
     let folder: ModelFolder<TargetId> = ModelFolder::load(out)?;
-    let mut engine = folder.engine(EngineSettings::new(WeightType::F32, 1))?;
-    let config = PlainConfig {
-        sampling: Sampling::new(0.0)?,
-        max_new_tokens: MAX_TOKENS,
-        stop: folder.stop_tokens(),
-    };
     let mut text = format!(
         "# Samples\n\nGreedy answers of at most {MAX_TOKENS} tokens to the first {PER_TASK} held-out prompts of each embedded stream.\n"
     );
     for task in MiniTask::ALL {
         let _ = writeln!(text, "\n## {}", task.name());
-        let prompts = DataSource::embedded().load(task.name(), Split::Test)?;
-        for prompt in prompts.iter().take(PER_TASK) {
-            let fitted = folder.template.fit(&prompt.prompt, |rendered| {
-                folder.encode(rendered).map(|ids| ids.len())
-            })?;
-            let ids = folder.encode(&fitted.rendered)?;
-            let name = StreamName::new(0, 0);
-            let done = decode_plain(&mut engine, &ids, &config, name, &mut NoSink)?;
-            let answer = folder.vocabulary.decode_lossy(&done.tokens);
+        let mut prompts = DataSource::embedded().load(task.name(), Split::Test)?;
+        prompts.truncate(PER_TASK);
+        let bar = ProgressBar::hidden();
+        let asked = fitted(&folder, &prompts)?;
+        let answers = answers(&folder, &asked, 0.0, MAX_TOKENS, &bar)?;
+        for (asked, answer) in asked.iter().zip(answers) {
+            let ids: Vec<_> = answer.into_iter().map(TargetId::new).collect();
+            let answer = folder.vocabulary.decode_lossy(&ids);
             let _ = write!(
                 text,
                 "\nPrompt:\n\n{}\n\nAnswer:\n\n{}\n",
-                indented(&fitted.rendered.body),
+                indented(&asked.body),
                 indented(&answer)
             );
         }
     }
     let path = out.join(FILE);
-    std::fs::write(&path, text).with_context(|| path.display().to_string())
+    std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+    card::add_habits(out, &habits(&folder, out, data, progress)?)
+}
+
+/// Task and temperature with what the answers are like.
+pub(crate) type Row = (String, f64, Habits);
+
+fn habits(
+    folder: &ModelFolder<TargetId>,
+    out: &Path,
+    data: &DataSource,
+    progress: bool,
+) -> Result<Vec<Row>> {
+    let recipe = Recipe::load(&out.join("recipe.toml"))?;
+    let tasks: BTreeSet<&str> = recipe
+        .data
+        .sources
+        .iter()
+        .filter_map(|source| match source {
+            CorpusSource::Task(task) => Some(task.as_str()),
+            CorpusSource::Text(_) => None,
+        })
+        .collect();
+    let mut loaded = Vec::new();
+    for task in tasks {
+        let mut prompts = data.load(task, Split::Test)?;
+        prompts.truncate(ANSWERED);
+        loaded.push((task, fitted(folder, &prompts)?));
+    }
+    let count: usize = loaded.iter().map(|(_, prompts)| prompts.len()).sum();
+    let bar = bar(count * TEMPERATURES.len(), progress);
+    let mut rows = Vec::new();
+    for (task, prompts) in &loaded {
+        for temperature in TEMPERATURES {
+            let answers = answers(folder, prompts, temperature, ANSWER_TOKENS, &bar)?;
+            rows.push(((*task).to_owned(), temperature, Habits::of(&answers)));
+        }
+    }
+    bar.finish_and_clear();
+    Ok(rows)
+}
+
+/// Prompts in the model's template, shortened as they are at run time.
+fn fitted(folder: &ModelFolder<TargetId>, prompts: &[Prompt]) -> Result<Vec<Rendered>> {
+    let fit = |prompt: &Prompt| {
+        let fitted = folder.template.fit(&prompt.prompt, |rendered| {
+            folder.encode(rendered).map(|ids| ids.len())
+        })?;
+        Ok(fitted.rendered)
+    };
+    prompts.iter().map(fit).collect()
+}
+
+fn answers(
+    folder: &ModelFolder<TargetId>,
+    prompts: &[Rendered],
+    temperature: f64,
+    tokens: usize,
+    bar: &ProgressBar,
+) -> Result<Vec<Vec<u32>>> {
+    let mut asked = Vec::new();
+    for prompt in prompts {
+        let ids = folder.encode(prompt)?;
+        asked.push(ids.into_iter().map(TokenId::get).collect::<Vec<u32>>());
+    }
+    let config = decoding(temperature, tokens, folder.stop_tokens())?;
+    let context = folder.context_for(tokens);
+    let answerer = Answerer::new(folder.weights(), config, context, SEED)?;
+    let asked: Vec<&[u32]> = asked.iter().map(Vec::as_slice).collect();
+    answerer.answer(&asked, bar)
+}
+
+fn bar(answers: usize, visible: bool) -> ProgressBar {
+    if !visible {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("answers {bar:30} {pos}/{len}  ETA {eta}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(answers as u64).with_style(style)
 }
 
 /// As a block of literal text in Markdown.

@@ -13,7 +13,7 @@ use trainer::{Backend, Device, Step};
 
 use super::config::Recipe;
 use super::data::TokenData;
-use super::state;
+use super::{loops, state};
 
 /// One line of `training.jsonl`.
 #[derive(Debug, Serialize)]
@@ -23,6 +23,9 @@ struct StepRow {
     loss: f64,
     lr: f64,
     grad_norm: f64,
+    /// Share of looping tokens in the answers of a step against loops.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    looping: Option<f64>,
     seconds: f64,
 }
 
@@ -102,7 +105,15 @@ impl Run<'_> {
                 .map(|i| data.sequence(step * batch + i))
                 .collect();
             let lr = recipe.learning_rate(step);
-            let Step { loss, grad_norm } = model.step(&sequences, lr)?;
+            let against_loops = recipe.unlikelihood.as_ref();
+            let against_loops = against_loops.filter(|_| step >= recipe.text_steps());
+            let (Step { loss, grad_norm }, looping) = match against_loops {
+                None => (model.step(&sequences, lr)?, None),
+                Some(own) => {
+                    let done = loops::step(recipe, own, &mut model, data, &sequences, step)?;
+                    (done.0, Some(done.1))
+                }
+            };
             if !loss.is_finite() {
                 bail!("step {step}: the loss is {loss}; lower train.lr");
             }
@@ -115,6 +126,7 @@ impl Run<'_> {
                 loss,
                 lr,
                 grad_norm,
+                looping,
                 seconds,
             })?;
             bar.set_position(done);

@@ -43,6 +43,12 @@ weight_decay = 0.01
 max_grad_norm = 1.0
 eval_every = 16
 save_every = 8
+[unlikelihood]
+steps = 6
+answers = 4
+answer_tokens = 24
+weight = 5.0
+lr = 2e-3
 "#;
 
 fn request(folder: &Path, style: &str, out: &str, stop_after: Option<u64>) -> Request {
@@ -78,14 +84,17 @@ fn training_learns_and_resumes_exactly() {
         let mean = |rows: &[(u64, f64)]| {
             rows.iter().map(|(_, loss)| loss).sum::<f64>() / rows.len() as f64
         };
-        assert_eq!(uninterrupted.len(), 32);
+        assert_eq!(uninterrupted.len(), 38);
         let (early, late) = (mean(&uninterrupted[..4]), mean(&uninterrupted[28..]));
         assert!(late < early - 0.5, "{style}: {early} -> {late}");
 
         let out = format!("{style}-parts");
         let part: PathBuf = {
-            let first = request(folder.path(), style, &out, Some(13));
-            assert!(!run(&first).unwrap());
+            // In the middle of the text, and among the steps against loops.
+            for stop_after in [13, 21] {
+                let part = request(folder.path(), style, &out, Some(stop_after));
+                assert!(!run(&part).unwrap());
+            }
             let rest = request(folder.path(), style, &out, None);
             assert!(run(&rest).unwrap());
             rest.out
@@ -127,4 +136,68 @@ fn a_given_tokenizer_takes_the_place_of_the_recipes() {
     missing.tokenizer = Some(folder.path().join("nowhere.json"));
     let error = format!("{:#}", run(&missing).unwrap_err());
     assert!(error.contains("nowhere.json"), "{error}");
+}
+
+#[test]
+fn steps_against_loops_leave_fewer_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut own = request(folder.path(), "byte-level", "own", None);
+    let recipe = std::fs::read_to_string(&own.recipe).unwrap();
+    own.recipe = folder.path().join("loops.toml");
+    std::fs::write(
+        &own.recipe,
+        recipe
+            .replace("steps = 6", "steps = 60")
+            .replace("tokens = 8192", "tokens = 65536")
+            .replace("weight = 5.0", "weight = 20.0"),
+    )
+    .unwrap();
+    assert!(run(&own).unwrap());
+    let text = std::fs::read_to_string(own.out.join("training.jsonl")).unwrap();
+    let shares: Vec<f64> = text
+        .lines()
+        .filter_map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["looping"].as_f64()
+        })
+        .collect();
+    assert_eq!(shares.len(), 60);
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    let (early, late) = (mean(&shares[..8]), mean(&shares[52..]));
+    assert!(early > 0.2 && late < 0.6 * early, "{early} -> {late}");
+
+    let card = std::fs::read_to_string(own.out.join("README.md")).unwrap();
+    for part in [
+        "60 steps were against loops",
+        "## Its answers",
+        "| mini-code | 0.7 |",
+    ] {
+        assert!(card.contains(part), "{card}");
+    }
+    // Written again, it is the same card.
+    pretrain::write_samples(&own.out, &DataSource::embedded(), false).unwrap();
+    assert_eq!(
+        std::fs::read_to_string(own.out.join("README.md")).unwrap(),
+        card
+    );
+}
+
+#[test]
+fn a_phase_against_loops_that_cannot_be_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (old, new, key) in [
+        ("answers = 4", "answers = 0", "unlikelihood.answers"),
+        (
+            "answer_tokens = 24",
+            "answer_tokens = 100",
+            "model.max_positions",
+        ),
+        ("weight = 5.0", "weight = -1.0", "unlikelihood.weight"),
+    ] {
+        let mut own = request(folder.path(), "byte-level", "own", None);
+        let recipe = std::fs::read_to_string(&own.recipe).unwrap();
+        own.recipe = folder.path().join("bad.toml");
+        std::fs::write(&own.recipe, recipe.replace(old, new)).unwrap();
+        let error = format!("{:#}", run(&own).unwrap_err());
+        assert!(error.contains("bad.toml") && error.contains(key), "{error}");
+    }
 }

@@ -104,6 +104,23 @@ impl Backend {
         Ok((sum / tokens as f64, tokens))
     }
 
+    /// The trainer of this processor; what was trained elsewhere until now goes on here.
+    ///
+    /// # Errors
+    /// What a device reports; those of [`Trainer::resume`].
+    pub fn on_host(&mut self) -> Result<&mut Trainer, LmError> {
+        #[cfg(feature = "wgpu")]
+        if let Self::Burn(on) = self {
+            let trainer = Trainer::resume(&on.checkpoint()?, on.optimizer().clone())?;
+            *self = Self::Host(Box::new(trainer));
+        }
+        match self {
+            Self::Host(trainer) => Ok(trainer),
+            #[cfg(feature = "wgpu")]
+            Self::Burn(_) => Err(LmError::Device("the model is still elsewhere".into())),
+        }
+    }
+
     /// The weights.
     ///
     /// # Errors

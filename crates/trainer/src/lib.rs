@@ -23,5 +23,5 @@ mod pass;
 mod trainer;
 
 pub use backend::{Backend, Device, Step};
-pub use objective::{Graded, NextToken, Objective, Scored};
+pub use objective::{Graded, Marked, NextToken, Objective, Scored, Unlikelihood};
 pub use trainer::{AdapterState, Trainer};

@@ -2,7 +2,7 @@
 
 use cpu_engine::Vectors;
 
-use crate::elementwise::{CrossEntropyRow, ROW_TERMS};
+use crate::elementwise::{CrossEntropyRow, ROW_TERMS, Scale};
 
 /// Rows of one sequence that are scored together, over the same columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +95,94 @@ impl Objective for NextToken<'_> {
                 label: *label as usize,
                 weight: self.weight,
             });
+        }
+        graded
+    }
+}
+
+/// Text to be predicted beside answers whose marked tokens are to become less likely: the
+/// sequence-level unlikelihood of Welleck et al. (2020, arXiv 1908.04319).
+///
+/// The loss is the [`NextToken`] loss of the texts plus `weight` times the mean of
+/// `-ln(1 - p(token))` over all tokens that were answered, 0 where a token is not marked. Term 0 is
+/// the former, term 1 the latter without its weight.
+pub struct Unlikelihood<'a> {
+    text: NextToken<'a>,
+    answers: &'a [Marked],
+    weight: f32,
+    share: f32,
+}
+
+/// A prompt with an answer, and which of its tokens are unwanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marked {
+    /// Prompt and answer; what follows the last unwanted token need not be there.
+    pub ids: Vec<u32>,
+    /// Places of the unwanted tokens in `ids`, ascending, none of them 0.
+    pub unwanted: Vec<usize>,
+}
+
+impl<'a> Unlikelihood<'a> {
+    /// The batch must be `texts`, then the ids of `answers`. `answered` counts the tokens of all
+    /// answers, also of those without a marked token, which need not be among `answers`.
+    pub fn new(
+        texts: &'a [&'a [u32]],
+        answers: &'a [Marked],
+        answered: usize,
+        weight: f64,
+    ) -> Self {
+        Self {
+            text: NextToken::new(texts),
+            answers,
+            weight: weight as f32,
+            share: 1.0 / answered.max(1) as f32,
+        }
+    }
+
+    /// The answer that is sequence `sequence` of the batch, if it is one.
+    fn answer(&self, sequence: usize) -> Option<&'a Marked> {
+        let place = sequence.checked_sub(self.text.sequences.len())?;
+        self.answers.get(place)
+    }
+}
+
+/// `1 - p` is not let below this, so that a token that is certain has a bounded gradient.
+const LEAST_REST: f64 = 1e-4;
+
+impl Objective for Unlikelihood<'_> {
+    fn scored(&self, sequence: usize) -> Vec<Scored> {
+        let Some(answer) = self.answer(sequence) else {
+            return self.text.scored(sequence);
+        };
+        let groups = answer.unwanted.chunks(ROWS);
+        groups
+            .map(|places| Scored {
+                positions: places.iter().map(|place| place - 1).collect(),
+                columns: None,
+            })
+            .collect()
+    }
+
+    fn grade(&self, sequence: usize, group: usize, logits: &mut [f32]) -> Graded {
+        let Some(answer) = self.answer(sequence) else {
+            return self.text.grade(sequence, group, logits);
+        };
+        let places = answer.unwanted.chunks(ROWS).nth(group).unwrap_or_default();
+        let width = logits.len() / places.len().max(1);
+        let mut graded = Graded::default();
+        for (row, place) in logits.chunks_exact_mut(width.max(1)).zip(places) {
+            let label = answer.ids[*place] as usize;
+            let surprise = self.text.vectors.run(CrossEntropyRow {
+                logits: row,
+                label,
+                weight: 1.0,
+            });
+            let p = (-surprise).exp();
+            let rest = (1.0 - p).max(LEAST_REST);
+            graded.terms[1] -= f64::from(self.share) * rest.ln();
+            // d/dz of -ln(1 - p) is -p / (1 - p) times that of -ln p.
+            let factor = -self.weight * self.share * (p / rest) as f32;
+            self.text.vectors.run(Scale { row, factor });
         }
         graded
     }

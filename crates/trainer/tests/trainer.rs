@@ -8,7 +8,7 @@ use lm::{
     AdamW, AdamWConfig, Checkpoint, DecodeEngine, LmError, ReferenceEngine, expected_tensors,
     random_checkpoint, stored,
 };
-use trainer::{Graded, NextToken, Objective, Scored, Trainer};
+use trainer::{Graded, Marked, NextToken, Objective, Scored, Trainer, Unlikelihood};
 
 use train_support::{
     Golden, TOLERANCE, batch, config, goldens, lively, reference, relative_error, shared_goldens,
@@ -151,14 +151,24 @@ fn subsets_of_the_vocabulary_have_the_right_gradient() {
     assert_eq!(graded.terms[1], 107.0);
     let gradient = trainer.gradient();
 
-    // The directional derivative along the gradient itself, by central differences.
-    let length: f64 = gradient
-        .tensors
-        .values()
-        .flat_map(|t| &t.data)
-        .map(|x| f64::from(*x).powi(2))
-        .sum::<f64>()
-        .sqrt();
+    let slope = slope(&checkpoint, &batch, &objective, &gradient, |graded| {
+        graded.terms[0]
+    });
+
+    assert!((slope - 1.0).abs() < 3e-3, "{slope}");
+}
+
+/// The directional derivative along the gradient itself, by central differences, as a multiple of
+/// what it should be.
+fn slope(
+    checkpoint: &Checkpoint,
+    batch: &[&[u32]],
+    objective: &dyn Objective,
+    gradient: &Checkpoint,
+    loss: impl Fn(&Graded) -> f64,
+) -> f64 {
+    let values = gradient.tensors.values().flat_map(|t| &t.data);
+    let length = values.map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
     let moved = |step: f64| {
         let mut moved = checkpoint.clone();
         for (name, tensor) in &mut moved.tensors {
@@ -167,10 +177,58 @@ fn subsets_of_the_vocabulary_have_the_right_gradient() {
             }
         }
         let mut trainer = Trainer::new(&moved, AdamWConfig::default()).unwrap();
-        trainer.evaluate(&batch, &objective).unwrap().terms[0]
+        loss(&trainer.evaluate(batch, objective).unwrap())
     };
-    let slope = (moved(2e-4) - moved(-2e-4)) / 4e-4;
-    assert!((slope / length - 1.0).abs() < 3e-3, "{slope} {length}");
+    (moved(5e-5) - moved(-5e-5)) / 1e-4 / length
+}
+
+#[test]
+fn unwanted_tokens_have_the_right_gradient_and_become_less_likely() {
+    let checkpoint = lively(&config("llama", true, 2));
+    let all = batch();
+    let (texts, rest) = all.split_at(all.len() / 2);
+    let texts = slices(texts);
+    let places = |ids: &Vec<u32>| (3..ids.len()).step_by(2).collect();
+    let answers: Vec<Marked> = rest
+        .iter()
+        .map(|ids| Marked {
+            ids: ids.clone(),
+            unwanted: places(ids),
+        })
+        .collect();
+    let marked: usize = answers.iter().map(|a| a.unwanted.len()).sum();
+    let weight = 7.0;
+    let objective = Unlikelihood::new(&texts, &answers, 2 * marked, weight);
+    let both: Vec<&[u32]> = all.iter().map(Vec::as_slice).collect();
+    let mut trainer = Trainer::new(&checkpoint, AdamWConfig::default()).unwrap();
+    let before = trainer.accumulate(&both, &objective).unwrap();
+    let loss = |graded: &Graded| graded.terms[0] + weight * graded.terms[1];
+    let gradient = trainer.gradient();
+    let found = slope(&checkpoint, &both, &objective, &gradient, loss);
+    assert!((found - 1.0).abs() < 3e-3, "{found}");
+
+    // Term 1 is the mean of -ln(1 - p), by the reference.
+    let mut engine = ReferenceEngine::new(&checkpoint, 256).unwrap();
+    let mut sum = 0.0;
+    for answer in &answers {
+        engine.truncate(0);
+        let logits = engine.forward_f64(&answer.ids).unwrap();
+        let width = checkpoint.config.vocab_size;
+        for place in &answer.unwanted {
+            let row = &logits[(place - 1) * width..][..width];
+            let total: f64 = row.iter().map(|x| x.exp()).sum();
+            sum -= (1.0 - row[answer.ids[*place] as usize].exp() / total).ln();
+        }
+    }
+    let mean = sum / (2 * marked) as f64;
+    assert!((before.terms[1] / mean - 1.0).abs() < 1e-5);
+
+    for _ in 0..10 {
+        trainer.step(1e-3).unwrap();
+        trainer.accumulate(&both, &objective).unwrap();
+    }
+    let after = trainer.evaluate(&both, &objective).unwrap();
+    assert!(after.terms[1] < 0.8 * before.terms[1]);
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub struct PretrainArgs {
     /// A tokenizer.json, the folder of one, or hf:owner/name, in place of the recipe's tokenizer.
     #[arg(long, value_name = "T")]
     tokenizer: Option<PathBuf>,
-    /// Only write the samples of the finished model in --out again.
+    /// Only write the samples of the finished model in --out again, and the part of its card about answers.
     #[arg(long)]
     samples: bool,
     /// Device.
@@ -57,7 +57,7 @@ impl PretrainArgs {
             .out
             .unwrap_or_else(|| PathBuf::from("runs/pretrain").join(name));
         if self.samples {
-            return pretrain::write_samples(&out);
+            return pretrain::write_samples(&out, &self.data.source()?, progress);
         }
         let device = match self.device {
             DeviceName::Cpu => Device::Cpu,

@@ -1,0 +1,110 @@
+//! Answers of a model to many prompts, and what shares of them loop or are alike.
+
+use std::collections::{BTreeSet, HashSet};
+
+use anyhow::Result;
+use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
+use indicatif::ProgressBar;
+use lm::{TensorSource, WeightType};
+use models::Engine;
+use rayon::prelude::*;
+use spec_decode::{NoSink, PlainConfig, Sampling, StreamName, decode_plain};
+use vocab_align::{TargetId, TokenId};
+
+/// A model that answers on all cores, a prompt a core.
+pub(crate) struct Answerer {
+    packed: PackedWeights,
+    options: EngineOptions,
+    config: PlainConfig,
+    seed: u64,
+}
+
+impl Answerer {
+    /// Weights are rounded to bf16, as they are stored; a KV cache has room for `context` tokens.
+    pub(crate) fn new(
+        source: &dyn TensorSource,
+        config: PlainConfig,
+        context: usize,
+        seed: u64,
+    ) -> Result<Self> {
+        let options = EngineOptions {
+            weights: WeightType::Bf16,
+            threads: 1,
+            max_len: context,
+            ..EngineOptions::default()
+        };
+        Ok(Self {
+            packed: PackedWeights::new(source, &options)?,
+            options,
+            config,
+            seed,
+        })
+    }
+
+    /// One answer a prompt, whatever the number of cores.
+    pub(crate) fn answer(&self, prompts: &[&[u32]], bar: &ProgressBar) -> Result<Vec<Vec<u32>>> {
+        let one = |engine: &mut Result<Engine>, place: usize| -> Result<Vec<u32>> {
+            let engine = match engine {
+                Ok(engine) => engine,
+                Err(error) => anyhow::bail!("{error:#}"),
+            };
+            let prompt: Vec<TargetId> =
+                prompts[place].iter().map(|id| TargetId::new(*id)).collect();
+            let name = StreamName::new(self.seed, place as u64);
+            let done = decode_plain(engine, &prompt, &self.config, name, &mut NoSink)?;
+            bar.inc(1);
+            Ok(done.tokens.into_iter().map(TokenId::get).collect())
+        };
+        let engine = || {
+            let engine = CpuEngine::with_weights(self.packed.clone(), self.options.clone())?;
+            Ok(Engine::of(Box::new(engine)))
+        };
+        let places = (0..prompts.len()).into_par_iter();
+        places.map_init(engine, one).collect()
+    }
+}
+
+/// What a set of answers is like.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Habits {
+    /// Tokens an answer, on average.
+    pub(crate) length: f64,
+    /// Share of the tokens that end a 4-gram which the answer already had.
+    pub(crate) looping: f64,
+    /// Share of the answers that no earlier one equals.
+    pub(crate) distinct: f64,
+}
+
+impl Habits {
+    /// Of at least one answer.
+    pub(crate) fn of(answers: &[Vec<u32>]) -> Self {
+        let tokens: usize = answers.iter().map(Vec::len).sum();
+        let looping: usize = answers.iter().map(|a| unwanted(a).count()).sum();
+        let distinct: HashSet<_> = answers.iter().collect();
+        let count = answers.len().max(1) as f64;
+        Self {
+            length: tokens as f64 / count,
+            looping: looping as f64 / tokens.max(1) as f64,
+            distinct: distinct.len() as f64 / count,
+        }
+    }
+}
+
+/// Places of the tokens that loop.
+pub(crate) fn unwanted(answer: &[u32]) -> impl Iterator<Item = usize> {
+    let marks = results::looping(answer).into_iter().enumerate();
+    marks.filter_map(|(place, loops)| loops.then_some(place))
+}
+
+/// How an answer of at most `tokens` tokens is decoded.
+pub(crate) fn decoding(
+    temperature: f64,
+    tokens: usize,
+    stop: BTreeSet<TargetId>,
+) -> Result<PlainConfig> {
+    Ok(PlainConfig {
+        sampling: Sampling::new(temperature)?,
+        max_new_tokens: tokens,
+        stop,
+    })
+}
