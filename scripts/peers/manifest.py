@@ -65,9 +65,25 @@ def versions(bench):
     return found
 
 
+def inside(folder):
+    """A path as it is written in this repository; of others the last part, since places say nothing."""
+    folder = pathlib.Path(folder).resolve()
+    root = HERE.parents[1]
+    return folder.relative_to(root) if folder.is_relative_to(root) else folder.name
+
+
+def program(bench):
+    """Which program was measured."""
+    changed = output("git", "status", "--porcelain", "--untracked-files=no")
+    return {
+        "commit": output("git", "rev-parse", "HEAD"),
+        "uncommitted_changes": bool(changed),
+        "binary_sha256": hashlib.sha256(bench.binary.read_bytes()).hexdigest(),
+    }
+
+
 def collect(args, bench):
     now = datetime.datetime.now(datetime.timezone.utc)
-    changed = output("git", "status", "--porcelain", "--untracked-files=no")
     command = ["scripts/peers/compare.py", "--shapes", ",".join(args.shapes)]
     command += ["--engines", ",".join(args.engines), "--repetitions", str(args.repetitions)]
     command += ["--seconds", f"{args.seconds:g}", "--threads", str(args.threads), "--context", str(args.context)]
@@ -75,9 +91,7 @@ def collect(args, bench):
         "started": now.isoformat(timespec="seconds"),
         # Every option that changes a number, given or not.
         "command": " ".join(command),
-        "commit": output("git", "rev-parse", "HEAD"),
-        "uncommitted_changes": bool(changed),
-        "binary_sha256": hashlib.sha256(bench.binary.read_bytes()).hexdigest(),
+    } | program(bench) | {
         "machine": machine(),
         "versions": versions(bench),
         "threads": args.threads,

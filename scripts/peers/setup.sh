@@ -14,7 +14,7 @@ mkdir -p "$dir"
 python="$dir/venv/bin/python"
 
 [ -x "$python" ] || python3 -m venv "$dir/venv"
-"$python" -m pip install --quiet numpy torch transformers safetensors gguf
+"$python" -m pip install --quiet numpy pyarrow torch transformers safetensors gguf
 
 # From source: a wheel would be built for the oldest processor it is to run on.
 CMAKE_ARGS="-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" \

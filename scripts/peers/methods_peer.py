@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Answers prompts with one peer, every method it has, in a process of its own; methods.py starts it. Prints a JSON
+list with tokens, seconds and answers of each method.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import time
+
+
+def timed(prompts, answer):
+    """Every prompt once, behind one that is not counted: what is set up at the first call."""
+    answer(prompts[0])
+    seconds, answers = 0.0, []
+    for ids in prompts:
+        start = time.perf_counter()
+        answers.append(answer(ids))
+        seconds += time.perf_counter() - start
+    return {"tokens": sum(map(len, answers)), "seconds": seconds, "answers": answers}
+
+
+def transformers_methods(args, prompts):
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+
+    def load(folder):
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def tokenizer(folder):
+        return transformers.AutoTokenizer.from_pretrained(folder)
+
+    target, text = load(args.target), tokenizer(args.target)
+    stop = target.generation_config.eos_token_id
+    rule = {"do_sample": False} if args.temperature == 0 else {"do_sample": True, "temperature": args.temperature, "top_k": 0}
+
+    def answer(**more):
+        def one(ids):
+            row = torch.tensor([ids])
+            mask = torch.ones_like(row)
+            with torch.inference_mode():
+                out = target.generate(
+                    row, attention_mask=mask, max_new_tokens=args.max_tokens, pad_token_id=0, eos_token_id=stop, **rule, **more
+                )
+            return out[0, len(ids) :].tolist()
+
+        return one
+
+    yield {"method": "plain", "drafter": None} | timed(prompts, answer())
+    yield {"method": "prompt lookup", "drafter": None} | timed(prompts, answer(prompt_lookup_num_tokens=args.k))
+    for name, folder in args.drafter:
+        drafter, own = load(folder), tokenizer(folder)
+        # As we draft: so many tokens a round. And as it decides by default.
+        for method, schedule in [("assisted generation", "constant"), ("assisted generation, its own lengths", None)]:
+            fresh = transformers.GenerationConfig.from_dict(drafter.generation_config.to_dict())
+            if schedule:
+                fresh.num_assistant_tokens, fresh.num_assistant_tokens_schedule = args.k, schedule
+                fresh.assistant_confidence_threshold = 0.0
+            drafter.generation_config = fresh
+            kind = "universal, strings" if args.temperature == 0 else "universal, TLI"
+            both = answer(assistant_model=drafter, tokenizer=text, assistant_tokenizer=own)
+            yield {"method": f"{method} ({kind})", "drafter": name} | timed(prompts, both)
+
+
+def llama_methods(args, prompts):
+    import llama_cpp
+    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+    # Kept: the library calls it until the end.
+    silent = llama_cpp.llama_log_callback(lambda level, text, data: None)
+    llama_cpp.llama_log_set(silent, ctypes.c_void_p(0))
+    stop = json.loads((args.target / "config.json").read_text())["eos_token_id"]
+    stop = set(stop if isinstance(stop, list) else [stop])
+    room = max(map(len, prompts)) + args.max_tokens + args.k + 1
+
+    def load(**more):
+        return llama_cpp.Llama(
+            str(args.target / "F32.gguf"), n_ctx=room, n_threads=args.threads, n_threads_batch=args.threads, verbose=False, **more
+        )
+
+    def answer(model):
+        def one(ids):
+            out = []
+            model.reset()
+            for token in model.generate(ids, temp=args.temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0):
+                out.append(token)
+                if token in stop or len(out) == args.max_tokens:
+                    break
+            return out
+
+        return one
+
+    yield {"method": "plain", "drafter": None} | timed(prompts, answer(load()))
+    lookup = LlamaPromptLookupDecoding(num_pred_tokens=args.k)
+    yield {"method": "prompt lookup", "drafter": None} | timed(prompts, answer(load(draft_model=lookup, logits_all=True)))
+
+
+ENGINES = {"transformers": transformers_methods, "llama.cpp": llama_methods}
+
+
+def main():
+    def named(text):
+        name, _, folder = text.partition("=")
+        return name, pathlib.Path(folder)
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("engine", choices=ENGINES)
+    parser.add_argument("--target", type=pathlib.Path, required=True)
+    parser.add_argument("--drafter", type=named, action="append", default=[])
+    parser.add_argument("--prompts", type=pathlib.Path, required=True)
+    parser.add_argument("--max-tokens", type=int, required=True)
+    parser.add_argument("-k", type=int, required=True)
+    parser.add_argument("--temperature", type=float, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    args = parser.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    prompts = json.loads(args.prompts.read_text())
+    print(json.dumps(list(ENGINES[args.engine](args, prompts))))
+
+
+if __name__ == "__main__":
+    main()
