@@ -63,6 +63,19 @@ impl DirectMap {
     }
 }
 
+/// Merges ascending `more` into ascending `ids`. There are few of the former: what lies between two of
+/// them moves as a block, from the end.
+fn merge(ids: &mut Vec<u32>, more: &[u32]) {
+    let mut end = ids.len();
+    ids.resize(end + more.len(), 0);
+    for (left, &id) in more.iter().enumerate().rev() {
+        let place = ids[..end].partition_point(|&other| other < id);
+        ids.copy_within(place..end, place + left + 1);
+        ids[place + left] = id;
+        end = place;
+    }
+}
+
 /// A node of the joint trie: a non-empty path of draft tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
@@ -118,17 +131,12 @@ impl<'a> Lexicon<'a> {
     pub fn root_children(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.direct.pairs.iter().map(|(d, _)| d.get()).collect();
         if let Some(cache) = self.cache {
-            let direct = ids.len();
             let roots = cache.children(cache.root()).map(|(d, _)| d);
-            ids.extend(
-                roots
-                    .filter(|&d| self.direct.target_of(d).is_none())
-                    .map(DraftId::get),
-            );
-            if ids.len() > direct {
-                // Two ascending runs, which this sort merges.
-                ids.sort();
-            }
+            let more: Vec<u32> = roots
+                .filter(|&d| self.direct.target_of(d).is_none())
+                .map(DraftId::get)
+                .collect();
+            merge(&mut ids, &more);
         }
         ids
     }
@@ -181,6 +189,27 @@ impl Place {
             first: self.first,
             depth: self.depth + 1,
             node: Some(node),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn merging_is_sorting(
+            ids in proptest::collection::btree_set(0u32..40, 0..30),
+            more in proptest::collection::btree_set(0u32..40, 0..30),
+        ) {
+            let more: Vec<u32> = more.difference(&ids).copied().collect();
+            let all: BTreeSet<u32> = ids.iter().chain(&more).copied().collect();
+            let mut merged: Vec<u32> = ids.into_iter().collect();
+            merge(&mut merged, &more);
+            prop_assert_eq!(merged, all.into_iter().collect::<Vec<_>>());
         }
     }
 }
