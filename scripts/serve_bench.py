@@ -618,13 +618,13 @@ def main():
                             type=type(default[0] if many else default))
 
     models = [("target", "models/L"), ("drafter", "models/D"), ("max-tokens", 48)]
-    command(greedy, *models, ("prompts", 200), ("tasks", ["mini-math", "mini-chat", "mini-code", "mini-news"]), ("more", ""), ("rows", "greedy"))
+    command(greedy, *models, ("prompts", 200), ("tasks", ["mini-math", "mini-chat", "mini-code", "mini-news"]), ("more", "-k 4"), ("rows", "greedy"))
     command(law, *models, ("samples", 8000), ("prompts", 3))
     command(stream, *models, ("second", "models/Q"), ("requests", 500), ("task", "mini-math"), ("save-minutes", 0.25))
-    command(load, *models, ("clients", [1, 4, 16]), ("seconds", 600.0), ("task", "mini-math"), ("more", ""), ("drafts", "yes"), ("rows", "load"))
+    command(load, *models, ("clients", [1, 4, 16]), ("seconds", 600.0), ("task", "mini-math"), ("more", "-k 4"), ("drafts", "yes"), ("rows", "load"))
     command(remote, *models, ("delays", [0.0, 10.0, 50.0]), ("prompts", 20), ("warm", 200), ("task", "mini-math"), ("k", 6), ("state", ""), ("temperature", 0.0), ("rows", "remote"))
     command(beside, *models, ("delay", 200.0), ("prompts", 40), ("clients", 2), ("task", "mini-math"))
-    command(memory, *models, ("clients", 8), ("seconds", 300.0), ("examples-mb", [128, 16]), ("task", "mini-math"), ("more", ""))
+    command(memory, *models, ("clients", 8), ("seconds", 300.0), ("examples-mb", [128, 16]), ("task", "mini-math"), ("more", "-k 4"))
     command(page)
     args = parser.parse_args()
     args.run(args)

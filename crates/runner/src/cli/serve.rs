@@ -48,9 +48,10 @@ pub struct ServiceArgs {
     /// Give every user of a target (field `user` of requests) an adapter; needs --adapter-rank.
     #[arg(long)]
     adapter_per_user: bool,
-    /// Draft tokens a round; the most, with --adapt-length.
-    #[arg(long, short, default_value_t = 4)]
-    k: usize,
+    /// Draft tokens of every round; the most, with --adapt-length. Without -k drafts are adapted, up to
+    /// 8 tokens; where nothing is learnt they have 4.
+    #[arg(long, short)]
+    k: Option<usize>,
     /// End drafts where a further token is not worth its time, by an acceptance head that is trained
     /// for each target from the answers, and by what rounds are found to take.
     #[arg(long)]
@@ -126,6 +127,9 @@ impl ServiceArgs {
                 false => LearnScope::Target,
             },
         };
+        // A draft of any given length is slower than none until the drafter has learnt. Where it does not
+        // learn, an answer is to depend on its request alone, so nothing may adapt to others.
+        let adapt_length = self.adapt_length || (self.k.is_none() && !self.no_learn);
         let engine = EngineSettings {
             kv: self.kv.into(),
             context: Some(self.context),
@@ -139,8 +143,8 @@ impl ServiceArgs {
                 .collect::<Result<_>>()?,
             drafter: self.drafter.clone(),
             engine,
-            draft_length: self.k,
-            adapt_length: self.adapt_length,
+            draft_length: self.k.unwrap_or(if adapt_length { 8 } else { 4 }),
+            adapt_length,
             lookup: self.lookup,
             parallel,
             queue,
