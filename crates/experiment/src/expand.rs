@@ -145,6 +145,7 @@ impl<'a> Expander<'a> {
             on_stream: stage.file.on_stream,
             arms: arms.iter().map(|arm| arm.config.clone()).collect(),
             exclusive: stage.file.exclusive,
+            checkpoint: stage.file.checkpoint,
             save: self.is_read(&stage.name),
             from: from.clone(),
             from_sha256: None,

@@ -44,6 +44,10 @@ pub(crate) struct StageFile {
     pub(crate) from: Option<String>,
     /// Whether its jobs run alone on their machine, because their times are read.
     pub(crate) exclusive: bool,
+    /// Prompts after which a job writes everything learnt so far and goes on from what it wrote, so
+    /// that a job that was killed goes on there too; 0 for never. What is not written begins anew each
+    /// time, in every run alike: examples to replay, measured costs.
+    pub(crate) checkpoint: usize,
     /// Keys of `decode`, `learn`, `cache`, `head` and `models` that differ in this stage.
     pub(crate) set: Patch,
 }

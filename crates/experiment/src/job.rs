@@ -65,6 +65,9 @@ pub struct JobConfig {
     pub arms: Vec<ArmConfig>,
     /// Whether it runs alone on its machine, because its times are read.
     pub exclusive: bool,
+    /// Prompts between two checkpoints, at which arms go on from what they wrote; 0 for none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub checkpoint: usize,
     /// Whether what the arms learnt is written, because some stage starts from it.
     pub save: bool,
     /// The stage it starts from, the same cell.

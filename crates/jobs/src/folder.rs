@@ -6,6 +6,7 @@
 //! ROOT/STAGE/CELL/lock             who runs the job
 //! ROOT/STAGE/CELL/manifest.json    how far it got, written last
 //! ROOT/STAGE/CELL/prompts.jsonl    the answers so far, while it runs
+//! ROOT/STAGE/CELL/checkpoint.json  where it goes on after a stop, beside what was learnt until there
 //! ROOT/STAGE/CELL/error.txt        why it failed
 //! ROOT/slurm/                      batch scripts, lists of cells, logs
 //! ROOT/report/                     tables and pages
@@ -18,6 +19,12 @@ use crate::files::{create_folder, entries, is_part};
 use crate::{JobId, JobsError};
 
 const LOCK: &str = "lock";
+/// Says where a job that was stopped goes on.
+const CHECKPOINT: &str = "checkpoint.json";
+/// What its file and the folder of its state begin with.
+const CHECKPOINTS: &str = "checkpoint";
+/// What the names of journals end with.
+const JOURNALS: &str = ".jsonl";
 
 /// The folder of a run: one experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,10 +159,15 @@ impl JobFolder {
         create_folder(&self.path)
     }
 
-    /// Removes everything but the lock. The caller holds the lock.
+    /// Removes what an earlier attempt left: everything but the lock and, where there is one, its
+    /// checkpoint with the journals that belong to it. The caller holds the lock.
     pub(crate) fn clear(&self) -> Result<(), JobsError> {
+        let resumable = self.path.join(CHECKPOINT).is_file();
+        let kept = |name: &str| {
+            name == LOCK || resumable && (name.starts_with(CHECKPOINTS) || name.ends_with(JOURNALS))
+        };
         for name in entries(&self.path)? {
-            if name == LOCK {
+            if kept(&name.to_string_lossy()) {
                 continue;
             }
             let path = self.path.join(&name);
@@ -191,6 +203,29 @@ mod tests {
         folder.clear().unwrap();
         assert_eq!(entries(folder.path()).unwrap(), ["lock"]);
         assert!(outside.join("precious").exists());
+    }
+
+    #[test]
+    fn clearing_keeps_a_checkpoint_with_its_journals() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunRoot::new(dir.path()).folder(&JobId::new("stream", "seed=1").unwrap());
+        fs::create_dir_all(folder.path().join("checkpoint/5")).unwrap();
+        fs::create_dir_all(folder.path().join("state")).unwrap();
+        for name in [
+            "lock",
+            "checkpoint.json",
+            "prompts.jsonl",
+            "manifest.json",
+            "error.txt",
+        ] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        folder.clear().unwrap();
+        let left = ["checkpoint", "checkpoint.json", "lock", "prompts.jsonl"];
+        assert_eq!(entries(folder.path()).unwrap(), left);
+        fs::remove_file(folder.path().join("checkpoint.json")).unwrap();
+        folder.clear().unwrap();
+        assert_eq!(entries(folder.path()).unwrap(), ["lock"]);
     }
 
     #[test]

@@ -295,6 +295,16 @@ impl Adaptive {
         Ok(known)
     }
 
+    /// Prompts streamed so far.
+    pub(super) fn prompts(&self) -> u32 {
+        self.prompts
+    }
+
+    /// Counts on from there.
+    pub(super) fn count_from(&mut self, prompts: u32) {
+        self.prompts = prompts;
+    }
+
     /// Trains the head if it is its turn behind a streamed prompt, after which the drafter was
     /// `distilled` or not, or has no learner (`None`). At the `end` of a stream joint training
     /// takes what is left.

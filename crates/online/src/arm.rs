@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use lm::{Checkpoint, EngineSettings};
 use ngram_cache::{NgramCache, static_table};
+use serde::{Deserialize, Serialize};
 use spec_decode::{
     DirectMap, Generation, LanguageModel, Lexicon, NoSink, Pair, Prompt, RoundOutcome, Session,
     SessionConfig, StreamName, TeacherSink, VerifyMode,
@@ -118,6 +119,17 @@ pub struct ArmState {
     relabels: bool,
     /// The vocabularies of the last streamed answer and the rows of its target's head, if so.
     last_pair: Option<(Pair, usize)>,
+    specials: Specials,
+}
+
+/// What an arm counts over a stream.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct ArmCounts {
+    /// Updates of the drafter, and the prompts they learnt from.
+    updates: u32,
+    prompts: u32,
+    /// Prompts as the acceptance head counts them.
+    streamed: u32,
     specials: Specials,
 }
 
@@ -411,6 +423,37 @@ impl ArmState {
                 engine.load_weights(&learner.weights()?)?;
             }
         }
+        Ok(())
+    }
+
+    /// What is counted over a stream, for a checkpoint.
+    ///
+    /// # Errors
+    /// An update under way.
+    pub(super) fn counts(&mut self) -> Result<ArmCounts> {
+        let learner = self.learner.as_mut();
+        let (updates, prompts) = learner
+            .map(Learner::counts)
+            .transpose()?
+            .unwrap_or_default();
+        Ok(ArmCounts {
+            updates,
+            prompts,
+            streamed: self.adaptive.prompts(),
+            specials: self.specials.clone(),
+        })
+    }
+
+    /// Counts on from a checkpoint.
+    ///
+    /// # Errors
+    /// An update under way.
+    pub(super) fn count_from(&mut self, counts: ArmCounts) -> Result<()> {
+        if let Some(learner) = &mut self.learner {
+            learner.count_from((counts.updates, counts.prompts))?;
+        }
+        self.adaptive.count_from(counts.streamed);
+        self.specials = counts.specials;
         Ok(())
     }
 

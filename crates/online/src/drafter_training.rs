@@ -265,6 +265,15 @@ impl DrafterTraining {
         Ok(Some((update, weights)))
     }
 
+    /// Updates, and the prompts they learnt from.
+    pub(super) fn counts(&self) -> (u32, u32) {
+        (self.updates, self.prompts)
+    }
+
+    pub(super) fn count_from(&mut self, (updates, prompts): (u32, u32)) {
+        (self.updates, self.prompts) = (updates, prompts);
+    }
+
     /// Bounds what the examples to replay take.
     pub(super) fn limit_replay(&mut self, bytes: usize) {
         self.replay_limit = bytes;

@@ -18,6 +18,7 @@ use streams::{DataSource, Prompt, Split, StreamSpec};
 use vocab_align::DraftId;
 
 use super::arm::{ArmState, Question};
+use super::checkpoint::{self, Checkpoint, Spot};
 use super::ngrams::ngram_rows;
 use super::prompt::{EncodedPrompt, Position};
 use super::record::{Answer, Recording};
@@ -58,7 +59,7 @@ pub struct Progress {
 ///
 /// # Errors
 /// Unusable models or data, failing rounds. What was recorded before stays in the folder, whose
-/// manifest then says `failed`; such a folder is started anew, never continued.
+/// manifest then says `failed`; such a folder is started anew, or from its last checkpoint.
 pub fn run_job(
     config: &JobConfig,
     manifest: Manifest,
@@ -73,9 +74,17 @@ pub fn run_job(
     if config.exclusive {
         job.measure_steps(&mut manifest)?;
     }
-    let mut writer = CellWriter::create(setting.out, &manifest)?;
-    match job.run(&mut writer, setting, watch) {
-        Ok(()) => Ok(writer.finish()?),
+    let checkpoint = Checkpoint::find(setting.out, &manifest)?;
+    let mut writer = match &checkpoint {
+        Some(from) => CellWriter::resume(setting.out, &manifest, from.journals)?,
+        None => CellWriter::create(setting.out, &manifest)?,
+    };
+    match job.run(&mut writer, setting, checkpoint, watch) {
+        Ok(()) => {
+            let manifest = writer.finish()?;
+            checkpoint::remove(setting.out)?;
+            Ok(manifest)
+        }
         Err(error) => {
             // The first error is the one to tell.
             let _ = writer.fail(&format!("{error:#}"));
@@ -161,19 +170,39 @@ impl<'a> Job<'a> {
         &mut self,
         writer: &mut CellWriter,
         setting: JobSetting<'_>,
+        checkpoint: Option<Checkpoint>,
         watch: &mut dyn FnMut(Progress),
     ) -> Result<()> {
         let config = self.config;
-        let mut arms = self.fresh_arms(setting.start)?;
-        for (index, segment) in config.segments.iter().enumerate() {
-            for arm in &mut arms {
-                if let Arm::Own(state) = arm {
-                    state.turn_to(&segment.target, &segment.task)?;
-                }
+        let mut start = Spot {
+            segment: 0,
+            split: 0,
+            next: 0,
+        };
+        let mut arms = match checkpoint {
+            None => self.fresh_arms(setting.start)?,
+            Some(from) => {
+                start = from.spot;
+                (self.tally.done, self.tally.acceptance) = (from.done, from.acceptance);
+                self.arms_at(&from, setting.out)?
             }
-            for split in SPLITS {
+        };
+        for (index, segment) in config.segments.iter().enumerate() {
+            if index < start.segment {
+                continue;
+            }
+            turn_to(&mut arms, segment)?;
+            for (place, split) in SPLITS.into_iter().enumerate() {
+                if start.is_behind(index, place) {
+                    continue;
+                }
+                let spot = Spot {
+                    segment: index,
+                    split: place,
+                    next: start.first(index, place),
+                };
                 let prompts = self.prompts(index, split)?;
-                self.stream(index, split, prompts, &mut arms, writer, watch)
+                self.stream(spot, prompts, &mut arms, writer, setting.out, watch)
                     .with_context(|| format!("segment {index} (`{}`)", segment.task))?;
             }
         }
@@ -198,26 +227,28 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// The loop: `stream -> prompt -> draft -> translate -> verify -> commit -> learn -> record`.
+    /// The loop: `stream -> prompt -> draft -> translate -> verify -> commit -> learn -> record`, from
+    /// a spot to the end of its split.
     fn stream(
         &mut self,
-        segment: usize,
-        split: Split,
+        spot: Spot,
         prompts: Vec<Prompt>,
-        arms: &mut [Arm],
+        arms: &mut Vec<Arm>,
         writer: &mut CellWriter,
+        out: &Path,
         watch: &mut dyn FnMut(Progress),
     ) -> Result<()> {
         let config = self.config;
+        let (segment, split) = (spot.segment, SPLITS[spot.split]);
         let Some(named) = config.segments.get(segment) else {
             return Ok(());
         };
-        let Some(target) = self.targets.get_mut(&named.target) else {
+        let Some(mut target) = self.targets.get_mut(&named.target) else {
             return Err(anyhow!("there is no target `{}`", named.target));
         };
         let vocabulary = target.text.vocabulary.clone();
         let mut recording = Recording::new(writer, config, segment, split, &vocabulary);
-        for (index, prompt) in prompts.into_iter().enumerate() {
+        for (index, prompt) in prompts.into_iter().enumerate().skip(spot.next) {
             let position = Position {
                 seed: config.seed,
                 segment,
@@ -245,20 +276,63 @@ impl<'a> Job<'a> {
                 recording.answer(&prompt, index, answer, cache)?;
             }
             watch(self.tally.note(answers.last()));
-        }
-        for (arm, run) in config.arms.iter().zip(arms.iter_mut()) {
-            if let Arm::Own(state) = run {
-                for update in state.flush()? {
-                    recording.update(&arm.name, &update)?;
-                }
-                if split == Split::Train
-                    && let Some(step) = state.train_head(false, true)?
-                {
-                    recording.head(&arm.name, &step)?;
-                }
+            let done = self.tally.done;
+            if config.checkpoint > 0 && done % config.checkpoint == 0 && done < self.tally.of {
+                settle(config, split, arms, &mut recording)?;
+                let next = Spot {
+                    next: index + 1,
+                    ..spot
+                };
+                self.checkpoint(next, arms, recording.writer(), out)?;
+                turn_to(arms, named)?;
+                // Borrowed anew: the checkpoint had all of the job.
+                target = match self.targets.get_mut(&named.target) {
+                    Some(target) => target,
+                    None => return Ok(()),
+                };
             }
         }
+        settle(config, split, arms, &mut recording)
+    }
+
+    /// Writes what the arms learnt and where the stream is, and makes the arms anew from that.
+    fn checkpoint(
+        &self,
+        spot: Spot,
+        arms: &mut Vec<Arm>,
+        writer: &mut CellWriter,
+        out: &Path,
+    ) -> Result<()> {
+        let mut counts = BTreeMap::new();
+        for (arm, run) in self.config.arms.iter().zip(arms.iter_mut()) {
+            if let Arm::Own(state) = run {
+                counts.insert(arm.name.clone(), state.counts()?);
+            }
+        }
+        let Tally {
+            done, acceptance, ..
+        } = self.tally;
+        self.save(&checkpoint::state(out, done), arms)?;
+        let journals = writer.lengths()?;
+        let manifest = writer.manifest_mut();
+        let written = Checkpoint::new(manifest, spot, (done, acceptance), journals, counts);
+        std::fs::create_dir_all(written.state(out))?;
+        written.write(out)?;
+        // Not two of each at a time.
+        arms.clear();
+        *arms = self.arms_at(&written, out)?;
         Ok(())
+    }
+
+    /// The arms as they were at a checkpoint.
+    fn arms_at(&self, from: &Checkpoint, out: &Path) -> Result<Vec<Arm>> {
+        let mut arms = self.fresh_arms(Some(&from.state(out)))?;
+        for (arm, run) in self.config.arms.iter().zip(&mut arms) {
+            if let (Arm::Own(state), Some(counts)) = (run, from.counts.get(&arm.name)) {
+                state.count_from(counts.clone())?;
+            }
+        }
+        Ok(arms)
     }
 
     fn fresh_arms(&self, start: Option<&Path>) -> Result<Vec<Arm>> {
@@ -401,6 +475,38 @@ impl<'a> Job<'a> {
         }
         Ok(())
     }
+}
+
+/// Drafts and learns for the target and the task of a segment from now on.
+fn turn_to(arms: &mut [Arm], segment: &Segment) -> Result<()> {
+    for arm in arms {
+        if let Arm::Own(state) = arm {
+            state.turn_to(&segment.target, &segment.task)?;
+        }
+    }
+    Ok(())
+}
+
+/// Learns what is left to be learnt of a split, or of it until now.
+fn settle(
+    config: &JobConfig,
+    split: Split,
+    arms: &mut [Arm],
+    recording: &mut Recording<'_>,
+) -> Result<()> {
+    for (arm, run) in config.arms.iter().zip(arms.iter_mut()) {
+        if let Arm::Own(state) = run {
+            for update in state.flush()? {
+                recording.update(&arm.name, &update)?;
+            }
+            if split == Split::Train
+                && let Some(step) = state.train_head(false, true)?
+            {
+                recording.head(&arm.name, &step)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What steps of recorded targets are reckoned to take, where the experiment says it.

@@ -167,6 +167,23 @@ impl Learner {
         self.training()?.load(folder)
     }
 
+    /// Updates so far, and the prompts they learnt from.
+    ///
+    /// # Errors
+    /// An update under way.
+    pub fn counts(&mut self) -> Result<(u32, u32)> {
+        Ok(self.training()?.counts())
+    }
+
+    /// Counts on from [`counts`](Self::counts) of an earlier process.
+    ///
+    /// # Errors
+    /// An update under way.
+    pub fn count_from(&mut self, counts: (u32, u32)) -> Result<()> {
+        self.training()?.count_from(counts);
+        Ok(())
+    }
+
     /// Takes back the weights of an update once they are packed: the next one is written over them.
     pub fn give_back(&mut self, weights: Checkpoint) {
         // A training at work has no use for them until it is back.

@@ -131,6 +131,11 @@ impl<'a> Recording<'a> {
         }
     }
 
+    /// Where the rows go.
+    pub(super) fn writer(&mut self) -> &mut CellWriter {
+        self.writer
+    }
+
     /// One arm's answer: its rounds, the prompt, the update and the head's step behind it.
     pub(super) fn answer(
         &mut self,

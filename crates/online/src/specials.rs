@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use results::SpecialInfo;
+use serde::{Deserialize, Serialize};
 use spec_decode::Pair;
 use vocab_align::TargetId;
 
 /// How often each was emitted in a streamed answer, and how often it was taught: a special token
 /// without a counterpart in the drafter's vocabulary cannot be.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Specials {
     /// By name: of targets of one drafter, equal names are equal tokens.
     counts: BTreeMap<String, (u64, u64)>,

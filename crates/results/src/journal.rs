@@ -1,6 +1,7 @@
 //! Rows as JSON lines, appended while a cell is going.
 
 use crate::{ResultsError, Row};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::marker::PhantomData;
@@ -9,6 +10,13 @@ use std::path::{Path, PathBuf};
 /// Path of a table's journal in `dir`.
 pub(crate) fn journal_path(dir: &Path, table: &str) -> PathBuf {
     dir.join(format!("{table}.jsonl"))
+}
+
+/// How long a journal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JournalLength {
+    bytes: u64,
+    rows: u64,
 }
 
 /// An open journal of rows of one type.
@@ -31,6 +39,39 @@ impl<R: Row> Journal<R> {
             file: BufWriter::new(file),
             rows: 0,
             row: PhantomData,
+        })
+    }
+
+    /// Opens the table's journal in `dir` and cuts it back to what it once held.
+    pub(crate) fn resume(dir: &Path, length: JournalLength) -> Result<Self, ResultsError> {
+        let path = journal_path(dir, R::TABLE);
+        let opened = File::options().append(true).open(&path);
+        let file = opened.map_err(|source| ResultsError::io("open", &path, source))?;
+        let held = file
+            .metadata()
+            .map_err(|source| ResultsError::io("read", &path, source))?;
+        if held.len() < length.bytes {
+            let short = std::io::Error::other("it is shorter than it was at the checkpoint");
+            return Err(ResultsError::io("resume", &path, short));
+        }
+        let cut = file.set_len(length.bytes);
+        cut.map_err(|source| ResultsError::io("cut", &path, source))?;
+        Ok(Self {
+            path,
+            file: BufWriter::new(file),
+            rows: length.rows,
+            row: PhantomData,
+        })
+    }
+
+    /// What it holds, all of it handed to the operating system.
+    pub(crate) fn length(&mut self) -> Result<JournalLength, ResultsError> {
+        self.flush()?;
+        let held = self.file.get_ref().metadata();
+        let held = held.map_err(|source| ResultsError::io("read", &self.path, source))?;
+        Ok(JournalLength {
+            bytes: held.len(),
+            rows: self.rows,
         })
     }
 

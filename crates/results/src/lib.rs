@@ -58,7 +58,7 @@ pub use rows::{
 };
 pub use schema::Row;
 pub use text::{TextFacts, looping, text_facts};
-pub use writer::CellWriter;
+pub use writer::{CellLengths, CellWriter};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

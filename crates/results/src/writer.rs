@@ -1,27 +1,41 @@
 //! Recording a cell, from scratch and once.
 
-use crate::journal::{Journal, journal_path, read_journal};
+use crate::journal::{Journal, JournalLength, journal_path, read_journal};
 use crate::machine::utc_now;
 use crate::parquet::{table_path, write_table};
 use crate::{
     CellStatus, HeadRow, MANIFEST_FILE, Manifest, NGRAMS_FILE, NgramRow, PromptRow, ResultsError,
     RoundRow, Row, RowCounts, UpdateRow, part_path, write_atomically,
 };
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+/// How long the journals of a cell were at some moment, and how many seconds it had taken.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CellLengths {
+    rounds: JournalLength,
+    prompts: JournalLength,
+    updates: JournalLength,
+    heads: JournalLength,
+    seconds: f64,
+}
 
 /// Writes the folder of one cell.
 ///
 /// Rows go to journals that are handed to the operating system after every prompt, so that a
 /// running cell can be watched. [`finish`](Self::finish) turns them into parquet and writes the
-/// manifest last: a folder whose manifest says `complete` has everything. An unfinished cell is
-/// never continued; [`create`](Self::create) clears away what it left. Dropped without `finish`,
-/// the folder is marked `interrupted`.
+/// manifest last: a folder whose manifest says `complete` has everything. [`create`](Self::create)
+/// clears away what an unfinished cell left; [`resume`](Self::resume) goes on with it from where its
+/// journals had a known [length](Self::lengths). Dropped without `finish`, the folder is marked
+/// `interrupted`.
 #[derive(Debug)]
 pub struct CellWriter {
     dir: PathBuf,
     manifest: Manifest,
     begun: Instant,
+    /// Seconds of the processes before this one.
+    earlier_s: f64,
     rounds: Journal<RoundRow>,
     prompts: Journal<PromptRow>,
     updates: Journal<UpdateRow>,
@@ -50,23 +64,62 @@ impl CellWriter {
         clear::<HeadRow>(dir)?;
         remove(&dir.join(NGRAMS_FILE))?;
         remove(&part_path(&dir.join(MANIFEST_FILE)))?;
-        let mut manifest = manifest.clone();
-        manifest.status = CellStatus::Running;
-        manifest.error = None;
-        manifest.finished = None;
-        manifest.seconds = None;
-        manifest.rows = None;
-        manifest.write(dir)?;
         Ok(Self {
             dir: dir.to_path_buf(),
-            manifest,
+            manifest: running(manifest, dir)?,
             begun: Instant::now(),
+            earlier_s: 0.0,
             rounds: Journal::create(dir)?,
             prompts: Journal::create(dir)?,
             updates: Journal::create(dir)?,
             heads: Journal::create(dir)?,
             ended: false,
         })
+    }
+
+    /// Goes on with a cell whose journals are cut back to `lengths`.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), and journals that are missing or shorter.
+    pub fn resume(
+        dir: &Path,
+        manifest: &Manifest,
+        lengths: CellLengths,
+    ) -> Result<Self, ResultsError> {
+        if crate::is_complete(dir)? {
+            return Err(ResultsError::Complete {
+                path: dir.to_path_buf(),
+            });
+        }
+        Ok(Self {
+            rounds: Journal::resume(dir, lengths.rounds)?,
+            prompts: Journal::resume(dir, lengths.prompts)?,
+            updates: Journal::resume(dir, lengths.updates)?,
+            heads: Journal::resume(dir, lengths.heads)?,
+            dir: dir.to_path_buf(),
+            manifest: running(manifest, dir)?,
+            begun: Instant::now(),
+            earlier_s: lengths.seconds,
+            ended: false,
+        })
+    }
+
+    /// How long the journals are now; everything recorded so far is handed to the operating system.
+    ///
+    /// # Errors
+    /// An I/O error naming the journal.
+    pub fn lengths(&mut self) -> Result<CellLengths, ResultsError> {
+        Ok(CellLengths {
+            rounds: self.rounds.length()?,
+            prompts: self.prompts.length()?,
+            updates: self.updates.length()?,
+            heads: self.heads.length()?,
+            seconds: self.seconds(),
+        })
+    }
+
+    fn seconds(&self) -> f64 {
+        self.earlier_s + self.begun.elapsed().as_secs_f64()
     }
 
     /// The folder.
@@ -147,7 +200,7 @@ impl CellWriter {
         convert(&self.heads, &self.dir)?;
         let mut manifest = self.manifest.clone();
         manifest.rows = Some(rows);
-        end(&mut manifest, CellStatus::Complete, self.begun);
+        end(&mut manifest, CellStatus::Complete, self.seconds());
         manifest.write(&self.dir)?;
         self.ended = true;
         remove(self.rounds.path())?;
@@ -164,7 +217,8 @@ impl CellWriter {
     pub fn fail(mut self, error: &str) -> Result<(), ResultsError> {
         self.flush()?;
         self.manifest.error = Some(error.to_owned());
-        end(&mut self.manifest, CellStatus::Failed, self.begun);
+        let seconds = self.seconds();
+        end(&mut self.manifest, CellStatus::Failed, seconds);
         self.ended = true;
         self.manifest.write(&self.dir)
     }
@@ -184,16 +238,28 @@ impl Drop for CellWriter {
         }
         // Nobody is left to report an error to; the journals hold the rows either way.
         let _ = self.flush();
-        end(&mut self.manifest, CellStatus::Interrupted, self.begun);
+        let seconds = self.seconds();
+        end(&mut self.manifest, CellStatus::Interrupted, seconds);
         let _ = self.manifest.write(&self.dir);
     }
 }
 
-fn end(manifest: &mut Manifest, status: CellStatus, begun: Instant) {
+/// The manifest of a cell that has begun, written.
+fn running(manifest: &Manifest, dir: &Path) -> Result<Manifest, ResultsError> {
+    let mut manifest = manifest.clone();
+    manifest.status = CellStatus::Running;
+    manifest.error = None;
+    manifest.finished = None;
+    manifest.seconds = None;
+    manifest.rows = None;
+    manifest.write(dir)?;
+    Ok(manifest)
+}
+
+fn end(manifest: &mut Manifest, status: CellStatus, seconds: f64) {
     manifest.status = status;
     manifest.finished = Some(utc_now());
-    let milliseconds = begun.elapsed().as_secs_f64() * 1e3;
-    manifest.seconds = Some(milliseconds.round() / 1e3);
+    manifest.seconds = Some((seconds * 1e3).round() / 1e3);
 }
 
 /// Writes a table, or none where there is no row.

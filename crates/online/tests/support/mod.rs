@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use experiment::{ExperimentError, JobConfig, LoadOptions, Plan};
-use online::{JobSetting, run_job};
+use online::{JobSetting, Progress, run_job};
 use results::{ArmInfo, BuildInfo, CellInfo, CellReader, Manifest, PromptRow};
 use streams::DataSource;
 use tempfile::TempDir;
@@ -66,6 +66,16 @@ impl Lab {
 
 /// Runs one job into `out`, from what the job in the folder `start` learnt.
 pub fn execute(config: &JobConfig, out: &Path, start: Option<&Path>) -> anyhow::Result<Manifest> {
+    watched(config, out, start, &mut |_| {})
+}
+
+/// The same, with somebody who watches.
+pub fn watched(
+    config: &JobConfig,
+    out: &Path,
+    start: Option<&Path>,
+    watch: &mut dyn FnMut(Progress),
+) -> anyhow::Result<Manifest> {
     let data = DataSource::embedded();
     let cell = CellInfo {
         experiment: config.experiment.clone(),
@@ -92,7 +102,7 @@ pub fn execute(config: &JobConfig, out: &Path, start: Option<&Path>) -> anyhow::
         state: &state,
         start: start.as_deref(),
     };
-    run_job(config, manifest, setting, &mut |_| {})
+    run_job(config, manifest, setting, watch)
 }
 
 /// An experiment that was run.

@@ -43,7 +43,7 @@ enum LauncherName {
   omnidraft run results/quickstart/stream/seed=1/manifest.json --out runs/again
 
 A job is a cell of a stage and has a folder of its own. The same command again does what is missing:
-jobs that are complete are left alone, others start anew.")]
+jobs that are complete are left alone, others start anew or from their last checkpoint.")]
 pub struct RunArgs {
     #[command(flatten)]
     experiment: ExperimentArgs,
