@@ -277,7 +277,8 @@ impl<'a> Job<'a> {
             }
             watch(self.tally.note(answers.last()));
             let done = self.tally.done;
-            if config.checkpoint > 0 && done % config.checkpoint == 0 && done < self.tally.of {
+            let due = config.checkpoint > 0 && done.is_multiple_of(config.checkpoint);
+            if due && done < self.tally.of {
                 settle(config, split, arms, &mut recording)?;
                 let next = Spot {
                     next: index + 1,

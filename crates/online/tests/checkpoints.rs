@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use experiment::JobConfig;
-use results::CellReader;
+use results::{CellReader, RoundRow};
 use support::{Lab, models_table, watched};
 
 fn experiment(every: usize) -> String {
@@ -67,7 +67,7 @@ fn rows(folder: &Path) -> Vec<String> {
     }
     [
         timeless(&cell.prompts().unwrap()),
-        timeless(&cell.rounds().unwrap()),
+        timeless(&cell.rounds::<RoundRow>().unwrap()),
         timeless(&cell.updates().unwrap()),
         timeless(&cell.heads().unwrap()),
     ]
