@@ -81,12 +81,19 @@ def digest(folder):
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()[:8]
 
 
+def copy_texts(folder, out):
+    """All of a model folder but its weights."""
+    out.mkdir(parents=True, exist_ok=True)
+    for file in folder.iterdir():
+        if file.suffix in {".json", ".jinja"}:
+            shutil.copy(file, out)
+
+
 def padded(folder, columns, models):
     """A copy with more inner columns in every MLP, whose outputs are multiplied by zero."""
     out = models / f"{folder.name}-{columns}-{digest(folder)}"
     if (out / "model.safetensors").exists():
         return out
-    out.mkdir(parents=True, exist_ok=True)
     config = json.loads((folder / "config.json").read_text())
     inner = config["intermediate_size"]
     config["intermediate_size"] = inner + columns
@@ -114,9 +121,7 @@ def padded(folder, columns, models):
         parts.append(bytes(values))
         entries[name] = {"dtype": entry["dtype"], "shape": shape, "data_offsets": [at, at + len(values)]}
         at += len(values)
-    for file in folder.iterdir():
-        if file.suffix in {".json", ".jinja"}:
-            shutil.copy(file, out)
+    copy_texts(folder, out)
     (out / "config.json").write_text(json.dumps(config, indent=2))
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
@@ -129,9 +134,9 @@ def padded(folder, columns, models):
     return out
 
 
-LEARN = """
-name = "learn"
-title = "A stream to learn from"
+# Of every experiment here: one cell.
+HEAD = """
+name = "methods"
 [grid]
 seed = [1]
 target = ["T"]
@@ -139,6 +144,8 @@ task = ["{task}"]
 [models]
 drafter = "{drafter}"
 targets.T = "{target}"
+"""
+LEARN = """
 [stage.stream]
 prompts = {{ train = {learn} }}
 # What is learnt is kept where a stage goes on from it.
@@ -155,36 +162,30 @@ preset = "L_DM+L_N-gram"
 """
 
 
+def run(bench, args, experiment, more, place):
+    """Runs an experiment into `place`/run."""
+    file = place / "methods.toml"
+    file.write_text((HEAD + experiment).format(**vars(args) | more))
+    command = [bench.binary, "--no-progress", "run", file, "--out", place / "run"]
+    bench.run(command + (["--data-dir", args.data_dir] if args.data_dir else []))
+
+
 def learnt(bench, args, name, folder, out):
     """The drafter behind a stream of training prompts, as a folder of Hugging Face's layout."""
     if not (out / "model.safetensors").exists():
         say(f"{name} learns from {args.learn} prompts")
         with tempfile.TemporaryDirectory() as place:
             place = pathlib.Path(place)
-            file = place / "learn.toml"
-            file.write_text(LEARN.format(**vars(args) | {"drafter": folder.resolve(), "target": args.target.resolve()}))
-            command = [bench.binary, "--no-progress", "run", file, "--out", place / "run"]
-            bench.run(command + (["--data-dir", args.data_dir] if args.data_dir else []))
+            models = {"drafter": folder.resolve(), "target": args.target.resolve()}
+            run(bench, args, LEARN, models, place)
             (weights,) = (place / "run").glob("stream/*/state/*/drafter/weights.safetensors")
-            out.mkdir(parents=True, exist_ok=True)
-            for file in folder.iterdir():
-                if file.suffix in {".json", ".jinja"}:
-                    shutil.copy(file, out)
+            copy_texts(folder, out)
             shutil.copy(weights, out / "model.safetensors.part")
             (out / "model.safetensors.part").rename(out / "model.safetensors")
     return out
 
 
-EXPERIMENT = """
-name = "methods"
-title = "Whole answers"
-[grid]
-seed = [1]
-target = ["T"]
-task = ["{task}"]
-[models]
-drafter = "{drafter}"
-targets.T = "{target}"
+ANSWERS = """
 [stage.answers]
 exclusive = true
 prompts = {{ test = {prompts} }}
@@ -212,11 +213,7 @@ READ = "import json, sys, pyarrow.parquet as p; print(json.dumps(p.read_table(sy
 def ours(bench, args, target, drafter, place):
     """Rows of one run of all arms, and the prompts it asked with their greedy answers."""
     arms = "\n".join(f'[[arm]]\nname = "{name}"\n{keys}' for name, keys in OURS.items())
-    file = place / "methods.toml"
-    values = vars(args) | {"drafter": drafter, "target": target, "arms": arms}
-    file.write_text(EXPERIMENT.format(**values))
-    command = [bench.binary, "--no-progress", "run", file, "--out", place / "run"]
-    bench.run(command + (["--data-dir", args.data_dir] if args.data_dir else []))
+    run(bench, args, ANSWERS, {"drafter": drafter, "target": target, "arms": arms}, place)
     (file,) = (place / "run").glob("answers/*/prompts.parquet")
     rows = json.loads(bench.run([bench.python, "-c", READ, file]))
     found, answers = collections.defaultdict(lambda: {"tokens": 0, "seconds": 0.0}), {}

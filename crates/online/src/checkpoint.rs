@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use results::{BuildInfo, CellLengths, Manifest, write_atomically};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ const FILE: &str = "checkpoint.json";
 const FOLDER: &str = "checkpoint";
 
 /// A place in the stream of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Spot {
     pub(super) segment: usize,
     /// The split by its place among those of a segment.
@@ -79,25 +79,31 @@ impl Checkpoint {
         }
     }
 
-    /// The checkpoint in a job's folder, if this job and this program wrote it; another one is
-    /// removed.
-    pub(super) fn find(out: &Path, manifest: &Manifest) -> Result<Option<Self>> {
+    /// The checkpoint in a job's folder, if there is one.
+    pub(super) fn find(out: &Path) -> Option<Result<Self>> {
         let path = out.join(FILE);
-        let found = match std::fs::read(&path) {
-            Ok(text) => serde_json::from_slice::<Self>(&text).ok(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        let read = || {
+            let text = std::fs::read(&path)?;
+            Ok(serde_json::from_slice(&text)?)
         };
-        let own = found.filter(|found| {
-            found.config_sha256 == manifest.config_sha256
-                && found.build == manifest.build
-                && found.state(out).is_dir()
-        });
-        if own.is_none() {
-            tracing::warn!(file = %path.display(), "a checkpoint of another job or program: the job starts anew");
-            remove(out)?;
-        }
-        Ok(own)
+        let found = path.exists().then(read);
+        found.map(|found: Result<Self>| found.with_context(|| path.display().to_string()))
+    }
+
+    /// Whether this job and this program wrote it.
+    ///
+    /// # Errors
+    /// Another job or program did.
+    pub(super) fn check(&self, manifest: &Manifest) -> Result<()> {
+        ensure!(
+            self.config_sha256 == manifest.config_sha256,
+            "its checkpoint is that of a job with other settings"
+        );
+        ensure!(
+            self.build == manifest.build,
+            "its checkpoint was written by another program"
+        );
+        Ok(())
     }
 
     /// Folder of what arms had learnt.

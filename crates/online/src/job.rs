@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use experiment::{ArmConfig, JobConfig, OnStream, Segment};
 use models::ModelFolder;
 use results::{CellWriter, InputFile, Manifest, RecordedTarget, StepLatency};
@@ -74,12 +74,14 @@ pub fn run_job(
     if config.exclusive {
         job.measure_steps(&mut manifest)?;
     }
-    let checkpoint = Checkpoint::find(setting.out, &manifest)?;
-    let mut writer = match &checkpoint {
-        Some(from) => CellWriter::resume(setting.out, &manifest, from.journals)?,
-        None => CellWriter::create(setting.out, &manifest)?,
+    let (mut writer, arms, start) = match job.resume(setting.out, &manifest)? {
+        Some(resumed) => resumed,
+        None => {
+            let writer = CellWriter::create(setting.out, &manifest)?;
+            (writer, job.fresh_arms(setting.start)?, Spot::default())
+        }
     };
-    match job.run(&mut writer, setting, checkpoint, watch) {
+    match job.run(&mut writer, setting, arms, start, watch) {
         Ok(()) => {
             let manifest = writer.finish()?;
             checkpoint::remove(setting.out)?;
@@ -170,23 +172,11 @@ impl<'a> Job<'a> {
         &mut self,
         writer: &mut CellWriter,
         setting: JobSetting<'_>,
-        checkpoint: Option<Checkpoint>,
+        mut arms: Vec<Arm>,
+        start: Spot,
         watch: &mut dyn FnMut(Progress),
     ) -> Result<()> {
         let config = self.config;
-        let mut start = Spot {
-            segment: 0,
-            split: 0,
-            next: 0,
-        };
-        let mut arms = match checkpoint {
-            None => self.fresh_arms(setting.start)?,
-            Some(from) => {
-                start = from.spot;
-                (self.tally.done, self.tally.acceptance) = (from.done, from.acceptance);
-                self.arms_at(&from, setting.out)?
-            }
-        };
         for (index, segment) in config.segments.iter().enumerate() {
             if index < start.segment {
                 continue;
@@ -206,6 +196,8 @@ impl<'a> Job<'a> {
                     .with_context(|| format!("segment {index} (`{}`)", segment.task))?;
             }
         }
+        let Tally { done, of, .. } = self.tally;
+        ensure!(done == of, "{done} of {of} prompts were answered");
         for (arm, run) in config.arms.iter().zip(&arms) {
             if let Arm::Own(state) = run {
                 let specials = state.specials().list(&arm.name);
@@ -243,9 +235,7 @@ impl<'a> Job<'a> {
         let Some(named) = config.segments.get(segment) else {
             return Ok(());
         };
-        let Some(mut target) = self.targets.get_mut(&named.target) else {
-            return Err(anyhow!("there is no target `{}`", named.target));
-        };
+        let target = target_of(&mut self.targets, named)?;
         let vocabulary = target.text.vocabulary.clone();
         let mut recording = Recording::new(writer, config, segment, split, &vocabulary);
         for (index, prompt) in prompts.into_iter().enumerate().skip(spot.next) {
@@ -256,6 +246,7 @@ impl<'a> Job<'a> {
                 index,
             };
             let id = prompt.id.clone();
+            let target = target_of(&mut self.targets, named)?;
             let prompt = EncodedPrompt::new(prompt, &self.drafter, &target.text)
                 .with_context(|| format!("prompt `{id}`"))?;
             let mut answers = Vec::new();
@@ -286,11 +277,6 @@ impl<'a> Job<'a> {
                 };
                 self.checkpoint(next, arms, recording.writer(), out)?;
                 turn_to(arms, named)?;
-                // Borrowed anew: the checkpoint had all of the job.
-                target = match self.targets.get_mut(&named.target) {
-                    Some(target) => target,
-                    None => return Ok(()),
-                };
             }
         }
         settle(config, split, arms, &mut recording)
@@ -323,6 +309,35 @@ impl<'a> Job<'a> {
         arms.clear();
         *arms = self.arms_at(&written, out)?;
         Ok(())
+    }
+
+    /// Goes on from the checkpoint in a job's folder, if there is one and it can be read. One that
+    /// cannot is removed: it must not stand in the way of starting anew.
+    fn resume(
+        &mut self,
+        out: &Path,
+        manifest: &Manifest,
+    ) -> Result<Option<(CellWriter, Vec<Arm>, Spot)>> {
+        let Some(found) = Checkpoint::find(out) else {
+            return Ok(None);
+        };
+        let resumed = found.and_then(|found| {
+            found.check(manifest)?;
+            let arms = self.arms_at(&found, out)?;
+            let writer = CellWriter::resume(out, manifest, found.journals)?;
+            Ok((found, writer, arms))
+        });
+        match resumed {
+            Ok((found, writer, arms)) => {
+                (self.tally.done, self.tally.acceptance) = (found.done, found.acceptance);
+                Ok(Some((writer, arms, found.spot)))
+            }
+            Err(error) => {
+                tracing::warn!(folder = %out.display(), "the job starts anew: {error:#}");
+                checkpoint::remove(out)?;
+                Ok(None)
+            }
+        }
     }
 
     /// The arms as they were at a checkpoint.
@@ -476,6 +491,15 @@ impl<'a> Job<'a> {
         }
         Ok(())
     }
+}
+
+/// The target of a segment.
+fn target_of<'a>(
+    targets: &'a mut BTreeMap<String, Target>,
+    segment: &Segment,
+) -> Result<&'a mut Target> {
+    let found = targets.get_mut(&segment.target);
+    found.ok_or_else(|| anyhow!("there is no target `{}`", segment.target))
 }
 
 /// Drafts and learns for the target and the task of a segment from now on.

@@ -144,6 +144,11 @@ fn another_jobs_checkpoint_is_not_gone_on_from() {
     // Damaged: no checkpoint either.
     assert_eq!(run(&second.jobs[0].config, &out, 6), 6);
     std::fs::write(out.join("checkpoint.json"), "{").unwrap();
+    assert_eq!(run(&second.jobs[0].config, &out, 6), 6);
+    // A state that cannot be read, and journals that are too short.
+    std::fs::remove_dir_all(out.join("checkpoint/5")).unwrap();
+    assert_eq!(run(&second.jobs[0].config, &out, 6), 6);
+    std::fs::write(out.join("prompts.jsonl"), "").unwrap();
     assert_eq!(run(&second.jobs[0].config, &out, usize::MAX), 26);
 }
 

@@ -21,9 +21,12 @@ pub(crate) struct Answerer {
 
 impl Answerer {
     /// Weights are rounded to bf16, as they are stored; a KV cache has room for `context` tokens.
+    /// Answers have at most `tokens` tokens.
     pub(crate) fn new(
         source: &dyn TensorSource,
-        config: PlainConfig,
+        temperature: f64,
+        tokens: usize,
+        stop: BTreeSet<TargetId>,
         context: usize,
         seed: u64,
     ) -> Result<Self> {
@@ -36,7 +39,11 @@ impl Answerer {
         Ok(Self {
             packed: PackedWeights::new(source, &options)?,
             options,
-            config,
+            config: PlainConfig {
+                sampling: Sampling::new(temperature)?,
+                max_new_tokens: tokens,
+                stop,
+            },
             seed,
         })
     }
@@ -94,17 +101,4 @@ impl Habits {
 pub(crate) fn unwanted(answer: &[u32]) -> impl Iterator<Item = usize> {
     let marks = results::looping(answer).into_iter().enumerate();
     marks.filter_map(|(place, loops)| loops.then_some(place))
-}
-
-/// How an answer of at most `tokens` tokens is decoded.
-pub(crate) fn decoding(
-    temperature: f64,
-    tokens: usize,
-    stop: BTreeSet<TargetId>,
-) -> Result<PlainConfig> {
-    Ok(PlainConfig {
-        sampling: Sampling::new(temperature)?,
-        max_new_tokens: tokens,
-        stop,
-    })
 }

@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use trainer::{Backend, Marked, Step, Unlikelihood};
 use vocab_align::{TargetId, TokenId};
 
-use crate::answers::{Answerer, decoding, unwanted};
+use crate::answers::{Answerer, unwanted};
 use crate::config::{Recipe, UnlikelihoodRecipe};
 use crate::data::TokenData;
 
@@ -33,12 +33,18 @@ pub(crate) fn step(
         .copied()
         .map(TargetId::new)
         .collect();
-    let config = decoding(0.0, own.answer_tokens, stop)?;
     let prompts = data.prompts(step, own.answers);
     // A template keeps prompts to its length; those of the corpus have the opening token too.
     let longest = prompts.iter().map(|ids| ids.len()).max().unwrap_or(0);
     let context = longest + own.answer_tokens;
-    let answerer = Answerer::new(&checkpoint, config, context, recipe.seed)?;
+    let answerer = Answerer::new(
+        &checkpoint,
+        0.0,
+        own.answer_tokens,
+        stop,
+        context,
+        recipe.seed,
+    )?;
     let answers = answerer.answer(&prompts, &ProgressBar::hidden())?;
     let tokens: usize = answers.iter().map(Vec::len).sum();
     let mark = |(prompt, answer): (&&[u32], &Vec<u32>)| {

@@ -5,12 +5,13 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use models::{ModelFolder, Rendered};
 use streams::{DataSource, MiniTask, Prompt, Split};
 use vocab_align::{TargetId, TokenId};
 
-use crate::answers::{Answerer, Habits, decoding};
+use crate::answers::{Answerer, Habits};
+use crate::train::progress_bar;
 use crate::{CorpusSource, Recipe, card};
 
 /// Name of the file.
@@ -94,7 +95,8 @@ fn habits(
         loaded.push((task, fitted(folder, &prompts)?));
     }
     let count: usize = loaded.iter().map(|(_, prompts)| prompts.len()).sum();
-    let bar = bar(count * TEMPERATURES.len(), progress);
+    let all = (count * TEMPERATURES.len()) as u64;
+    let bar = progress_bar(("answers", "prompts"), 0, all, progress);
     let mut rows = Vec::new();
     for (task, prompts) in &loaded {
         for temperature in TEMPERATURES {
@@ -129,20 +131,10 @@ fn answers(
         let ids = folder.encode(prompt)?;
         asked.push(ids.into_iter().map(TokenId::get).collect::<Vec<u32>>());
     }
-    let config = decoding(temperature, tokens, folder.stop_tokens())?;
-    let context = folder.context_for(tokens);
-    let answerer = Answerer::new(folder.weights(), config, context, SEED)?;
+    let (stop, context) = (folder.stop_tokens(), folder.context_for(tokens));
+    let answerer = Answerer::new(folder.weights(), temperature, tokens, stop, context, SEED)?;
     let asked: Vec<&[u32]> = asked.iter().map(Vec::as_slice).collect();
     answerer.answer(&asked, bar)
-}
-
-fn bar(answers: usize, visible: bool) -> ProgressBar {
-    if !visible {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("answers {bar:30} {pos}/{len}  ETA {eta}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(answers as u64).with_style(style)
 }
 
 /// As a block of literal text in Markdown.

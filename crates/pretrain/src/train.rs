@@ -92,7 +92,7 @@ impl Run<'_> {
         let mut model = Backend::new(&checkpoint, optimizer, self.device)?;
         drop(checkpoint);
         let mut log = Log::open(self.out, start)?;
-        let bar = progress_bar(recipe.steps(), start, self.progress);
+        let bar = progress_bar(("pretrain", "steps"), start, recipe.steps(), self.progress);
         let mut held_out = Vec::new();
         for step in start..recipe.steps() {
             if self.stop_after.is_some_and(|limit| step - start >= limit) {
@@ -165,16 +165,22 @@ impl Run<'_> {
     }
 }
 
-fn progress_bar(steps: u64, start: u64, visible: bool) -> ProgressBar {
+/// What is going on, counted in what, from `start` to `end`.
+pub(crate) fn progress_bar(
+    (doing, unit): (&'static str, &str),
+    start: u64,
+    end: u64,
+    visible: bool,
+) -> ProgressBar {
     if !visible {
         return ProgressBar::hidden();
     }
+    let template = format!("{{prefix}} {{bar:30}} {{pos}}/{{len}} {unit}  {{msg}}  ETA {{eta}}");
     let style =
-        ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} steps  {msg}  ETA {eta}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(steps)
+        ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(end)
         .with_style(style)
-        .with_prefix("pretrain")
+        .with_prefix(doing)
         .with_position(start)
 }
 
