@@ -72,6 +72,16 @@ pub enum ReportError {
         /// The cause.
         message: String,
     },
+    /// A page quotes what is not there.
+    #[error("{}:{line}: {message}", path.display())]
+    Quote {
+        /// The page.
+        path: PathBuf,
+        /// One-based line of the comment.
+        line: usize,
+        /// What is wrong with it.
+        message: String,
+    },
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
@@ -97,6 +107,10 @@ impl ReportError {
             Self::Unknown { allowed, .. } => Some(format!("one of: {allowed}")),
             Self::Paper { .. } => Some("see experiments/paper/table1.toml for an example".into()),
             Self::Empty { .. } => Some("`omnidraft status` shows which cells are missing".into()),
+            Self::Quote { .. } => Some(
+                "a quotation is `<!-- quote: FOLDER; TABLE; COLUMN = VALUE -->` with `<!-- end -->` below it"
+                    .to_owned(),
+            ),
             Self::Drawing { .. } | Self::Template { .. } | Self::Io { .. } => None,
         }
     }

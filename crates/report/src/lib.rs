@@ -13,6 +13,7 @@
 //!
 //! - [`spec`]: what a page is made by. [`paper`]: the paper's numbers as data.
 //! - [`root`], [`estimates`], [`streams`], [`curves`]: rows in memory, values with intervals, series.
+//! - [`quoted`]: pages of other places that show tables of these.
 //! - [`tables`], [`figures`], [`page`]: the parts of a page. [`render`]: its formats.
 
 mod beside;
@@ -24,6 +25,7 @@ pub mod figures;
 pub mod model;
 pub mod page;
 pub mod paper;
+mod quote;
 pub mod render;
 pub mod root;
 pub mod spec;
@@ -34,5 +36,6 @@ mod write;
 pub use error::ReportError;
 pub use page::{Built, build};
 pub use paper::{PaperData, load as load_paper};
+pub use quote::{quoted, quotes};
 pub use spec::{Experiment, check_metrics};
 pub use write::{Difference, REPORT_DIR, ReportSummary, compare, write_report};

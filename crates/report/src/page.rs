@@ -13,6 +13,7 @@ use crate::render::table_markdown;
 use crate::root::{Missing, Stage, Wanted};
 use crate::spec::Experiment;
 use crate::streams::Streams;
+use crate::tables::claims::Judged;
 use crate::tables::{
     Source, claims, counted, drift, main, merges, missing, provenance, quality, ratios, stream,
     sweep,
@@ -31,17 +32,27 @@ pub struct Built {
     pub drawings: Vec<Drawing>,
     /// The experiment as it was read.
     pub experiment: Experiment,
+    /// The paper's claims, judged.
+    pub judged: Vec<Judged>,
 }
 
 impl Built {
+    /// The tables of the page.
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.page
+            .sections
+            .iter()
+            .filter_map(|section| match section {
+                Section::Table(table) => Some(table),
+                Section::Figure(_) => None,
+            })
+    }
+
     /// The first table as Markdown: the whole page in one look.
     pub fn first_table(&self) -> String {
-        let tables = self.page.sections.iter();
-        let mut tables = tables.filter_map(|section| match section {
-            Section::Table(table) => Some(table),
-            Section::Figure(_) => None,
-        });
-        tables.next().map_or_else(String::new, table_markdown)
+        self.tables()
+            .next()
+            .map_or_else(String::new, table_markdown)
     }
 }
 
@@ -86,8 +97,10 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
     check_axes(root, &source)?;
     let mut tables = main::tables(&source, &shown);
     tables.extend(ratios::table(&source, &shown));
+    let mut judged = Vec::new();
     if let Some(paper) = &experiment.paper_data {
-        tables.extend(claims::table(&source, paper));
+        judged = claims::judged(&source, paper);
+        tables.extend(claims::table(paper, &judged));
     }
     tables.extend(sweep::table(&source, &shown));
     tables.push(quality::table(&source));
@@ -160,6 +173,7 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
         page,
         drawings,
         experiment,
+        judged,
     })
 }
 

@@ -317,7 +317,7 @@ fn the_first_page_is_short() {
         let columns = line.chars().count();
         assert!(columns <= 120, "README.md: {columns} columns: {line}");
     }
-    assert!(page.contains("<!-- table: results/quickstart -->"));
+    assert!(page.contains("<!-- quote: results/quickstart -->"));
     assert!(page.contains("<!-- end -->"));
 }
 

@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use report::{build, compare};
-use runner::cli::with_table;
+use report::{compare, quoted, quotes};
 
 /// Most bytes of `results/`.
 const LARGEST: u64 = 30_000_000;
@@ -47,16 +46,33 @@ fn pages_are_what_their_rows_give() {
 }
 
 #[test]
-fn the_first_page_shows_the_quickstarts_table() {
-    let root = repository();
-    let page = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let folder = Path::new("results/quickstart");
-    let table = build(&root.join(folder)).unwrap().first_table();
-    let wanted = with_table(&page, folder, &table).unwrap();
+fn pages_quote_what_rows_give() {
+    let pages = quoting(&repository());
+    assert!(pages.iter().any(|page| page.ends_with("README.md")));
+    let stale = pages.iter().filter(|path| {
+        let page = std::fs::read_to_string(path).unwrap();
+        quoted(path).unwrap() != page
+    });
+    let stale: Vec<String> = stale.map(|path| path.display().to_string()).collect();
     assert!(
-        page == wanted,
-        "`omnidraft report results/quickstart --into README.md` puts the table there"
+        stale.is_empty(),
+        "`omnidraft quote {}` makes their tables again",
+        stale.join(" ")
     );
+}
+
+/// Pages of the repository that quote tables.
+fn quoting(root: &Path) -> Vec<PathBuf> {
+    let folders = ["", "docs", "results", "models", "experiments"];
+    let files = folders.iter().flat_map(|folder| {
+        let entries = std::fs::read_dir(root.join(folder)).unwrap();
+        entries.map(|entry| entry.unwrap().path())
+    });
+    let pages = files.filter(|path| path.extension().is_some_and(|end| end == "md"));
+    let quoting = pages.filter(|path| quotes(&std::fs::read_to_string(path).unwrap()));
+    let mut pages: Vec<PathBuf> = quoting.collect();
+    pages.sort();
+    pages
 }
 
 #[test]

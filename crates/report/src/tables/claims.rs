@@ -2,7 +2,7 @@
 
 use super::ratios::{ratio, ratio_of_means, with_arm};
 use super::{Source, joined};
-use crate::model::{Entry, Head, Table};
+use crate::model::{Entry, Head, Number, Table};
 use crate::paper::{Claim, Order, PaperData, Trend, Where};
 use results::{Estimate, Metric};
 
@@ -15,6 +15,23 @@ pub enum Verdict {
     DoesNotHold,
     /// It does neither, or there is none.
     CannotTell,
+    /// There are no rows to judge it by, or no rule.
+    Unchecked(&'static str),
+}
+
+/// A claim judged in a group of rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// The paper's claim.
+    pub claim: String,
+    /// Title of the metric, or its name where there is no such metric.
+    pub metric: String,
+    /// The group; `None` for all groups together.
+    pub group: Option<String>,
+    /// The side that should have more over the other.
+    pub ratio: Option<Number>,
+    /// What our numbers say.
+    pub verdict: Verdict,
 }
 
 impl Verdict {
@@ -33,6 +50,7 @@ impl Verdict {
             Self::Holds => "holds",
             Self::DoesNotHold => "does not hold",
             Self::CannotTell => "cannot tell",
+            Self::Unchecked(why) => why,
         }
     }
 }
@@ -42,12 +60,14 @@ const LEAD: &str = "Rule: the ratio of the side that should have more to the oth
     below 1, and cannot be told otherwise. A trend is judged by its last value over its first, and \
     does not hold where a step on the way clearly goes down.";
 
-/// Every claim in every group it applies to; `None` without claims.
-pub fn table(source: &Source, paper: &PaperData) -> Option<Table> {
-    let mut rows = Vec::new();
-    for claim in &paper.claim {
-        rows.extend(of_claim(source, claim));
-    }
+/// Every claim in every group it applies to.
+pub fn judged(source: &Source, paper: &PaperData) -> Vec<Judged> {
+    let claims = paper.claim.iter();
+    claims.flat_map(|claim| of_claim(source, claim)).collect()
+}
+
+/// What was judged; `None` where nothing was.
+pub fn table(paper: &PaperData, judged: &[Judged]) -> Option<Table> {
     let head = [
         Head::words("claim"),
         Head::words("metric"),
@@ -55,16 +75,27 @@ pub fn table(source: &Source, paper: &PaperData) -> Option<Table> {
         Head::numbers("ratio"),
         Head::words("verdict"),
     ];
-    (!rows.is_empty()).then(|| Table {
+    let row = |judged: &Judged| {
+        let group = judged.group.as_deref();
+        let ratio = judged.ratio.clone();
+        vec![
+            Entry::text(&judged.claim),
+            Entry::text(&judged.metric),
+            Entry::text(group.unwrap_or("all, ratio of means")),
+            ratio.map_or_else(|| Entry::missing("–"), Entry::number),
+            Entry::text(judged.verdict.as_str()),
+        ]
+    };
+    (!judged.is_empty()).then(|| Table {
         id: "claims".to_owned(),
         title: format!("Claims of the paper ({})", paper.source),
         lead: LEAD.to_owned(),
         head: head.to_vec(),
-        rows,
+        rows: judged.iter().map(row).collect(),
     })
 }
 
-fn of_claim(source: &Source, claim: &Claim) -> Vec<Vec<Entry>> {
+fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     let (metric, axis, steps) = match (&claim.order, &claim.trend) {
         (
             Some(Order {
@@ -121,47 +152,40 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Vec<Entry>> {
                 } else {
                     Verdict::of(&ratio)
                 };
-                rows.push(row(
-                    source,
-                    claim,
-                    metric,
-                    &name.join(", "),
-                    &ratio,
-                    &above,
+                rows.push(Judged {
+                    claim: claim.text.clone(),
+                    metric: metric.title().to_owned(),
+                    group: Some(name.join(", ")),
+                    ratio: Some(number(source, &ratio, &above)),
                     verdict,
-                ));
+                });
                 pairs.push((above, below));
             }
             None => {
-                let mut row = unchecked(claim, metric.title(), "cannot tell: not measured");
-                if let Some(entry) = row.get_mut(2) {
-                    *entry = Entry::text(name.join(", "));
-                }
-                rows.push(row);
+                rows.push(Judged {
+                    group: Some(name.join(", ")),
+                    ..unchecked(claim, metric.title(), "cannot tell: not measured")
+                });
             }
         }
     }
     // What is measured nowhere is said once.
     if pairs.is_empty() && rows.len() > 1 {
         rows.truncate(1);
-        if let Some(entry) = rows.first_mut().and_then(|row| row.get_mut(2)) {
-            *entry = Entry::text("all");
+        if let Some(row) = rows.first_mut() {
+            row.group = Some("all".to_owned());
         }
     }
     if pairs.len() > 1
         && let Some(ratio) = ratio_of_means(source, metric, &pairs)
     {
-        let verdict = Verdict::of(&ratio);
-        let at = claim.at.clone();
-        rows.push(row(
-            source,
-            claim,
-            metric,
-            "all, ratio of means",
-            &ratio,
-            &at,
-            verdict,
-        ));
+        rows.push(Judged {
+            claim: claim.text.clone(),
+            metric: metric.title().to_owned(),
+            group: None,
+            ratio: Some(number(source, &ratio, &claim.at)),
+            verdict: Verdict::of(&ratio),
+        });
     }
     if rows.is_empty() {
         rows.push(unchecked(claim, metric.title(), "cannot tell: not run"));
@@ -178,30 +202,16 @@ fn falls(source: &Source, metric: Metric, places: &[Where]) -> bool {
     })
 }
 
-fn row(
-    source: &Source,
-    claim: &Claim,
-    metric: Metric,
-    group: &str,
-    ratio: &Estimate,
-    at: &Where,
-    verdict: Verdict,
-) -> Vec<Entry> {
-    vec![
-        Entry::text(&claim.text),
-        Entry::text(metric.title()),
-        Entry::text(group),
-        Entry::number(source.estimated(ratio, at, &|v| format!("{v:.2}"), 2)),
-        Entry::text(verdict.as_str()),
-    ]
+fn number(source: &Source, ratio: &Estimate, at: &Where) -> Number {
+    source.estimated(ratio, at, &|v| format!("{v:.2}"), 2)
 }
 
-fn unchecked(claim: &Claim, metric: &str, why: &str) -> Vec<Entry> {
-    vec![
-        Entry::text(&claim.text),
-        Entry::text(metric),
-        Entry::text(""),
-        Entry::missing("–"),
-        Entry::text(why),
-    ]
+fn unchecked(claim: &Claim, metric: &str, why: &'static str) -> Judged {
+    Judged {
+        claim: claim.text.clone(),
+        metric: metric.to_owned(),
+        group: Some(String::new()),
+        ratio: None,
+        verdict: Verdict::Unchecked(why),
+    }
 }

@@ -23,7 +23,6 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 pub use failure::report as report_failure;
-pub use run::with_table;
 
 use bench::args::{DataArgs, print};
 use bench::{bench as engine_bench, costs, doctor, lawtest, pad};
@@ -58,6 +57,8 @@ enum Command {
     Status(run::StatusArgs),
     /// Make tables, figures and pages from the rows of a run.
     Report(run::ReportArgs),
+    /// Put tables of published runs into pages that quote them.
+    Quote(run::QuoteArgs),
     /// Copy what the pages of a run need, and nothing else.
     Publish(run::PublishArgs),
     /// Print the reference of every key of an experiment.
@@ -110,6 +111,7 @@ impl Cli {
             Command::Job(args) => return args.execute(progress),
             Command::Status(args) => args.execute(),
             Command::Report(args) => args.execute(),
+            Command::Quote(args) => args.execute(),
             Command::Publish(args) => args.execute(),
             Command::Config => print(&experiment::reference::markdown()),
             Command::Align(args) => args.execute(),

@@ -443,39 +443,13 @@ impl StatusArgs {
 #[command(after_help = "Examples:
   omnidraft report runs/quickstart
   omnidraft report results/quickstart | less
-  omnidraft report results/quickstart --check
-  omnidraft report results/quickstart --into README.md")]
+  omnidraft report results/quickstart --check")]
 pub struct ReportArgs {
     /// Results folder of an experiment.
     folder: PathBuf,
     /// Write nothing; fail where the pages there are not what the rows give.
     #[arg(long)]
     check: bool,
-    /// Put the first table into this Markdown file too, between the lines `<!-- table: FOLDER -->`
-    /// and `<!-- end -->`.
-    #[arg(long, value_name = "FILE")]
-    into: Option<PathBuf>,
-}
-
-/// `page` with `table` between the markers of `folder`.
-///
-/// # Errors
-/// A page without these markers.
-pub fn with_table(page: &str, folder: &Path, table: &str) -> Result<String> {
-    let opening = format!("<!-- table: {} -->\n", folder.display());
-    let begin = page.find(&opening).map(|at| at + opening.len());
-    let begin = begin.with_context(|| format!("there is no line `{}`", opening.trim_end()))?;
-    let rest = page.get(begin..).unwrap_or_default();
-    let end = rest.find("<!-- end -->");
-    let end = end.context("there is no line `<!-- end -->` below")?;
-    let (before, after) = (page.get(..begin), rest.get(end..));
-    Ok([
-        before.unwrap_or_default(),
-        table.trim_end(),
-        "\n",
-        after.unwrap_or_default(),
-    ]
-    .concat())
 }
 
 impl ReportArgs {
@@ -498,15 +472,58 @@ impl ReportArgs {
             );
         }
         let summary = report::write_report(&self.folder)?;
-        if let Some(path) = &self.into {
-            let shown = || path.display().to_string();
-            let page = std::fs::read_to_string(path).with_context(shown)?;
-            let page = with_table(&page, &self.folder, &summary.markdown).with_context(shown)?;
-            jobs::write_atomically(path, page.as_bytes())?;
-        }
         print(&summary.markdown)?;
         for file in &summary.files {
             eprintln!("wrote {}", file.display());
+        }
+        Ok(())
+    }
+}
+
+/// Arguments of `quote`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft quote README.md docs/findings.md
+  omnidraft quote README.md --check
+
+A page says what it quotes in a comment, with a path relative to the page, and the table stands
+between the comment and the next `<!-- end -->`. Of a results folder the second part names a table;
+of a Markdown file it is the heading above one. Further parts keep rows or columns:
+  <!-- quote: ../results/table1; acceptance; arm = L_DM | L_DM+L_N-gram -->
+  <!-- quote: ../models/L/README.md; Its answers; columns = task | looping tokens -->
+In how many groups of rows each claim of the paper holds:
+  <!-- verdicts: ../results/table1 | ../results/trace-table1 -->")]
+pub struct QuoteArgs {
+    /// Markdown pages.
+    #[arg(required = true)]
+    pages: Vec<PathBuf>,
+    /// Write nothing; fail where a table is not what its rows give.
+    #[arg(long)]
+    check: bool,
+}
+
+impl QuoteArgs {
+    /// Makes the quoted tables anew.
+    pub fn execute(self) -> Result<()> {
+        let mut stale = Vec::new();
+        for path in &self.pages {
+            let page = report::quoted(path)?;
+            let shown = path.display().to_string();
+            if std::fs::read(path).with_context(|| shown.clone())? == page.as_bytes() {
+                continue;
+            }
+            if self.check {
+                stale.push(shown);
+                continue;
+            }
+            jobs::write_atomically(path, page.as_bytes())?;
+            eprintln!("wrote {shown}");
+        }
+        if !stale.is_empty() {
+            let stale = stale.join("\n  ");
+            bail!(
+                "tables are not what their rows give (`omnidraft quote` makes them again):\n  {stale}"
+            );
         }
         Ok(())
     }

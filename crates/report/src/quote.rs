@@ -1,0 +1,424 @@
+//! Tables of published runs inside other pages: a reader's page quotes them, and nobody types them.
+//!
+//! A Markdown page says what it quotes in a comment, and the table stands behind it:
+//!
+//! ```text
+//! <!-- quote: ../results/table1; acceptance; arm = L_DM | L_DM+L_N-gram; columns = arm | gsm8k -->
+//! ...the table...
+//! <!-- end -->
+//! ```
+//!
+//! The path is relative to the page. Of a results folder the second part is a table's id, the
+//! first table where it is left out. Of a Markdown file it is the heading above the table. Further
+//! parts keep rows by the entries of a column, and `columns` keeps columns.
+//!
+//! `<!-- verdicts: FOLDER | FOLDER -->` counts in how many groups of rows each claim of the paper
+//! holds, a column for each folder.
+
+use crate::ReportError;
+use crate::model::{Entry, Head, Table};
+use crate::page::{Built, build};
+use crate::render::table_markdown;
+use crate::tables::claims::{Judged, Verdict};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const END: &str = "<!-- end -->";
+
+/// A Markdown page with every table that it quotes made anew.
+///
+/// # Errors
+/// A page or folder that cannot be read, a quotation of what is not there, one without an end.
+pub fn quoted(path: &Path) -> Result<String, ReportError> {
+    let page = std::fs::read_to_string(path).map_err(|source| ReportError::io(path, source))?;
+    let base = path.parent().unwrap_or(Path::new(""));
+    let mut sources = Sources::new(base);
+    let mut text = String::new();
+    let mut lines = page.lines().enumerate();
+    while let Some((index, line)) = lines.next() {
+        text.push_str(line);
+        text.push('\n');
+        let Some(quote) = Quote::parse(line) else {
+            continue;
+        };
+        let wrong = |message: String| ReportError::Quote {
+            path: path.to_path_buf(),
+            line: index + 1,
+            message,
+        };
+        let table = quote.table(&mut sources)?.map_err(wrong)?;
+        text.push_str(&table_markdown(&table));
+        let closed = lines.by_ref().map(|(_, line)| line);
+        let mut closed = closed.take_while(|line| Quote::parse(line).is_none());
+        if !closed.any(|line| line == END) {
+            return Err(wrong(format!("there is no line `{END}` below it")));
+        }
+        text.push_str(END);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// Whether a page quotes anything.
+pub fn quotes(page: &str) -> bool {
+    page.lines().any(|line| Quote::parse(line).is_some())
+}
+
+/// What a comment asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Quote<'a> {
+    Table {
+        from: &'a str,
+        /// Id or heading.
+        name: Option<&'a str>,
+        /// Columns and the entries to keep.
+        filters: Vec<(&'a str, Vec<&'a str>)>,
+    },
+    Verdicts(Vec<&'a str>),
+}
+
+impl<'a> Quote<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let inner = line.strip_prefix("<!-- ")?.strip_suffix(" -->")?;
+        let values = |text: &'a str| text.split('|').map(str::trim).collect();
+        if let Some(folders) = inner.strip_prefix("verdicts: ") {
+            return Some(Self::Verdicts(values(folders)));
+        }
+        let mut parts = inner.strip_prefix("quote: ")?.split(';').map(str::trim);
+        let from = parts.next()?;
+        let mut name = None;
+        let mut filters = Vec::new();
+        for part in parts {
+            match part.split_once(" = ") {
+                Some((column, kept)) => filters.push((column.trim(), values(kept))),
+                None => name = Some(part),
+            }
+        }
+        Some(Self::Table {
+            from,
+            name,
+            filters,
+        })
+    }
+
+    /// The table, or what is wrong with the quotation.
+    fn table(&self, sources: &mut Sources) -> Result<Result<Table, String>, ReportError> {
+        match self {
+            Self::Table {
+                from,
+                name,
+                filters,
+            } => {
+                let tables = sources.tables(from)?;
+                Ok(chosen(&tables, from, *name).and_then(|table| kept(table, filters)))
+            }
+            Self::Verdicts(folders) => {
+                let mut all = Vec::new();
+                for folder in folders {
+                    all.push((title(folder), sources.built(folder)?.judged.clone()));
+                }
+                Ok(verdicts(&all))
+            }
+        }
+    }
+}
+
+/// What pages quote from, read once.
+struct Sources {
+    base: PathBuf,
+    built: BTreeMap<String, Built>,
+}
+
+impl Sources {
+    fn new(base: &Path) -> Self {
+        Self {
+            base: base.to_path_buf(),
+            built: BTreeMap::new(),
+        }
+    }
+
+    fn built(&mut self, folder: &str) -> Result<&Built, ReportError> {
+        if !self.built.contains_key(folder) {
+            let built = build(&self.base.join(folder))?;
+            self.built.insert(folder.to_owned(), built);
+        }
+        let found = self.built.get(folder);
+        found.ok_or_else(|| ReportError::NotARoot {
+            dir: self.base.join(folder),
+        })
+    }
+
+    /// The tables of a results folder, or of a Markdown file.
+    fn tables(&mut self, from: &str) -> Result<Vec<Table>, ReportError> {
+        if Path::new(from).extension().is_some_and(|end| end == "md") {
+            let path = self.base.join(from);
+            let read = std::fs::read_to_string(&path);
+            return Ok(in_markdown(
+                &read.map_err(|source| ReportError::io(&path, source))?,
+            ));
+        }
+        Ok(self.built(from)?.tables().cloned().collect())
+    }
+}
+
+fn title(folder: &str) -> String {
+    let name = Path::new(folder).file_name();
+    name.map_or_else(
+        || folder.to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+fn chosen<'a>(tables: &'a [Table], from: &str, name: Option<&str>) -> Result<&'a Table, String> {
+    let found = match name {
+        None => tables.first(),
+        Some(name) => tables.iter().find(|table| table.id == name),
+    };
+    found.ok_or_else(|| {
+        let ids: Vec<&str> = tables.iter().map(|table| table.id.as_str()).collect();
+        let name = name.unwrap_or("first");
+        format!(
+            "{from} has no table `{name}`, but these: {}",
+            ids.join(", ")
+        )
+    })
+}
+
+/// The rows and columns asked for.
+fn kept(table: &Table, filters: &[(&str, Vec<&str>)]) -> Result<Table, String> {
+    let place = |table: &Table, column: &str| {
+        let found = table.head.iter().position(|head| head.title == column);
+        let titles = || {
+            let heads = table.head.iter().map(|head| head.title.as_str());
+            heads.collect::<Vec<_>>().join(", ")
+        };
+        found.ok_or_else(|| format!("there is no column `{column}`, but these: {}", titles()))
+    };
+    let mut kept = table.clone();
+    for (column, values) in filters {
+        if *column == "columns" {
+            let places = values.iter().map(|column| place(&kept, column));
+            let places = places.collect::<Result<Vec<usize>, _>>()?;
+            kept.head = picked(&kept.head, &places);
+            for row in &mut kept.rows {
+                *row = picked(row, &places);
+            }
+            continue;
+        }
+        let place = place(&kept, column)?;
+        kept.rows.retain(|row| match row.get(place) {
+            Some(Entry::Text { text }) => values.contains(&text.as_str()),
+            _ => false,
+        });
+        if kept.rows.is_empty() {
+            let values = values.join(" | ");
+            return Err(format!("no row has {column} = {values}"));
+        }
+    }
+    Ok(kept)
+}
+
+fn picked<T: Clone>(all: &[T], places: &[usize]) -> Vec<T> {
+    let found = places.iter().filter_map(|&place| all.get(place));
+    found.cloned().collect()
+}
+
+/// The tables of a Markdown file by the headings above them, all entries as words.
+fn in_markdown(page: &str) -> Vec<Table> {
+    let mut tables: Vec<Table> = Vec::new();
+    let mut heading = String::new();
+    let mut inside = false;
+    for line in page.lines() {
+        let Some(row) = line.strip_prefix('|') else {
+            inside = false;
+            if line.starts_with('#') {
+                heading = line.trim_start_matches('#').trim().to_owned();
+            }
+            continue;
+        };
+        let row = row.strip_suffix('|').unwrap_or(row);
+        let entries: Vec<&str> = row.split('|').map(str::trim).collect();
+        match tables.last_mut().filter(|_| inside) {
+            None => tables.push(Table {
+                id: heading.clone(),
+                title: heading.clone(),
+                lead: String::new(),
+                head: entries.iter().map(|title| Head::words(title)).collect(),
+                rows: Vec::new(),
+            }),
+            // The line below the heads says how columns are aligned.
+            Some(table) if entries.iter().all(|rule| is_rule(rule)) => {
+                for (head, rule) in table.head.iter_mut().zip(&entries) {
+                    head.numeric = rule.ends_with(':');
+                }
+            }
+            Some(table) => table
+                .rows
+                .push(entries.into_iter().map(Entry::text).collect()),
+        }
+        inside = true;
+    }
+    tables
+}
+
+fn is_rule(entry: &str) -> bool {
+    entry.contains("--") && entry.chars().all(|c| matches!(c, '-' | ':'))
+}
+
+/// In how many groups of each folder each claim holds.
+fn verdicts(folders: &[(String, Vec<Judged>)]) -> Result<Table, String> {
+    let mut claims: Vec<(&str, &str)> = Vec::new();
+    for judged in folders.iter().flat_map(|(_, judged)| judged) {
+        let claim = (judged.claim.as_str(), judged.metric.as_str());
+        if !claims.contains(&claim) {
+            claims.push(claim);
+        }
+    }
+    if claims.is_empty() {
+        return Err("none of these folders has claims of the paper".to_owned());
+    }
+    let mut head = vec![Head::words("claim"), Head::words("metric")];
+    head.extend(folders.iter().map(|(title, _)| Head::words(title)));
+    let row = |&(claim, metric): &(&str, &str)| {
+        let mut row = vec![Entry::text(claim), Entry::text(metric)];
+        row.extend(folders.iter().map(|(_, judged)| {
+            let own = |judged: &&Judged| judged.claim == claim && judged.metric == metric;
+            Entry::text(counted(judged.iter().filter(own)))
+        }));
+        row
+    };
+    Ok(Table {
+        id: "verdicts".to_owned(),
+        title: String::new(),
+        lead: String::new(),
+        head,
+        rows: claims.iter().map(row).collect(),
+    })
+}
+
+fn counted<'a>(judged: impl Iterator<Item = &'a Judged>) -> String {
+    let (mut holds, mut fails, mut open, mut groups) = (0, 0, 0, 0);
+    for judged in judged.filter(|judged| judged.group.is_some()) {
+        groups += 1;
+        match judged.verdict {
+            Verdict::Holds => holds += 1,
+            Verdict::DoesNotHold => fails += 1,
+            Verdict::CannotTell => open += 1,
+            Verdict::Unchecked(_) => groups -= 1,
+        }
+    }
+    if groups == 0 {
+        return "–".to_owned();
+    }
+    let mut text = format!("holds in {holds} of {groups}");
+    for (count, what) in [(fails, "against it"), (open, "open")] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CARD: &str = "# A model\n\n| a |\n|---|\n| 1 |\n\n## Its answers\n\n\
+        | task | looping |\n|:-----|--------:|\n| x | 1% |\n| y | 2% |\n";
+
+    fn written(dir: &Path, page: &str) -> PathBuf {
+        std::fs::write(dir.join("card.md"), CARD).unwrap();
+        let path = dir.join("page.md");
+        std::fs::write(&path, page).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_table_of_a_markdown_file_is_quoted_under_its_heading() {
+        let dir = tempfile::tempdir().unwrap();
+        let marker = "<!-- quote: card.md; Its answers; task = y -->";
+        let path = written(
+            dir.path(),
+            &format!("before\n{marker}\nold\n{END}\nafter\n"),
+        );
+        let page = quoted(&path).unwrap();
+        let table = "| task | looping |\n|:-----|--------:|\n| y    |      2% |\n";
+        assert_eq!(page, format!("before\n{marker}\n{table}{END}\nafter\n"));
+        // Quoting once more changes nothing.
+        std::fs::write(&path, &page).unwrap();
+        assert_eq!(quoted(&path).unwrap(), page);
+        assert!(quotes(&page) && !quotes("| a |\n"));
+    }
+
+    #[test]
+    fn columns_are_picked_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let marker = "<!-- quote: card.md; Its answers; columns = looping | task -->";
+        let path = written(dir.path(), &format!("{marker}\n{END}\n"));
+        let page = quoted(&path).unwrap();
+        assert!(page.contains("| looping | task |\n"), "{page}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let message = |marker: &str, end: &str| {
+            let path = written(dir.path(), &format!("one\n{marker}\n{end}"));
+            quoted(&path).unwrap_err().to_string()
+        };
+        let end = format!("{END}\n");
+        for (marker, wanted) in [
+            (
+                "<!-- quote: card.md; Its sins -->",
+                "no table `Its sins`, but these: A model, Its answers",
+            ),
+            (
+                "<!-- quote: card.md; Its answers; task = z -->",
+                "no row has task = z",
+            ),
+            (
+                "<!-- quote: card.md; arm = z -->",
+                "no column `arm`, but these: a",
+            ),
+        ] {
+            let said = message(marker, &end);
+            assert!(
+                said.contains("page.md:2: ") && said.contains(wanted),
+                "{said}"
+            );
+        }
+        let unclosed = message("<!-- quote: card.md -->", "text\n");
+        assert!(unclosed.contains("there is no line"), "{unclosed}");
+        assert!(message("<!-- quote: no.md -->", &end).contains("no.md"));
+        assert!(message("<!-- quote: folder -->", &end).contains("experiment.json"));
+    }
+
+    fn judged(group: Option<&str>, verdict: Verdict) -> Judged {
+        Judged {
+            claim: "More is more.".to_owned(),
+            metric: "acceptance".to_owned(),
+            group: group.map(str::to_owned),
+            ratio: None,
+            verdict,
+        }
+    }
+
+    #[test]
+    fn verdicts_are_counted_by_groups_of_rows() {
+        let some = vec![
+            judged(Some("x"), Verdict::Holds),
+            judged(Some("y"), Verdict::CannotTell),
+            judged(Some("z"), Verdict::DoesNotHold),
+            judged(None, Verdict::Holds),
+        ];
+        let none = vec![judged(Some("all"), Verdict::Unchecked("not run"))];
+        let table = verdicts(&[("live".to_owned(), some), ("trace".to_owned(), none)]).unwrap();
+        let row: Vec<Entry> = ["More is more.", "acceptance"]
+            .into_iter()
+            .chain(["holds in 1 of 3, 1 against it, 1 open", "–"])
+            .map(Entry::text)
+            .collect();
+        assert_eq!(table.rows, [row]);
+        assert!(verdicts(&[]).is_err());
+    }
+}
