@@ -58,6 +58,7 @@ impl Lookups {
             policy,
             &mut self.record,
             costs,
+            decode.longest(),
             streamed,
             explore,
         ))

@@ -5,34 +5,45 @@ use std::borrow::BorrowMut;
 use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
 
 use super::CopyRecord;
+use super::record::Choice;
 use crate::Costs;
 
 /// Lets a [`CopyRecord`] choose in every round between looked-up text, the drafter (as another policy
-/// has it), both one behind the other, and neither.
+/// has it, at most as long as pays), both one behind the other, and neither.
 #[derive(Debug)]
 pub struct CopyOrDraft<R, P> {
     inner: P,
     record: R,
     costs: Costs,
+    longest: usize,
     learns: bool,
     explore: Option<usize>,
     found: Option<Found>,
-    planned: bool,
+    /// What was decided of a round that has begun.
+    planned: Option<Choice>,
 }
 
 impl<R: BorrowMut<CopyRecord>, P> CopyOrDraft<R, P> {
-    /// Chooses by `record` and `costs`; the record takes rounds in if it `learns`. Where the drafter is
-    /// not worth its time, it drafts nevertheless in one of `explore` rounds or fewer, to see whether
-    /// it is by now.
-    pub fn new(inner: P, record: R, costs: Costs, learns: bool, explore: Option<usize>) -> Self {
+    /// Chooses by `record` and `costs`, for a policy whose drafts have at most `longest` tokens; the
+    /// record takes rounds in if it `learns`. Where the drafter is not worth its time, it drafts
+    /// nevertheless in one of `explore` rounds or fewer, to see whether it is by now.
+    pub fn new(
+        inner: P,
+        record: R,
+        costs: Costs,
+        longest: usize,
+        learns: bool,
+        explore: Option<usize>,
+    ) -> Self {
         Self {
             inner,
             record,
             costs,
+            longest,
             learns,
             explore,
             found: None,
-            planned: false,
+            planned: None,
         }
     }
 
@@ -46,30 +57,42 @@ impl<R: BorrowMut<CopyRecord>, P> CopyOrDraft<R, P> {
         &mut self.inner
     }
 
-    fn explores(&self, matched: usize) -> bool {
-        let due = |every| self.record.borrow().is_due(&self.costs, matched, every);
-        self.learns && self.explore.is_some_and(due)
+    /// What to do behind a match of `matched`, 0 for none, that goes on with `found` tokens.
+    fn plan(&mut self, matched: usize, found: usize) -> Choice {
+        let Self {
+            record,
+            costs,
+            longest,
+            ..
+        } = self;
+        let record: &CopyRecord = (*record).borrow();
+        let due = |every| record.is_due(costs, matched, *longest, every);
+        let explores = self.learns && self.explore.is_some_and(due);
+        record.plan(costs, (matched, found), *longest, (self.learns, explores))
     }
 }
 
 impl<R: BorrowMut<CopyRecord>, P: DraftPolicy> DraftPolicy for CopyOrDraft<R, P> {
     fn plan_copy(&mut self, found: &Found) -> CopyPlan {
+        let choice = self.plan(found.matched, found.tokens.len());
         self.found = Some(found.clone());
-        self.planned = true;
-        let explores = self.explores(found.matched);
-        let (matched, most) = (found.matched, found.tokens.len());
-        self.record
-            .borrow_mut()
-            .plan(&self.costs, matched, most, explores)
+        self.planned = Some(choice);
+        CopyPlan {
+            copy: choice.copy,
+            draft: choice.draft > 0,
+        }
     }
 
     fn next_len(&mut self) -> usize {
-        let planned = std::mem::take(&mut self.planned);
-        if planned || self.explores(0) || self.record.borrow().value(&self.costs, 0, 0, true) > 0.0
-        {
-            return self.inner.next_len();
+        let choice = match self.planned {
+            Some(choice) => choice,
+            None => self.plan(0, 0),
+        };
+        self.planned = Some(choice);
+        match choice.draft {
+            0 => 0,
+            most => self.inner.next_len().min(most),
         }
-        0
     }
 
     fn reads_drafter(&self) -> bool {
@@ -81,12 +104,12 @@ impl<R: BorrowMut<CopyRecord>, P: DraftPolicy> DraftPolicy for CopyOrDraft<R, P>
     }
 
     fn observe(&mut self, outcome: &RoundOutcome) {
-        self.planned = false;
+        let planned = self.planned.take();
         let found = self.found.take();
         if self.learns {
-            self.record
-                .borrow_mut()
-                .observe(&self.costs, found.as_ref(), outcome);
+            let most = planned.map_or(0, |choice| choice.draft);
+            let record = self.record.borrow_mut();
+            record.observe(&self.costs, found.as_ref(), most, outcome);
         }
         // The other policy is told of what it drafted, as far as that was judged.
         let copied = outcome.looked_up();
@@ -151,7 +174,7 @@ mod tests {
         for i in 0..rounds {
             let costs = costs.clone();
             let mut policy =
-                CopyOrDraft::new(ConstantLength(4), &mut *record, costs, true, Some(16));
+                CopyOrDraft::new(ConstantLength(4), &mut *record, costs, 4, true, Some(16));
             let found = (i % 2 == 0).then_some(&found);
             let plan = found.map_or(
                 CopyPlan {
@@ -182,10 +205,30 @@ mod tests {
 
     /// What a record chooses where something was found, and where nothing was.
     fn chosen(record: &mut CopyRecord, costs: &Costs) -> (CopyPlan, usize) {
-        let mut policy = CopyOrDraft::new(ConstantLength(4), record, costs.clone(), false, None);
+        let mut policy = CopyOrDraft::new(ConstantLength(4), record, costs.clone(), 4, false, None);
         let plan = policy.plan_copy(&found());
         policy.observe(&outcome(&[], 0, 0, &[7]));
         (plan, policy.next_len())
+    }
+
+    #[test]
+    fn a_draft_ends_where_more_of_it_does_not_pay() {
+        // First tokens are accepted in half of all rounds and nothing behind them.
+        let costs = Costs {
+            draft: vec![0.1, 0.2],
+            verify: vec![1.0],
+            round: 0.0,
+        };
+        let mut record = CopyRecord::default();
+        for i in 0..400 {
+            let inner = ConstantLength(8);
+            let mut policy = CopyOrDraft::new(inner, &mut record, costs.clone(), 8, true, Some(16));
+            let k = policy.next_len();
+            let accepted = k.min(i % 2);
+            policy.observe(&outcome(&[], k, accepted, &[900, 901][..=accepted]));
+        }
+        let mut policy = CopyOrDraft::new(ConstantLength(8), record, costs, 8, false, None);
+        assert_eq!(policy.next_len(), 1);
     }
 
     fn choice(copies: bool, drafts: bool) -> (CopyPlan, usize) {
@@ -321,7 +364,7 @@ mod tests {
             let mut record = CopyRecord::default();
             self.rate(|found, play| {
                 let mut policy =
-                    CopyOrDraft::new(ConstantLength(4), &mut record, costs(), true, Some(8));
+                    CopyOrDraft::new(ConstantLength(4), &mut record, costs(), 4, true, Some(8));
                 let nothing = CopyPlan {
                     copy: 0,
                     draft: true,
@@ -381,6 +424,7 @@ mod tests {
         record.observe(
             &Costs::default(),
             Some(&found),
+            4,
             &outcome(&[1, 2], 4, 3, &[1, 2, 900, 8]),
         );
         let numbers = record.numbers();

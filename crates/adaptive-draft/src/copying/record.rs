@@ -1,6 +1,6 @@
 //! What copying and drafting have been worth.
 
-use spec_decode::{CopyPlan, Found, RoundOutcome};
+use spec_decode::{Found, RoundOutcome};
 
 use crate::Costs;
 
@@ -38,18 +38,67 @@ fn bin_of(matched: usize) -> usize {
     }
 }
 
-/// What a draft is: its tokens, proposals and accepted proposals.
-type Numbers = [f64; 3];
-/// Expected of a draft before any was seen.
-const FIRST: Numbers = [4.0, 4.0, 2.0];
+/// Longest draft that is told from longer ones.
+const LONGEST: usize = 64;
+/// Acceptance of a first draft token before any was seen.
+const BELIEVED_DRAFT: f64 = 0.7;
+/// Weight, in rounds, of the belief that a position of a draft is as the one before it.
+const DEPTH_PRIOR: f64 = 4.0;
+/// A draft that is made to see what the drafter is worth has at least so many tokens where it may.
+const LEAST_TRIED: usize = 4;
 
-/// Drafts behind matches of one bin, beside what the drafter was worth on average at the time.
+/// One position of drafts: how often something might have happened, and how often it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Depth {
+    /// The policy might have gone on to it; it did.
+    drafted: [f64; 2],
+    /// It was drafted; a proposal ended with it.
+    ends: [f64; 2],
+    /// All before it stood; it was drafted and stood.
+    stands: [f64; 2],
+}
+
+impl Depth {
+    fn counts(&mut self) -> impl Iterator<Item = &mut f64> {
+        let Self {
+            drafted,
+            ends,
+            stands,
+        } = self;
+        drafted.iter_mut().chain(ends).chain(stands)
+    }
+}
+
+/// What a draft of at most some tokens is on average.
+#[derive(Clone, Copy, Debug)]
+struct Draft {
+    tokens: f64,
+    proposed: f64,
+    accepted: f64,
+}
+
+/// How often something happens, believed to be as `before`.
+fn share([could, did]: [f64; 2], before: f64) -> f64 {
+    (did + DEPTH_PRIOR * before) / (could + DEPTH_PRIOR)
+}
+
+/// Drafts behind matches of one bin, beside what drafts as long were worth on average at the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Drafted {
-    seen: Numbers,
-    expected: Numbers,
-    /// Rounds since the last one.
+    /// Accepted proposals.
+    seen: f64,
+    expected: f64,
+    /// Rounds since the last draft.
     idle: f64,
+}
+
+/// What a round does with what was found, and how far the drafter may go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// Looked-up tokens.
+    pub(super) copy: usize,
+    /// Most draft tokens behind them.
+    pub(super) draft: usize,
 }
 
 /// What copying and drafting have been worth.
@@ -59,15 +108,18 @@ struct Drafted {
 /// every round, copied or not, from the tokens that were emitted: they have the target's law either
 /// way.
 ///
-/// What the drafter is worth is known of the rounds in which it drafted alone. It is one running mean,
-/// short because the drafter learns, times a factor for each length of a match (and one for none),
-/// which hardly changes as it learns: so lengths at which it seldom drafts keep up with it.
+/// What the drafter is worth is known of the rounds in which it drafted: running means by position of
+/// the draft, short because the drafter learns, times a factor for each length of a match (and one
+/// for none), which hardly changes as it learns: so lengths at which it seldom drafts keep up with
+/// it. Positions that are not tried any more come to be believed to be as the one before.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CopyRecord {
     /// Looked-up tokens by bin of the match: how many were judged, how many agreed.
     copied: [[f64; 2]; BINS],
-    /// Sums over rounds with a draft, and how many.
-    drafts: (Numbers, f64),
+    /// Drafts by position.
+    depths: [Depth; LONGEST],
+    /// How many drafts.
+    drafts: f64,
     /// The drafter where nothing was found, then by bin of the match.
     drafted: [Drafted; BINS + 1],
     /// Tokens emitted and their cost.
@@ -80,7 +132,8 @@ impl Default for CopyRecord {
     fn default() -> Self {
         Self {
             copied: [[0.0; 2]; BINS],
-            drafts: (FIRST, 1.0),
+            depths: [Depth::default(); LONGEST],
+            drafts: 1.0,
             drafted: [Drafted::default(); BINS + 1],
             emitted: [1.0, 1.0],
             idle: 0.0,
@@ -96,92 +149,124 @@ impl CopyRecord {
         (agreed + PRIOR * BELIEVED[bin]) / (judged + PRIOR)
     }
 
-    /// A draft on average.
-    fn mean_draft(&self) -> Numbers {
-        let (sums, rounds) = self.drafts;
-        sums.map(|sum| sum / rounds)
-    }
-
-    /// A draft behind a match of this length, 0 for none.
-    fn draft(&self, matched: usize) -> Numbers {
-        let Drafted { seen, expected, .. } = self.drafted[draft_bin(matched)];
-        let mean = self.mean_draft();
-        // Where the mean is 0, nothing is known but that.
-        let factor = |i: usize| {
-            let prior = DRAFT_PRIOR * mean[i];
-            let (above, below) = (seen[i] + prior, expected[i] + prior);
-            if below > 0.0 { above / below } else { 1.0 }
+    /// Drafts of at most 1, 2, 3, ... tokens, up to `longest`.
+    fn drafts(&self, longest: usize) -> Vec<Draft> {
+        let (mut drafted, mut ends, mut stands) = (1.0, 1.0, BELIEVED_DRAFT);
+        let (mut reached, mut whole) = (1.0, 1.0);
+        let mut draft = Draft {
+            tokens: 0.0,
+            proposed: 0.0,
+            accepted: 0.0,
         };
-        let mut draft: Numbers = std::array::from_fn(|i| factor(i) * mean[i]);
-        draft[2] += self.doubt();
-        draft
+        let depths = self.depths.iter().take(longest);
+        let longer = depths.map(|depth| {
+            drafted = share(depth.drafted, drafted);
+            ends = share(depth.ends, ends);
+            stands = share(depth.stands, stands);
+            reached *= drafted;
+            whole *= stands;
+            draft.tokens += reached;
+            draft.proposed += reached * ends;
+            draft.accepted += whole * ends;
+            draft
+        });
+        longer.collect()
     }
 
-    /// One standard error of the accepted tokens of a draft, which are taken to be geometric. In doubt
-    /// the drafter drafts: a mean that is too high is soon seen to be, one that is too low is not.
-    fn doubt(&self) -> f64 {
-        let mean = self.mean_draft()[2];
-        (mean * (1.0 + mean) / self.drafts.1).sqrt()
+    /// The factor of accepted tokens behind a match of this length, 0 for none.
+    fn factor(&self, matched: usize, accepted: f64) -> f64 {
+        let Drafted { seen, expected, .. } = self.drafted[draft_bin(matched)];
+        let prior = DRAFT_PRIOR * accepted;
+        // Where nothing is ever accepted, nothing is known but that.
+        match expected + prior {
+            below if below > 0.0 => (seen + prior) / below,
+            _ => 1.0,
+        }
     }
 
-    /// Expected tokens, less what their time is worth, of copying `copy` tokens behind a match of
-    /// `matched` and, perhaps, of drafting behind them; a round that does neither is worth 0.
+    /// One standard error of the accepted tokens of drafts, which are taken to be geometric. In doubt
+    /// a drafter from which is learnt drafts: a mean that is too high is soon seen to be, one that is
+    /// too low is not.
+    fn doubt(&self, accepted: f64) -> f64 {
+        (accepted * (1.0 + accepted) / self.drafts).sqrt()
+    }
+
+    /// The best choice behind a match of `matched` that goes on with `found` tokens, with a draft of
+    /// at least `least` and at most `longest` tokens, and what it is worth: its expected tokens, less
+    /// what their time is worth. A round that neither copies nor drafts is worth 0.
     ///
     /// Time is worth the tokens that it yields on average, so the best choice by this measure is
-    /// the one that yields most tokens per time in the long run.
-    pub(super) fn value(&self, costs: &Costs, matched: usize, copy: usize, draft: bool) -> f64 {
-        let (mut stands, mut tokens) = (1.0, 0.0);
-        for i in 0..copy {
-            stands *= self.acceptance(matched + i);
-            tokens += stands;
-        }
-        let rate = self.emitted[0] / self.emitted[1];
-        let (mut cost, mut positions) = (0.0, copy as f64);
-        if draft {
-            let behind = if copy > 0 || matched > 0 {
-                matched + copy
-            } else {
-                0
-            };
-            let [drafted, proposed, accepted] = self.draft(behind);
-            tokens += stands * accepted;
-            cost += between(drafted, |n| costs.draft(n));
-            positions += proposed;
-        }
-        cost += between(positions, |n| costs.verify(1 + n)) - costs.verify(1);
-        tokens - rate * cost
-    }
-
-    /// The best use of what was found; with `explore`, of those in which the drafter drafts.
-    pub(super) fn plan(
+    /// the one that yields most tokens per time in the long run. Who `hopes` adds the doubt.
+    fn best(
         &self,
         costs: &Costs,
-        matched: usize,
-        found: usize,
-        explore: bool,
-    ) -> CopyPlan {
-        let first = CopyPlan {
-            copy: 0,
-            draft: explore,
-        };
-        let least = match explore {
-            true => f64::NEG_INFINITY,
-            false => 0.0,
-        };
-        let mut best = (least, first);
-        for draft in [true, false] {
-            for copy in 0..=found {
-                let value = self.value(costs, matched, copy, draft);
-                if value > best.0 && (draft || !explore) {
-                    best = (value, CopyPlan { copy, draft });
+        (matched, found): (usize, usize),
+        (least, longest): (usize, usize),
+        hopes: bool,
+    ) -> (f64, Choice) {
+        let rate = self.emitted[0] / self.emitted[1];
+        let drafts = self.drafts(longest);
+        let mut best = (f64::NEG_INFINITY, Choice::default());
+        let (mut stands, mut copied) = (1.0, 0.0);
+        for copy in 0..=found {
+            if copy > 0 {
+                stands *= self.acceptance(matched + copy - 1);
+                copied += stands;
+            }
+            let behind = match (matched, copy) {
+                (0, 0) => 0,
+                (matched, copy) => matched + copy,
+            };
+            for draft in least..=longest {
+                let (mut tokens, mut cost, mut positions) = (copied, 0.0, copy as f64);
+                if let Some(&made) = draft.checked_sub(1).and_then(|i| drafts.get(i)) {
+                    let accepted = self.factor(behind, made.accepted) * made.accepted;
+                    let doubt = if hopes {
+                        self.doubt(made.accepted)
+                    } else {
+                        0.0
+                    };
+                    tokens += stands * (accepted + doubt);
+                    cost += between(made.tokens, |n| costs.draft(n));
+                    positions += made.proposed;
+                }
+                cost += between(positions, |n| costs.verify(1 + n)) - costs.verify(1);
+                let value = tokens - rate * cost;
+                if value > best.0 {
+                    best = (value, Choice { copy, draft });
                 }
             }
         }
-        best.1
+        best
+    }
+
+    /// The best use of what was found, `(length of the match, tokens)`, and of drafts of up to
+    /// `longest`. Who learns from the round `hopes`. With `explore` the drafter drafts, and longer than
+    /// would be best, to see whether it should.
+    pub(super) fn plan(
+        &self,
+        costs: &Costs,
+        matched: (usize, usize),
+        longest: usize,
+        (hopes, explore): (bool, bool),
+    ) -> Choice {
+        let longest = longest.min(LONGEST);
+        let least = usize::from(explore).min(longest);
+        let (_, mut choice) = self.best(costs, matched, (least, longest), hopes);
+        if explore {
+            choice.draft = (2 * choice.draft).max(LEAST_TRIED).min(longest);
+        }
+        choice
     }
 
     /// Takes in a round.
-    pub(super) fn observe(&mut self, costs: &Costs, found: Option<&Found>, outcome: &RoundOutcome) {
+    pub(super) fn observe(
+        &mut self,
+        costs: &Costs,
+        found: Option<&Found>,
+        most: usize,
+        outcome: &RoundOutcome,
+    ) {
         let keep = 1.0 - 1.0 / MEMORY;
         let counts = self.copied.iter_mut().flatten();
         counts.for_each(|count| *count *= keep);
@@ -189,7 +274,6 @@ impl CopyRecord {
         self.emitted = self.emitted.map(|sum| sum * keep);
 
         let copied = outcome.looked_up();
-        let proposed = outcome.proposed() - copied;
         self.emitted[0] += outcome.emitted.len() as f64;
         self.emitted[1] +=
             costs.verify(1 + outcome.proposed()) + costs.draft(outcome.draft.len()) + costs.round;
@@ -216,37 +300,75 @@ impl CopyRecord {
         }
         // A draft behind copied text is judged only where all of that stands.
         if !outcome.draft.is_empty() && outcome.accepted >= copied {
-            let accepted = outcome.accepted - copied;
-            let seen = [outcome.draft.len(), proposed, accepted].map(|n| n as f64);
-            self.observe_draft(behind, seen);
+            self.observe_draft(behind, most, outcome);
         }
     }
 
-    fn observe_draft(&mut self, behind: usize, seen: Numbers) {
-        let mean = self.mean_draft();
+    /// Takes in a draft that might have had `most` tokens.
+    fn observe_draft(&mut self, behind: usize, most: usize, outcome: &RoundOutcome) {
+        let copied = outcome.looked_up();
+        let drafted = outcome.draft.len();
+        let accepted = outcome.accepted - copied;
+        let most = most.max(drafted).min(LONGEST);
+        let expected = self.drafts(most).last().map_or(0.0, |all| all.accepted);
         // All fade, so that a bin that is left alone is tried again.
         let keep = 1.0 - 1.0 / BIN_MEMORY;
         for bin in &mut self.drafted {
-            bin.seen = bin.seen.map(|sum| keep * sum);
-            bin.expected = bin.expected.map(|sum| keep * sum);
+            bin.seen *= keep;
+            bin.expected *= keep;
         }
         let bin = &mut self.drafted[draft_bin(behind)];
-        let (sums, rounds) = &mut self.drafts;
-        let fresh = 1.0 - 1.0 / DRAFT_MEMORY;
-        for i in 0..seen.len() {
-            bin.seen[i] += seen[i];
-            bin.expected[i] += mean[i];
-            sums[i] = fresh * sums[i] + seen[i];
+        bin.seen += accepted as f64;
+        bin.expected += expected;
+
+        let keep = 1.0 - 1.0 / DRAFT_MEMORY;
+        self.drafts = keep * self.drafts + 1.0;
+        let counts = self.depths.iter_mut().flat_map(Depth::counts);
+        counts.for_each(|count| *count *= keep);
+        let proposals = outcome.proposals.get(copied..).unwrap_or_default();
+        let end = |count: usize| count.checked_sub(1).and_then(|i| proposals.get(i));
+        let stood = end(accepted).map_or(0, |last| last.span.end);
+        // What stood whole says nothing of draft tokens that no proposal has.
+        let judged = match accepted == proposals.len() && stood < drafted {
+            true => stood,
+            false => most,
+        };
+        for (i, depth) in self.depths.iter_mut().take(most).enumerate() {
+            let count = |sums: &mut [f64; 2], happened: bool| {
+                sums[0] += 1.0;
+                sums[1] += f64::from(u8::from(happened));
+            };
+            if i <= drafted {
+                count(&mut depth.drafted, i < drafted);
+            }
+            if i < drafted {
+                let ends = proposals.iter().any(|p| p.span.end == i + 1);
+                count(&mut depth.ends, ends);
+            }
+            if i <= stood && i < judged {
+                count(&mut depth.stands, i < stood);
+            }
         }
-        *rounds = fresh * *rounds + 1.0;
     }
 
     /// Whether it is time to see what the drafter is worth, where it is not worth its time: once in
     /// `every` rounds, up to eight times as seldom by how many standard errors it lacks; behind
     /// matches of one bin, more seldom still.
-    pub(super) fn is_due(&self, costs: &Costs, matched: usize, every: usize) -> bool {
-        let lacks = (-self.value(costs, 0, 0, true)).max(0.0);
-        let seldom = (1.0 + lacks / self.doubt().max(1e-9)).min(MOST_SELDOM);
+    pub(super) fn is_due(
+        &self,
+        costs: &Costs,
+        matched: usize,
+        longest: usize,
+        every: usize,
+    ) -> bool {
+        let longest = longest.min(LONGEST);
+        let (value, Choice { draft, .. }) = self.best(costs, (0, 0), (1, longest), true);
+        let drafts = self.drafts(draft);
+        let doubt = drafts
+            .last()
+            .map_or(0.0, |draft| self.doubt(draft.accepted));
+        let lacks = (-value).max(0.0);
+        let seldom = (1.0 + lacks / doubt.max(1e-9)).min(MOST_SELDOM);
         let every = every as f64 * seldom;
         let here = self.drafted[draft_bin(matched)].idle + 1.0;
         self.idle + 1.0 >= every || here >= BIN_EXPLORE * every
@@ -259,11 +381,9 @@ impl CopyRecord {
 
     fn places(&mut self) -> impl Iterator<Item = &mut f64> {
         let drafted = self.drafted.iter_mut();
-        let drafted = drafted.flat_map(|d| {
-            let sums = d.seen.iter_mut().chain(&mut d.expected);
-            sums.chain([&mut d.idle])
-        });
-        let drafts = self.drafts.0.iter_mut().chain([&mut self.drafts.1]);
+        let drafted = drafted.flat_map(|d| [&mut d.seen, &mut d.expected, &mut d.idle]);
+        let depths = self.depths.iter_mut().flat_map(Depth::counts);
+        let drafts = depths.chain([&mut self.drafts]);
         let copied = self.copied.iter_mut().flatten();
         let rest = self.emitted.iter_mut().chain([&mut self.idle]);
         copied.chain(drafts).chain(drafted).chain(rest)
@@ -278,7 +398,7 @@ impl CopyRecord {
         }
         let places = record.places().zip(numbers);
         places.for_each(|(place, number)| *place = *number);
-        (record.emitted[1] > 0.0 && record.drafts.1 > 0.0).then_some(record)
+        (record.emitted[1] > 0.0 && record.drafts > 0.0).then_some(record)
     }
 }
 

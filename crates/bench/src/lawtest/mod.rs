@@ -288,7 +288,14 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Decoder for Prepared
         let mut constant = ConstantLength(k);
         let mut copying;
         let policy: &mut dyn DraftPolicy = if self.copies {
-            copying = CopyOrDraft::new(constant, &mut self.worth, Costs::default(), true, Some(8));
+            copying = CopyOrDraft::new(
+                constant,
+                &mut self.worth,
+                Costs::default(),
+                k,
+                true,
+                Some(8),
+            );
             &mut copying
         } else {
             &mut constant

@@ -101,6 +101,14 @@ impl From<&CostsConfig> for Costs {
 }
 
 impl DecodeConfig {
+    /// Tokens of the longest draft that the policy may make.
+    pub fn longest(&self) -> usize {
+        match self.policy {
+            PolicyName::Heuristic => 2 * self.k,
+            _ => self.k,
+        }
+    }
+
     /// Whether the policy reads an acceptance head.
     pub fn reads_head(&self) -> bool {
         match self.policy {
@@ -124,7 +132,7 @@ impl DecodeConfig {
         let k = self.k;
         Ok(match self.policy {
             PolicyName::Constant => Box::new(ConstantLength(k)),
-            PolicyName::Heuristic => Box::new(Heuristic::new(k, 1..=2 * k)?),
+            PolicyName::Heuristic => Box::new(Heuristic::new(k, 1..=self.longest())?),
             PolicyName::Confidence => Box::new(Confidence::new(k, self.threshold)?),
             PolicyName::Entropy => {
                 let scale = self.entropy_scale;

@@ -357,8 +357,8 @@ impl GenerateArgs {
                 let mut constant = ConstantLength(self.k);
                 let mut copying;
                 let policy: &mut dyn DraftPolicy = if self.lookup {
-                    copying =
-                        CopyOrDraft::new(constant, &mut worth, Costs::default(), true, Some(16));
+                    let costs = Costs::default();
+                    copying = CopyOrDraft::new(constant, &mut worth, costs, self.k, true, Some(16));
                     &mut copying
                 } else {
                     &mut constant

@@ -260,16 +260,17 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    /// `lookup`: what rounds cost, by which copies are weighed.
-    pub(super) fn new(lengthy: Lengthy, lookup: Option<Costs>) -> Self {
+    /// `lookup`: what rounds cost, by which copies are weighed, and the longest draft.
+    pub(super) fn new(lengthy: Lengthy, lookup: Option<(Costs, usize)>) -> Self {
         match lookup {
             None => Self::Draft(lengthy),
-            Some(costs) => {
+            Some((costs, longest)) => {
                 let record = Box::<CopyRecord>::default();
                 Self::Lookup(Box::new(CopyOrDraft::new(
                     lengthy,
                     record,
                     costs,
+                    longest,
                     true,
                     Some(EXPLORE),
                 )))

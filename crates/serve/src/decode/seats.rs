@@ -115,7 +115,8 @@ impl Decoder {
         } else {
             Costs::default()
         };
-        let lookup = self.options.lookup.then_some(costs);
+        let lookup = self.options.lookup;
+        let lookup = lookup.then_some((costs, self.options.draft_length));
         let drafts = (lengthy, lookup, self.options.remote.draft_top);
         let reading = Reading { job, seat, cached };
         match Sequence::start(reading, target, drafts, adapter, terms, own) {

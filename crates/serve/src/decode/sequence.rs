@@ -104,7 +104,7 @@ impl Sequence {
     pub(crate) fn start(
         reading: Reading,
         target: &Target,
-        (lengthy, lookup, draft_top): (Lengthy, Option<Costs>, usize),
+        (lengthy, lookup, draft_top): (Lengthy, Option<(Costs, usize)>, usize),
         adapter: String,
         terms: Option<Terms>,
         own_cache: Option<Box<NgramCache>>,
