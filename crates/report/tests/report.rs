@@ -343,6 +343,20 @@ fn sweeps_have_their_best_value_and_its_border() {
     assert_eq!(first[..4], ["L_DM", "gsm8k", "acceptance", "decode.k = 1"]);
     assert_eq!(first[6], "at the border of decode.k");
 
+    // In ratios the swept arm stands for its fastest variant.
+    experiment.report["ratios"] = json!([["L_DM", "autoregressive"]]);
+    let text = experiment.json().to_string();
+    std::fs::write(root.path().join("experiment.json"), text).unwrap();
+    let of = |id: &str| {
+        let rows = table(root.path(), id).rows;
+        let mut rows = rows.iter().map(|row| words(row));
+        rows.find(|row| row.iter().any(|word| word == "speedup"))
+    };
+    let (ratio, best) = (of("ratios").unwrap(), of("sweep").unwrap());
+    assert_eq!(ratio[0], "best L_DM / autoregressive");
+    let number = |word: &str| word.split(['x', ' ']).next().unwrap().to_owned();
+    assert_eq!(number(&ratio[2]), number(&best[4]));
+
     // The swept key as an axis of the page: arms stand under the name that was swept.
     experiment.report["columns"] = json!("decode.k");
     experiment.report["rows"] = json!(["task", "arm"]);

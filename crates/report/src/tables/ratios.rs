@@ -1,11 +1,21 @@
 //! Arm over arm, paired.
 
+use super::sweep::{Family, families};
 use super::{Source, joined};
 use crate::model::{Entry, Head, Table};
 use crate::paper::Where;
 use results::{Estimate, Metric};
 
-/// The ratios asked for, of every metric of a table cell; `None` where none is asked for.
+/// What variants of a swept arm are chosen by: the first of these that the page shows.
+const SPEEDS: [Metric; 4] = [
+    Metric::Speedup,
+    Metric::CountedSpeedup,
+    Metric::ModelledSpeedup,
+    Metric::TokensPerRound,
+];
+
+/// The ratios asked for, of every metric of a table cell; `None` where none is asked for. A swept
+/// arm stands for its fastest variant, at every place anew.
 pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
     let ratios = &source.experiment.report.ratios;
     if ratios.is_empty() {
@@ -18,14 +28,26 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
         .filter(|axis| *axis != "arm")
         .cloned()
         .collect();
+    let families = families(source);
+    let by = SPEEDS.into_iter().find(|speed| metrics.contains(speed));
+    let swept = |arm: &str| families.iter().find(|family| family.name == arm);
+    let title = |arm: &str| match swept(arm) {
+        Some(_) => format!("best {arm}"),
+        None => arm.to_owned(),
+    };
     let mut rows = Vec::new();
     for (above, below) in ratios {
         for place in source.places(&axes) {
             for &metric in metrics {
-                let mut row = vec![Entry::text(format!("{above} / {below}"))];
+                let arms = format!("{} / {}", title(above), title(below));
+                let mut row = vec![Entry::text(arms)];
                 row.extend(source.labels(&axes, &place));
                 row.push(Entry::text(metric.title()));
-                let at = |arm: &str, column: &Where| with_arm(&joined(&place, column), arm);
+                let at = |arm: &str, column: &Where| {
+                    let at = joined(&place, column);
+                    let fastest = fastest(source, swept(arm), by, &at);
+                    with_arm(&at, fastest.unwrap_or(arm))
+                };
                 let pairs: Vec<(Where, Where)> = columns
                     .iter()
                     .map(|column| (at(above, column), at(below, column)))
@@ -58,6 +80,17 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
             " Ratio of means: the mean of the first arm's values over that of the second's.",
         );
     }
+    if let Some(by) = by
+        && ratios
+            .iter()
+            .any(|(a, b)| [a, b].iter().any(|arm| swept(arm).is_some()))
+    {
+        lead.push_str(&format!(
+            " The best of a sweep is the variant with the highest {} in a column, chosen after the \
+             fact, which is in its favour.",
+            by.title()
+        ));
+    }
     Some(Table {
         id: "ratios".to_owned(),
         title: "Arm over arm".to_owned(),
@@ -65,6 +98,17 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
         head,
         rows,
     })
+}
+
+/// The variant of a swept arm that has the most of a metric at a place.
+fn fastest<'a>(
+    source: &Source,
+    family: Option<&Family<'a>>,
+    by: Option<Metric>,
+    at: &Where,
+) -> Option<&'a str> {
+    let ranked = family?.ranked(source, by?, at);
+    ranked.first().map(|(arm, _)| arm.name.as_str())
 }
 
 /// The place with an arm.

@@ -46,7 +46,23 @@ pub fn values(arm: &ArmInfo) -> String {
     words.join(", ")
 }
 
-impl Family<'_> {
+impl<'a> Family<'a> {
+    /// The variants by what they have of a metric at a place, the most first.
+    pub fn ranked(
+        &self,
+        source: &Source,
+        metric: Metric,
+        at: &Where,
+    ) -> Vec<(&'a ArmInfo, Estimate)> {
+        let measured = self.arms.iter().filter_map(|arm| {
+            let at = with_arm(at, &arm.name);
+            Some((*arm, source.estimates.value(metric, &at)?))
+        });
+        let mut ranked: Vec<(&ArmInfo, Estimate)> = measured.collect();
+        ranked.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
+        ranked
+    }
+
     /// The keys whose value in `arm` is the smallest or the largest of the sweep; keys with words
     /// for values have no border.
     pub fn border(&self, arm: &ArmInfo) -> Vec<String> {
@@ -120,15 +136,7 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
 }
 
 fn best(source: &Source, family: &Family, metric: Metric, at: &Where) -> Option<Vec<Entry>> {
-    let mut ranked: Vec<(&ArmInfo, Estimate)> = family
-        .arms
-        .iter()
-        .filter_map(|arm| {
-            let at = with_arm(at, &arm.name);
-            Some((*arm, source.estimates.value(metric, &at)?))
-        })
-        .collect();
-    ranked.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
+    let ranked = family.ranked(source, metric, at);
     let (arm, first) = ranked.first()?;
     let place = with_arm(at, &arm.name);
     let ahead = ranked.get(1).and_then(|(_, second)| first.over(second));
