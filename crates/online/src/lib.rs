@@ -15,7 +15,6 @@
 mod adaptive;
 mod arm;
 mod batch;
-mod checkpoint;
 mod drafter_training;
 mod example;
 mod job;

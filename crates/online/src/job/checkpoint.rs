@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use results::{BuildInfo, CellLengths, Manifest, write_atomically};
 use serde::{Deserialize, Serialize};
 
-use super::arm::ArmCounts;
+use crate::arm::ArmCounts;
 
 const FILE: &str = "checkpoint.json";
 const FOLDER: &str = "checkpoint";

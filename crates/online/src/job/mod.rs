@@ -2,28 +2,30 @@
 //!
 //! [`Job::stream`] is the loop of this project on one screen.
 
+mod checkpoint;
+mod going_on;
+mod inputs;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use experiment::{ArmConfig, JobConfig, OnStream, Segment};
+use anyhow::{Context, Result, anyhow, ensure};
+use experiment::{JobConfig, OnStream, Segment};
 use models::ModelFolder;
-use results::{CellWriter, InputFile, Manifest, RecordedTarget, StepLatency};
+use results::{CellWriter, Manifest};
 use spec_decode::{
-    NoSink, Pair, PlainConfig, Prompt as PromptIds, SessionConfig, VerifyMode, decode_plain,
+    NoSink, PlainConfig, Prompt as PromptIds, SessionConfig, VerifyMode, decode_plain,
 };
-use streams::{DataSource, Prompt, Split, StreamSpec};
+use streams::{DataSource, Prompt, Split};
 use vocab_align::DraftId;
 
-use super::arm::{ArmState, Question};
-use super::checkpoint::{self, Checkpoint, Spot};
-use super::ngrams::ngram_rows;
-use super::prompt::{EncodedPrompt, Position};
-use super::record::{Answer, Recording};
-use super::state;
-use super::target::{Streamed, Target, streamed};
+use self::checkpoint::Spot;
+use crate::arm::{ArmState, Question};
+use crate::ngrams::ngram_rows;
+use crate::prompt::{EncodedPrompt, Position};
+use crate::record::{Answer, Recording};
+use crate::target::Target;
 
 /// The splits of a segment, in the order they are answered.
 const SPLITS: [Split; 2] = [Split::Train, Split::Test];
@@ -70,7 +72,7 @@ pub fn run_job(
     let mut manifest = manifest;
     manifest.inputs.extend(job.inputs(setting.start)?);
     manifest.recorded.extend(job.recorded());
-    manifest.latencies.extend(latencies(config));
+    manifest.latencies.extend(inputs::latencies(config));
     if config.exclusive {
         job.measure_steps(&mut manifest)?;
     }
@@ -141,33 +143,6 @@ impl Tally {
 }
 
 impl<'a> Job<'a> {
-    fn load(config: &'a JobConfig, data: &'a DataSource) -> Result<Self> {
-        let arms: Vec<_> = config.arms.iter().map(|arm| &arm.decode).collect();
-        if arms.is_empty() {
-            bail!("the job has no arms");
-        }
-        let drafter = ModelFolder::load(&config.models.drafter.path)?;
-        let mut targets = BTreeMap::new();
-        for (name, target) in &config.models.targets {
-            let target = Target::load(
-                &config.models,
-                target,
-                &drafter,
-                &arms,
-                &streams_of(config, name),
-            );
-            let target = target.with_context(|| format!("target `{name}`"))?;
-            targets.insert(name.clone(), target);
-        }
-        Ok(Self {
-            config,
-            data,
-            drafter,
-            targets,
-            tally: Tally::default(),
-        })
-    }
-
     fn run(
         &mut self,
         writer: &mut CellWriter,
@@ -281,216 +256,6 @@ impl<'a> Job<'a> {
         }
         settle(config, split, arms, &mut recording)
     }
-
-    /// Writes what the arms learnt and where the stream is, and makes the arms anew from that.
-    fn checkpoint(
-        &self,
-        spot: Spot,
-        arms: &mut Vec<Arm>,
-        writer: &mut CellWriter,
-        out: &Path,
-    ) -> Result<()> {
-        let mut counts = BTreeMap::new();
-        for (arm, run) in self.config.arms.iter().zip(arms.iter_mut()) {
-            if let Arm::Own(state) = run {
-                counts.insert(arm.name.clone(), state.counts()?);
-            }
-        }
-        let Tally {
-            done, acceptance, ..
-        } = self.tally;
-        self.save(&checkpoint::state(out, done), arms)?;
-        let journals = writer.lengths()?;
-        let manifest = writer.manifest_mut();
-        let written = Checkpoint::new(manifest, spot, (done, acceptance), journals, counts);
-        std::fs::create_dir_all(written.state(out))?;
-        written.write(out)?;
-        // Not two of each at a time.
-        arms.clear();
-        *arms = self.arms_at(&written, out)?;
-        Ok(())
-    }
-
-    /// Goes on from the checkpoint in a job's folder, if there is one and it can be read. One that
-    /// cannot is removed: it must not stand in the way of starting anew.
-    fn resume(
-        &mut self,
-        out: &Path,
-        manifest: &Manifest,
-    ) -> Result<Option<(CellWriter, Vec<Arm>, Spot)>> {
-        let Some(found) = Checkpoint::find(out) else {
-            return Ok(None);
-        };
-        let resumed = found.and_then(|found| {
-            found.check(manifest)?;
-            let arms = self.arms_at(&found, out)?;
-            let writer = CellWriter::resume(out, manifest, found.journals)?;
-            Ok((found, writer, arms))
-        });
-        match resumed {
-            Ok((found, writer, arms)) => {
-                (self.tally.done, self.tally.acceptance) = (found.done, found.acceptance);
-                Ok(Some((writer, arms, found.spot)))
-            }
-            Err(error) => {
-                tracing::warn!(folder = %out.display(), "the job starts anew: {error:#}");
-                checkpoint::remove(out)?;
-                Ok(None)
-            }
-        }
-    }
-
-    /// The arms as they were at a checkpoint.
-    fn arms_at(&self, from: &Checkpoint, out: &Path) -> Result<Vec<Arm>> {
-        let mut arms = self.fresh_arms(Some(&from.state(out)))?;
-        for (arm, run) in self.config.arms.iter().zip(&mut arms) {
-            if let (Arm::Own(state), Some(counts)) = (run, from.counts.get(&arm.name)) {
-                state.count_from(counts.clone())?;
-            }
-        }
-        Ok(arms)
-    }
-
-    fn fresh_arms(&self, start: Option<&Path>) -> Result<Vec<Arm>> {
-        let all = &self.config.arms;
-        let padding = self.config.models.drafter.padding;
-        let padded = (!padding.is_none())
-            .then(|| Arc::new(self.drafter.padded(padding.layers, padding.width)));
-        let fresh = |arm: &ArmConfig| {
-            let host = arm.learnt_by.as_ref();
-            let host = host.and_then(|name| all.iter().position(|other| other.name == *name));
-            if arm.is_plain() {
-                return Ok(Arm::Plain);
-            }
-            if let Some(host) = host {
-                return Ok(Arm::GuestOf(host));
-            }
-            let name = Some(&arm.name);
-            let guests: Vec<&ArmConfig> = all
-                .iter()
-                .filter(|a| a.learnt_by.as_ref() == name)
-                .collect();
-            let mut state =
-                ArmState::new(arm, &guests, &self.drafter, padded.as_ref(), self.config)?;
-            if let Some(root) = start.filter(|_| arm.changes()) {
-                let folder = state::arm_folder(root, &arm.name);
-                state
-                    .load(&folder, &self.pairs())
-                    .with_context(|| format!("state of arm `{}`", arm.name))?;
-            }
-            Ok(Arm::Own(Box::new(state)))
-        };
-        all.iter().map(fresh).collect()
-    }
-
-    /// The drafter's vocabulary with that of every target.
-    fn pairs(&self) -> Vec<&Pair> {
-        self.targets.values().map(|target| &target.pair).collect()
-    }
-
-    /// Writes what the arms learnt.
-    fn save(&self, root: &Path, arms: &mut [Arm]) -> Result<()> {
-        for (arm, run) in self.config.arms.iter().zip(arms) {
-            if let Arm::Own(state) = run
-                && arm.changes()
-            {
-                let folder = state::arm_folder(root, &arm.name);
-                state.save(&folder, &self.drafter, &self.pairs())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The prompts of one split of a segment; none where the configuration wants none.
-    fn prompts(&self, index: usize, split: Split) -> Result<Vec<Prompt>> {
-        let segments = &self.config.segments;
-        let segment = &segments[index];
-        let count = |segment: &Segment| match split {
-            Split::Train => segment.train,
-            Split::Test => segment.test,
-        };
-        let limit = count(segment).limit();
-        if limit == Some(0) {
-            return Ok(Vec::new());
-        }
-        // A task that comes back goes on where its stream stopped: no prompt is streamed twice.
-        let earlier = segments[..index].iter().filter(|s| s.task == segment.task);
-        let skip = match split {
-            Split::Train => earlier
-                .map(|before| before.train.limit().unwrap_or(usize::MAX))
-                .fold(segment.skip, usize::saturating_add),
-            Split::Test => 0,
-        };
-        let spec = StreamSpec {
-            task: segment.task.clone(),
-            split,
-            limit,
-            skip,
-            shuffle: split == Split::Train,
-        };
-        Ok(spec.load(self.data, self.config.seed)?)
-    }
-
-    /// Reads every stream once, so that bad data is told before anything is written, and says what
-    /// is read.
-    fn inputs(&mut self, start: Option<&Path>) -> Result<Vec<InputFile>> {
-        let mut inputs = Vec::new();
-        for path in model_files(&self.drafter.path)? {
-            inputs.push(InputFile::hash("drafter", &path, None)?);
-        }
-        for (name, target) in &self.targets {
-            let files = match &target.recorded {
-                Some(recorded) => recorded.files.clone(),
-                None => model_files(&target.text.path)?,
-            };
-            for path in files {
-                inputs.push(InputFile::hash(name, &path, None)?);
-            }
-        }
-        for arm in &self.config.arms {
-            if let Some(path) = &arm.head.path {
-                inputs.push(InputFile::hash("acceptance head", path, None)?);
-            }
-        }
-        for (index, segment) in self.config.segments.iter().enumerate() {
-            for split in SPLITS {
-                let prompts = self.prompts(index, split)?;
-                self.tally.of += prompts.len();
-                let name = format!("{} {}", segment.task, split.name());
-                let content = serde_json::to_vec(&prompts)?;
-                let rows = Some(prompts.len() as u64);
-                inputs.push(InputFile::embedded("stream", &name, &content, rows));
-            }
-        }
-        if let Some(root) = start {
-            for path in state::files(root).context("the state it starts from")? {
-                inputs.push(InputFile::hash("state", &path, None)?);
-            }
-        }
-        Ok(inputs)
-    }
-
-    /// The targets that are recordings, by name.
-    fn recorded(&self) -> impl Iterator<Item = (String, RecordedTarget)> {
-        self.targets.iter().filter_map(|(name, target)| {
-            Some((name.clone(), target.recorded.as_ref()?.described.clone()))
-        })
-    }
-
-    /// What padding makes of the step times, on this machine, now.
-    fn measure_steps(&self, manifest: &mut Manifest) -> Result<()> {
-        let Some(arm) = self.config.arms.first() else {
-            return Ok(());
-        };
-        for (name, target) in &self.targets {
-            if let Some(padded) = &target.padded {
-                let models = &self.config.models;
-                let measured = padded.measure(&self.drafter, models, &arm.decode)?;
-                manifest.padding.insert(name.clone(), measured);
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The target of a segment.
@@ -532,35 +297,6 @@ fn settle(
         }
     }
     Ok(())
-}
-
-/// What steps of recorded targets are reckoned to take, where the experiment says it.
-fn latencies(config: &JobConfig) -> impl Iterator<Item = (String, StepLatency)> {
-    let targets = config.models.targets.iter();
-    targets.filter_map(|(name, target)| {
-        let latency = target.trace.as_ref()?.latency.as_ref()?;
-        let seconds = |us: u32| f64::from(us) * 1e-6;
-        let latency = StepLatency {
-            draft_s: seconds(latency.draft_us),
-            target_s: seconds(latency.target_us),
-            source: latency.source.clone(),
-        };
-        Some((name.clone(), latency))
-    })
-}
-
-/// The tasks and splits that a job streams with a target.
-fn streams_of(config: &JobConfig, target: &str) -> Streamed {
-    let segments = config.segments.iter().filter(|own| own.target == target);
-    segments
-        .flat_map(|own| {
-            let splits = [(Split::Train, &own.train), (Split::Test, &own.test)];
-            let asked = splits
-                .into_iter()
-                .filter(|(_, count)| count.limit() != Some(0));
-            asked.map(|(split, _)| streamed(&own.task, split))
-        })
-        .collect()
 }
 
 /// One arm's answer to a prompt and what it learns from it; `None` where it has no part in it.
@@ -642,20 +378,4 @@ fn drafting(arms: &[Arm], index: usize) -> Option<&ArmState> {
         Arm::Own(state) => Some(state),
         Arm::GuestOf(host) => drafting(arms, *host),
     }
-}
-
-/// Weights, in shards or whole, and tokenizer, in order of their names.
-fn model_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let read = |e| anyhow!("{}: {e}", folder.display());
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(read)? {
-        let path = entry.map_err(read)?.path();
-        let weights = path.extension().is_some_and(|e| e == "safetensors");
-        let tokenizer = path.file_name().is_some_and(|n| n == "tokenizer.json");
-        if weights || tokenizer {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }

@@ -1,0 +1,136 @@
+//! Arms that start from what was learnt before: by an earlier stage, or by this job until a checkpoint.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use experiment::ArmConfig;
+use results::{CellWriter, Manifest};
+use spec_decode::Pair;
+
+use super::checkpoint::{self, Checkpoint, Spot};
+use super::{Arm, Job, Tally};
+use crate::arm::ArmState;
+use crate::state;
+
+impl Job<'_> {
+    /// Writes what the arms learnt and where the stream is, and makes the arms anew from that.
+    pub(super) fn checkpoint(
+        &self,
+        spot: Spot,
+        arms: &mut Vec<Arm>,
+        writer: &mut CellWriter,
+        out: &Path,
+    ) -> Result<()> {
+        let mut counts = BTreeMap::new();
+        for (arm, run) in self.config.arms.iter().zip(arms.iter_mut()) {
+            if let Arm::Own(state) = run {
+                counts.insert(arm.name.clone(), state.counts()?);
+            }
+        }
+        let Tally {
+            done, acceptance, ..
+        } = self.tally;
+        self.save(&checkpoint::state(out, done), arms)?;
+        let journals = writer.lengths()?;
+        let manifest = writer.manifest_mut();
+        let written = Checkpoint::new(manifest, spot, (done, acceptance), journals, counts);
+        std::fs::create_dir_all(written.state(out))?;
+        written.write(out)?;
+        // Not two of each at a time.
+        arms.clear();
+        *arms = self.arms_at(&written, out)?;
+        Ok(())
+    }
+
+    /// Goes on from the checkpoint in a job's folder, if there is one and it can be read. One that
+    /// cannot is removed: it must not stand in the way of starting anew.
+    pub(super) fn resume(
+        &mut self,
+        out: &Path,
+        manifest: &Manifest,
+    ) -> Result<Option<(CellWriter, Vec<Arm>, Spot)>> {
+        let Some(found) = Checkpoint::find(out) else {
+            return Ok(None);
+        };
+        let resumed = found.and_then(|found| {
+            found.check(manifest)?;
+            let arms = self.arms_at(&found, out)?;
+            let writer = CellWriter::resume(out, manifest, found.journals)?;
+            Ok((found, writer, arms))
+        });
+        match resumed {
+            Ok((found, writer, arms)) => {
+                (self.tally.done, self.tally.acceptance) = (found.done, found.acceptance);
+                Ok(Some((writer, arms, found.spot)))
+            }
+            Err(error) => {
+                tracing::warn!(folder = %out.display(), "the job starts anew: {error:#}");
+                checkpoint::remove(out)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The arms as they were at a checkpoint.
+    pub(super) fn arms_at(&self, from: &Checkpoint, out: &Path) -> Result<Vec<Arm>> {
+        let mut arms = self.fresh_arms(Some(&from.state(out)))?;
+        for (arm, run) in self.config.arms.iter().zip(&mut arms) {
+            if let (Arm::Own(state), Some(counts)) = (run, from.counts.get(&arm.name)) {
+                state.count_from(counts.clone())?;
+            }
+        }
+        Ok(arms)
+    }
+
+    pub(super) fn fresh_arms(&self, start: Option<&Path>) -> Result<Vec<Arm>> {
+        let all = &self.config.arms;
+        let padding = self.config.models.drafter.padding;
+        let padded = (!padding.is_none())
+            .then(|| Arc::new(self.drafter.padded(padding.layers, padding.width)));
+        let fresh = |arm: &ArmConfig| {
+            let host = arm.learnt_by.as_ref();
+            let host = host.and_then(|name| all.iter().position(|other| other.name == *name));
+            if arm.is_plain() {
+                return Ok(Arm::Plain);
+            }
+            if let Some(host) = host {
+                return Ok(Arm::GuestOf(host));
+            }
+            let name = Some(&arm.name);
+            let guests: Vec<&ArmConfig> = all
+                .iter()
+                .filter(|a| a.learnt_by.as_ref() == name)
+                .collect();
+            let mut state =
+                ArmState::new(arm, &guests, &self.drafter, padded.as_ref(), self.config)?;
+            if let Some(root) = start.filter(|_| arm.changes()) {
+                let folder = state::arm_folder(root, &arm.name);
+                state
+                    .load(&folder, &self.pairs())
+                    .with_context(|| format!("state of arm `{}`", arm.name))?;
+            }
+            Ok(Arm::Own(Box::new(state)))
+        };
+        all.iter().map(fresh).collect()
+    }
+
+    /// Writes what the arms learnt.
+    pub(super) fn save(&self, root: &Path, arms: &mut [Arm]) -> Result<()> {
+        for (arm, run) in self.config.arms.iter().zip(arms) {
+            if let Arm::Own(state) = run
+                && arm.changes()
+            {
+                let folder = state::arm_folder(root, &arm.name);
+                state.save(&folder, &self.drafter, &self.pairs())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The drafter's vocabulary with that of every target.
+    pub(super) fn pairs(&self) -> Vec<&Pair> {
+        self.targets.values().map(|target| &target.pair).collect()
+    }
+}

@@ -1,0 +1,179 @@
+//! What a job reads: models, recordings, prompts.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use experiment::{JobConfig, Segment};
+use models::ModelFolder;
+use results::{InputFile, Manifest, RecordedTarget, StepLatency};
+use streams::{DataSource, Prompt, Split, StreamSpec};
+
+use super::{Job, SPLITS, Tally};
+use crate::state;
+use crate::target::{Streamed, Target, streamed};
+
+impl<'a> Job<'a> {
+    pub(super) fn load(config: &'a JobConfig, data: &'a DataSource) -> Result<Self> {
+        let arms: Vec<_> = config.arms.iter().map(|arm| &arm.decode).collect();
+        if arms.is_empty() {
+            bail!("the job has no arms");
+        }
+        let drafter = ModelFolder::load(&config.models.drafter.path)?;
+        let mut targets = BTreeMap::new();
+        for (name, target) in &config.models.targets {
+            let target = Target::load(
+                &config.models,
+                target,
+                &drafter,
+                &arms,
+                &streams_of(config, name),
+            );
+            let target = target.with_context(|| format!("target `{name}`"))?;
+            targets.insert(name.clone(), target);
+        }
+        Ok(Self {
+            config,
+            data,
+            drafter,
+            targets,
+            tally: Tally::default(),
+        })
+    }
+
+    /// The prompts of one split of a segment; none where the configuration wants none.
+    pub(super) fn prompts(&self, index: usize, split: Split) -> Result<Vec<Prompt>> {
+        let segments = &self.config.segments;
+        let segment = &segments[index];
+        let count = |segment: &Segment| match split {
+            Split::Train => segment.train,
+            Split::Test => segment.test,
+        };
+        let limit = count(segment).limit();
+        if limit == Some(0) {
+            return Ok(Vec::new());
+        }
+        // A task that comes back goes on where its stream stopped: no prompt is streamed twice.
+        let earlier = segments[..index].iter().filter(|s| s.task == segment.task);
+        let skip = match split {
+            Split::Train => earlier
+                .map(|before| before.train.limit().unwrap_or(usize::MAX))
+                .fold(segment.skip, usize::saturating_add),
+            Split::Test => 0,
+        };
+        let spec = StreamSpec {
+            task: segment.task.clone(),
+            split,
+            limit,
+            skip,
+            shuffle: split == Split::Train,
+        };
+        Ok(spec.load(self.data, self.config.seed)?)
+    }
+
+    /// Reads every stream once, so that bad data is told before anything is written, and says what
+    /// is read.
+    pub(super) fn inputs(&mut self, start: Option<&Path>) -> Result<Vec<InputFile>> {
+        let mut inputs = Vec::new();
+        for path in model_files(&self.drafter.path)? {
+            inputs.push(InputFile::hash("drafter", &path, None)?);
+        }
+        for (name, target) in &self.targets {
+            let files = match &target.recorded {
+                Some(recorded) => recorded.files.clone(),
+                None => model_files(&target.text.path)?,
+            };
+            for path in files {
+                inputs.push(InputFile::hash(name, &path, None)?);
+            }
+        }
+        for arm in &self.config.arms {
+            if let Some(path) = &arm.head.path {
+                inputs.push(InputFile::hash("acceptance head", path, None)?);
+            }
+        }
+        for (index, segment) in self.config.segments.iter().enumerate() {
+            for split in SPLITS {
+                let prompts = self.prompts(index, split)?;
+                self.tally.of += prompts.len();
+                let name = format!("{} {}", segment.task, split.name());
+                let content = serde_json::to_vec(&prompts)?;
+                let rows = Some(prompts.len() as u64);
+                inputs.push(InputFile::embedded("stream", &name, &content, rows));
+            }
+        }
+        if let Some(root) = start {
+            for path in state::files(root).context("the state it starts from")? {
+                inputs.push(InputFile::hash("state", &path, None)?);
+            }
+        }
+        Ok(inputs)
+    }
+
+    /// The targets that are recordings, by name.
+    pub(super) fn recorded(&self) -> impl Iterator<Item = (String, RecordedTarget)> {
+        self.targets.iter().filter_map(|(name, target)| {
+            Some((name.clone(), target.recorded.as_ref()?.described.clone()))
+        })
+    }
+
+    /// What padding makes of the step times, on this machine, now.
+    pub(super) fn measure_steps(&self, manifest: &mut Manifest) -> Result<()> {
+        let Some(arm) = self.config.arms.first() else {
+            return Ok(());
+        };
+        for (name, target) in &self.targets {
+            if let Some(padded) = &target.padded {
+                let models = &self.config.models;
+                let measured = padded.measure(&self.drafter, models, &arm.decode)?;
+                manifest.padding.insert(name.clone(), measured);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What steps of recorded targets are reckoned to take, where the experiment says it.
+pub(super) fn latencies(config: &JobConfig) -> impl Iterator<Item = (String, StepLatency)> {
+    let targets = config.models.targets.iter();
+    targets.filter_map(|(name, target)| {
+        let latency = target.trace.as_ref()?.latency.as_ref()?;
+        let seconds = |us: u32| f64::from(us) * 1e-6;
+        let latency = StepLatency {
+            draft_s: seconds(latency.draft_us),
+            target_s: seconds(latency.target_us),
+            source: latency.source.clone(),
+        };
+        Some((name.clone(), latency))
+    })
+}
+
+/// The tasks and splits that a job streams with a target.
+fn streams_of(config: &JobConfig, target: &str) -> Streamed {
+    let segments = config.segments.iter().filter(|own| own.target == target);
+    segments
+        .flat_map(|own| {
+            let splits = [(Split::Train, &own.train), (Split::Test, &own.test)];
+            let asked = splits
+                .into_iter()
+                .filter(|(_, count)| count.limit() != Some(0));
+            asked.map(|(split, _)| streamed(&own.task, split))
+        })
+        .collect()
+}
+
+/// Weights, in shards or whole, and tokenizer, in order of their names.
+fn model_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let read = |e| anyhow!("{}: {e}", folder.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(read)? {
+        let path = entry.map_err(read)?.path();
+        let weights = path.extension().is_some_and(|e| e == "safetensors");
+        let tokenizer = path.file_name().is_some_and(|n| n == "tokenizer.json");
+        if weights || tokenizer {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
