@@ -53,7 +53,6 @@ impl Chain {
         self.score
     }
 
-    /// Takes in one round's draft tokens, in order.
     /// Takes in a round of whose drafted tokens these are the scores, in order.
     pub fn learn(&mut self, scores: &[f64], outcome: &RoundOutcome) {
         let judged = labels(outcome, false);
