@@ -1,6 +1,6 @@
 //! Answers of a model to many prompts, and what shares of them loop or are alike.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 use anyhow::Result;
 use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
@@ -101,47 +101,4 @@ impl Habits {
 pub(crate) fn unwanted(answer: &[u32]) -> impl Iterator<Item = usize> {
     let marks = results::looping(answer).into_iter().enumerate();
     marks.filter_map(|(place, loops)| loops.then_some(place))
-}
-
-/// Per answer, the places of tokens that end a run of `length` tokens which an answer to another prompt
-/// has too.
-pub(crate) fn shared(answers: &[Vec<u32>], prompts: &[&[u32]], length: usize) -> Vec<Vec<usize>> {
-    // Whose run it is: the first place of its prompt, or nobody's alone.
-    let mut owners: HashMap<&[u32], Option<usize>> = HashMap::new();
-    let owner = |place: usize| prompts.iter().position(|prompt| *prompt == prompts[place]);
-    for (place, answer) in answers.iter().enumerate() {
-        let own = owner(place);
-        for run in answer.windows(length) {
-            let known = owners.entry(run).or_insert(own);
-            if *known != own {
-                *known = None;
-            }
-        }
-    }
-    let ends = |answer: &Vec<u32>| {
-        let runs = answer.windows(length).enumerate();
-        let shared = runs.filter(|(_, run)| owners.get(run) == Some(&None));
-        shared.map(|(start, _)| start + length - 1).collect()
-    };
-    answers.iter().map(ends).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_is_shared_between_answers_to_different_prompts_alone() {
-        let prompts: [&[u32]; 4] = [&[1], &[2], &[1], &[3]];
-        let answers = [
-            vec![5, 6, 7, 8],
-            vec![4, 6, 7, 9],
-            vec![5, 6, 1],
-            vec![7, 7],
-        ];
-        // 6 7 stands in answers to prompts 1 and 2; 5 6 in two answers to prompt 1.
-        let expected: [&[usize]; 4] = [&[2], &[2], &[], &[]];
-        assert_eq!(shared(&answers, &prompts, 2), expected);
-        assert!(shared(&answers, &prompts, 5).iter().all(Vec::is_empty));
-    }
 }

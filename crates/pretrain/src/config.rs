@@ -125,7 +125,6 @@ pub struct TrainRecipe {
 /// A last phase against loops. Small models decode greedily into text that repeats itself. Here the
 /// model answers training prompts greedily, and tokens that end a 4-gram which the answer already had
 /// are made less likely, beside text as before (sequence-level unlikelihood, Welleck et al. 2020).
-/// Small models also give one formula to many prompts; `formula` is against that.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnlikelihoodRecipe {
@@ -135,10 +134,6 @@ pub struct UnlikelihoodRecipe {
     pub answers: usize,
     /// Most tokens of an answer.
     pub answer_tokens: usize,
-    /// Tokens that end a run of this length which an answer to another prompt of the step has too are
-    /// made less likely as well; absent: answers may be alike.
-    #[serde(default)]
-    pub formula: Option<usize>,
     /// Weight of the unwanted tokens' loss, which is a mean over all answered tokens.
     pub weight: f64,
     /// Learning rate of the first step, which falls in a line to a tenth.
@@ -199,9 +194,6 @@ impl Recipe {
                     "template.max_prompt_tokens + unlikelihood.answer_tokens exceed model.max_positions = {}",
                     self.model.max_positions
                 );
-            }
-            if own.formula == Some(0) {
-                bail!("unlikelihood.formula must be at least 1");
             }
             if !(own.weight.is_finite() && own.weight >= 0.0) {
                 bail!("unlikelihood.weight = {} is no weight", own.weight);

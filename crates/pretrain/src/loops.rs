@@ -1,5 +1,4 @@
-//! The phase against loops: the model answers, and what it repeats, of itself or of its other answers,
-//! becomes less likely.
+//! The phase against loops: the model answers, and what it repeats becomes less likely.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +7,7 @@ use indicatif::ProgressBar;
 use trainer::{Backend, Marked, Step, Unlikelihood};
 use vocab_align::{TargetId, TokenId};
 
-use crate::answers::{Answerer, shared, unwanted};
+use crate::answers::{Answerer, unwanted};
 use crate::config::{Recipe, UnlikelihoodRecipe};
 use crate::data::TokenData;
 
@@ -48,22 +47,16 @@ pub(crate) fn step(
     )?;
     let answers = answerer.answer(&prompts, &ProgressBar::hidden())?;
     let tokens: usize = answers.iter().map(Vec::len).sum();
-    let looped: usize = answers.iter().map(|a| unwanted(a).count()).sum();
-    let formulas = match own.formula {
-        Some(length) => shared(&answers, &prompts, length),
-        None => vec![Vec::new(); answers.len()],
-    };
-    let mark = |((prompt, answer), formula): ((&&[u32], &Vec<u32>), Vec<usize>)| {
-        let places: BTreeSet<usize> = unwanted(answer).chain(formula).collect();
-        let unwanted: Vec<usize> = places.iter().map(|place| prompt.len() + place).collect();
+    let mark = |(prompt, answer): (&&[u32], &Vec<u32>)| {
+        let unwanted: Vec<usize> = unwanted(answer).map(|place| prompt.len() + place).collect();
         // What follows the last of them has no gradient.
         let end = unwanted.last()? + 1;
         let mut ids = [prompt, answer.as_slice()].concat();
         ids.truncate(end);
         Some(Marked { ids, unwanted })
     };
-    let pairs = prompts.iter().zip(&answers).zip(formulas);
-    let marked: Vec<Marked> = pairs.filter_map(mark).collect();
+    let marked: Vec<Marked> = prompts.iter().zip(&answers).filter_map(mark).collect();
+    let looped: usize = marked.iter().map(|answer| answer.unwanted.len()).sum();
     let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
     let objective = Unlikelihood::new(&texts, &marked, tokens, own.weight);
     let looping = marked.iter().map(|answer| answer.ids.as_slice());

@@ -47,7 +47,6 @@ save_every = 8
 steps = 6
 answers = 4
 answer_tokens = 24
-formula = 3
 weight = 5.0
 lr = 2e-3
 "#;
@@ -193,7 +192,6 @@ fn a_phase_against_loops_that_cannot_be_is_refused() {
             "model.max_positions",
         ),
         ("weight = 5.0", "weight = -1.0", "unlikelihood.weight"),
-        ("formula = 3", "formula = 0", "unlikelihood.formula"),
     ] {
         let mut own = request(folder.path(), "byte-level", "own", None);
         let recipe = std::fs::read_to_string(&own.recipe).unwrap();
