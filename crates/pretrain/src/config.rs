@@ -124,7 +124,9 @@ pub struct TrainRecipe {
 
 /// A last phase against loops. Small models decode greedily into text that repeats itself. Here the
 /// model answers training prompts greedily, and tokens that end a 4-gram which the answer already had
-/// are made less likely, beside text as before (sequence-level unlikelihood, Welleck et al. 2020).
+/// are made less likely, beside text as before (sequence-level unlikelihood, Welleck et al. 2020). At all
+/// other tokens of its answers it can be held to what it said before this phase: text of others does not
+/// tell it how to go on after its own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnlikelihoodRecipe {
@@ -136,6 +138,10 @@ pub struct UnlikelihoodRecipe {
     pub answer_tokens: usize,
     /// Weight of the unwanted tokens' loss, which is a mean over all answered tokens.
     pub weight: f64,
+    /// Weight of the divergence from the model as it was before this phase, KL(before || now), which is
+    /// a mean over all answered tokens, 0 at unwanted ones.
+    #[serde(default)]
+    pub keep: f64,
     /// Learning rate of the first step, which falls in a line to a tenth.
     pub lr: f64,
 }
@@ -197,6 +203,9 @@ impl Recipe {
             }
             if !(own.weight.is_finite() && own.weight >= 0.0) {
                 bail!("unlikelihood.weight = {} is no weight", own.weight);
+            }
+            if !(own.keep.is_finite() && own.keep >= 0.0) {
+                bail!("unlikelihood.keep = {} is no weight", own.keep);
             }
         }
         Ok(())

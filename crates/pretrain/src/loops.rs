@@ -1,69 +1,169 @@
 //! The phase against loops: the model answers, and what it repeats becomes less likely.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use anyhow::Result;
+use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
 use indicatif::ProgressBar;
-use trainer::{Backend, Marked, Step, Unlikelihood};
+use lm::{DecodeEngine, LmError, WeightType};
+use rayon::prelude::*;
+use trainer::{Backend, Marked, Step, Trainer, Unlikelihood};
 use vocab_align::{TargetId, TokenId};
 
 use crate::answers::{Answerer, unwanted};
 use crate::config::{Recipe, UnlikelihoodRecipe};
 use crate::data::TokenData;
+use crate::state;
 
-/// One step on `texts` and on fresh answers. Returns what the step did and the share of the answered
-/// tokens that looped.
-///
-/// # Errors
-/// Those of the engine and of the trainer.
-pub(crate) fn step(
-    recipe: &Recipe,
-    own: &UnlikelihoodRecipe,
-    model: &mut Backend,
-    data: &TokenData,
-    texts: &[Vec<u32>],
-    step: u64,
-) -> Result<(Step, f64)> {
-    let trainer = model.on_host()?;
-    let checkpoint = trainer.checkpoint();
-    let stop: BTreeSet<_> = checkpoint
-        .config
-        .eos_token_ids
-        .iter()
-        .copied()
-        .map(TargetId::new)
-        .collect();
-    let prompts = data.prompts(step, own.answers);
-    // A template keeps prompts to its length; those of the corpus have the opening token too.
-    let longest = prompts.iter().map(|ids| ids.len()).max().unwrap_or(0);
-    let context = longest + own.answer_tokens;
-    let answerer = Answerer::new(
-        &checkpoint,
-        0.0,
-        own.answer_tokens,
-        stop,
-        context,
-        recipe.seed,
-    )?;
-    let answers = answerer.answer(&prompts, &ProgressBar::hidden())?;
-    let tokens: usize = answers.iter().map(Vec::len).sum();
-    let mark = |(prompt, answer): (&&[u32], &Vec<u32>)| {
+/// A phase against loops.
+pub(crate) struct Phase<'a> {
+    recipe: &'a Recipe,
+    own: &'a UnlikelihoodRecipe,
+    /// The model as it was before, if it is to stay like that elsewhere.
+    before: Option<PackedWeights>,
+}
+
+impl<'a> Phase<'a> {
+    /// At step `step`. The model as it was before is in `out`; the first step puts it there.
+    ///
+    /// # Errors
+    /// Those of the engine; weights from before that cannot be read or written.
+    pub(crate) fn at(
+        (recipe, own): (&'a Recipe, &'a UnlikelihoodRecipe),
+        model: &mut Backend,
+        out: &Path,
+        step: u64,
+    ) -> Result<Self> {
+        let before = if own.keep > 0.0 {
+            let checkpoint = if step == recipe.text_steps() {
+                let checkpoint = model.checkpoint()?;
+                state::save_before(out, &checkpoint)?;
+                checkpoint
+            } else {
+                state::load_before(out, &model.checkpoint()?.config)?
+            };
+            let longest = recipe.model.max_positions;
+            Some(PackedWeights::new(&checkpoint, &options(longest))?)
+        } else {
+            None
+        };
+        Ok(Self {
+            recipe,
+            own,
+            before,
+        })
+    }
+
+    /// One step on `texts` and on fresh answers. Returns what the step did and the share of the
+    /// answered tokens that looped.
+    ///
+    /// # Errors
+    /// Those of the engine and of the trainer.
+    pub(crate) fn step(
+        &self,
+        model: &mut Backend,
+        data: &TokenData,
+        texts: &[Vec<u32>],
+        step: u64,
+    ) -> Result<(Step, f64)> {
+        let trainer = model.on_host()?;
+        let prompts = data.prompts(step, self.own.answers);
+        let answers = self.answers(trainer, &prompts)?;
+        let tokens: usize = answers.iter().map(Vec::len).sum();
+        let pairs = prompts.par_iter().zip(&answers);
+        let marked = pairs.map(|(prompt, answer)| self.mark(prompt, answer));
+        let marked: Vec<Option<Marked>> = marked.collect::<Result<_>>()?;
+        let marked: Vec<Marked> = marked.into_iter().flatten().collect();
+        let looped: usize = marked.iter().map(|answer| answer.unwanted.len()).sum();
+        let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
+        let objective = Unlikelihood::new(&texts, &marked, tokens, self.own.weight, self.own.keep);
+        let own = marked.iter().map(|answer| answer.ids.as_slice());
+        let batch: Vec<&[u32]> = texts.iter().copied().chain(own).collect();
+        let graded = trainer.accumulate(&batch, &objective)?;
+        let grad_norm = trainer.step(self.recipe.learning_rate(step))?;
+        let loss = graded.terms[0];
+        let share = looped as f64 / tokens.max(1) as f64;
+        Ok((Step { loss, grad_norm }, share))
+    }
+
+    /// What the model answers now.
+    fn answers(&self, trainer: &Trainer, prompts: &[&[u32]]) -> Result<Vec<Vec<u32>>> {
+        let checkpoint = trainer.checkpoint();
+        let stop: BTreeSet<_> = checkpoint
+            .config
+            .eos_token_ids
+            .iter()
+            .copied()
+            .map(TargetId::new)
+            .collect();
+        // A template keeps prompts to its length; those of the corpus have the opening token too.
+        let longest = prompts.iter().map(|ids| ids.len()).max().unwrap_or(0);
+        let answerer = Answerer::new(
+            &checkpoint,
+            0.0,
+            self.own.answer_tokens,
+            stop,
+            longest + self.own.answer_tokens,
+            self.recipe.seed,
+        )?;
+        answerer.answer(prompts, &ProgressBar::hidden())
+    }
+
+    /// What of an answer is unwanted, and what is to stay; `None` if nothing of it has a gradient.
+    fn mark(&self, prompt: &[u32], answer: &[u32]) -> Result<Option<Marked>> {
         let unwanted: Vec<usize> = unwanted(answer).map(|place| prompt.len() + place).collect();
-        // What follows the last of them has no gradient.
-        let end = unwanted.last()? + 1;
-        let mut ids = [prompt, answer.as_slice()].concat();
-        ids.truncate(end);
-        Some(Marked { ids, unwanted })
+        let mut ids = [prompt, answer].concat();
+        let kept = match &self.before {
+            None => {
+                // What follows the last unwanted token has no gradient.
+                ids.truncate(unwanted.last().map_or(0, |place| place + 1));
+                Vec::new()
+            }
+            Some(before) => {
+                let mut laws = laws(before, &ids, prompt.len())?;
+                laws.retain(|(place, _)| unwanted.binary_search(place).is_err());
+                laws
+            }
+        };
+        let any = !(unwanted.is_empty() && kept.is_empty());
+        Ok(any.then_some(Marked {
+            ids,
+            unwanted,
+            kept,
+        }))
+    }
+}
+
+fn options(longest: usize) -> EngineOptions {
+    EngineOptions {
+        weights: WeightType::F32,
+        threads: 1,
+        max_len: longest,
+        ..EngineOptions::default()
+    }
+}
+
+/// The law of every token of `ids` from place `from` on.
+fn laws(
+    packed: &PackedWeights,
+    ids: &[u32],
+    from: usize,
+) -> Result<Vec<(usize, Vec<f32>)>, LmError> {
+    let Some((_, read)) = ids.split_last().filter(|_| from > 0 && from < ids.len()) else {
+        return Ok(Vec::new());
     };
-    let marked: Vec<Marked> = prompts.iter().zip(&answers).filter_map(mark).collect();
-    let looped: usize = marked.iter().map(|answer| answer.unwanted.len()).sum();
-    let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
-    let objective = Unlikelihood::new(&texts, &marked, tokens, own.weight);
-    let looping = marked.iter().map(|answer| answer.ids.as_slice());
-    let batch: Vec<&[u32]> = texts.iter().copied().chain(looping).collect();
-    let graded = trainer.accumulate(&batch, &objective)?;
-    let grad_norm = trainer.step(recipe.learning_rate(step))?;
-    let loss = graded.terms[0];
-    let share = looped as f64 / tokens.max(1) as f64;
-    Ok((Step { loss, grad_norm }, share))
+    let mut engine = CpuEngine::with_weights(packed.clone(), options(ids.len()))?;
+    engine.append(&read[..from - 1])?;
+    let mut logits = Vec::new();
+    engine.forward(&read[from - 1..], &mut logits)?;
+    let width = engine.config().vocab_size;
+    let rows = logits.chunks_exact(width).map(|row| {
+        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let mut law: Vec<f32> = row.iter().map(|logit| (logit - max).exp()).collect();
+        let total: f32 = law.iter().sum();
+        law.iter_mut().for_each(|weight| *weight /= total);
+        law
+    });
+    Ok((from..).zip(rows).collect())
 }

@@ -108,11 +108,37 @@ pub fn load(out: &Path, config: &LmConfig) -> Result<Option<Saved>> {
     }))
 }
 
+/// Weights that are kept from before the phase against loops.
+fn before(out: &Path) -> PathBuf {
+    out.join("before.safetensors")
+}
+
+/// Keeps the weights from before the phase against loops.
+pub fn save_before(out: &Path, checkpoint: &Checkpoint) -> Result<()> {
+    let tensors = &checkpoint.tensors;
+    Ok(write_safetensors(&before(out), tensors, StoredType::F32)?)
+}
+
+/// The weights from before the phase against loops.
+///
+/// # Errors
+/// None were kept, or those of another model.
+pub fn load_before(out: &Path, config: &LmConfig) -> Result<Checkpoint> {
+    let path = before(out);
+    let mut tensors = BTreeMap::new();
+    read_safetensors(&path, &mut tensors)?;
+    let config = config.clone();
+    let checkpoint = Checkpoint { config, tensors };
+    checkpoint.check(&path)?;
+    Ok(checkpoint)
+}
+
 /// Removes the state of a finished run.
 pub fn remove(out: &Path) -> Result<()> {
-    let path = file(out);
-    if path.exists() {
-        std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+    for path in [file(out), before(out)] {
+        if path.exists() {
+            std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        }
     }
     Ok(())
 }

@@ -13,7 +13,8 @@ use trainer::{Backend, Device, Step};
 
 use super::config::Recipe;
 use super::data::TokenData;
-use super::{loops, state};
+use super::loops::Phase;
+use super::state;
 
 /// One line of `training.jsonl`.
 #[derive(Debug, Serialize)]
@@ -94,6 +95,7 @@ impl Run<'_> {
         let mut log = Log::open(self.out, start)?;
         let bar = progress_bar(("pretrain", "steps"), start, recipe.steps(), self.progress);
         let mut held_out = Vec::new();
+        let mut phase: Option<Phase<'_>> = None;
         for step in start..recipe.steps() {
             if self.stop_after.is_some_and(|limit| step - start >= limit) {
                 state::save(self.out, &model.checkpoint()?, model.optimizer())?;
@@ -105,12 +107,14 @@ impl Run<'_> {
                 .map(|i| data.sequence(step * batch + i))
                 .collect();
             let lr = recipe.learning_rate(step);
-            let against_loops = recipe.unlikelihood.as_ref();
-            let against_loops = against_loops.filter(|_| step >= recipe.text_steps());
-            let (Step { loss, grad_norm }, looping) = match against_loops {
+            let own = recipe.unlikelihood.as_ref();
+            if let Some(own) = own.filter(|_| phase.is_none() && step >= recipe.text_steps()) {
+                phase = Some(Phase::at((recipe, own), &mut model, self.out, step)?);
+            }
+            let (Step { loss, grad_norm }, looping) = match &phase {
                 None => (model.step(&sequences, lr)?, None),
-                Some(own) => {
-                    let done = loops::step(recipe, own, &mut model, data, &sequences, step)?;
+                Some(phase) => {
+                    let done = phase.step(&mut model, data, &sequences, step)?;
                     (done.0, Some(done.1))
                 }
             };

@@ -48,6 +48,7 @@ steps = 6
 answers = 4
 answer_tokens = 24
 weight = 5.0
+keep = 0.5
 lr = 2e-3
 "#;
 
@@ -192,6 +193,7 @@ fn a_phase_against_loops_that_cannot_be_is_refused() {
             "model.max_positions",
         ),
         ("weight = 5.0", "weight = -1.0", "unlikelihood.weight"),
+        ("keep = 0.5", "keep = -1.0", "unlikelihood.keep"),
     ] {
         let mut own = request(folder.path(), "byte-level", "own", None);
         let recipe = std::fs::read_to_string(&own.recipe).unwrap();

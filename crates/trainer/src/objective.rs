@@ -103,38 +103,60 @@ impl Objective for NextToken<'_> {
 /// Text to be predicted beside answers whose marked tokens are to become less likely: the
 /// sequence-level unlikelihood of Welleck et al. (2020, arXiv 1908.04319).
 ///
-/// The loss is the [`NextToken`] loss of the texts plus `weight` times the mean of
-/// `-ln(1 - p(token))` over all tokens that were answered, 0 where a token is not marked. Term 0 is
-/// the former, term 1 the latter without its weight.
+/// The loss is the [`NextToken`] loss of the texts, plus `weight` times the mean of
+/// `-ln(1 - p(token))` over all tokens that were answered, 0 where a token is not marked, plus `keep`
+/// times the mean of `KL(law || p)` over them, 0 where no law is given. Term 0 is the first, terms 1
+/// and 2 the others without their weights.
 pub struct Unlikelihood<'a> {
     text: NextToken<'a>,
     answers: &'a [Marked],
     weight: f32,
+    keep: f32,
     share: f32,
 }
 
 /// A prompt with an answer, and which of its tokens are unwanted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Marked {
-    /// Prompt and answer; what follows the last unwanted token need not be there.
+    /// Prompt and answer; what follows the last place of interest need not be there.
     pub ids: Vec<u32>,
     /// Places of the unwanted tokens in `ids`, ascending, none of them 0.
     pub unwanted: Vec<usize>,
+    /// Other places, ascending, none of them 0, with the law that the token there is to keep: a
+    /// probability for every token of the vocabulary.
+    pub kept: Vec<(usize, Vec<f32>)>,
+}
+
+impl Marked {
+    /// Places that are unwanted or kept, ascending.
+    fn places(&self) -> Vec<usize> {
+        let kept = self.kept.iter().map(|(place, _)| *place);
+        let mut places: Vec<usize> = self.unwanted.iter().copied().chain(kept).collect();
+        places.sort_unstable();
+        places
+    }
+
+    fn law(&self, place: usize) -> Option<&[f32]> {
+        let found = self.kept.binary_search_by_key(&place, |(place, _)| *place);
+        found.ok().map(|found| self.kept[found].1.as_slice())
+    }
 }
 
 impl<'a> Unlikelihood<'a> {
     /// The batch must be `texts`, then the ids of `answers`. `answered` counts the tokens of all
-    /// answers, also of those without a marked token, which need not be among `answers`.
+    /// answers, also of those without a place of interest, which need not be among `answers`.
     pub fn new(
         texts: &'a [&'a [u32]],
         answers: &'a [Marked],
         answered: usize,
         weight: f64,
+        keep: f64,
     ) -> Self {
         Self {
             text: NextToken::new(texts),
             answers,
             weight: weight as f32,
+            keep: keep as f32,
             share: 1.0 / answered.max(1) as f32,
         }
     }
@@ -143,6 +165,44 @@ impl<'a> Unlikelihood<'a> {
     fn answer(&self, sequence: usize) -> Option<&'a Marked> {
         let place = sequence.checked_sub(self.text.sequences.len())?;
         self.answers.get(place)
+    }
+
+    /// Turns logits into the gradient at an unwanted token; returns its share of term 1.
+    fn unwanted(&self, row: &mut [f32], label: usize) -> f64 {
+        let surprise = self.text.vectors.run(CrossEntropyRow {
+            logits: row,
+            label,
+            weight: 1.0,
+        });
+        let p = (-surprise).exp();
+        let rest = (1.0 - p).max(LEAST_REST);
+        // d/dz of -ln(1 - p) is -p / (1 - p) times that of -ln p.
+        let factor = -self.weight * self.share * (p / rest) as f32;
+        self.text.vectors.run(Scale { row, factor });
+        -f64::from(self.share) * rest.ln()
+    }
+
+    /// Turns logits into the gradient where a law is to be kept; returns its share of term 2.
+    fn kept(&self, row: &mut [f32], law: &[f32]) -> f64 {
+        let weight = self.keep * self.share;
+        let entropy_and_logits: f64 = law
+            .iter()
+            .zip(&*row)
+            .filter(|(q, _)| **q > 0.0)
+            .map(|(q, z)| f64::from(*q) * (f64::from(*q).ln() - f64::from(*z)))
+            .sum();
+        // The logarithm of the normaliser is the surprise of any token plus its logit.
+        let first = f64::from(row[0]);
+        let surprise = self.text.vectors.run(CrossEntropyRow {
+            logits: row,
+            label: 0,
+            weight: 1.0,
+        });
+        row[0] += 1.0;
+        for (p, q) in row.iter_mut().zip(law) {
+            *p = weight * (*p - q);
+        }
+        f64::from(self.share) * (entropy_and_logits + surprise + first)
     }
 }
 
@@ -154,7 +214,8 @@ impl Objective for Unlikelihood<'_> {
         let Some(answer) = self.answer(sequence) else {
             return self.text.scored(sequence);
         };
-        let groups = answer.unwanted.chunks(ROWS);
+        let places = answer.places();
+        let groups = places.chunks(ROWS);
         groups
             .map(|places| Scored {
                 positions: places.iter().map(|place| place - 1).collect(),
@@ -167,22 +228,15 @@ impl Objective for Unlikelihood<'_> {
         let Some(answer) = self.answer(sequence) else {
             return self.text.grade(sequence, group, logits);
         };
-        let places = answer.unwanted.chunks(ROWS).nth(group).unwrap_or_default();
+        let places = answer.places();
+        let places = places.chunks(ROWS).nth(group).unwrap_or_default();
         let width = logits.len() / places.len().max(1);
         let mut graded = Graded::default();
         for (row, place) in logits.chunks_exact_mut(width.max(1)).zip(places) {
-            let label = answer.ids[*place] as usize;
-            let surprise = self.text.vectors.run(CrossEntropyRow {
-                logits: row,
-                label,
-                weight: 1.0,
-            });
-            let p = (-surprise).exp();
-            let rest = (1.0 - p).max(LEAST_REST);
-            graded.terms[1] -= f64::from(self.share) * rest.ln();
-            // d/dz of -ln(1 - p) is -p / (1 - p) times that of -ln p.
-            let factor = -self.weight * self.share * (p / rest) as f32;
-            self.text.vectors.run(Scale { row, factor });
+            match answer.law(*place) {
+                Some(law) => graded.terms[2] += self.kept(row, law),
+                None => graded.terms[1] += self.unwanted(row, answer.ids[*place] as usize),
+            }
         }
         graded
     }

@@ -194,11 +194,12 @@ fn unwanted_tokens_have_the_right_gradient_and_become_less_likely() {
         .map(|ids| Marked {
             ids: ids.clone(),
             unwanted: places(ids),
+            kept: Vec::new(),
         })
         .collect();
     let marked: usize = answers.iter().map(|a| a.unwanted.len()).sum();
     let weight = 7.0;
-    let objective = Unlikelihood::new(&texts, &answers, 2 * marked, weight);
+    let objective = Unlikelihood::new(&texts, &answers, 2 * marked, weight, 0.0);
     let both: Vec<&[u32]> = all.iter().map(Vec::as_slice).collect();
     let mut trainer = Trainer::new(&checkpoint, AdamWConfig::default()).unwrap();
     let before = trainer.accumulate(&both, &objective).unwrap();
@@ -229,6 +230,56 @@ fn unwanted_tokens_have_the_right_gradient_and_become_less_likely() {
     }
     let after = trainer.evaluate(&both, &objective).unwrap();
     assert!(after.terms[1] < 0.8 * before.terms[1]);
+}
+
+#[test]
+fn a_law_that_is_to_be_kept_pulls_back_to_itself() {
+    let checkpoint = lively(&config("llama", true, 2));
+    let all = batch();
+    let width = checkpoint.config.vocab_size;
+    // The checkpoint's own law at even places, another one at odd places.
+    let mut engine = ReferenceEngine::new(&checkpoint, 256).unwrap();
+    let mut marked = |other: f64| -> Vec<Marked> {
+        let mut kept = |ids: &[u32]| {
+            engine.truncate(0);
+            let logits = engine.forward_f64(ids).unwrap();
+            let mut law = |place: usize| {
+                let row = &logits[(place - 1) * width..][..width];
+                let sharp = if place % 2 == 0 { 1.0 } else { other };
+                let weights: Vec<f64> = row.iter().map(|x| (sharp * x).exp()).collect();
+                let total: f64 = weights.iter().sum();
+                let law = weights.iter().map(|w| (w / total) as f32).collect();
+                (place, law)
+            };
+            (2..ids.len()).map(&mut law).collect()
+        };
+        let answers = all.iter().map(|ids| Marked {
+            ids: ids.clone(),
+            unwanted: vec![1],
+            kept: kept(ids),
+        });
+        answers.collect()
+    };
+    let sequences: Vec<&[u32]> = all.iter().map(Vec::as_slice).collect();
+    let graded = |answers: &[Marked]| {
+        let objective = Unlikelihood::new(&[], answers, 100, 0.0, 3.0);
+        let mut trainer = Trainer::new(&checkpoint, AdamWConfig::default()).unwrap();
+        let graded = trainer.accumulate(&sequences, &objective).unwrap();
+        let gradient = trainer.gradient();
+        let values = gradient.tensors.values().flat_map(|t| &t.data);
+        let length = values.map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+        let loss = |graded: &Graded| 3.0 * graded.terms[2];
+        let slope = slope(&checkpoint, &sequences, &objective, &gradient, loss);
+        (graded.terms[2], length, slope)
+    };
+    let (divergence, length, _) = graded(&marked(1.0));
+    assert!(
+        divergence.abs() < 1e-5 && length < 1e-4,
+        "{divergence} {length}"
+    );
+    let (divergence, length, slope) = graded(&marked(2.0));
+    assert!(divergence > 0.01 && length > 0.01, "{divergence} {length}");
+    assert!((slope - 1.0).abs() < 3e-3, "{slope}");
 }
 
 #[test]
