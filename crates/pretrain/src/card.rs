@@ -88,10 +88,11 @@ pub fn add_habits(out: &Path, rows: &[Row]) -> Result<()> {
     if !rows.is_empty() {
         card.push_str(HEADING);
         card.push_str(
-            "\nTo the first 100 test prompts of each task, at most 128 tokens each. Looping: the token ends a run of four that the answer already had.\n\n| task | temperature | tokens an answer | looping tokens | distinct answers |\n|---|---|---|---|---|\n",
+            "\nTo the first 100 test prompts of each task, at most 128 tokens each; beside them the published ones. Looping: the token ends a run of four that the answer already had.\n\n| task | temperature | tokens an answer | looping tokens | distinct answers |\n|---|---|---|---|---|\n",
         );
     }
     for (task, temperature, habits) in rows {
+        let temperature = temperature.map_or("published".to_owned(), |t| t.to_string());
         let _ = writeln!(
             card,
             "| {task} | {temperature} | {:.0} | {:.1}% | {:.0}% |",

@@ -69,8 +69,8 @@ pub fn write(out: &Path, data: &DataSource, progress: bool) -> Result<()> {
     card::add_habits(out, &habits(&folder, out, data, progress)?)
 }
 
-/// Task and temperature with what the answers are like.
-pub(crate) type Row = (String, f64, Habits);
+/// Task and temperature with what the answers are like; no temperature: the published ones.
+pub(crate) type Row = (String, Option<f64>, Habits);
 
 fn habits(
     folder: &ModelFolder<TargetId>,
@@ -92,20 +92,35 @@ fn habits(
     for task in tasks {
         let mut prompts = data.load(task, Split::Test)?;
         prompts.truncate(ANSWERED);
-        loaded.push((task, fitted(folder, &prompts)?));
+        loaded.push((
+            task,
+            fitted(folder, &prompts)?,
+            published(folder, &prompts)?,
+        ));
     }
-    let count: usize = loaded.iter().map(|(_, prompts)| prompts.len()).sum();
+    let count: usize = loaded.iter().map(|(_, prompts, _)| prompts.len()).sum();
     let all = (count * TEMPERATURES.len()) as u64;
     let bar = progress_bar(("answers", "prompts"), 0, all, progress);
     let mut rows = Vec::new();
-    for (task, prompts) in &loaded {
+    for (task, prompts, published) in &loaded {
         for temperature in TEMPERATURES {
             let answers = answers(folder, prompts, temperature, ANSWER_TOKENS, &bar)?;
-            rows.push(((*task).to_owned(), temperature, Habits::of(&answers)));
+            let habits = Habits::of(&answers);
+            rows.push(((*task).to_owned(), Some(temperature), habits));
         }
+        rows.push(((*task).to_owned(), None, Habits::of(published)));
     }
     bar.finish_and_clear();
     Ok(rows)
+}
+
+/// The answers that the data has, cut off where the model's own are.
+fn published(folder: &ModelFolder<TargetId>, prompts: &[Prompt]) -> Result<Vec<Vec<u32>>> {
+    let ids = |prompt: &Prompt| {
+        let ids = folder.vocabulary.encode(&prompt.reference)?.into_iter();
+        Ok(ids.map(TokenId::get).take(ANSWER_TOKENS).collect())
+    };
+    prompts.iter().map(ids).collect()
 }
 
 /// Prompts in the model's template, shortened as they are at run time.

@@ -171,6 +171,7 @@ fn steps_against_loops_leave_fewer_of_them() {
         "60 steps were against loops",
         "## Its answers",
         "| mini-code | 0.7 |",
+        "| mini-code | published |",
     ] {
         assert!(card.contains(part), "{card}");
     }
