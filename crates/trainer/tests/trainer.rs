@@ -245,7 +245,7 @@ fn a_law_that_is_to_be_kept_pulls_back_to_itself() {
             let logits = engine.forward_f64(ids).unwrap();
             let mut law = |place: usize| {
                 let row = &logits[(place - 1) * width..][..width];
-                let sharp = if place % 2 == 0 { 1.0 } else { other };
+                let sharp = if place.is_multiple_of(2) { 1.0 } else { other };
                 let weights: Vec<f64> = row.iter().map(|x| (sharp * x).exp()).collect();
                 let total: f64 = weights.iter().sum();
                 let law = weights.iter().map(|w| (w / total) as f32).collect();
