@@ -10,7 +10,7 @@ pub(crate) struct Preset {
 }
 
 /// All presets, in the order of tables.
-pub(crate) const PRESETS: [Preset; 8] = [
+pub(crate) const PRESETS: [Preset; 9] = [
     Preset {
         name: "autoregressive",
         meaning: "The target alone: the reference of every speedup.",
@@ -27,6 +27,18 @@ pub(crate) const PRESETS: [Preset; 8] = [
         keys: &[
             ("decode.verify", "tli"),
             ("decode.draft", "prompt-lookup"),
+            ("cache.use", "none"),
+            ("learn.objective", "none"),
+            ("head.training", "none"),
+        ],
+    },
+    Preset {
+        name: "stream-lookup",
+        meaning: "Drafts looked up in prompt, response and the stream before them, as long as pays; no drafter.",
+        keys: &[
+            ("decode.verify", "tli"),
+            ("decode.draft", "prompt-lookup"),
+            ("decode.lookup", "stream"),
             ("cache.use", "none"),
             ("learn.objective", "none"),
             ("head.training", "none"),

@@ -239,11 +239,15 @@ impl ArmState {
                 _ => drafter.as_mut(),
             },
             Drafter::Lookup(pairs) => {
-                let vocabulary = &question.pair.target;
                 let shared = pairs
-                    .entry(vocabulary.fingerprint())
-                    .or_insert_with(|| Pair::shared(vocabulary.clone()));
-                let done = look_up(target, shared, settings, question, policy.as_mut())?;
+                    .entry(vocabulary)
+                    .or_insert_with(|| Pair::shared(question.pair.target.clone()));
+                let (done, history) =
+                    look_up(target, shared, settings, question, policy.as_mut(), history)?;
+                drop(policy);
+                if streamed {
+                    self.lookups.keep(lookup, vocabulary, history);
+                }
                 return Ok((done, None));
             }
         };

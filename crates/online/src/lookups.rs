@@ -6,7 +6,7 @@ use std::path::Path;
 
 use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
 use anyhow::{Context, Result, bail};
-use experiment::{DecodeConfig, Lookup};
+use experiment::{DecodeConfig, DraftSource, Lookup};
 use spec_decode::{DraftPolicy, History};
 
 /// Its file inside an arm's state.
@@ -42,7 +42,8 @@ impl Lookups {
         }
     }
 
-    /// `policy` with looked-up text in front of its drafts or in their place.
+    /// `policy` with looked-up text in front of its drafts or in their place; of an arm without a
+    /// drafter, looked-up text alone.
     pub(super) fn policy<'a>(
         &'a mut self,
         decode: &DecodeConfig,
@@ -54,11 +55,15 @@ impl Lookups {
             return policy;
         }
         let explore = (decode.explore > 0).then_some(decode.explore);
+        let longest = match decode.draft {
+            DraftSource::Model => decode.longest(),
+            DraftSource::PromptLookup => 0,
+        };
         Box::new(CopyOrDraft::new(
             policy,
             &mut self.record,
             costs,
-            decode.longest(),
+            longest,
             streamed,
             explore,
         ))

@@ -5,7 +5,7 @@ use experiment::{Columns, Terms};
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{
-    DraftPolicy, Generation, LanguageModel, Lexicon, NoSink, Pair, Prompt, PromptLookup,
+    DraftPolicy, Generation, History, LanguageModel, Lexicon, NoSink, Pair, Prompt, PromptLookup,
     RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
 };
 use vocab_align::{DraftId, TargetId};
@@ -51,14 +51,16 @@ pub(super) fn generate<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
     })
 }
 
-/// Answers a prompt with drafts from its own context.
+/// Answers a prompt with drafts from its own context, or from `history` where there is one, which
+/// comes back with prompt and answer.
 pub(super) fn look_up(
     target: &mut Engine,
     pair: &Pair,
     settings: SessionConfig,
     question: &Question<'_>,
     policy: &mut dyn DraftPolicy,
-) -> Result<Generation> {
+    history: Option<History>,
+) -> Result<(Generation, Option<History>)> {
     let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(target));
     let ids: Vec<DraftId> = question
         .prompt
@@ -71,7 +73,11 @@ pub(super) fn look_up(
         target: question.prompt.target,
     };
     let mut session = Session::new(drafter, target, pair.clone(), settings)?;
-    Ok(session.generate(prompt, question.name, None, policy, &mut NoSink)?)
+    if let Some(history) = history {
+        session.look_up_in(history);
+    }
+    let done = session.generate(prompt, question.name, None, policy, &mut NoSink)?;
+    Ok((done, session.take_history()))
 }
 
 /// What records the teacher's laws for a loss, over the columns that it wants.

@@ -45,6 +45,8 @@ set = { "decode.verify" = "exact", "cache.use" = "online" }
 [[arm]]
 preset = "prompt-lookup"
 [[arm]]
+preset = "stream-lookup"
+[[arm]]
 preset = "L_DM+L_N-gram+lookup"
 [[arm]]
 name = "looks up in the prompt"
@@ -52,7 +54,7 @@ learnt_by = "L_DM+L_N-gram+lookup"
 set = { "decode.verify" = "tli", "decode.lookup" = "prompt", "decode.policy" = "heuristic" }
 "#;
 /// Arms that draft.
-const DRAFTING: usize = 11;
+const DRAFTING: usize = 12;
 /// Of them, those that leave the stream to another.
 const GUESTS: usize = 2;
 

@@ -26,6 +26,7 @@ fn experiment(models: &str) -> String {
     let presets = [
         "autoregressive",
         "prompt-lookup",
+        "stream-lookup",
         "SpD_DM",
         "N-gram_pp",
         "static n-grams",
@@ -196,6 +197,7 @@ fn learns(arm: &str) -> bool {
     ![
         "autoregressive",
         "prompt-lookup",
+        "stream-lookup",
         "SpD_DM",
         "N-gram_pp",
         "static n-grams",

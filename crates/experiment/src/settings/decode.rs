@@ -139,10 +139,6 @@ impl DecodeConfig {
     /// What is wrong, by key.
     pub(crate) fn wrongs(&self) -> Vec<Wrong> {
         let mut wrongs = self.policy_wrongs();
-        if self.draft == DraftSource::PromptLookup && self.lookup != Lookup::Off {
-            let message = "needs a draft model; `decode.draft = \"prompt-lookup\"` has none";
-            wrongs.push(wrong("decode.lookup", message));
-        }
         if let Err(e) = self.sampling() {
             let message = format!("{} is outside {}", e.value, e.range);
             wrongs.push(wrong(&format!("decode.{}", e.option), message));
@@ -212,7 +208,8 @@ pub enum DraftSource {
     /// The draft model.
     #[default]
     Model,
-    /// What followed the same words earlier in prompt and response; no model, nothing to learn.
+    /// What followed the same words earlier in prompt and response; no model, nothing to learn. With
+    /// `lookup`, drafts are what it finds and nothing else, as long as pays.
     PromptLookup,
 }
 
