@@ -255,7 +255,7 @@ fn a_law_that_is_to_be_kept_pulls_back_to_itself() {
         };
         let answers = all.iter().map(|ids| Marked {
             ids: ids.clone(),
-            unwanted: vec![1],
+            unwanted: (1..ids.len().min(2)).collect(),
             kept: kept(ids),
         });
         answers.collect()
@@ -272,13 +272,12 @@ fn a_law_that_is_to_be_kept_pulls_back_to_itself() {
         let slope = slope(&checkpoint, &sequences, &objective, &gradient, loss);
         (graded.terms[2], length, slope)
     };
-    let (divergence, length, _) = graded(&marked(1.0));
-    assert!(
-        divergence.abs() < 1e-5 && length < 1e-4,
-        "{divergence} {length}"
-    );
+    let (divergence, rest, _) = graded(&marked(1.0));
+    assert!(divergence.abs() < 1e-6, "{divergence}");
     let (divergence, length, slope) = graded(&marked(2.0));
-    assert!(divergence > 0.01 && length > 0.01, "{divergence} {length}");
+    assert!(divergence > 0.01, "{divergence}");
+    // Single precision leaves a little of the first.
+    assert!(rest < 0.005 * length, "{rest} {length}");
     assert!((slope - 1.0).abs() < 3e-3, "{slope}");
 }
 
