@@ -95,6 +95,17 @@ pub fn table(paper: &PaperData, judged: &[Judged]) -> Option<Table> {
     })
 }
 
+/// What a claim of `metric` is judged by on a page that shows `shown`: where nothing is timed, a
+/// claim of speed by the speed that is shown.
+fn of_the_page(metric: Metric, shown: &[Metric]) -> Metric {
+    if metric != Metric::Speedup || shown.contains(&metric) {
+        return metric;
+    }
+    let speeds = [Metric::CountedSpeedup, Metric::ModelledSpeedup];
+    let other = speeds.into_iter().find(|speed| shown.contains(speed));
+    other.unwrap_or(metric)
+}
+
 fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     let (metric, axis, steps) = match (&claim.order, &claim.trend) {
         (
@@ -119,6 +130,7 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     let Some(metric) = Metric::parse(metric) else {
         return vec![unchecked(claim, metric, "no such metric")];
     };
+    let metric = of_the_page(metric, &source.experiment.metrics());
     // Groups: every place on the page's axes but the compared one and the arm.
     let report = &source.experiment.report;
     let axes = report.rows.iter().chain(&report.columns);
@@ -213,5 +225,24 @@ fn unchecked(claim: &Claim, metric: &str, why: &'static str) -> Judged {
         group: Some(String::new()),
         ratio: None,
         verdict: Verdict::Unchecked(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_of_speed_are_judged_by_the_speed_that_is_shown() {
+        let (clock, counted) = (Metric::Speedup, Metric::CountedSpeedup);
+        for (claimed, shown, judged) in [
+            (clock, &[clock, counted][..], clock),
+            (clock, &[Metric::Acceptance, counted], counted),
+            (clock, &[Metric::ModelledSpeedup], Metric::ModelledSpeedup),
+            (clock, &[Metric::Acceptance], clock),
+            (Metric::Acceptance, &[counted], Metric::Acceptance),
+        ] {
+            assert_eq!(of_the_page(claimed, shown), judged, "{shown:?}");
+        }
     }
 }
