@@ -28,7 +28,7 @@ pub struct Published {
 }
 
 /// Copies of the experiment in `from` what pages are made from: `experiment.json`, and of every
-/// complete cell its manifest, prompts, updates and heads, the rounds of timed cells, and the
+/// complete cell its manifest (on one line), prompts, updates and heads, the rounds of timed cells, and the
 /// n-grams where a figure of the page is drawn from them. Left out are states, journals, locks,
 /// pages, and the times of cells that were not timed, which mean nothing and do not compress.
 ///
@@ -112,11 +112,21 @@ fn publish_cell(
     if with_ngrams && ngrams.exists() {
         copy(&ngrams, &to.join(NGRAMS_FILE), published)?;
     }
-    copy(
-        &reader.dir().join(MANIFEST_FILE),
-        &to.join(MANIFEST_FILE),
-        published,
-    )
+    let manifest = without_spaces(&reader.dir().join(MANIFEST_FILE))?;
+    let path = to.join(MANIFEST_FILE);
+    published.bytes += manifest.len() as u64;
+    std::fs::write(&path, manifest).map_err(|source| ResultsError::io("write", &path, source))
+}
+
+/// A JSON file on one line, which takes half as much.
+fn without_spaces(path: &Path) -> Result<String, ResultsError> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|source| ResultsError::io("read", path, source))?;
+    // What has been read as a manifest is JSON.
+    let Ok(value) = serde_json::from_str::<Value>(&text) else {
+        return Ok(text);
+    };
+    Ok(format!("{value}\n"))
 }
 
 fn store<R: Row>(to: &Path, rows: &[R], published: &mut Published) -> Result<(), ResultsError> {
