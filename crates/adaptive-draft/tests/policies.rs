@@ -101,8 +101,14 @@ fn costs_follow_the_last_line() {
     assert!((costs.verify(5) - 1.7).abs() < 1e-12);
     assert_eq!((costs.draft(0), costs.draft(2)), (0.0, 0.3));
     assert!((costs.draft(4) - 0.5).abs() < 1e-12);
-    assert_eq!(Costs::default().verify(9), 1.0);
-    assert!((Costs::default().draft(3) - 0.2139).abs() < 1e-12);
+    let one = Costs {
+        draft: vec![0.07],
+        verify: vec![1.0],
+        round: 0.0,
+    };
+    assert_eq!(one.verify(9), 1.0);
+    assert!((one.draft(3) - 0.21).abs() < 1e-12);
+    assert!(Costs::default().verify(9) > Costs::default().verify(6));
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub(crate) fn replayed(arm: &ArmConfig, target: &str) -> Vec<Wrong> {
     let message = "the answer was recorded without a penalty; must be 1";
     let penalised = arm.decode.repetition_penalty != 1.0;
     check(penalised, "decode.repetition_penalty", message);
+    let message = "nothing was recorded behind the end of an answer; must be false";
+    check(arm.decode.ignore_eos, "decode.ignore_eos", message);
     let message =
         "what the target says behind a token that it never says was not recorded; must be false";
     check(arm.head.unjudged, "head.unjudged", message);
@@ -46,13 +48,14 @@ pub(crate) fn models(models: &ModelsConfig) -> Option<Wrong> {
 }
 
 /// Keys of `decode` that all arms of a cell share.
-const SHARED: [&str; 8] = [
+const SHARED: [&str; 9] = [
     "temperature",
     "top_k",
     "top_p",
     "min_p",
     "repetition_penalty",
     "max_new_tokens",
+    "ignore_eos",
     "weights",
     "threads",
 ];
@@ -203,7 +206,10 @@ pub(crate) fn shared(arms: &[ArmConfig]) -> Vec<(usize, Wrong)> {
     for (i, (own, arm)) in json.iter().zip(arms).enumerate() {
         for key in SHARED {
             if own.get(key) != first.get(key) {
-                let show = |json: &serde_json::Value| json.get(key).cloned().unwrap_or_default();
+                let show = |json: &serde_json::Value| {
+                    let own = json.get(key).map(ToString::to_string);
+                    own.unwrap_or_else(|| "its default".to_owned())
+                };
                 let message = format!(
                     "arm `{}` has {} and arm `{name}` {}: arms of a cell share this key; \
                      make it an axis of the grid",

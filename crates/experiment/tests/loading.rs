@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Files, SMALL, ZOO, plan, says, set, wrong, wrong_set};
-use experiment::{Count, ExperimentError, LoadOptions, Plan};
+use experiment::{CostsConfig, Count, ExperimentError, LoadOptions, Plan};
 
 const TAIL: &str = "[grid]\ntask = [\"gsm8k\"]\ntarget = [\"L\"]\n\
     [stage.stream]\nprompts = { train = 9 }\n[[arm]]\npreset = \"L_DM\"\n";
@@ -35,7 +35,7 @@ fn later_files_win_and_own_keys_win_over_all() {
     let decode = &plan.jobs[0].config.arms[0].decode;
     assert_eq!((decode.k, decode.gamma, decode.threads), (5, 0.2, 2));
     assert_eq!((decode.min_p, decode.costs.round), (0.3, 0.5));
-    assert_eq!(decode.costs.draft, [0.0713]);
+    assert_eq!(decode.costs.draft, CostsConfig::default().draft);
     assert_eq!(plan.jobs[0].config.arms[0].learn.every, 3);
 }
 

@@ -137,6 +137,14 @@ impl<I: TokenId> ModelText<I> {
     pub fn stop_tokens(&self) -> BTreeSet<I> {
         self.stop.clone()
     }
+
+    /// Tokens that end a response, none where they are `ignored`.
+    pub fn stop_tokens_unless(&self, ignored: bool) -> BTreeSet<I> {
+        match ignored {
+            true => BTreeSet::new(),
+            false => self.stop_tokens(),
+        }
+    }
 }
 
 /// The tokens that end a response by their role.

@@ -82,7 +82,7 @@ impl Probe {
             width: drafter.config().hidden_size,
             session: SessionConfig {
                 sampling: decode.sampling()?,
-                stop: target.text.stop_tokens(),
+                stop: target.text.stop_tokens_unless(decode.ignore_eos),
                 learn_ngrams: false,
                 ..SessionConfig::new(VerifyMode::Tli, decode.max_new_tokens)
             },

@@ -299,6 +299,10 @@ fn what_a_recording_cannot_answer_is_told() {
         &["decode.repetition_penalty"],
     );
     told(
+        &with("temperature = 0.0", "temperature = 0.0\nignore_eos = true"),
+        &["decode.ignore_eos", "recorded"],
+    );
+    told(
         &format!("{good}[head]\nunjudged = true\n"),
         &["head.unjudged"],
     );

@@ -20,6 +20,8 @@ pub struct Ask {
     pub sampling: Sampling,
     /// Most tokens of the answer, at least 1.
     pub max_tokens: usize,
+    /// Whether to go on behind tokens that end an answer, until `max_tokens`.
+    pub ignore_eos: bool,
     /// Texts that end the answer and are not part of it.
     pub stop: Vec<String>,
     /// Seed of the random streams.

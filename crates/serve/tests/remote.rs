@@ -151,6 +151,10 @@ fn greedy_texts_are_those_of_the_target_alone() {
             json!({"repetition_penalty": 1.3, "max_tokens": 20, "drafter": false}),
         );
         assert_eq!(ask(&here, prompt, penalised).0, alone.0);
+        let on = json!({"ignore_eos": true, "max_tokens": 90});
+        let (text, usage) = ask(&here, prompt, on.clone());
+        assert_eq!(usage["completion_tokens"], 90);
+        assert_eq!(text, ask(&there, prompt, on).0);
     }
     assert!(
         rounds < tokens && accepted > 0,

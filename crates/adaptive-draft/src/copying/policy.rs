@@ -232,7 +232,12 @@ mod tests {
     }
 
     fn choice(copies: bool, drafts: bool) -> (CopyPlan, usize) {
-        let (mut record, costs) = (CopyRecord::default(), Costs::default());
+        let costs = Costs {
+            draft: vec![0.07],
+            verify: vec![1.0],
+            round: 0.0,
+        };
+        let mut record = CopyRecord::default();
         live(&mut record, &costs, 600, copies, drafts);
         chosen(&mut record, &costs)
     }
@@ -325,7 +330,7 @@ mod tests {
             mut self,
             mut policy: impl FnMut(Option<&Found>, &mut dyn FnMut(CopyPlan, usize) -> RoundOutcome),
         ) -> f64 {
-            let costs = costs();
+            let costs = Costs::default();
             let (mut tokens, mut cost) = (0.0, 0.0);
             let rounds = 12_000;
             for round in 0..rounds {
@@ -363,8 +368,14 @@ mod tests {
         fn chosen(self) -> f64 {
             let mut record = CopyRecord::default();
             self.rate(|found, play| {
-                let mut policy =
-                    CopyOrDraft::new(ConstantLength(4), &mut record, costs(), 4, true, Some(8));
+                let mut policy = CopyOrDraft::new(
+                    ConstantLength(4),
+                    &mut record,
+                    Costs::default(),
+                    4,
+                    true,
+                    Some(8),
+                );
                 let nothing = CopyPlan {
                     copy: 0,
                     draft: true,
@@ -381,14 +392,6 @@ mod tests {
                 let copy = found.map_or(0, |_| copy);
                 play(CopyPlan { copy, draft: k > 0 }, k);
             })
-        }
-    }
-
-    fn costs() -> Costs {
-        Costs {
-            draft: vec![0.134, 0.201, 0.254, 0.301, 0.335],
-            verify: vec![1.0, 1.026, 1.089, 1.158, 1.259, 1.279],
-            round: 0.015,
         }
     }
 

@@ -54,7 +54,7 @@ pub(super) fn run(
     let plain_config = PlainConfig {
         sampling,
         max_new_tokens: tokens,
-        stop: models.target.stop_tokens(),
+        stop: models.target.text.stop_tokens_unless(models.ignore_eos),
     };
     let mut results: Vec<(Compared, Totals, NgramCache)> = modes
         .iter()

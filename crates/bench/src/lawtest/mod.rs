@@ -67,6 +67,9 @@ pub struct LawtestArgs {
     /// Tokens of an answer that are tested when sampling; with `--greedy`, tokens of an answer.
     #[arg(long)]
     tokens: Option<usize>,
+    /// Go on behind tokens that end an answer.
+    #[arg(long)]
+    ignore_eos: bool,
     /// Answers of 64 tokens that fill the n-gram cache before sampling.
     #[arg(long, default_value_t = 20)]
     warmup: u32,
@@ -109,6 +112,8 @@ pub struct LawtestArgs {
 
 /// Both models, ready.
 struct Models {
+    /// Answers go on behind tokens that end them.
+    ignore_eos: bool,
     target: ModelFolder<TargetId>,
     drafter: ModelFolder<DraftId>,
     pair: Pair,
@@ -155,6 +160,7 @@ impl LawtestArgs {
         let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
         let drafter: ModelFolder<DraftId> = ModelFolder::load(&self.drafter)?;
         let mut models = Models {
+            ignore_eos: self.ignore_eos,
             pair: align(&drafter, &target),
             shared: Pair::shared(target.vocabulary.clone()),
             target_engine: target.engine(decode.engine().on(self.devices.target()?))?,
@@ -220,7 +226,7 @@ impl Models {
         SessionConfig {
             sampling,
             acceptance: mode.acceptance,
-            stop: self.target.stop_tokens(),
+            stop: self.target.text.stop_tokens_unless(self.ignore_eos),
             learn_ngrams: false,
             ..SessionConfig::new(mode.verify, tokens)
         }

@@ -46,7 +46,7 @@ pub(super) fn run(
         &mut models.target_engine,
         &ids.target,
         sampling,
-        &models.target.stop_tokens(),
+        &models.target.text.stop_tokens_unless(models.ignore_eos),
         tokens,
         LEAST_EXPECTED / f64::from(args.samples),
     )?;
@@ -77,6 +77,7 @@ pub(super) fn run(
         "seed": args.seed,
         "samples": args.samples,
         "tokens": tokens,
+        "ignore_eos": args.ignore_eos,
         "buckets": partition.law().len(),
         "left_over": partition.law()[0],
         "alpha": args.alpha,

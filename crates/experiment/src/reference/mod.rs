@@ -171,7 +171,8 @@ fn sections() -> Vec<Section> {
             "`[decode.costs]`",
             "decode.costs",
             "What the parts of a round cost, in steps of the target; `omnidraft costs` measures \
-             them. The defaults are the paper's A100 (Table 8), more positions free of charge.",
+             them. The defaults are those of this repository's padded models on a processor \
+             (Zen 4, two threads).",
             of::<CostsConfig>(),
         ),
         section(

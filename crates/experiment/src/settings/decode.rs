@@ -61,6 +61,11 @@ pub struct DecodeConfig {
     pub repetition_penalty: f64,
     /// Longest response, in target tokens, at least 1.
     pub max_new_tokens: usize,
+    /// Go on behind tokens that end a response, until `max_new_tokens`: how rounds fare in long answers
+    /// of a target whose own are short. Not for recorded targets.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schemars(extend("default" = false))]
+    pub ignore_eos: bool,
     /// How the decode engine stores weights.
     pub weights: WeightFormat,
     /// How the decode engine stores keys and values.
@@ -99,6 +104,7 @@ impl Default for DecodeConfig {
             min_p: 0.0,
             repetition_penalty: 1.0,
             max_new_tokens: 64,
+            ignore_eos: false,
             weights: WeightFormat::F32,
             kv: KvFormat::F32,
             context: 0,
@@ -327,6 +333,10 @@ impl FromStr for KvFormat {
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         by_name(&Self::ALL, name)
     }
+}
+
+fn is_false(switch: &bool) -> bool {
+    !switch
 }
 
 fn is_zero(number: &usize) -> bool {

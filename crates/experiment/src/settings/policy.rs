@@ -56,8 +56,8 @@ impl From<ScoreName> for Score {
 
 /// What the parts of a round cost, in steps of the target.
 ///
-/// `omnidraft costs` measures them; the defaults are the paper's A100 (Table 8) with more positions
-/// free of charge.
+/// `omnidraft costs` measures them; the defaults are those of this repository's padded models on a
+/// processor with two threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CostsConfig {

@@ -319,7 +319,7 @@ fn answer(
         return Ok(None);
     }
     let padded = !streamed || config.models.pad_stream;
-    let stop = target.text.stop_tokens();
+    let stop = target.text.stop_tokens_unless(arm.decode.ignore_eos);
     let sampling = arm.decode.sampling()?;
     let max_new_tokens = arm.decode.max_new_tokens;
     let name = position.stream_name();

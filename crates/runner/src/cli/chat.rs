@@ -208,6 +208,7 @@ impl Chat {
                 prompt,
                 sampling: self.sampling,
                 max_tokens: service.options().max_tokens.min(room).max(1),
+                ignore_eos: false,
                 stop: Vec::new(),
                 seed: self.seed,
                 sample: 0,

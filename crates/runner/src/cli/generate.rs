@@ -43,6 +43,9 @@ pub struct GenerateArgs {
     /// Most tokens of the answer.
     #[arg(long, default_value_t = 64)]
     max_tokens: usize,
+    /// Go on behind tokens that end an answer, until --max-tokens.
+    #[arg(long)]
+    ignore_eos: bool,
     /// Sampling temperature; 0 is greedy.
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f64,
@@ -185,6 +188,7 @@ impl GenerateArgs {
                 prompt: prompt.clone(),
                 sampling,
                 max_tokens: self.max_tokens,
+                ignore_eos: self.ignore_eos,
                 stop: Vec::new(),
                 seed: self.seed,
                 sample,
@@ -255,7 +259,7 @@ impl GenerateArgs {
         let prompt = target.encode(&target.template.render(&self.prompt)?)?;
         let decode = self.decode();
         let mut engine = target.engine(decode.engine().on(self.devices.target()?))?;
-        let stop = target.stop_tokens();
+        let stop = target.text.stop_tokens_unless(self.ignore_eos);
         let config = PlainConfig {
             sampling,
             max_new_tokens: self.max_tokens,
@@ -338,7 +342,7 @@ impl GenerateArgs {
         SessionConfig {
             sampling,
             acceptance: self.acceptance.into(),
-            stop: target.stop_tokens(),
+            stop: target.text.stop_tokens_unless(self.ignore_eos),
             ..SessionConfig::new(mode, self.max_tokens)
         }
     }

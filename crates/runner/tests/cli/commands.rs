@@ -232,6 +232,19 @@ fn lawtest_judges_samples_and_greedy_answers() {
             (&10.into(), &0.into())
         );
     }
+    // None of three answers ends before it has all its tokens.
+    let long = report(&[
+        "--greedy",
+        "--prompts",
+        "3",
+        "--tokens",
+        "150",
+        "--ignore-eos",
+    ]);
+    assert_eq!(long["tokens"], 450);
+    for mode in long["modes"].as_array().unwrap() {
+        assert_eq!(mode["equal"], 3, "{long:#}");
+    }
     lawtest(&["--temperature", "0"])
         .assert()
         .code(2)

@@ -43,7 +43,7 @@ impl TargetCosts {
     }
 
     /// For one of `crowd` sequences: what steps were found to take, else what rounds alone were, else
-    /// the paper's.
+    /// the defaults.
     pub(super) fn of(&self, crowd: usize) -> Costs {
         match self.shared.costs(crowd) {
             Some(shared) if crowd > 1 => shared,

@@ -90,7 +90,7 @@ fn settings(ask: &Ask, target: &Target, draft_top: usize) -> SessionConfig {
     SessionConfig {
         sampling: ask.sampling,
         acceptance,
-        stop: target.text.stop_tokens(),
+        stop: target.text.stop_tokens_unless(ask.ignore_eos),
         learn_ngrams: ask.drafting,
         // What is not sent cannot be judged.
         draft_top: target.elsewhere().map_or(0, |_| draft_top),

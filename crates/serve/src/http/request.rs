@@ -130,6 +130,7 @@ struct Common {
     seed: Option<i64>,
     n: Option<u64>,
     stop: Option<OneOrMany<String>>,
+    ignore_eos: Option<bool>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     user: Option<String>,
@@ -389,6 +390,7 @@ fn finish(
                 prompt: prompt.clone(),
                 sampling,
                 max_tokens,
+                ignore_eos: common.ignore_eos.unwrap_or(false),
                 stop: stop.clone(),
                 seed,
                 // Answers are told apart by their number.
