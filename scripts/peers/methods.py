@@ -201,12 +201,13 @@ weights = "f32"
 OURS = {
     PLAIN: 'preset = "autoregressive"',
     "prompt lookup": 'preset = "prompt-lookup"',
+    "prompt lookup, as far as pays": 'preset = "stream-lookup"',
     "string-level drafts": 'preset = "SpD_DM"\nset = { "decode.verify" = "slem" }',
     "tokens of both vocabularies (TLI)": 'preset = "SpD_DM"',
     "exact, n-grams of the vocabularies": 'preset = "static n-grams"\nset = { "decode.verify" = "exact" }',
     "exact, lookup and drafter": 'preset = "L_DM+L_N-gram+lookup"\nset = { "learn.objective" = "none", "cache.use" = "static" }',
 }
-ALONE = [PLAIN, "prompt lookup"]
+ALONE = [PLAIN, "prompt lookup", "prompt lookup, as far as pays"]
 READ = "import json, sys, pyarrow.parquet as p; print(json.dumps(p.read_table(sys.argv[1]).to_pylist()))"
 
 

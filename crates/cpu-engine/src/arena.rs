@@ -25,6 +25,8 @@ pub(crate) unsafe trait Zeroed: Copy + Send + Sync + 'static {}
 unsafe impl Zeroed for f32 {}
 // SAFETY: a 16-bit integer inside.
 unsafe impl Zeroed for half::bf16 {}
+// SAFETY: as above.
+unsafe impl Zeroed for half::f16 {}
 
 /// As `Vec` does for sizes beyond the address space.
 fn overflow() -> ! {

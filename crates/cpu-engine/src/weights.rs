@@ -2,7 +2,7 @@
 
 use lm::{
     EMBEDDING, FINAL_NORM, HEAD, LmConfig, LmError, QkNorm, RowBuffer, TensorSource, WeightType,
-    expected_tensors, in_layer,
+    expected_tensors, in_layer, saturated_half,
 };
 
 use crate::arena::{Arena, Buffer};
@@ -95,6 +95,7 @@ fn norm(source: &dyn TensorSource, name: &str, len: usize) -> Result<Vec<f32>, L
 /// Embedding rows.
 pub(crate) enum Embedding {
     F32(Buffer<f32>),
+    F16(Buffer<half::f16>),
     Bf16(Buffer<half::bf16>),
 }
 
@@ -281,6 +282,7 @@ impl Weights {
         Self {
             embedding: match weights {
                 WeightType::F32 => Embedding::F32(arena.take(cells)),
+                WeightType::F16 => Embedding::F16(arena.take(cells)),
                 // A token reads one row: narrower storage would save nothing worth the error.
                 _ => Embedding::Bf16(arena.take(cells)),
             },
@@ -433,6 +435,15 @@ impl Embedding {
                     true
                 })
             }
+            Self::F16(to) => {
+                let slots = to.chunks_mut(PANEL * width);
+                for_each_panel(&parts, width, slots, pool, |to, rows, _| {
+                    for (to, from) in to.iter_mut().zip(rows) {
+                        *to = saturated_half(*from);
+                    }
+                    true
+                })
+            }
             Self::Bf16(to) => {
                 let slots = to.chunks_mut(PANEL * width);
                 for_each_panel(&parts, width, slots, pool, |to, rows, _| {
@@ -450,6 +461,11 @@ impl Embedding {
         let range = id as usize * to.len()..(id as usize + 1) * to.len();
         match self {
             Self::F32(rows) => to.copy_from_slice(&rows[range]),
+            Self::F16(rows) => {
+                for (to, from) in to.iter_mut().zip(&rows[range]) {
+                    *to = from.to_f32();
+                }
+            }
             Self::Bf16(rows) => {
                 for (to, from) in to.iter_mut().zip(&rows[range]) {
                     *to = from.to_f32();
@@ -461,6 +477,7 @@ impl Embedding {
     fn bytes(&self) -> usize {
         match self {
             Self::F32(rows) => size_of_val::<[_]>(rows),
+            Self::F16(rows) => size_of_val::<[_]>(rows),
             Self::Bf16(rows) => size_of_val::<[_]>(rows),
         }
     }

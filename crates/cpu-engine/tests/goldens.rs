@@ -43,12 +43,7 @@ fn logits_and_greedy_continuations_match_transformers() {
 fn bits_depend_on_nothing_but_the_tokens() {
     for golden in goldens() {
         let vocab = golden.checkpoint.config.vocab_size;
-        for weights in [
-            WeightType::F32,
-            WeightType::Bf16,
-            WeightType::Int8,
-            WeightType::Int4,
-        ] {
+        for weights in WeightType::ALL {
             let mut expected = None;
             for kernels in kernel_sets() {
                 for threads in [1, 3] {
@@ -80,6 +75,20 @@ fn bits_depend_on_nothing_but_the_tokens() {
                 }
             }
         }
+    }
+}
+
+/// bf16 weights of common sizes are exact in half precision, and activations are not rounded.
+#[test]
+fn halves_stay_closer() {
+    for golden in goldens() {
+        let mut reference = ReferenceEngine::new(&golden.checkpoint, golden.context).unwrap();
+        let (mut expected, mut found) = (Vec::new(), Vec::new());
+        reference.forward(&golden.ids, &mut expected).unwrap();
+        let mut engine = engine(&golden, WeightType::F16, KernelChoice::Auto, 1);
+        engine.forward(&golden.ids, &mut found).unwrap();
+        let error = relative_error(&found, &expected);
+        assert!(error < 1e-3, "{}: {error}", golden.name);
     }
 }
 

@@ -97,7 +97,7 @@ impl Pass<'_> {
                 table.row as u32,
                 stride(d) as u32,
                 self.config.embedding_scale,
-                table.pairs,
+                table.format,
             );
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cpu_engine::IntWeights;
 use half::bf16;
-use lm::{LmError, RowBuffer, TensorSource, WeightType};
+use lm::{LmError, RowBuffer, TensorSource, WeightType, saturated_half};
 
 use crate::kernels::project::Format;
 
@@ -18,6 +18,7 @@ impl From<WeightType> for Format {
     fn from(weights: WeightType) -> Self {
         match weights {
             WeightType::F32 => Self::F32,
+            WeightType::F16 => Self::F16,
             WeightType::Bf16 => Self::Bf16,
             WeightType::Int8 => Self::Int8,
             WeightType::Int4 => Self::Int4,
@@ -114,7 +115,7 @@ pub(crate) fn pack(
     let nothing = match shape.format {
         Format::Int8 => 0x8080_8080,
         Format::Int4 => 0x8888_8888,
-        Format::F32 | Format::Bf16 => 0,
+        Format::F32 | Format::F16 | Format::Bf16 => 0,
     };
     let mut packed = Packed {
         words: vec![nothing; shape.words()],
@@ -196,7 +197,7 @@ fn fill(format: Format, weights: &[f32], to: Row<'_>, numbers: &mut IntWeights) 
                 *word = weight.to_bits();
             }
         }
-        Format::Bf16 => fill_bf16(weights, to.words),
+        Format::F16 | Format::Bf16 => fill_pairs(format, weights, to.words),
         Format::Int8 => {
             numbers.fill_int8(weights);
             bytes_to_words(
@@ -216,11 +217,14 @@ fn fill(format: Format, weights: &[f32], to: Row<'_>, numbers: &mut IntWeights) 
     }
 }
 
-/// Rounds to bf16, two a word.
-pub(crate) fn fill_bf16(weights: &[f32], words: &mut [u32]) {
+/// Rounds to f16 or bf16, two a word.
+pub(crate) fn fill_pairs(format: Format, weights: &[f32], words: &mut [u32]) {
     let bits = |weight: Option<&f32>| {
-        let weight = bf16::from_f32(weight.copied().unwrap_or(0.0));
-        u32::from(weight.to_bits())
+        let weight = weight.copied().unwrap_or(0.0);
+        u32::from(match format {
+            Format::F16 => saturated_half(weight).to_bits(),
+            _ => bf16::from_f32(weight).to_bits(),
+        })
     };
     for (word, pair) in words.iter_mut().zip(weights.chunks(2)) {
         *word = bits(pair.first()) | bits(pair.get(1)) << 16;

@@ -9,7 +9,7 @@ use lm::{
 
 use crate::device::{Gpu, arg, upload, words, write};
 use crate::kernels::project::Format;
-use crate::layout::{Packed, Part, Shape, fill_bf16, pack};
+use crate::layout::{Packed, Part, Shape, fill_pairs, pack};
 
 /// Rows of activations are padded with zeros to a multiple of this, the longest piece of weights.
 pub(crate) const PADDING: usize = 32;
@@ -55,8 +55,8 @@ pub(crate) struct Table {
     /// Of a row.
     pub(crate) row: usize,
     pub(crate) rows: usize,
-    /// Whether a word is two bf16, or one f32.
-    pub(crate) pairs: bool,
+    /// A word is one f32 or two of the others: f16 or bf16.
+    pub(crate) format: Format,
 }
 
 /// Every weight of a model.
@@ -209,13 +209,13 @@ impl Loader<'_> {
         Ok(Some(self.put(words(&all))))
     }
 
-    fn table(&mut self, pairs: bool) -> Result<Table, LmError> {
+    fn table(&mut self, format: Format) -> Result<Table, LmError> {
         let config = self.source.config();
         let (vocab, d) = (config.vocab_size, config.hidden_size);
         // As long as a row of the head, which it is where that is tied.
-        let row = match pairs {
-            true => d.next_multiple_of(8) / 2,
-            false => d.next_multiple_of(4),
+        let row = match format {
+            Format::F32 => d.next_multiple_of(4),
+            _ => d.next_multiple_of(8) / 2,
         };
         let mut table = vec![0; vocab * row];
         let mut buffer = RowBuffer::default();
@@ -223,12 +223,12 @@ impl Loader<'_> {
             let rows = i * ROWS..(i * ROWS + to.len() / row);
             let weights = self.source.rows(EMBEDDING, rows, &mut buffer)?;
             for (weights, to) in weights.chunks_exact(d).zip(to.chunks_exact_mut(row)) {
-                match pairs {
-                    true => fill_bf16(weights, to),
-                    false => to
+                match format {
+                    Format::F32 => to
                         .iter_mut()
                         .zip(weights)
                         .for_each(|(to, weight)| *to = weight.to_bits()),
+                    _ => fill_pairs(format, weights, to),
                 }
             }
         }
@@ -236,7 +236,7 @@ impl Loader<'_> {
             words: self.put(&table),
             row,
             rows: vocab,
-            pairs,
+            format,
         })
     }
 
@@ -316,12 +316,17 @@ impl Loader<'_> {
         let shapes = Shapes::of(config, weights);
         self.gpu.check_size(shapes.largest())?;
         let d = config.hidden_size;
-        let table = self.table(weights != WeightType::F32)?;
+        // A token reads one row: narrower storage would save nothing worth the error.
+        let table = self.table(match weights {
+            WeightType::F32 => Format::F32,
+            WeightType::F16 => Format::F16,
+            _ => Format::Bf16,
+        })?;
         let norm = self.norm(FINAL_NORM, d, stride(d))?;
         let blocks = (0..config.num_layers)
             .map(|layer| self.block(layer, &shapes))
             .collect::<Result<Vec<_>, _>>()?;
-        let same = matches!(weights, WeightType::F32 | WeightType::Bf16);
+        let same = table.format == shapes.head.format;
         let tied = config.tie_word_embeddings && same;
         let head = match tied {
             true => Matrix {

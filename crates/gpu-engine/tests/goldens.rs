@@ -15,7 +15,7 @@ fn logits_and_greedy_continuations_match_transformers() {
     let Some(gpu) = gpu() else { return };
     for golden in goldens() {
         // Their weights are bf16, and what meets them is f32 either way.
-        for weights in [WeightType::F32, WeightType::Bf16] {
+        for weights in [WeightType::F32, WeightType::F16, WeightType::Bf16] {
             let mut engine = engine(&gpu, &golden.checkpoint, weights, golden.context);
             let (_, error) = golden.check_close(&mut engine, weights.name());
             println!("{} {weights}: {error:.1e}", golden.name);

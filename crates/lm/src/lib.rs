@@ -38,5 +38,5 @@ pub use reference::ReferenceEngine;
 pub use shapes::{known_shape, shape_names};
 pub use source::{RowBuffer, TensorSource};
 pub use stored::StoredCheckpoint;
-pub use weight_type::{Device, EngineSettings, KvType, UnknownDevice, WeightType};
+pub use weight_type::{Device, EngineSettings, KvType, UnknownDevice, WeightType, saturated_half};
 pub use write::{read_safetensors, write_model, write_safetensors};

@@ -10,6 +10,9 @@ pub enum WeightType {
     /// `cpu_engine::Compact`.
     #[default]
     F32,
+    /// Projections and the embedding rounded to half precision, those beyond 65504 to that: exact for
+    /// f16 checkpoints. Inputs stay f32.
+    F16,
     /// Projections, their inputs and the embedding rounded to nearest even bf16; half the memory
     /// traffic, or less: see `cpu_engine::Compact`.
     Bf16,
@@ -22,17 +25,24 @@ pub enum WeightType {
 
 impl WeightType {
     /// All of them, the widest first.
-    pub const ALL: [Self; 4] = [Self::F32, Self::Bf16, Self::Int8, Self::Int4];
+    pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Bf16, Self::Int8, Self::Int4];
 
     /// Name in files and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
+            Self::F16 => "f16",
             Self::Bf16 => "bf16",
             Self::Int8 => "int8",
             Self::Int4 => "int4",
         }
     }
+}
+
+/// The nearest number in half precision, ties to even, its largest for those beyond.
+pub fn saturated_half(x: f32) -> half::f16 {
+    let largest = half::f16::MAX.to_f32();
+    half::f16::from_f32(x.clamp(-largest, largest))
 }
 
 impl std::fmt::Display for WeightType {

@@ -15,7 +15,12 @@ use streams::MiniTask;
 use streams::{DataSource, Split};
 
 /// What f32 is compared with.
-const FORMATS: [WeightType; 3] = [WeightType::Bf16, WeightType::Int8, WeightType::Int4];
+const FORMATS: [WeightType; 4] = [
+    WeightType::F16,
+    WeightType::Bf16,
+    WeightType::Int8,
+    WeightType::Int4,
+];
 
 /// Arguments of `fidelity`.
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! Weights packed for the matrix kernel.
 #![expect(unsafe_code, reason = "states which rows may be made of zero bytes")]
 
-use lm::{LmError, WeightType};
+use lm::{LmError, WeightType, saturated_half};
 
 use crate::arena::{Arena, Buffer, Zeroed};
 use crate::packing::{Part, for_each_panel};
@@ -52,8 +52,7 @@ pub(crate) struct F16Row([u16; PANEL]);
 impl PanelRow for F16Row {
     /// Numbers beyond the range of f16 become its largest.
     fn put(&mut self, column: usize, value: f32) {
-        let largest = half::f16::MAX.to_f32();
-        self.0[column] = half::f16::from_f32(value.clamp(-largest, largest)).to_bits();
+        self.0[column] = saturated_half(value).to_bits();
     }
 
     #[inline(always)]
@@ -78,6 +77,8 @@ impl ScaleRow {
 // SAFETY: arrays of numbers, no padding.
 unsafe impl Zeroed for F32Row {}
 // SAFETY: as above.
+unsafe impl Zeroed for F16Row {}
+// SAFETY: as above.
 unsafe impl Zeroed for Granule {}
 // SAFETY: as above.
 unsafe impl Zeroed for PairRow {}
@@ -91,6 +92,7 @@ unsafe impl Zeroed for Int4Row {}
 /// Storage of a [`PackedMatrix`], panel after panel.
 pub(crate) enum PanelData {
     F32(Buffer<F32Row>),
+    F16(Buffer<F16Row>),
     Bf16(Buffer<PairRow>),
     /// f32 weights that bf16 holds exactly.
     CompactF32(CompactPanels),
@@ -129,6 +131,7 @@ impl PanelData {
     fn plain(arena: &mut Arena, inputs: usize, panels: usize, weights: WeightType) -> Self {
         match weights {
             WeightType::F32 => Self::F32(arena.take(inputs * panels)),
+            WeightType::F16 => Self::F16(arena.take(inputs * panels)),
             WeightType::Bf16 => Self::Bf16(arena.take(pairs::pairs(inputs) * panels)),
             WeightType::Int8 => Self::Int8(IntPanels::zeros(arena, inputs, panels)),
             WeightType::Int4 => Self::Int4(IntPanels::zeros(arena, inputs, panels)),
@@ -177,6 +180,7 @@ impl PackedMatrix {
         }
         match weights {
             WeightType::F32 => Arena::bytes_of::<F32Row>(inputs * panels),
+            WeightType::F16 => Arena::bytes_of::<F16Row>(inputs * panels),
             WeightType::Bf16 => Arena::bytes_of::<PairRow>(pairs::pairs(inputs) * panels),
             WeightType::Int8 => IntPanels::<Int8Row>::room(inputs, panels),
             WeightType::Int4 => IntPanels::<Int4Row>::room(inputs, panels),
@@ -208,6 +212,7 @@ impl PackedMatrix {
     pub(crate) fn bytes(&self) -> usize {
         match &self.data {
             PanelData::F32(rows) => size_of_val::<[_]>(rows),
+            PanelData::F16(rows) => size_of_val::<[_]>(rows),
             PanelData::Bf16(rows) => size_of_val::<[_]>(rows),
             PanelData::CompactF32(panels) | PanelData::CompactBf16(panels) => panels.bytes(),
             PanelData::Int8(panels) => panels.bytes(),
@@ -290,7 +295,14 @@ impl PackedMatrix {
             PanelData::F32(rows) => {
                 let slots = rows.chunks_mut(inputs.max(1));
                 for_each_panel(parts, inputs, slots, pool, |rows, columns, _| {
-                    pack_f32(columns, inputs, rows);
+                    pack_rows(columns, inputs, rows);
+                    true
+                })
+            }
+            PanelData::F16(rows) => {
+                let slots = rows.chunks_mut(inputs.max(1));
+                for_each_panel(parts, inputs, slots, pool, |rows, columns, _| {
+                    pack_rows(columns, inputs, rows);
                     true
                 })
             }
@@ -346,10 +358,10 @@ impl<R: IntRow + Zeroed> IntPanels<R> {
     }
 }
 
-fn pack_f32(columns: &[f32], inputs: usize, rows: &mut [F32Row]) {
+fn pack_rows<R: PanelRow>(columns: &[f32], inputs: usize, rows: &mut [R]) {
     for (k, row) in rows.iter_mut().enumerate() {
         for (column, weights) in columns.chunks_exact(inputs).enumerate() {
-            row.set(column, weights[k]);
+            row.put(column, weights[k]);
         }
     }
 }

@@ -205,16 +205,8 @@ impl Executor {
         }
         let w = columns.w;
         match w.data() {
-            PanelData::F32(rows) => {
-                let stride = w.inputs();
-                let (w_panels, inner) = (Panels { rows, stride }, (0, stride));
-                let operands = Chains {
-                    x,
-                    w: w_panels,
-                    inner,
-                };
-                self.spread(operands, columns, work);
-            }
+            PanelData::F32(rows) => self.spread(chains(x, rows, w.inputs()), columns, work),
+            PanelData::F16(rows) => self.spread(chains(x, rows, w.inputs()), columns, work),
             PanelData::Bf16(rows) => {
                 let operands = PairChains {
                     x: self.round(x, w, quantised),
@@ -430,5 +422,17 @@ mod tests {
                 }
             }
         }
+    }
+}
+
+/// Activations times all rows of panels.
+fn chains<'a, R>(x: Rows<'a>, rows: &'a [R], inputs: usize) -> Chains<'a, R> {
+    Chains {
+        x,
+        w: Panels {
+            rows,
+            stride: inputs,
+        },
+        inner: (0, inputs),
     }
 }

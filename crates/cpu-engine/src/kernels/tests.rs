@@ -252,6 +252,10 @@ impl Case {
                 let w = Panels { rows, stride };
                 self.product(kernels, packed, Chains { x, w, inner })
             }
+            PanelData::F16(rows) => {
+                let w = Panels { rows, stride };
+                self.product(kernels, packed, Chains { x, w, inner })
+            }
             PanelData::Bf16(rows) => {
                 let operands = PairChains {
                     x: &self.rounded(kernels, x),
@@ -470,6 +474,17 @@ proptest! {
     }
 
     #[test]
+    fn products_with_halves_are_chains_of_activations_as_they_are(case in cases()) {
+        let packed = case.packed(WeightType::F16);
+        for kernels in sets() {
+            case.check(kernels, &packed, |row, column, start| {
+                let stored = case.column(column).iter().map(|w| half::f16::from_f32(*w).to_f32());
+                chain(kernels, case.row(row), stored, start)
+            })?;
+        }
+    }
+
+    #[test]
     fn integer_products_are_the_promised_chains_bit_for_bit(case in cases(), eight in any::<bool>()) {
         let (weights, bits) = if eight { (WeightType::Int8, 8) } else { (WeightType::Int4, 4) };
         let packed = case.packed(weights);
@@ -484,12 +499,7 @@ proptest! {
 /// Panels longer than the part that stays in cache, for every height of tile.
 #[test]
 fn long_panels_are_cut_without_a_trace() {
-    for weights in [
-        WeightType::F32,
-        WeightType::Bf16,
-        WeightType::Int8,
-        WeightType::Int4,
-    ] {
+    for weights in WeightType::ALL {
         let (inputs, outputs) = (4200, 20);
         let value = |i: usize| ((i * 2_654_435_761) % 1000) as f32 / 500.0 - 1.0;
         let case = |count: usize| Case {

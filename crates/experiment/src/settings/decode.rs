@@ -279,7 +279,9 @@ pub enum WeightFormat {
     /// Four bytes each, exact.
     #[default]
     F32,
-    /// Two bytes each, rounded.
+    /// Two bytes each, rounded to half precision: exact for f16 checkpoints.
+    F16,
+    /// Two bytes each, rounded to bf16, and what they are multiplied with too.
     Bf16,
     /// About one byte each, with a scale per 64.
     Int8,
@@ -289,7 +291,7 @@ pub enum WeightFormat {
 
 impl WeightFormat {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::F32, Self::Bf16, Self::Int8, Self::Int4];
+    pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Bf16, Self::Int8, Self::Int4];
 }
 
 /// How the decode engine stores keys and values.
@@ -347,6 +349,7 @@ impl From<WeightFormat> for WeightType {
     fn from(format: WeightFormat) -> Self {
         match format {
             WeightFormat::F32 => Self::F32,
+            WeightFormat::F16 => Self::F16,
             WeightFormat::Bf16 => Self::Bf16,
             WeightFormat::Int8 => Self::Int8,
             WeightFormat::Int4 => Self::Int4,

@@ -17,6 +17,8 @@ pub(crate) const OUTPUTS: usize = 4;
 pub(crate) enum Format {
     F32,
     /// Two a word, the first in the low half.
+    F16,
+    /// The same.
     Bf16,
     /// Four a word, plus 128.
     Int8,
@@ -29,7 +31,7 @@ impl Format {
     pub(crate) const fn piece(self) -> usize {
         match self {
             Self::F32 => 4,
-            Self::Bf16 => 8,
+            Self::F16 | Self::Bf16 => 8,
             Self::Int8 => 16,
             Self::Int4 => 32,
         }
@@ -247,18 +249,40 @@ pub(crate) fn project(
     }
 }
 
+/// The first (`which` is 0) or second number of a word that holds two.
+#[cube]
+pub(crate) fn of_pair(word: u32, #[comptime] which: usize, #[comptime] format: Format) -> f32 {
+    match format {
+        Format::F16 => widened(word >> comptime!(16 * which as u32)),
+        _ => {
+            if comptime!(which == 0) {
+                f32::reinterpret(word << 16u32)
+            } else {
+                f32::reinterpret(word & 0xffff_0000u32)
+            }
+        }
+    }
+}
+
+/// The finite number in half precision in the low half of a word. Devices may take f32 below the
+/// normal range for zero, so those below f16's are made of integers.
+#[cube]
+fn widened(word: u32) -> f32 {
+    let magnitude = word & 0x7fffu32;
+    let normal = f32::reinterpret((magnitude << 13u32) + 0x3800_0000u32);
+    let small = f32::cast_from(magnitude) * 5.960_464_5e-8f32;
+    let value = select(magnitude < 0x400u32, small, normal);
+    select((word & 0x8000u32) == 0u32, value, -value)
+}
+
 /// Weight `index` of a load, times the code of its scale: exact in f32.
 #[cube]
 fn weight(words: Words, code: f32, #[comptime] index: usize, #[comptime] format: Format) -> f32 {
     match format {
         Format::F32 => f32::reinterpret(words.extract(index)),
-        Format::Bf16 => {
+        Format::F16 | Format::Bf16 => {
             let word = words.extract(comptime!(index / 2));
-            if comptime!(index.is_multiple_of(2)) {
-                f32::reinterpret(word << 16u32)
-            } else {
-                f32::reinterpret(word & 0xffff_0000u32)
-            }
+            of_pair(word, comptime!(index % 2), format)
         }
         // A level becomes the top of a mantissa, 1 + level / 256 or 1 + level / 16: no conversion.
         Format::Int8 => {

@@ -4,7 +4,7 @@
 use gpu_engine::{Gpu, GpuEngine, GpuOptions};
 use lm::{DecodeEngine, TensorSource, WeightType};
 
-pub const FORMATS: [WeightType; 4] = WeightType::ALL;
+pub const FORMATS: [WeightType; 5] = WeightType::ALL;
 
 /// The first adapter. Without one the test that asks is skipped, unless OMNIDRAFT_REQUIRE_GPU is 1.
 pub fn gpu() -> Option<Gpu> {
