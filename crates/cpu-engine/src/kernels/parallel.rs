@@ -403,6 +403,18 @@ impl Chunks {
     }
 }
 
+/// Activations times all rows of panels.
+fn chains<'a, R>(x: Rows<'a>, rows: &'a [R], inputs: usize) -> Chains<'a, R> {
+    Chains {
+        x,
+        w: Panels {
+            rows,
+            stride: inputs,
+        },
+        inner: (0, inputs),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -422,17 +434,5 @@ mod tests {
                 }
             }
         }
-    }
-}
-
-/// Activations times all rows of panels.
-fn chains<'a, R>(x: Rows<'a>, rows: &'a [R], inputs: usize) -> Chains<'a, R> {
-    Chains {
-        x,
-        w: Panels {
-            rows,
-            stride: inputs,
-        },
-        inner: (0, inputs),
     }
 }
