@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use weights::{Format, GgufValue, TensorFiles};
 
+use crate::config::Norms;
 use crate::{LmConfig, LmError};
 
 /// The output head.
@@ -26,15 +27,34 @@ const PARTS: [(&str, &str); 12] = [
     ("self_attn.qkv_proj", "attn_qkv"),
 ];
 
-/// Architectures whose tensors keep their values, but for the order of rows, in a GGUF file.
-const KNOWN: [&str; 3] = ["llama", "qwen2", "qwen3"];
+/// Norms of a block that has them around both of its halves.
+const NORMS_AROUND: [(&str, &str); 3] = [
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+];
 
-/// llama.cpp's name of a tensor.
-pub(crate) fn stored_name(name: &str) -> String {
+/// Architectures whose tensors keep their values in a GGUF file, but for the order of rows and the unit
+/// of norms, with our name of each.
+const KNOWN: [(&str, &str); 4] = [
+    ("llama", "llama"),
+    ("qwen2", "qwen2"),
+    ("qwen3", "qwen3"),
+    ("gemma3", "gemma3_text"),
+];
+/// Blocks of the one Gemma 3 whose scores are scaled by the width of the model over its heads, not by
+/// the width of a head.
+const GEMMA3_27B_BLOCKS: i64 = 62;
+
+/// llama.cpp's name of a tensor of such a model.
+pub(crate) fn stored_name(config: &LmConfig, name: &str) -> String {
     let part = |name: &str| {
         let (layer, rest) = name.strip_prefix("model.layers.")?.split_once('.')?;
         let (part, kind) = rest.rsplit_once('.')?;
-        let (_, stored) = PARTS.iter().find(|(ours, _)| *ours == part)?;
+        let around = NORMS_AROUND
+            .iter()
+            .filter(|_| config.block.norms == Norms::Around);
+        let (_, stored) = around.chain(&PARTS).find(|(ours, _)| *ours == part)?;
         Some(format!("blk.{layer}.{stored}.{kind}"))
     };
     match name {
@@ -45,19 +65,29 @@ pub(crate) fn stored_name(name: &str) -> String {
     }
 }
 
-fn architecture(files: &TensorFiles) -> Result<&str, LmError> {
-    match files.keys().get("general.architecture") {
-        Some(GgufValue::Text(name)) if KNOWN.contains(&name.as_str()) => Ok(name),
-        found => Err(fault(
+/// llama.cpp's name of the architecture, and the `model_type` it is.
+fn architecture(files: &TensorFiles) -> Result<(&'static str, &'static str), LmError> {
+    let key = "general.architecture";
+    let Some(GgufValue::Text(name)) = files.keys().get(key) else {
+        return Err(fault(files, key, "is missing"));
+    };
+    let known = KNOWN.into_iter().find(|(known, _)| known == name);
+    known.ok_or_else(|| {
+        let names = KNOWN.map(|(name, _)| name).join(", ");
+        fault(
             files,
-            "general.architecture",
-            match found {
-                Some(GgufValue::Text(name)) => {
-                    format!("`{name}` is not read from GGUF ({} are)", KNOWN.join(", "))
-                }
-                _ => "is missing".into(),
-            },
-        )),
+            key,
+            format!("`{name}` is not read from GGUF ({names} are)"),
+        )
+    })
+}
+
+/// What the norms of a file are above ours: llama.cpp's converter adds their unit to those that are
+/// counted from it.
+pub(crate) fn norm_offset(files: &TensorFiles, config: &LmConfig) -> f32 {
+    match files.format() {
+        Format::Gguf => 1.0 - config.unit_norm(),
+        _ => 0.0,
     }
 }
 
@@ -79,7 +109,7 @@ pub(crate) fn permuted_heads(
     if files.format() != Format::Gguf {
         return Ok(None);
     }
-    Ok((architecture(files)? == "llama").then_some(config.head_dim))
+    Ok((architecture(files)?.0 == "llama").then_some(config.head_dim))
 }
 
 /// The row of such a tensor that is our `row`.
@@ -91,7 +121,7 @@ pub(crate) fn permuted_row(row: usize, head: usize) -> usize {
 
 /// The configuration that a file's keys describe.
 pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
-    let model = architecture(files)?;
+    let (model, model_type) = architecture(files)?;
     let number = |key: &str| match files.keys().get(&format!("{model}.{key}")) {
         Some(GgufValue::Int(value)) => i64::try_from(*value).map_or(Value::Null, Value::from),
         Some(GgufValue::Float(value)) => Value::from(*value),
@@ -108,7 +138,7 @@ pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
     let path = files.paths().next().unwrap_or("".as_ref());
     let embedding = files.get("token_embd.weight").map(|tensor| tensor.rows());
     let mut json = json!({
-        "model_type": model,
+        "model_type": model_type,
         "hidden_size": needed("embedding_length")?,
         "intermediate_size": needed("feed_forward_length")?,
         "num_hidden_layers": needed("block_count")?,
@@ -129,6 +159,17 @@ pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
         "bos_token_id": token("bos_token_id"),
         "eos_token_id": token("eos_token_id"),
     });
+    if model == "gemma3" {
+        let width = |key: &str| number(key).as_i64().unwrap_or(0);
+        json["sliding_window"] = needed("attention.sliding_window")?;
+        json["query_pre_attn_scalar"] = match number("block_count").as_i64() {
+            Some(GEMMA3_27B_BLOCKS) => {
+                let heads = width("attention.head_count").max(1);
+                (width("embedding_length") / heads).into()
+            }
+            _ => needed("attention.key_length")?,
+        };
+    }
     match files.keys().get(&format!("{model}.rope.scaling.type")) {
         None => {}
         Some(GgufValue::Text(kind)) if kind == "none" => {}

@@ -33,6 +33,8 @@ struct Place {
     rows: usize,
     /// Width of the heads whose rows llama.cpp has put in another order.
     permuted: Option<usize>,
+    /// What stored values are above ours.
+    above: f32,
 }
 
 impl StoredCheckpoint {
@@ -69,6 +71,7 @@ impl StoredCheckpoint {
 
     fn of(folder: &Path, config: LmConfig, files: TensorFiles) -> Result<Self, LmError> {
         let heads = gguf::permuted_heads(&files, &config)?;
+        let norm_offset = gguf::norm_offset(&files, &config);
         // Models that see as well as read put a prefix before the names of their text model.
         let in_files = files.tensors().map(|(name, _)| name);
         let names: BTreeMap<String, String> = in_files
@@ -79,7 +82,7 @@ impl StoredCheckpoint {
             let mut candidates = candidates(&config, &name, &shape);
             if files.format() == Format::Gguf {
                 for (stored, ..) in &mut candidates {
-                    *stored = gguf::stored_name(stored);
+                    *stored = gguf::stored_name(&config, stored);
                 }
             }
             let found = candidates.into_iter().find_map(|(stored, first, whole)| {
@@ -102,6 +105,10 @@ impl StoredCheckpoint {
                 first,
                 rows: shape.first().copied().unwrap_or(1),
                 permuted,
+                above: match name.ends_with("norm.weight") {
+                    true => norm_offset,
+                    false => 0.0,
+                },
             };
             places.insert(name, place);
         }
@@ -239,7 +246,13 @@ impl TensorSource for StoredCheckpoint {
         let stored = |rows: Range<usize>| place.first + rows.start..place.first + rows.end;
         let RowBuffer { stored: read, own } = buffer;
         let Some(head) = place.permuted else {
-            return Ok(self.files.rows(&place.stored, stored(rows), read)?);
+            let values = self.files.rows(&place.stored, stored(rows), read)?;
+            if place.above == 0.0 {
+                return Ok(values);
+            }
+            own.clear();
+            own.extend(values.iter().map(|value| value - place.above));
+            return Ok(own);
         };
         // All heads that the rows are part of.
         let heads = rows.start / head * head..rows.end.next_multiple_of(head);

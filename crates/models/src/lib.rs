@@ -6,6 +6,7 @@
 //!   side;
 //! * [`ChatTemplate`] is the template that a folder brings, [`PromptTemplate`] the one that a recipe of
 //!   `omnidraft pretrain` declares; both shorten a long prompt as text, so that drafter and target read the same;
+//! * [`import_gguf`] makes a folder out of a GGUF file;
 //! * [`step`] measures how long a decoding step takes on this machine.
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ mod chat;
 mod clock;
 mod engine;
 mod error;
+mod import;
 mod packed;
 pub mod step;
 mod template;
@@ -32,6 +34,7 @@ mod walks;
 pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate, Conversation, Markers, Message};
 pub use engine::Engine;
 pub use error::TemplateError;
+pub use import::{ImportError, import_gguf};
 pub use packed::{DeviceError, Packed, check_device};
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};
 pub use text::ModelText;

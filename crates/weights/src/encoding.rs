@@ -17,8 +17,16 @@ pub enum Encoding {
     Q8_0,
     /// GGML: 32 nibbles less 8, with a scale in f16.
     Q4_0,
+    /// GGML: 32 nibbles, with a scale and a least value in f16.
+    Q4_1,
+    /// GGML: 32 values of five bits less 16, with a scale in f16.
+    Q5_0,
+    /// GGML: 32 values of five bits, with a scale and a least value in f16.
+    Q5_1,
     /// GGML: 256 nibbles, a scale and a minimum of six bits for each 32 of them.
     Q4K,
+    /// GGML: 256 values of five bits, a scale and a minimum of six bits for each 32 of them.
+    Q5K,
     /// GGML: 256 values of six bits less 32, a scale of eight bits for each 16 of them.
     Q6K,
 }
@@ -34,7 +42,11 @@ impl Encoding {
             Self::F16 | Self::Bf16 => (1, 2),
             Self::Q8_0 => (32, 34),
             Self::Q4_0 => (32, 18),
+            Self::Q4_1 => (32, 20),
+            Self::Q5_0 => (32, 22),
+            Self::Q5_1 => (32, 24),
             Self::Q4K => (SUPER, 144),
+            Self::Q5K => (SUPER, 176),
             Self::Q6K => (SUPER, 210),
         }
     }
@@ -61,7 +73,11 @@ impl Encoding {
             Self::F16 => decode_f16(bytes, to),
             Self::Q8_0 => bytes.chunks_exact(size).for_each(|b| decode_q8_0(b, to)),
             Self::Q4_0 => bytes.chunks_exact(size).for_each(|b| decode_q4_0(b, to)),
+            Self::Q4_1 => bytes.chunks_exact(size).for_each(|b| decode_q4_1(b, to)),
+            Self::Q5_0 => bytes.chunks_exact(size).for_each(|b| decode_q5_0(b, to)),
+            Self::Q5_1 => bytes.chunks_exact(size).for_each(|b| decode_q5_1(b, to)),
             Self::Q4K => bytes.chunks_exact(size).for_each(|b| decode_q4_k(b, to)),
+            Self::Q5K => bytes.chunks_exact(size).for_each(|b| decode_q5_k(b, to)),
             Self::Q6K => bytes.chunks_exact(size).for_each(|b| decode_q6_k(b, to)),
         }
     }
@@ -75,7 +91,11 @@ impl std::fmt::Display for Encoding {
             Self::Bf16 => "bf16",
             Self::Q8_0 => "Q8_0",
             Self::Q4_0 => "Q4_0",
+            Self::Q4_1 => "Q4_1",
+            Self::Q5_0 => "Q5_0",
+            Self::Q5_1 => "Q5_1",
             Self::Q4K => "Q4_K",
+            Self::Q5K => "Q5_K",
             Self::Q6K => "Q6_K",
         })
     }
@@ -116,27 +136,82 @@ fn decode_q4_0(block: &[u8], to: &mut Vec<f32>) {
     to.extend(block[2..].iter().map(|q| value(q >> 4)));
 }
 
-/// Two scales in f16, eight pairs of six-bit scales and minima in twelve bytes, 128 bytes of nibbles:
-/// of each 32 bytes, the low nibbles are 32 values, the high ones the next.
-fn decode_q4_k(block: &[u8], to: &mut Vec<f32>) {
+/// As [`decode_q4_0`], but that values begin at one of their own.
+fn decode_q4_1(block: &[u8], to: &mut Vec<f32>) {
     let (scale, least) = (scale(block, 0), scale(block, 2));
-    let (six_bits, nibbles) = block[4..].split_at(12);
+    let value = |nibble: u8| scale * f32::from(nibble) + least;
+    to.extend(block[4..].iter().map(|q| value(q & 15)));
+    to.extend(block[4..].iter().map(|q| value(q >> 4)));
+}
+
+/// Five-bit values of a block of 32: their upper bits are a word, one a value in their order, and then
+/// come the nibbles, low ones first.
+fn five_bits(stored: &[u8]) -> impl Iterator<Item = u8> {
+    let (upper, nibbles) = stored.split_at(4);
+    let upper = u32::from_le_bytes([upper[0], upper[1], upper[2], upper[3]]);
+    let low = nibbles.iter().map(|q| q & 15);
+    let all = low.chain(nibbles.iter().map(|q| q >> 4));
+    all.enumerate()
+        .map(move |(i, low)| low | (upper >> i & 1) as u8 * 16)
+}
+
+fn decode_q5_0(block: &[u8], to: &mut Vec<f32>) {
+    let scale = scale(block, 0);
+    to.extend(five_bits(&block[2..]).map(|q| scale * f32::from(q as i8 - 16)));
+}
+
+fn decode_q5_1(block: &[u8], to: &mut Vec<f32>) {
+    let (scale, least) = (scale(block, 0), scale(block, 2));
+    to.extend(five_bits(&block[4..]).map(|q| scale * f32::from(q) + least));
+}
+
+/// Scale and minimum of the `i`-th 32 values of a block, out of eight pairs of six bits in twelve
+/// bytes.
+fn pair(six_bits: &[u8], i: usize) -> (u8, u8) {
     // The upper two bits of the later pairs are those that the earlier ones leave free.
-    let pair = |i: usize| match i {
+    match i {
         0..4 => (six_bits[i] & 63, six_bits[i + 4] & 63),
         _ => (
             six_bits[i + 4] & 15 | six_bits[i - 4] >> 6 << 4,
             six_bits[i + 4] >> 4 | six_bits[i] >> 6 << 4,
         ),
-    };
+    }
+}
+
+/// Two scales in f16, eight pairs of six-bit scales and minima in twelve bytes, 128 bytes of nibbles:
+/// of each 32 bytes, the low nibbles are 32 values, the high ones the next.
+fn decode_q4_k(block: &[u8], to: &mut Vec<f32>) {
+    let (six_bits, nibbles) = block[4..].split_at(12);
+    decode_4_or_5_k(block, six_bits, None, nibbles, to);
+}
+
+/// As [`decode_q4_k`], with 32 bytes of upper bits before the nibbles: bit `i` of byte `j` belongs to
+/// value `j` of the `i`-th 32.
+fn decode_q5_k(block: &[u8], to: &mut Vec<f32>) {
+    let (six_bits, rest) = block[4..].split_at(12);
+    let (upper, nibbles) = rest.split_at(32);
+    decode_4_or_5_k(block, six_bits, Some(upper), nibbles, to);
+}
+
+fn decode_4_or_5_k(
+    block: &[u8],
+    six_bits: &[u8],
+    upper: Option<&[u8]>,
+    nibbles: &[u8],
+    to: &mut Vec<f32>,
+) {
+    let (scale, least) = (scale(block, 0), scale(block, 2));
     for (i, part) in nibbles.chunks_exact(32).enumerate() {
         for (high, shift) in [(0, 0), (1, 4)] {
-            let (of_scale, of_least) = pair(2 * i + high);
+            let group = 2 * i + high;
+            let (of_scale, of_least) = pair(six_bits, group);
             let (scale, least) = (scale * f32::from(of_scale), least * f32::from(of_least));
-            let values = part
-                .iter()
-                .map(|q| scale * f32::from(q >> shift & 15) - least);
-            to.extend(values);
+            let fifth = |j: usize| upper.map_or(0, |upper| (upper[j] >> group & 1) * 16);
+            let value = |(j, q): (usize, &u8)| {
+                let q = q >> shift & 15 | fifth(j);
+                scale * f32::from(q) - least
+            };
+            to.extend(part.iter().enumerate().map(value));
         }
     }
 }

@@ -116,7 +116,8 @@ pub enum WeightsError {
 }
 
 /// What [`WeightsError::Type`] says can be read.
-const READ_TYPES: &str = "f32, f16, bf16 and, in GGUF, Q8_0, Q4_0, Q4_K, Q6_K";
+const READ_TYPES: &str =
+    "f32, f16, bf16 and, in GGUF, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K";
 
 /// What to do about a type.
 fn hint(dtype: &str) -> &'static str {

@@ -134,9 +134,9 @@ impl TensorFiles {
                 Format::Torch => torch::tensors(&file)?,
                 Format::Gguf => {
                     let contents = gguf::contents(&file)?;
-                    // The first part says what the model is.
-                    for (key, value) in contents.keys {
-                        of.keys.entry(key).or_insert(value);
+                    // The first part says what the model is, and its texts are those that are read.
+                    if of.files.is_empty() {
+                        of.keys = contents.keys;
                     }
                     contents.tensors
                 }
@@ -182,6 +182,19 @@ impl TensorFiles {
     /// What a GGUF file says beside its tensors; nothing in other formats.
     pub fn keys(&self) -> &BTreeMap<String, GgufValue> {
         &self.keys
+    }
+
+    /// The list of texts under a key of a GGUF file, such as its vocabulary; `None` where it has none.
+    ///
+    /// # Errors
+    /// A file that cannot be read any more; texts that are not UTF-8.
+    pub fn texts(&self, key: &str) -> Result<Option<Vec<String>>, WeightsError> {
+        match (self.keys.get(key), self.files.first()) {
+            (Some(GgufValue::Texts { count, at }), Some(file)) => {
+                gguf::texts(file, *count, *at).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The tensor of this name.

@@ -32,8 +32,15 @@ pub enum GgufValue {
     Text(String),
     /// A list of integers or numbers.
     Numbers(Vec<f64>),
-    /// A list of texts, such as a vocabulary: only its length is kept.
-    Texts(u64),
+    /// A list of texts, such as a vocabulary. They stay in the file; [`TensorFiles::texts`] reads them.
+    ///
+    /// [`TensorFiles::texts`]: crate::TensorFiles::texts
+    Texts {
+        /// How many there are.
+        count: u64,
+        /// Where the first one begins, in bytes.
+        at: u64,
+    },
 }
 
 /// Keys and tensors of a file.
@@ -51,7 +58,16 @@ struct Reader<'a> {
     window_at: u64,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn at(file: &'a OpenFile, at: u64) -> Self {
+        Self {
+            file,
+            at,
+            window: Vec::new(),
+            window_at: at,
+        }
+    }
+
     fn bad(&self, message: impl Into<String>) -> WeightsError {
         self.file.malformed(FORMAT, message)
     }
@@ -73,9 +89,10 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], WeightsError> {
+    /// The next `len` bytes, out of the window, which is at least as large.
+    fn view(&mut self, len: usize) -> Result<&[u8], WeightsError> {
         let start = self.at;
-        self.skip(N as u64)?;
+        self.skip(len as u64)?;
         let window_end = self.window_at + self.window.len() as u64;
         if start < self.window_at || self.at > window_end {
             let len = (WINDOW as u64).min(self.file.len - start);
@@ -83,8 +100,12 @@ impl Reader<'_> {
             self.window_at = start;
         }
         let from = (start - self.window_at) as usize;
+        Ok(&self.window[from..from + len])
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], WeightsError> {
         let mut bytes = [0; N];
-        bytes.copy_from_slice(&self.window[from..from + N]);
+        bytes.copy_from_slice(self.view(N)?);
         Ok(bytes)
     }
 
@@ -101,9 +122,14 @@ impl Reader<'_> {
         if len > LONGEST_TEXT {
             return Err(self.bad(format!("a text of {len} bytes")));
         }
-        let start = self.at;
-        self.skip(len)?;
-        let bytes = self.file.bytes(FORMAT, start, len)?;
+        let bytes = match usize::try_from(len) {
+            Ok(len) if len <= WINDOW => self.view(len)?.to_vec(),
+            _ => {
+                let start = self.at;
+                self.skip(len)?;
+                self.file.bytes(FORMAT, start, len)?
+            }
+        };
         String::from_utf8(bytes).map_err(|_| self.bad("a text that is not UTF-8"))
     }
 
@@ -126,7 +152,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Numbers are kept, texts passed over.
+    /// Numbers are kept; of texts, where they are.
     fn list(&mut self) -> Result<GgufValue, WeightsError> {
         let (kind, len) = (self.u32()?, self.u64()?);
         // Every entry takes a byte at least, so a longer list cannot be.
@@ -134,11 +160,12 @@ impl Reader<'_> {
             return Err(self.bad(format!("a list of {len} entries")));
         }
         if kind == 8 {
+            let at = self.at;
             for _ in 0..len {
                 let bytes = self.u64()?;
                 self.skip(bytes)?;
             }
-            return Ok(GgufValue::Texts(len));
+            return Ok(GgufValue::Texts { count: len, at });
         }
         let mut numbers = Vec::new();
         for _ in 0..len {
@@ -159,29 +186,34 @@ fn encoding(kind: u32) -> Result<Encoding, String> {
         0 => return Ok(Encoding::F32),
         1 => return Ok(Encoding::F16),
         2 => return Ok(Encoding::Q4_0),
+        3 => return Ok(Encoding::Q4_1),
+        6 => return Ok(Encoding::Q5_0),
+        7 => return Ok(Encoding::Q5_1),
         8 => return Ok(Encoding::Q8_0),
         12 => return Ok(Encoding::Q4K),
+        13 => return Ok(Encoding::Q5K),
         14 => return Ok(Encoding::Q6K),
         30 => return Ok(Encoding::Bf16),
-        3 => "Q4_1",
-        6 => "Q5_0",
-        7 => "Q5_1",
         10 => "Q2_K",
         11 => "Q3_K",
-        13 => "Q5_K",
         other => return Err(format!("GGML type {other}")),
     };
     Err(name.to_owned())
 }
 
+/// The `count` texts that begin at a byte of a file whose keys have been read.
+pub(crate) fn texts(file: &OpenFile, count: u64, at: u64) -> Result<Vec<String>, WeightsError> {
+    let mut reader = Reader::at(file, at);
+    let mut texts = Vec::new();
+    for _ in 0..count {
+        texts.push(reader.text()?);
+    }
+    Ok(texts)
+}
+
 /// Keys and tensors of a file.
 pub(crate) fn contents(file: &OpenFile) -> Result<Contents, WeightsError> {
-    let mut reader = Reader {
-        file,
-        at: 0,
-        window: Vec::new(),
-        window_at: 0,
-    };
+    let mut reader = Reader::at(file, 0);
     let magic: [u8; 4] = reader.take()?;
     if magic != *MAGIC {
         return Err(reader.bad("it does not begin with `GGUF`"));

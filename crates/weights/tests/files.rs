@@ -72,7 +72,12 @@ fn gguf_types_have_the_values_of_the_gguf_package() {
         keys["some.numbers"],
         GgufValue::Numbers(vec![1.0, 2.0, 3.0])
     );
-    assert_eq!(keys["some.texts"], GgufValue::Texts(2));
+    assert!(matches!(
+        keys["some.texts"],
+        GgufValue::Texts { count: 2, .. }
+    ));
+    assert_eq!(files.texts("some.texts").unwrap().unwrap(), ["one", "two"]);
+    assert_eq!(files.texts("some.numbers").unwrap(), None);
     assert_eq!(keys["some.truth"], GgufValue::Bool(true));
 }
 

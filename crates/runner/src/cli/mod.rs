@@ -8,6 +8,7 @@ mod check;
 mod failure;
 mod generate;
 mod head;
+mod import;
 mod plan;
 mod pretrain;
 mod run;
@@ -67,6 +68,8 @@ enum Command {
     Align(align::AlignArgs),
     /// Say what models are, what they share, and whether they fit into memory.
     Check(check::CheckArgs),
+    /// Make a model folder out of a GGUF file.
+    Import(import::ImportArgs),
     /// Work with n-gram caches.
     #[command(subcommand)]
     Cache(cache::CacheCommand),
@@ -116,6 +119,7 @@ impl Cli {
             Command::Config => print(&experiment::reference::markdown()),
             Command::Align(args) => args.execute(),
             Command::Check(args) => args.execute(),
+            Command::Import(args) => args.execute(),
             Command::Cache(command) => command.execute(),
             Command::Generate(args) => args.execute(),
             #[cfg(feature = "serve")]

@@ -1,0 +1,457 @@
+//! A model folder out of a GGUF file: such a file holds the tokenizer too, in llama.cpp's own form.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use lm::{LmError, StoredCheckpoint, TensorSource};
+use serde_json::{Map, Value, json};
+use weights::{Format, GgufValue, TensorFiles, WeightsError};
+
+use super::CHAT_TEMPLATE_FILE;
+
+/// Why a GGUF file does not become a model folder.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The file is not a GGUF file, or is damaged.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// Its model is not one that is read.
+    #[error(transparent)]
+    Model(#[from] LmError),
+    /// A key of its tokenizer is missing, or is not what it should be.
+    #[error("{}: key `{key}` {message}", path.display())]
+    Tokenizer {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// The folder to make is there.
+    #[error("{}: is there already", path.display())]
+    Exists {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A file or folder cannot be written.
+    #[error("{}: cannot be written: {source}", path.display())]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Kinds of tokens, as llama.cpp numbers them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    Unknown,
+    Control,
+    UserDefined,
+    Unused,
+    Byte,
+}
+
+/// The keys of a GGUF file that say what its tokenizer does.
+struct Keys<'a> {
+    path: &'a Path,
+    files: &'a TensorFiles,
+}
+
+/// How text is cut before pairs of a byte-level BPE are merged.
+struct Cut {
+    normalizer: Value,
+    pre_tokenizer: Value,
+    /// Whether a word that is a token is that token, whatever the merges say.
+    whole_words: bool,
+    /// Whether text begins with the beginning-of-text token unless the file says otherwise.
+    framed: bool,
+}
+
+/// Makes the folder `out` of the file `file`: the weights as they are (linked where the file system
+/// can, copied elsewhere), and `config.json`, `tokenizer.json`, `tokenizer_config.json` and the chat
+/// template as Hugging Face lays them out.
+///
+/// # Errors
+/// A file that is damaged, of an architecture or with a tokenizer that is not read; a folder that is
+/// there already, or cannot be written. What was written by then is taken away again.
+pub fn import_gguf(file: &Path, out: &Path) -> Result<(), ImportError> {
+    if out.exists() {
+        return Err(ImportError::Exists {
+            path: out.to_owned(),
+        });
+    }
+    let part = out.with_extension("part");
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ImportError::Write { path, source }
+    };
+    if part.exists() {
+        std::fs::remove_dir_all(&part).map_err(failed(&part))?;
+    }
+    std::fs::create_dir_all(&part).map_err(failed(&part))?;
+    let made = fill(file, &part).and_then(|()| std::fs::rename(&part, out).map_err(failed(out)));
+    if made.is_err() {
+        // The error that is told is the first one.
+        let _ = std::fs::remove_dir_all(&part);
+    }
+    made
+}
+
+fn fill(file: &Path, folder: &Path) -> Result<(), ImportError> {
+    let files = TensorFiles::of_file(Format::Gguf, file)?;
+    let keys = Keys {
+        path: file,
+        files: &files,
+    };
+    let tokenizer = keys.tokenizer()?;
+    let weights = folder.join("model.gguf");
+    let linked = std::fs::canonicalize(file).and_then(|file| std::fs::hard_link(file, &weights));
+    if linked.is_err() {
+        std::fs::copy(file, &weights).map_err(|source| ImportError::Write {
+            path: weights,
+            source,
+        })?;
+    }
+    let config = StoredCheckpoint::open(folder)?.config().to_json();
+    let write = |name: &str, text: String| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(|source| ImportError::Write { path, source })
+    };
+    write("config.json", format!("{config:#}\n"))?;
+    write("tokenizer.json", format!("{tokenizer:#}\n"))?;
+    write("tokenizer_config.json", format!("{:#}\n", keys.specials()?))?;
+    match keys.text("tokenizer.chat_template")? {
+        Some(template) => write(CHAT_TEMPLATE_FILE, template.to_owned()),
+        None => Ok(()),
+    }
+}
+
+impl Keys<'_> {
+    fn fault(&self, key: &str, message: impl Into<String>) -> ImportError {
+        ImportError::Tokenizer {
+            path: self.path.to_owned(),
+            key: key.to_owned(),
+            message: message.into(),
+        }
+    }
+
+    fn value(&self, key: &str) -> Option<&GgufValue> {
+        self.files.keys().get(key)
+    }
+
+    fn text(&self, key: &str) -> Result<Option<&str>, ImportError> {
+        match self.value(key) {
+            None => Ok(None),
+            Some(GgufValue::Text(text)) => Ok(Some(text)),
+            Some(_) => Err(self.fault(key, "is no text")),
+        }
+    }
+
+    fn flag(&self, key: &str, default: bool) -> Result<bool, ImportError> {
+        match self.value(key) {
+            None => Ok(default),
+            Some(GgufValue::Bool(flag)) => Ok(*flag),
+            Some(_) => Err(self.fault(key, "is neither true nor false")),
+        }
+    }
+
+    /// A list of texts that has to be there.
+    fn texts(&self, key: &str) -> Result<Vec<String>, ImportError> {
+        let texts = self.files.texts(key)?;
+        texts.ok_or_else(|| self.fault(key, "is no list of texts"))
+    }
+
+    /// A list of numbers, one a token; `None` where there is none.
+    fn numbers(&self, key: &str, tokens: usize) -> Result<Option<&[f64]>, ImportError> {
+        match self.value(key) {
+            None => Ok(None),
+            Some(GgufValue::Numbers(numbers)) if numbers.len() == tokens => Ok(Some(numbers)),
+            Some(_) => Err(self.fault(key, format!("is no list of {tokens} numbers"))),
+        }
+    }
+
+    /// The token that a key names, if it is one of these.
+    fn token<'t>(&self, key: &str, tokens: &'t [String]) -> Result<Option<&'t str>, ImportError> {
+        match self.value(key) {
+            None => Ok(None),
+            Some(GgufValue::Int(id)) => {
+                let token = usize::try_from(*id).ok().and_then(|id| tokens.get(id));
+                let token = token.ok_or_else(|| self.fault(key, format!("{id} is no token")))?;
+                Ok(Some(token))
+            }
+            Some(_) => Err(self.fault(key, "is no number")),
+        }
+    }
+
+    fn tokens(&self) -> Result<(Vec<String>, Vec<Kind>), ImportError> {
+        let key = "tokenizer.ggml.tokens";
+        let tokens = self.texts(key)?;
+        let distinct: BTreeSet<&str> = tokens.iter().map(String::as_str).collect();
+        if distinct.len() < tokens.len() {
+            return Err(self.fault(key, "names two tokens alike"));
+        }
+        let key = "tokenizer.ggml.token_type";
+        let kinds = match self.numbers(key, tokens.len())? {
+            None => vec![Kind::Normal; tokens.len()],
+            Some(numbers) => {
+                let kind = |number: &f64| match *number as i64 {
+                    1 => Ok(Kind::Normal),
+                    2 => Ok(Kind::Unknown),
+                    3 => Ok(Kind::Control),
+                    4 => Ok(Kind::UserDefined),
+                    5 => Ok(Kind::Unused),
+                    6 => Ok(Kind::Byte),
+                    other => Err(self.fault(key, format!("has the unknown type {other}"))),
+                };
+                numbers.iter().map(kind).collect::<Result<_, _>>()?
+            }
+        };
+        Ok((tokens, kinds))
+    }
+
+    /// `tokenizer.json`.
+    fn tokenizer(&self) -> Result<Value, ImportError> {
+        let key = "tokenizer.ggml.model";
+        let model = self.text(key)?;
+        let (tokens, kinds) = match model {
+            Some("gpt2" | "llama") => self.tokens()?,
+            Some(other) => {
+                let message = format!("`{other}` is not read (gpt2 and llama are)");
+                return Err(self.fault(key, message));
+            }
+            None => return Err(self.fault(key, "is missing")),
+        };
+        let mut file = match model {
+            Some("gpt2") => self.byte_level(&tokens)?,
+            _ => self.sentence_pieces(&tokens, &kinds)?,
+        };
+        let marked = tokens.iter().zip(&kinds).enumerate();
+        let added = marked.filter_map(|(id, (token, kind))| {
+            let special = match kind {
+                Kind::Control | Kind::Unknown => true,
+                Kind::UserDefined => false,
+                Kind::Normal | Kind::Unused | Kind::Byte => return None,
+            };
+            Some(json!({
+                "id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": special,
+            }))
+        });
+        file["version"] = "1.0".into();
+        file["added_tokens"] = added.collect();
+        Ok(file)
+    }
+
+    /// The token that opens a text, as a post-processor writes it.
+    fn frame(&self, tokens: &[String], default: bool) -> Result<Value, ImportError> {
+        let bos = self.token("tokenizer.ggml.bos_token_id", tokens)?;
+        let wanted = self.flag("tokenizer.ggml.add_bos_token", default)?;
+        let Some(bos) = bos.filter(|_| wanted) else {
+            return Ok(Value::Null);
+        };
+        let id = tokens.iter().position(|token| token == bos);
+        let opening = |type_id: u8| json!({ "SpecialToken": { "id": bos, "type_id": type_id } });
+        let text =
+            |name: &str, type_id: u8| json!({ "Sequence": { "id": name, "type_id": type_id } });
+        Ok(json!({
+            "type": "TemplateProcessing",
+            "single": [opening(0), text("A", 0)],
+            "pair": [opening(0), text("A", 0), opening(1), text("B", 1)],
+            "special_tokens": { bos: { "id": bos, "ids": [id], "tokens": [bos] } },
+        }))
+    }
+
+    /// A BPE over bytes that are written as letters.
+    fn byte_level(&self, tokens: &[String]) -> Result<Value, ImportError> {
+        let cut = self.cut()?;
+        let key = "tokenizer.ggml.merges";
+        let merges = self.texts(key)?;
+        let pairs = merges.iter().map(|merge| {
+            // No token of such a vocabulary holds a space.
+            let (left, right) = merge
+                .split_once(' ')
+                .ok_or_else(|| self.fault(key, format!("`{merge}` is no pair")))?;
+            Ok(json!([left, right]))
+        });
+        let merges: Vec<Value> = pairs.collect::<Result<_, ImportError>>()?;
+        Ok(json!({
+            "normalizer": cut.normalizer,
+            "pre_tokenizer": cut.pre_tokenizer,
+            "post_processor": self.frame(tokens, cut.framed)?,
+            "decoder": {
+                "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true,
+            },
+            "model": {
+                "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+                "ignore_merges": cut.whole_words, "vocab": vocabulary(tokens), "merges": merges,
+            },
+        }))
+    }
+
+    /// Of the many ways that llama.cpp knows by name, those of models that are read here.
+    fn cut(&self) -> Result<Cut, ImportError> {
+        let key = "tokenizer.ggml.pre";
+        let bytes = |regex: bool| {
+            json!({
+                "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+                "use_regex": regex,
+            })
+        };
+        // Contractions, words, numbers of so many digits, signs, line breaks, other white space.
+        let words = |digits: &str| {
+            let pattern = format!(
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+            );
+            let split = json!({
+                "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated",
+                "invert": false,
+            });
+            json!({ "type": "Sequence", "pretokenizers": [split, bytes(false)] })
+        };
+        let cut = |pre_tokenizer| Cut {
+            normalizer: Value::Null,
+            pre_tokenizer,
+            whole_words: false,
+            framed: false,
+        };
+        match self.text(key)? {
+            Some("smollm") => {
+                let digits = json!({ "type": "Digits", "individual_digits": true });
+                let both = json!({ "type": "Sequence", "pretokenizers": [digits, bytes(true)] });
+                Ok(cut(both))
+            }
+            Some("gpt-2") => Ok(cut(bytes(true))),
+            Some("llama-bpe" | "llama3" | "llama-v3") => Ok(Cut {
+                whole_words: true,
+                framed: true,
+                ..cut(words("{1,3}"))
+            }),
+            Some("qwen2" | "deepseek-r1-qwen") => Ok(Cut {
+                normalizer: json!({ "type": "NFC" }),
+                ..cut(words(""))
+            }),
+            Some(other) => Err(self.fault(
+                key,
+                format!(
+                    "`{other}` is not read (smollm, gpt-2, llama-bpe and qwen2 are); \
+                     put the model's tokenizer.json beside the file"
+                ),
+            )),
+            None => Err(self.fault(key, "is missing")),
+        }
+    }
+
+    /// A SentencePiece BPE, whose pieces have scores: of all pairs that make a piece, the one of the
+    /// piece with the highest score is merged first.
+    fn sentence_pieces(&self, tokens: &[String], kinds: &[Kind]) -> Result<Value, ImportError> {
+        let key = "tokenizer.ggml.scores";
+        let scores = self.numbers(key, tokens.len())?;
+        let scores = scores.ok_or_else(|| self.fault(key, "is missing"))?;
+        let mut decoders = vec![
+            json!({ "type": "Replace", "pattern": { "String": "▁" }, "content": " " }),
+            json!({ "type": "ByteFallback" }),
+            json!({ "type": "Fuse" }),
+        ];
+        let spaces = json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" });
+        let normalizer = match self.flag("tokenizer.ggml.add_space_prefix", true)? {
+            false => spaces,
+            true => {
+                decoders.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
+                let prefix = json!({ "type": "Prepend", "prepend": "▁" });
+                json!({ "type": "Sequence", "normalizers": [prefix, spaces] })
+            }
+        };
+        let unknown = self.token("tokenizer.ggml.unknown_token_id", tokens)?;
+        Ok(json!({
+            "normalizer": normalizer,
+            "pre_tokenizer": null,
+            "post_processor": self.frame(tokens, true)?,
+            "decoder": { "type": "Sequence", "decoders": decoders },
+            "model": {
+                "type": "BPE", "dropout": null, "unk_token": unknown,
+                "continuing_subword_prefix": null, "end_of_word_suffix": null,
+                "fuse_unk": true, "byte_fallback": kinds.contains(&Kind::Byte),
+                "ignore_merges": false, "vocab": vocabulary(tokens),
+                "merges": merges(tokens, kinds, scores),
+            },
+        }))
+    }
+
+    /// `tokenizer_config.json`: which token plays which part.
+    fn specials(&self) -> Result<Value, ImportError> {
+        let tokens = self.texts("tokenizer.ggml.tokens")?;
+        let mut config = Map::new();
+        for (ours, theirs) in [
+            ("bos_token", "bos_token_id"),
+            ("eos_token", "eos_token_id"),
+            ("unk_token", "unknown_token_id"),
+            ("pad_token", "padding_token_id"),
+        ] {
+            let key = format!("tokenizer.ggml.{theirs}");
+            if let Some(token) = self.token(&key, &tokens)? {
+                config.insert(ours.to_owned(), token.into());
+            }
+        }
+        Ok(config.into())
+    }
+}
+
+fn vocabulary(tokens: &[String]) -> Value {
+    let ids = tokens.iter().enumerate();
+    Value::Object(ids.map(|(id, token)| (token.clone(), id.into())).collect())
+}
+
+/// Every pair of pieces that spells a piece, the best piece first.
+fn merges(tokens: &[String], kinds: &[Kind], scores: &[f64]) -> Value {
+    let mergeable = |kind: Kind| matches!(kind, Kind::Normal | Kind::UserDefined | Kind::Unused);
+    let pieces = tokens.iter().zip(kinds).enumerate();
+    let ids: HashMap<&str, usize> = pieces
+        .filter(|(_, (_, kind))| mergeable(**kind))
+        .map(|(id, (token, _))| (token.as_str(), id))
+        .collect();
+    // By what decides the order: the score, falling, then lengths and ids, so that it is one order.
+    let mut pairs = BTreeMap::new();
+    for (piece, id) in &ids {
+        for (cut, _) in piece.char_indices().skip(1) {
+            let (left, right) = piece.split_at(cut);
+            let (Some(a), Some(b)) = (ids.get(left), ids.get(right)) else {
+                continue;
+            };
+            // Scores are f32, whose order as bits is that of numbers for each sign.
+            let score = scores[*id] as f32;
+            let rank = match score.to_bits() {
+                bits if score.is_sign_negative() => bits,
+                bits => !bits & 0x7fff_ffff,
+            };
+            let sign = score.is_sign_negative();
+            pairs.insert((sign, rank, *id, *a, *b), (left, right));
+        }
+    }
+    pairs
+        .into_values()
+        .map(|(left, right)| json!([left, right]))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_piece_is_merged_first() {
+        let tokens = ["a", "b", "c", "ab", "bc", "abc", "<0x00>"].map(str::to_owned);
+        let mut kinds = [Kind::Normal; 7];
+        kinds[6] = Kind::Byte;
+        let scores = [0.0, 0.0, 0.0, -2.0, -1.0, 3.0, 0.0];
+        assert_eq!(
+            merges(&tokens, &kinds, &scores),
+            json!([["a", "bc"], ["ab", "c"], ["b", "c"], ["a", "b"]])
+        );
+    }
+}

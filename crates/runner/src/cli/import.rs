@@ -1,0 +1,39 @@
+//! `omnidraft import`.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use bench::args::print;
+use clap::Args;
+use models::{ModelText, import_gguf};
+use vocab_align::TargetId;
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft import SmolLM2-135M-Instruct.Q4_1.gguf --out models/smollm2
+  omnidraft generate --target models/smollm2 --drafter models/D --prompt 'Write a haiku.'")]
+pub struct ImportArgs {
+    /// A GGUF file with its tokenizer, as llama.cpp's programs read it.
+    file: PathBuf,
+    /// The model folder to make.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+impl ImportArgs {
+    /// Makes the folder and says what it holds.
+    pub fn execute(self) -> Result<()> {
+        import_gguf(&self.file, &self.out)?;
+        let text = ModelText::<TargetId>::load(&self.out)?;
+        print(&format!(
+            "{}: {} tokens, {}\n",
+            self.out.display(),
+            text.vocabulary.len(),
+            match text.template.is_chat() {
+                true => "with a chat template",
+                false => "without a chat template",
+            }
+        ))
+    }
+}
