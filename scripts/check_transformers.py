@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Checks that Hugging Face transformers reads the shipped models as this project does: the same
-token ids for 20 rendered prompts, and the same greedy continuation of each, token by token (f32).
+token ids for 20 rendered prompts, and the same greedy continuation of each, token by token (f32). Of a folder
+that `omnidraft import` made, transformers reads the GGUF file itself, tokenizer included.
 
-    python3 -m venv ~/venv-hf && ~/venv-hf/bin/pip install torch transformers jinja2
+    python3 -m venv ~/venv-hf && ~/venv-hf/bin/pip install torch transformers jinja2 gguf accelerate
     cargo build --release --locked
     ~/venv-hf/bin/python scripts/check_transformers.py                 # every folder of models/
     ~/venv-hf/bin/python scripts/check_transformers.py models/L --tokens 64
+    ~/venv-hf/bin/python scripts/check_transformers.py runs/models/smollm2        # a GGUF file
 
 Exit status 1 if anything differs, 2 if nothing could be compared.
 """
@@ -45,7 +47,7 @@ def ours(binary, folder, prompt, tokens):
 
 def theirs(model, ids, tokens):
     """Greedy tokens, stop token included, and the smallest lead of a token over the next best."""
-    stop = model.generation_config.eos_token_id
+    stop = model.generation_config.eos_token_id or model.config.eos_token_id
     stop = set(stop if isinstance(stop, list) else [stop])
     state, step, out, lead = None, torch.tensor([ids]), [], float("inf")
     while len(out) < tokens:
@@ -61,8 +63,9 @@ def theirs(model, ids, tokens):
 
 
 def check(binary, folder, texts, tokens):
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    file = {"gguf_file": "model.gguf"} if (folder / "model.gguf").is_file() else {}
+    tokenizer = AutoTokenizer.from_pretrained(folder, **file)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **file).eval()
     same_prompts = same_answers = generated = 0
     lead = float("inf")
     for number, text in enumerate(texts):

@@ -8,10 +8,13 @@ same prompts, one interleaved run.
     python3 scripts/peers/methods.py --task gsm8k --data-dir DATA
     python3 scripts/peers/methods.py --temperature 0.7      # sampled: transformers uses TLI then
     python3 scripts/peers/methods.py --learn 500            # and a drafter that learnt from so many training prompts
+    python3 scripts/peers/methods.py --target runs/models/smollm2 --weights int8 --max-tokens 128 --learn 150 \
+        --task gsm8k --data-dir DATA --out results/peers-real        # a GGUF file, as experiments/models/real.toml gets it
 
 Target and drafter get inner columns that change no output and cost what others cost, as in
-experiments/models/zoo.toml; every engine reads the same padded files, in f32. llama.cpp takes part where the target is
-a Llama with a byte-level tokenizer. Writes rows.jsonl (a line a method, round and engine), manifest.json and table.md.
+experiments/models/zoo.toml; every engine reads the same padded files. A target that is a GGUF file stays as it is, and
+so does its drafter: llama.cpp reads the file's own blocks, transformers what they unpack to, in f32, and `omnidraft`
+packs them as `--weights` says. llama.cpp takes part where the target is a Llama with a byte-level tokenizer. Writes rows.jsonl (a line a method, round and engine), manifest.json and table.md.
 """
 
 import argparse
@@ -35,6 +38,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
 ENGINES = ["ours", "transformers", "llama.cpp"]
 PLAIN = "plain"
+# What `omnidraft import` calls the weights of its folders.
+GGUF = "model.gguf"
 
 
 def arguments():
@@ -59,6 +64,7 @@ def arguments():
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--weights", default="f32", help="how omnidraft stores weights")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "peers-methods")
     parser.add_argument("--quick", action="store_true", help="three prompts, one round, nothing kept")
@@ -78,7 +84,8 @@ def say(text):
 
 def digest(folder):
     """Of the weights: other ones under the same name are another model."""
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()[:8]
+    file = folder / (GGUF if (folder / GGUF).is_file() else "model.safetensors")
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:8]
 
 
 def copy_texts(folder, out):
@@ -155,6 +162,7 @@ prompts = {{ test = 1 }}
 [decode]
 max_new_tokens = {max_tokens}
 threads = {threads}
+weights = "{weights}"
 [learn]
 replay = 16
 [[arm]]
@@ -194,7 +202,9 @@ k = {k}
 temperature = {temperature}
 max_new_tokens = {max_tokens}
 threads = {threads}
-weights = "f32"
+weights = "{weights}"
+# Whatever else the machine makes of both models, a copy or a draft is as long as pays.
+costs = {{ measured = true }}
 {arms}
 """
 # The name of a method, and its arm. Arms with a drafter are run for every drafter.
@@ -205,6 +215,7 @@ OURS = {
     "string-level drafts": 'preset = "SpD_DM"\nset = { "decode.verify" = "slem" }',
     "tokens of both vocabularies (TLI)": 'preset = "SpD_DM"',
     "exact, n-grams of the vocabularies": 'preset = "static n-grams"\nset = { "decode.verify" = "exact" }',
+    "tokens of both vocabularies, as many as pay": 'preset = "SpD_DM"\nset = { "decode.policy" = "throughput", "decode.k" = 8, "decode.score" = "position" }',
     "exact, lookup and drafter": 'preset = "L_DM+L_N-gram+lookup"\nset = { "learn.objective" = "none", "cache.use" = "static" }',
 }
 ALONE = [PLAIN, "prompt lookup", "prompt lookup, as far as pays"]
@@ -255,18 +266,19 @@ def peer(bench, args, engine, target, drafters, prompts, place):
 
 def measure(bench, args, journal):
     models = bench.peers / "padded"
-    target = padded(args.target, args.target_columns, models)
+    real = (args.target / GGUF).is_file()
+    target = args.target.resolve() if real else padded(args.target, args.target_columns, models)
     named = list(args.drafter)
     if args.learn:
         name, folder = named[0]
         out = models / f"{name}-{args.target.name}-{args.task}-{args.learn}-{digest(folder)}{digest(args.target)}"
         named.append((f"{name}, learnt", learnt(bench, args, name, folder, out)))
-    drafters = [(name, padded(folder, args.drafter_columns, models)) for name, folder in named]
+    drafters = [(name, folder.resolve() if real else padded(folder, args.drafter_columns, models)) for name, folder in named]
     engines = list(args.engines)
     if json.loads((target / "config.json").read_text())["model_type"] != "llama" and "llama.cpp" in engines:
         say("llama.cpp is left out: the target is no Llama")
         engines.remove("llama.cpp")
-    if "llama.cpp" in engines:
+    if "llama.cpp" in engines and not real:
         bench.run([bench.python, HERE / "gguf_files.py", target, "F32"])
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)

@@ -11,6 +11,10 @@ import pathlib
 import time
 
 
+# A target as llama.cpp's users have it.
+GGUF = "model.gguf"
+
+
 def timed(prompts, answer):
     """Every prompt once, behind one that is not counted: what is set up at the first call."""
     answer(prompts[0])
@@ -31,13 +35,14 @@ def transformers_methods(args, prompts):
     torch.manual_seed(0)
 
     def load(folder):
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        file = {"gguf_file": GGUF} if (folder / GGUF).is_file() else {}
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **file).eval()
 
     def tokenizer(folder):
         return transformers.AutoTokenizer.from_pretrained(folder)
 
     target, text = load(args.target), tokenizer(args.target)
-    stop = target.generation_config.eos_token_id
+    stop = target.generation_config.eos_token_id or target.config.eos_token_id
     rule = {"do_sample": False} if args.temperature == 0 else {"do_sample": True, "temperature": args.temperature, "top_k": 0}
 
     def answer(**more):
@@ -80,8 +85,9 @@ def llama_methods(args, prompts):
     room = max(map(len, prompts)) + args.max_tokens + args.k + 1
 
     def load(**more):
+        file = args.target / GGUF
         return llama_cpp.Llama(
-            str(args.target / "F32.gguf"), n_ctx=room, n_threads=args.threads, n_threads_batch=args.threads, verbose=False, **more
+            str(file if file.is_file() else args.target / "F32.gguf"), n_ctx=room, n_threads=args.threads, n_threads_batch=args.threads, verbose=False, **more
         )
 
     def answer(model):

@@ -51,6 +51,7 @@ fn gguf_models_are_read_with_and_without_a_configuration() {
     for (name, encoding) in [
         ("llama-gguf", Encoding::Q8_0),
         ("qwen2-gguf", Encoding::Q4_0),
+        ("gemma3-gguf", Encoding::Q5_0),
     ] {
         let folder = fixture(name);
         let stored = StoredCheckpoint::open(&folder).unwrap();
