@@ -45,6 +45,20 @@ pub enum ImportError {
     },
 }
 
+impl ImportError {
+    /// What to do about it, where that is not in the message.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Tokenizer { .. } => {
+                "a folder with the .gguf file and the model's own tokenizer.json is a model folder already"
+            }
+            Self::Exists { .. } => "name another folder with --out, or remove this one",
+            _ => return None,
+        };
+        Some(hint.to_owned())
+    }
+}
+
 /// Kinds of tokens, as llama.cpp numbers them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -338,10 +352,7 @@ impl Keys<'_> {
             }),
             Some(other) => Err(self.fault(
                 key,
-                format!(
-                    "`{other}` is not read (smollm, gpt-2, llama-bpe and qwen2 are); \
-                     put the model's tokenizer.json beside the file"
-                ),
+                format!("`{other}` is not read (smollm, gpt-2, llama-bpe and qwen2 are)"),
             )),
             None => Err(self.fault(key, "is missing")),
         }

@@ -319,7 +319,11 @@ impl ArmState {
             let direct = DirectMap::new(&pair.alignment, columns, *rows);
             let cache = caches.get(&pair.target.fingerprint()).filter(|_| merges);
             let lexicon = Lexicon::new(&direct, cache);
-            let rules = Rules { lexicon, sampling };
+            let rules = Rules {
+                lexicon,
+                sampling,
+                vocabulary: &pair.draft,
+            };
             rules.examples(drafter, drafts.iter().copied())
         };
         self.adaptive.train(distilled, end, &mut again)

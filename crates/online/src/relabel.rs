@@ -15,7 +15,7 @@ use spec_decode::{
     DraftLaw, LanguageModel, Lexicon, Purpose, RoundOutcome, Sampling, Score, StreamName, Walk,
     is_looked_up,
 };
-use vocab_align::DraftId;
+use vocab_align::{DraftId, Vocabulary};
 
 /// A draft and what the target said to it.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +63,8 @@ pub(super) struct Rules<'a> {
     pub(super) lexicon: Lexicon<'a>,
     /// How laws follow from logits.
     pub(super) sampling: Sampling,
+    /// The drafter's tokens.
+    pub(super) vocabulary: &'a Vocabulary<DraftId>,
 }
 
 impl Rules<'_> {
@@ -97,12 +99,17 @@ impl Rules<'_> {
     ) -> Result<Option<Vec<Example>>> {
         let mut walk = Walk::default();
         let mut text = draft.context.clone();
+        // Of a text too long for the drafter, its end, as when it was drafted.
+        let room = LanguageModel::<DraftId>::max_len(reader.drafter);
+        let first = text.first();
+        let special = first.is_some_and(|id| self.vocabulary.bytes(*id).is_none());
+        let mut view = end_of(&text, usize::from(special), room, draft.tokens.len());
         let mut drafted = Vec::with_capacity(draft.tokens.len());
         for &token in &draft.tokens {
             let Some(next) = walk.advance(&self.lexicon, token) else {
                 return Ok(None);
             };
-            reader.read(&text)?;
+            reader.read(&view)?;
             let row = &reader.logits;
             let mut features = Vec::new();
             let state = LanguageModel::<DraftId>::state(reader.drafter);
@@ -113,6 +120,7 @@ impl Rules<'_> {
             };
             drafted.push((features, law));
             text.push(token);
+            view.push(token);
             walk = next;
         }
         Ok(Some(draft.label(drafted)))
@@ -189,6 +197,18 @@ impl JudgedDraft {
             false => 0.0,
         }
     }
+}
+
+/// The first `head` tokens of a text and as much of its end as leaves room for `more` in `positions`
+/// positions. The end moves in strides, so that texts that follow each other begin alike.
+fn end_of(text: &[DraftId], head: usize, positions: usize, more: usize) -> Vec<DraftId> {
+    let surplus = (text.len() + more).saturating_sub(positions);
+    let stride = (positions / 4).max(1);
+    // At least the last token stays.
+    let behind = text.len().saturating_sub(head + 1);
+    let cut = surplus.next_multiple_of(stride).min(behind);
+    let (head, rest) = text.split_at(head.min(text.len()));
+    [head, &rest[cut..]].concat()
 }
 
 /// Reads texts that mostly begin alike.
@@ -268,5 +288,25 @@ impl Drafts {
         // In order of age, so that texts read one after the other begin alike.
         picked.sort_unstable();
         picked.into_iter().map(|index| &self.kept[index])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_too_long_is_read_from_its_end() {
+        let text = |n: u32| (0..n).map(DraftId).collect::<Vec<_>>();
+        assert_eq!(end_of(&text(12), 1, 16, 4), text(12));
+        let mut beginnings = BTreeSet::new();
+        for len in 13..100 {
+            let view = end_of(&text(len), 1, 16, 4);
+            assert!(view.len() + 4 <= 16 && view.len() >= 8, "{len}: {view:?}");
+            assert_eq!((view[0], view.last()), (DraftId(0), text(len).last()));
+            beginnings.insert(view[1]);
+        }
+        assert_eq!(beginnings.len(), 87_usize.div_ceil(4));
+        assert_eq!(end_of(&text(3), 1, 2, 8), [DraftId(0), DraftId(2)]);
     }
 }

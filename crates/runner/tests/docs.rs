@@ -367,10 +367,10 @@ fn every_file_of_the_experiments_loads() {
                 Err(error) => fault(&path, &error),
                 Ok(plan) => {
                     let stem = file.file_stem().unwrap().to_string_lossy();
-                    // Tables on recorded targets are told from those of models by their names.
-                    let name = match path.starts_with("experiments/trace/") {
-                        true => format!("trace-{stem}"),
-                        false => stem.into_owned(),
+                    // Tables on recorded and on real targets are told from those of the repository's models.
+                    let name = match path.split('/').nth(1) {
+                        Some(folder @ ("trace" | "real")) => format!("{folder}-{stem}"),
+                        _ => stem.into_owned(),
                     };
                     if plan.experiment.name != name {
                         fault(&path, &"its name is not that of the file");

@@ -8,7 +8,7 @@ use ::trace::TraceError;
 use experiment::ExperimentError;
 use hub::HubError;
 use jobs::JobsError;
-use models::{DeviceError, TemplateError};
+use models::{DeviceError, ImportError, TemplateError};
 use pretrain::CorpusError;
 use report::ReportError;
 use results::ResultsError;
@@ -62,6 +62,9 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         return e.hint();
     }
     if let Some(e) = cause.downcast_ref::<TemplateError>() {
+        return e.hint();
+    }
+    if let Some(e) = cause.downcast_ref::<ImportError>() {
         return e.hint();
     }
     if let Some(e) = cause.downcast_ref::<CorpusError>() {

@@ -11,8 +11,8 @@ use vocab_align::TargetId;
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  omnidraft import SmolLM2-135M-Instruct.Q4_1.gguf --out models/smollm2
-  omnidraft generate --target models/smollm2 --drafter models/D --prompt 'Write a haiku.'")]
+  omnidraft import SmolLM2-135M-Instruct.Q4_1.gguf --out runs/models/smollm2
+  omnidraft generate --target runs/models/smollm2 --drafter models/D --prompt 'Write a haiku.'")]
 pub struct ImportArgs {
     /// A GGUF file with its tokenizer, as llama.cpp's programs read it.
     file: PathBuf,
