@@ -152,7 +152,7 @@ fn five_bits(stored: &[u8]) -> impl Iterator<Item = u8> {
     let low = nibbles.iter().map(|q| q & 15);
     let all = low.chain(nibbles.iter().map(|q| q >> 4));
     all.enumerate()
-        .map(move |(i, low)| low | (upper >> i & 1) as u8 * 16)
+        .map(move |(i, low)| low | (((upper >> i) & 1) as u8 * 16))
 }
 
 fn decode_q5_0(block: &[u8], to: &mut Vec<f32>) {
@@ -208,7 +208,7 @@ fn decode_4_or_5_k(
             let (scale, least) = (scale * f32::from(of_scale), least * f32::from(of_least));
             let fifth = |j: usize| upper.map_or(0, |upper| (upper[j] >> group & 1) * 16);
             let value = |(j, q): (usize, &u8)| {
-                let q = q >> shift & 15 | fifth(j);
+                let q = (q >> shift) & 15 | fifth(j);
                 scale * f32::from(q) - least
             };
             to.extend(part.iter().enumerate().map(value));
