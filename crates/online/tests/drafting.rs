@@ -137,7 +137,8 @@ path = "{head}"
     assert!(inputs.iter().any(|input| input.role == "acceptance head"));
     let arm = &cell.manifest().config["arms"][7];
     assert_eq!(arm["name"], "by position");
-    assert_eq!(arm["decode"]["costs"]["round"], 0.0);
+    // The default, where the file says nothing.
+    assert_eq!(arm["decode"]["costs"]["round"], 0.015);
 }
 
 #[test]
