@@ -435,7 +435,9 @@ fn one_include_swaps_the_models_for_the_papers() {
     };
     let mut faults = Vec::new();
     for path in experiment_files() {
-        if !matches!(kind(&path), Kind::Experiment) {
+        // One that compares drafters has them for an axis.
+        let compares = Page::read(&path).text.contains("\"models.drafter\" = [");
+        if !matches!(kind(&path), Kind::Experiment) || compares {
             continue;
         }
         match Plan::load(&repository().join(&path), &options) {

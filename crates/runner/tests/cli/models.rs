@@ -210,10 +210,15 @@ fn check_says_what_models_are_and_take() {
     assert_eq!(model["tokenizer"], 8192);
     assert_eq!(model["files"]["encoding"], "bf16");
     assert!(report["pair"]["pairs"].as_u64().unwrap() > 0);
-    let of = |kind: usize| model["memory"][kind]["weights_bytes"].as_u64().unwrap();
+    let of = |weights: &str| {
+        let kinds = model["memory"].as_array().unwrap();
+        let kind = kinds.iter().find(|kind| kind["weights"] == weights);
+        kind.unwrap()["weights_bytes"].as_u64().unwrap()
+    };
     let parameters = model["parameters"].as_u64().unwrap();
     // The embedding stays in 16 bits, beside the head in 4.
-    assert!(of(0) > 4 * parameters && of(3) < 2 * parameters, "{model}");
+    let (whole, narrow) = (of("f32"), of("int4"));
+    assert!(whole > 4 * parameters && narrow < 2 * parameters, "{model}");
     assert_eq!(model["memory"][0]["fits"], true);
 
     let text = check().args([&drafter, &target]).output().unwrap();
