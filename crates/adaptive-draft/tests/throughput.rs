@@ -169,7 +169,7 @@ fn the_rule_at_least_matches_the_best_constant_length() {
                 .fold(0.0, f64::max);
             for score in [Score::Confidence, Score::Position] {
                 let plan = Arc::new(Plan::new(&learnt(score, easy, hard), &costs, LONGEST));
-                let mut policy = Throughput::new(plan.clone(), None, false, None);
+                let mut policy = Throughput::new(plan.clone(), None, None);
                 let found = rate(&mut policy, &costs, easy, hard);
                 assert!(
                     found > 0.985 * best,
@@ -198,7 +198,7 @@ fn drafts_of_32_tokens_are_planned() {
     assert!((9..32).contains(&best), "{best}");
     for score in [Score::Confidence, Score::Position] {
         let plan = Arc::new(Plan::new(&learnt_of(score, process(4)), &costs, 32));
-        let mut policy = Throughput::new(plan, None, false, None);
+        let mut policy = Throughput::new(plan, None, None);
         let found = rate_of(&mut policy, &costs, process(9), 10_000);
         let best = constant(best);
         assert!(found > 0.985 * best, "{score:?}: {found} against {best}");
@@ -211,7 +211,7 @@ fn scores_that_tell_something_pay() {
     let found = |score| {
         let plan = Arc::new(Plan::new(&learnt(score, 0.95, 0.1), costs, LONGEST));
         let predicted = plan.rate();
-        let mut policy = Throughput::new(plan, None, false, None);
+        let mut policy = Throughput::new(plan, None, None);
         (rate(&mut policy, costs, 0.95, 0.1), predicted)
     };
     let (blind, _) = found(Score::Position);
@@ -233,7 +233,7 @@ fn learning_under_the_rule_itself_is_not_biased_by_what_it_leaves_out() {
     let mut process = Process::new(easy, hard, 4);
     for _ in 0..500 {
         let plan = Arc::new(Plan::new(&chains[0], costs, LONGEST));
-        let policy = Throughput::new(plan, None, false, Some(8));
+        let policy = Throughput::new(plan, None, Some(8));
         let mut watch = LabelRecorder::new(policy, None, &mut chains, None, false);
         for _ in 0..10 {
             play(&mut watch, &process.draft());
@@ -255,11 +255,8 @@ fn hopeless_drafts_are_left_alone_and_looked_at_again() {
     let chain = learnt(Score::Confidence, 0.02, 0.01);
     let plan = Arc::new(Plan::new(&chain, costs, LONGEST));
     assert!(!plan.begins());
-    assert_eq!(
-        Throughput::new(plan.clone(), None, false, None).next_len(),
-        0
-    );
-    let mut curious = Throughput::new(plan, None, false, Some(4));
+    assert_eq!(Throughput::new(plan.clone(), None, None).next_len(), 0);
+    let mut curious = Throughput::new(plan, None, Some(4));
     let lengths: Vec<usize> = (0..8).map(|_| curious.next_len()).collect();
     assert_eq!(lengths, [LONGEST, 0, 0, 0, LONGEST, 0, 0, 0]);
 }
@@ -275,7 +272,7 @@ fn dearer_positions_never_lengthen_a_draft() {
             round: 0.0,
         };
         let plan = Arc::new(Plan::new(&chain, &costs, LONGEST));
-        let mut policy = Throughput::new(plan, None, false, None);
+        let mut policy = Throughput::new(plan, None, None);
         let mut process = Process::new(0.9, 0.2, 1);
         let drafted: usize = (0..2000)
             .map(|_| play(&mut policy, &process.draft()).0)

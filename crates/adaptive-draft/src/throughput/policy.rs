@@ -55,12 +55,12 @@ impl Scorer {
 /// and that of one more position to verify.
 ///
 /// What has been drawn is always proposed. Nothing is decided between a forward and its draw: that
-/// would throw the forward away to save a position.
+/// would throw the forward away to save a position. A draft may end inside a cached n-gram: nearly every
+/// token begins one, and what a piece is worth is in the chain, as any token's.
 #[derive(Clone, Debug)]
 pub struct Throughput<'a> {
     plan: Arc<Plan>,
     head: Option<&'a Head>,
-    hold: bool,
     explore: Option<usize>,
     rounds: usize,
     exploring: bool,
@@ -70,19 +70,12 @@ pub struct Throughput<'a> {
 }
 
 impl<'a> Throughput<'a> {
-    /// Follows `plan`, of scores by `head` where it is one of a head. With `hold`, does not stop
-    /// inside a cached n-gram that could still be completed. `explore` makes the first of every so
-    /// many rounds as long as possible, so that the chain learns of what it would never see.
-    pub fn new(
-        plan: Arc<Plan>,
-        head: Option<&'a Head>,
-        hold: bool,
-        explore: Option<usize>,
-    ) -> Self {
+    /// Follows `plan`, of scores by `head` where it is one of a head. `explore` makes the first of
+    /// every so many rounds as long as possible, so that the chain learns of what it would never see.
+    pub fn new(plan: Arc<Plan>, head: Option<&'a Head>, explore: Option<usize>) -> Self {
         Self {
             plan,
             head,
-            hold,
             explore,
             rounds: 0,
             exploring: false,
@@ -92,14 +85,13 @@ impl<'a> Throughput<'a> {
     }
 
     /// As [`stop_after`](DraftPolicy::stop_after), for who has the score of the token at `position`
-    /// already; `open` as in [`DraftStep`].
-    pub fn stop_at(&mut self, position: usize, open: bool, score: f64) -> bool {
+    /// already.
+    pub fn stop_at(&mut self, position: usize, score: f64) -> bool {
         if self.decided(position) {
             return false;
         }
         self.stands *= self.plan.acceptance(position, score);
-        let held = self.hold && open;
-        !held && !self.plan.goes_on(position + 1, self.stands, score)
+        !self.plan.goes_on(position + 1, self.stands, score)
     }
 
     /// Whether the draft goes on to its longest whatever is drafted, or is there.
@@ -131,6 +123,6 @@ impl DraftPolicy for Throughput<'_> {
         let score = self
             .scorer
             .score(by, self.head, step.token, step.logits, step.state);
-        self.stop_at(step.position, step.open, score)
+        self.stop_at(step.position, score)
     }
 }

@@ -39,8 +39,8 @@ pub struct DecodeConfig {
     pub entropy_scale: f64,
     /// For `policy = "throughput"`: what acceptance is predicted from.
     pub score: ScoreName,
-    /// For `policy = "head"` and `"throughput"`: never stop inside a cached n-gram that the draft
-    /// could still complete.
+    /// For `policy = "head"`: on the stream, never stop inside a cached n-gram that the draft could
+    /// still complete. Drafters taught so are the faster ones afterwards; answers themselves are not.
     pub hold_ngrams: bool,
     /// For `policy = "throughput"` and `lookup`: on the stream, one of this many rounds drafts
     /// whatever is predicted (`k` tokens; of the rounds that `lookup` would not draft in), so that

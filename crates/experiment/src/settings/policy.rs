@@ -119,7 +119,7 @@ impl DecodeConfig {
     }
 
     /// A fresh policy, as every response starts with. `head` and `plan` are what the policies of
-    /// that name follow; `explore` is whether it may draft to learn.
+    /// that name follow; `streamed` is whether something is learnt from the response.
     ///
     /// # Errors
     /// Keys out of range; [`MissingPart`](PolicyFault::MissingPart) without the head or the plan.
@@ -127,7 +127,7 @@ impl DecodeConfig {
         &self,
         head: Option<&'a Head>,
         plan: Option<Arc<Plan>>,
-        explore: bool,
+        streamed: bool,
     ) -> Result<Box<dyn DraftPolicy + 'a>, PolicyFault> {
         let k = self.k;
         Ok(match self.policy {
@@ -140,12 +140,13 @@ impl DecodeConfig {
             }
             PolicyName::Head => {
                 let head = head.ok_or(PolicyFault::MissingPart("an acceptance head"))?;
-                Box::new(AcceptanceStop::new(head, k, self.gamma, self.hold_ngrams)?)
+                let hold = streamed && self.hold_ngrams;
+                Box::new(AcceptanceStop::new(head, k, self.gamma, hold)?)
             }
             PolicyName::Throughput => {
                 let plan = plan.ok_or(PolicyFault::MissingPart("a plan"))?;
-                let explore = (explore && self.explore > 0).then_some(self.explore);
-                Box::new(Throughput::new(plan, head, self.hold_ngrams, explore))
+                let explore = (streamed && self.explore > 0).then_some(self.explore);
+                Box::new(Throughput::new(plan, head, explore))
             }
         })
     }

@@ -136,7 +136,7 @@ impl Lengths {
         let head = known.head.as_ref().map(|(_, head)| Arc::clone(head));
         Adapted {
             by: known.plan.chain().score(),
-            inner: Throughput::new(Arc::clone(&known.plan), None, true, Some(EXPLORE)),
+            inner: Throughput::new(Arc::clone(&known.plan), None, Some(EXPLORE)),
             head: head.filter(|head| head.features() == features),
             width: features,
             scores: Scores::default(),
@@ -227,7 +227,7 @@ impl DraftPolicy for Adapted {
                 }
             }
         }
-        self.inner.stop_at(step.position, step.open, score)
+        self.inner.stop_at(step.position, score)
     }
 
     fn observe(&mut self, outcome: &RoundOutcome) {
