@@ -356,6 +356,9 @@ fn sweeps_have_their_best_value_and_its_border() {
     assert_eq!(ratio[0], "best L_DM / autoregressive");
     let number = |word: &str| word.split(['x', ' ']).next().unwrap().to_owned();
     assert_eq!(number(&ratio[2]), number(&best[4]));
+    // Drafts shorter than one token are plain decoding, which is there and slower.
+    assert_eq!(best[3], "decode.k = 1");
+    assert_eq!(best[6], "");
 
     // The swept key as an axis of the page: arms stand under the name that was swept.
     experiment.report["columns"] = json!("decode.k");

@@ -128,11 +128,35 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
         title: "Best values of the sweeps".to_owned(),
         lead: "The value with the most of the metric, chosen after the fact: the best of several is \
                flattered by chance. `second best` says how far ahead it is, paired. A best value at the \
-               border of the sweep may not be the best there is."
+               border of the sweep may not be the best there is; a draft of one token lies at none where \
+               plain decoding, which drafts nothing, has less of the metric."
             .to_owned(),
         head,
         rows,
     })
+}
+
+/// The key of the draft length.
+const LENGTH: &str = "decode.k";
+
+/// Whether this is the sweep's draft of one token: what drafts less is plain decoding.
+fn shorter_is_plain(source: &Source, arm: &ArmInfo) -> bool {
+    let own = arm.swept_from.iter().flat_map(|swept| &swept.values);
+    let drafts_one = own
+        .into_iter()
+        .any(|(key, value)| key == LENGTH && value == "1");
+    drafts_one && source.experiment.arms.iter().any(|arm| arm.is_plain)
+}
+
+/// Whether plain decoding was measured here and has less of the metric.
+fn plain_is_less(source: &Source, metric: Metric, at: &Where, best: &Estimate) -> bool {
+    let plain = source.experiment.arms.iter().filter(|arm| arm.is_plain);
+    plain
+        .filter_map(|arm| {
+            let at = with_arm(at, &arm.name);
+            source.estimates.value(metric, &at)
+        })
+        .any(|plain| plain.value < best.value)
 }
 
 fn best(source: &Source, family: &Family, metric: Metric, at: &Where) -> Option<Vec<Entry>> {
@@ -144,7 +168,10 @@ fn best(source: &Source, family: &Family, metric: Metric, at: &Where) -> Option<
         Some(ratio) => Entry::number(source.estimated(&ratio, &place, &|v| format!("{v:.2}"), 2)),
         None => Entry::missing("–"),
     };
-    let border = family.border(arm);
+    let mut border = family.border(arm);
+    if shorter_is_plain(source, arm) && plain_is_less(source, metric, at, first) {
+        border.retain(|key| key != LENGTH);
+    }
     Some(vec![
         Entry::text(values(arm)),
         Entry::number(source.number(metric, first, &place)),
