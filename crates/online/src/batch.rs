@@ -79,7 +79,7 @@ impl<'a> Batch<'a> {
                 Terms::Hybrid {
                     direct: Some(loss), ..
                 } if chunk.draft.len() == 1 => {
-                    if is_taught(example, chunk, loss) {
+                    if is_taught(example, chunk, loss_at(loss, chunk)) {
                         self.positions += 1;
                         direct.push(i);
                     }
@@ -209,7 +209,7 @@ impl<'a> Batch<'a> {
                 taught.read(&mut law);
             }
             let label = label(example, chunk).unwrap_or_default();
-            total += loss.grade(row, &mut law, label, weight);
+            total += loss_at(loss, chunk).grade(row, &mut law, label, weight);
         }
         total
     }
@@ -249,6 +249,15 @@ impl<'a> Batch<'a> {
 fn label(example: &Example, chunk: &Chunk) -> Option<usize> {
     let id = example.ids.get(chunk.draft.start)?;
     example.shared.binary_search(id).ok()
+}
+
+/// What teaches a chunk of one draft token where the direct term is `loss`.
+///
+/// A drafter that has read prose gives the end of a turn next to no mass, and the gradient of the
+/// reverse divergence is in proportion to it: such a drafter never learns to end. The likelihood is
+/// what teaches n-grams, which have no mass to begin with either.
+fn loss_at(loss: DirectLoss, chunk: &Chunk) -> DirectLoss {
+    if chunk.special { DirectLoss::Nll } else { loss }
 }
 
 /// Whether the example holds what a direct loss reads at a chunk.

@@ -219,6 +219,9 @@ pub struct Chunk {
     /// Where several draft tokens spell one target token: the draft token that is it by itself, if
     /// there is one.
     pub own: Option<u32>,
+    /// Whether it is a special token, the end of a turn say. Such a token is taught by its likelihood
+    /// whatever the direct term is, and has no law.
+    pub special: bool,
 }
 
 /// One response as training material.
@@ -276,7 +279,9 @@ impl Example {
                 continue;
             };
             let mut known: Vec<Taught> = known.iter_mut().filter_map(Option::take).collect();
+            let special = pair.target.role(response[span.target.start]).is_some();
             let wanted = known.len() == 1
+                && !special
                 && if draft.len() == 1 {
                     terms.reads_direct_law()
                 } else {
@@ -293,6 +298,7 @@ impl Example {
                 log_prob: known.iter().map(|t| f64::from(t.log_prob)).sum(),
                 law: known.pop().and_then(|t| t.law).filter(|_| wanted),
                 own: own.map(TokenId::get),
+                special,
             });
         }
         let special = |(token, learnt): (&TargetId, bool)| {

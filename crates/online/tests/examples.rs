@@ -78,7 +78,9 @@ fn the_end_of_a_turn_is_an_example_like_any_other() {
     let text = [(1..2, 1, true), (2..4, 1, false)];
     let with = taught(true);
     assert_eq!(spans(&with)[..2], text);
-    assert_eq!(spans(&with)[2..], [(4..5, 1, true), (5..6, 1, true)]);
+    // Taught by their likelihood, so no law is kept.
+    assert_eq!(spans(&with)[2..], [(4..5, 1, false), (5..6, 1, false)]);
+    assert!(with.chunks[2..].iter().all(|chunk| chunk.special));
     let [mark, end] = [targets(&["<x>"])[0], targets(&["end"])[0]];
     assert_eq!(with.specials, [(mark, true), (end, true)]);
     // The likelihood is that of the end, not of its neighbour.
@@ -184,6 +186,7 @@ fn with_law(columns: usize, peaks: &[usize], other: impl Fn(usize) -> f32) -> (V
         draft: 0..1,
         targets: 1,
         own: None,
+        special: false,
     };
     let example = Example {
         ids: vec![0],

@@ -30,6 +30,7 @@ fn example(seed: u32) -> Example {
         draft,
         targets,
         own: None,
+        special: false,
     };
     let mut chunks: Vec<Chunk> = (4..9).map(|i| chunk(i..i + 1, 1)).collect();
     chunks.extend([chunk(9..12, 1), chunk(12..14, 2), chunk(14..16, 1)]);
@@ -122,6 +123,41 @@ fn every_objective_falls_on_a_repeated_example() {
             first.loss,
             last.loss
         );
+    }
+}
+
+/// A divergence that looks where the drafter looks would never find a token without mass.
+#[test]
+fn the_end_of_a_turn_is_taught_by_its_likelihood() {
+    let ends = |seed| {
+        let mut example = example(seed);
+        example.chunks.retain(|chunk| chunk.draft.start == 4);
+        for chunk in &mut example.chunks {
+            (chunk.law, chunk.special) = (None, true);
+        }
+        example
+    };
+    let learnt = |direct| {
+        let config = LearnConfig {
+            direct,
+            ..settings()
+        };
+        let (updates, weights) = learn(config, (0..4).map(ends));
+        let losses: Vec<(usize, f64)> = updates
+            .iter()
+            .map(|update| (update.direct_positions, update.direct))
+            .collect();
+        (losses, weights)
+    };
+    let wanted = learnt(DirectName::Nll);
+    assert_eq!(wanted.0.len(), 2);
+    for direct in [
+        DirectName::ReverseKl,
+        DirectName::ForwardKl,
+        DirectName::Jsd,
+        DirectName::LogAcceptance,
+    ] {
+        assert_eq!(learnt(direct), wanted, "{direct:?}");
     }
 }
 

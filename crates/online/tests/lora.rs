@@ -32,6 +32,7 @@ fn example(seed: u32) -> Example {
             draft: i..i + 1,
             targets: 1,
             own: None,
+            special: false,
         })
         .collect();
     Example {

@@ -191,6 +191,7 @@ impl LearnArgs {
                 log_prob: -0.5,
                 law: (end - start == 1).then(|| TeacherRow::new(law)),
                 own: None,
+                special: false,
             });
             start = end;
         }

@@ -28,7 +28,8 @@ pub struct LearnConfig {
     pub lambda: f64,
     /// What the sums of both terms are divided by.
     pub normaliser: Normaliser,
-    /// Whether ends of turns, and other special tokens that both vocabularies have, are learnt.
+    /// Whether ends of turns, and other special tokens that both vocabularies have, are learnt: by
+    /// their likelihood, whatever `direct` is, for a drafter gives them no mass to begin with.
     pub ends: bool,
     /// Which draft tokens L_DM compares the two distributions on.
     pub columns: Columns,
