@@ -13,8 +13,8 @@ same prompts, one interleaved run.
 
 Target and drafter get inner columns that change no output and cost what others cost, as in
 experiments/models/zoo.toml; every engine reads the same padded files. A target that is a GGUF file stays as it is, and
-so does its drafter: llama.cpp reads the file's own blocks, transformers what they unpack to, in f32, and `omnidraft`
-packs them as `--weights` says. llama.cpp takes part where the target is a Llama with a byte-level tokenizer. Writes rows.jsonl (a line a method, round and engine), manifest.json and table.md.
+so does its drafter: llama.cpp reads the file's own blocks, transformers what they unpack to, in `--dtype`, and
+`omnidraft` packs them as `--weights` says. llama.cpp takes part where the target is a Llama with a byte-level tokenizer. Writes rows.jsonl (a line a method, round and engine), manifest.json and table.md.
 """
 
 import argparse
@@ -65,6 +65,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--weights", default="f32", help="how omnidraft stores weights")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="what transformers computes in")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "peers-methods")
     parser.add_argument("--quick", action="store_true", help="three prompts, one round, nothing kept")
@@ -258,6 +259,7 @@ def peer(bench, args, engine, target, drafters, prompts, place):
     file = place / "prompts.json"
     file.write_text(json.dumps(prompts))
     command = [bench.python, HERE / "methods_peer.py", engine, "--target", target, "--prompts", file]
+    command += ["--dtype", args.dtype] if engine == "transformers" else []
     command += ["--max-tokens", args.max_tokens, "-k", args.k, "--temperature", args.temperature, "--threads", args.threads]
     for name, folder in drafters:
         command += ["--drafter", f"{name}={folder}"]
@@ -328,7 +330,7 @@ def table(rows, stated):
         "",
         f"`{stated['command']}` at {stated['commit'][:7]}. Prompts: the first {stated['prompts']} held-out ones of"
         f" {stated['task']}, answers of at most {stated['max_tokens']} tokens at temperature {stated['temperature']:g},"
-        f" {stated['threads']} threads, f32, {stated['machine'].get('Model name', 'unknown processor')}."
+        f" {stated['threads']} threads, {stated['machine'].get('Model name', 'unknown processor')}. {stated['stored']}"
         " Seconds are those of prompt, answer and learning. Medians of"
         f" {stated['rounds']} interleaved rounds, least to most; quotients are taken within a round.",
         "",
@@ -379,10 +381,14 @@ def main():
     options += ["--learn", args.learn] if args.learn else []
     options += ["--max-tokens", args.max_tokens, "-k", args.k, "--temperature", args.temperature]
     options += ["--rounds", args.rounds, "--threads", args.threads]
+    options += ["--weights", args.weights] if args.weights != "f32" else []
+    options += ["--dtype", args.dtype] if args.dtype != "float32" else []
     stated = {"started": now, "command": " ".join(map(str, ["scripts/peers/methods.py", *options]))}
     stated |= manifest.program(bench) | {"machine": manifest.machine(), "versions": manifest.versions(bench)}
     keys = ["task", "prompts", "max_tokens", "k", "temperature", "rounds", "threads"]
     stated |= {key: vars(args)[key] for key in keys}
+    blocks = "blocks of the file" if (args.target / GGUF).is_file() else "f32"
+    stated["stored"] = f"Weights: {args.weights} in omnidraft, {args.dtype} in transformers, {blocks} in llama.cpp."
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) if args.quick else args.out
         out.mkdir(parents=True, exist_ok=True)

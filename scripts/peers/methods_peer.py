@@ -36,7 +36,7 @@ def transformers_methods(args, prompts):
 
     def load(folder):
         file = {"gguf_file": GGUF} if (folder / GGUF).is_file() else {}
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **file).eval()
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, args.dtype), **file).eval()
 
     def tokenizer(folder):
         return transformers.AutoTokenizer.from_pretrained(folder)
@@ -124,6 +124,7 @@ def main():
     parser.add_argument("-k", type=int, required=True)
     parser.add_argument("--temperature", type=float, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--dtype", default="float32")
     args = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     prompts = json.loads(args.prompts.read_text())

@@ -27,6 +27,11 @@
 //! replaces both: it compares likelihoods of aligned chunks only. Which positions are which is
 //! decided by whoever aligns the text; this crate sees rows.
 //!
+//! Special tokens, the end of a turn among them, are taught by [`negative_log_likelihood`] in the sum
+//! of the direct positions, whichever loss that is. The gradient of the reverse divergence at a token
+//! is in proportion to the drafter's own mass there, and a drafter that has read prose gives such
+//! tokens next to none: it would never find them, as it would never find an n-gram.
+//!
 //! A row may also be over the draft tokens that drafting begins with, each standing for its
 //! *group* of target tokens: `q(d)` against the group's mass `P(d) = sum p(t)`. The same functions
 //! grade it; [`acceptance`] is then what the group rule of exact verification accepts,
