@@ -8,8 +8,9 @@ use crate::Costs;
 const MEMORY: f64 = 1000.0;
 /// Rounds after which tokens and their cost count 1/e: what time is worth rises as a drafter learns.
 const RATE_MEMORY: f64 = 300.0;
-/// Acceptance of a looked-up token before anything was seen, by bin of the match it goes on.
-const BELIEVED: [f64; BINS] = [0.3, 0.5, 0.65, 0.75, 0.85, 0.92, 0.95];
+/// Acceptance of a looked-up token before anything was seen, by bin of the match it goes on: about
+/// what was found with a model that answers, whose text repeats itself less than that of weak ones.
+const BELIEVED: [f64; BINS] = [0.25, 0.35, 0.45, 0.5, 0.55, 0.7, 0.85];
 /// Weight of that belief, in tokens.
 const PRIOR: f64 = 4.0;
 /// Weight, in rounds, of the belief that a match says nothing about the drafter.
@@ -41,7 +42,7 @@ fn bin_of(matched: usize) -> usize {
 /// Longest draft that is told from longer ones.
 const LONGEST: usize = 64;
 /// Acceptance of a first draft token before any was seen.
-const BELIEVED_DRAFT: f64 = 0.7;
+const BELIEVED_DRAFT: f64 = 0.3;
 /// Weight, in rounds, of the belief that a position of a draft is as the one before it.
 const DEPTH_PRIOR: f64 = 4.0;
 /// A draft that is made to see what the drafter is worth has at least so many tokens where it may.
