@@ -320,6 +320,8 @@ def table(rows, stated):
     for row in rows:
         by[row["engine"], row["method"], row["drafter"]][row["round"]] = row
     plain = {engine: by.get((engine, PLAIN, None), {}) for engine in ENGINES}
+    # Fewer than asked for where a run was interrupted; a round counts where all engines had their turn.
+    rounds = len(set.intersection(*(set(own) for own in by.values()))) if by else 0
 
     def over(own, base):
         found = [own[r]["tokens_per_s"] / base[r]["tokens_per_s"] for r in own if r in base]
@@ -332,7 +334,7 @@ def table(rows, stated):
         f" {stated['task']}, answers of at most {stated['max_tokens']} tokens at temperature {stated['temperature']:g},"
         f" {stated['threads']} threads, {stated['machine'].get('Model name', 'unknown processor')}. {stated['stored']}"
         " Seconds are those of prompt, answer and learning. Medians of"
-        f" {stated['rounds']} interleaved rounds, least to most; quotients are taken within a round.",
+        f" {rounds} interleaved rounds, least to most; quotients are taken within a round.",
         "",
         "| engine | method | drafter | tokens/s | over its own plain | over plain transformers | over plain llama.cpp | answers as plain |",
         "|:--|:--|:--|--:|--:|--:|--:|--:|",
