@@ -108,7 +108,7 @@ fn write(file: &Path, walks: &BTreeMap<String, String>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpu_engine::EngineOptions;
+    use cpu_engine::{Compact, EngineOptions};
     use lm::LmConfig;
 
     fn engine(hidden: usize) -> CpuEngine {
@@ -118,8 +118,10 @@ mod tests {
             4 * hidden
         );
         let config = LmConfig::from_json(&json, "config.json".as_ref()).unwrap();
+        // Compact weights, which some processors take, might stay in caches.
         let options = EngineOptions {
             threads: 1,
+            compact: Compact::Off,
             ..EngineOptions::default()
         };
         CpuEngine::with_random_weights(&config, options, 1).unwrap()
