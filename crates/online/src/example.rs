@@ -219,8 +219,8 @@ pub struct Chunk {
     /// Where several draft tokens spell one target token: the draft token that is it by itself, if
     /// there is one.
     pub own: Option<u32>,
-    /// Whether it is a special token, the end of a turn say. Such a token is taught by its likelihood
-    /// whatever the direct term is, and has no law.
+    /// Whether one draft token is a special one of the target, the end of a turn say. Such a token is
+    /// taught by its likelihood whatever the direct term is, and has no law.
     pub special: bool,
 }
 
@@ -279,7 +279,8 @@ impl Example {
                 continue;
             };
             let mut known: Vec<Taught> = known.iter_mut().filter_map(Option::take).collect();
-            let special = pair.target.role(response[span.target.start]).is_some();
+            let role = pair.target.role(response[span.target.start]);
+            let special = draft.len() == 1 && role.is_some();
             let wanted = known.len() == 1
                 && !special
                 && if draft.len() == 1 {

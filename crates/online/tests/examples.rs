@@ -111,6 +111,7 @@ fn a_special_token_without_a_counterpart_is_listed_or_spelled() {
     let example = teach(&marker, &drafts(&["z", "<", "y", ">"]));
     assert_eq!(example.specials, [(marker[0], true)]);
     assert_eq!(example.chunks[0].draft, 1..4);
+    assert!(!example.chunks[0].special);
     // Another special token of the drafter's stands where the end is due: not what was said.
     let end = targets(&["end"]);
     let example = teach(&end, &drafts(&["z", "<x>"]));

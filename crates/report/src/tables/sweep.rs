@@ -140,12 +140,9 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
 const LENGTH: &str = "decode.k";
 
 /// Whether this is the sweep's draft of one token: what drafts less is plain decoding.
-fn shorter_is_plain(source: &Source, arm: &ArmInfo) -> bool {
-    let own = arm.swept_from.iter().flat_map(|swept| &swept.values);
-    let drafts_one = own
-        .into_iter()
-        .any(|(key, value)| key == LENGTH && value == "1");
-    drafts_one && source.experiment.arms.iter().any(|arm| arm.is_plain)
+fn drafts_one(arm: &ArmInfo) -> bool {
+    let mut own = arm.swept_from.iter().flat_map(|swept| &swept.values);
+    own.any(|(key, value)| key == LENGTH && value == "1")
 }
 
 /// Whether plain decoding was measured here and has less of the metric.
@@ -169,7 +166,7 @@ fn best(source: &Source, family: &Family, metric: Metric, at: &Where) -> Option<
         None => Entry::missing("–"),
     };
     let mut border = family.border(arm);
-    if shorter_is_plain(source, arm) && plain_is_less(source, metric, at, first) {
+    if drafts_one(arm) && plain_is_less(source, metric, at, first) {
         border.retain(|key| key != LENGTH);
     }
     Some(vec![
