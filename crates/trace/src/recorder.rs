@@ -16,8 +16,69 @@ pub struct Answered {
     pub law: Law,
 }
 
-/// Answers a prompt greedily, token by token, up to `info.max_tokens`, and goes on behind the answer
-/// as `info.tail` says; shorter where the context is full.
+/// A greedy answer in the making, up to `info.max_tokens` and behind them as `info.tail` says. Whoever
+/// holds the engine feeds it [`pending`](Self::pending) and gives the row of logits to
+/// [`take`](Self::take), so that one forward can serve several answers.
+#[derive(Debug, Clone)]
+pub struct Answering<'a> {
+    info: &'a TraceInfo,
+    path: Vec<u32>,
+    law: Law,
+    answer_len: Option<usize>,
+    pending: u32,
+}
+
+impl<'a> Answering<'a> {
+    /// An answer to a prompt whose last token is `last`; the engine has read the others.
+    pub fn new(last: u32, info: &'a TraceInfo) -> Self {
+        Self {
+            info,
+            path: Vec::new(),
+            law: Law::new(info),
+            answer_len: None,
+            pending: last,
+        }
+    }
+
+    /// The token that the engine reads next; none where the answer and its tail are complete.
+    pub fn pending(&self) -> Option<u32> {
+        let stop = &self.info.stop;
+        let goes_on = match (self.answer_len, self.path.as_slice()) {
+            (None, _) => true,
+            // Of a text that has ended, one more row is judged with the end.
+            (_, [.., end, _]) if stop.contains(end) => false,
+            (_, [.., last]) if stop.contains(last) => true,
+            (Some(answer), path) => path.len() < answer + self.info.tail,
+        };
+        goes_on.then_some(self.pending)
+    }
+
+    /// Goes on by the logits, `[vocab_size]`, behind the pending token.
+    pub fn take(&mut self, row: &[f32]) {
+        self.law.push_logits(row);
+        self.pending = largest(row, 1).first().copied().unwrap_or_default();
+        self.path.push(self.pending);
+        let ended =
+            self.info.stop.contains(&self.pending) || self.path.len() >= self.info.max_tokens;
+        if self.answer_len.is_none() && ended {
+            self.answer_len = Some(self.path.len());
+        }
+    }
+
+    /// What there is, complete or cut where the context was full.
+    pub fn finish(mut self) -> Answered {
+        let tail = self
+            .path
+            .split_off(self.answer_len.unwrap_or(self.path.len()));
+        Answered {
+            answer: self.path,
+            tail,
+            law: self.law,
+        }
+    }
+}
+
+/// Answers one prompt, token by token; shorter where the context is full.
 ///
 /// # Errors
 /// Those of the engine, a prompt that is too long among them.
@@ -27,40 +88,21 @@ pub fn answer(
     info: &TraceInfo,
 ) -> Result<Answered, LmError> {
     engine.truncate(0);
-    let mut path = Vec::new();
-    let mut law = Law::new(info);
     let Some((&last, rest)) = prompt_ids.split_last() else {
         return Ok(Answered {
-            answer: path,
+            answer: Vec::new(),
             tail: Vec::new(),
-            law,
+            law: Law::new(info),
         });
     };
     engine.append(rest)?;
-    let mut pending = last;
+    let mut answering = Answering::new(last, info);
     let mut row = Vec::new();
-    let mut answer_len = None;
-    let wanted = |path: &[u32], answer_len: Option<usize>| match answer_len {
-        None => true,
-        // Of a text that has ended, one more row is judged with the end.
-        Some(_) if path.len() > 1 && info.stop.contains(&path[path.len() - 2]) => false,
-        Some(_) if path.last().is_some_and(|id| info.stop.contains(id)) => true,
-        Some(answer) => path.len() < answer + info.tail,
-    };
-    while wanted(&path, answer_len) && engine.len() < engine.max_len() {
+    while let Some(pending) = answering.pending()
+        && engine.len() < engine.max_len()
+    {
         engine.forward(&[pending], &mut row)?;
-        law.push_logits(&row);
-        pending = largest(&row, 1).first().copied().unwrap_or_default();
-        path.push(pending);
-        let ended = info.stop.contains(&pending) || path.len() >= info.max_tokens;
-        if answer_len.is_none() && ended {
-            answer_len = Some(path.len());
-        }
+        answering.take(&row);
     }
-    let tail = path.split_off(answer_len.unwrap_or(path.len()));
-    Ok(Answered {
-        answer: path,
-        tail,
-        law,
-    })
+    Ok(answering.finish())
 }

@@ -52,7 +52,7 @@ fn text(extra: &[&str], out: &Path) -> Command {
 fn a_stopped_recording_goes_on_and_is_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let whole = folder.path().join("whole.parquet");
-    record(&[], &whole)
+    record(&["--together", "1"], &whole)
         .assert()
         .success()
         .stdout(contains("4 prompts"));
@@ -70,6 +70,13 @@ fn a_stopped_recording_goes_on_and_is_the_same() {
         .success()
         .stderr(contains("goes on behind 3 prompts"));
     assert_eq!(std::fs::read(&cut).unwrap(), std::fs::read(&whole).unwrap());
+    // Side by side, of which no bit may tell.
+    let several = folder.path().join("several.parquet");
+    record(&["--together", "3"], &several).assert().success();
+    assert_eq!(
+        std::fs::read(&several).unwrap(),
+        std::fs::read(&whole).unwrap()
+    );
     trace(&["show"], &whole)
         .assert()
         .success()

@@ -3,6 +3,7 @@
 mod progress;
 mod prompts;
 mod record;
+mod several;
 mod show;
 mod text;
 mod verify;

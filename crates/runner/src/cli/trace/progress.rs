@@ -1,5 +1,6 @@
 //! A bar for what takes a while, and the writer it follows.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -16,7 +17,9 @@ pub(super) struct Recording {
     before: u64,
     /// Prompts left out because another one has the same tokens.
     doubles: usize,
-    /// Prompts that this call may still record.
+    /// Tokens of the prompts whose records are to come.
+    awaited: BTreeSet<Vec<u32>>,
+    /// Prompts that this call may still begin.
     left: usize,
 }
 
@@ -39,31 +42,35 @@ impl Recording {
             writer,
             began: Instant::now(),
             doubles: 0,
+            awaited: BTreeSet::new(),
             left: most.unwrap_or(usize::MAX),
         })
     }
 
-    /// Whether this prompt is still to be recorded; one that stands under another id already is
-    /// counted and left out, as a target has one answer to it.
+    /// Whether this prompt is still to be recorded, which is expected then; one that stands under another
+    /// id already is counted and left out, as a target has one answer to it.
     pub(super) fn wants(&mut self, id: &str, prompt_ids: &[u32]) -> bool {
         let known = self.writer.has_id(id);
-        if !known && self.writer.has_prompt(prompt_ids) {
+        let double = self.awaited.contains(prompt_ids) || self.writer.has_prompt(prompt_ids);
+        if !known && double {
             self.doubles += 1;
         } else if !known {
+            self.awaited.insert(prompt_ids.to_vec());
+            self.left -= 1;
             return true;
         }
         self.bar.inc(1);
         false
     }
 
-    /// Whether this call has recorded as much as it may.
+    /// Whether this call has begun as much as it may.
     pub(super) fn is_full(&self) -> bool {
         self.left == 0
     }
 
     pub(super) fn push(&mut self, record: &Record) -> Result<()> {
         self.writer.push(record)?;
-        self.left -= 1;
+        self.awaited.remove(&record.prompt_ids);
         let seconds = self.began.elapsed().as_secs_f64();
         let rate = (self.writer.tokens() - self.before) as f64 / seconds.max(1e-9);
         let size = HumanBytes(self.writer.bytes());

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ::trace::{DEFAULT_TAIL, FORMAT, Record, Source, TraceInfo, Values, file_sha256};
+use ::trace::{DEFAULT_TAIL, FORMAT, Source, TraceInfo, Values, file_sha256};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use experiment::{KvFormat, WeightFormat};
@@ -15,6 +15,7 @@ use vocab_align::{TargetId, TokenId};
 
 use super::progress::Recording;
 use super::prompts::{PromptArgs, program, spell, template_of};
+use super::several::{Asked, Several};
 use crate::cli::DataArgs;
 
 /// Tokens recorded at each position.
@@ -74,6 +75,9 @@ pub struct RecordArgs {
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    /// Answers in the making at a time: weights are read once for a token of each. The file is the same.
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    together: usize,
     /// File to write.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -87,8 +91,8 @@ pub struct RecordArgs {
 impl RecordArgs {
     /// Records.
     pub(super) fn execute(self, progress: bool) -> Result<()> {
-        if self.max_tokens == 0 || self.threads == 0 {
-            bail!("--max-tokens and --threads must be at least 1");
+        if self.max_tokens == 0 || self.threads == 0 || self.together == 0 {
+            bail!("--max-tokens, --threads and --together must be at least 1");
         }
         let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
         let info = self.info(&target)?;
@@ -101,25 +105,29 @@ impl RecordArgs {
             context: Some(target.context_for(self.max_tokens + self.tail)),
             ..EngineSettings::new(self.weights.into(), self.threads)
         };
-        let mut engine = target.engine(settings)?;
-        for prompt in &prompts {
-            if recording.is_full() {
+        let mut several = Several::new(&target, settings, self.together, &info)?;
+        let mut prompts = prompts.iter();
+        loop {
+            while several.has_room()
+                && !recording.is_full()
+                && let Some(prompt) = prompts.next()
+            {
+                let named = || format!("prompt `{}`", prompt.id);
+                let (rendered, prompt_ids) = spell(&target, &prompt.prompt).with_context(named)?;
+                if recording.wants(&prompt.id, &prompt_ids) {
+                    several.ask(Asked {
+                        id: prompt.id.clone(),
+                        prompt: rendered.text(),
+                        prompt_ids,
+                    })?;
+                }
+            }
+            if several.is_empty() {
                 break;
             }
-            let named = || format!("prompt `{}`", prompt.id);
-            let (rendered, prompt_ids) = spell(&target, &prompt.prompt).with_context(named)?;
-            if !recording.wants(&prompt.id, &prompt_ids) {
-                continue;
+            for record in several.step()? {
+                recording.push(&record)?;
             }
-            let done = ::trace::answer(engine.decoder(), &prompt_ids, &info).with_context(named)?;
-            recording.push(&Record {
-                id: prompt.id.clone(),
-                prompt: rendered.text(),
-                prompt_ids,
-                answer: done.answer,
-                tail: done.tail,
-                law: done.law,
-            })?;
         }
         recording.finish()
     }

@@ -1,0 +1,132 @@
+//! Several answers in the making, whose tokens go through the target together.
+
+use std::collections::VecDeque;
+
+use ::trace::{Answering, Record, TraceInfo};
+use anyhow::{Context, Result};
+use lm::EngineSettings;
+use models::{Engine, ModelFolder};
+use vocab_align::{TargetId, TokenId};
+
+/// A prompt that waits for its answer.
+pub(super) struct Asked {
+    pub(super) id: String,
+    pub(super) prompt: String,
+    pub(super) prompt_ids: Vec<u32>,
+}
+
+struct Open<'a> {
+    asked: Asked,
+    answering: Answering<'a>,
+    /// None once the answer is complete.
+    engine: Option<Engine>,
+}
+
+/// Prompts answered side by side: every step reads the target's weights once for a token of each. An
+/// answer has the bits it has alone, and answers leave in the order in which they were asked.
+pub(super) struct Several<'a> {
+    info: &'a TraceInfo,
+    free: Vec<Engine>,
+    open: VecDeque<Open<'a>>,
+    logits: Vec<f32>,
+}
+
+impl<'a> Several<'a> {
+    /// Room for `count` answers at a time.
+    pub(super) fn new(
+        target: &ModelFolder<TargetId>,
+        settings: EngineSettings,
+        count: usize,
+        info: &'a TraceInfo,
+    ) -> Result<Self> {
+        let free = (0..count).map(|_| target.engine(settings));
+        Ok(Self {
+            info,
+            free: free.collect::<Result<_>>()?,
+            open: VecDeque::new(),
+            logits: Vec::new(),
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Whether another prompt can be asked now.
+    pub(super) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Reads a prompt, where there is [room](Self::has_room).
+    pub(super) fn ask(&mut self, asked: Asked) -> Result<()> {
+        let (&last, rest) = asked
+            .prompt_ids
+            .split_last()
+            .with_context(|| format!("prompt `{}` has no tokens", asked.id))?;
+        let mut engine = self.free.pop().context("no engine is free")?;
+        let decoder = engine.decoder();
+        decoder.truncate(0);
+        decoder
+            .append(rest)
+            .with_context(|| format!("prompt `{}`", asked.id))?;
+        self.open.push_back(Open {
+            answering: Answering::new(last, self.info),
+            asked,
+            engine: Some(engine),
+        });
+        Ok(())
+    }
+
+    /// One token of every answer that wants one; then those that are complete, up to the first that is
+    /// not.
+    pub(super) fn step(&mut self) -> Result<Vec<Record>> {
+        for open in &mut self.open {
+            let wants = open.answering.pending().is_some();
+            let full = |engine: &mut Engine| engine.decoder().len() >= engine.decoder().max_len();
+            if let Some(engine) = open.engine.take_if(|engine| !wants || full(engine)) {
+                self.free.push(engine);
+            }
+        }
+        self.forward()?;
+        let mut complete = Vec::new();
+        while let Some(open) = self.open.pop_front() {
+            if open.engine.is_some() {
+                self.open.push_front(open);
+                break;
+            }
+            let done = open.answering.finish();
+            complete.push(Record {
+                id: open.asked.id,
+                prompt: open.asked.prompt,
+                prompt_ids: open.asked.prompt_ids,
+                answer: done.answer,
+                tail: done.tail,
+                law: done.law,
+            });
+        }
+        Ok(complete)
+    }
+
+    fn forward(&mut self) -> Result<()> {
+        let mut ids = Vec::new();
+        let (mut engines, mut answers) = (Vec::new(), Vec::new());
+        for open in &mut self.open {
+            if let (Some(engine), Some(id)) = (&mut open.engine, open.answering.pending()) {
+                ids.push([TargetId::new(id)]);
+                engines.push(engine);
+                answers.push(&mut open.answering);
+            }
+        }
+        let inputs = engines.into_iter().zip(&ids);
+        let mut inputs: Vec<(&mut Engine, &[TargetId])> =
+            inputs.map(|(engine, ids)| (engine, &ids[..])).collect();
+        Engine::forward_together(&mut inputs, &mut self.logits)?;
+        for (answer, row) in answers
+            .into_iter()
+            .zip(self.logits.chunks(self.info.vocab_size))
+        {
+            answer.take(row);
+        }
+        Ok(())
+    }
+}
