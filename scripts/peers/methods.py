@@ -10,11 +10,14 @@ same prompts, one interleaved run.
     python3 scripts/peers/methods.py --learn 500            # and a drafter that learnt from so many training prompts
     python3 scripts/peers/methods.py --target runs/models/smollm2 --weights int8 --max-tokens 128 --learn 150 \
         --task gsm8k --data-dir DATA --out results/peers-real        # a GGUF file, as experiments/models/real.toml gets it
+    python3 scripts/peers/methods.py --target runs/models/qwen --drafter SmolLM2=runs/models/smollm2 --weights int8 \
+        --dtype bfloat16 --no-llama-lookup --max-tokens 96 --prompts 6 --rounds 3 --task gsm8k --data-dir DATA --out results/peers-pair
 
 Target and drafter get inner columns that change no output and cost what others cost, as in
 experiments/models/zoo.toml; every engine reads the same padded files. A target that is a GGUF file stays as it is, and
 so does its drafter: llama.cpp reads the file's own blocks, transformers what they unpack to, in `--dtype`, and
-`omnidraft` packs them as `--weights` says. llama.cpp takes part where the target is a Llama with a byte-level tokenizer. Writes rows.jsonl (a line a method, round and engine), manifest.json and table.md.
+`omnidraft` packs them as `--weights` says. llama.cpp takes part where the target is a GGUF file, or a Llama with a
+byte-level tokenizer. Writes rows.jsonl (a line a method, round and engine), manifest.json and table.md.
 """
 
 import argparse
@@ -67,6 +70,7 @@ def arguments():
     parser.add_argument("--weights", default="f32", help="how omnidraft stores weights")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="what transformers computes in")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
+    parser.add_argument("--no-llama-lookup", action="store_true", help="its Python package takes seconds a token where the vocabulary is large")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "peers-methods")
     parser.add_argument("--quick", action="store_true", help="three prompts, one round, nothing kept")
     parser.add_argument("--table", action="store_true", help="rebuild table.md from the rows in --out, then stop")
@@ -250,7 +254,7 @@ def asked(bench, args, target, ids):
         texts[record["id"]] = record["prompt"]
     found = []
     for name in ids:
-        command = [bench.binary, "--no-progress", "generate", "--json", "--target", target]
+        command = [bench.binary, "--no-progress", "generate", "--json", "--target", target, "--weights", args.weights]
         found.append(json.loads(bench.run([*command, "--max-tokens", 1, "--prompt", texts[name]]))[0]["prompt_ids"])
     return found
 
@@ -260,6 +264,7 @@ def peer(bench, args, engine, target, drafters, prompts, place):
     file.write_text(json.dumps(prompts))
     command = [bench.python, HERE / "methods_peer.py", engine, "--target", target, "--prompts", file]
     command += ["--dtype", args.dtype] if engine == "transformers" else []
+    command += ["--no-lookup"] if engine == "llama.cpp" and args.no_llama_lookup else []
     command += ["--max-tokens", args.max_tokens, "-k", args.k, "--temperature", args.temperature, "--threads", args.threads]
     for name, folder in drafters:
         command += ["--drafter", f"{name}={folder}"]
@@ -277,8 +282,9 @@ def measure(bench, args, journal):
         named.append((f"{name}, learnt", learnt(bench, args, name, folder, out)))
     drafters = [(name, folder.resolve() if real else padded(folder, args.drafter_columns, models)) for name, folder in named]
     engines = list(args.engines)
-    if json.loads((target / "config.json").read_text())["model_type"] != "llama" and "llama.cpp" in engines:
-        say("llama.cpp is left out: the target is no Llama")
+    llama = json.loads((target / "config.json").read_text())["model_type"] == "llama"
+    if not (real or llama) and "llama.cpp" in engines:
+        say("llama.cpp is left out: a target that is no Llama is not written as GGUF")
         engines.remove("llama.cpp")
     if "llama.cpp" in engines and not real:
         bench.run([bench.python, HERE / "gguf_files.py", target, "F32"])
@@ -385,6 +391,7 @@ def main():
     options += ["--rounds", args.rounds, "--threads", args.threads]
     options += ["--weights", args.weights] if args.weights != "f32" else []
     options += ["--dtype", args.dtype] if args.dtype != "float32" else []
+    options += ["--no-llama-lookup"] if args.no_llama_lookup else []
     stated = {"started": now, "command": " ".join(map(str, ["scripts/peers/methods.py", *options]))}
     stated |= manifest.program(bench) | {"machine": manifest.machine(), "versions": manifest.versions(bench)}
     keys = ["task", "prompts", "max_tokens", "k", "temperature", "rounds", "threads"]

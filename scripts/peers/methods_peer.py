@@ -103,6 +103,8 @@ def llama_methods(args, prompts):
         return one
 
     yield {"method": "plain", "drafter": None} | timed(prompts, answer(load()))
+    if args.no_lookup:
+        return
     lookup = LlamaPromptLookupDecoding(num_pred_tokens=args.k)
     yield {"method": "prompt lookup", "drafter": None} | timed(prompts, answer(load(draft_model=lookup, logits_all=True)))
 
@@ -125,6 +127,7 @@ def main():
     parser.add_argument("--temperature", type=float, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--no-lookup", action="store_true")
     args = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     prompts = json.loads(args.prompts.read_text())
