@@ -11,7 +11,7 @@ same prompts, one interleaved run.
     python3 scripts/peers/methods.py --target runs/models/smollm2 --weights int8 --max-tokens 128 --learn 150 \
         --task gsm8k --data-dir DATA --out results/peers-real        # a GGUF file, as experiments/models/real.toml gets it
     python3 scripts/peers/methods.py --target runs/models/qwen --drafter SmolLM2=runs/models/smollm2 --weights int8 \
-        --dtype bfloat16 --no-llama-lookup --max-tokens 96 --prompts 6 --rounds 3 --task gsm8k --data-dir DATA --out results/peers-pair
+        --dtype bfloat16 --no-llama-lookup --max-tokens 64 --prompts 6 --rounds 3 --task gsm8k --data-dir DATA --out results/peers-pair
 
 Target and drafter get inner columns that change no output and cost what others cost, as in
 experiments/models/zoo.toml; every engine reads the same padded files. A target that is a GGUF file stays as it is, and
@@ -62,6 +62,7 @@ def arguments():
     parser.add_argument("--task", default="mini-math")
     parser.add_argument("--data-dir", type=pathlib.Path, help="where the task is, unless it is embedded")
     parser.add_argument("--prompts", type=int, default=25, help="held-out ones")
+    parser.add_argument("--warm", type=int, default=10, help="prompts before them, for what adapts lengths; not counted")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("-k", type=int, default=4, help="draft tokens a round")
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -198,6 +199,14 @@ def learnt(bench, args, name, folder, out):
     return out
 
 
+# What adapts to the pair, lengths and copies, has seen some prompts, as where a program goes on running. Weights stay.
+WARM = """
+[stage.warm]
+on_stream = "learning"
+prompts = {{ train = {warm} }}
+[stage.answers]
+from = "warm"
+"""
 ANSWERS = """
 [stage.answers]
 exclusive = true
@@ -227,10 +236,12 @@ ALONE = [PLAIN, "prompt lookup", "prompt lookup, as far as pays"]
 READ = "import json, sys, pyarrow.parquet as p; print(json.dumps(p.read_table(sys.argv[1]).to_pylist()))"
 
 
-def ours(bench, args, target, drafter, place):
-    """Rows of one run of all arms, and the prompts it asked with their greedy answers."""
-    arms = "\n".join(f'[[arm]]\nname = "{name}"\n{keys}' for name, keys in OURS.items())
-    run(bench, args, ANSWERS, {"drafter": drafter, "target": target, "arms": arms}, place)
+def ours(bench, args, target, drafter, place, methods):
+    """Rows of one run of these arms, and the prompts it asked with their greedy answers."""
+    arms = "\n".join(f'[[arm]]\nname = "{name}"\n{OURS[name]}' for name in methods)
+    warm = args.warm and any(name not in ALONE for name in methods)
+    answers = WARM + ANSWERS.replace("[stage.answers]\n", "") if warm else ANSWERS
+    run(bench, args, answers, {"drafter": drafter, "target": target, "arms": arms}, place)
     (file,) = (place / "run").glob("answers/*/prompts.parquet")
     rows = json.loads(bench.run([bench.python, "-c", READ, file]))
     found, answers = collections.defaultdict(lambda: {"tokens": 0, "seconds": 0.0}), {}
@@ -291,7 +302,7 @@ def measure(bench, args, journal):
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
         say("which prompts")
-        _, answers = ours(bench, args, target, drafters[0][1], place)
+        _, answers = ours(bench, args, target, drafters[0][1], place, [PLAIN])
         prompts = asked(bench, args, target, [name for name, _ in answers])
         greedy = [ids for _, ids in answers]
         shuffle = random.Random(0).shuffle
@@ -301,7 +312,7 @@ def measure(bench, args, journal):
                 if engine == "ours":
                     found = []
                     for place_of, (name, drafter) in enumerate(drafters):
-                        rows, _ = ours(bench, args, target, drafter, place)
+                        rows, _ = ours(bench, args, target, drafter, place, OURS)
                         found += [
                             {"method": method, "drafter": None if method in ALONE else name} | row
                             for method, row in rows.items()
@@ -383,7 +394,7 @@ def main():
     if missing:
         sys.exit(f"{missing} is missing\nhint: cargo build --release --locked; scripts/peers/setup.sh {args.peers}")
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    options = ["--target", manifest.inside(args.target), "--task", args.task, "--prompts", args.prompts]
+    options = ["--target", manifest.inside(args.target), "--task", args.task, "--prompts", args.prompts, "--warm", args.warm]
     for name, folder in args.drafter:
         options += ["--drafter", f"{name}={manifest.inside(folder)}"]
     options += ["--learn", args.learn] if args.learn else []

@@ -286,7 +286,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn create(folder: &Path) -> Result<()> {
+pub(super) fn create(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())
 }
 

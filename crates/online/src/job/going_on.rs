@@ -116,8 +116,10 @@ impl Job<'_> {
         all.iter().map(fresh).collect()
     }
 
-    /// Writes what the arms learnt.
+    /// Writes what the arms learnt; a folder with nothing in it where none learns, so that a stage can go
+    /// on from that, too.
     pub(super) fn save(&self, root: &Path, arms: &mut [Arm]) -> Result<()> {
+        state::create(root)?;
         for (arm, run) in self.config.arms.iter().zip(arms) {
             if let Arm::Own(state) = run
                 && arm.changes()

@@ -199,6 +199,15 @@ fn the_reference_of_keys_is_printed() {
 }
 
 #[test]
+fn a_stage_may_go_on_from_one_that_taught_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let later = "[stage.held-out]\nfrom = \"stream\"\nprompts = { test = 1 }\n";
+    run_with(&format!("{EXPERIMENT}{later}"), &[], folder.path())
+        .assert()
+        .success();
+}
+
+#[test]
 fn an_edited_experiment_is_refused_over_its_results() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{EXPERIMENT}{TWO_STAGES}");
