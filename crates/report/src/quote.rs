@@ -3,7 +3,7 @@
 //! A Markdown page says what it quotes in a comment, and the table stands behind it:
 //!
 //! ```text
-//! <!-- quote: ../results/table1; acceptance; arm = L_DM | L_DM+L_N-gram; columns = arm | gsm8k -->
+//! <!-- quote: ../results/real-table1; acceptance; arm = L_DM | L_DM+L_N-gram; columns = arm | gsm8k -->
 //! ...the table...
 //! <!-- end -->
 //! ```

@@ -489,10 +489,10 @@ impl ReportArgs {
 A page says what it quotes in a comment, with a path relative to the page, and the table stands
 between the comment and the next `<!-- end -->`. Of a results folder the second part names a table;
 of a Markdown file it is the heading above one. Further parts keep rows or columns:
-  <!-- quote: ../results/table1; acceptance; arm = L_DM | L_DM+L_N-gram -->
+  <!-- quote: ../results/real-table1; acceptance; arm = L_DM | L_DM+L_N-gram -->
   <!-- quote: ../models/L/README.md; Its answers; columns = task | looping tokens -->
 In how many groups of rows each claim of the paper holds:
-  <!-- verdicts: ../results/table1 | ../results/trace-table1 -->")]
+  <!-- verdicts: ../results/real-table1 | ../results/trace-table1 -->")]
 pub struct QuoteArgs {
     /// Markdown pages.
     #[arg(required = true)]
@@ -532,8 +532,8 @@ impl QuoteArgs {
 /// Arguments of `publish`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  omnidraft publish runs/table1 results/table1
-  omnidraft publish runs/table1 results/table1 --no-answers")]
+  omnidraft publish runs/table2 results/table2
+  omnidraft publish runs/table2 results/table2 --no-answers")]
 pub struct PublishArgs {
     /// Results folder of an experiment.
     from: PathBuf,
