@@ -204,11 +204,10 @@ WARM = """
 [stage.warm]
 on_stream = "learning"
 prompts = {{ train = {warm} }}
-[stage.answers]
-from = "warm"
 """
 ANSWERS = """
 [stage.answers]
+{start}
 exclusive = true
 prompts = {{ test = {prompts} }}
 [decode]
@@ -240,8 +239,8 @@ def ours(bench, args, target, drafter, place, methods):
     """Rows of one run of these arms, and the prompts it asked with their greedy answers."""
     arms = "\n".join(f'[[arm]]\nname = "{name}"\n{OURS[name]}' for name in methods)
     warm = args.warm and any(name not in ALONE for name in methods)
-    answers = WARM + ANSWERS.replace("[stage.answers]\n", "") if warm else ANSWERS
-    run(bench, args, answers, {"drafter": drafter, "target": target, "arms": arms}, place)
+    more = {"drafter": drafter, "target": target, "arms": arms, "start": 'from = "warm"' if warm else ""}
+    run(bench, args, (WARM if warm else "") + ANSWERS, more, place)
     (file,) = (place / "run").glob("answers/*/prompts.parquet")
     rows = json.loads(bench.run([bench.python, "-c", READ, file]))
     found, answers = collections.defaultdict(lambda: {"tokens": 0, "seconds": 0.0}), {}
