@@ -28,9 +28,10 @@ pub struct Published {
 }
 
 /// Copies of the experiment in `from` what pages are made from: `experiment.json`, and of every
-/// complete cell its manifest (on one line), prompts, updates and heads, the rounds of timed cells, and the
-/// n-grams where a figure of the page is drawn from them. Left out are states, journals, locks,
-/// pages, and the times of cells that were not timed, which mean nothing and do not compress.
+/// complete cell its manifest (on one line), prompts and heads, the rounds and updates of timed cells, and
+/// the n-grams, and the updates of other cells, where a figure of the page is drawn from them. Left out
+/// are states, journals, locks, pages, and the times of cells that were not timed, which mean nothing and
+/// do not compress.
 ///
 /// Answers are kept where the page looks at their text: in the stage that it shows, of held-out
 /// prompts if there are any; nowhere without `answers`. Those of recorded targets are somebody's
@@ -73,7 +74,7 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
         publish_cell(
             &reader,
             &to.join(relative),
-            (answers, page.ngrams),
+            (answers, &page),
             &mut published,
         )?;
         published.cells += 1;
@@ -84,7 +85,7 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
 fn publish_cell(
     reader: &CellReader,
     to: &Path,
-    (answers, with_ngrams): (bool, bool),
+    (answers, page): (bool, &Page),
     published: &mut Published,
 ) -> Result<(), ResultsError> {
     let made = std::fs::create_dir_all(to);
@@ -102,14 +103,16 @@ fn publish_cell(
         heads.iter_mut().for_each(|row| row.seconds = 0.0);
     }
     store::<PromptRow>(to, &prompts, published)?;
-    store::<UpdateRow>(to, &updates, published)?;
+    if timed || page.updates {
+        store::<UpdateRow>(to, &updates, published)?;
+    }
     store::<HeadRow>(to, &heads, published)?;
     let rounds = table_path::<RoundRow>(reader.dir());
     if timed && rounds.exists() {
         copy(&rounds, &table_path::<RoundRow>(to), published)?;
     }
     let ngrams = reader.dir().join(NGRAMS_FILE);
-    if with_ngrams && ngrams.exists() {
+    if page.ngrams && ngrams.exists() {
         copy(&ngrams, &to.join(NGRAMS_FILE), published)?;
     }
     let manifest = without_spaces(&reader.dir().join(MANIFEST_FILE))?;
@@ -169,6 +172,8 @@ struct Page {
     stage: Option<String>,
     /// Whether it shows entries of the n-gram caches.
     ngrams: bool,
+    /// Whether it shows the updates of a stage that was not timed; those of a timed one are in a table.
+    updates: bool,
 }
 
 impl Page {
@@ -177,11 +182,18 @@ impl Page {
         let report = &experiment["report"];
         let last = experiment["stages"].as_array().and_then(|all| all.last());
         let stage = report["stage"].as_str();
-        let drawn = |figure: &Value| matches!(figure.as_str(), Some("frequencies" | "merges"));
         let figures = report["figures"].as_array();
+        let drawn = |names: [&str; 2]| {
+            figures.is_some_and(|figures| {
+                let names =
+                    |figure: &Value| figure.as_str().is_some_and(|name| names.contains(&name));
+                figures.iter().any(names)
+            })
+        };
         Self {
             stage: stage.or_else(|| last?["name"].as_str()).map(str::to_owned),
-            ngrams: figures.is_some_and(|figures| figures.iter().any(drawn)),
+            ngrams: drawn(["frequencies", "merges"]),
+            updates: drawn(["losses", "drift"]),
         }
     }
 }

@@ -122,6 +122,25 @@ fn answers_are_published_where_the_page_reads_them() {
 }
 
 #[test]
+fn updates_are_published_where_a_figure_draws_them() {
+    let root = tempfile::tempdir().unwrap();
+    let goal = tempfile::tempdir().unwrap();
+    Experiment::table1().write(root.path());
+    let path = root.path().join("experiment.json");
+    let mut experiment: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    for (figure, kept) in [("losses", true), ("drift", true), ("curves", false)] {
+        experiment["report"]["figures"] = serde_json::json!([figure]);
+        std::fs::write(&path, experiment.to_string()).unwrap();
+        let to = goal.path().join(figure);
+        publish(root.path(), &to, true).unwrap();
+        let cell = "stream/target=L,task=gsm8k,seed=1";
+        let updates = CellReader::open(&to.join(cell)).unwrap().updates().unwrap();
+        assert_eq!(!updates.is_empty(), kept, "{figure}");
+    }
+}
+
+#[test]
 fn a_folder_is_not_published_into_itself() {
     let root = tempfile::tempdir().unwrap();
     for to in [root.path().to_path_buf(), root.path().join("report")] {
