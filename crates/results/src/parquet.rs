@@ -4,14 +4,16 @@
 //! rest as doubles; compressed with zstd.
 
 use crate::{Column, ColumnData, ColumnKind, ResultsError, Row, part_path};
-use parquet::basic::{Compression, LogicalType, Repetition, Type as PhysicalType, ZstdLevel};
+use parquet::basic::{
+    Compression, Encoding, LogicalType, Repetition, Type as PhysicalType, ZstdLevel,
+};
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::types::Type;
+use parquet::schema::types::{ColumnPath, Type};
 use std::fs::File;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -100,11 +102,22 @@ fn write_columns(
     let schema = Type::group_type_builder(table)
         .with_fields(fields?)
         .build()?;
-    let properties = WriterProperties::builder()
+    // Tables are small, and are read whole: footers with statistics would be a tenth of them. zstd does better
+    // on values than on indices of a dictionary, and on counts whose bytes are split.
+    let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(COMPRESSION)?))
-        .set_created_by("omnidraft".to_owned())
-        .build();
-    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?;
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_offset_index_disabled(true)
+        .set_created_by("omnidraft".to_owned());
+    for (column, data) in columns.iter().zip(&data) {
+        if matches!(data, ColumnData::U32(_) | ColumnData::U64(_)) {
+            let path = ColumnPath::from(column.name);
+            properties = properties.set_column_encoding(path, Encoding::BYTE_STREAM_SPLIT);
+        }
+    }
+    let properties = Arc::new(properties.build());
+    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), properties)?;
     let mut group = writer.next_row_group()?;
     for data in data {
         match data {
