@@ -1,9 +1,10 @@
 //! `omnidraft costs`.
 
 use adaptive_draft::{AcceptanceStop, Head, SCALARS};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::process::{Command, Stdio};
 
 use crate::args::ExperimentArgs;
 use crate::{DataArgs, print};
@@ -16,9 +17,13 @@ use online::{Probe, ProbeOptions};
 #[command(after_help = "Examples:
   omnidraft costs experiments/table2.toml --data-dir DATA
   omnidraft costs experiments/ablations/adaptive-cross.toml --data-dir DATA --only task=xsum --prompts 40
+  omnidraft costs experiments/table2.toml --data-dir DATA --processes 5
 
 Prints [decode.costs] for the experiment: medians over real rounds of every draft length, host work
-and an acceptance head included. Run it alone on the machine.")]
+and an acceptance head included. Run it alone on the machine.
+
+How much of a model stays in a processor's cache may differ by process, and with it what further
+positions cost: with --processes the one whose plain step is in the middle counts.")]
 pub struct CostsArgs {
     #[command(flatten)]
     experiment: ExperimentArgs,
@@ -28,17 +33,22 @@ pub struct CostsArgs {
     /// Prompts answered, once for each length.
     #[arg(long, default_value_t = 20)]
     prompts: usize,
+    /// Fresh processes, one after the other, each of which measures everything.
+    #[arg(long, default_value_t = 1, overrides_with = "processes")]
+    processes: usize,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, overrides_with = "json")]
     json: bool,
     #[command(flatten)]
     data: DataArgs,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Measured {
     /// Seconds of one plain target step, median over prompts.
     target_step_s: f64,
+    /// The same of every process that was asked, rising.
+    steps_s: Vec<f64>,
     #[serde(flatten)]
     costs: CostsConfig,
 }
@@ -49,29 +59,71 @@ impl CostsArgs {
         if !(2..=64).contains(&self.k) || self.prompts == 0 {
             bail!("-k must be 2 to 64 and --prompts at least 1");
         }
+        if !(1..=99).contains(&self.processes) {
+            bail!("--processes must be 1 to 99");
+        }
         let job = self.experiment.first_job()?;
-        let options = ProbeOptions {
-            prompts: self.prompts,
-            skip: Some(0),
-            padded: true,
+        let measured = if self.processes == 1 {
+            let options = ProbeOptions {
+                prompts: self.prompts,
+                skip: Some(0),
+                padded: true,
+            };
+            let mut probe = Probe::load(&job.config, &self.data.source()?, options)?;
+            measure(&mut probe, self.k)?
+        } else {
+            middle(
+                (0..self.processes)
+                    .map(|_| elsewhere())
+                    .collect::<Result<_>>()?,
+            )
         };
-        let mut probe = Probe::load(&job.config, &self.data.source()?, options)?;
-        let measured = measure(&mut probe, self.k)?;
         if self.json {
             return print(&format!("{:#}\n", serde_json::to_value(&measured)?));
         }
         let Measured {
             target_step_s,
+            steps_s,
             costs,
         } = measured;
+        let among = match steps_s.len() {
+            0 | 1 => String::new(),
+            _ => {
+                let steps = steps_s.iter().map(|step| format!("{:.3}", 1e3 * step));
+                format!(", of {}", steps.collect::<Vec<_>>().join(", "))
+            }
+        };
         print(&format!(
-            "# A plain target step takes {:.3} ms.\n[decode.costs]\ndraft = [{}]\nverify = [{}]\nround = {:.3}\n",
+            "# A plain target step takes {:.3} ms{among}.\n[decode.costs]\ndraft = [{}]\nverify = [{}]\nround = {:.3}\n",
             1e3 * target_step_s,
             list(&costs.draft),
             list(&costs.verify),
             costs.round,
         ))
     }
+}
+
+/// What a fresh process with these arguments measures.
+fn elsewhere() -> Result<Measured> {
+    let program = std::env::current_exe().context("where this program is")?;
+    let done = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .args(["--processes", "1", "--json"])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("a process to measure in")?;
+    if !done.status.success() {
+        bail!("a process to measure in: {}", done.status);
+    }
+    serde_json::from_slice(&done.stdout).context("what a process measured")
+}
+
+/// The one whose plain step is in the middle; of two the slower, for what is fastest flatters.
+fn middle(mut measured: Vec<Measured>) -> Measured {
+    measured.sort_by(|a, b| a.target_step_s.total_cmp(&b.target_step_s));
+    let steps_s = measured.iter().map(|one| one.target_step_s).collect();
+    let chosen = measured.swap_remove(measured.len() / 2);
+    Measured { steps_s, ..chosen }
 }
 
 /// Answers every prompt plainly and with each draft length in turn, so that whatever disturbs the
@@ -106,6 +158,7 @@ fn measure(probe: &mut Probe, longest: usize) -> Result<Measured> {
     verify[0] = vec![step];
     Ok(Measured {
         target_step_s: step,
+        steps_s: vec![step],
         costs: CostsConfig {
             draft: rising(0.0, draft, step),
             verify: rising(1.0, verify, step),
@@ -137,6 +190,22 @@ fn list(costs: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_middle_process_counts() {
+        let one = |step: f64| Measured {
+            target_step_s: step,
+            steps_s: vec![step],
+            costs: CostsConfig {
+                round: step,
+                ..CostsConfig::default()
+            },
+        };
+        let chosen = middle(vec![one(3.0), one(1.0), one(2.0)]);
+        assert_eq!((chosen.target_step_s, chosen.costs.round), (2.0, 2.0));
+        assert_eq!(chosen.steps_s, [1.0, 2.0, 3.0]);
+        assert_eq!(middle(vec![one(3.0), one(1.0)]).target_step_s, 3.0);
+    }
 
     #[test]
     fn medians_rise_and_end_where_nothing_was_seen() {

@@ -67,13 +67,14 @@ fn costs_of_an_experiment_are_measured_as_its_configuration_wants_them() {
     let output = omnidraft()
         .arg("costs")
         .arg(&file)
-        .args(["--prompts", "4", "-k", "4"])
+        .args(["--prompts", "4", "-k", "4", "--processes", "2"])
         .assert()
         .success()
         .get_output()
         .stdout
         .clone();
     let said = String::from_utf8(output).unwrap();
+    assert!(said.contains(" ms, of "), "{said}");
     std::fs::write(&file, format!("{EXPERIMENT}{said}")).unwrap();
     let plan = experiment::Plan::load(&file, &experiment::LoadOptions::default()).unwrap();
     let costs = &plan.jobs[0].config.arms[1].decode.costs;
