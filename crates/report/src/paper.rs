@@ -221,10 +221,15 @@ impl PaperData {
     }
 
     /// The paper's value of a metric in a table cell: of the entries whose `where` agrees with the
-    /// cell everywhere, the one that says most.
+    /// cell everywhere, the one that says most. Speeds without a clock stand beside the paper's, which
+    /// has no others.
     pub fn value(&self, at: &Where, metric: Metric) -> Option<f64> {
+        let name = match metric {
+            Metric::CountedSpeedup | Metric::ModelledSpeedup => Metric::Speedup.name(),
+            other => other.name(),
+        };
         let agrees = |value: &&PaperValue| {
-            value.numbers.contains_key(metric.name())
+            value.numbers.contains_key(name)
                 && value
                     .at
                     .iter()
@@ -232,7 +237,7 @@ impl PaperData {
         };
         let found = self.value.iter().filter(agrees);
         let best = found.max_by_key(|value| value.at.len())?;
-        best.numbers.get(metric.name()).copied()
+        best.numbers.get(name).copied()
     }
 
     /// An axis value in the paper's words, ours where it has none.
@@ -269,6 +274,17 @@ mod tests {
         assert_eq!(value(&[("arm", "L_DM"), ("k", "4")]), Some(0.4));
         assert_eq!(value(&[("k", "4")]), None);
         assert_eq!(data.value(&at(&[("arm", "L_DM")]), Metric::Speedup), None);
+    }
+
+    #[test]
+    fn speeds_without_a_clock_stand_beside_the_papers() {
+        let text = "source = \"Table 1\"\n[[value]]\nwhere = { arm = \"L_DM\" }\nspeedup = 1.5\n";
+        let at: Where = [("arm".to_owned(), "L_DM".to_owned())].into();
+        let data = data(text).unwrap();
+        for metric in [Metric::Speedup, Metric::CountedSpeedup, Metric::ModelledSpeedup] {
+            assert_eq!(data.value(&at, metric), Some(1.5));
+        }
+        assert_eq!(data.value(&at, Metric::SpeedupEndToEnd), None);
     }
 
     #[test]
