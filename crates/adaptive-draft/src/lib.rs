@@ -63,7 +63,7 @@ pub use head::{Example, Head, HeadConfig, HeadReport, HeadScratch, HeadTrainer};
 pub use heuristic::Heuristic;
 pub use label_recorder::LabelRecorder;
 pub use labels::{Label, labels};
-pub use measured::{CostMeter, Forwards, MeasuredCosts, SharedCosts, SharedStep};
+pub use measured::{Forwards, MeasuredCosts, SharedCosts, SharedStep};
 pub use throughput::{Chain, Plan, Score, Throughput};
 
 /// A policy that cannot work.

@@ -1,6 +1,6 @@
 //! Costs as they are found while decoding.
 
-use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
+use spec_decode::RoundOutcome;
 
 use crate::Costs;
 
@@ -51,22 +51,27 @@ impl MeasuredCosts {
             return given.clone();
         }
         let step = seconds / expected;
-        let list = |sums: &[[f64; 2]], cost: &dyn Fn(usize) -> f64| -> Vec<f64> {
+        // Beyond what was seen costs rise as the given ones do: a line through two lengths that happened
+        // to take the same would have longer ones for nothing.
+        let list = |sums: &[[f64; 2]], known: usize, cost: &dyn Fn(usize) -> f64| -> Vec<f64> {
             let mut least: f64 = 0.0;
-            let each = sums.iter().enumerate().map(|(i, [rounds, seconds])| {
-                let mean = (seconds / step + PRIOR * cost(i + 1)) / (rounds + PRIOR);
-                least = least.max(mean);
+            let each = (0..(sums.len() + 2).max(known)).map(|i| {
+                least = match sums.get(i) {
+                    Some([rounds, seconds]) => {
+                        let mean = (seconds / step + PRIOR * cost(i + 1)) / (rounds + PRIOR);
+                        least.max(mean)
+                    }
+                    None if i == 0 => cost(1),
+                    None => least + cost(i + 1) - cost(i),
+                };
                 least
             });
             each.collect()
         };
-        let or = |list: Vec<f64>, given: &[f64]| match list.len() {
-            0 | 1 => given.to_vec(),
-            _ => list,
-        };
+        let (drafts, positions) = (given.draft.len(), given.verify.len());
         Costs {
-            draft: or(list(&self.draft, &|n| given.draft(n)), &given.draft),
-            verify: or(list(&self.verify, &|n| given.verify(n)), &given.verify),
+            draft: list(&self.draft, drafts, &|n| given.draft(n)),
+            verify: list(&self.verify, positions, &|n| given.verify(n)),
             round: (self.rest[1] / step + PRIOR * given.round) / (self.rest[0] + PRIOR),
         }
     }
@@ -218,43 +223,6 @@ fn add(sums: &mut Vec<[f64; 2]>, at: usize, seconds: f64) {
     sums[at][1] += seconds;
 }
 
-/// Lets another policy decide, and measures.
-#[derive(Debug)]
-pub struct CostMeter<'a, P> {
-    inner: P,
-    measured: &'a mut MeasuredCosts,
-}
-
-impl<'a, P> CostMeter<'a, P> {
-    /// Measures into `measured`.
-    pub fn new(inner: P, measured: &'a mut MeasuredCosts) -> Self {
-        Self { inner, measured }
-    }
-}
-
-impl<P: DraftPolicy> DraftPolicy for CostMeter<'_, P> {
-    fn plan_copy(&mut self, found: &Found) -> CopyPlan {
-        self.inner.plan_copy(found)
-    }
-
-    fn next_len(&mut self) -> usize {
-        self.inner.next_len()
-    }
-
-    fn reads_drafter(&self) -> bool {
-        self.inner.reads_drafter()
-    }
-
-    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        self.inner.stop_after(step)
-    }
-
-    fn observe(&mut self, outcome: &RoundOutcome) {
-        self.measured.observe(outcome);
-        self.inner.observe(outcome);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,6 +276,31 @@ mod tests {
             assert!((found.verify(1 + drafted) - expected).abs() < 0.01);
         }
         assert!((found.round - 0.05).abs() < 0.01, "{}", found.round);
+    }
+
+    #[test]
+    fn longer_forwards_than_any_seen_cost_more() {
+        let given = Costs {
+            draft: vec![0.1],
+            verify: vec![1.0, 1.25, 1.25],
+            round: 0.0,
+        };
+        let mut measured = MeasuredCosts::default();
+        for _ in 0..1000 {
+            let mut flat = round(2);
+            flat.timings.target = 0.025;
+            measured.observe(&flat);
+        }
+        let steep = Costs {
+            verify: vec![1.0, 1.25, 1.25, 1.5],
+            ..given.clone()
+        };
+        for (costs, least) in [(&given, 1.24), (&steep, 3.5)] {
+            let found = measured.costs(costs);
+            assert!(found.check().is_ok(), "{found:?}");
+            assert!(found.verify(13) > least, "{found:?}");
+        }
+        assert!((measured.costs(&given).draft(9) - 0.9).abs() < 0.1);
     }
 
     /// Steps of several sequences whose passes take `a` and `b` a token: one pass for all, or one

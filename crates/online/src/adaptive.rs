@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use adaptive_draft::{
-    Chain, CostMeter, Costs, Example, Head, HeadConfig, HeadReport, HeadTrainer, LabelRecorder,
-    MeasuredCosts, Plan, SCALARS, Score,
+    Chain, Costs, Example, Head, HeadConfig, HeadReport, HeadTrainer, LabelRecorder, MeasuredCosts,
+    Plan, SCALARS, Score,
 };
 use anyhow::{Context, Result, bail};
-use spec_decode::DraftPolicy;
+use spec_decode::{DraftPolicy, RoundOutcome};
 
 use super::relabel::{Drafts, JudgedDraft};
 use super::state;
@@ -161,6 +161,13 @@ impl Adaptive {
         measured.map_or_else(|| self.costs.clone(), |found| found.costs(&self.costs))
     }
 
+    /// Takes in what the rounds of a response took, copied ones too.
+    pub(super) fn measure(&mut self, rounds: &[RoundOutcome]) {
+        if let Some(measured) = &mut self.measured {
+            rounds.iter().for_each(|round| measured.observe(round));
+        }
+    }
+
     /// The policy of one response; what it drafts on the stream is learnt from.
     pub(super) fn policy<'a>(
         &'a mut self,
@@ -178,10 +185,6 @@ impl Adaptive {
         let head = self.known.trainer.as_ref().map(HeadTrainer::head);
         let policy = decode.draft_policy(head, plan, streamed)?;
         let collects = self.training.is_online();
-        let policy: Box<dyn DraftPolicy + 'a> = match &mut self.measured {
-            Some(measured) => Box::new(CostMeter::new(policy, measured)),
-            None => policy,
-        };
         if !streamed || (!collects && self.known.chains.is_empty()) {
             return Ok(policy);
         }

@@ -245,6 +245,7 @@ impl ArmState {
                 let (done, history) =
                     look_up(target, shared, settings, question, policy.as_mut(), history)?;
                 drop(policy);
+                self.adaptive.measure(&done.rounds);
                 if streamed {
                     self.lookups.keep(lookup, vocabulary, history);
                 }
@@ -287,6 +288,7 @@ impl ArmState {
                 .add(&arm.name, question.pair, &example.specials);
         }
         drop(policy);
+        self.adaptive.measure(&done.rounds);
         if streamed {
             let history = session.take_history();
             self.lookups.keep(lookup, vocabulary, history);

@@ -281,7 +281,11 @@ mod tests {
         let text = "source = \"Table 1\"\n[[value]]\nwhere = { arm = \"L_DM\" }\nspeedup = 1.5\n";
         let at: Where = [("arm".to_owned(), "L_DM".to_owned())].into();
         let data = data(text).unwrap();
-        for metric in [Metric::Speedup, Metric::CountedSpeedup, Metric::ModelledSpeedup] {
+        for metric in [
+            Metric::Speedup,
+            Metric::CountedSpeedup,
+            Metric::ModelledSpeedup,
+        ] {
             assert_eq!(data.value(&at, metric), Some(1.5));
         }
         assert_eq!(data.value(&at, Metric::SpeedupEndToEnd), None);
