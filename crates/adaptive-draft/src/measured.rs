@@ -62,7 +62,7 @@ impl MeasuredCosts {
                         least.max(mean)
                     }
                     None if i == 0 => cost(1),
-                    None => least + cost(i + 1) - cost(i),
+                    None => least + (cost(i + 1) - cost(i)).max(0.0),
                 };
                 least
             });
