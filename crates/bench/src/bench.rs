@@ -115,6 +115,8 @@ pub struct VerifyArgs {
 enum KernelName {
     /// The widest this processor has.
     Auto,
+    /// AVX-512 with AMX tiles for bf16 and bytes.
+    Amx,
     /// AVX-512 with bf16 and VNNI.
     Avx512,
     /// AVX2 and FMA.
@@ -127,6 +129,7 @@ impl From<KernelName> for KernelChoice {
     fn from(name: KernelName) -> Self {
         match name {
             KernelName::Auto => Self::Auto,
+            KernelName::Amx => Self::Amx,
             KernelName::Avx512 => Self::Avx512,
             KernelName::Avx2 => Self::Avx2,
             KernelName::Portable => Self::Portable,

@@ -14,6 +14,7 @@ fn forwards(criterion: &mut Criterion) {
     let config = LmConfig::from_json(json, "shape".as_ref()).expect("a valid shape");
     let ids: Vec<u32> = (0..CONTEXT as u32 + 16).collect();
     let sets = [
+        KernelChoice::Amx,
         KernelChoice::Avx512,
         KernelChoice::Avx2,
         KernelChoice::Portable,

@@ -213,7 +213,7 @@ impl Weights {
             Compact::On => true,
             Compact::Off => false,
             Compact::Auto => {
-                kernels.choice() == KernelChoice::Avx512
+                matches!(kernels.choice(), KernelChoice::Avx512 | KernelChoice::Amx)
                     && Shapes::of(config).room(weights, false) >= COMPACT_FROM
             }
         }

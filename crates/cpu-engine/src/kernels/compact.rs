@@ -15,6 +15,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use lm::LmError;
 
+#[cfg(target_arch = "x86_64")]
+use super::{
+    tiled::{PairProduct, PairTiles},
+    x86::{
+        Avx512,
+        amx::{Tile, Tiles},
+    },
+};
 use crate::arena::{Arena, Buffer};
 use crate::packing::{Part, for_each_panel};
 use crate::pool::Pool;
@@ -255,6 +263,13 @@ pub(crate) trait Inputs<const N: usize>: Copy {
         filled_up(&self.row(row, inputs)[inputs / INPUTS * N..])
     }
 
+    /// All rows rounded to bf16, if they are.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn rounded(&self) -> Option<&[i32]> {
+        None
+    }
+
     /// Continues the chains of panel `p` over the first `inputs` of a granule.
     fn extend<S: Simd, const M: usize, const P: usize>(
         simd: S,
@@ -285,6 +300,12 @@ impl Inputs<ROWS> for Rounded<'_> {
     #[inline(always)]
     fn row(&self, row: usize, inputs: usize) -> &[i32] {
         &self.words[row * stride(inputs)..][..pairs(inputs)]
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn rounded(&self) -> Option<&[i32]> {
+        Some(self.words)
     }
 
     #[inline(always)]
@@ -484,5 +505,92 @@ impl<X: Inputs<N>, const N: usize> Operands for CompactChains<'_, X, N> {
             }
         }
         sums
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn tiled(
+        &self,
+        tiles: Tiles,
+        panels: Range<usize>,
+        put: impl FnMut(usize, usize, &[f32; PANEL]),
+    ) -> bool {
+        let Some(x) = self.x.rounded() else {
+            return false;
+        };
+        let product = PairProduct {
+            x,
+            count: self.rows(),
+            inputs: self.inputs,
+            weights: Granules {
+                w: self.w,
+                depth: self.depth(),
+            },
+        };
+        product.run(tiles, panels, put);
+        true
+    }
+}
+
+/// Compact weights that are made plain tile by tile.
+#[cfg(target_arch = "x86_64")]
+struct Granules<'a> {
+    w: &'a CompactPanels,
+    /// Granules of a panel.
+    depth: usize,
+}
+
+/// A place in a compact panel.
+#[cfg(target_arch = "x86_64")]
+struct Place<'a> {
+    granules: &'a [Granule],
+    book: <Avx512 as Simd>::Book,
+    cursor: Cursor<'a>,
+    /// Of the next granule.
+    at: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl PairTiles for Granules<'_> {
+    type Panel<'a>
+        = Place<'a>
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn panel(&self, simd: Avx512, panel: usize) -> Place<'_> {
+        Place {
+            granules: &self.w.granules[panel * self.depth..][..self.depth],
+            book: simd.book(&self.w.heads[panel].book),
+            cursor: Cursor::new(self.w, panel, 0),
+            at: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn tile<'p: 't, 't>(
+        place: &'t mut Place<'p>,
+        simd: Avx512,
+        room: &'t mut Tile<PairRow>,
+    ) -> &'t Tile<PairRow>
+    where
+        Self: 'p,
+    {
+        let (granules, rest) = place.granules.split_at(place.granules.len().min(4));
+        place.granules = rest;
+        let (quarters, _) = room.as_chunks_mut::<ROWS>();
+        for (rows, granule) in quarters.iter_mut().zip(granules) {
+            fetch_each(simd, granule);
+            let mut words = simd.granule(place.book, granule);
+            place.cursor.fill(simd, place.at, &mut words);
+            for (row, words) in rows.iter_mut().zip(words) {
+                simd.store_words(words, &mut row.0);
+            }
+            place.at += 1;
+        }
+        quarters[granules.len()..]
+            .as_flattened_mut()
+            .fill(PairRow::default());
+        room
     }
 }

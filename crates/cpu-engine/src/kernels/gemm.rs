@@ -86,6 +86,19 @@ pub(crate) trait Operands: Copy {
         units: Range<usize>,
         sums: Sums<S::P, M, P>,
     ) -> Sums<S::P, M, P>;
+
+    /// Multiplies by tiles and hands every sum to `put` with its row and panel; false where these
+    /// operands do not suit them. What it decides by must not change the bits of a row.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn tiled(
+        &self,
+        _tiles: super::x86::amx::Tiles,
+        _panels: Range<usize>,
+        _put: impl FnMut(usize, usize, &[f32; PANEL]),
+    ) -> bool {
+        false
+    }
 }
 
 /// Row-major activations.
@@ -200,6 +213,16 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let rows = self.operands.rows();
+        #[cfg(target_arch = "x86_64")]
+        if let Some(tiles) = simd.tiles()
+            && self.store != Store::Extend
+        {
+            let (operands, panels) = (self.operands, self.panels.clone());
+            let put = |row, panel, sum: &_| self.put(simd, row, panel, simd.load_panel(sum));
+            if operands.tiled(tiles, panels, put) {
+                return;
+            }
+        }
         let many = T::STREAM_ROWS >= rows;
         match (rows, simd.walk().streams(rows)) {
             (0, _) => {}
@@ -364,14 +387,19 @@ impl<T: Operands> Gemm<'_, '_, T> {
         sums: Sums<S::P, M, P>,
     ) {
         for (r, sums) in sums.into_iter().enumerate() {
-            for (p, mut sum) in sums.into_iter().enumerate() {
-                let out = self.out.panel(row + r, panels[p]);
-                if self.store == Store::Add {
-                    sum = simd.add_panel(load_panel(simd, out), sum);
-                }
-                store_panel(simd, sum, out);
+            for (p, sum) in sums.into_iter().enumerate() {
+                self.put(simd, row + r, panels[p], sum);
             }
         }
+    }
+
+    #[inline(always)]
+    fn put<S: Simd>(&mut self, simd: S, row: usize, panel: usize, mut sum: S::P) {
+        let out = self.out.panel(row, panel);
+        if self.store == Store::Add {
+            sum = simd.add_panel(load_panel(simd, out), sum);
+        }
+        store_panel(simd, sum, out);
     }
 }
 

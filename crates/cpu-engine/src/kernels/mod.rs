@@ -15,6 +15,8 @@ pub(crate) mod quant;
 pub(crate) mod simd;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod tiled;
 pub(crate) mod vector;
 pub(crate) mod walk;
 #[cfg(target_arch = "x86_64")]
@@ -48,6 +50,7 @@ enum Set {
 pub(crate) struct Available {
     pub(crate) avx2: Option<Kernels>,
     pub(crate) avx512: Option<Kernels>,
+    pub(crate) amx: Option<Kernels>,
 }
 
 impl Available {
@@ -57,6 +60,7 @@ impl Available {
         return Self {
             avx2: x86::Avx2::detect().map(Set::Avx2).map(Kernels::of),
             avx512: x86::Avx512::detect().map(Set::Avx512).map(Kernels::of),
+            amx: x86::Avx512::with_tiles().map(Set::Avx512).map(Kernels::of),
         };
         #[cfg(not(target_arch = "x86_64"))]
         Self::default()
@@ -94,10 +98,15 @@ impl Kernels {
     /// Resolves a choice where only these sets may be used.
     pub(crate) fn select_among(choice: KernelChoice, sets: Available) -> Result<Self, LmError> {
         let found = match choice {
-            KernelChoice::Auto => sets.avx512.or(sets.avx2).or(Some(Self::portable())),
+            KernelChoice::Auto => sets
+                .amx
+                .or(sets.avx512)
+                .or(sets.avx2)
+                .or(Some(Self::portable())),
             KernelChoice::Portable => Some(Self::portable()),
             KernelChoice::Avx2 => sets.avx2,
             KernelChoice::Avx512 => sets.avx512,
+            KernelChoice::Amx => sets.amx,
         };
         found.ok_or_else(|| LmError::Kernels {
             kernels: choice.to_string(),
@@ -128,6 +137,8 @@ impl Set {
             Self::Portable => KernelChoice::Portable,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => KernelChoice::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(simd) if simd.has_tiles() => KernelChoice::Amx,
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(_) => KernelChoice::Avx512,
         }

@@ -9,13 +9,23 @@
 
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+use super::gemm::fetch_each;
 use super::gemm::{Operands, PART_BYTES, Rows, Sums, fetch, fetch_steps};
 use super::simd::{Kernel, PANEL, Simd};
+#[cfg(target_arch = "x86_64")]
+use super::{
+    tiled::{PairProduct, PairTiles},
+    x86::{
+        Avx512,
+        amx::{Tile, Tiles},
+    },
+};
 
 /// Two inputs of sixteen columns, the first in the high half of each word.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
-pub(crate) struct PairRow([u32; PANEL]);
+pub(crate) struct PairRow(pub(crate) [u32; PANEL]);
 
 impl PairRow {
     /// Stores the weight of one column and input (0 or 1), rounded to nearest even.
@@ -156,5 +166,57 @@ impl Operands for PairChains<'_> {
             }
         }
         sums
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn tiled(
+        &self,
+        tiles: Tiles,
+        panels: Range<usize>,
+        put: impl FnMut(usize, usize, &[f32; PANEL]),
+    ) -> bool {
+        let product = PairProduct {
+            x: self.x,
+            count: self.count,
+            inputs: self.inputs,
+            weights: *self,
+        };
+        product.run(tiles, panels, put);
+        true
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl PairTiles for PairChains<'_> {
+    type Panel<'a>
+        = &'a [PairRow]
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn panel(&self, _simd: Avx512, panel: usize) -> &[PairRow] {
+        let length = self.depth();
+        &self.rows[panel * length..][..length]
+    }
+
+    #[inline(always)]
+    fn tile<'p: 't, 't>(
+        panel: &'t mut &'p [PairRow],
+        simd: Avx512,
+        room: &'t mut Tile<PairRow>,
+    ) -> &'t Tile<PairRow>
+    where
+        Self: 'p,
+    {
+        if let Some((tile, rest)) = panel.split_first_chunk() {
+            fetch_each(simd, tile);
+            *panel = rest;
+            return tile;
+        }
+        room.fill(PairRow::default());
+        room[..panel.len()].copy_from_slice(panel);
+        *panel = &[];
+        room
     }
 }

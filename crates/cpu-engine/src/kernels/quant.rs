@@ -10,12 +10,19 @@ use super::gemm::{FETCH_STEP, Operands, PART_BYTES, Rows, Sums, fetch};
 use super::pairs;
 use super::panel::{F32Row, PanelRow, ScaleRow};
 use super::simd::{Kernel, LANES, PANEL, ROUND_MAGIC, Simd};
+#[cfg(target_arch = "x86_64")]
+use super::{tiled::IntProduct, x86::amx::Tiles};
 
 /// Largest magnitude of an activation.
 const LEVELS: f32 = 127.0;
 
 /// Largest multiple of its unit that a scale of weights is.
 const SCALE_LEVELS: f32 = 127.0;
+
+/// Activation rows from which on tiles multiply bytes, with the bits of the other kernels. Fewer rows
+/// take no longer than their weights take to arrive, and need no sums to be carried to and from tiles.
+#[cfg(target_arch = "x86_64")]
+const TILED_ROWS: usize = 6;
 
 /// Activations in a word.
 const WORD: usize = 4;
@@ -68,6 +75,12 @@ pub(crate) trait IntRow: Copy + Default + Send + Sync {
         w: [&[Self]; P],
         x: &[Self::Words],
     ) -> IntSums<Self, S, M, P>;
+
+    /// The rows as tiles have them, if they do.
+    #[cfg(target_arch = "x86_64")]
+    fn tile_rows(_rows: &[Self]) -> Option<&[Int8Row]> {
+        None
+    }
 
     /// The group's sums, the correction included.
     fn total<S: Simd>(simd: S, sum: Self::Sum<S>, correction: i32) -> S::P;
@@ -173,6 +186,12 @@ impl IntRow for Int8Row {
         x: &[i32],
     ) -> IntSums<Self, S, M, P> {
         add_group::<S, Self, M, P, { Self::GROUP / Self::INPUTS }>(simd, sums, w, x)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn tile_rows(rows: &[Self]) -> Option<&[Self]> {
+        Some(rows)
     }
 
     #[inline(always)]
@@ -466,12 +485,12 @@ impl QuantScratch {
 #[derive(Clone, Copy)]
 pub(crate) struct IntRows<'a> {
     /// `[groups][count][words of a group]`.
-    words: &'a [i32],
+    pub(crate) words: &'a [i32],
     /// `[groups][count]`.
-    scales: &'a [f32],
+    pub(crate) scales: &'a [f32],
     /// `[groups][count]`.
     corrections: &'a [i32],
-    count: usize,
+    pub(crate) count: usize,
 }
 
 /// Quantises the first `width` activations of every row, in groups, to nearest even. A group with
@@ -620,5 +639,30 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
             }
         }
         sums
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn tiled(
+        &self,
+        tiles: Tiles,
+        panels: Range<usize>,
+        put: impl FnMut(usize, usize, &[f32; PANEL]),
+    ) -> bool {
+        let Some(rows) = R::tile_rows(self.rows) else {
+            return false;
+        };
+        if self.x.count < TILED_ROWS {
+            return false;
+        }
+        let product = IntProduct {
+            x: self.x,
+            rows,
+            scales: self.scales,
+            units: self.units,
+            groups: self.depth(),
+        };
+        product.run(tiles, panels, put);
+        true
     }
 }

@@ -96,6 +96,13 @@ pub(crate) trait Simd: Lanes {
     /// How panels are walked.
     fn walk(self) -> Walk;
 
+    /// The unit that multiplies tiles, where there is one and it is to be used.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn tiles(self) -> Option<super::x86::amx::Tiles> {
+        None
+    }
+
     fn splat_panel(self, x: f32) -> Self::P;
     fn load_panel(self, from: &[f32; PANEL]) -> Self::P;
     /// Sixteen numbers in half precision, by their bits.

@@ -21,12 +21,14 @@ use crate::pool::Pool;
 use lm::WeightType;
 use std::sync::Arc;
 
-/// Every instruction set of this processor, as it usually walks panels and otherwise.
+/// Every instruction set of this processor, as it usually walks panels and otherwise. Where there is
+/// AVX-512 but no AMX, tile instructions are carried out by an emulator.
 fn sets() -> Vec<Kernels> {
     let sets = [
         KernelChoice::Portable,
         KernelChoice::Avx2,
         KernelChoice::Avx512,
+        KernelChoice::Amx,
     ];
     let sets = sets
         .into_iter()
@@ -44,27 +46,27 @@ fn sets() -> Vec<Kernels> {
 fn masked_instruction_sets_are_not_used() {
     let all = Available::detect();
     let select = |choice, sets| Kernels::select_among(choice, sets).map(Kernels::choice);
-    for avx2 in [None, all.avx2] {
-        for avx512 in [None, all.avx512] {
-            let sets = Available { avx2, avx512 };
-            let widest = match (avx2, avx512) {
-                (_, Some(_)) => KernelChoice::Avx512,
-                (Some(_), None) => KernelChoice::Avx2,
-                (None, None) => KernelChoice::Portable,
-            };
-            assert_eq!(select(KernelChoice::Auto, sets).ok(), Some(widest));
-            assert_eq!(
-                select(KernelChoice::Portable, sets).ok(),
-                Some(KernelChoice::Portable)
-            );
-            for (choice, there) in [
-                (KernelChoice::Avx2, avx2.is_some()),
-                (KernelChoice::Avx512, avx512.is_some()),
-            ] {
-                assert_eq!(select(choice, sets).is_ok(), there);
-            }
+    let combinations = (0..8).map(|mask| Available {
+        avx2: all.avx2.filter(|_| mask & 1 != 0),
+        avx512: all.avx512.filter(|_| mask & 2 != 0),
+        amx: all.amx.filter(|_| mask & 4 != 0),
+    });
+    for sets in combinations {
+        let there = [
+            (KernelChoice::Amx, sets.amx.is_some()),
+            (KernelChoice::Avx512, sets.avx512.is_some()),
+            (KernelChoice::Avx2, sets.avx2.is_some()),
+            (KernelChoice::Portable, true),
+        ];
+        for (choice, there) in there {
+            assert_eq!(select(choice, sets).ok(), there.then_some(choice));
         }
+        let widest = there.into_iter().find(|(_, there)| *there).unwrap().0;
+        assert_eq!(select(KernelChoice::Auto, sets).ok(), Some(widest));
     }
+    // Wherever there is AVX-512 and Linux, the kernels for tiles are tested, emulated or not.
+    let tested = all.avx512.is_some() && cfg!(target_os = "linux");
+    assert_eq!(all.amx.is_some(), tested);
 }
 
 /// The chain a kernel set promises for one output element.
@@ -75,6 +77,12 @@ fn chain(kernels: Kernels, x: &[f32], w: impl Iterator<Item = f32>, start: f32) 
             KernelChoice::Portable => x * w + acc,
             _ => x.mul_add(w, acc),
         })
+}
+
+/// Whether sums have an order of their own: tiles promise that a row's bits do not depend on the rows
+/// beside it, not in which order pairs of bf16 numbers are summed.
+fn by_tiles(kernels: Kernels, store: Store, weights: WeightType) -> bool {
+    kernels.choice() == KernelChoice::Amx && weights == WeightType::Bf16 && store != Store::Extend
 }
 
 struct Exp<'a>(&'a mut [f32; LANES]);
@@ -203,8 +211,13 @@ struct Case {
 
 fn cases() -> impl Strategy<Value = Case> {
     let store = prop_oneof![Just(Store::Set), Just(Store::Add), Just(Store::Extend)];
-    (1..21_usize, 1..150_usize, 1..80_usize, store).prop_flat_map(
-        |(count, inputs, outputs, store)| {
+    (
+        prop_oneof![3 => 1..21_usize, 1 => 21..70_usize],
+        1..150_usize,
+        1..80_usize,
+        store,
+    )
+        .prop_flat_map(|(count, inputs, outputs, store)| {
             let values = |n| prop::collection::vec(-2.0_f32..2.0, n);
             (
                 values(count * inputs),
@@ -220,8 +233,7 @@ fn cases() -> impl Strategy<Value = Case> {
                     w,
                     before,
                 })
-        },
-    )
+        })
 }
 
 /// Weights in memory as a part of a matrix.
@@ -367,6 +379,19 @@ impl Case {
         Ok(())
     }
 
+    /// The same with one of the rows.
+    fn alone(&self, row: usize) -> Self {
+        Self {
+            count: 1,
+            inputs: self.inputs,
+            outputs: self.outputs,
+            store: self.store,
+            x: self.row(row).to_vec(),
+            w: self.w.clone(),
+            before: self.before[row * self.outputs..][..self.outputs].to_vec(),
+        }
+    }
+
     fn row(&self, row: usize) -> &[f32] {
         &self.x[row * self.inputs..][..self.inputs]
     }
@@ -463,13 +488,43 @@ proptest! {
 
     #[test]
     fn products_are_the_promised_chains_bit_for_bit(case in cases(), bf16 in any::<bool>()) {
-        let packed = case.packed(if bf16 { WeightType::Bf16 } else { WeightType::F32 });
+        let weights = if bf16 { WeightType::Bf16 } else { WeightType::F32 };
+        let packed = case.packed(weights);
         let stored = |w: &f32| if bf16 { half::bf16::from_f32(*w).to_f32() } else { *w };
         for kernels in sets() {
+            if by_tiles(kernels, case.store, weights) {
+                continue;
+            }
             case.check(kernels, &packed, |row, column, start| {
                 let x: Vec<f32> = case.row(row).iter().map(stored).collect();
                 chain(kernels, &x, case.column(column).iter().map(stored), start)
             })?;
+        }
+    }
+
+    #[test]
+    fn products_by_tiles_are_right_and_do_not_depend_on_other_rows(case in cases()) {
+        let packed = case.packed(WeightType::Bf16);
+        let stored = |w: &f32| f64::from(half::bf16::from_f32(*w).to_f32());
+        let tiled = |kernels| by_tiles(kernels, case.store, WeightType::Bf16);
+        for kernels in sets().into_iter().filter(|kernels| tiled(*kernels)) {
+            let found = case.run(kernels, &packed);
+            for (at, found) in found.iter().enumerate() {
+                let (row, column) = (at / case.outputs, at % case.outputs);
+                let pairs = case.row(row).iter().zip(case.column(column));
+                let products = pairs.map(|(x, w)| stored(x) * stored(w));
+                let before = if case.store == Store::Add { case.before[at] } else { 0.0 };
+                let (mut exact, mut size) = (f64::from(before), f64::from(before.abs()));
+                for product in products {
+                    exact += product;
+                    size += product.abs();
+                }
+                prop_assert!((f64::from(*found) - exact).abs() <= 2e-6 * size);
+            }
+            for row in 0..case.count {
+                let alone = case.alone(row).run(kernels, &packed);
+                prop_assert_eq!(&alone, &found[row * case.outputs..][..case.outputs]);
+            }
         }
     }
 

@@ -51,7 +51,7 @@ impl Walk {
     /// What was best on the processors where these kernels were written.
     pub(crate) fn usual(kernels: KernelChoice) -> Self {
         let (streams, reach) = match kernels {
-            KernelChoice::Avx512 => (2, Reach::Lines),
+            KernelChoice::Avx512 | KernelChoice::Amx => (2, Reach::Lines),
             KernelChoice::Avx2 => (4, Reach::Pages),
             _ => (4, Reach::Nothing),
         };
@@ -140,6 +140,7 @@ mod tests {
             KernelChoice::Portable,
             KernelChoice::Avx2,
             KernelChoice::Avx512,
+            KernelChoice::Amx,
         ] {
             let walk = Walk::usual(kernels);
             assert_eq!(walk.to_string().parse(), Ok(walk));

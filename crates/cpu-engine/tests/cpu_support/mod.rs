@@ -124,10 +124,21 @@ pub fn kernel_sets() -> Vec<KernelChoice> {
         KernelChoice::Portable,
         KernelChoice::Avx2,
         KernelChoice::Avx512,
+        KernelChoice::Amx,
     ]
     .into_iter()
     .filter(|k| CpuEngine::new(&tiny, options(WeightType::F32, *k, 1)).is_ok())
     .collect()
+}
+
+/// Whether these kernels round every product and sum as most do: not without fused multiplication, and
+/// not where tiles sum products of bf16 numbers in their own order.
+pub fn sums_as_most(kernels: KernelChoice, weights: WeightType) -> bool {
+    match kernels {
+        KernelChoice::Portable => false,
+        KernelChoice::Amx => weights != WeightType::Bf16,
+        _ => true,
+    }
 }
 
 /// Token ids without a pattern.

@@ -48,7 +48,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn walk(self) -> Walk {
-        self.0
+        self.walk
     }
 
     #[inline(always)]

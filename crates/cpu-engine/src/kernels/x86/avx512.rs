@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Avx512;
+use super::amx::Tiles;
 use crate::kernels::compact::{Book, Granule, ROWS};
 use crate::kernels::simd::{PANEL, Simd};
 use crate::kernels::walk::Walk;
@@ -13,6 +14,15 @@ fn load_bytes<T>(_: Avx512, bytes: &[T; 4 * PANEL]) -> __m512i {
     const { assert!(size_of::<T>() == 1) }
     // SAFETY: the token proves AVX-512; the reference covers the 64 bytes read.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+impl Avx512 {
+    /// Words to memory.
+    #[inline(always)]
+    pub(crate) fn store_words(self, words: __m512i, to: &mut [u32; PANEL]) {
+        // SAFETY: the token proves AVX-512; the reference covers the 64 bytes written.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), words) }
+    }
 }
 
 // In every method below the instruction is available because the token exists only where `detect`
@@ -33,7 +43,12 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn walk(self) -> Walk {
-        self.0
+        self.walk
+    }
+
+    #[inline(always)]
+    fn tiles(self) -> Option<Tiles> {
+        Tiles::of(self)
     }
 
     #[inline(always)]

@@ -1,13 +1,16 @@
-//! AVX2 with FMA, and AVX-512.
+//! AVX2 with FMA, AVX-512, and AMX beside it.
 #![expect(
     unsafe_code,
     reason = "vector intrinsics; reachable only through a detected token"
 )]
 
+pub(crate) mod amx;
 mod avx2;
 mod avx512;
 
 use std::arch::x86_64::*;
+
+use amx::Tiles;
 
 use super::simd::{Kernel, LANES, Lanes};
 use super::walk::{Reach, Walk};
@@ -29,7 +32,11 @@ const BLOCK: usize = 4 << 12;
 /// fill one 512-bit register or two of 256 bits; chains are the same, and so are results, bit for
 /// bit (bf16 numbers below the normal range apart, which AVX-512 takes for zero).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct X86<const WIDE: bool>(Walk);
+pub(crate) struct X86<const WIDE: bool> {
+    walk: Walk,
+    /// Whether there are tiles, and kernels are to use them.
+    tiles: bool,
+}
 
 /// AVX2 and FMA.
 pub(crate) type Avx2 = X86<false>;
@@ -41,7 +48,15 @@ impl<const WIDE: bool> X86<WIDE> {
     /// The same proof with another walk.
     #[inline(always)]
     pub(crate) fn walking(self, walk: Walk) -> Self {
-        Self(walk)
+        Self { walk, ..self }
+    }
+
+    /// The proof for a set of instructions that was found.
+    fn found(kernels: KernelChoice) -> Self {
+        Self {
+            walk: Walk::usual(kernels),
+            tiles: false,
+        }
     }
 }
 
@@ -51,7 +66,7 @@ impl Avx2 {
         let all = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
-        all.then_some(Self(Walk::usual(KernelChoice::Avx2)))
+        all.then_some(Self::found(KernelChoice::Avx2))
     }
 
     /// Runs `kernel` compiled for AVX2, FMA and F16C (which came before both).
@@ -66,6 +81,16 @@ impl Avx2 {
 }
 
 impl Avx512 {
+    /// This set with tiles, if the processor has them too.
+    pub(crate) fn with_tiles() -> Option<Self> {
+        Some(Tiles::detect()?.vectors())
+    }
+
+    /// Whether kernels use tiles.
+    pub(crate) fn has_tiles(self) -> bool {
+        self.tiles
+    }
+
     /// The token, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         let wide = is_x86_feature_detected!("avx512f")
@@ -73,7 +98,7 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512bf16")
             && is_x86_feature_detected!("avx512vnni");
-        (wide && Avx2::detect().is_some()).then_some(Self(Walk::usual(KernelChoice::Avx512)))
+        (wide && Avx2::detect().is_some()).then_some(Self::found(KernelChoice::Avx512))
     }
 
     /// Runs `kernel` compiled for AVX-512.
@@ -187,10 +212,10 @@ impl<const WIDE: bool> Lanes for X86<WIDE> {
     #[inline(always)]
     fn fetch_ahead<T>(self, place: &T, lines: usize) {
         let place = std::ptr::from_ref(place).cast::<i8>();
-        if self.0.reach == Reach::Nothing {
+        if self.walk.reach == Reach::Nothing {
             return;
         }
-        if self.0.reach == Reach::Lines {
+        if self.walk.reach == Reach::Lines {
             for line in 0..lines {
                 // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
                 unsafe {

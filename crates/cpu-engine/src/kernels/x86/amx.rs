@@ -1,0 +1,313 @@
+//! AMX: eight registers that each hold a tile of up to sixteen rows of 64 bytes, and a unit that
+//! multiplies two of them, so that sixteen rows of activations take about as long as one.
+//!
+//! Panels already are right-hand tiles: sixteen rows of pairs of bf16 numbers, or of four bytes. Rust
+//! has no stable intrinsics for tiles, hence assembly.
+
+#[cfg(test)]
+mod emulator;
+
+use std::arch::asm;
+use std::arch::x86_64::__cpuid_count;
+use std::marker::PhantomData;
+use std::ptr;
+
+use super::Avx512;
+use crate::kernels::simd::PANEL;
+
+/// Rows of a tile.
+pub(crate) const ROWS: usize = 16;
+
+/// Tiles of sums.
+pub(crate) const SUMS: usize = 4;
+
+/// A right-hand tile: sixteen rows of 64 bytes.
+pub(crate) type Tile<R> = [R; ROWS];
+
+/// Words of 32 bits in a row of a tile.
+pub(crate) const WORDS: usize = 16;
+
+/// Bits 22, 24 and 25 of the extended features: products of bf16 numbers, tiles, products of bytes.
+const FEATURES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
+
+/// Proof that this processor has tiles, that the system lets this process use them, and AVX-512.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tiles(Avx512);
+
+impl Tiles {
+    /// The token, if everything is there.
+    pub(crate) fn detect() -> Option<Self> {
+        let simd = Avx512::detect()?;
+        let there = __cpuid_count(7, 0).edx & FEATURES == FEATURES && granted();
+        #[cfg(test)]
+        let there = there || emulator::install();
+        there.then_some(Self(simd))
+    }
+
+    /// The vector instructions of this processor, with tiles, walking as `simd` does.
+    pub(super) fn vectors(self) -> Avx512 {
+        Avx512 {
+            tiles: true,
+            ..self.0
+        }
+    }
+
+    /// The token of vector instructions that were made by [`Self::vectors`].
+    #[inline(always)]
+    pub(super) fn of(simd: Avx512) -> Option<Self> {
+        simd.tiles.then_some(Self(simd))
+    }
+
+    /// The vector instructions.
+    #[inline(always)]
+    pub(crate) fn simd(self) -> Avx512 {
+        self.0
+    }
+
+    /// Takes the tile registers of this thread for products of `rows` rows of activations, 1 to 64.
+    /// Up to sixteen of them are one left-hand tile that meets up to four panels; more are up to four
+    /// tiles, all of sixteen rows but the last, that meet the same panel.
+    #[inline(always)]
+    pub(crate) fn open(self, rows: usize) -> Unit {
+        assert!((1..=SUMS * ROWS).contains(&rows), "{rows} rows of tiles");
+        let last = (rows - 1) % ROWS + 1;
+        let mut config = Config {
+            palette: 1,
+            start: 0,
+            reserved: [0; 14],
+            row_bytes: [0; 16],
+            rows: [0; 16],
+        };
+        config.row_bytes[..8].fill(4 * WORDS as u16);
+        config.rows[..8].fill(ROWS as u8);
+        for sum in 0..SUMS {
+            let height = if rows <= ROWS {
+                rows
+            } else {
+                rows.saturating_sub(sum * ROWS).clamp(1, ROWS)
+            };
+            config.rows[sum] = height as u8;
+        }
+        config.rows[4] = rows.min(ROWS) as u8;
+        config.rows[5] = last as u8;
+        // SAFETY: the token proves that there are tiles; the configuration has its 64 bytes and
+        // describes tiles of palette 1, of at most sixteen rows of 64 bytes.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack)) }
+        Unit {
+            rows,
+            last,
+            thread: PhantomData,
+        }
+    }
+}
+
+/// Asks the system for the use of tiles, which is granted to all threads.
+#[cfg(target_os = "linux")]
+fn granted() -> bool {
+    const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
+    const XFEATURE_XTILEDATA: libc::c_ulong = 18;
+    // SAFETY: this call takes two numbers and touches no memory of this process.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_arch_prctl,
+            ARCH_REQ_XCOMP_PERM,
+            XFEATURE_XTILEDATA,
+        )
+    };
+    answer == 0
+}
+
+#[cfg(not(target_os = "linux"))]
+fn granted() -> bool {
+    false
+}
+
+/// What every tile register holds.
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// The tile registers of a thread: sums in 0 to 3, activations in 4 (in 5 the last of more than
+/// sixteen rows), weights in 6 and 7. Nothing else uses them, so they keep their values from one call
+/// to the next.
+pub(crate) struct Unit {
+    rows: usize,
+    last: usize,
+    /// Registers are a thread's own.
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for Unit {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: there are tiles, since there is a `Unit`.
+        unsafe { asm!("tilerelease", options(nomem, nostack)) }
+    }
+}
+
+/// What is multiplied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Factors {
+    /// Pairs of bf16 numbers, sums in f32.
+    Pairs,
+    /// Four signed bytes, sums in i32.
+    Bytes,
+}
+
+/// Loads a tile of weights from `$place` to `$w` and multiplies.
+macro_rules! panel {
+    ($multiply:literal, $sum:literal, $w:literal, $place:expr) => {
+        asm!(
+            concat!("tileloadd ", $w, ", [{place} + {stride}]"),
+            concat!($multiply, " ", $sum, ", tmm4, ", $w),
+            place = in(reg) $place,
+            stride = in(reg) 4 * WORDS,
+            options(nostack, readonly),
+        )
+    };
+}
+
+/// Loads a tile of activations from `$place` to `$x` and multiplies it with weights in 6.
+macro_rules! inputs {
+    ($multiply:literal, $sum:literal, $x:literal, $place:expr, $stride:expr) => {
+        asm!(
+            concat!("tileloadd ", $x, ", [{place} + {stride}]"),
+            concat!($multiply, " ", $sum, ", ", $x, ", tmm6"),
+            place = in(reg) $place,
+            stride = in(reg) $stride,
+            options(nostack, readonly),
+        )
+    };
+}
+
+/// Stores the sums `$sum` at `$place`.
+macro_rules! store {
+    ($sum:literal, $place:expr) => {
+        asm!(
+            concat!("tilestored [{place} + {stride}], ", $sum),
+            place = in(reg) $place,
+            stride = in(reg) 4 * WORDS,
+            options(nostack),
+        )
+    };
+}
+
+// In every method below there are tiles, since there is a `Unit`, and their shapes are those that
+// `Tiles::open` gave them.
+impl Unit {
+    /// Makes all sums zero.
+    #[inline(always)]
+    pub(crate) fn zero(&mut self) {
+        // SAFETY: as above; nothing but tile registers is written.
+        unsafe {
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                options(nomem, nostack)
+            );
+        }
+    }
+
+    /// Takes the activations of up to sixteen rows, `stride` words apart, 16 words of each.
+    #[inline(always)]
+    pub(crate) fn load_inputs(&mut self, x: &[i32], stride: usize) {
+        assert!(self.rows <= ROWS && x.len() >= (self.rows - 1) * stride + WORDS);
+        // SAFETY: as above; the tile has `rows` rows of 16 words, which lie in `x`.
+        unsafe {
+            asm!("tileloadd tmm4, [{place} + {stride}]",
+                place = in(reg) x.as_ptr(), stride = in(reg) 4 * stride,
+                options(nostack, readonly));
+        }
+    }
+
+    /// Adds the products of those activations with a panel's weights to sums `sum`, 0 to 3.
+    #[inline(always)]
+    pub(crate) fn add_panel<R>(&mut self, factors: Factors, sum: usize, w: &Tile<R>) {
+        const { assert!(size_of::<Tile<R>>() == 4 * WORDS * ROWS) }
+        let w = w.as_ptr();
+        // SAFETY: as above; the tile has the 1024 bytes that are read.
+        unsafe {
+            match (factors, sum) {
+                (Factors::Pairs, 0) => panel!("tdpbf16ps", "tmm0", "tmm6", w),
+                (Factors::Pairs, 1) => panel!("tdpbf16ps", "tmm1", "tmm7", w),
+                (Factors::Pairs, 2) => panel!("tdpbf16ps", "tmm2", "tmm6", w),
+                (Factors::Pairs, _) => panel!("tdpbf16ps", "tmm3", "tmm7", w),
+                (Factors::Bytes, 0) => panel!("tdpbssd", "tmm0", "tmm6", w),
+                (Factors::Bytes, 1) => panel!("tdpbssd", "tmm1", "tmm7", w),
+                (Factors::Bytes, 2) => panel!("tdpbssd", "tmm2", "tmm6", w),
+                (Factors::Bytes, _) => panel!("tdpbssd", "tmm3", "tmm7", w),
+            }
+        }
+    }
+
+    /// Takes a panel's weights for [`Self::add_inputs`].
+    #[inline(always)]
+    pub(crate) fn load_panel<R>(&mut self, w: &Tile<R>) {
+        const { assert!(size_of::<Tile<R>>() == 4 * WORDS * ROWS) }
+        // SAFETY: as above; the tile has the 1024 bytes that are read.
+        unsafe {
+            asm!("tileloadd tmm6, [{place} + {stride}]",
+                place = in(reg) w.as_ptr(), stride = in(reg) 4 * WORDS,
+                options(nostack, readonly));
+        }
+    }
+
+    /// Adds the products of those weights with rows `16 * sum` and following to sums `sum`; `x` starts
+    /// with the first of them.
+    #[inline(always)]
+    pub(crate) fn add_inputs(&mut self, factors: Factors, sum: usize, x: &[i32], stride: usize) {
+        let full = (sum + 1) * ROWS <= self.rows;
+        let height = if full { ROWS } else { self.last };
+        assert!(sum * ROWS < self.rows && x.len() >= (height - 1) * stride + WORDS);
+        let (x, stride) = (x.as_ptr(), 4 * stride);
+        // SAFETY: as above; the tile has `height` rows of 16 words, which lie in `x`.
+        unsafe {
+            match (factors, sum, full) {
+                (Factors::Pairs, 0, true) => inputs!("tdpbf16ps", "tmm0", "tmm4", x, stride),
+                (Factors::Pairs, 1, true) => inputs!("tdpbf16ps", "tmm1", "tmm4", x, stride),
+                (Factors::Pairs, 2, true) => inputs!("tdpbf16ps", "tmm2", "tmm4", x, stride),
+                (Factors::Pairs, _, true) => inputs!("tdpbf16ps", "tmm3", "tmm4", x, stride),
+                (Factors::Pairs, 0, false) => inputs!("tdpbf16ps", "tmm0", "tmm5", x, stride),
+                (Factors::Pairs, 1, false) => inputs!("tdpbf16ps", "tmm1", "tmm5", x, stride),
+                (Factors::Pairs, 2, false) => inputs!("tdpbf16ps", "tmm2", "tmm5", x, stride),
+                (Factors::Pairs, _, false) => inputs!("tdpbf16ps", "tmm3", "tmm5", x, stride),
+                (Factors::Bytes, 0, true) => inputs!("tdpbssd", "tmm0", "tmm4", x, stride),
+                (Factors::Bytes, 1, true) => inputs!("tdpbssd", "tmm1", "tmm4", x, stride),
+                (Factors::Bytes, 2, true) => inputs!("tdpbssd", "tmm2", "tmm4", x, stride),
+                (Factors::Bytes, _, true) => inputs!("tdpbssd", "tmm3", "tmm4", x, stride),
+                (Factors::Bytes, 0, false) => inputs!("tdpbssd", "tmm0", "tmm5", x, stride),
+                (Factors::Bytes, 1, false) => inputs!("tdpbssd", "tmm1", "tmm5", x, stride),
+                (Factors::Bytes, 2, false) => inputs!("tdpbssd", "tmm2", "tmm5", x, stride),
+                (Factors::Bytes, _, false) => inputs!("tdpbssd", "tmm3", "tmm5", x, stride),
+            }
+        }
+    }
+
+    /// Writes sums `sum`, a row of activations a row; rows that there are not keep what they hold.
+    #[inline(always)]
+    pub(crate) fn store<T: Number>(&self, sum: usize, to: &mut [[T; PANEL]; ROWS]) {
+        let to = ptr::from_mut(to);
+        // SAFETY: as above; the tile has at most sixteen rows of sixteen numbers.
+        unsafe {
+            match sum {
+                0 => store!("tmm0", to),
+                1 => store!("tmm1", to),
+                2 => store!("tmm2", to),
+                _ => store!("tmm3", to),
+            }
+        }
+    }
+}
+
+/// What sums are.
+pub(crate) trait Number: Copy {}
+
+impl Number for f32 {}
+impl Number for i32 {}
