@@ -22,6 +22,7 @@
 
 pub mod bootstrap;
 mod column;
+mod common;
 mod error;
 mod input;
 mod journal;

@@ -1,6 +1,7 @@
 //! `manifest.json`: everything needed to say what a cell's numbers are numbers of, and to run it
 //! again.
 
+use crate::common;
 use crate::machine::utc_now;
 use crate::{BuildInfo, InputFile, MachineInfo, ResultsError, write_atomically};
 use serde::{Deserialize, Serialize};
@@ -276,7 +277,8 @@ impl Manifest {
         own.unwrap_or_else(StepLatency::paper)
     }
 
-    /// Reads the manifest of a cell's folder.
+    /// Reads the manifest of a cell's folder. Those of published runs leave out what arms have in common
+    /// with the first, which is put back.
     ///
     /// # Errors
     /// [`ResultsError::NotACell`], [`ResultsError::Manifest`] with the line, [`ResultsError::Schema`].
@@ -301,7 +303,9 @@ impl Manifest {
                 expected: MANIFEST_SCHEMA,
             });
         }
-        serde_json::from_str(&text).map_err(malformed)
+        let mut manifest: Self = serde_json::from_str(&text).map_err(malformed)?;
+        common::put_back(&mut manifest.config);
+        Ok(manifest)
     }
 
     /// Writes the manifest into a cell's folder, replacing the one there.

@@ -1,5 +1,6 @@
 //! What pages are made from, copied; the rest left behind.
 
+use crate::common;
 use crate::parquet::{table_path, write_table};
 use crate::{
     CellReader, CellStatus, HeadRow, MANIFEST_FILE, Manifest, NGRAMS_FILE, PromptRow, ResultsError,
@@ -28,7 +29,7 @@ pub struct Published {
 }
 
 /// Copies of the experiment in `from` what pages are made from: `experiment.json`, and of every
-/// complete cell its manifest (on one line), prompts and heads, the rounds and updates of timed cells, and
+/// complete cell its manifest (on one line, without what arms have in common), prompts and heads, the rounds and updates of timed cells, and
 /// the n-grams, and the updates of other cells, where a figure of the page is drawn from them. Left out
 /// are states, journals, locks, pages, and the times of cells that were not timed, which mean nothing and
 /// do not compress.
@@ -115,21 +116,26 @@ fn publish_cell(
     if page.ngrams && ngrams.exists() {
         copy(&ngrams, &to.join(NGRAMS_FILE), published)?;
     }
-    let manifest = without_spaces(&reader.dir().join(MANIFEST_FILE))?;
+    let manifest = short(&reader.dir().join(MANIFEST_FILE))?;
     let path = to.join(MANIFEST_FILE);
     published.bytes += manifest.len() as u64;
     std::fs::write(&path, manifest).map_err(|source| ResultsError::io("write", &path, source))
 }
 
-/// A JSON file on one line, which takes half as much.
-fn without_spaces(path: &Path) -> Result<String, ResultsError> {
+/// A manifest on one line, its arms without what they have in common with the first: a fifth of the bytes.
+fn short(path: &Path) -> Result<String, ResultsError> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|source| ResultsError::io("read", path, source))?;
     // What has been read as a manifest is JSON.
-    let Ok(value) = serde_json::from_str::<Value>(&text) else {
+    let Ok(mut manifest) = serde_json::from_str::<Value>(&text) else {
         return Ok(text);
     };
-    Ok(format!("{value}\n"))
+    if let Some(config) = manifest.get_mut("config") {
+        // Of a published run already.
+        common::put_back(config);
+        common::leave_out(config);
+    }
+    Ok(format!("{manifest}\n"))
 }
 
 fn store<R: Row>(to: &Path, rows: &[R], published: &mut Published) -> Result<(), ResultsError> {

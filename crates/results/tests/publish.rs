@@ -55,6 +55,8 @@ fn timed_cells_keep_rounds_and_others_lose_their_times() {
     assert!(to.join("experiment.json").exists());
 
     let stream = CellReader::open(&to.join("stream").join(cell)).unwrap();
+    let run = CellReader::open(&root.path().join("stream").join(cell)).unwrap();
+    assert_eq!(stream.manifest(), run.manifest());
     assert!(
         stream
             .prompts()
