@@ -1,5 +1,6 @@
 //! Forwards of 1, 5 and 9 tokens on a model of 25 million parameters (out of cache in f32), one
-//! thread, for every storage of the weights and every kernel set: `cargo bench -p cpu-engine`.
+//! thread, for every storage of the weights and every kernel set: `cargo bench -p cpu-engine`. Beside
+//! them the products alone as one would first write them: a dot product an output, in f32.
 
 use cpu_engine::{CpuEngine, EngineOptions, KernelChoice};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -56,5 +57,29 @@ fn forwards(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, forwards);
+/// As many weights as the model multiplies with, in rows of its width.
+fn naive(criterion: &mut Criterion) {
+    const WIDTH: usize = 512;
+    let row = |seed: usize| (0..WIDTH).map(move |i| ((seed + i) % 17) as f32 * 0.01);
+    let outputs = 8 * (3 * 1408 + 3 * WIDTH) + 6144;
+    let weights: Vec<f32> = (0..outputs).flat_map(row).collect();
+    let mut group = criterion.benchmark_group("forward/naive");
+    group.throughput(Throughput::Bytes(size_of_val(weights.as_slice()) as u64));
+    for m in [1, 5, 9] {
+        let x: Vec<f32> = (0..m).flat_map(row).collect();
+        let mut out = vec![0.0; m * outputs];
+        group.bench_with_input(BenchmarkId::new("f32", m), &m, |bencher, _| {
+            bencher.iter(|| {
+                for (x, out) in x.chunks(WIDTH).zip(out.chunks_mut(outputs)) {
+                    for (w, out) in weights.chunks(WIDTH).zip(out) {
+                        *out = w.iter().zip(x).map(|(w, x)| w * x).sum();
+                    }
+                }
+                std::hint::black_box(&mut out);
+            });
+        });
+    }
+}
+
+criterion_group!(benches, forwards, naive);
 criterion_main!(benches);
