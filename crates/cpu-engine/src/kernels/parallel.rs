@@ -26,11 +26,12 @@ use super::panel::{IntPanels, PackedMatrix, PanelData, PanelRow};
 use super::quant::{IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, PANEL};
 
-/// Chunks per thread, so that a thread that starts late or is interrupted sheds work.
-const CHUNKS_PER_THREAD: usize = 4;
-/// Bytes of weights of a chunk at least, where there are enough for every thread: prefetchers take
-/// their time with the first of them.
-const CHUNK_BYTES: usize = 512 << 10;
+/// Most chunks per thread. Each is half as large as the one before it, so that a thread that starts
+/// late, is interrupted or has the slower memory sheds work, and little is left to wait for.
+const TURNS: u32 = 4;
+/// Bytes of weights that the last chunk of a thread has at least: prefetchers take their time with
+/// the first of them.
+const LAST_BYTES: usize = 64 << 10;
 /// Panels a chunk has at least: what the matrix kernel interleaves for a single row.
 const MIN_PANELS: usize = 4;
 /// Work of a chunk at least, in multiply-adds: about a microsecond, several times what claiming a
@@ -122,23 +123,25 @@ pub(crate) struct AttentionCall<'a, R> {
 }
 
 impl Executor {
-    /// How to cut `units` (each of `cost` multiply-adds) into chunks of equal size.
+    /// How to cut `units` (each of `cost` multiply-adds, all of `bytes`) into chunks.
     fn chunks(&self, units: usize, min_units: usize, cost: usize, bytes: usize) -> Chunks {
-        let threads = self.pool.threads();
-        let most = if threads == 1 {
-            1
-        } else {
-            (bytes / CHUNK_BYTES).clamp(threads, threads * CHUNKS_PER_THREAD)
+        // So many chunks of equal size there may be.
+        let most = (units / min_units).min(units * cost / MIN_CHUNK_WORK);
+        let threads = self.pool.threads().clamp(1, most.max(1));
+        let most = match threads {
+            1 => 1,
+            _ => most.min(bytes / LAST_BYTES),
         };
-        let count = (units / min_units)
-            .min(units * cost / MIN_CHUNK_WORK)
-            .clamp(1, most);
-        Chunks {
+        let mut chunks = Chunks {
             units,
-            // As many for every thread: of three chunks, one of two threads would wait for the last.
-            count: count - if count > threads { count % threads } else { 0 },
             granule: min_units.div_ceil(2),
+            threads,
+            turns: 1,
+        };
+        while chunks.turns < TURNS && 2 * chunks.parts() + threads <= most {
+            chunks.turns += 1;
         }
+        chunks
     }
 
     /// `out = epilogue(x * w)`.
@@ -303,7 +306,7 @@ impl Executor {
         let bytes = w.bytes() / w.panels() * panels.len();
         let chunks = self.chunks(panels.len() / unit, MIN_PANELS / unit, cost, bytes);
         let first = panels.start / unit;
-        self.pool.run(chunks.count, &|chunk, _| {
+        self.pool.run(chunks.count(), &|chunk, _| {
             let Range { start, end } = chunks.range(chunk);
             work.run(self.weights, operands, first + start..first + end);
         });
@@ -326,7 +329,7 @@ impl Executor {
         let cost = 2 * seen * call.shape.head_dim * rows.div_ceil(tiles);
         let chunks = self.chunks(tasks, 1, cost, usize::MAX);
         let out = SharedOut::new(out);
-        self.pool.run(chunks.count, &|chunk, thread| {
+        self.pool.run(chunks.count(), &|chunk, thread| {
             // Never contended: a thread number is in use once at a time.
             let mut scratch = scratch[thread]
                 .lock()
@@ -387,19 +390,56 @@ struct Columns<'a> {
     unit: usize,
 }
 
-/// `units` cut into `count` ranges whose bounds are multiples of `granule` (but for the end).
+/// `units` cut into ranges whose bounds are multiples of `granule` (but for the end).
+///
+/// The pool hands them out from both ends, to the caller from the front and to all helpers from the
+/// back, so the largest lie there and the smallest in the middle: for two threads and three turns
+/// 4, 2, 1, 1, 2 and 4 parts of fourteen.
 #[derive(Clone, Copy)]
 struct Chunks {
     units: usize,
-    count: usize,
     granule: usize,
+    threads: usize,
+    /// Chunks of a thread, if all are equally fast; at least 1.
+    turns: u32,
 }
 
 impl Chunks {
+    fn count(self) -> usize {
+        self.threads * self.turns as usize
+    }
+
+    /// Parts of a thread in its first chunks.
+    fn share(self, turns: u32) -> usize {
+        (1 << self.turns) - (1 << (self.turns - turns))
+    }
+
+    /// All parts; the last chunk of a thread has one.
+    fn parts(self) -> usize {
+        self.threads * self.share(self.turns)
+    }
+
     fn range(self, chunk: usize) -> Range<usize> {
         let granules = self.units.div_ceil(self.granule);
-        let bound = |i: usize| (i * granules / self.count * self.granule).min(self.units);
+        let bound = |chunk| {
+            let before = self.before(chunk) * granules / self.parts();
+            (before * self.granule).min(self.units)
+        };
         bound(chunk)..bound(chunk + 1)
+    }
+
+    /// Parts before a chunk.
+    fn before(self, chunk: usize) -> usize {
+        if chunk <= self.turns as usize {
+            return self.share(chunk as u32);
+        }
+        let (helpers, behind) = (self.threads - 1, self.count() - chunk);
+        let (turns, rest) = ((behind / helpers) as u32, behind % helpers);
+        let next = match rest {
+            0 => 0,
+            _ => self.share(turns + 1) - self.share(turns),
+        };
+        self.parts() - helpers * self.share(turns) - rest * next
     }
 }
 
@@ -423,16 +463,35 @@ mod tests {
     fn chunks_cover_every_unit_once() {
         for units in 0..70 {
             for granule in 1..5 {
-                for count in 1..=(units / granule).clamp(1, 8) {
+                for (threads, turns) in (1..6).flat_map(|n| [(n, 1), (n, 2), (n, 3), (n, 4)]) {
                     let chunks = Chunks {
                         units,
-                        count,
                         granule,
+                        threads,
+                        turns,
                     };
-                    let all: Vec<usize> = (0..count).flat_map(|i| chunks.range(i)).collect();
-                    assert_eq!(all, (0..units).collect::<Vec<_>>());
+                    let all = (0..chunks.count()).flat_map(|i| chunks.range(i));
+                    assert_eq!(all.collect::<Vec<_>>(), (0..units).collect::<Vec<_>>());
                 }
             }
         }
+    }
+
+    #[test]
+    fn chunks_are_smallest_where_threads_meet() {
+        let sizes = |threads, turns| {
+            let chunks = Chunks {
+                units: 7 * threads,
+                granule: 1,
+                threads,
+                turns,
+            };
+            let ranges = (0..chunks.count()).map(|i| chunks.range(i).len());
+            ranges.collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(1, 3), [4, 2, 1]);
+        assert_eq!(sizes(2, 3), [4, 2, 1, 1, 2, 4]);
+        assert_eq!(sizes(3, 3), [4, 2, 1, 1, 1, 2, 2, 4, 4]);
+        assert_eq!(sizes(4, 1), [7, 7, 7, 7]);
     }
 }
