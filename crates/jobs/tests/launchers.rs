@@ -308,7 +308,9 @@ fn two_submissions_at_once_are_refused() {
         site.submit().unwrap_err(),
         JobsError::Submitting { .. }
     ));
-    drop(lock);
+    // Closing would not do: another test may be starting a program just now, which has the file for
+    // a moment.
+    lock.unlock().unwrap();
     assert_eq!(site.submit().unwrap().submitted, 2);
     assert_eq!(
         CellState::Todo,
