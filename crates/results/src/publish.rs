@@ -29,10 +29,11 @@ pub struct Published {
 }
 
 /// Copies of the experiment in `from` what pages are made from: `experiment.json`, and of every
-/// complete cell its manifest (on one line, without what arms have in common), prompts and heads, the rounds and updates of timed cells, and
-/// the n-grams, and the updates of other cells, where a figure of the page is drawn from them. Left out
-/// are states, journals, locks, pages, and the times of cells that were not timed, which mean nothing and
-/// do not compress.
+/// complete cell its manifest (on one line, without what arms have in common), prompts and turns of heads,
+/// the rounds and updates of timed cells, and the n-grams, and the updates of other cells, where a figure of
+/// the page is drawn from them. Left out are states, journals, locks, pages, what heads said before the last
+/// quarter of their turns, and the times of cells that were not timed, which mean nothing and do not
+/// compress.
 ///
 /// Answers are kept where the page looks at their text: in the stage that it shows, of held-out
 /// prompts if there are any; nowhere without `answers`. Those of recorded targets are somebody's
@@ -107,6 +108,7 @@ fn publish_cell(
     if timed || page.updates {
         store::<UpdateRow>(to, &updates, published)?;
     }
+    leave_out_early(&mut heads);
     store::<HeadRow>(to, &heads, published)?;
     let rounds = table_path::<RoundRow>(reader.dir());
     if timed && rounds.exists() {
@@ -151,6 +153,29 @@ fn copy(from: &Path, to: &Path, published: &mut Published) -> Result<(), Results
     let copied = std::fs::copy(from, to);
     published.bytes += copied.map_err(|source| ResultsError::io("write", to, source))?;
     Ok(())
+}
+
+/// Takes out what heads said before the last quarter of the turns of their arm and segment, of which no page
+/// reads more than that they took place.
+fn leave_out_early(heads: &mut [HeadRow]) {
+    let mut turns: FxHashMap<(String, u32), (usize, usize)> = FxHashMap::default();
+    let key = |row: &HeadRow| (row.arm.clone(), row.segment);
+    for row in &*heads {
+        turns.entry(key(row)).or_default().1 += 1;
+    }
+    for row in heads {
+        let Some((turn, all)) = turns.get_mut(&key(row)) else {
+            continue;
+        };
+        *turn += 1;
+        if *turn <= *all - all.div_ceil(4) {
+            row.loss = f64::NAN;
+            row.fresh_loss = f64::NAN;
+            row.predicted = f64::NAN;
+            row.accepted = f64::NAN;
+            row.calibration_error = f64::NAN;
+        }
+    }
 }
 
 /// Takes out what no page reads of the answers, and what is not ours to publish.
@@ -229,4 +254,44 @@ fn folders(dir: &Path) -> Result<Vec<PathBuf>, ResultsError> {
     }
     folders.sort();
     Ok(folders)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(arm: &str, segment: u32, step: u32) -> HeadRow {
+        HeadRow {
+            arm: arm.to_owned(),
+            seed: 1,
+            segment,
+            step,
+            prompts_seen: step,
+            examples: 8,
+            loss: 0.5,
+            fresh: 4,
+            fresh_loss: 0.4,
+            predicted: 0.3,
+            accepted: 0.2,
+            calibration_error: 0.1,
+            seconds: 0.0,
+        }
+    }
+
+    #[test]
+    fn heads_keep_the_last_quarter_of_the_turns_of_every_arm_and_segment() {
+        let mut rows: Vec<HeadRow> = (0..5)
+            .flat_map(|step| [turn("a", 0, step), turn("b", 0, step)])
+            .chain((5..13).map(|step| turn("a", 1, step)))
+            .collect();
+        let all = rows.clone();
+        leave_out_early(&mut rows);
+        for (row, was) in rows.iter().zip(&all) {
+            let last = if row.segment == 0 { 3 } else { 11 };
+            let kept = row.step >= last;
+            assert_eq!(row == was, kept, "{row:?}");
+            assert_eq!(row.loss.is_nan(), !kept);
+            assert_eq!((row.step, row.fresh), (was.step, was.fresh));
+        }
+    }
 }

@@ -165,7 +165,8 @@ row! {
 
 row! {
     /// One turn of training of an acceptance head (Algorithms 3 and 4). The columns from `fresh` to
-    /// `calibration_error` are of judged draft tokens the head has not been trained on.
+    /// `calibration_error` are of judged draft tokens the head has not been trained on. In published
+    /// folders losses and means are NaN before the last quarter of the turns.
     HeadRow in "heads" {
         /// Arm (method) that learnt.
         arm: String,
