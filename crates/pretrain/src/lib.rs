@@ -141,7 +141,7 @@ fn tokenizer_for(
     } else {
         let texts: Vec<String> = corpus.training().map(plain_text).collect();
         let json = tokenizer::train(recipe, texts.iter().map(String::as_str))?;
-        std::fs::write(&path, format!("{json:#}\n")).with_context(|| path.display().to_string())?;
+        std::fs::write(&path, format!("{json}\n")).with_context(|| path.display().to_string())?;
     }
     write_json(
         &out.join("tokenizer_config.json"),
@@ -175,6 +175,7 @@ fn write_folder(
     )?;
     std::fs::copy(recipe_path, out.join("recipe.toml"))
         .with_context(|| out.display().to_string())?;
+    train::thin_log(out, trained.steps)?;
     let card = card::render(recipe, trained, data.tokens_per_epoch());
     std::fs::write(out.join("README.md"), card).with_context(|| out.display().to_string())?;
     // Last: its presence says that the folder is complete.

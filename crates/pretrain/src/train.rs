@@ -90,7 +90,7 @@ impl Run<'_> {
                 0,
             ),
         };
-        let mut model = Backend::new(&checkpoint, optimizer, self.device)?;
+        let mut model = Backend::new(&checkpoint, optimizer, self.device, recipe.train.products)?;
         drop(checkpoint);
         let mut log = Log::open(self.out, start)?;
         let bar = progress_bar(("pretrain", "steps"), start, recipe.steps(), self.progress);
@@ -186,6 +186,30 @@ pub(crate) fn progress_bar(
         .with_style(style)
         .with_prefix(doing)
         .with_position(start)
+}
+
+/// About as many steps as the log of a finished model keeps.
+const KEPT: u64 = 1000;
+
+/// Leaves about [`KEPT`] of all `steps` in the log of a finished model, evenly spread, and what was measured: that is what
+/// a curve needs, and the log is kept beside the weights.
+pub(crate) fn thin_log(out: &Path, steps: u64) -> Result<()> {
+    let every = steps.div_ceil(KEPT).max(1);
+    let path = out.join("training.jsonl");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let stays = |line: &&str| {
+        let row: Option<serde_json::Value> = serde_json::from_str(line).ok();
+        row.is_some_and(|row| {
+            let step = row["step"].as_u64();
+            row.get("held_out").is_some() || step.is_some_and(|step| step % every == 0)
+        })
+    };
+    let kept: String = text
+        .lines()
+        .filter(stays)
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    std::fs::write(&path, kept).with_context(|| path.display().to_string())
 }
 
 /// `training.jsonl`, cut back to the step training resumes from.

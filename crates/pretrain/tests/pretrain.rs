@@ -37,6 +37,7 @@ held_out = 0.05
 tokens = 8192
 batch = 4
 sequence = 64
+products = "PRODUCTS"
 lr = 1e-2
 warmup = 4
 weight_decay = 0.01
@@ -54,7 +55,9 @@ lr = 2e-3
 
 fn request(folder: &Path, style: &str, out: &str, stop_after: Option<u64>) -> Request {
     let recipe = folder.join(format!("{style}.toml"));
-    std::fs::write(&recipe, RECIPE.replace("STYLE", style)).unwrap();
+    let products = if style == "byte-level" { "f32" } else { "bf16" };
+    let text = RECIPE.replace("STYLE", style).replace("PRODUCTS", products);
+    std::fs::write(&recipe, text).unwrap();
     Request {
         recipe,
         tokenizer: None,

@@ -1,5 +1,6 @@
 //! Who computes a training step: the host trainer, or Burn on another device.
 
+use lm::host::Products;
 use lm::{AdamW, Checkpoint, LmError};
 
 #[cfg(feature = "wgpu")]
@@ -36,13 +37,21 @@ pub struct Step {
 }
 
 impl Backend {
-    /// Starts from weights and an optimiser.
+    /// Starts from weights and an optimiser. `products` is what this processor multiplies; other devices keep to f32.
     ///
     /// # Errors
     /// Missing or misshapen tensors; moments of another model.
-    pub fn new(checkpoint: &Checkpoint, optimizer: AdamW, device: Device) -> Result<Self, LmError> {
+    pub fn new(
+        checkpoint: &Checkpoint,
+        optimizer: AdamW,
+        device: Device,
+        products: Products,
+    ) -> Result<Self, LmError> {
         Ok(match device {
-            Device::Cpu => Self::Host(Box::new(Trainer::resume(checkpoint, optimizer)?)),
+            Device::Cpu => {
+                let trainer = Trainer::resume(checkpoint, optimizer)?;
+                Self::Host(Box::new(trainer.with_products(products)))
+            }
             #[cfg(feature = "wgpu")]
             Device::Wgpu => {
                 let kind = burn::tensor::DeviceKind::DefaultDevice;
@@ -104,7 +113,7 @@ impl Backend {
         Ok((sum / tokens as f64, tokens))
     }
 
-    /// The trainer of this processor; what was trained elsewhere until now goes on here.
+    /// The trainer of this processor; what was trained elsewhere until now goes on here, with products of f32.
     ///
     /// # Errors
     /// What a device reports; those of [`Trainer::resume`].

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use lm::host::{Mat, MatMut, Store, multiply};
+use lm::host::{Mat, MatMut, Store};
 
 use crate::activations::{Activations, BlockActivations, clear};
 use crate::attention::Attention;
@@ -57,7 +57,7 @@ impl Shared<'_> {
         (t, inputs): (usize, usize),
     ) {
         let outputs = w.len() / inputs;
-        multiply(
+        self.products.multiply(
             MatMut::new(out, outputs),
             Store::Set,
             Mat::new(x, t, inputs),
@@ -77,7 +77,7 @@ impl Shared<'_> {
         t: usize,
     ) {
         let (d, inputs) = (x.len() / t.max(1), y.len() / t.max(1));
-        multiply(
+        self.products.multiply(
             MatMut::new(x, d),
             Store::Add,
             Mat::new(y, t, inputs),
@@ -109,7 +109,7 @@ impl Shared<'_> {
             Some(low_rank) => low_rank.add_gradients(at, dy, x, grads),
             None => {
                 let to = MatMut::new(&mut grads[at.clone()], x.cols());
-                multiply(to, Store::Add, dy.t(), x);
+                self.products.multiply(to, Store::Add, dy.t(), x);
             }
         }
     }
@@ -329,7 +329,7 @@ impl Shared<'_> {
         let at = &self.layout.blocks[layer];
         let block = &mut kept.blocks[layer];
         let d_stream = Mat::new(&kept.d_stream, t, d);
-        multiply(
+        self.products.multiply(
             MatMut::new(&mut kept.d_active, f),
             Store::Set,
             d_stream,
@@ -347,7 +347,7 @@ impl Shared<'_> {
         }
         self.bias_gradient(grads, at.gate_up_bias.as_ref(), &block.gate_up);
         let d_gate_up = Mat::new(&block.gate_up, t, 2 * f);
-        multiply(
+        self.products.multiply(
             MatMut::new(&mut kept.d_normed, d),
             Store::Set,
             d_gate_up,
@@ -382,7 +382,7 @@ impl Shared<'_> {
         self.head_norms_back(layer, block, d_qkv, grads);
         self.bias_gradient(grads, at.qkv_bias.as_ref(), &kept.d_qkv);
         let d_qkv = Mat::new(&kept.d_qkv, t, all);
-        multiply(
+        self.products.multiply(
             MatMut::new(&mut kept.d_normed, d),
             Store::Set,
             d_qkv,
@@ -415,7 +415,7 @@ impl Shared<'_> {
         let at = &self.layout.blocks[layer];
         let block = &kept.blocks[layer];
         let d_stream = Mat::new(&kept.d_stream, t, d);
-        multiply(
+        self.products.multiply(
             MatMut::new(&mut kept.d_mixed, q),
             Store::Set,
             d_stream,

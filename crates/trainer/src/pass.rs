@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use cpu_engine::Vectors;
-use lm::host::{Mat, MatMut, RotaryTables, Store, multiply};
+use lm::host::{Mat, MatMut, Products, RotaryTables, Store};
 
 use crate::activations::{Activations, clear, fit};
 use crate::block::NormPass;
@@ -19,6 +19,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) weights: &'a [f32],
     pub(crate) rope: &'a RotaryTables,
     pub(crate) vectors: Vectors,
+    pub(crate) products: Products,
     /// Rows of the output head for every subset of the objective.
     pub(crate) gathered: &'a [Vec<f32>],
     pub(crate) objective: &'a dyn Objective,
@@ -78,7 +79,15 @@ struct Wanted {
 /// Logits that are alive at a time, for every column of the hidden state. What lies beyond the caches
 /// is written and read some seven times, which is little beside what a logit costs to compute, the
 /// less the wider the model; what is gained is that the head is packed once for more rows.
-const LOGITS_PER_WIDTH: usize = 1 << 13;
+///
+/// Products of bf16 take half the time, and so packing, and adding to the gradient of the head, weigh twice as much: there
+/// every pack is scored at once.
+fn logits_per_width(products: Products) -> usize {
+    match products {
+        Products::F32 => 1 << 13,
+        Products::Bf16 => 1 << 17,
+    }
+}
 
 impl Shared<'_> {
     /// The losses of a pack's sequences; with `gradients`, their gradient is added there.
@@ -155,7 +164,7 @@ impl Shared<'_> {
                 Some(subset) => &self.gathered[subset][..],
                 None => &self.weights[self.layout.head.clone()],
             };
-            let most = LOGITS_PER_WIDTH * d / (head.len() / d).max(1);
+            let most = logits_per_width(self.products) * d / (head.len() / d).max(1);
             let mut rest = same;
             while !rest.is_empty() {
                 let mut rows = 0;
@@ -190,7 +199,7 @@ impl Shared<'_> {
             row.copy_from_slice(&kept.hidden[from * d..][..d]);
         }
         fit(&mut kept.logits, rows * count);
-        multiply(
+        self.products.multiply(
             MatMut::new(&mut kept.logits, count),
             Store::Set,
             Mat::new(&kept.rows, rows, d),
@@ -215,7 +224,7 @@ impl Shared<'_> {
         };
         let d_logits = Mat::new(&kept.logits, rows, count);
         fit(&mut kept.d_rows, rows * d);
-        multiply(
+        self.products.multiply(
             MatMut::new(&mut kept.d_rows, d),
             Store::Set,
             d_logits,
@@ -231,7 +240,7 @@ impl Shared<'_> {
             Some(subset) => &mut gradients.gathered[subset][..],
             None => &mut gradients.weights[self.layout.head.clone()],
         };
-        multiply(
+        self.products.multiply(
             MatMut::new(d_head, d),
             Store::Add,
             d_logits.t(),

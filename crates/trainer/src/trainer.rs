@@ -1,7 +1,7 @@
 //! A decoder in training: lanes of gradients, adapters, steps.
 
 use cpu_engine::Vectors;
-use lm::host::RotaryTables;
+use lm::host::{Products, RotaryTables};
 use lm::{AdamW, AdamWConfig, Adapter, Checkpoint, LmConfig, LmError, LoraConfig, Moments};
 use rayon::prelude::*;
 
@@ -16,8 +16,13 @@ use crate::pass::{Gradients, Pack, Shared};
 const DEFAULT_LANES: usize = 2;
 
 /// Most tokens of sequences that go through the decoder together, longer ones alone: enough that
-/// packing the weights for a product is little beside the product.
-const PACK: usize = 512;
+/// packing the weights for a product is little beside the product. Products of bf16 take half the time.
+fn tokens_together(products: Products) -> usize {
+    match products {
+        Products::F32 => 512,
+        Products::Bf16 => 2048,
+    }
+}
 
 /// A decoder in training, with its AdamW state.
 pub struct Trainer {
@@ -27,6 +32,7 @@ pub struct Trainer {
     lanes: Vec<Lane>,
     rope: RotaryTables,
     vectors: Vectors,
+    products: Products,
     /// Trained instead of the weights, which then hold what it makes of them.
     low_rank: Option<LowRank>,
     /// Rows of the output head for every subset of the last objective; kept for their pages, which
@@ -79,6 +85,7 @@ impl Trainer {
             optimizer,
             lanes: Vec::new(),
             vectors: Vectors::widest(),
+            products: Products::default(),
             low_rank: None,
             gathered: Vec::new(),
         };
@@ -114,6 +121,12 @@ impl Trainer {
             lane.gradients.weights = vec![0.0; trained];
         }
         self
+    }
+
+    /// Sets what products with weights multiply, those of attention and of adapters aside: f32 numbers unless this is
+    /// called.
+    pub fn with_products(self, products: Products) -> Self {
+        Self { products, ..self }
     }
 
     /// The adapter in training, if one is.
@@ -266,11 +279,13 @@ impl Trainer {
             }
         }
         let gathered = &self.gathered[..];
+        let most = tokens_together(self.products);
         let shared = Shared {
             layout: &self.layout,
             weights: &self.weights,
             rope: &self.rope,
             vectors: self.vectors,
+            products: self.products,
             gathered,
             objective,
             low_rank: self.low_rank.as_ref(),
@@ -289,7 +304,7 @@ impl Trainer {
                 let mut pack = Pack::default();
                 pack.push(index, sequences[index]);
                 while let Some(next) =
-                    work.next_if(|next| pack.rows() + sequences[*next].len() <= PACK)
+                    work.next_if(|next| pack.rows() + sequences[*next].len() <= most)
                 {
                     pack.push(next, sequences[next]);
                 }

@@ -60,6 +60,22 @@ impl<'a> Mat<'a> {
         }
     }
 
+    /// Elements from one row to the next and from one column to the next; one of the two is 1.
+    pub(super) fn strides(&self) -> (usize, usize) {
+        (self.row_stride, self.col_stride)
+    }
+
+    /// The elements that the view reaches, and those between them.
+    pub(super) fn data(&self) -> &'a [f32] {
+        let end = extent(self.rows, self.cols, self.row_stride, self.col_stride);
+        &self.data[..end]
+    }
+
+    /// The same view of other numbers.
+    pub(super) fn over<'b>(&self, data: &'b [f32]) -> Mat<'b> {
+        Mat { data, ..*self }
+    }
+
     /// The transposed view.
     pub fn t(self) -> Self {
         Self {

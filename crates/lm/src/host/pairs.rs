@@ -1,0 +1,272 @@
+//! Products of bf16 numbers by the instruction that multiplies pairs of them (`vdpbf16ps`).
+//!
+//! Both operands are rounded into blocks that stay in the second-level cache: for every two neighbouring places of a
+//! sum a word with both numbers, and the words of one tile (rows of the left operand) or one panel (columns of the
+//! right one) beside each other. The sums of a tile and a panel fill registers.
+#![expect(
+    unsafe_code,
+    reason = "vector intrinsics; reachable only through a detected token"
+)]
+
+use std::arch::x86_64::*;
+use std::cell::RefCell;
+
+use super::{Mat, MatMut, Store};
+
+/// Rows of a tile: with two registers of sums a row, 24 of the 32 registers.
+const TILE: usize = 12;
+/// Columns of a panel: two registers.
+const PANEL: usize = 32;
+/// Numbers in a register.
+const LANES: usize = 16;
+/// Places of a sum that are packed together: a panel of them takes half of a first-level cache.
+const DEPTH: usize = 256;
+/// Columns that are packed together.
+const COLUMNS: usize = 24 * PANEL;
+/// Rows that are packed together.
+const ROWS: usize = 10 * TILE;
+
+/// Proof that this processor has AVX-512 F, BW and BF16.
+#[derive(Clone, Copy)]
+pub(super) struct Pairs(());
+
+/// An operand as the sums see it: at every place of a sum a number for each row of the left operand, or for each column
+/// of the right one. One of the strides is 1.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    data: &'a [f32],
+    lines: usize,
+    depth: usize,
+    line_stride: usize,
+    depth_stride: usize,
+}
+
+/// Packed blocks: kept by every thread, for their pages.
+#[derive(Default)]
+struct Blocks {
+    tiles: Vec<[u32; TILE]>,
+    panels: Vec<[u32; PANEL]>,
+}
+
+thread_local! {
+    static BLOCKS: RefCell<Blocks> = RefCell::default();
+}
+
+impl Pairs {
+    /// `None` where the processor lacks an instruction.
+    pub(super) fn detect() -> Option<Self> {
+        let all = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512bf16");
+        all.then_some(Self(()))
+    }
+
+    /// As [`Products::multiply`](super::Products::multiply).
+    pub(super) fn multiply(self, to: MatMut<'_>, store: Store, a: Mat<'_>, b: Mat<'_>) {
+        assert_eq!(a.cols(), b.rows(), "inner dimensions");
+        assert!(b.cols() <= to.stride, "rows of the destination");
+        let (rows, columns) = (Side::of(a), Side::of(b.t()));
+        if rows.lines > 0 && columns.lines > 0 && rows.depth == 0 && store == Store::Set {
+            let rows = to.data.chunks_mut(to.stride).take(rows.lines);
+            return rows.for_each(|row| row[..columns.lines].fill(0.0));
+        }
+        BLOCKS.with_borrow_mut(|blocks| {
+            // SAFETY: the token proves the instructions.
+            unsafe { product(to, store, rows, columns, blocks) }
+        });
+    }
+}
+
+impl<'a> Side<'a> {
+    /// The rows of `view`.
+    fn of(view: Mat<'a>) -> Self {
+        let (line_stride, depth_stride) = view.strides();
+        Self {
+            data: view.data(),
+            lines: view.rows(),
+            depth: view.cols(),
+            line_stride,
+            depth_stride,
+        }
+    }
+
+    /// Packs some lines at some places, as many lines at a time as a tile or panel has.
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    fn pack<const W: usize>(
+        self,
+        (first, lines): (usize, usize),
+        (start, depth): (usize, usize),
+        out: &mut Vec<[u32; W]>,
+    ) {
+        let pairs = depth.div_ceil(2);
+        out.resize(lines.div_ceil(W) * pairs, [0; W]);
+        if self.line_stride == 1 {
+            for pair in 0..pairs {
+                let numbers = |place: usize| match place < depth {
+                    true => &self.data[(start + place) * self.depth_stride + first..][..lines],
+                    false => &[],
+                };
+                let numbers = [numbers(2 * pair), numbers(2 * pair + 1)];
+                interleave(numbers, out.iter_mut().skip(pair).step_by(pairs));
+            }
+        } else {
+            for (group, out) in out.chunks_exact_mut(pairs).enumerate() {
+                let lines = (first + group * W, (lines - group * W).min(W));
+                self.pack_along(lines, (start, depth), out);
+            }
+        }
+    }
+
+    /// Packs lines whose own numbers lie beside each other.
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    fn pack_along<const W: usize>(
+        self,
+        (first, lines): (usize, usize),
+        (start, depth): (usize, usize),
+        out: &mut [[u32; W]],
+    ) {
+        for (block, out) in out.chunks_mut(LANES).enumerate() {
+            let from = block * 2 * LANES;
+            let count = (depth - from).min(2 * LANES);
+            let mut words = [[0; LANES]; W];
+            for (line, words) in words.iter_mut().take(lines).enumerate() {
+                let numbers = (first + line) * self.line_stride + start + from;
+                let numbers = &self.data[numbers..][..count];
+                let (low, high) = numbers.split_at(count.min(LANES));
+                // SAFETY: the array has the 64 bytes written.
+                unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), round(low, high)) }
+            }
+            for (pair, out) in out.iter_mut().enumerate() {
+                for (to, words) in out.iter_mut().zip(&words) {
+                    *to = words[pair];
+                }
+            }
+        }
+    }
+}
+
+/// The lanes of the first `len` numbers.
+#[inline(always)]
+fn mask(len: usize) -> __mmask16 {
+    match len {
+        0..LANES => (1 << len) - 1,
+        _ => !0,
+    }
+}
+
+/// Writes words of two rows of numbers that lie beside each other, `W` at a time. A row is read from its start to its end:
+/// rows of a wide matrix lie so that few of them fit into a cache together.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+fn interleave<'a, const W: usize>(
+    [low, high]: [&[f32]; 2],
+    out: impl Iterator<Item = &'a mut [u32; W]>,
+) {
+    // Rounding puts the numbers of one row behind those of the other; a word has one of each.
+    let order: [u16; 2 * LANES] = std::array::from_fn(|i| (i / 2 + i % 2 * LANES) as u16);
+    // SAFETY: the array has the 64 bytes read.
+    let order = unsafe { _mm512_loadu_si512(order.as_ptr().cast()) };
+    for (group, out) in out.enumerate() {
+        for (part, to) in out.chunks_mut(LANES).enumerate() {
+            let from = group * W + part * LANES;
+            let part = |row: &[f32]| {
+                let row = row.get(from..).unwrap_or(&[]);
+                // SAFETY: the mask keeps the load within the slice.
+                unsafe { _mm512_maskz_loadu_ps(mask(row.len().min(to.len())), row.as_ptr()) }
+            };
+            let rounded = words(_mm512_cvtne2ps_pbh(part(high), part(low)));
+            let words = _mm512_permutexvar_epi16(order, rounded);
+            // SAFETY: the mask keeps the store within the slice.
+            unsafe { _mm512_mask_storeu_epi32(to.as_mut_ptr().cast(), mask(to.len()), words) }
+        }
+    }
+}
+
+/// Up to sixteen numbers of each slice in bf16, those of `high` behind those of `low`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+fn round(low: &[f32], high: &[f32]) -> __m512i {
+    // SAFETY: the mask keeps each load within its slice.
+    let [low, high] =
+        [low, high].map(|from| unsafe { _mm512_maskz_loadu_ps(mask(from.len()), from.as_ptr()) });
+    words(_mm512_cvtne2ps_pbh(high, low))
+}
+
+/// Pairs as words.
+#[inline(always)]
+fn words(pairs: __m512bh) -> __m512i {
+    // SAFETY: both are 512 bits without a meaning of their own.
+    unsafe { std::mem::transmute(pairs) }
+}
+
+/// Words as pairs.
+#[inline(always)]
+fn pairs(words: __m512i) -> __m512bh {
+    // SAFETY: as in `words`.
+    unsafe { std::mem::transmute(words) }
+}
+
+/// The sums of a tile's rows and a panel's columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+fn sums(tile: &[[u32; TILE]], panel: &[[u32; PANEL]]) -> [[__m512; 2]; TILE] {
+    let mut sums = [[_mm512_setzero_ps(); 2]; TILE];
+    for (rows, columns) in tile.iter().zip(panel) {
+        let (left, right) = columns.split_at(LANES);
+        // SAFETY: each half of a panel's words has the 64 bytes read.
+        let [left, right] =
+            [left, right].map(|half| pairs(unsafe { _mm512_loadu_si512(half.as_ptr().cast()) }));
+        for (sums, word) in sums.iter_mut().zip(rows) {
+            let row = pairs(_mm512_set1_epi32(*word as i32));
+            sums[0] = _mm512_dpbf16_ps(sums[0], row, left);
+            sums[1] = _mm512_dpbf16_ps(sums[1], row, right);
+        }
+    }
+    sums
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+fn product(to: MatMut<'_>, store: Store, a: Side<'_>, b: Side<'_>, blocks: &mut Blocks) {
+    let Blocks { tiles, panels } = blocks;
+    for left in (0..b.lines).step_by(COLUMNS) {
+        let columns = (b.lines - left).min(COLUMNS);
+        for start in (0..a.depth).step_by(DEPTH) {
+            let depth = (a.depth - start).min(DEPTH);
+            let add = store == Store::Add || start > 0;
+            b.pack((left, columns), (start, depth), panels);
+            for top in (0..a.lines).step_by(ROWS) {
+                let rows = (a.lines - top).min(ROWS);
+                a.pack((top, rows), (start, depth), tiles);
+                let pairs = depth.div_ceil(2);
+                for (place, panel) in panels.chunks_exact(pairs).enumerate() {
+                    let left = left + place * PANEL;
+                    let width = (b.lines - left).min(PANEL);
+                    for (place, tile) in tiles.chunks_exact(pairs).enumerate() {
+                        let top = top + place * TILE;
+                        let sums = sums(tile, panel);
+                        for (row, sums) in (top..a.lines).zip(&sums) {
+                            let row = &mut to.data[row * to.stride + left..][..width];
+                            for (to, sum) in row.chunks_mut(LANES).zip(sums) {
+                                put(to, *sum, add);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `to = sum` or `to += sum`, of up to sixteen numbers.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+fn put(to: &mut [f32], mut sum: __m512, add: bool) {
+    let mask = mask(to.len());
+    // SAFETY: the mask keeps the load and the store within the slice.
+    unsafe {
+        if add {
+            sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, to.as_ptr()));
+        }
+        _mm512_mask_storeu_ps(to.as_mut_ptr(), mask, sum);
+    }
+}
