@@ -30,8 +30,8 @@ pub struct Published {
 
 /// Copies of the experiment in `from` what pages are made from: `experiment.json`, and of every
 /// complete cell its manifest (on one line, without what arms have in common), prompts and turns of heads,
-/// the rounds and updates of timed cells, and the n-grams, and the updates of other cells, where a figure of
-/// the page is drawn from them. Left out are states, journals, locks, pages, what heads said before the last
+/// the rounds and updates of timed cells, and the n-grams of streams, and the updates of other cells, where a
+/// figure of the page is drawn from them. Left out are states, journals, locks, pages, what heads said before the last
 /// quarter of their turns, and the times of cells that were not timed, which mean nothing and do not
 /// compress.
 ///
@@ -114,8 +114,10 @@ fn publish_cell(
     if timed && rounds.exists() {
         copy(&rounds, &table_path::<RoundRow>(to), published)?;
     }
+    // Behind held-out prompts alone a cache is what the stream left of it.
+    let streamed = prompts.iter().any(|row| row.split == Split::Train);
     let ngrams = reader.dir().join(NGRAMS_FILE);
-    if page.ngrams && ngrams.exists() {
+    if page.ngrams && streamed && ngrams.exists() {
         copy(&ngrams, &to.join(NGRAMS_FILE), published)?;
     }
     let manifest = short(&reader.dir().join(MANIFEST_FILE))?;

@@ -45,12 +45,7 @@ fn timed_cells_keep_rounds_and_others_lose_their_times() {
     );
     assert_eq!(
         files(&to, &format!("held-out/{cell}")),
-        [
-            "manifest.json",
-            "ngrams.jsonl",
-            "prompts.parquet",
-            "rounds.parquet"
-        ]
+        ["manifest.json", "prompts.parquet", "rounds.parquet"]
     );
     assert!(to.join("experiment.json").exists());
 
