@@ -443,7 +443,8 @@ fn one_include_swaps_the_models_for_the_papers() {
             Ok(plan) => {
                 let mut drafters = plan.jobs.iter().map(|job| &job.config.models.drafter.path);
                 let hub = |path: &Path| path.to_string_lossy().starts_with("hf:");
-                if !drafters.all(|path| hub(path)) {
+                // A file that compares drafters names the others itself.
+                if !drafters.any(|path| hub(path)) {
                     faults.push(format!("{path}: keeps a drafter of its own"));
                 }
             }
