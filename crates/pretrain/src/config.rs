@@ -103,7 +103,11 @@ pub struct DataRecipe {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainRecipe {
-    /// Tokens seen in all.
+    /// A model folder to begin with, relative to the recipe, in place of random weights: a second part of a training.
+    /// Its shape must be that of `[model]`; moments start at zero. Its tokenizer is taken by `tokenizer.from`.
+    #[serde(default)]
+    pub from: Option<PathBuf>,
+    /// Tokens seen by this recipe.
     pub tokens: u64,
     /// Sequences a step.
     pub batch: usize,
@@ -163,6 +167,9 @@ impl Recipe {
         if let (Some(from), Some(folder)) = (&mut recipe.tokenizer.from, path.parent())
             && !hub::is_model_name(from)
         {
+            *from = folder.join(&*from);
+        }
+        if let (Some(from), Some(folder)) = (&mut recipe.train.from, path.parent()) {
             *from = folder.join(&*from);
         }
         recipe

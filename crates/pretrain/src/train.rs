@@ -84,11 +84,7 @@ impl Run<'_> {
                 let optimizer = AdamW::resume(optimizer_config, saved.step, saved.moments);
                 (saved.checkpoint, optimizer, saved.step)
             }
-            None => (
-                random_checkpoint(&config, recipe.seed),
-                AdamW::new(optimizer_config),
-                0,
-            ),
+            None => (self.beginning(&config)?, AdamW::new(optimizer_config), 0),
         };
         let mut model = Backend::new(&checkpoint, optimizer, self.device, recipe.train.products)?;
         drop(checkpoint);
@@ -151,6 +147,23 @@ impl Run<'_> {
             held_out,
             steps: recipe.steps(),
         }))
+    }
+
+    /// The weights of step 0.
+    fn beginning(&self, config: &lm::LmConfig) -> Result<Checkpoint> {
+        let Some(folder) = &self.recipe.train.from else {
+            return Ok(random_checkpoint(config, self.recipe.seed));
+        };
+        let loaded = Checkpoint::load(folder)
+            .with_context(|| format!("train.from = {}", folder.display()))?;
+        let checkpoint = Checkpoint {
+            config: config.clone(),
+            tensors: loaded.tensors,
+        };
+        checkpoint
+            .check(folder)
+            .context("train.from: that model has another shape than [model]")?;
+        Ok(checkpoint)
     }
 
     fn measure(&self, model: &mut Backend, data: &TokenData, step: u64) -> Result<Vec<HeldOutRow>> {

@@ -143,6 +143,35 @@ fn a_given_tokenizer_takes_the_place_of_the_recipes() {
 }
 
 #[test]
+fn a_second_part_begins_with_the_weights_of_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = request(folder.path(), "byte-level", "first", None);
+    assert!(run(&first).unwrap());
+    let from_noise = losses(&first.out)[0].1;
+    let recipe = std::fs::read_to_string(&first.recipe).unwrap();
+    let second = |out: &str, part: &str, shape: &str| {
+        let mut second = request(folder.path(), "byte-level", out, Some(1));
+        let text = recipe
+            .replace("[train]", &format!("[train]\nfrom = \"{part}\""))
+            .replace("hidden_size = 32", shape);
+        second.recipe = folder.path().join("second.toml");
+        std::fs::write(&second.recipe, text).unwrap();
+        second
+    };
+    let part = second("second", "first", "hidden_size = 32");
+    assert!(!run(&part).unwrap());
+    let from_weights = losses(&part.out)[0].1;
+    assert!(
+        from_weights < from_noise - 0.5,
+        "{from_noise} -> {from_weights}"
+    );
+    for (part, shape) in [("nowhere", "hidden_size = 32"), ("first", "hidden_size = 64")] {
+        let error = format!("{:#}", run(&second("other", part, shape)).unwrap_err());
+        assert!(error.contains("train.from"), "{error}");
+    }
+}
+
+#[test]
 fn steps_against_loops_leave_fewer_of_them() {
     let folder = tempfile::tempdir().unwrap();
     let mut own = request(folder.path(), "byte-level", "own", None);
