@@ -165,7 +165,10 @@ fn a_second_part_begins_with_the_weights_of_the_first() {
         from_weights < from_noise - 0.5,
         "{from_noise} -> {from_weights}"
     );
-    for (part, shape) in [("nowhere", "hidden_size = 32"), ("first", "hidden_size = 64")] {
+    for (part, shape) in [
+        ("nowhere", "hidden_size = 32"),
+        ("first", "hidden_size = 64"),
+    ] {
         let error = format!("{:#}", run(&second("other", part, shape)).unwrap_err());
         assert!(error.contains("train.from"), "{error}");
     }

@@ -161,12 +161,14 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
         .iter()
         .map(|(id, figure)| Drawing::new(figure.scene(), id))
         .collect::<Result<Vec<_>, ReportError>>()?;
+    let mut defined = metrics.clone();
+    defined.retain(|metric| *metric != Metric::FreshModelledSpeedup || quality::modelled(&source));
     let page = Page {
         title: experiment.title().to_owned(),
         lead: lead(&experiment, &stage, &estimates),
         warnings,
         sections: sections(tables, &figures, &drawings),
-        definitions: provenance::definitions(&experiment, &stage, &metrics),
+        definitions: provenance::definitions(&experiment, &stage, &defined),
         provenance: provenance::rows(&experiment, &stages, &estimates),
     };
     Ok(Built {

@@ -5,9 +5,9 @@ use crate::spec::{CellSpec, Experiment, StageSpec};
 use results::bootstrap::PromptKey;
 use results::{
     CellReader, CellStatus, Counts, HeadRow, JudgedRound, Manifest, Measured, NgramRow, PromptRow,
-    Split, TextFacts, UpdateRow, cells, text_facts,
+    Split, UpdateRow, cell_facts, cells,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 
 /// One answer.
@@ -183,7 +183,7 @@ fn read_cell(
 ) -> Result<Cell, ReportError> {
     let rows = reader.prompts()?;
     let facts = if wanted.text {
-        facts(reader, &rows)?
+        cell_facts(&rows, &reader.rounds::<JudgedRound>()?)
     } else {
         HashMap::new()
     };
@@ -246,32 +246,6 @@ fn read_cell(
         },
         manifest: manifest.clone(),
     })
-}
-
-/// The text facts of every answer by its place in the table. Answers of one arm and split are
-/// compared with each other.
-fn facts(
-    reader: &CellReader,
-    rows: &[PromptRow],
-) -> Result<HashMap<usize, TextFacts>, ReportError> {
-    let rounds: Vec<JudgedRound> = reader.rounds()?;
-    let mut groups: BTreeMap<(&str, Split), Vec<usize>> = BTreeMap::new();
-    for (index, row) in rows.iter().enumerate() {
-        // Early runs kept a hash of the answer only: nothing can be said of their text.
-        let recorded = !row.answer.is_empty() || row.new_tokens == 0;
-        if recorded {
-            groups.entry((&row.arm, row.split)).or_default().push(index);
-        }
-    }
-    let mut facts = HashMap::new();
-    for ((arm, split), indices) in groups {
-        let own: Vec<&PromptRow> = indices.iter().filter_map(|&at| rows.get(at)).collect();
-        let of_arm = |round: &&JudgedRound| round.arm == arm && round.split == split;
-        let rounds: Vec<JudgedRound> = rounds.iter().filter(of_arm).cloned().collect();
-        let recorded = (!rounds.is_empty()).then_some(rounds.as_slice());
-        facts.extend(indices.iter().copied().zip(text_facts(&own, recorded)));
-    }
-    Ok(facts)
 }
 
 impl Cell {

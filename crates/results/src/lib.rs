@@ -58,7 +58,7 @@ pub use rows::{
     answer_text,
 };
 pub use schema::Row;
-pub use text::{TextFacts, looping, text_facts};
+pub use text::{TextFacts, cell_facts, looping, text_facts};
 pub use writer::{CellLengths, CellWriter};
 
 use std::sync::atomic::{AtomicU64, Ordering};

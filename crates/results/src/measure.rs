@@ -221,6 +221,12 @@ impl Metric {
                 let fresh = text.as_ref()?.fresh?;
                 share(f64::from(fresh.fresh), f64::from(fresh.rounds))
             }
+            Self::FreshModelledSpeedup => {
+                let fresh = text.as_ref()?.fresh?;
+                let cost =
+                    f64::from(fresh.all_fresh) + prompt.latency_ratio * f64::from(fresh.drafted);
+                share(f64::from(fresh.tokens), cost)
+            }
             Self::Looping => {
                 let text = text.as_ref()?;
                 share(f64::from(text.repeated), f64::from(text.tokens))

@@ -37,6 +37,8 @@ pub enum Metric {
     TokensPerSecond,
     /// Acceptance rate of fresh rounds.
     FreshAcceptance,
+    /// Modelled speedup of fresh rounds.
+    FreshModelledSpeedup,
     /// Share of fresh rounds.
     FreshShare,
     /// Share of looping tokens.
@@ -64,7 +66,7 @@ struct Description {
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Acceptance,
         Self::TokensPerRound,
         Self::DraftLength,
@@ -80,6 +82,7 @@ impl Metric {
         Self::CountedSpeedup,
         Self::TokensPerSecond,
         Self::FreshAcceptance,
+        Self::FreshModelledSpeedup,
         Self::FreshShare,
         Self::Looping,
         Self::Cut,
@@ -130,8 +133,11 @@ impl Metric {
 
     /// Whether it needs the text of answers.
     pub fn needs_text(self) -> bool {
-        use Metric::{Distinct, FreshAcceptance, FreshShare, Looping};
-        matches!(self, FreshAcceptance | FreshShare | Looping | Distinct)
+        use Metric::{Distinct, FreshAcceptance, FreshModelledSpeedup, FreshShare, Looping};
+        matches!(
+            self,
+            FreshAcceptance | FreshModelledSpeedup | FreshShare | Looping | Distinct
+        )
     }
 
     /// A value with its unit, as tables print it: `0.33`, `1.58x`, `41.2`.
@@ -256,6 +262,13 @@ impl Metric {
                 "",
                 2,
                 "acceptance over fresh rounds; a round is fresh when none of its judged tokens (the accepted ones and the target's replacement of the first rejected one) ends a 4-gram that stood in the answer so far or lies in an 8-gram of another prompt's answer in the same cell and arm; long accepted runs must pass for every token, so it errs on the low side",
+            ),
+            Self::FreshModelledSpeedup => of(
+                "fresh_modelled_speedup",
+                "modelled, fresh",
+                "x",
+                2,
+                "the modelled speedup over fresh rounds alone; a round that proposed nothing is fresh when the token that it committed is",
             ),
             Self::FreshShare => of(
                 "fresh_share",

@@ -3,8 +3,8 @@
 use crate::common;
 use crate::parquet::{table_path, write_table};
 use crate::{
-    CellReader, CellStatus, HeadRow, MANIFEST_FILE, Manifest, NGRAMS_FILE, PromptRow, ResultsError,
-    RoundRow, Row, Split, UpdateRow, answer_ids, answer_text,
+    CellReader, CellStatus, HeadRow, JudgedRound, MANIFEST_FILE, Manifest, NGRAMS_FILE, PromptRow,
+    ResultsError, RoundRow, Row, Split, UpdateRow, answer_ids, answer_text, cell_facts,
 };
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -36,7 +36,8 @@ pub struct Published {
 /// compress.
 ///
 /// Answers are kept where the page looks at their text: in the stage that it shows, of held-out
-/// prompts if there are any; nowhere without `answers`. Those of recorded targets are somebody's
+/// prompts if there are any; nowhere without `answers`. Where the rounds of such answers are left behind, their rows keep
+/// what is said of fresh ones. Those of recorded targets are somebody's
 /// texts: their tokens get numbers in the order in which they first come up in the cell, which
 /// leaves loops, formulas and equal answers what they were.
 ///
@@ -98,6 +99,11 @@ fn publish_cell(
     let mut heads = reader.heads()?;
     shorten(&mut prompts, reader.manifest(), answers);
     if !timed {
+        for (place, facts) in cell_facts(&prompts, &reader.rounds::<JudgedRound>()?) {
+            if let (Some(row), Some(fresh)) = (prompts.get_mut(place), facts.fresh) {
+                fresh.keep(row);
+            }
+        }
         for row in &mut prompts {
             (row.seconds, row.prefill_s, row.learn_s) = (0.0, 0.0, 0.0);
         }

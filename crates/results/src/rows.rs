@@ -114,6 +114,16 @@ row! {
         acceptance_rate: f64,
         /// Rounds that proposed: the weight of `acceptance_rate`.
         judged_rounds: u32,
+        /// Fresh rounds, as `modelled, fresh` defines them; this column and the four below are filled where publishing leaves the rounds behind, other tables lack them.
+        fresh_rounds: Option<u32>,
+        /// Target tokens committed in fresh rounds.
+        fresh_tokens: Option<u32>,
+        /// Draft tokens of fresh rounds.
+        fresh_drafted: Option<u32>,
+        /// Fresh rounds that proposed.
+        fresh_judged: Option<u32>,
+        /// Sum of accepted / proposed over those.
+        fresh_acceptance: Option<f64>,
         /// Seconds of decoding, prefill and learning apart.
         seconds: f64,
         /// Seconds of the prompt's prefill in target and drafter.
@@ -210,6 +220,8 @@ row! {
         prompt_index: u32,
         /// As in [`RoundRow`].
         round: u32,
+        /// As in [`RoundRow`].
+        draft_tokens: u32,
         /// As in [`RoundRow`].
         proposed: u32,
         /// As in [`RoundRow`].

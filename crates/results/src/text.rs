@@ -3,8 +3,9 @@
 //! A small target loops and repeats itself from prompt to prompt, and drafters are accepted there
 //! more than anywhere else. These facts let a table say how much of its speed is of that kind.
 
-use crate::{JudgedRound, PromptRow, answer_ids};
+use crate::{JudgedRound, PromptRow, Split, answer_ids};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// Length of the n-gram whose return within an answer is a loop.
 pub const LOOP: usize = 4;
@@ -34,6 +35,35 @@ pub struct FreshRounds {
     pub fresh: u32,
     /// Sum of accepted / proposed over the fresh ones.
     pub acceptance: f64,
+    /// All fresh rounds, those without a proposal too.
+    pub all_fresh: u32,
+    /// Target tokens committed in them.
+    pub tokens: u32,
+    /// Draft tokens drafted in them.
+    pub drafted: u32,
+}
+
+impl FreshRounds {
+    /// What a published row kept of its rounds.
+    fn kept(row: &PromptRow) -> Option<Self> {
+        Some(Self {
+            rounds: row.judged_rounds,
+            fresh: row.fresh_judged?,
+            acceptance: row.fresh_acceptance?,
+            all_fresh: row.fresh_rounds?,
+            tokens: row.fresh_tokens?,
+            drafted: row.fresh_drafted?,
+        })
+    }
+
+    /// Keeps it in a row whose rounds are left behind.
+    pub(crate) fn keep(self, row: &mut PromptRow) {
+        row.fresh_judged = Some(self.fresh);
+        row.fresh_acceptance = Some(self.acceptance);
+        row.fresh_rounds = Some(self.all_fresh);
+        row.fresh_tokens = Some(self.tokens);
+        row.fresh_drafted = Some(self.drafted);
+    }
 }
 
 /// Who holds an 8-gram.
@@ -44,8 +74,30 @@ enum Holder<'a> {
     Several,
 }
 
+/// The facts of every recorded answer of a cell by its place in `rows`. Answers of one arm and split are compared with
+/// each other.
+pub fn cell_facts(rows: &[PromptRow], rounds: &[JudgedRound]) -> HashMap<usize, TextFacts> {
+    let mut groups: BTreeMap<(&str, Split), Vec<usize>> = BTreeMap::new();
+    for (index, row) in rows.iter().enumerate() {
+        // Early runs kept a hash of the answer only: nothing can be said of their text.
+        let recorded = !row.answer.is_empty() || row.new_tokens == 0;
+        if recorded {
+            groups.entry((&row.arm, row.split)).or_default().push(index);
+        }
+    }
+    let mut facts = HashMap::new();
+    for ((arm, split), indices) in groups {
+        let own: Vec<&PromptRow> = indices.iter().filter_map(|&at| rows.get(at)).collect();
+        let of_arm = |round: &&JudgedRound| round.arm == arm && round.split == split;
+        let rounds: Vec<JudgedRound> = rounds.iter().filter(of_arm).cloned().collect();
+        let recorded = (!rounds.is_empty()).then_some(rounds.as_slice());
+        facts.extend(indices.iter().copied().zip(text_facts(&own, recorded)));
+    }
+    facts
+}
+
 /// The facts of every answer of one arm in one cell, in the order of `prompts`. `rounds` are those
-/// of the arm, or `None` where they are not recorded.
+/// of the arm, or `None` where they are not recorded; then the rows say what they kept of them.
 pub fn text_facts(prompts: &[&PromptRow], rounds: Option<&[JudgedRound]>) -> Vec<TextFacts> {
     let answers: Vec<Vec<u32>> = prompts.iter().map(|row| answer_ids(&row.answer)).collect();
     let mut holders: FxHashMap<&[u32], Holder> = FxHashMap::default();
@@ -75,7 +127,10 @@ pub fn text_facts(prompts: &[&PromptRow], rounds: Option<&[JudgedRound]>) -> Vec
             copies: copies
                 .get(answer.as_slice())
                 .map_or(1, |ids| ids.len() as u32),
-            fresh: rounds.map(|_| fresh_rounds(own, &looping, &formula(answer, &holders))),
+            fresh: match rounds {
+                Some(_) => Some(fresh_rounds(own, &looping, &formula(answer, &holders))),
+                None => FreshRounds::kept(row),
+            },
         }
     };
     prompts.iter().zip(&answers).map(facts).collect()
@@ -109,7 +164,8 @@ fn formula(answer: &[u32], holders: &FxHashMap<&[u32], Holder>) -> Vec<bool> {
 }
 
 /// Judged are the accepted tokens and the one the target put in place of the first rejected one;
-/// the target's free token after a round without rejection is not.
+/// the target's free token after a round without rejection is not. Of a round that proposed nothing it is the token
+/// that the target said.
 fn fresh_rounds(rounds: &[&JudgedRound], looping: &[bool], formula: &[bool]) -> FreshRounds {
     let mut rounds = rounds.to_vec();
     rounds.sort_by_key(|round| round.round);
@@ -117,15 +173,23 @@ fn fresh_rounds(rounds: &[&JudgedRound], looping: &[bool], formula: &[bool]) -> 
     let mut start = 0usize;
     for round in rounds {
         let emitted = round.emitted as usize;
-        if round.proposed > 0 {
-            let judged = round.accepted as usize + usize::from(round.accepted < round.proposed);
-            let marks = looping.iter().zip(formula).skip(start);
-            let stale = |(looping, formula): (&bool, &bool)| *looping || *formula;
-            facts.rounds += 1;
-            if !marks.take(judged.min(emitted)).any(stale) {
-                facts.fresh += 1;
-                facts.acceptance += f64::from(round.accepted) / f64::from(round.proposed);
-            }
+        let proposed = round.proposed > 0;
+        let judged = match proposed {
+            true => round.accepted as usize + usize::from(round.accepted < round.proposed),
+            false => emitted,
+        };
+        let marks = looping.iter().zip(formula).skip(start);
+        let stale = |(looping, formula): (&bool, &bool)| *looping || *formula;
+        let fresh = !marks.take(judged.min(emitted)).any(stale);
+        facts.rounds += u32::from(proposed);
+        if fresh {
+            facts.all_fresh += 1;
+            facts.tokens += round.emitted;
+            facts.drafted += round.draft_tokens;
+        }
+        if fresh && proposed {
+            facts.fresh += 1;
+            facts.acceptance += f64::from(round.accepted) / f64::from(round.proposed);
         }
         start += emitted;
     }
@@ -158,6 +222,11 @@ mod tests {
             ngram_hits: 0,
             ends_proposed: None,
             ends_accepted: None,
+            fresh_rounds: None,
+            fresh_tokens: None,
+            fresh_drafted: None,
+            fresh_judged: None,
+            fresh_acceptance: None,
             cost: None,
             acceptance_rate: f64::NAN,
             judged_rounds: 0,
@@ -179,6 +248,7 @@ mod tests {
             split: Split::Test,
             prompt_index: index,
             round,
+            draft_tokens: proposed + 1,
             proposed,
             accepted,
             emitted: accepted + 1,
@@ -209,6 +279,7 @@ mod tests {
         let fresh = facts[0].fresh.unwrap();
         assert_eq!((fresh.rounds, fresh.fresh), (3, 1));
         assert_eq!(fresh.acceptance, 0.75);
+        assert_eq!((fresh.all_fresh, fresh.tokens, fresh.drafted), (1, 4, 5));
         assert_eq!(facts[1].fresh.unwrap(), FreshRounds::default());
         assert_eq!(text_facts(&[&a], None)[0].fresh, None);
     }
@@ -222,6 +293,19 @@ mod tests {
         // Round 2 judges "2 7 7"; its free token, the third 7 in a row, is not looked at.
         let facts = text_facts(&[&row], Some(&rounds))[0].fresh.unwrap();
         assert_eq!((facts.rounds, facts.fresh), (2, 1));
+        // Round 0 proposed nothing and said the first 7.
+        assert_eq!((facts.all_fresh, facts.tokens), (2, 5));
+    }
+
+    #[test]
+    fn a_row_keeps_what_its_rounds_said() {
+        let mut row = prompt(0, "1 2 3 4 5 6");
+        row.judged_rounds = 2;
+        let rounds = [round(0, 0, 4, 2), round(0, 1, 4, 2)];
+        let said = text_facts(&[&row], Some(&rounds))[0];
+        said.fresh.unwrap().keep(&mut row);
+        assert_eq!(text_facts(&[&row], None)[0], said);
+        assert_eq!(cell_facts(&[row], &[])[&0], said);
     }
 
     #[test]

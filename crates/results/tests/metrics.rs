@@ -104,6 +104,9 @@ fn text_metrics_by_hand() {
         rounds: 8,
         fresh: 2,
         acceptance: 0.5,
+        all_fresh: 3,
+        tokens: 6,
+        drafted: 4,
     };
     let text = TextFacts {
         tokens: 20,
@@ -117,6 +120,7 @@ fn text_metrics_by_hand() {
     };
     let expected = [
         (Metric::FreshAcceptance, 0.25),
+        (Metric::FreshModelledSpeedup, 1.5),
         (Metric::FreshShare, 0.25),
         (Metric::Looping, 0.25),
         (Metric::Distinct, 0.25),

@@ -2,7 +2,10 @@
 
 mod support;
 
-use results::{CellReader, ResultsError, RoundRow, answer_ids, cells, looping, publish};
+use results::{
+    CellReader, JudgedRound, ResultsError, RoundRow, answer_ids, cell_facts, cells, looping,
+    publish,
+};
 use std::path::Path;
 use support::Experiment;
 
@@ -66,6 +69,28 @@ fn timed_cells_keep_rounds_and_others_lose_their_times() {
     assert_eq!(cells(&to).unwrap().len(), 15);
     // Published again, the files are the same.
     assert_eq!(publish(root.path(), &to, true).unwrap(), published);
+}
+
+#[test]
+fn what_rounds_say_of_fresh_text_outlives_them() {
+    let root = tempfile::tempdir().unwrap();
+    let goal = tempfile::tempdir().unwrap();
+    let mut experiment = Experiment::table1();
+    experiment.stages[1].exclusive = false;
+    experiment.write(root.path());
+    let to = goal.path().join("published");
+    publish(root.path(), &to, true).unwrap();
+    let facts = |root: &Path| {
+        let cell = root.join("held-out/target=L,task=gsm8k,seed=1");
+        let reader = CellReader::open(&cell).unwrap();
+        let rounds = reader.rounds::<JudgedRound>().unwrap();
+        let facts = cell_facts(&reader.prompts().unwrap(), &rounds);
+        (facts, rounds.len())
+    };
+    let ((made, rounds), (kept, left)) = (facts(root.path()), facts(&to));
+    assert!(rounds > 0 && left == 0);
+    assert!(made.values().any(|facts| facts.fresh.is_some()));
+    assert_eq!(kept, made);
 }
 
 #[test]

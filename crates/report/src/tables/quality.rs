@@ -6,9 +6,10 @@ use crate::paper::Where;
 use results::Metric;
 
 /// The columns, those beside the speeds first.
-pub const METRICS: [Metric; 7] = [
+pub const METRICS: [Metric; 8] = [
     Metric::Acceptance,
     Metric::FreshAcceptance,
+    Metric::FreshModelledSpeedup,
     Metric::FreshShare,
     Metric::Speedup,
     Metric::Looping,
@@ -25,11 +26,25 @@ fn entry(source: &Source, metric: Metric, at: &Where) -> Entry {
     entry
 }
 
+/// Whether the page models speeds, and rows say what they are on fresh text.
+pub fn modelled(source: &Source) -> bool {
+    let cell = &source.experiment.report.cell;
+    let shown = cell
+        .iter()
+        .any(|name| name == Metric::ModelledSpeedup.name());
+    let known = |place: &Where| {
+        let value = source.estimates.value(Metric::FreshModelledSpeedup, place);
+        value.is_some()
+    };
+    shown && source.places(source.row_axes()).iter().any(known)
+}
+
 /// One row a table cell of the page.
 pub fn table(source: &Source) -> Table {
     let metrics: Vec<Metric> = METRICS
         .into_iter()
         .filter(|metric| source.stage.spec.exclusive || !metric.is_timed())
+        .filter(|metric| *metric != Metric::FreshModelledSpeedup || modelled(source))
         .collect();
     let mut axes = source.row_axes().to_vec();
     axes.extend(source.column_axis().map(str::to_owned));
