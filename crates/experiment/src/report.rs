@@ -71,6 +71,8 @@ pub enum FigureName {
     Sweep,
     /// Examples of merged n-grams, task by task (Table 13).
     Merges,
+    /// How many proposed tokens are n-grams, and how often those are accepted beside the others.
+    Ngrams,
 }
 
 impl fmt::Display for FigureName {
@@ -85,6 +87,7 @@ impl fmt::Display for FigureName {
             Self::Frequencies => "frequencies",
             Self::Sweep => "sweep",
             Self::Merges => "merges",
+            Self::Ngrams => "ngrams",
         })
     }
 }

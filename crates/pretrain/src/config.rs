@@ -141,8 +141,11 @@ pub struct TrainRecipe {
 pub struct UnlikelihoodRecipe {
     /// Steps behind those of `train`.
     pub steps: u64,
-    /// Answers a step; their prompts are drawn from all tasks alike.
+    /// Answers a step; their prompts are drawn from `tasks` alike.
     pub answers: usize,
+    /// Tasks of `data.sources` whose prompts are answered; left out, all of them.
+    #[serde(default)]
+    pub tasks: Vec<String>,
     /// Most tokens of an answer.
     pub answer_tokens: usize,
     /// Weight of the unwanted tokens' loss, which is a mean over all answered tokens.
@@ -212,6 +215,13 @@ impl Recipe {
                     "template.max_prompt_tokens + unlikelihood.answer_tokens exceed model.max_positions = {}",
                     self.model.max_positions
                 );
+            }
+            let known = |task: &String| {
+                let source = CorpusSource::Task(task.clone());
+                self.data.sources.contains(&source)
+            };
+            if let Some(task) = own.tasks.iter().find(|task| !known(task)) {
+                bail!("unlikelihood.tasks: `{task}` is no task of data.sources");
             }
             if !(own.weight.is_finite() && own.weight >= 0.0) {
                 bail!("unlikelihood.weight = {} is no weight", own.weight);

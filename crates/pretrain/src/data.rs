@@ -16,8 +16,8 @@ const HELD_OUT_SEQUENCES: usize = 24;
 /// The training documents as tokens, and held-out sequences per source.
 pub struct TokenData {
     documents: Vec<Vec<u32>>,
-    /// Documents that begin with a prompt and its tokens, by task in name order.
-    prompts: Vec<Vec<(usize, usize)>>,
+    /// Tasks in name order with their documents that begin with a prompt, and its tokens.
+    prompts: Vec<(String, Vec<(usize, usize)>)>,
     sequence: usize,
     per_epoch: usize,
     seed: u64,
@@ -87,7 +87,10 @@ impl TokenData {
             .collect::<Result<_>>()?;
         Ok(Self {
             documents,
-            prompts: by_task.into_values().collect(),
+            prompts: by_task
+                .into_iter()
+                .map(|(task, own)| (task.to_owned(), own))
+                .collect(),
             sequence,
             per_epoch,
             seed,
@@ -101,12 +104,15 @@ impl TokenData {
         self.per_epoch * self.sequence
     }
 
-    /// `count` prompts for step `step`: a task is drawn, then one of its prompts. Empty where the
-    /// corpus has no prompts.
-    pub fn prompts(&self, step: u64, count: usize) -> Vec<&[u32]> {
+    /// `count` prompts for step `step`: one of `tasks` is drawn (of all, if none is named), then one of its prompts.
+    /// Empty where the corpus has no prompts.
+    pub fn prompts(&self, step: u64, count: usize, tasks: &[String]) -> Vec<&[u32]> {
+        let named = |task: &String| tasks.is_empty() || tasks.contains(task);
+        let drawn = self.prompts.iter().filter(|(task, _)| named(task));
+        let drawn: Vec<&[(usize, usize)]> = drawn.map(|(_, own)| own.as_slice()).collect();
         let mut rng = StreamRng::new(self.seed, &format!("pretrain prompts {step}"));
         let mut draw = || {
-            let task = self.prompts.get(rng.below(self.prompts.len().max(1)))?;
+            let task = drawn.get(rng.below(drawn.len().max(1)))?;
             let (document, tokens) = *task.get(rng.below(task.len()))?;
             Some(&self.documents[document][..tokens])
         };

@@ -68,7 +68,7 @@ impl<'a> Phase<'a> {
         step: u64,
     ) -> Result<(Step, f64)> {
         let trainer = model.on_host()?;
-        let prompts = data.prompts(step, self.own.answers);
+        let prompts = data.prompts(step, self.own.answers, &self.own.tasks);
         let answers = self.answers(trainer, &prompts)?;
         let tokens: usize = answers.iter().map(Vec::len).sum();
         let pairs = prompts.par_iter().zip(&answers);

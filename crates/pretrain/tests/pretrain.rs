@@ -230,6 +230,7 @@ fn a_phase_against_loops_that_cannot_be_is_refused() {
         ),
         ("weight = 5.0", "weight = -1.0", "unlikelihood.weight"),
         ("keep = 0.5", "keep = -1.0", "unlikelihood.keep"),
+        ("keep = 0.5", "tasks = [\"gsm8k\"]", "unlikelihood.tasks"),
     ] {
         let mut own = request(folder.path(), "byte-level", "own", None);
         let recipe = std::fs::read_to_string(&own.recipe).unwrap();

@@ -82,10 +82,15 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
         });
     }
     let shown = experiment.metrics();
+    let wanted_ngrams: &[Metric] = match experiment.wants(FigureName::Ngrams) {
+        true => &crate::tables::ngrams::METRICS,
+        false => &[],
+    };
     let metrics: BTreeSet<Metric> = shown
         .iter()
         .chain(&quality::METRICS)
         .chain(&claimed(&experiment))
+        .chain(wanted_ngrams.iter())
         .copied()
         .collect();
     let estimates = Estimates::new(&experiment, &stage, &metrics);
@@ -103,6 +108,9 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
         tables.extend(claims::table(paper, &judged));
     }
     tables.extend(sweep::table(&source, &shown));
+    if experiment.wants(FigureName::Ngrams) {
+        tables.extend(crate::tables::ngrams::table(&source));
+    }
     tables.push(quality::table(&source));
 
     let streaming = streamed.as_ref().unwrap_or(&stage);
@@ -290,7 +298,7 @@ fn warnings(
     let drawn = |name: &FigureName| figures.iter().any(|(id, _)| *id == name.to_string());
     let wanted = experiment.report.figures.iter();
     let absent: Vec<String> = wanted
-        .filter(|name| **name != FigureName::Merges && !drawn(name))
+        .filter(|name| !matches!(name, FigureName::Merges | FigureName::Ngrams) && !drawn(name))
         .map(FigureName::to_string)
         .collect();
     if !absent.is_empty() {

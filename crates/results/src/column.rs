@@ -72,6 +72,16 @@ impl ColumnData {
         }
     }
 
+    /// Whether no value is known; texts always are.
+    pub(crate) fn is_unknown(&self) -> bool {
+        match self {
+            Self::Text(_) => false,
+            Self::U32(values) => values.iter().all(|value| *value == u32::MAX),
+            Self::U64(values) => values.iter().all(|value| *value == u64::MAX),
+            Self::F64(values) => values.iter().all(|value| value.is_nan()),
+        }
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -40,10 +40,14 @@ fn difference(first: &Value, value: &Value) -> Option<Value> {
         return None;
     }
     match (first, value) {
-        (Value::Object(first), Value::Object(own)) if first.keys().eq(own.keys()) => {
-            let differ = own
-                .iter()
-                .filter_map(|(key, own)| Some((key.clone(), difference(first.get(key)?, own)?)));
+        // A key that only `own` has is a difference; one that it lacks cannot be said.
+        (Value::Object(first), Value::Object(own)) if first.keys().all(|k| own.contains_key(k)) => {
+            let differ = own.iter().filter_map(|(key, own)| {
+                let value = first
+                    .get(key)
+                    .map_or(Some(own.clone()), |f| difference(f, own));
+                Some((key.clone(), value?))
+            });
             Some(same_but(differ.collect()))
         }
         _ => Some(value.clone()),
@@ -80,12 +84,14 @@ mod tests {
         let mut config = json!({ "seed": 1, "arms": [
             { "name": "a", "decode": { "k": 4, "costs": { "round": 0.1 } }, "learn": null },
             { "name": "b", "decode": { "k": 3, "costs": { "round": 0.1 } }, "learn": { "lr": 1 } },
+            { "name": "c", "decode": { "k": 4, "costs": { "round": 0.1 } }, "learn": null, "learnt_by": "a" },
         ] });
         let before = config.clone();
         leave_out(&mut config);
         let kept = json!({ "same but":
             { "name": "b", "decode": { "same but": { "k": 3 } }, "learn": { "lr": 1 } } });
-        assert_eq!(config["arms"], json!([before["arms"][0], kept]));
+        let taught = json!({ "same but": { "name": "c", "learnt_by": "a" } });
+        assert_eq!(config["arms"], json!([before["arms"][0], kept, taught]));
         put_back(&mut config);
         assert_eq!(config, before);
     }

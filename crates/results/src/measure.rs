@@ -15,6 +15,10 @@ pub struct Counts {
     /// As in [`PromptRow`].
     pub draft_tokens: u32,
     /// As in [`PromptRow`].
+    pub proposed: u32,
+    /// As in [`PromptRow`].
+    pub accepted: u32,
+    /// As in [`PromptRow`].
     pub ngrams_proposed: u32,
     /// As in [`PromptRow`].
     pub ngram_hits: u32,
@@ -49,6 +53,8 @@ impl From<&PromptRow> for Counts {
             new_bytes: row.new_bytes,
             rounds: row.rounds,
             draft_tokens: row.draft_tokens,
+            proposed: row.proposed,
+            accepted: row.accepted,
             ngrams_proposed: row.ngrams_proposed,
             ngram_hits: row.ngram_hits,
             ends_proposed: row.ends_proposed,
@@ -159,6 +165,10 @@ impl Metric {
         let rounds = f64::from(counts.rounds);
         let drafted = f64::from(counts.draft_tokens);
         let hits = f64::from(counts.ngram_hits);
+        let (proposed, ngrams) = (
+            f64::from(counts.proposed),
+            f64::from(counts.ngrams_proposed),
+        );
         if self.is_timed() && !prompt.timed {
             return None;
         }
@@ -176,7 +186,9 @@ impl Metric {
             Self::HitsPerRound => share(hits, rounds),
             Self::HitsPerResponse if prompt.is_plain => None,
             Self::HitsPerResponse => share(hits, 1.0),
-            Self::NgramAcceptance => share(hits, f64::from(counts.ngrams_proposed)),
+            Self::NgramAcceptance => share(hits, ngrams),
+            Self::NgramShare => share(ngrams, proposed),
+            Self::OtherAcceptance => share(f64::from(counts.accepted) - hits, proposed - ngrams),
             Self::EndAcceptance | Self::EndsDrafted if prompt.is_plain => None,
             Self::EndAcceptance => share(
                 f64::from(counts.ends_accepted?),

@@ -21,6 +21,10 @@ pub enum Metric {
     HitsPerResponse,
     /// Share of proposed n-gram tokens that were accepted.
     NgramAcceptance,
+    /// Share of n-grams among proposed tokens.
+    NgramShare,
+    /// Acceptance of the proposed tokens that are no n-grams.
+    OtherAcceptance,
     /// Share of proposed ends that were accepted.
     EndAcceptance,
     /// Share of ends that were drafted.
@@ -66,7 +70,7 @@ struct Description {
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::Acceptance,
         Self::TokensPerRound,
         Self::DraftLength,
@@ -74,6 +78,8 @@ impl Metric {
         Self::HitsPerRound,
         Self::HitsPerResponse,
         Self::NgramAcceptance,
+        Self::NgramShare,
+        Self::OtherAcceptance,
         Self::EndAcceptance,
         Self::EndsDrafted,
         Self::Speedup,
@@ -206,6 +212,20 @@ impl Metric {
                 "",
                 2,
                 "accepted / proposed target tokens of those that came from the n-gram cache, totals",
+            ),
+            Self::NgramShare => of(
+                "ngram_share",
+                "n-grams of proposed",
+                "",
+                3,
+                "proposed target tokens that came from the n-gram cache / proposed target tokens, totals",
+            ),
+            Self::OtherAcceptance => of(
+                "other_acceptance",
+                "other acceptance",
+                "",
+                2,
+                "accepted / proposed target tokens of those that did not come from the n-gram cache, totals",
             ),
             Self::EndAcceptance => of(
                 "end_acceptance",

@@ -98,6 +98,13 @@ fn write_columns(
     columns: &[Column],
     data: Vec<ColumnData>,
 ) -> Result<(), ParquetError> {
+    // What is known of no row would take room in every file.
+    let (columns, data): (Vec<Column>, Vec<ColumnData>) = columns
+        .iter()
+        .copied()
+        .zip(data)
+        .filter(|(column, data)| !column.optional || !data.is_unknown())
+        .unzip();
     let fields: Result<_, _> = columns.iter().map(field).collect();
     let schema = Type::group_type_builder(table)
         .with_fields(fields?)

@@ -9,6 +9,8 @@ fn prompt() -> Measured {
             new_bytes: 80,
             rounds: 10,
             draft_tokens: 40,
+            proposed: 32,
+            accepted: 11,
             ngrams_proposed: 8,
             ngram_hits: 5,
             ends_proposed: Some(4),
@@ -54,6 +56,8 @@ fn every_metric_by_hand() {
         (Metric::HitsPerRound, 0.5),
         (Metric::HitsPerResponse, 5.0),
         (Metric::NgramAcceptance, 0.625),
+        (Metric::NgramShare, 0.25),
+        (Metric::OtherAcceptance, 0.25),
         (Metric::EndAcceptance, 0.25),
         // 10 tokens a second against 5.
         (Metric::Speedup, 2.0),

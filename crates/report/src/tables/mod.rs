@@ -5,6 +5,7 @@ pub mod drift;
 pub mod main;
 pub mod merges;
 pub mod missing;
+pub mod ngrams;
 pub mod provenance;
 pub mod quality;
 pub mod ratios;
@@ -137,6 +138,15 @@ impl Source<'_> {
             Some(estimate) => Entry::number(self.number(metric, &estimate, at)),
             None => Entry::missing(self.absent(metric, at)),
         }
+    }
+
+    /// As [`Self::entry`], without the paper's value, which stands in the metric's own table.
+    pub fn bare_entry(&self, metric: Metric, at: &Where) -> Entry {
+        let mut entry = self.entry(metric, at);
+        if let Entry::Numbers { numbers } = &mut entry {
+            numbers.iter_mut().for_each(|number| number.against = None);
+        }
+        entry
     }
 
     /// Why there is no value.

@@ -1,7 +1,7 @@
 //! What kind of text the speeds were measured on: loops, formulas, answers cut short.
 
 use super::{Source, joined};
-use crate::model::{Entry, Head, Table};
+use crate::model::{Head, Table};
 use crate::paper::Where;
 use results::Metric;
 
@@ -16,15 +16,6 @@ pub const METRICS: [Metric; 8] = [
     Metric::Cut,
     Metric::Distinct,
 ];
-
-/// A metric without the paper's value, which stands in the metric's own table.
-fn entry(source: &Source, metric: Metric, at: &Where) -> Entry {
-    let mut entry = source.entry(metric, at);
-    if let Entry::Numbers { numbers } = &mut entry {
-        numbers.iter_mut().for_each(|number| number.against = None);
-    }
-    entry
-}
 
 /// Whether the page models speeds, and rows say what they are on fresh text.
 pub fn modelled(source: &Source) -> bool {
@@ -54,7 +45,7 @@ pub fn table(source: &Source) -> Table {
             let at = joined(&place, &column);
             if source.exists(&at) {
                 let mut row = source.labels(&axes, &at);
-                row.extend(metrics.iter().map(|&metric| entry(source, metric, &at)));
+                row.extend(metrics.iter().map(|&metric| source.bare_entry(metric, &at)));
                 rows.push(row);
             }
         }
