@@ -13,9 +13,8 @@ use std::path::{Path, PathBuf};
 /// The experiment as it was run, in a root folder.
 pub const EXPERIMENT_FILE: &str = "experiment.json";
 
-/// Digits of an answer's hash that are published: 64 bits tell answers apart, and hashes do not
-/// compress.
-const HASH_DIGITS: usize = 16;
+/// Digits of an answer's hash that are published: 32 bits tell the answers of a run apart, and hashes do not compress.
+const HASH_DIGITS: usize = 8;
 
 /// What [`publish`] copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -138,7 +138,7 @@ row! {
         finish: Finish,
         /// The generated target ids, decimal, with spaces between them; see [`crate::publish`] for published ones.
         answer: String,
-        /// SHA-256 over the generated target ids (little-endian u32), hexadecimal; published: its first 16 digits.
+        /// SHA-256 over the generated target ids (little-endian u32), hexadecimal; published: its first 8 digits, in older runs 16.
         tokens_hash: String,
     }
 }
