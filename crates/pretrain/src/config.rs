@@ -103,7 +103,7 @@ pub struct DataRecipe {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainRecipe {
-    /// A model folder to begin with, relative to the recipe, in place of random weights: a second part of a training.
+    /// A model folder to begin with, relative to the recipe, in place of random weights: a later part of a training.
     /// Its shape must be that of `[model]`; moments start at zero. Its tokenizer is taken by `tokenizer.from`.
     #[serde(default)]
     pub from: Option<PathBuf>,
