@@ -28,7 +28,7 @@ pub struct Published {
 }
 
 /// Copies of the experiment in `from` what pages are made from: `experiment.json`, and of every
-/// complete cell its manifest (on one line, without what arms have in common), prompts and turns of heads,
+/// complete cell its manifest (both on one line, without what arms have in common), prompts and turns of heads,
 /// the rounds and updates of timed cells, and the n-grams of streams, and the updates of other cells, where a
 /// figure of the page is drawn from them. Left out are states, journals, locks, pages, what heads said before the last
 /// quarter of their turns, and the times of cells that were not timed, which mean nothing and do not
@@ -62,7 +62,10 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
         let text = std::fs::read_to_string(&experiment)
             .map_err(|source| ResultsError::io("read", &experiment, source))?;
         page = Page::of(&text);
-        copy(&experiment, &to.join(EXPERIMENT_FILE), &mut published)?;
+        let line = serde_json::from_str::<Value>(&text).map_or(text, |json| format!("{json}\n"));
+        let path = to.join(EXPERIMENT_FILE);
+        published.bytes += line.len() as u64;
+        std::fs::write(&path, line).map_err(|source| ResultsError::io("write", &path, source))?;
     }
     for dir in cells(from)? {
         let reader = CellReader::open(&dir)?;
