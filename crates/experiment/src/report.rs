@@ -23,6 +23,9 @@ pub struct ReportConfig {
     pub arms: Vec<String>,
     /// Pairs of arms: the first over the second, prompt by prompt, with an interval.
     pub ratios: Vec<(String, String)>,
+    /// Smallest difference that counts, as a share: a claim holds where the interval of its ratio lies above 1
+    /// and this.
+    pub smallest_effect: f64,
     /// The paper's numbers (TOML), shown beside ours; relative to the file that names it.
     pub paper: Option<PathBuf>,
     /// What that file calls targets, tasks and arms that have other names here: `{ llama-3 = "L" }`.
@@ -43,6 +46,7 @@ impl Default for ReportConfig {
             cell: words(&["acceptance", "tokens_per_round", "speedup"]),
             arms: Vec::new(),
             ratios: Vec::new(),
+            smallest_effect: 0.01,
             paper: None,
             paper_names: BTreeMap::new(),
             figures: Vec::new(),

@@ -69,6 +69,13 @@ pub(crate) fn check(experiment: &mut Experiment, root: &Node, faults: &mut Fault
             fault(&key, message);
         }
     }
+    if !(0.0..1.0).contains(&report.smallest_effect) {
+        let message = format!(
+            "{} is not a share from 0 to below 1",
+            report.smallest_effect
+        );
+        fault("report.smallest_effect", message);
+    }
     if report.cell.is_empty() {
         fault("report.cell", "at least one metric is needed".to_owned());
     }

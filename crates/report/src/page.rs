@@ -105,7 +105,8 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
     let mut judged = Vec::new();
     if let Some(paper) = &experiment.paper_data {
         judged = claims::judged(&source, paper);
-        tables.extend(claims::table(paper, &judged));
+        let smallest = experiment.report.smallest_effect;
+        tables.extend(claims::table(paper, &judged, smallest));
     }
     tables.extend(sweep::table(&source, &shown));
     if experiment.wants(FigureName::Ngrams) {
@@ -170,13 +171,13 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
         .map(|(id, figure)| Drawing::new(figure.scene(), id))
         .collect::<Result<Vec<_>, ReportError>>()?;
     let mut defined = metrics.clone();
-    defined.retain(|metric| *metric != Metric::FreshModelledSpeedup || quality::modelled(&source));
+    defined.retain(|metric| !quality::FRESH_SPEEDS.contains(metric) || quality::modelled(&source));
     let page = Page {
         title: experiment.title().to_owned(),
         lead: lead(&experiment, &stage, &estimates),
         warnings,
         sections: sections(tables, &figures, &drawings),
-        definitions: provenance::definitions(&experiment, &stage, &defined),
+        definitions: provenance::definitions(&experiment, &stage, &defined)?,
         provenance: provenance::rows(&experiment, &stages, &estimates),
     };
     Ok(Built {

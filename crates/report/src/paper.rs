@@ -1,10 +1,16 @@
 //! The paper's numbers as data: one TOML file a table.
 
 use crate::ReportError;
-use results::Metric;
+use results::{Metric, StepLatency};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
+
+/// The paper's Table 1, of which the price of a round is taken.
+const TABLE_1: (&str, &str) = (
+    "experiments/paper/table1.toml",
+    include_str!("../../../experiments/paper/table1.toml"),
+);
 
 /// Axis values that single out numbers.
 pub type Where = BTreeMap<String, String>;
@@ -121,12 +127,54 @@ fn arm() -> String {
 /// [`ReportError::Io`], [`ReportError::Paper`] with file, key and what is wrong with it.
 pub fn load(path: &Path) -> Result<PaperData, ReportError> {
     let text = std::fs::read_to_string(path).map_err(|source| ReportError::io(path, source))?;
+    parse(path, &text)
+}
+
+/// Draft tokens of a round in the paper's Table 1.
+const K: f64 = 4.0;
+
+/// Steps of the target that a round of the paper's Table 1 costs beside its own step and the drafter's: an
+/// arm without merging says 1 + 4 acceptance tokens a round, so that its rounds cost that over its
+/// speedup; what the steps of Table 8 leave of it, mean over cells.
+///
+/// # Errors
+/// A file of the paper's numbers that says nothing of the kind.
+pub fn implied_overhead() -> Result<f64, ReportError> {
+    let price = implied_price()?;
+    Ok(price - 1.0 - K * StepLatency::paper().ratio())
+}
+
+/// Steps of the target that a round of the paper's Table 1 costs.
+///
+/// # Errors
+/// As [`implied_overhead`].
+pub fn implied_price() -> Result<f64, ReportError> {
+    let path = Path::new(TABLE_1.0);
+    let table = parse(path, TABLE_1.1)?;
+    let prices = table.value.iter().filter_map(|value| {
+        let merges_nothing = matches!(value.at.get("arm")?.as_str(), "SpD_DM" | "L_DM");
+        let number = |metric: Metric| value.numbers.get(metric.name());
+        let (rate, speedup) = (number(Metric::Acceptance)?, number(Metric::Speedup)?);
+        merges_nothing.then(|| (1.0 + K * rate) / speedup)
+    });
+    let prices: Vec<f64> = prices.collect();
+    if prices.is_empty() {
+        return Err(ReportError::Paper {
+            path: path.to_path_buf(),
+            key: "value".to_owned(),
+            message: "no acceptance and speedup of SpD_DM and L_DM".to_owned(),
+        });
+    }
+    Ok(prices.iter().sum::<f64>() / prices.len() as f64)
+}
+
+fn parse(path: &Path, text: &str) -> Result<PaperData, ReportError> {
     let wrong = |key: String, message: String| ReportError::Paper {
         path: path.to_path_buf(),
         key,
         message,
     };
-    let data: PaperData = toml::from_str(&text).map_err(|error| {
+    let data: PaperData = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| {
             let before = text.get(..span.start).unwrap_or_default();
             before.matches('\n').count() + 1
@@ -225,7 +273,9 @@ impl PaperData {
     /// has no others.
     pub fn value(&self, at: &Where, metric: Metric) -> Option<f64> {
         let name = match metric {
-            Metric::CountedSpeedup | Metric::ModelledSpeedup => Metric::Speedup.name(),
+            Metric::CountedSpeedup | Metric::ModelledSpeedup | Metric::ImpliedSpeedup => {
+                Metric::Speedup.name()
+            }
             other => other.name(),
         };
         let agrees = |value: &&PaperValue| {
@@ -285,10 +335,34 @@ mod tests {
             Metric::Speedup,
             Metric::CountedSpeedup,
             Metric::ModelledSpeedup,
+            Metric::ImpliedSpeedup,
         ] {
             assert_eq!(data.value(&at, metric), Some(1.5));
         }
         assert_eq!(data.value(&at, Metric::SpeedupEndToEnd), None);
+    }
+
+    #[test]
+    fn a_round_of_table_1_costs_more_than_its_steps() {
+        let price = implied_price().unwrap();
+        assert!((price - 1.466).abs() < 5e-4, "{price}");
+        let overhead = implied_overhead().unwrap();
+        assert!((overhead - 0.181).abs() < 5e-4, "{overhead}");
+        // Table 5 has the same arms with three draft tokens: its rounds cost what ours would.
+        let table = load(Path::new(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../experiments/paper/table5.toml"
+        )));
+        let table = table.unwrap();
+        let three = table.value.iter().filter(|value| {
+            let at = |axis: &str| value.at.get(axis).map(String::as_str);
+            at("decode.k") == Some("3") && matches!(at("arm"), Some("SpD_DM" | "L_DM"))
+        });
+        let prices = three.map(|v| (1.0 + 3.0 * v.numbers["acceptance"]) / v.numbers["speedup"]);
+        let prices: Vec<f64> = prices.collect();
+        let mean = prices.iter().sum::<f64>() / prices.len() as f64;
+        let modelled = 1.0 + 3.0 * StepLatency::paper().ratio() + overhead;
+        assert!((mean - modelled).abs() < 0.02, "{mean} {modelled}");
     }
 
     #[test]

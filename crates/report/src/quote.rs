@@ -20,6 +20,7 @@ use crate::model::{Entry, Head, Table};
 use crate::page::{Built, build};
 use crate::render::table_markdown;
 use crate::tables::claims::{Judged, Verdict};
+use crate::tables::counted as of_noun;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -278,7 +279,13 @@ fn verdicts(folders: &[(String, Vec<Judged>)]) -> Result<Table, String> {
         return Err("none of these folders has claims of the paper".to_owned());
     }
     let mut head = vec![Head::words("claim"), Head::words("metric")];
-    head.extend(folders.iter().map(|(title, _)| Head::words(title)));
+    head.extend(folders.iter().map(|(title, judged)| {
+        let seeds = judged.iter().map(|judged| judged.seeds).max();
+        Head::words(&format!(
+            "{title} ({})",
+            of_noun(seeds.unwrap_or(0), "seed")
+        ))
+    }));
     let row = |&(claim, metric): &(&str, &str)| {
         let mut row = vec![Entry::text(claim), Entry::text(metric)];
         row.extend(folders.iter().map(|(_, judged)| {
@@ -297,12 +304,13 @@ fn verdicts(folders: &[(String, Vec<Judged>)]) -> Result<Table, String> {
 }
 
 fn counted<'a>(judged: impl Iterator<Item = &'a Judged>) -> String {
-    let (mut holds, mut fails, mut open, mut groups) = (0, 0, 0, 0);
+    let (mut holds, mut fails, mut level, mut open, mut groups) = (0, 0, 0, 0, 0);
     for judged in judged.filter(|judged| judged.group.is_some()) {
         groups += 1;
         match judged.verdict {
             Verdict::Holds => holds += 1,
             Verdict::DoesNotHold => fails += 1,
+            Verdict::Level => level += 1,
             Verdict::CannotTell => open += 1,
             Verdict::Unchecked(_) => groups -= 1,
         }
@@ -311,7 +319,7 @@ fn counted<'a>(judged: impl Iterator<Item = &'a Judged>) -> String {
         return "–".to_owned();
     }
     let mut text = format!("holds in {holds} of {groups}");
-    for (count, what) in [(fails, "against it"), (open, "open")] {
+    for (count, what) in [(level, "level"), (fails, "against it"), (open, "open")] {
         if count > 0 {
             text.push_str(&format!(", {count} {what}"));
         }
@@ -399,6 +407,8 @@ mod tests {
             metric: "acceptance".to_owned(),
             group: group.map(str::to_owned),
             ratio: None,
+            seeds: 2,
+            prompts: 60,
             verdict,
         }
     }
@@ -409,16 +419,18 @@ mod tests {
             judged(Some("x"), Verdict::Holds),
             judged(Some("y"), Verdict::CannotTell),
             judged(Some("z"), Verdict::DoesNotHold),
+            judged(Some("u"), Verdict::Level),
             judged(None, Verdict::Holds),
         ];
         let none = vec![judged(Some("all"), Verdict::Unchecked("not run"))];
         let table = verdicts(&[("live".to_owned(), some), ("trace".to_owned(), none)]).unwrap();
         let row: Vec<Entry> = ["More is more.", "acceptance"]
             .into_iter()
-            .chain(["holds in 1 of 3, 1 against it, 1 open", "–"])
+            .chain(["holds in 1 of 4, 1 level, 1 against it, 1 open", "–"])
             .map(Entry::text)
             .collect();
         assert_eq!(table.rows, [row]);
+        assert_eq!(table.head[2].title, "live (2 seeds)");
         assert!(verdicts(&[]).is_err());
     }
 }

@@ -1,13 +1,14 @@
 //! The cells of a stage, read into memory: numbers stay, texts go.
 
 use crate::ReportError;
+use crate::paper::implied_overhead;
 use crate::spec::{CellSpec, Experiment, StageSpec};
 use results::bootstrap::PromptKey;
 use results::{
     CellReader, CellStatus, Counts, HeadRow, JudgedRound, Manifest, Measured, NgramRow, PromptRow,
     Split, UpdateRow, cell_facts, cells,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 /// One answer.
@@ -208,6 +209,10 @@ fn read_cell(
         }
         ends.insert((&row.arm, end(row)), (row.cache_ngrams, row.cache_bytes));
     }
+    let arms: BTreeSet<&str> = rows.iter().map(|row| row.arm.as_str()).collect();
+    let looks_up = |arm: &&str| manifest.looks_up(arm);
+    let looking_up: BTreeSet<&str> = arms.into_iter().filter(looks_up).collect();
+    let round_overhead = implied_overhead()?;
     let answer = |(index, row): (usize, &PromptRow)| {
         let key = (row.arm.as_str(), end(row));
         let (end_ngrams, end_bytes) = ends.get(&key).copied().unwrap_or_default();
@@ -227,7 +232,9 @@ fn read_cell(
                 text: facts.get(&index).copied(),
                 is_plain: is_plain(&row.arm),
                 timed: manifest.cell.exclusive,
+                looks_up: looking_up.contains(row.arm.as_str()),
                 latency_ratio: manifest.latency(&row.target).ratio(),
+                round_overhead,
                 end_ngrams,
                 end_bytes,
             },

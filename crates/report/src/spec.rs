@@ -203,10 +203,15 @@ impl Experiment {
         self.cells.iter().filter(move |cell| cell.stage == stage)
     }
 
-    /// Metrics of a table cell.
+    /// Metrics of a table cell. A modelled speed never stands without the dearer one.
     pub fn metrics(&self) -> Vec<Metric> {
         let names = self.report.cell.iter();
-        names.filter_map(|name| Metric::parse(name)).collect()
+        let mut metrics: Vec<Metric> = names.filter_map(|name| Metric::parse(name)).collect();
+        let modelled = metrics.iter().position(|m| *m == Metric::ModelledSpeedup);
+        if let Some(at) = modelled.filter(|_| !metrics.contains(&Metric::ImpliedSpeedup)) {
+            metrics.insert(at + 1, Metric::ImpliedSpeedup);
+        }
+        metrics
     }
 
     /// Whether a figure is asked for.

@@ -201,12 +201,12 @@ fn claims_are_judged_by_paired_intervals() {
     assert!(
         claims
             .lead
-            .contains("holds where its 95% interval lies above 1")
+            .contains("holds where the 95% interval lies above 1.0100")
     );
     let verdicts: Vec<_> = claims
         .rows
         .iter()
-        .map(|row| words(row)[4].clone())
+        .map(|row| words(row)[6].clone())
         .collect();
     // Two claims in two tasks and over them: the learner is accepted more, the untrained is slower.
     assert_eq!(verdicts[..3], ["holds", "holds", "holds"]);
@@ -214,7 +214,38 @@ fn claims_are_judged_by_paired_intervals() {
         verdicts[3..],
         ["does not hold", "does not hold", "does not hold"]
     );
-    assert_eq!(words(&claims.rows[2])[2], "all, ratio of means");
+    let all = words(&claims.rows[2]);
+    assert_eq!(
+        [&all[2], &all[4], &all[5]],
+        ["all, ratio of means", "2", "12"]
+    );
+    let Entry::Numbers { numbers } = &claims.rows[0][3] else {
+        panic!("{:?}", claims.rows[0]);
+    };
+    assert!(
+        numbers[0]
+            .interval
+            .as_deref()
+            .unwrap()
+            .ends_with(", two seeds")
+    );
+
+    // What is smaller than the smallest effect that counts is none; one seed is said.
+    let mut experiment = small();
+    experiment.seeds.truncate(1);
+    experiment.report["smallest_effect"] = json!(0.999);
+    let root = tempfile::tempdir().unwrap();
+    experiment.write(root.path());
+    let claims = table(root.path(), "claims");
+    let verdicts: Vec<_> = claims
+        .rows
+        .iter()
+        .map(|row| words(row)[6].clone())
+        .collect();
+    assert!(
+        verdicts.contains(&"level, one seed".to_owned()),
+        "{verdicts:?}"
+    );
 }
 
 /// Of a run without times, a claim of speed is unmeasured in every group, which is said once.
@@ -230,7 +261,7 @@ fn what_is_measured_nowhere_is_said_once() {
     let rows: Vec<_> = claims.rows.iter().map(|row| words(row)).collect();
     assert_eq!(rows.len(), 4, "{rows:?}");
     assert_eq!(rows[3][2], "all");
-    assert_eq!(rows[3][4], "cannot tell: not measured");
+    assert_eq!(rows[3][6], "cannot tell: not measured");
 }
 
 #[test]

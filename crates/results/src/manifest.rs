@@ -277,6 +277,13 @@ impl Manifest {
         own.unwrap_or_else(StepLatency::paper)
     }
 
+    /// Whether an arm's draft tokens were looked up in the text so far: no model drafted them.
+    pub fn looks_up(&self, arm: &str) -> bool {
+        let arms = self.config["arms"].as_array();
+        let mut own = arms.into_iter().flatten().filter(|own| own["name"] == arm);
+        own.any(|own| own["decode"]["draft"] == "prompt-lookup")
+    }
+
     /// Reads the manifest of a cell's folder. Those of published runs leave out what arms have in common
     /// with the first, which is put back.
     ///
@@ -352,6 +359,23 @@ mod tests {
     #[test]
     fn the_paper_ratio() {
         assert!((StepLatency::paper().ratio() - 0.071_33).abs() < 1e-5);
+    }
+
+    #[test]
+    fn arms_look_text_up_if_no_model_drafts() {
+        let arm = |name: &str, draft: &str| serde_json::json!({ "name": name, "decode": { "draft": draft } });
+        let arms = [arm("lookup", "prompt-lookup"), arm("L_DM", "model")];
+        let config = serde_json::json!({ "arms": arms });
+        let build = BuildInfo {
+            version: String::new(),
+            git_commit: String::new(),
+            git_dirty: None,
+            rustc: String::new(),
+            features: Vec::new(),
+        };
+        let manifest = Manifest::new(CellInfo::default(), config, build);
+        assert!(manifest.looks_up("lookup"));
+        assert!(!manifest.looks_up("L_DM") && !manifest.looks_up("other"));
     }
 
     #[test]

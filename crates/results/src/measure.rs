@@ -85,12 +85,36 @@ pub struct Measured {
     pub is_plain: bool,
     /// Whether the cell's times mean anything.
     pub timed: bool,
-    /// c of the modelled speedup: [`StepLatency::ratio`](crate::StepLatency::ratio).
+    /// Whether the arm's draft tokens were looked up, which takes no forward of a drafter.
+    pub looks_up: bool,
+    /// c of the modelled speedups: [`StepLatency::ratio`](crate::StepLatency::ratio).
     pub latency_ratio: f64,
+    /// o of the implied speedup: what a round that drafts costs in steps of the target, beside its
+    /// own step and those of the drafter.
+    pub round_overhead: f64,
     /// Entries of the n-gram cache when the cell's last prompt was done.
     pub end_ngrams: u32,
     /// Bytes of the n-gram cache when the cell's last prompt was done.
     pub end_bytes: u64,
+}
+
+impl Measured {
+    /// What `rounds` cost in steps of the target if only steps cost time: one each, and c for every
+    /// forward of the drafter, of which a drafted token takes one and a copied token none.
+    fn steps(&self, rounds: u32, drafted: u32) -> f64 {
+        f64::from(rounds) + self.latency_ratio * f64::from(self.forwards(drafted))
+    }
+
+    /// The same with o for every round that drafted. Rows do not say which rounds those are where others
+    /// copied: they are the ones that proposed, but no more than there were forwards.
+    fn dearer_steps(&self, rounds: u32, proposing: u32, drafted: u32) -> f64 {
+        let drafting = proposing.min(self.forwards(drafted));
+        self.steps(rounds, drafted) + self.round_overhead * f64::from(drafting)
+    }
+
+    fn forwards(&self, drafted: u32) -> u32 {
+        if self.looks_up { 0 } else { drafted }
+    }
 }
 
 /// A ratio of sums, over another one where there is a reference.
@@ -214,7 +238,15 @@ impl Metric {
                     base_below: plain.seconds + plain.prefill_s,
                 })
             }
-            Self::ModelledSpeedup => share(tokens, rounds + prompt.latency_ratio * drafted),
+            Self::ModelledSpeedup => {
+                let steps = prompt.steps(counts.rounds, counts.draft_tokens);
+                share(tokens, steps)
+            }
+            Self::ImpliedSpeedup => {
+                let (rounds, proposing) = (counts.rounds, counts.judged_rounds);
+                let steps = prompt.dearer_steps(rounds, proposing, counts.draft_tokens);
+                share(tokens, steps)
+            }
             Self::CountedSpeedup => {
                 let plain = plain.as_ref()?;
                 Some(Sums {
@@ -235,9 +267,13 @@ impl Metric {
             }
             Self::FreshModelledSpeedup => {
                 let fresh = text.as_ref()?.fresh?;
-                let cost =
-                    f64::from(fresh.all_fresh) + prompt.latency_ratio * f64::from(fresh.drafted);
-                share(f64::from(fresh.tokens), cost)
+                let steps = prompt.steps(fresh.all_fresh, fresh.drafted);
+                share(f64::from(fresh.tokens), steps)
+            }
+            Self::FreshImpliedSpeedup => {
+                let fresh = text.as_ref()?.fresh?;
+                let steps = prompt.dearer_steps(fresh.all_fresh, fresh.fresh, fresh.drafted);
+                share(f64::from(fresh.tokens), steps)
             }
             Self::Looping => {
                 let text = text.as_ref()?;

@@ -35,6 +35,8 @@ pub enum Metric {
     SpeedupEndToEnd,
     /// Speedup that named step latencies would give.
     ModelledSpeedup,
+    /// The same at what a round costs in the paper's Table 1.
+    ImpliedSpeedup,
     /// Speedup at the configured costs of a round.
     CountedSpeedup,
     /// Tokens per second of decoding.
@@ -43,6 +45,8 @@ pub enum Metric {
     FreshAcceptance,
     /// Modelled speedup of fresh rounds.
     FreshModelledSpeedup,
+    /// The same at what a round costs in the paper's Table 1.
+    FreshImpliedSpeedup,
     /// Share of fresh rounds.
     FreshShare,
     /// Share of looping tokens.
@@ -70,7 +74,7 @@ struct Description {
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::Acceptance,
         Self::TokensPerRound,
         Self::DraftLength,
@@ -85,10 +89,12 @@ impl Metric {
         Self::Speedup,
         Self::SpeedupEndToEnd,
         Self::ModelledSpeedup,
+        Self::ImpliedSpeedup,
         Self::CountedSpeedup,
         Self::TokensPerSecond,
         Self::FreshAcceptance,
         Self::FreshModelledSpeedup,
+        Self::FreshImpliedSpeedup,
         Self::FreshShare,
         Self::Looping,
         Self::Cut,
@@ -139,10 +145,18 @@ impl Metric {
 
     /// Whether it needs the text of answers.
     pub fn needs_text(self) -> bool {
-        use Metric::{Distinct, FreshAcceptance, FreshModelledSpeedup, FreshShare, Looping};
+        use Metric::{
+            Distinct, FreshAcceptance, FreshImpliedSpeedup, FreshModelledSpeedup, FreshShare,
+            Looping,
+        };
         matches!(
             self,
-            FreshAcceptance | FreshModelledSpeedup | FreshShare | Looping | Distinct
+            FreshAcceptance
+                | FreshModelledSpeedup
+                | FreshImpliedSpeedup
+                | FreshShare
+                | Looping
+                | Distinct
         )
     }
 
@@ -260,7 +274,14 @@ impl Metric {
                 "modelled",
                 "x",
                 2,
-                "tokens / (rounds + c draft tokens), c = latency of a drafter step over one of a target step (the paper's B.1): the speedup if only steps cost time and verifying cost as much as one step",
+                "tokens / (rounds + c drafter forwards), c = latency of a drafter step over one of a target step: the speedup if only steps cost time and verifying cost as much as one step; a drafted token takes one forward, a copied one none",
+            ),
+            Self::ImpliedSpeedup => of(
+                "implied_speedup",
+                "modelled, implied",
+                "x",
+                2,
+                "as modelled, with o more for every round that drafted: what the rounds of the paper's Table 1 cost above their steps, (1 + 4 acceptance) / speedup - (1 + 4 c) with c of its Table 8, mean over the 16 cells of SpD_DM and L_DM; o is the same for every number of draft tokens, which is what the paper's Table 5 says of 3 and 4",
             ),
             Self::CountedSpeedup => of(
                 "counted_speedup",
@@ -289,6 +310,13 @@ impl Metric {
                 "x",
                 2,
                 "the modelled speedup over fresh rounds alone; a round that proposed nothing is fresh when the token that it committed is",
+            ),
+            Self::FreshImpliedSpeedup => of(
+                "fresh_implied_speedup",
+                "implied, fresh",
+                "x",
+                2,
+                "the same at the implied price of a round",
             ),
             Self::FreshShare => of(
                 "fresh_share",

@@ -35,7 +35,9 @@ fn prompt() -> Measured {
         text: None,
         is_plain: false,
         timed: true,
+        looks_up: false,
         latency_ratio: 0.25,
+        round_overhead: 0.5,
         end_ngrams: 120,
         end_bytes: 5_000_000,
     }
@@ -67,6 +69,8 @@ fn every_metric_by_hand() {
         (Metric::SpeedupEndToEnd, 1.25),
         // 20 / (10 + 40 / 4).
         (Metric::ModelledSpeedup, 1.0),
+        // The same with half a step for each of the 8 rounds that drafted.
+        (Metric::ImpliedSpeedup, 20.0 / 24.0),
         (Metric::TokensPerSecond, 10.0),
         (Metric::Cut, 1.0),
         (Metric::LearningShare, 0.375),
@@ -197,6 +201,47 @@ fn the_modelled_speedup_of_the_paper() {
     prompt.latency_ratio = StepLatency::paper().ratio();
     let found = value(Metric::ModelledSpeedup, &[prompt]).unwrap();
     assert!((found - 1.7038).abs() < 1e-3, "{found}");
+}
+
+#[test]
+fn copies_take_no_forward_of_the_drafter() {
+    let mut copying = Measured {
+        looks_up: true,
+        ..prompt()
+    };
+    copying.text = Some(TextFacts {
+        fresh: Some(FreshRounds {
+            rounds: 8,
+            fresh: 4,
+            acceptance: 1.0,
+            all_fresh: 5,
+            tokens: 6,
+            drafted: 12,
+        }),
+        ..TextFacts::default()
+    });
+    // Every round costs one step, whatever it proposed.
+    for (metric, expected) in [
+        (Metric::ModelledSpeedup, 2.0),
+        (Metric::ImpliedSpeedup, 2.0),
+        (Metric::FreshModelledSpeedup, 1.2),
+        (Metric::FreshImpliedSpeedup, 1.2),
+    ] {
+        assert_eq!(value(metric, &[copying]), Some(expected), "{metric:?}");
+    }
+    // A drafter's fresh rounds: 6 / (5 + 12 / 4) and half a step for each of the four that drafted.
+    let drafting = Measured {
+        looks_up: false,
+        ..copying
+    };
+    let found = value(Metric::FreshModelledSpeedup, &[drafting]);
+    assert_eq!(found, Some(0.75));
+    assert_eq!(value(Metric::FreshImpliedSpeedup, &[drafting]), Some(0.6));
+    // Where most rounds copied, no more of them drafted than there were forwards.
+    let mut both = prompt();
+    both.counts.draft_tokens = 2;
+    let found = value(Metric::ImpliedSpeedup, &[both]);
+    assert_eq!(found, Some(20.0 / (10.0 + 0.5 + 1.0)));
 }
 
 #[test]

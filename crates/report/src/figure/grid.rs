@@ -143,7 +143,7 @@ impl Figure {
         let mut y = MARGIN;
         for line in wrap_bold(&self.title, TITLE, width - 2.0 * MARGIN) {
             y += TITLE;
-            scene.bold((MARGIN, y), &line, TITLE, INK, Anchor::Start);
+            scene.bold_label((MARGIN, y), &line, TITLE, INK);
             y += TITLE * (LINE - 1.0);
         }
         if !self.legend.is_empty() {

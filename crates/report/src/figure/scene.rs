@@ -130,6 +130,21 @@ impl Scene {
 
     /// Adds a text with subscripts, `L_DM` becoming L with a lowered DM, and returns its width.
     pub fn label(&mut self, at: (f64, f64), text: &str, size: f64, color: Color) -> f64 {
+        self.symbols(at, text, (size, false), color)
+    }
+
+    /// The same in bold.
+    pub fn bold_label(&mut self, at: (f64, f64), text: &str, size: f64, color: Color) -> f64 {
+        self.symbols(at, text, (size, true), color)
+    }
+
+    fn symbols(
+        &mut self,
+        at: (f64, f64),
+        text: &str,
+        (size, bold): (f64, bool),
+        color: Color,
+    ) -> f64 {
         let mut x = at.0;
         for (piece, lowered) in pieces(text) {
             let (size, drop) = if lowered {
@@ -139,11 +154,19 @@ impl Scene {
             };
             // SVG viewers drop leading spaces, so they become part of the position.
             let visible = piece.trim_start();
-            let wide = text_width(&piece, size, false);
+            let wide = text_width(&piece, size, bold);
             if !visible.is_empty() {
-                let indent = wide - text_width(visible, size, false);
-                let at = (x + indent, at.1 + drop);
-                self.text(at, visible.trim_end(), size, color, Anchor::Start);
+                let indent = wide - text_width(visible, size, bold);
+                self.push(Item::Text(Text {
+                    x: x + indent,
+                    y: at.1 + drop,
+                    text: visible.trim_end().to_owned(),
+                    size,
+                    bold,
+                    color,
+                    anchor: Anchor::Start,
+                    vertical: false,
+                }));
             }
             x += wide;
         }
@@ -153,11 +176,15 @@ impl Scene {
 
 /// Width of what [`Scene::label`] draws.
 pub fn label_width(text: &str, size: f64) -> f64 {
+    symbols_width(text, size, false)
+}
+
+fn symbols_width(text: &str, size: f64, bold: bool) -> f64 {
     pieces(text)
         .into_iter()
         .map(|(piece, lowered)| {
             let size = if lowered { size * SUBSCRIPT } else { size };
-            text_width(&piece, size, false)
+            text_width(&piece, size, bold)
         })
         .sum()
 }
@@ -197,9 +224,9 @@ pub fn wrap(text: &str, size: f64, width: f64) -> Vec<String> {
     wrap_by(text, width, |line| label_width(line, size))
 }
 
-/// [`wrap`] for bold text, which has no subscripts.
+/// [`wrap`] for bold text.
 pub fn wrap_bold(text: &str, size: f64, width: f64) -> Vec<String> {
-    wrap_by(text, width, |line| text_width(line, size, true))
+    wrap_by(text, width, |line| symbols_width(line, size, true))
 }
 
 fn wrap_by(text: &str, width: f64, measure: impl Fn(&str) -> f64) -> Vec<String> {

@@ -1,18 +1,20 @@
 //! The paper's claims against our numbers.
 
 use super::ratios::{ratio, ratio_of_means, with_arm};
-use super::{Source, joined};
+use super::{Source, few_seeds, joined};
 use crate::model::{Entry, Head, Number, Table};
 use crate::paper::{Claim, Order, PaperData, Trend, Where};
 use results::{Estimate, Metric};
 
-/// What our numbers say of a claim.
+/// What our numbers say of a claim. An effect smaller than the smallest one that counts, s, is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The interval of the ratio lies above 1.
+    /// The interval of the ratio lies above 1 + s.
     Holds,
-    /// The interval of the ratio lies below 1.
+    /// The interval of the ratio lies below 1 / (1 + s).
     DoesNotHold,
+    /// The interval of the ratio lies between the two.
+    Level,
     /// It does neither, or there is none.
     CannotTell,
     /// There are no rows to judge it by, or no rule.
@@ -30,16 +32,22 @@ pub struct Judged {
     pub group: Option<String>,
     /// The side that should have more over the other.
     pub ratio: Option<Number>,
+    /// Seeds that it is judged by.
+    pub seeds: usize,
+    /// Distinct prompts that it is judged by.
+    pub prompts: usize,
     /// What our numbers say.
     pub verdict: Verdict,
 }
 
 impl Verdict {
-    /// The verdict of a ratio that should be above 1.
-    pub fn of(ratio: &Estimate) -> Self {
+    /// The verdict of a ratio that should be above 1; `smallest` is the smallest effect that counts, as a share.
+    pub fn of(ratio: &Estimate, smallest: f64) -> Self {
+        let (most, least) = (1.0 + smallest, 1.0 / (1.0 + smallest));
         match ratio.interval() {
-            Some(interval) if interval.low > 1.0 => Self::Holds,
-            Some(interval) if interval.high < 1.0 => Self::DoesNotHold,
+            Some(interval) if interval.low > most => Self::Holds,
+            Some(interval) if interval.high < least => Self::DoesNotHold,
+            Some(interval) if interval.low >= least && interval.high <= most => Self::Level,
             _ => Self::CannotTell,
         }
     }
@@ -49,16 +57,26 @@ impl Verdict {
         match self {
             Self::Holds => "holds",
             Self::DoesNotHold => "does not hold",
+            Self::Level => "level",
             Self::CannotTell => "cannot tell",
             Self::Unchecked(why) => why,
         }
     }
 }
 
-const LEAD: &str = "Rule: the ratio of the side that should have more to the other, on the same \
-    prompts and seeds; a claim holds where its 95% interval lies above 1, does not hold where it lies \
-    below 1, and cannot be told otherwise. A trend is judged by its last value over its first, and \
-    does not hold where a step on the way clearly goes down.";
+/// The rule, with the smallest effect that counts.
+fn lead(smallest: f64) -> String {
+    let percent = format!("{}%", (100.0 * smallest * 1e6).round() / 1e6);
+    format!(
+        "Rule: the ratio of the side that should have more to the other, on the same prompts and seeds. An \
+         effect below {percent} counts as none: a claim holds where the 95% interval lies above {:.4}, does \
+         not hold where it lies below {:.4}, the two sides are level where it lies between these, and all \
+         else cannot be told. With one seed the interval is over prompts alone. A trend is judged by its \
+         last value over its first, and does not hold where a step on the way goes down by the same rule.",
+        1.0 + smallest,
+        1.0 / (1.0 + smallest),
+    )
+}
 
 /// Every claim in every group it applies to.
 pub fn judged(source: &Source, paper: &PaperData) -> Vec<Judged> {
@@ -67,14 +85,20 @@ pub fn judged(source: &Source, paper: &PaperData) -> Vec<Judged> {
 }
 
 /// What was judged; `None` where nothing was.
-pub fn table(paper: &PaperData, judged: &[Judged]) -> Option<Table> {
+pub fn table(paper: &PaperData, judged: &[Judged], smallest: f64) -> Option<Table> {
     let head = [
         Head::words("claim"),
         Head::words("metric"),
         Head::words("group"),
         Head::numbers("ratio"),
+        Head::numbers("seeds"),
+        Head::numbers("prompts"),
         Head::words("verdict"),
     ];
+    let counted = |count: usize| match count {
+        0 => Entry::missing("–"),
+        count => Entry::count(count),
+    };
     let row = |judged: &Judged| {
         let group = judged.group.as_deref();
         let ratio = judged.ratio.clone();
@@ -83,16 +107,29 @@ pub fn table(paper: &PaperData, judged: &[Judged]) -> Option<Table> {
             Entry::text(&judged.metric),
             Entry::text(group.unwrap_or("all, ratio of means")),
             ratio.map_or_else(|| Entry::missing("–"), Entry::number),
-            Entry::text(judged.verdict.as_str()),
+            counted(judged.seeds),
+            counted(judged.prompts),
+            Entry::text(judged.words()),
         ]
     };
     (!judged.is_empty()).then(|| Table {
         id: "claims".to_owned(),
         title: format!("Claims of the paper ({})", paper.source),
-        lead: LEAD.to_owned(),
+        lead: lead(smallest),
         head: head.to_vec(),
         rows: judged.iter().map(row).collect(),
     })
+}
+
+impl Judged {
+    /// The verdict in words; one seed is said beside it.
+    fn words(&self) -> String {
+        let verdict = self.verdict.as_str();
+        match few_seeds(self.seeds) {
+            Some(few) if self.seeds == 1 => format!("{verdict}, {few}"),
+            _ => verdict.to_owned(),
+        }
+    }
 }
 
 /// What a claim of `metric` is judged by on a page that shows `shown`: where nothing is timed, a
@@ -131,6 +168,7 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
         return vec![unchecked(claim, metric, "no such metric")];
     };
     let metric = of_the_page(metric, &source.experiment.metrics());
+    let smallest = source.experiment.report.smallest_effect;
     // Groups: every place on the page's axes but the compared one and the arm.
     let report = &source.experiment.report;
     let axes = report.rows.iter().chain(&report.columns);
@@ -162,13 +200,16 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
                 let verdict = if falls(source, metric, &places) {
                     Verdict::DoesNotHold
                 } else {
-                    Verdict::of(&ratio)
+                    Verdict::of(&ratio, smallest)
                 };
+                let (seeds, prompts) = source.drawn(&above);
                 rows.push(Judged {
                     claim: claim.text.clone(),
                     metric: metric.title().to_owned(),
                     group: Some(name.join(", ")),
-                    ratio: Some(number(source, &ratio, &above)),
+                    ratio: Some(source.ratio(&ratio, &above)),
+                    seeds,
+                    prompts,
                     verdict,
                 });
                 pairs.push((above, below));
@@ -191,12 +232,15 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     if pairs.len() > 1
         && let Some(ratio) = ratio_of_means(source, metric, &pairs)
     {
+        let (seeds, prompts) = source.drawn(&claim.at);
         rows.push(Judged {
             claim: claim.text.clone(),
             metric: metric.title().to_owned(),
             group: None,
-            ratio: Some(number(source, &ratio, &claim.at)),
-            verdict: Verdict::of(&ratio),
+            ratio: Some(source.ratio(&ratio, &claim.at)),
+            seeds,
+            prompts,
+            verdict: Verdict::of(&ratio, smallest),
         });
     }
     if rows.is_empty() {
@@ -205,17 +249,14 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     rows
 }
 
-/// Whether a step of a trend clearly goes down.
+/// Whether a step of a trend goes down.
 fn falls(source: &Source, metric: Metric, places: &[Where]) -> bool {
+    let smallest = source.experiment.report.smallest_effect;
     places.windows(2).any(|pair| {
         let [below, above] = pair else { return false };
         let step = ratio(source, metric, above, below);
-        step.is_some_and(|step| Verdict::of(&step) == Verdict::DoesNotHold)
+        step.is_some_and(|step| Verdict::of(&step, smallest) == Verdict::DoesNotHold)
     })
-}
-
-fn number(source: &Source, ratio: &Estimate, at: &Where) -> Number {
-    source.estimated(ratio, at, &|v| format!("{v:.2}"), 2)
 }
 
 fn unchecked(claim: &Claim, metric: &str, why: &'static str) -> Judged {
@@ -224,6 +265,8 @@ fn unchecked(claim: &Claim, metric: &str, why: &'static str) -> Judged {
         metric: metric.to_owned(),
         group: Some(String::new()),
         ratio: None,
+        seeds: 0,
+        prompts: 0,
         verdict: Verdict::Unchecked(why),
     }
 }

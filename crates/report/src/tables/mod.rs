@@ -207,6 +207,23 @@ impl Source<'_> {
         }
     }
 
+    /// A ratio with its interval, beside which few seeds are said.
+    pub fn ratio(&self, ratio: &Estimate, at: &Where) -> Number {
+        let mut number = self.estimated(ratio, at, &|value| format!("{value:.2}"), 2);
+        if let (Some(interval), Some(few)) = (&mut number.interval, few_seeds(self.drawn(at).0)) {
+            interval.push_str(", ");
+            interval.push_str(few);
+        }
+        number
+    }
+
+    /// Seeds and distinct prompts that the numbers of a place are made of.
+    pub fn drawn(&self, at: &Where) -> (usize, usize) {
+        let strata = || self.estimates.matching(at);
+        let seeds = strata().map(|stratum| stratum.seeds).max().unwrap_or(0);
+        (seeds, strata().map(|stratum| stratum.prompts).sum())
+    }
+
     /// Coordinates of a place, with those that all of its strata agree on.
     fn known(&self, at: &Where) -> Where {
         let mut strata = self.estimates.matching(at);
@@ -224,14 +241,9 @@ impl Source<'_> {
     /// Which rows a place's numbers are made of.
     fn source(&self, at: &Where) -> String {
         let filter: Vec<String> = at.iter().map(|(axis, v)| format!("{axis}={v}")).collect();
-        let strata: Vec<_> = self.estimates.matching(at).collect();
-        let prompts: usize = strata.iter().map(|stratum| stratum.prompts).sum();
-        let seeds = strata
-            .iter()
-            .map(|stratum| stratum.seeds)
-            .max()
-            .unwrap_or(0);
-        let cells: usize = strata.iter().map(|stratum| stratum.cells.len()).sum();
+        let (seeds, prompts) = self.drawn(at);
+        let strata = self.estimates.matching(at);
+        let cells: usize = strata.map(|stratum| stratum.cells.len()).sum();
         format!(
             "{}, split={}: {}, {} of {}",
             filter.join(", "),
@@ -245,6 +257,15 @@ impl Source<'_> {
     fn cell(&self, at: &Where) -> Option<String> {
         let stratum = self.estimates.matching(at).next()?;
         stratum.cells.first().cloned()
+    }
+}
+
+/// What stands beside an interval that few seeds were drawn for; it is too narrow.
+pub fn few_seeds(seeds: usize) -> Option<&'static str> {
+    match seeds {
+        1 => Some("one seed"),
+        2 => Some("two seeds"),
+        _ => None,
     }
 }
 

@@ -1,7 +1,9 @@
 //! What was run, on what, by what: the end of every page.
 
 use super::counted;
+use crate::ReportError;
 use crate::estimates::Estimates;
+use crate::paper::{implied_overhead, implied_price};
 use crate::root::{Cell, Stage};
 use crate::spec::Experiment;
 use results::Metric;
@@ -9,11 +11,14 @@ use results::bootstrap::RESAMPLES;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Terms and definitions of everything on a page.
+///
+/// # Errors
+/// As [`implied_price`].
 pub fn definitions(
     experiment: &Experiment,
     stage: &Stage,
     metrics: &BTreeSet<Metric>,
-) -> Vec<(String, String)> {
+) -> Result<Vec<(String, String)>, ReportError> {
     let mut terms = vec![
         (
             "round".to_owned(),
@@ -49,7 +54,16 @@ pub fn definitions(
             })
             .collect();
         let sources: Vec<String> = sources.into_iter().collect();
-        terms.push(("latencies of the model".to_owned(), sources.join("; ")));
+        terms.push((
+            "prices of the models".to_owned(),
+            format!(
+                "{}; o = {:.3}, so that a round of four drafted tokens costs {:.3} steps in the paper's Table 1, where the steps of its Table 8 come to {:.3}",
+                sources.join("; "),
+                implied_overhead()?,
+                implied_price()?,
+                implied_price()? - implied_overhead()?,
+            ),
+        ));
     }
     if let Some(paper) = &experiment.paper_data
         && !paper.names.is_empty()
@@ -63,7 +77,7 @@ pub fn definitions(
             names.collect::<Vec<_>>().join("; "),
         ));
     }
-    terms
+    Ok(terms)
 }
 
 fn interval_rule(stage: &Stage) -> String {

@@ -6,16 +6,20 @@ use crate::paper::Where;
 use results::Metric;
 
 /// The columns, those beside the speeds first.
-pub const METRICS: [Metric; 8] = [
+pub const METRICS: [Metric; 9] = [
     Metric::Acceptance,
     Metric::FreshAcceptance,
     Metric::FreshModelledSpeedup,
+    Metric::FreshImpliedSpeedup,
     Metric::FreshShare,
     Metric::Speedup,
     Metric::Looping,
     Metric::Cut,
     Metric::Distinct,
 ];
+
+/// Those that only pages of modelled speeds have.
+pub const FRESH_SPEEDS: [Metric; 2] = [Metric::FreshModelledSpeedup, Metric::FreshImpliedSpeedup];
 
 /// Whether the page models speeds, and rows say what they are on fresh text.
 pub fn modelled(source: &Source) -> bool {
@@ -35,7 +39,7 @@ pub fn table(source: &Source) -> Table {
     let metrics: Vec<Metric> = METRICS
         .into_iter()
         .filter(|metric| source.stage.spec.exclusive || !metric.is_timed())
-        .filter(|metric| *metric != Metric::FreshModelledSpeedup || modelled(source))
+        .filter(|metric| !FRESH_SPEEDS.contains(metric) || modelled(source))
         .collect();
     let mut axes = source.row_axes().to_vec();
     axes.extend(source.column_axis().map(str::to_owned));

@@ -120,7 +120,7 @@ pub fn with_arm(at: &Where, arm: &str) -> Where {
 
 fn entry(source: &Source, metric: Metric, (above, below): &(Where, Where)) -> Entry {
     match ratio(source, metric, above, below) {
-        Some(ratio) => Entry::number(source.estimated(&ratio, above, &|v| format!("{v:.2}"), 2)),
+        Some(ratio) => Entry::number(source.ratio(&ratio, above)),
         None => Entry::missing(source.absent(metric, above)),
     }
 }
@@ -138,7 +138,7 @@ fn of_means(source: &Source, metric: Metric, pairs: &[(Where, Where)]) -> Entry 
             if let Some(axis) = source.column_axis() {
                 at.remove(axis);
             }
-            Entry::number(source.estimated(&ratio, &at, &|v| format!("{v:.2}"), 2))
+            Entry::number(source.ratio(&ratio, &at))
         }
         None => Entry::missing("–"),
     }

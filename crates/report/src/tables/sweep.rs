@@ -162,7 +162,7 @@ fn best(source: &Source, family: &Family, metric: Metric, at: &Where) -> Option<
     let place = with_arm(at, &arm.name);
     let ahead = ranked.get(1).and_then(|(_, second)| first.over(second));
     let ahead = match ahead {
-        Some(ratio) => Entry::number(source.estimated(&ratio, &place, &|v| format!("{v:.2}"), 2)),
+        Some(ratio) => Entry::number(source.ratio(&ratio, &place)),
         None => Entry::missing("–"),
     };
     let mut border = family.border(arm);
