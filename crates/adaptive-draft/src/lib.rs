@@ -16,6 +16,9 @@
 //! [`CopyOrDraft`] puts text that was there before in the place of a policy's draft, or in front of
 //! it, where that promises more.
 //!
+//! [`Controller`] decides by seconds whether the drafter drafts at all, with which weights, and whether
+//! it learns.
+//!
 //! The head is trained by [`HeadTrainer`] on labels min(1, p / q') by a weighted cross-entropy
 //! (as in SpecDec++, arXiv 2405.19715; the paper gives it no number), which [`LabelRecorder`] collects whatever policy drafts; [`labels`] says what they are across
 //! vocabularies. Algorithm 3 (joint) is [`HeadTrainer::step_on_fresh`] with every distillation
@@ -35,11 +38,12 @@
 //! ```
 //!
 //! Invariants: lengths stay within their bounds; a draft is never longer under a stricter
-//! threshold with the same probabilities; nothing here reads a clock (but [`MeasuredCosts`] takes the
-//! seconds of finished rounds) or draws at random outside named streams.
+//! threshold with the same probabilities; nothing here reads a clock (but [`MeasuredCosts`] and
+//! [`Controller`] take the seconds of finished rounds) or draws at random outside named streams.
 
 mod acceptance;
 mod confidence;
+mod controller;
 mod copying;
 mod costs;
 mod entropy;
@@ -55,6 +59,7 @@ use std::path::PathBuf;
 
 pub use acceptance::AcceptanceStop;
 pub use confidence::Confidence;
+pub use controller::{Answer, Controller, ControllerConfig, Ledger, RoundCost, Way};
 pub use copying::{CopyOrDraft, CopyRecord};
 pub use costs::Costs;
 pub use entropy::EntropyBound;

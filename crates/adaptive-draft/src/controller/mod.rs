@@ -1,0 +1,425 @@
+//! Whether to draft, with which weights, and whether to learn, by what each has cost in seconds.
+//!
+//! | question | decided | by |
+//! |---|---|---|
+//! | Is the next answer speculated, and by which weights? | before an answer | [`Worth`](worth::Worth) of each [`Way`]: the share of plain decoding's time that its answers saved |
+//! | Does speculation go on in this answer? | before a round | what the answer has lost so far ([`Answer`]) |
+//! | Is the next update taken? | before an answer | what the drafter gains by learning, against what an update costs ([`Learning`](learning::Learning)) |
+//! | May anything be tried that is believed to lose? | before an answer | what the last answers have lost ([`Guard`](guard::Guard)) |
+//!
+//! Savings are against plain decoding of the same tokens at the same time. What a plain step takes is
+//! measured: now and then a speculated answer has a round without a draft, and from those follows
+//! what a round of each length takes in plain steps ([`Steps`](steps::Steps)).
+//!
+//! Nothing here reads a clock or draws at random: who decodes tells seconds, and the same seconds
+//! lead to the same decisions. No decision looks at what the target draws in the round or the answer
+//! it is made for, so the law of the output stays what it is.
+
+mod answer;
+mod guard;
+mod learning;
+mod steps;
+mod worth;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use answer::{Answer, RoundCost};
+
+use guard::Guard;
+use learning::Learning;
+use steps::Steps;
+use worth::Worth;
+
+/// Answers at the beginning in which everything may be tried.
+const FIRST: u64 = 8;
+/// Share of all time that answers in a way which is not the best may lose.
+const EXPLORE: f64 = 0.006;
+/// Most seconds, in mean answers, saved up for that.
+const MOST_EXPLORING: f64 = 1.0;
+/// Loss, in shares of an answer, believed of a way that was never taken.
+const UNKNOWN: f64 = 0.1;
+/// Least such loss: two ways that seem alike are told apart, but not by every other answer.
+const LEAST_LOSS: f64 = 0.02;
+/// Losses in a row, in mean answers, after which a way that was believed to save is not any more.
+const TRIP: f64 = 0.2;
+/// Answers over which the length of a mean answer is averaged.
+const MEMORY: f64 = 32.0;
+
+/// How an answer is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Way {
+    /// By the target alone.
+    Plain,
+    /// With looked-up text, without the drafter.
+    Copies,
+    /// With drafts by the weights that the drafter had at first.
+    Frozen,
+    /// With drafts by the drafter's weights, which learn where anything does.
+    Learner,
+}
+
+/// What a controller may choose from, and its bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ControllerConfig {
+    /// Whether text may be looked up.
+    pub copies: bool,
+    /// Whether the drafter learns.
+    pub learns: bool,
+    /// Whether the drafter's first weights are kept beside those that learn.
+    pub frozen: bool,
+    /// Least speed over any 32 answers after the first 8, of plain decoding's.
+    pub floor: f64,
+    /// Most of all time that learning may take after the first answers.
+    pub share: f64,
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        Self {
+            copies: false,
+            learns: true,
+            frozen: true,
+            floor: 0.98,
+            share: 0.06,
+        }
+    }
+}
+
+/// Seconds of a stream, beside what plain decoding would have taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Answers.
+    pub answers: u64,
+    /// Those among them in which nothing was drafted or copied.
+    pub rested: u64,
+    /// Tokens of all answers.
+    pub tokens: u64,
+    /// Seconds that plain decoding would have taken: plain steps, as measured, times tokens.
+    pub plain: f64,
+    /// Seconds of all rounds.
+    pub rounds: f64,
+    /// Seconds in which the drafter read prompts.
+    pub prefill: f64,
+    /// Seconds of updates and of recording what they learn from.
+    pub learning: f64,
+    /// Updates.
+    pub updates: u64,
+}
+
+impl Ledger {
+    /// Seconds saved so far against plain decoding, learning paid for; below 0 where they are lost.
+    pub fn saved(&self) -> f64 {
+        self.plain - self.rounds - self.prefill - self.learning
+    }
+
+    /// Share of all seconds that learning took.
+    pub fn share_of_learning(&self) -> f64 {
+        let all = self.rounds + self.prefill + self.learning;
+        if all > 0.0 { self.learning / all } else { 0.0 }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.answers += other.answers;
+        self.rested += other.rested;
+        self.tokens += other.tokens;
+        self.plain += other.plain;
+        self.rounds += other.rounds;
+        self.prefill += other.prefill;
+        self.learning += other.learning;
+        self.updates += other.updates;
+    }
+}
+
+/// What is known of the drafter beside one target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Known {
+    task: String,
+    steps: Steps,
+    ways: BTreeMap<Way, Worth>,
+    learning: Learning,
+    ledger: Ledger,
+    /// Seconds of a mean answer by plain decoding, and how many answers that is of.
+    mean: f64,
+    answers: u64,
+}
+
+/// Decides by seconds; one for a drafter, which keeps what is known of each target apart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Controller {
+    config: ControllerConfig,
+    /// Name of the target in use.
+    target: String,
+    known: BTreeMap<String, Known>,
+    guard: Guard,
+    /// Seconds that may be lost to ways that are not the best.
+    exploring: f64,
+    answers: u64,
+}
+
+impl Controller {
+    /// A controller that knows nothing.
+    pub fn new(config: ControllerConfig) -> Self {
+        Self {
+            config,
+            target: String::new(),
+            known: BTreeMap::new(),
+            guard: Guard::default(),
+            exploring: 0.0,
+            answers: 0,
+        }
+    }
+
+    /// Other bounds and choices, with what is known.
+    pub fn reconfigure(&mut self, config: ControllerConfig) {
+        self.config = config;
+    }
+
+    /// Goes on beside `target` with prompts of `task`. What is known of other targets is kept; after a
+    /// change of task little is believed of what was found in the other one.
+    pub fn turn_to(&mut self, target: &str, task: &str) {
+        target.clone_into(&mut self.target);
+        let known = self.here();
+        if known.task == task {
+            return;
+        }
+        if !known.task.is_empty() {
+            known.ways.values_mut().for_each(Worth::doubt_all);
+            known.learning.drift();
+        }
+        task.clone_into(&mut known.task);
+    }
+
+    /// Begins an answer of the target in use.
+    pub fn open(&mut self) -> Answer {
+        let (way, tried) = self.choose();
+        let config = self.config;
+        let allowed = self.may_learn();
+        let known = self.here();
+        let worth = known.ways.get(&way).cloned().unwrap_or_default();
+        let worth = (worth.mean(), worth.spread());
+        let records = config.learns && allowed && known.learning.takes_turn();
+        let steps = known.steps.clone();
+        Answer::new(&self.target, (way, tried), steps, worth, records)
+    }
+
+    /// Ends an answer, of whose proposals `rejected` fell. Returns whether what it recorded is to be
+    /// learnt from: an answer without a rejection has nothing to teach.
+    pub fn close(&mut self, answer: Answer, rejected: usize) -> bool {
+        let in_use = std::mem::replace(&mut self.target, answer.target().to_owned());
+        let learns = self.end(&answer, rejected);
+        self.target = in_use;
+        learns
+    }
+
+    fn end(&mut self, answer: &Answer, rejected: usize) -> bool {
+        let config = self.config;
+        let first = self.answers < FIRST;
+        let known = self.here();
+        known.steps.close(answer.sums());
+        let (plain, lost) = (answer.plain(&known.steps), answer.lost(&known.steps));
+        let learns = answer.records() && rejected > 0;
+        if answer.records() && !learns {
+            known.learning.give_turn_back();
+        }
+        let way = answer.way();
+        known.ledger.add(&answer.ledger(&known.steps));
+        known.answers += 1;
+        known.mean += (plain - known.mean) / MEMORY.min(known.answers as f64);
+        if plain > 0.0 {
+            let weight = (plain / known.mean).clamp(0.1, 4.0);
+            known.observe(way, (-lost / plain, answer.chance(), weight), config);
+        }
+        known.learning.pass();
+        known.learning.weigh(known.mean);
+        self.answers += 1;
+        let seconds = answer.seconds();
+        let best = self.best().1.max(0.0);
+        self.exploring += EXPLORE * seconds;
+        if answer.was_tried() {
+            self.exploring -= (lost + best * plain).max(LEAST_LOSS * plain);
+        }
+        self.exploring = self.exploring.min(MOST_EXPLORING * self.mean());
+        self.guard.pass(lost, plain, first);
+        self.guard.charge(answer.recording());
+        learns
+    }
+
+    /// Takes in an update beside this target that took `seconds`.
+    pub fn learnt(&mut self, target: &str, seconds: f64) {
+        let known = self.known.entry(target.to_owned()).or_default();
+        known.learning.learnt(seconds);
+        known.ledger.learning += seconds;
+        known.ledger.updates += 1;
+        self.guard.charge(seconds);
+    }
+
+    /// The way that is believed to be the best beside the target in use.
+    pub fn prefers(&self) -> Way {
+        self.best().0
+    }
+
+    /// Whether an answer that has something to teach would be learnt from.
+    pub fn is_learning(&self) -> bool {
+        let known = self.known.get(&self.target);
+        let worth = known.is_none_or(|known| known.learning.is_worth());
+        self.config.learns && worth && self.may_learn()
+    }
+
+    /// Seconds with the target called so.
+    pub fn ledger_of(&self, target: &str) -> Ledger {
+        let known = self.known.get(target);
+        known.map_or_else(Ledger::default, |known| known.ledger)
+    }
+
+    /// Seconds with all targets.
+    pub fn ledger(&self) -> Ledger {
+        let mut all = Ledger::default();
+        self.known.values().for_each(|known| all.add(&known.ledger));
+        all
+    }
+
+    /// Share of plain decoding's time that answers made this way save, beside the target in use;
+    /// `None` where none was.
+    pub fn worth(&self, way: Way) -> Option<f64> {
+        let worth = self.known.get(&self.target)?.ways.get(&way)?;
+        Some(worth.mean())
+    }
+
+    /// Seconds of a mean answer by plain decoding.
+    fn mean(&self) -> f64 {
+        let known = self.known.get(&self.target);
+        known.map_or(0.0, |known| known.mean)
+    }
+
+    fn here(&mut self) -> &mut Known {
+        self.known.entry(self.target.clone()).or_default()
+    }
+
+    /// The ways there are, that of the target alone aside.
+    fn ways(&self) -> impl Iterator<Item = Way> {
+        let ControllerConfig {
+            copies,
+            learns,
+            frozen,
+            ..
+        } = self.config;
+        let known = self.known.get(&self.target);
+        let has_learnt = learns && known.is_some_and(|known| known.learning.has_learnt());
+        let all = [
+            (Way::Learner, true),
+            (Way::Frozen, frozen && has_learnt),
+            (Way::Copies, copies),
+        ];
+        all.into_iter()
+            .filter(|(_, there)| *there)
+            .map(|(way, _)| way)
+    }
+
+    fn worth_of(&self, way: Way) -> Option<&Worth> {
+        self.known.get(&self.target)?.ways.get(&way)
+    }
+
+    /// The way that saved most, and its share.
+    fn best(&self) -> (Way, f64) {
+        let seen = self
+            .ways()
+            .filter_map(|way| Some((way, self.worth_of(way)?.mean())));
+        let none = (Way::Plain, 0.0);
+        seen.fold(none, |best, own| if own.1 > best.1 { own } else { best })
+    }
+
+    /// What a way is expected to save: the learner more than it did where it has learnt since.
+    fn expected(&self, way: Way) -> f64 {
+        let mean = self.worth_of(way).map_or(0.0, Worth::mean);
+        let learns = way == Way::Learner && self.config.learns;
+        let known = self.known.get(&self.target).filter(|_| learns);
+        known.map_or(mean, |known| mean.max(known.learning.expected()))
+    }
+
+    /// The way of the next answer, and whether it is taken to see what it is worth.
+    fn choose(&self) -> (Way, bool) {
+        if self.answers < FIRST {
+            let weight = |way: &Way| self.worth_of(*way).map_or(0.0, Worth::weight);
+            let unknown = self.ways().find(|way| weight(way) < 2.0);
+            if let Some(way) = unknown {
+                return (way, false);
+            }
+        }
+        let (best, saves) = self.best();
+        let hope = |way: Way| match self.worth_of(way) {
+            Some(worth) => worth.hope().max(self.expected(way)),
+            None => 1.0,
+        };
+        let others = self.ways().filter(|way| *way != best);
+        let other = others.max_by(|a, b| hope(*a).total_cmp(&hope(*b)));
+        if let Some(other) = other.filter(|other| hope(*other) > saves) {
+            let lost = match self.worth_of(other) {
+                Some(_) => saves - self.expected(other),
+                None => UNKNOWN,
+            };
+            let lost = lost.max(LEAST_LOSS) * self.mean();
+            // What is lost against the best may be a saving still.
+            let behind = lost - saves * self.mean();
+            if self.exploring >= lost && self.allows(behind) {
+                return (other, true);
+            }
+        }
+        let doubtful = || self.worth_of(best).is_none_or(|w| w.mean() < w.doubt());
+        match best != Way::Plain && !self.allows(0.0) && doubtful() {
+            true => (Way::Plain, false),
+            false => (best, false),
+        }
+    }
+
+    /// Whether so many seconds may be lost.
+    fn allows(&self, seconds: f64) -> bool {
+        self.answers < FIRST
+            || self
+                .guard
+                .allows(seconds, self.mean(), 1.0 - self.config.floor)
+    }
+
+    fn may_learn(&self) -> bool {
+        let Some(known) = self.known.get(&self.target) else {
+            return true;
+        };
+        let cost = known.learning.cost();
+        if self.answers < FIRST {
+            return known.learning.within_first(self.mean());
+        }
+        let saves = self.best().1 * self.mean();
+        self.guard.has_share(cost, self.config.share) && self.allows(cost - saves)
+    }
+}
+
+impl Known {
+    /// Takes in an answer that saved a share of plain decoding's time.
+    fn observe(
+        &mut self,
+        way: Way,
+        (saved, chance, weight): (f64, f64, f64),
+        config: ControllerConfig,
+    ) {
+        self.ways.values_mut().for_each(Worth::pass);
+        if way == Way::Plain {
+            return;
+        }
+        let worth = self.ways.entry(way).or_default();
+        worth.add(saved, chance, weight);
+        let fell = worth.trips(TRIP);
+        let drafts = matches!(way, Way::Learner | Way::Frozen);
+        if drafts {
+            self.learning.observe(way == Way::Learner, saved, weight);
+        }
+        // Until it has learnt, both are the same.
+        if way == Way::Learner && config.learns && !self.learning.has_learnt() {
+            let same = self.ways[&Way::Learner].clone();
+            self.ways.insert(Way::Frozen, same);
+        }
+        if fell && drafts {
+            self.learning.drift();
+        }
+    }
+}

@@ -1,0 +1,559 @@
+//! The controller in simulated streams whose true costs are known: it is never far below plain
+//! decoding, and it keeps what there is to gain.
+
+use adaptive_draft::{Controller, ControllerConfig, Ledger, RoundCost, Way};
+use spec_decode::{Dice, Purpose, StreamName};
+
+/// Answers of a stream, and those of a stretch.
+const ANSWERS: usize = 400;
+const STRETCH: usize = 32;
+const FIRST: usize = 8;
+
+/// Acceptance of draft tokens: by the answer, what was learnt from, whether the learner drafts, and a
+/// number drawn evenly from 0..1 for this answer.
+type Acceptance = fn(usize, f64, bool, f64) -> f64;
+
+/// A drafter beside a target, in plain steps.
+#[derive(Clone, Copy)]
+struct World {
+    /// A drafted token, and reading a prompt.
+    draft: f64,
+    prefill: f64,
+    /// What each position of a forward adds.
+    position: f64,
+    /// Draft tokens.
+    k: usize,
+    acceptance: Acceptance,
+    /// An update.
+    update: f64,
+    /// Times are off by up to so much, each round for itself.
+    noise: f64,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            draft: 0.1,
+            prefill: 2.0,
+            position: 0.04,
+            k: 4,
+            acceptance: |_, _, _, _| 0.6,
+            update: 1.3,
+            noise: 0.2,
+        }
+    }
+}
+
+/// Who decides.
+enum By<'a> {
+    Controller(&'a mut Controller),
+    /// Always this way, learning from every answer or from none.
+    Fixed(Way, bool),
+}
+
+/// Seconds of each answer, learning included, and its tokens, which are the seconds of plain decoding.
+type Stream = Vec<(f64, f64)>;
+
+struct Noisy {
+    dice: Dice,
+    most: f64,
+}
+
+impl Noisy {
+    fn time(&mut self, seconds: f64) -> f64 {
+        seconds * (1.0 + self.most * (2.0 * self.dice.uniform() - 1.0))
+    }
+}
+
+impl World {
+    /// Emitted tokens of a round with a draft.
+    fn emitted(&self, p: f64, dice: &mut Dice) -> usize {
+        1 + (0..self.k).take_while(|_| dice.uniform() < p).count()
+    }
+
+    fn stream(&self, mut by: By<'_>, seed: u64) -> Stream {
+        let mut text = StreamName::new(seed, 7).dice(Purpose::Plain);
+        let mut noisy = Noisy {
+            dice: StreamName::new(seed, 8).dice(Purpose::Plain),
+            most: self.noise,
+        };
+        let mut learnt = 0.0;
+        let mut stream = Stream::new();
+        for i in 0..ANSWERS {
+            let length = 40 + (text.uniform() * 160.0) as usize;
+            let drawn = text.uniform();
+            let mut answer = match &mut by {
+                By::Controller(controller) => Some(controller.open()),
+                By::Fixed(..) => None,
+            };
+            let (way, learns) = match (&by, &answer) {
+                (By::Fixed(way, learns), _) => (*way, *learns),
+                (_, Some(answer)) => (answer.way(), answer.records()),
+                _ => (Way::Plain, false),
+            };
+            let p = (self.acceptance)(i, learnt, way == Way::Learner, drawn);
+            let (mut seconds, mut tokens, mut rejected) = (0.0, 0, 0);
+            if matches!(way, Way::Learner | Way::Frozen) {
+                let prefill = noisy.time(self.prefill);
+                seconds += self.prefill;
+                answer.iter_mut().for_each(|answer| answer.read(prefill));
+            }
+            while tokens < length {
+                let drafts = match &answer {
+                    Some(answer) => answer.speculates(),
+                    None => way != Way::Plain,
+                };
+                let k = if drafts { self.k } else { 0 };
+                let round = RoundCost {
+                    positions: 1 + k,
+                    drafted: k,
+                    tokens: match drafts {
+                        true => self.emitted(p, &mut text).min(length - tokens),
+                        false => 1,
+                    },
+                    draft: noisy.time(self.draft * k as f64),
+                    rest: noisy.time(1.0 + self.position * k as f64),
+                };
+                rejected += usize::from(round.tokens < round.positions);
+                tokens += round.tokens;
+                seconds += 1.0 + (self.draft + self.position) * k as f64;
+                answer.iter_mut().for_each(|answer| answer.observe(&round));
+            }
+            let update = match (&mut by, answer) {
+                (By::Controller(controller), Some(answer)) => {
+                    let learns = controller.close(answer, rejected);
+                    let update = noisy.time(self.update);
+                    if learns {
+                        controller.learnt("target", update);
+                    }
+                    learns.then_some(self.update)
+                }
+                _ => learns.then_some(self.update),
+            };
+            learnt += f64::from(u8::from(update.is_some()));
+            stream.push((seconds + update.unwrap_or(0.0), tokens as f64));
+        }
+        stream
+    }
+
+    /// Under a controller: the stream, and the controller at its end.
+    fn controlled(&self, seed: u64) -> (Stream, Controller) {
+        let mut controller = Controller::new(ControllerConfig::default());
+        controller.turn_to("target", "task");
+        let stream = self.stream(By::Controller(&mut controller), seed);
+        (stream, controller)
+    }
+}
+
+/// Speed of some answers, of plain decoding's.
+fn speed(answers: &[(f64, f64)]) -> f64 {
+    let sum = |of: fn(&(f64, f64)) -> f64| answers.iter().map(of).sum::<f64>();
+    sum(|a| a.1) / sum(|a| a.0)
+}
+
+/// The slowest stretch after the first answers.
+fn slowest(stream: &Stream) -> f64 {
+    let stretches = stream[FIRST..].windows(STRETCH);
+    stretches.map(speed).fold(f64::INFINITY, f64::min)
+}
+
+/// What ten streams came to, in plain decoding's speed.
+struct Found {
+    /// The slowest stretch of all.
+    slowest: f64,
+    /// The mean of all streams, and of their last quarters.
+    speed: f64,
+    end: f64,
+    /// The same of a fixed way.
+    fixed: f64,
+    fixed_end: f64,
+    ledger: Ledger,
+}
+
+fn found(name: &str, world: &World, (way, learns): (Way, bool)) -> Found {
+    const SEEDS: u64 = 10;
+    let last = 3 * ANSWERS / 4;
+    let mut found = Found {
+        slowest: f64::INFINITY,
+        speed: 0.0,
+        end: 0.0,
+        fixed: 0.0,
+        fixed_end: 0.0,
+        ledger: Ledger::default(),
+    };
+    for seed in 0..SEEDS {
+        let (stream, controller) = world.controlled(seed);
+        let fixed = world.stream(By::Fixed(way, learns), seed);
+        found.slowest = found.slowest.min(slowest(&stream));
+        for (sum, part) in [
+            (&mut found.speed, &stream[..]),
+            (&mut found.end, &stream[last..]),
+            (&mut found.fixed, &fixed[..]),
+            (&mut found.fixed_end, &fixed[last..]),
+        ] {
+            *sum += speed(part) / SEEDS as f64;
+        }
+        let ledger = controller.ledger();
+        let plain: f64 = stream.iter().map(|answer| answer.1).sum();
+        let saved = plain - stream.iter().map(|answer| answer.0).sum::<f64>();
+        let off = (ledger.saved() - saved).abs() / plain;
+        let most = 0.02 + 0.3 * world.noise;
+        assert!(off < most, "{name}: the ledger is off by {off:.3}");
+        found.ledger = ledger;
+    }
+    let Found {
+        slowest,
+        speed,
+        end,
+        fixed,
+        fixed_end,
+        ledger,
+    } = &found;
+    eprintln!(
+        "{name}: slowest stretch {slowest:.3}; speed {speed:.3}, last quarter {end:.3}; fixed {fixed:.3}, \
+         {fixed_end:.3}; rested {} of {}, {} updates, learning {:.3}",
+        ledger.rested,
+        ledger.answers,
+        ledger.updates,
+        ledger.share_of_learning()
+    );
+    found
+}
+
+/// Holds ten streams against a fixed way: no stretch is slower than `floor`; all of them and their last
+/// quarter have at least these parts of its speed.
+fn holds(
+    name: &str,
+    world: World,
+    fixed: (Way, bool),
+    (floor, speed, end): (f64, f64, f64),
+) -> Ledger {
+    let found = found(name, &world, fixed);
+    assert!(
+        found.slowest >= floor,
+        "{name}: slowest stretch {}",
+        found.slowest
+    );
+    assert!(
+        found.speed >= speed * found.fixed,
+        "{name}: speed {}",
+        found.speed
+    );
+    assert!(
+        found.end >= end * found.fixed_end,
+        "{name}: last quarter {}",
+        found.end
+    );
+    found.ledger
+}
+
+const PLAIN: (Way, bool) = (Way::Plain, false);
+const DRAFTS: (Way, bool) = (Way::Learner, false);
+const LEARNS: (Way, bool) = (Way::Learner, true);
+const FROZEN: (Way, bool) = (Way::Frozen, false);
+
+#[test]
+fn a_drafter_that_never_pays_costs_two_in_a_hundred_at_most() {
+    let world = World::default();
+    let bad = World {
+        acceptance: |_, _, _, _| 0.1,
+        ..world
+    };
+    let ledger = holds("never pays", bad, PLAIN, (0.98, 0.985, 0.985));
+    assert!(ledger.rested > 300);
+    let close = World {
+        acceptance: |_, _, _, _| 0.33,
+        ..world
+    };
+    holds("pays nearly", close, PLAIN, (0.98, 0.985, 0.985));
+    let dear = World {
+        acceptance: |_, _, _, u| 0.2 + 0.4 * u,
+        draft: 0.3,
+        prefill: 12.0,
+        update: 25.0,
+        ..world
+    };
+    holds("dear", dear, PLAIN, (0.98, 0.98, 0.985));
+    let deaf = World {
+        acceptance: |_, _, _, _| 0.0,
+        draft: 0.2,
+        prefill: 12.0,
+        update: 25.0,
+        ..world
+    };
+    holds("never right", deaf, PLAIN, (0.98, 0.98, 0.985));
+}
+
+#[test]
+fn a_drafter_that_pays_loses_two_in_a_hundred_at_most() {
+    let world = World::default();
+    let pays = World {
+        acceptance: |_, _, _, _| 0.7,
+        ..world
+    };
+    let ledger = holds("pays", pays, DRAFTS, (1.5, 0.98, 0.98));
+    assert_eq!(ledger.rested, 0);
+    let little = World {
+        acceptance: |_, _, _, _| 0.45,
+        ..world
+    };
+    holds("pays little", little, DRAFTS, (1.0, 0.98, 0.98));
+    let cheap = World {
+        acceptance: |_, _, _, _| 0.3,
+        draft: 0.02,
+        prefill: 0.5,
+        update: 0.5,
+        ..world
+    };
+    holds("cheap", cheap, DRAFTS, (1.0, 0.98, 0.98));
+    let uneven = World {
+        acceptance: |_, _, _, u| 0.25 + 0.4 * u,
+        ..world
+    };
+    holds("pays little, unevenly", uneven, DRAFTS, (0.98, 0.97, 0.96));
+}
+
+#[test]
+fn a_clock_that_is_off_by_much_is_no_matter() {
+    let world = World {
+        noise: 0.8,
+        ..World::default()
+    };
+    holds(
+        "noise, pays",
+        World {
+            acceptance: |_, _, _, _| 0.6,
+            ..world
+        },
+        DRAFTS,
+        (1.3, 0.98, 0.98),
+    );
+    // Three times the noise that the bound is promised for.
+    holds(
+        "noise, pays nearly",
+        World {
+            acceptance: |_, _, _, _| 0.33,
+            ..world
+        },
+        PLAIN,
+        (0.97, 0.98, 0.98),
+    );
+}
+
+#[test]
+fn learning_that_pays_goes_on() {
+    let learns: Acceptance = |_, n, learner, u| {
+        let learnt = if learner {
+            0.05 * (1.0 + n / 8.0).ln()
+        } else {
+            0.0
+        };
+        0.5 + 0.1 * u + learnt
+    };
+    let world = World {
+        acceptance: learns,
+        ..World::default()
+    };
+    let ledger = holds("learns", world, LEARNS, (1.1, 0.98, 0.98));
+    assert!(ledger.updates > 200);
+    // What does not pay at first takes longer than without a bound on what may be lost.
+    let later: Acceptance = |_, n, learner, _| {
+        let learnt = if learner {
+            0.12 * (1.0 + n / 8.0).ln()
+        } else {
+            0.0
+        };
+        0.25 + learnt
+    };
+    let world = World {
+        acceptance: later,
+        ..World::default()
+    };
+    let ledger = holds("pays after learning", world, LEARNS, (0.98, 0.85, 0.9));
+    assert!(ledger.updates > 100);
+}
+
+#[test]
+fn learning_that_never_pays_rests() {
+    let world = World {
+        acceptance: |_, _, _, u| 0.5 + 0.2 * u,
+        ..World::default()
+    };
+    let ledger = holds("learning never pays", world, DRAFTS, (1.2, 0.98, 0.98));
+    assert!(ledger.updates < 200);
+    let dear = World {
+        update: 25.0,
+        ..world
+    };
+    let ledger = holds("dear learning never pays", dear, DRAFTS, (1.2, 0.98, 0.98));
+    assert!(ledger.updates < 20);
+    // An answer with no rejection has nothing to teach.
+    let perfect = World {
+        acceptance: |_, _, _, _| 1.0,
+        ..world
+    };
+    let ledger = holds("nothing to learn", perfect, DRAFTS, (2.0, 0.98, 0.98));
+    assert!(ledger.updates < 200, "{}", ledger.updates);
+}
+
+#[test]
+fn a_learner_that_gets_worse_leaves_the_drafts_to_the_first_weights() {
+    let worse: Acceptance = |_, n, learner, u| {
+        let lost = if learner {
+            0.05 * (1.0 + n / 8.0).ln()
+        } else {
+            0.0
+        };
+        0.5 + 0.2 * u - lost
+    };
+    let world = World {
+        acceptance: worse,
+        ..World::default()
+    };
+    holds("learner worse", world, FROZEN, (1.2, 0.98, 0.98));
+}
+
+#[test]
+fn another_task_is_noticed_without_being_told() {
+    let world = World::default();
+    let ends = World {
+        acceptance: |i, _, _, u| if i < 200 { 0.6 + 0.2 * u } else { 0.2 },
+        ..world
+    };
+    holds("ends to pay", ends, DRAFTS, (0.98, 1.1, 1.0));
+    let begins = World {
+        acceptance: |i, _, _, u| if i > 200 { 0.6 + 0.2 * u } else { 0.2 },
+        ..world
+    };
+    holds("begins to pay", begins, DRAFTS, (0.98, 1.1, 0.98));
+    let alternates = World {
+        acceptance: |i, _, _, u| {
+            if (i / 50) % 2 == 0 {
+                0.6 + 0.2 * u
+            } else {
+                0.15
+            }
+        },
+        ..world
+    };
+    holds("alternates", alternates, DRAFTS, (0.975, 1.1, 1.0));
+}
+
+#[test]
+fn learning_comes_back_where_acceptance_falls() {
+    // From answer 200 on, what was learnt before is worth nothing, and there is as much to learn again.
+    let falls: Acceptance = |i, n, learner, u| {
+        let learnt = if i < 200 { n } else { (n - 60.0).max(0.0) };
+        let learnt = if learner {
+            0.08 * (1.0 + learnt / 8.0).ln().min(1.5)
+        } else {
+            0.0
+        };
+        0.5 + 0.1 * u + learnt
+    };
+    let world = World {
+        acceptance: falls,
+        ..World::default()
+    };
+    holds("falls", world, DRAFTS, (1.1, 1.0, 1.0));
+}
+
+#[test]
+fn a_law_that_pays_on_some_prompts_is_used_on_those() {
+    let some = World {
+        acceptance: |_, _, _, u| if u < 0.3 { 0.85 } else { 0.15 },
+        ..World::default()
+    };
+    holds("some prompts", some, PLAIN, (0.98, 1.05, 1.05));
+}
+
+#[test]
+fn a_saved_controller_goes_on_as_if_it_had_not_been() {
+    let world = World {
+        acceptance: |_, _, _, u| 0.3 + 0.3 * u,
+        ..World::default()
+    };
+    let (_, controller) = world.controlled(3);
+    let text = serde_json::to_string(&controller).unwrap();
+    let mut again: Controller = serde_json::from_str(&text).unwrap();
+    assert_eq!(again, controller);
+    let mut controller = controller;
+    let more = world.stream(By::Controller(&mut controller), 4);
+    assert_eq!(more, world.stream(By::Controller(&mut again), 4));
+    assert_eq!(controller, again);
+}
+
+#[test]
+fn every_target_has_a_floor_of_its_own() {
+    let mut controller = Controller::new(ControllerConfig::default());
+    let mut text = StreamName::new(1, 7).dice(Purpose::Plain);
+    let mut rested = [0, 0];
+    for i in 0..300 {
+        let (target, p) = [("good", 0.7), ("bad", 0.05)][i % 2];
+        controller.turn_to(target, "");
+        let mut answer = controller.open();
+        rested[i % 2] += usize::from(answer.way() == Way::Plain);
+        let (world, mut tokens) = (World::default(), 0);
+        if answer.way() != Way::Plain {
+            answer.read(world.prefill);
+        }
+        while tokens < 100 {
+            let k = if answer.speculates() { world.k } else { 0 };
+            let emitted = if k > 0 {
+                world.emitted(p, &mut text)
+            } else {
+                1
+            };
+            tokens += emitted;
+            answer.observe(&RoundCost {
+                positions: 1 + k,
+                drafted: k,
+                tokens: emitted,
+                draft: world.draft * k as f64,
+                rest: 1.0 + world.position * k as f64,
+            });
+        }
+        if controller.close(answer, 1) {
+            controller.learnt(target, 1.0);
+        }
+    }
+    assert_eq!(rested[0], 0);
+    assert!(rested[1] > 100, "{rested:?}");
+    let (good, bad) = (controller.ledger_of("good"), controller.ledger_of("bad"));
+    assert!(good.saved() > 0.3 * good.plain, "{good:?}");
+    assert!(bad.saved() > -0.05 * bad.plain, "{bad:?}");
+    let all = controller.ledger();
+    assert!((all.saved() - good.saved() - bad.saved()).abs() < 1e-9 * all.plain);
+}
+
+#[test]
+fn an_answer_at_rest_is_never_speculated() {
+    let world = World {
+        acceptance: |_, _, _, _| 0.0,
+        ..World::default()
+    };
+    let (_, mut controller) = world.controlled(1);
+    let (mut rested, mut recorded) = (0, 0);
+    for _ in 0..64 {
+        let mut answer = controller.open();
+        let rests = answer.way() == Way::Plain;
+        rested += u32::from(rests);
+        recorded += u32::from(answer.records());
+        for _ in 0..50 {
+            assert!(!(rests && answer.speculates()));
+            let k = if answer.speculates() { 4 } else { 0 };
+            answer.observe(&RoundCost {
+                positions: 1 + k,
+                drafted: k,
+                tokens: 1,
+                draft: 0.1 * k as f64,
+                rest: 1.0,
+            });
+        }
+        if controller.close(answer, 1) {
+            controller.learnt("target", 1.0);
+        }
+    }
+    assert!(rested > 32, "{rested}");
+    assert!(recorded < 40, "{recorded}");
+}
