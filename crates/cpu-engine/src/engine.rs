@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use lm::host::RotaryTables;
-use lm::{DecodeEngine, LmConfig, LmError, RandomWeights, TensorSource, WeightType, check_call};
+use lm::{
+    DecodeEngine, LmConfig, LmError, RandomWeights, Tail, TensorSource, WeightType, check_call,
+    first_of_last,
+};
 
 use crate::cache::{Cache, CacheShape};
 use crate::forward::{PASS_TOKENS, Pass, Scratch, Stretch};
@@ -11,6 +14,7 @@ use crate::kernels::Kernels;
 use crate::kernels::fused::AttentionScratch;
 use crate::kernels::parallel::Executor;
 use crate::pool::Pool;
+use crate::states::States;
 use crate::weights::Weights;
 use crate::{EngineOptions, KernelChoice, Walk, walks};
 
@@ -80,6 +84,27 @@ impl PackedWeights {
             config: config.clone(),
             kind,
             weights: Arc::new(Weights::of(kind, compact, source, &pool)?),
+        })
+    }
+
+    /// These weights with other last blocks, packed on as many threads as `options` says; what lies
+    /// below them is shared, not copied.
+    ///
+    /// # Errors
+    /// [`LmError::OtherModel`] for a tail of another model; a tail that lacks tensors.
+    pub fn with_tail(&self, tail: &Tail, options: &EngineOptions) -> Result<Self, LmError> {
+        self.with_tail_on(tail, &*pool(options)?)
+    }
+
+    fn with_tail_on(&self, tail: &Tail, pool: &Pool) -> Result<Self, LmError> {
+        if tail.config != self.config {
+            return Err(LmError::OtherModel);
+        }
+        TensorSource::check(tail)?;
+        Ok(Self {
+            config: self.config.clone(),
+            kind: self.kind,
+            weights: Arc::new(self.weights.with_tail(tail, self.kind, pool)?),
         })
     }
 
@@ -165,6 +190,8 @@ pub struct CpuEngine {
     max_len: usize,
     /// The final hidden state of the last pass, empty where it computed no logits.
     state: Vec<f32>,
+    /// What enters a block, where it is kept.
+    states: Option<States>,
 }
 
 impl CpuEngine {
@@ -222,6 +249,7 @@ impl CpuEngine {
             len: 0,
             max_len,
             state: Vec::new(),
+            states: None,
             config,
         })
     }
@@ -239,7 +267,8 @@ impl CpuEngine {
         source.check()?;
         self.forget();
         let compact = self.weights.is_compact();
-        if Arc::get_mut(&mut self.weights).is_none() {
+        let alone = Arc::get_mut(&mut self.weights).is_some_and(|weights| weights.is_alone());
+        if !alone {
             // Others decode with these, or may still ask for them.
             let own = Weights::new(&self.config, self.kind, compact);
             self.weights = Arc::new(own);
@@ -248,6 +277,48 @@ impl CpuEngine {
             Some(weights) => weights.load(source, &self.executor.pool),
             None => Ok(()),
         }
+    }
+
+    /// Replaces the last blocks and the last norm, after a training step on them; the others stay as they
+    /// are. The KV cache is emptied.
+    ///
+    /// # Errors
+    /// [`LmError::OtherModel`] for a tail of another model; a tail that lacks tensors. The engine is
+    /// then unchanged.
+    pub fn load_tail(&mut self, tail: &Tail) -> Result<(), LmError> {
+        let packed = self.packed().with_tail_on(tail, &self.executor.pool)?;
+        self.weights = packed.weights;
+        self.forget();
+        Ok(())
+    }
+
+    /// Keeps the residual stream that enters the last `blocks` blocks, `[hidden_size]` numbers in f32
+    /// for every token in the cache, from now on: what those blocks learn from without the others being
+    /// run again. The KV cache is emptied.
+    ///
+    /// # Errors
+    /// [`LmError::Blocks`] for more blocks than there are, or none.
+    pub fn keep_states(&mut self, blocks: usize) -> Result<(), LmError> {
+        let first = first_of_last(&self.config, blocks)?;
+        self.forget();
+        self.states = Some(States::entering(first, self.config.hidden_size));
+        Ok(())
+    }
+
+    /// The kept states of a text, `[ids.len(), hidden_size]`. What the cache holds of it is there
+    /// already; the rest is computed, and the cache holds `ids` afterwards. Empty where none are kept.
+    ///
+    /// # Errors
+    /// As [`DecodeEngine::forward`].
+    pub fn states_of(&mut self, ids: &[u32]) -> Result<&[f32], LmError> {
+        let Some(states) = &self.states else {
+            return Ok(&[]);
+        };
+        let known = states.common(ids).min(self.len);
+        self.truncate(known);
+        self.append(&ids[known..])?;
+        let states = self.states.as_ref();
+        Ok(states.map_or(&[], |states| states.rows(ids.len())))
     }
 
     /// Decodes with other weights of the same shape and type from now on, compact or not; `packed`
@@ -369,7 +440,9 @@ impl CpuEngine {
         MemoryUse {
             weights: self.weights.bytes(),
             cache: self.cache.bytes(),
-            scratch: self.scratch.bytes() + self.rope.bytes(),
+            scratch: self.scratch.bytes()
+                + self.rope.bytes()
+                + self.states.as_ref().map_or(0, States::bytes),
         }
     }
 
@@ -396,6 +469,7 @@ impl CpuEngine {
             stretches: &mut [Stretch {
                 rope: &self.rope,
                 cache: &mut self.cache,
+                states: self.states.as_mut(),
                 start: self.len,
                 count: ids.len(),
             }],
@@ -481,18 +555,26 @@ impl CpuEngine {
         };
         // The activations of all are those of the first engine.
         lead.scratch.reserve(longest);
-        let stretch = |rope, cache, len: usize, count| Stretch {
+        let stretch = |rope, cache, states, len: usize, count| Stretch {
             rope,
             cache,
+            states,
             start: len - count,
             count,
         };
-        let mut stretches = vec![stretch(&lead.rope, &mut lead.cache, lead.len, first.len())];
-        stretches.extend(
-            others.iter_mut().map(|(engine, ids)| {
-                stretch(&engine.rope, &mut engine.cache, engine.len, ids.len())
-            }),
-        );
+        let states = lead.states.as_mut();
+        let of_lead = stretch(&lead.rope, &mut lead.cache, states, lead.len, first.len());
+        let mut stretches = vec![of_lead];
+        stretches.extend(others.iter_mut().map(|(engine, ids)| {
+            let states = engine.states.as_mut();
+            stretch(
+                &engine.rope,
+                &mut engine.cache,
+                states,
+                engine.len,
+                ids.len(),
+            )
+        }));
         Pass {
             config: &lead.config,
             weights: &lead.weights,

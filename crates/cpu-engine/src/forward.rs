@@ -15,6 +15,7 @@ use crate::kernels::parallel::{AttentionCall, Executor, Gates};
 use crate::kernels::quant::QuantScratch;
 use crate::kernels::simd::PANEL;
 use crate::kernels::vector::RmsNorm;
+use crate::states::States;
 use crate::weights::{BlockWeights, Weights, panels};
 
 /// Most tokens of one pass; longer inputs take several, which batch invariance makes equivalent.
@@ -146,6 +147,8 @@ fn adds_at_once(config: &LmConfig) -> bool {
 pub(crate) struct Stretch<'a> {
     pub(crate) rope: &'a RotaryTables,
     pub(crate) cache: &'a mut Cache,
+    /// Where what enters a block is kept, if it is.
+    pub(crate) states: Option<&'a mut States>,
     /// Tokens in the cache before the pass.
     pub(crate) start: usize,
     /// Tokens of the pass.
@@ -178,7 +181,9 @@ impl Pass<'_, '_> {
         }
         let weights = self.weights;
         let scored = logits.len() / vocab;
+        self.keep_ids(ids);
         for (layer, block) in weights.blocks.iter().enumerate() {
+            self.keep_states(layer);
             if layer + 1 == weights.blocks.len() {
                 self.leave_unscored(layer, block, scored);
             }
@@ -199,6 +204,30 @@ impl Pass<'_, '_> {
             &mut self.scratch.quantised,
             Out::new(logits, vocab, vocab),
         );
+    }
+
+    /// Notes which tokens kept states will belong to.
+    fn keep_ids(&mut self, ids: &[u32]) {
+        let mut rest = ids;
+        for stretch in &mut *self.stretches {
+            let (own, after) = rest.split_at(stretch.count);
+            rest = after;
+            if let Some(states) = &mut stretch.states {
+                states.note(stretch.start, own);
+            }
+        }
+    }
+
+    /// Keeps the residual stream where a sequence keeps what enters this block.
+    fn keep_states(&mut self, layer: usize) {
+        let mut rows = &self.scratch.hidden[..];
+        for stretch in &mut *self.stretches {
+            let (own, after) = rows.split_at(stretch.count * self.config.hidden_size);
+            rows = after;
+            if let Some(states) = &mut stretch.states {
+                states.keep(layer, stretch.start, own);
+            }
+        }
     }
 
     /// Goes on with the last `scored` tokens: of the others, the last block computes the keys and

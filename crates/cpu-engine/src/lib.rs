@@ -29,6 +29,7 @@ mod forward;
 mod kernels;
 mod packing;
 mod pool;
+mod states;
 mod vectors;
 mod walks;
 mod weights;

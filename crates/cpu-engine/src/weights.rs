@@ -1,8 +1,10 @@
 //! A checkpoint packed for the kernels.
 
+use std::sync::Arc;
+
 use lm::{
-    EMBEDDING, FINAL_NORM, HEAD, LmConfig, LmError, QkNorm, RowBuffer, TensorSource, WeightType,
-    expected_tensors, in_layer, saturated_half,
+    EMBEDDING, FINAL_NORM, HEAD, LmConfig, LmError, QkNorm, RowBuffer, Tail, TensorSource,
+    WeightType, expected_tensors, in_layer, saturated_half,
 };
 
 use crate::arena::{Arena, Buffer};
@@ -99,12 +101,12 @@ pub(crate) enum Embedding {
     Bf16(Buffer<half::bf16>),
 }
 
-/// Every weight of a model.
+/// Every weight of a model. Models that differ in their last blocks alone share the others.
 pub(crate) struct Weights {
-    pub(crate) embedding: Embedding,
-    pub(crate) blocks: Vec<BlockWeights>,
+    pub(crate) embedding: Arc<Embedding>,
+    pub(crate) blocks: Vec<Arc<BlockWeights>>,
     pub(crate) norm: Vec<f32>,
-    pub(crate) head: PackedMatrix,
+    pub(crate) head: Arc<PackedMatrix>,
 }
 
 /// Panels of a projection with `outputs` columns.
@@ -261,49 +263,76 @@ impl Weights {
             PackedMatrix::new(arena, inputs, panels, weights, compact)
         };
         let blocks = (0..config.num_layers)
-            .map(|_| {
-                let [qkv, out, gate_up, down] = shapes.block.map(&mut matrix);
-                let bias = |there: bool, len: usize| vec![0.0; if there { len } else { 0 }];
-                let biases = config.block.biases;
-                BlockWeights {
-                    norms: BlockNorms::default(),
-                    qkv_bias: bias(biases.qkv, qkv.panels() * PANEL),
-                    qkv,
-                    out_bias: bias(biases.out, out.panels() * PANEL),
-                    out,
-                    gate_up_bias: bias(biases.mlp, gate_up.panels() * PANEL),
-                    gate_up,
-                    down_bias: bias(biases.mlp, down.panels() * PANEL),
-                    down,
-                }
-            })
+            .map(|_| Arc::new(BlockWeights::new(config, shapes.block.map(&mut matrix))))
             .collect();
-        let head = matrix(shapes.head);
+        let head = Arc::new(matrix(shapes.head));
         Self {
-            embedding: match weights {
+            embedding: Arc::new(match weights {
                 WeightType::F32 => Embedding::F32(arena.take(cells)),
                 WeightType::F16 => Embedding::F16(arena.take(cells)),
                 // A token reads one row: narrower storage would save nothing worth the error.
                 _ => Embedding::Bf16(arena.take(cells)),
-            },
+            }),
             blocks,
             norm: Vec::new(),
             head,
         }
     }
 
-    /// Overwrites every weight, in place, on all threads.
+    /// These weights with the last blocks and the last norm of `tail`, which are packed on all threads;
+    /// everything else is shared.
+    pub(crate) fn with_tail(
+        &self,
+        tail: &Tail,
+        weights: WeightType,
+        pool: &Pool,
+    ) -> Result<Self, LmError> {
+        let (config, compact) = (&tail.config, self.is_compact());
+        let shapes = Shapes::of(config);
+        let mut blocks = self.blocks[..tail.first].to_vec();
+        for layer in tail.first..config.num_layers {
+            let matrices = shapes.block.map(|(inputs, panels)| {
+                let room = PackedMatrix::room(inputs, panels, weights, compact);
+                PackedMatrix::new(&mut Arena::new(room), inputs, panels, weights, compact)
+            });
+            let mut block = BlockWeights::new(config, matrices);
+            block.load(tail, layer, pool)?;
+            blocks.push(Arc::new(block));
+        }
+        Ok(Self {
+            embedding: Arc::clone(&self.embedding),
+            blocks,
+            norm: norm(tail, FINAL_NORM, config.hidden_size)?,
+            head: Arc::clone(&self.head),
+        })
+    }
+
+    /// Whether nobody else reads any of these weights, so that they may be written over.
+    pub(crate) fn is_alone(&self) -> bool {
+        let blocks = self.blocks.iter();
+        Arc::strong_count(&self.embedding) == 1
+            && Arc::strong_count(&self.head) == 1
+            && blocks.map(Arc::strong_count).all(|holders| holders == 1)
+    }
+
+    /// Overwrites every weight, in place, on all threads: of weights that [are alone](Self::is_alone).
     pub(crate) fn load(&mut self, source: &dyn TensorSource, pool: &Pool) -> Result<(), LmError> {
         let config = source.config();
-        self.embedding.load(source, pool)?;
+        if let Some(embedding) = Arc::get_mut(&mut self.embedding) {
+            embedding.load(source, pool)?;
+        }
         let head = match config.tie_word_embeddings {
             true => EMBEDDING,
             false => HEAD,
         };
         let head = whole(source, head.into(), config.vocab_size);
-        self.head.pack(&head, pool)?;
+        if let Some(own) = Arc::get_mut(&mut self.head) {
+            own.pack(&head, pool)?;
+        }
         for (layer, block) in self.blocks.iter_mut().enumerate() {
-            block.load(source, layer, pool)?;
+            if let Some(block) = Arc::get_mut(block) {
+                block.load(source, layer, pool)?;
+            }
         }
         self.norm = norm(source, FINAL_NORM, config.hidden_size)?;
         Ok(())
@@ -316,7 +345,7 @@ impl Weights {
             + self
                 .blocks
                 .iter()
-                .map(BlockWeights::vector_bytes)
+                .map(|block| block.vector_bytes())
                 .sum::<usize>()
     }
 
@@ -327,8 +356,8 @@ impl Weights {
 
     /// Every matrix, in the order of a forward.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
-        let in_blocks = self.blocks.iter().flat_map(BlockWeights::matrices);
-        in_blocks.chain([&self.head])
+        let in_blocks = self.blocks.iter().flat_map(|block| block.matrices());
+        in_blocks.chain([&*self.head])
     }
 
     /// Bytes of the matrices, all of which a forward reads.
@@ -338,6 +367,23 @@ impl Weights {
 }
 
 impl BlockWeights {
+    /// Room for a block, of matrices in the order of [`Shapes::block`].
+    fn new(config: &LmConfig, [qkv, out, gate_up, down]: [PackedMatrix; 4]) -> Self {
+        let bias = |there: bool, len: usize| vec![0.0; if there { len } else { 0 }];
+        let biases = config.block.biases;
+        Self {
+            norms: BlockNorms::default(),
+            qkv_bias: bias(biases.qkv, qkv.panels() * PANEL),
+            qkv,
+            out_bias: bias(biases.out, out.panels() * PANEL),
+            out,
+            gate_up_bias: bias(biases.mlp, gate_up.panels() * PANEL),
+            gate_up,
+            down_bias: bias(biases.mlp, down.panels() * PANEL),
+            down,
+        }
+    }
+
     fn load(
         &mut self,
         source: &dyn TensorSource,

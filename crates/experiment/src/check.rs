@@ -35,6 +35,34 @@ pub(crate) fn replayed(arm: &ArmConfig, target: &str) -> Vec<Wrong> {
     wrongs
 }
 
+/// What an arm cannot learn by the last blocks of the job's drafter.
+pub(crate) fn last_blocks(arm: &ArmConfig, models: &ModelsConfig) -> Vec<Wrong> {
+    let blocks = arm.learn.blocks;
+    if blocks == 0 || !arm.learns() {
+        return Vec::new();
+    }
+    let drafter = &models.drafter;
+    let faults = [
+        (
+            !drafter.padding.is_none(),
+            "the drafter is padded, and idle blocks would come after those that learn",
+        ),
+        (
+            !models.device_of(drafter).is_cpu(),
+            "a graphics device does not keep what enters a block",
+        ),
+    ];
+    let found = faults.into_iter().filter(|(bad, _)| *bad);
+    let of = |(_, message): (bool, &str)| {
+        let message = format!(
+            "arm `{}`: {message}; must be 0 instead of {blocks}",
+            arm.name
+        );
+        wrong("learn.blocks", message)
+    };
+    found.map(of).collect()
+}
+
 /// The targets that are recordings.
 pub(crate) fn recorded(models: &ModelsConfig) -> impl Iterator<Item = (&str, &TraceConfig)> {
     let targets = models.targets.iter();
@@ -232,6 +260,10 @@ pub(crate) fn handed_over(arm: &ArmConfig, before: &ArmConfig, stage: &str) -> V
             "learn.lora",
             !arm.learns() || arm.learn.lora == before.learn.lora,
         ),
+        (
+            "learn.blocks",
+            !arm.learns() || arm.learn.blocks == before.learn.blocks,
+        ),
         ("cache.use", arm.inserts_ngrams() == before.inserts_ngrams()),
         (
             "head.training",
@@ -277,6 +309,11 @@ pub(crate) fn job(job: &JobConfig) -> Vec<Wrong> {
     }
     wrongs.extend(shared(&job.arms).into_iter().map(|(_, fault)| fault));
     wrongs.extend(models(&job.models));
+    wrongs.extend(
+        job.arms
+            .iter()
+            .flat_map(|own| last_blocks(own, &job.models)),
+    );
     for (name, _) in recorded(&job.models) {
         wrongs.extend(job.arms.iter().flat_map(|own| replayed(own, name)));
     }

@@ -122,11 +122,11 @@ impl<'a> Expander<'a> {
             return None;
         }
         let arms = self.arms(&patch, faults)?;
-        for (target, _) in check::recorded(&models) {
-            for arm in &arms {
-                for wrong in check::replayed(&arm.config, target) {
-                    arm.tell(wrong, faults);
-                }
+        for arm in &arms {
+            let recorded = check::recorded(&models);
+            let replayed = recorded.flat_map(|(target, _)| check::replayed(&arm.config, target));
+            for wrong in replayed.chain(check::last_blocks(&arm.config, &models)) {
+                arm.tell(wrong, faults);
             }
         }
         let id = |stage: &str| JobId {

@@ -106,6 +106,22 @@ pub enum LmError {
         /// The feature.
         feature: &'static str,
     },
+    /// More blocks than a model has, or none, where the last ones of it are meant.
+    #[error("the last {blocks} blocks are meant, of a model that has {of}")]
+    Blocks {
+        /// How many are meant.
+        blocks: usize,
+        /// How many there are.
+        of: usize,
+    },
+    /// States that are no whole number of rows.
+    #[error("{found} numbers are no whole number of states, which have {width} each")]
+    States {
+        /// Numbers.
+        found: usize,
+        /// Numbers of a state: the width of the model.
+        width: usize,
+    },
     /// New weights for an engine belong to a model of another shape.
     #[error("the new weights belong to a model of another configuration")]
     OtherModel,

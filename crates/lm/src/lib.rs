@@ -15,6 +15,7 @@ mod reference;
 mod shapes;
 mod source;
 mod stored;
+mod tail;
 mod weight_type;
 mod write;
 
@@ -38,5 +39,6 @@ pub use reference::ReferenceEngine;
 pub use shapes::{known_shape, shape_names};
 pub use source::{RowBuffer, TensorSource};
 pub use stored::StoredCheckpoint;
+pub use tail::{Tail, first_of_last, tail_tensors};
 pub use weight_type::{Device, EngineSettings, KvType, UnknownDevice, WeightType, saturated_half};
 pub use write::{read_safetensors, write_model, write_safetensors};

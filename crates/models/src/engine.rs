@@ -9,7 +9,7 @@ use cpu_engine::CpuEngine;
 use gpu_engine::GpuEngine;
 #[cfg(feature = "gpu")]
 use lm::LmError;
-use lm::{Checkpoint, DecodeEngine, DeviceLogits, WeightType};
+use lm::{Checkpoint, DecodeEngine, DeviceLogits, Tail, WeightType};
 use spec_decode::{LanguageModel, ModelError, OnDevice};
 use vocab_align::TokenId;
 
@@ -23,6 +23,8 @@ pub struct Engine {
 
 /// Said of engines that only replay.
 const NO_WEIGHTS: &str = "this engine has no weights that could be replaced";
+/// Said of engines elsewhere than on the processor.
+const NO_STATES: &str = "this engine does not keep what enters a block";
 
 /// What computes.
 pub(crate) enum Inner {
@@ -95,6 +97,40 @@ impl Engine {
             Inner::Other(_) => bail!(NO_WEIGHTS),
         }
         Ok(())
+    }
+
+    /// Replaces the last blocks after an update of them.
+    ///
+    /// # Errors
+    /// Blocks of another model; an engine that is not on the processor.
+    pub fn load_tail(&mut self, tail: &Tail) -> Result<()> {
+        match &mut self.inner {
+            Inner::Cpu(engine) => Ok(engine.load_tail(tail)?),
+            _ => bail!(NO_STATES),
+        }
+    }
+
+    /// Keeps what enters the last `blocks` blocks from now on: see [`CpuEngine::keep_states`].
+    ///
+    /// # Errors
+    /// More blocks than there are, or none; an engine that is not on the processor.
+    pub fn keep_states(&mut self, blocks: usize) -> Result<()> {
+        match &mut self.inner {
+            Inner::Cpu(engine) => Ok(engine.keep_states(blocks)?),
+            _ => bail!(NO_STATES),
+        }
+    }
+
+    /// What enters those blocks for the tokens of a text, `[ids.len(), hidden_size]`: see
+    /// [`CpuEngine::states_of`].
+    ///
+    /// # Errors
+    /// Those of a forward; an engine that is not on the processor.
+    pub fn states_of(&mut self, ids: &[u32]) -> Result<&[f32]> {
+        match &mut self.inner {
+            Inner::Cpu(engine) => Ok(engine.states_of(ids)?),
+            _ => bail!(NO_STATES),
+        }
     }
 
     /// The weights, to be shared.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use cpu_engine::{CpuEngine, PackedWeights, WeakWeights};
 #[cfg(feature = "gpu")]
 use gpu_engine::{Gpu, GpuEngine, GpuOptions, GpuWeights, WeakGpuWeights};
-use lm::{Device, EngineSettings, LmConfig, LmError, TensorSource};
+use lm::{Device, EngineSettings, LmConfig, LmError, Tail, TensorSource};
 use thiserror::Error;
 
 #[cfg(feature = "gpu")]
@@ -111,6 +111,22 @@ impl Packed {
             }
             #[cfg(not(feature = "gpu"))]
             device => Err(DeviceError::NotBuilt(device).into()),
+        }
+    }
+
+    /// These weights with other last blocks; what lies below them is shared. `settings` are those they
+    /// were packed with.
+    ///
+    /// # Errors
+    /// Blocks of another model; [`LmError::OtherModel`] for weights on a graphics device.
+    pub fn with_tail(&self, tail: &Tail, settings: EngineSettings) -> Result<Self> {
+        match self {
+            Self::Cpu(weights) => {
+                let options = engine_options(&tail.config, settings);
+                Ok(Self::Cpu(weights.with_tail(tail, &options)?))
+            }
+            #[cfg(feature = "gpu")]
+            Self::Gpu(_) => Err(LmError::OtherModel.into()),
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Result;
-use lm::{Checkpoint, EngineSettings};
+use anyhow::{Context, Result};
+use lm::EngineSettings;
 use ngram_cache::{NgramCache, static_table};
 use serde::{Deserialize, Serialize};
 use spec_decode::{
@@ -23,6 +23,7 @@ use super::relabel::{JudgedDraft, Rules};
 use super::respond::{Show, generate, look_up, recorder};
 use super::specials::Specials;
 use super::state;
+use super::weights::LearntWeights;
 use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraSettings};
 use models::{Engine, ModelFolder, Packed};
 use streams::Split;
@@ -59,7 +60,7 @@ struct PaddedDrafter {
     /// With the weights in use; `None` since they changed.
     engine: Option<Engine>,
     /// The weights in use, where the learner cannot give them because it is at work on the next.
-    in_use: Option<Checkpoint>,
+    in_use: Option<LearntWeights>,
 }
 
 impl PaddedDrafter {
@@ -78,8 +79,11 @@ impl PaddedDrafter {
                     (None, None) => None,
                 };
                 match learnt {
+                    // The last blocks do not learn alone where there is padding behind them.
                     Some(learnt) => {
-                        let padded = self.padding.pad(learnt);
+                        let whole = learnt.into_whole();
+                        let whole = whole.context("a padded drafter learns as a whole")?;
+                        let padded = self.padding.pad(whole);
                         self.folder.engine_with(&padded, settings)?
                     }
                     None => self.folder.engine(settings)?,
@@ -157,13 +161,20 @@ impl ArmState {
             .decode
             .engine()
             .on(job.models.device_of(&job.models.drafter));
+        let own = match arm.decode.draft {
+            DraftSource::PromptLookup => Drafter::Lookup(BTreeMap::new()),
+            DraftSource::Model => {
+                let mut engine = drafter.engine(settings)?;
+                if let Some(blocks) = learner.as_ref().map(Learner::blocks).filter(|n| *n > 0) {
+                    engine.keep_states(blocks).context("learn.blocks")?;
+                }
+                Drafter::Model(Box::new(engine))
+            }
+        };
         Ok(Self {
             settings,
             positions: drafter.config().max_position_embeddings,
-            drafter: match arm.decode.draft {
-                DraftSource::PromptLookup => Drafter::Lookup(BTreeMap::new()),
-                DraftSource::Model => Drafter::Model(Box::new(drafter.engine(settings)?)),
-            },
+            drafter: own,
             padded: padded.map(|folder| PaddedDrafter {
                 padding,
                 folder: Arc::clone(folder),
@@ -331,15 +342,21 @@ impl ArmState {
         self.adaptive.train(distilled, end, &mut again)
     }
 
-    /// Learns from a example; when an update is due, the drafter decodes with its weights from now
-    /// on.
+    /// Learns from the example of the last answer; when an update is due, the drafter decodes with its
+    /// weights from now on.
     ///
     /// # Errors
     /// A failed update.
-    pub fn learn(&mut self, example: Example) -> Result<Option<Update>> {
+    pub fn learn(&mut self, mut example: Example) -> Result<Option<Update>> {
         let Some(learner) = self.learner.as_mut() else {
             return Ok(None);
         };
+        if let Drafter::Model(drafter) = &mut self.drafter
+            && learner.blocks() > 0
+        {
+            // The drafter has read all but the last of its tokens already.
+            example.states = drafter.states_of(example.read())?.to_vec();
+        }
         let update = learner.push(example)?;
         self.adopt(update)
     }
@@ -382,7 +399,8 @@ impl ArmState {
             Some(packed) => packed,
             None => {
                 let weights = learner.weights()?;
-                Packed::new(&weights, self.settings)?
+                let whole = weights.whole().context("adapters are of all blocks")?;
+                Packed::new(whole, self.settings)?
             }
         };
         drafter.swap_weights(&mut packed)?;
@@ -430,7 +448,7 @@ impl ArmState {
         if let Some(learner) = &mut self.learner {
             learner.load(&folder.join(LEARNT))?;
             if let Drafter::Model(engine) = &mut self.drafter {
-                engine.load_weights(&learner.weights()?)?;
+                learner.weights()?.load_into(engine)?;
             }
         }
         Ok(())
@@ -479,7 +497,7 @@ impl ArmState {
         };
         self.weights_changed();
         if let Drafter::Model(drafter) = &mut self.drafter {
-            drafter.load_weights(&weights)?;
+            weights.load_into(drafter)?;
         }
         match (&mut self.learner, &mut self.padded) {
             // Until the next update is done nobody else has these weights.

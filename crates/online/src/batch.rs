@@ -1,5 +1,6 @@
 //! The examples of one update as the trainer's objective.
 
+use anyhow::{Context, Result};
 use distill_loss::{DirectLoss, Merged, NgramLoss, alm, approximate_kl, ngram_likelihood};
 use trainer::{Graded, Objective, Scored};
 
@@ -138,16 +139,29 @@ impl<'a> Batch<'a> {
         self.positions + self.ngram_tokens == 0
     }
 
-    /// What the trainer runs through: every example up to its last scored position.
-    pub(super) fn sequences(&self) -> Vec<&'a [u32]> {
+    /// Every example with the end of what a trainer runs through of it: its last scored position.
+    fn spans(&self) -> impl Iterator<Item = (&'a Example, usize)> {
         let ends = (0..self.examples.len()).map(|i| {
             let positions = self.scored(i).into_iter().flat_map(|s| s.positions);
             positions.max().map_or(0, |last| last + 1)
         });
-        self.examples
-            .iter()
-            .zip(ends)
-            .map(|(example, end)| &example.ids[..end])
+        self.examples.iter().copied().zip(ends)
+    }
+
+    /// What a trainer of all weights runs through.
+    pub(super) fn sequences(&self) -> Vec<&'a [u32]> {
+        let spans = self.spans();
+        spans.map(|(example, end)| &example.ids[..end]).collect()
+    }
+
+    /// What a trainer of the last blocks runs through: states of `width` numbers.
+    pub(super) fn states(&self, width: usize) -> Result<Vec<&'a [f32]>> {
+        let spans = self.spans();
+        spans
+            .map(|(example, end)| {
+                let kept = example.states.get(..end * width);
+                kept.context("an example without the states that the last blocks learn from")
+            })
             .collect()
     }
 

@@ -12,6 +12,7 @@ use super::batch::Batch;
 use super::example::Example;
 use super::replay::Replay;
 use super::state;
+use super::weights::{Gradients, LearntWeights};
 use experiment::{LearnConfig, Terms};
 use streams::StreamRng;
 
@@ -48,12 +49,12 @@ struct AdapterTraining {
     adapter: Option<AdapterState>,
     replay: Replay,
     /// Running mean of the weights, if it is what decodes.
-    average: Option<Checkpoint>,
+    average: Option<LearntWeights>,
 }
 
 /// The learning half of a drafter; it can be moved to another thread.
 pub(super) struct DrafterTraining {
-    pub(super) trainer: Trainer,
+    trainer: Gradients,
     config: LearnConfig,
     terms: Terms,
     seed: u64,
@@ -62,7 +63,7 @@ pub(super) struct DrafterTraining {
     adapter_training: AdapterTraining,
     others: BTreeMap<String, AdapterTraining>,
     /// Weights that are no longer wanted, to be written over.
-    spare: Option<Checkpoint>,
+    spare: Option<LearntWeights>,
     updates: u32,
     prompts: u32,
     /// Most bytes of all examples to replay.
@@ -78,12 +79,19 @@ impl DrafterTraining {
             ..AdamWConfig::default()
         };
         let trainer = match config.lora.adapters() {
-            None => Trainer::new(checkpoint, optimizer)?,
+            None => Gradients::new(checkpoint, optimizer, config.blocks, config.products)
+                .context("learn.blocks")?,
             Some(lora) => {
-                Trainer::with_adapter(checkpoint, optimizer, lora, adapter_seed(seed, ""))
-                    .context("learn.lora")?
+                let seed = adapter_seed(seed, "");
+                let trainer = Trainer::with_adapter(checkpoint, optimizer, lora, seed);
+                Gradients::Whole(
+                    trainer
+                        .context("learn.lora")?
+                        .with_products(config.products),
+                )
             }
         };
+        let average = (config.ema > 0.0).then(|| trainer.weights());
         Ok(Self {
             trainer,
             terms: config.terms()?,
@@ -92,7 +100,7 @@ impl DrafterTraining {
             adapter_training: AdapterTraining {
                 adapter: None,
                 replay: Replay::new(&config, seed, ""),
-                average: (config.ema > 0.0).then(|| checkpoint.clone()),
+                average,
             },
             others: BTreeMap::new(),
             spare: None,
@@ -121,10 +129,10 @@ impl DrafterTraining {
         }
         let mut next = match self.others.remove(name) {
             Some(adapter_training) => adapter_training,
-            None => self.fresh_training(name),
+            None => self.fresh_training(name)?,
         };
         if let Some(state) = &mut next.adapter {
-            self.trainer.swap_adapter(state)?;
+            self.trainer.whole()?.swap_adapter(state)?;
         }
         // What the trainer held is now where the next adapter was.
         self.adapter_training.adapter = next.adapter.take();
@@ -137,29 +145,29 @@ impl DrafterTraining {
         Ok(())
     }
 
-    fn fresh_training(&self, name: &str) -> AdapterTraining {
-        let state = self.trainer.fresh_adapter(adapter_seed(self.seed, name));
-        AdapterTraining {
-            adapter: state,
+    fn fresh_training(&mut self, name: &str) -> Result<AdapterTraining> {
+        let seed = adapter_seed(self.seed, name);
+        Ok(AdapterTraining {
+            adapter: self.trainer.whole()?.fresh_adapter(seed),
             replay: Replay::new(&self.config, self.seed, name),
             // Filled by the first update: a fresh adapter changes nothing.
             average: None,
-        }
+        })
     }
 
     /// Writes every adapter, or the weights where there are none, with the history of their
     /// optimiser and the running mean. Examples to replay are not kept.
     pub(super) fn save(&mut self, folder: &Path, base: &str) -> Result<()> {
         if self.config.lora.adapters().is_none() {
-            let weights = self.trainer.checkpoint();
-            state::save_weights(folder, &weights, self.trainer.optimizer())?;
+            let weights = self.trainer.weights();
+            state::save_weights(folder, weights.tensors(), self.trainer.optimizer())?;
             return self.save_mean(folder);
         }
         let active = self.name.clone();
         let names: Vec<String> = self.others.keys().cloned().collect();
         for name in names.into_iter().chain([active.clone()]) {
             self.turn_to(&name)?;
-            if let Some(adapter) = self.trainer.adapter() {
+            if let Some(adapter) = self.trainer.whole()?.adapter() {
                 let folder = folder.join(state::file_name(&name));
                 state::save_adapter(&folder, &name, &adapter, base, self.trainer.optimizer())?;
                 self.save_mean(&folder)?;
@@ -170,7 +178,7 @@ impl DrafterTraining {
 
     fn save_mean(&self, folder: &Path) -> Result<()> {
         let mean = self.adapter_training.average.as_ref();
-        mean.map_or(Ok(()), |mean| state::save_mean(folder, mean))
+        mean.map_or(Ok(()), |mean| state::save_mean(folder, mean.tensors()))
     }
 
     /// Goes on with what [`save`](Self::save) wrote.
@@ -181,18 +189,21 @@ impl DrafterTraining {
         let optimizer = self.trainer.optimizer().config();
         let model = self.trainer.config().clone();
         if self.config.lora.adapters().is_none() {
-            let (weights, optimizer) = state::load_weights(folder, &model, optimizer)?;
-            if self.config.ema > 0.0 {
-                let mean = state::load_mean(folder, &model)?;
-                self.adapter_training.average = Some(mean.unwrap_or_else(|| weights.clone()));
-            }
-            self.trainer = Trainer::resume(&weights, optimizer)?;
+            let blocks = self.config.blocks;
+            let (weights, optimizer) = state::load_weights(folder, &model, blocks, optimizer)?;
+            let mean = match self.config.ema > 0.0 {
+                true => state::load_mean(folder, &model, blocks)?.or_else(|| Some(weights.clone())),
+                false => None,
+            };
+            self.trainer.load(&weights, optimizer)?;
+            self.adapter_training.average = mean;
             return Ok(());
         }
         for saved in state::load_adapters(folder, &model, optimizer)? {
-            let state = self.trainer.saved_adapter(&saved.adapter, saved.optimizer);
+            let trainer = self.trainer.whole()?;
+            let state = trainer.saved_adapter(&saved.adapter, saved.optimizer);
             let state = state.with_context(|| format!("{}: `{}`", folder.display(), saved.name))?;
-            let mut adapter_training = self.fresh_training(&saved.name);
+            let mut adapter_training = self.fresh_training(&saved.name)?;
             adapter_training.adapter = Some(state);
             adapter_training.average = saved.mean.filter(|_| self.config.ema > 0.0);
             self.others.insert(saved.name, adapter_training);
@@ -201,7 +212,7 @@ impl DrafterTraining {
     }
 
     /// Takes back weights that are no longer wanted.
-    pub(super) fn give_back(&mut self, weights: Checkpoint) {
+    pub(super) fn give_back(&mut self, weights: LearntWeights) {
         self.spare = Some(weights);
     }
 
@@ -209,7 +220,7 @@ impl DrafterTraining {
     ///
     /// # Errors
     /// Losses or gradients that are not finite.
-    pub(super) fn learn(&mut self, fresh: Vec<Example>) -> Result<Option<(Update, Checkpoint)>> {
+    pub(super) fn learn(&mut self, fresh: Vec<Example>) -> Result<Option<(Update, LearntWeights)>> {
         self.prompts += fresh.len() as u32;
         let began = Instant::now();
         let again = self.adapter_training.replay.draw();
@@ -219,7 +230,7 @@ impl DrafterTraining {
         let step = if batch.is_empty() {
             None
         } else {
-            let graded = self.trainer.accumulate(&batch.sequences(), &batch)?;
+            let graded = self.trainer.accumulate(&batch)?;
             let (direct, ngram, loss) = batch.losses(graded);
             anyhow::ensure!(
                 loss.is_finite(),
@@ -235,18 +246,16 @@ impl DrafterTraining {
         };
         let passed = began.elapsed().as_secs_f64();
         if self.config.ema > 0.0 && self.adapter_training.average.is_none() {
-            self.adapter_training.average = Some(self.trainer.checkpoint());
+            self.adapter_training.average = Some(self.trainer.weights());
         }
         let stepping = Instant::now();
         let grad_norm = self.trainer.step(self.config.lr)?;
         let step_seconds = stepping.elapsed().as_secs_f64();
         self.follow();
-        let weights = match (&self.adapter_training.average, self.spare.take()) {
-            (None, Some(mut spare)) => {
-                self.trainer.write_checkpoint(&mut spare)?;
-                spare
-            }
-            _ => self.weights(),
+        let spare = self.spare.take();
+        let weights = match &self.adapter_training.average {
+            None => self.trainer.weights_over(spare)?,
+            Some(average) => average.clone(),
         };
         let update = Update {
             number: self.updates,
@@ -306,10 +315,10 @@ impl DrafterTraining {
         let Some(average) = &mut self.adapter_training.average else {
             return;
         };
-        let last = self.trainer.checkpoint();
+        let last = self.trainer.weights();
         let share = (1.0 - self.config.ema) as f32;
-        for (name, mean) in &mut average.tensors {
-            let Some(tensor) = last.tensors.get(name) else {
+        for (name, mean) in average.tensors_mut() {
+            let Some(tensor) = last.tensors().get(name) else {
                 continue;
             };
             for (mean, weight) in mean.data.iter_mut().zip(&tensor.data) {
@@ -319,10 +328,10 @@ impl DrafterTraining {
     }
 
     /// What to decode with: the last weights or, with `ema`, their running mean.
-    pub(super) fn weights(&self) -> Checkpoint {
+    pub(super) fn weights(&self) -> LearntWeights {
         match &self.adapter_training.average {
             Some(average) => average.clone(),
-            None => self.trainer.checkpoint(),
+            None => self.trainer.weights(),
         }
     }
 }

@@ -237,6 +237,9 @@ pub struct Example {
     pub chunks: Vec<Chunk>,
     /// Special tokens of the response, and whether a chunk of one target token teaches each.
     pub specials: Vec<(TargetId, bool)>,
+    /// What entered the first of the drafter's last blocks, `[read(), hidden_size]`, where these learn
+    /// alone; else empty.
+    pub states: Vec<f32>,
 }
 
 impl Example {
@@ -311,16 +314,28 @@ impl Example {
             shared: columns,
             chunks,
             specials: response.iter().zip(learnt).filter_map(special).collect(),
+            states: Vec::new(),
         }
     }
 }
 
 impl Example {
+    /// The tokens that are read to learn from it: up to the one before the last that a loss looks at.
+    pub fn read(&self) -> &[u32] {
+        let ends = self.chunks.iter().map(|chunk| chunk.draft.end - 1);
+        &self.ids[..ends.max().unwrap_or(0)]
+    }
+
     /// Bytes that it takes, apart from `shared`, which examples of a pair may have in common.
     pub fn bytes(&self) -> usize {
         let law = |chunk: &Chunk| chunk.law.as_ref().map_or(0, TeacherRow::bytes);
         let laws: usize = self.chunks.iter().map(law).sum();
-        size_of::<Self>() + size_of_val(&self.ids[..]) + size_of_val(&self.chunks[..]) + laws
+        let states = size_of_val(&self.states[..]);
+        size_of::<Self>()
+            + size_of_val(&self.ids[..])
+            + size_of_val(&self.chunks[..])
+            + laws
+            + states
     }
 
     /// What of it a drafter with this many positions can read: the end, behind the first token where

@@ -9,10 +9,11 @@ use lm::Checkpoint;
 
 use super::drafter_training::{DrafterTraining, Update};
 use super::example::Example;
+use super::weights::LearntWeights;
 use experiment::{LearnConfig, Terms};
 
 /// An update and the weights to decode with after it.
-pub type Learnt = (Update, Checkpoint);
+pub type Learnt = (Update, LearntWeights);
 
 /// Where the training is.
 enum TrainingPlace {
@@ -33,6 +34,7 @@ pub struct Learner {
     asynchronous: bool,
     terms: Terms,
     ends: bool,
+    blocks: usize,
     buffer: Vec<Example>,
 }
 
@@ -49,6 +51,7 @@ impl Learner {
             every: config.every,
             asynchronous: config.asynchronous,
             ends: config.ends,
+            blocks: config.blocks,
             buffer: Vec::new(),
         })
     }
@@ -78,6 +81,12 @@ impl Learner {
     /// Whether special tokens are learnt.
     pub fn ends(&self) -> bool {
         self.ends
+    }
+
+    /// The last blocks of the drafter that learn alone, from [states](Example::states) that examples
+    /// must hold; 0 where all weights do.
+    pub fn blocks(&self) -> usize {
+        self.blocks
     }
 
     /// Whether an update is under way.
@@ -146,7 +155,7 @@ impl Learner {
     ///
     /// # Errors
     /// An update under way.
-    pub fn weights(&mut self) -> Result<Checkpoint> {
+    pub fn weights(&mut self) -> Result<LearntWeights> {
         Ok(self.training()?.weights())
     }
 
@@ -185,7 +194,7 @@ impl Learner {
     }
 
     /// Takes back the weights of an update once they are packed: the next one is written over them.
-    pub fn give_back(&mut self, weights: Checkpoint) {
+    pub fn give_back(&mut self, weights: LearntWeights) {
         // A training at work has no use for them until it is back.
         if let TrainingPlace::Here(training) = &mut self.place {
             training.give_back(weights);

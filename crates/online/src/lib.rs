@@ -30,6 +30,7 @@ mod respond;
 mod specials;
 mod state;
 mod target;
+mod weights;
 
 pub use adaptive::HeadUpdate;
 pub use arm::{ArmState, Question};
@@ -41,3 +42,4 @@ pub use probe::{Probe, ProbeOptions};
 pub use prompt::{EncodedPrompt, Position};
 pub use specials::Specials;
 pub use state::{cache_name, file_name};
+pub use weights::LearntWeights;

@@ -1,7 +1,7 @@
 //! What arms learnt, on disk: adapters or weights, optimisers, n-gram caches.
 //!
 //! ```text
-//! state/ARM/drafter/weights.safetensors, optimizer.safetensors         all weights trained
+//! state/ARM/drafter/weights.safetensors, optimizer.safetensors         all weights, or last blocks
 //! state/ARM/drafter/mean.safetensors                                   their running mean, if it decodes
 //! state/ARM/drafter/NAME/adapter_model.safetensors, ...                an adapter a folder
 //! state/ARM/ngrams-DRAFTER-TARGET.bin                                  by names of vocabularies
@@ -15,13 +15,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use lm::{
-    AdamW, AdamWConfig, Adapter, Checkpoint, HostTensor, LmConfig, Moments, StoredType,
-    read_safetensors, write_safetensors,
+    AdamW, AdamWConfig, Adapter, Checkpoint, EMBEDDING, HostTensor, LmConfig, Moments, StoredType,
+    Tail, first_of_last, in_layer, read_safetensors, write_safetensors,
 };
 use ngram_cache::NgramCache;
 use sha2::{Digest, Sha256};
 use spec_decode::Pair;
 use vocab_align::{TokenId, Vocabulary};
+
+use super::weights::LearntWeights;
 
 const WEIGHTS: &str = "weights.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -43,46 +45,87 @@ pub fn file_name(name: &str) -> String {
     format!("{readable}-{digits}")
 }
 
-/// All weights, in f32, with the optimiser.
-pub(super) fn save_weights(folder: &Path, weights: &Checkpoint, optimizer: &AdamW) -> Result<()> {
+/// Weights by name.
+type Tensors = BTreeMap<String, HostTensor>;
+
+/// What learns of the weights, in f32, with the optimiser.
+pub(super) fn save_weights(folder: &Path, weights: &Tensors, optimizer: &AdamW) -> Result<()> {
     create(folder)?;
-    write_safetensors(&folder.join(WEIGHTS), &weights.tensors, StoredType::F32)?;
+    write_safetensors(&folder.join(WEIGHTS), weights, StoredType::F32)?;
     save_optimizer(folder, optimizer)
 }
 
-/// What [`save_weights`] wrote.
+/// What [`save_weights`] wrote of the last `blocks` blocks of a model; 0 for all weights.
 pub(super) fn load_weights(
     folder: &Path,
     model: &LmConfig,
+    blocks: usize,
     optimizer: AdamWConfig,
-) -> Result<(Checkpoint, AdamW)> {
-    let weights = read_weights(&folder.join(WEIGHTS), model)?;
+) -> Result<(LearntWeights, AdamW)> {
+    let weights = read_weights(&folder.join(WEIGHTS), model, blocks)?;
     Ok((weights, load_optimizer(folder, optimizer)?))
 }
 
 /// The running mean of the weights.
-pub(super) fn save_mean(folder: &Path, mean: &Checkpoint) -> Result<()> {
+pub(super) fn save_mean(folder: &Path, mean: &Tensors) -> Result<()> {
     let path = folder.join(MEAN);
-    Ok(write_safetensors(&path, &mean.tensors, StoredType::F32)?)
+    Ok(write_safetensors(&path, mean, StoredType::F32)?)
 }
 
-/// What [`save_mean`] wrote; `None` if it was not called.
-pub(super) fn load_mean(folder: &Path, model: &LmConfig) -> Result<Option<Checkpoint>> {
+/// What [`save_mean`] wrote of the last `blocks` blocks; `None` if it was not called.
+pub(super) fn load_mean(
+    folder: &Path,
+    model: &LmConfig,
+    blocks: usize,
+) -> Result<Option<LearntWeights>> {
     let path = folder.join(MEAN);
     path.is_file()
-        .then(|| read_weights(&path, model))
+        .then(|| read_weights(&path, model, blocks))
         .transpose()
 }
 
-fn read_weights(path: &Path, model: &LmConfig) -> Result<Checkpoint> {
+fn read_weights(path: &Path, model: &LmConfig, blocks: usize) -> Result<LearntWeights> {
     let mut tensors = BTreeMap::new();
     read_safetensors(path, &mut tensors)?;
-    let weights = Checkpoint {
-        config: model.clone(),
+    let found = blocks_of(&tensors, model);
+    if found != blocks {
+        let named = |blocks: usize| match blocks {
+            0 => "all weights".to_owned(),
+            1 => "the last block".to_owned(),
+            blocks => format!("the last {blocks} blocks"),
+        };
+        bail!(
+            "{}: holds {}, and {} are to learn\nhint: learn.blocks = {found} goes on with it",
+            path.display(),
+            named(found),
+            named(blocks)
+        );
+    }
+    let config = model.clone();
+    if blocks == 0 {
+        let weights = Checkpoint { config, tensors };
+        weights.check(path)?;
+        return Ok(LearntWeights::Whole(weights));
+    }
+    let tail = Tail {
+        first: first_of_last(model, blocks)?,
+        config,
         tensors,
     };
-    weights.check(path)?;
-    Ok(weights)
+    tail.check(path)?;
+    Ok(LearntWeights::Tail(tail))
+}
+
+/// How many of the last blocks these tensors are of; 0 for all weights.
+fn blocks_of(tensors: &Tensors, model: &LmConfig) -> usize {
+    if tensors.contains_key(EMBEDDING) {
+        return 0;
+    }
+    let is_there = |layer: &usize| {
+        let prefix = in_layer(*layer, "");
+        tensors.keys().any(|name| name.starts_with(&prefix))
+    };
+    (0..model.num_layers).filter(is_there).count()
 }
 
 /// One adapter, in f32, with its optimiser.
@@ -104,7 +147,7 @@ pub(super) struct SavedAdapter {
     pub(super) adapter: Adapter,
     pub(super) optimizer: AdamW,
     /// Running mean of the drafter's weights with it.
-    pub(super) mean: Option<Checkpoint>,
+    pub(super) mean: Option<LearntWeights>,
 }
 
 /// Every adapter in `folder`.
@@ -119,7 +162,7 @@ pub(super) fn load_adapters(
             name,
             adapter: Adapter::load(&folder, model)?,
             optimizer: load_optimizer(&folder, optimizer)?,
-            mean: load_mean(&folder, model)?,
+            mean: load_mean(&folder, model, 0)?,
         });
     }
     Ok(found)

@@ -43,6 +43,10 @@ name = "adapters"
 preset = "L_DM+L_N-gram"
 set = {{ "learn.lora" = {{ rank = 4, alpha = 8.0, per = "target" }} }}
 [[arm]]
+name = "last block"
+preset = "L_DM+L_N-gram"
+set = {{ "learn.blocks" = 1 }}
+[[arm]]
 name = "head"
 preset = "L_DM"
 set = {{ "decode.policy" = "head", "decode.k" = 6, "head.training" = "interleaved" }}

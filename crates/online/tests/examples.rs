@@ -194,6 +194,7 @@ fn with_law(columns: usize, peaks: &[usize], other: impl Fn(usize) -> f32) -> (V
         shared: (0..columns as u32).collect(),
         chunks: vec![chunk],
         specials: Vec::new(),
+        states: Vec::new(),
     };
     (law, example)
 }

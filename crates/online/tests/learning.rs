@@ -7,7 +7,7 @@ use experiment::{
     DirectName, LearnConfig, LoadOptions, LoraSettings, NgramName, ObjectiveName, Plan,
 };
 use lm::{Checkpoint, LmConfig, random_checkpoint};
-use online::{Chunk, Example, Learner, TeacherRow, Update};
+use online::{Chunk, Example, Learner, LearntWeights, TeacherRow, Update};
 
 fn drafter() -> Checkpoint {
     let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
@@ -39,6 +39,7 @@ fn example(seed: u32) -> Example {
         shared,
         chunks,
         specials: Vec::new(),
+        states: Vec::new(),
     }
 }
 
@@ -54,10 +55,10 @@ fn settings() -> LearnConfig {
 fn learn(
     config: LearnConfig,
     examples: impl Iterator<Item = Example>,
-) -> (Vec<Update>, Checkpoint) {
+) -> (Vec<Update>, LearntWeights) {
     let mut learner = Learner::new(&drafter(), config, 1).unwrap();
     let mut updates = Vec::new();
-    let mut weights = drafter();
+    let mut weights = LearntWeights::Whole(drafter());
     for example in examples {
         if let Some((update, new)) = learner.push(example).unwrap() {
             updates.push(update);
@@ -242,9 +243,12 @@ fn replay_and_running_mean_are_seeded_and_off_by_default() {
     assert_eq!(replayed, run(replay, 1));
     assert_ne!(replayed.1, run(replay, 2).1);
 
-    let distance = |a: &Checkpoint| -> f64 {
+    let distance = |a: &LearntWeights| -> f64 {
         let start = drafter();
-        let pairs = a.tensors.iter().map(|(name, t)| (t, &start.tensors[name]));
+        let pairs = a
+            .tensors()
+            .iter()
+            .map(|(name, t)| (t, &start.tensors[name]));
         pairs
             .flat_map(|(a, b)| a.data.iter().zip(&b.data))
             .map(|(a, b)| f64::from(a - b).powi(2))

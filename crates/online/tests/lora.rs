@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use experiment::{LearnConfig, LoraSettings, ObjectiveName, Scope};
 use lm::{Checkpoint, LmConfig, random_checkpoint};
-use online::{Chunk, Example, Learner, Learnt, TeacherRow};
+use online::{Chunk, Example, Learner, Learnt, LearntWeights, TeacherRow};
 use results::Split;
 use support::{Lab, Run, execute, models_table};
 
@@ -40,6 +40,7 @@ fn example(seed: u32) -> Example {
         shared,
         chunks,
         specials: Vec::new(),
+        states: Vec::new(),
     }
 }
 
@@ -59,7 +60,7 @@ fn settings(rank: usize, asynchronous: bool) -> LearnConfig {
 }
 
 /// Pushes examples and flushes: all updates and the last weights.
-fn study(learner: &mut Learner, examples: impl Iterator<Item = u32>) -> (Vec<f64>, Checkpoint) {
+fn study(learner: &mut Learner, examples: impl Iterator<Item = u32>) -> (Vec<f64>, LearntWeights) {
     let mut done: Vec<Learnt> = Vec::new();
     for seed in examples {
         done.extend(learner.push(example(seed)).unwrap());
@@ -80,7 +81,7 @@ fn every_adapter_goes_on_where_it_was_left() {
         assert!(both.turn_to("L").unwrap());
         let (_, after_l) = study(&mut both, 0..10);
         assert!(both.turn_to("Q").unwrap());
-        assert_eq!(both.weights().unwrap(), drafter());
+        assert_eq!(both.weights().unwrap(), LearntWeights::Whole(drafter()));
         let (_, after_q) = study(&mut both, 20..26);
         assert_ne!(after_q, after_l);
         assert!(both.turn_to("L").unwrap());

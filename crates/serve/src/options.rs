@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lm::EngineSettings;
+use serde::{Deserialize, Serialize};
 
 /// Everything that decides how answers are made, apart from the requests.
 #[derive(Debug, Clone)]
@@ -92,12 +93,34 @@ pub struct LearnOptions {
     pub every: usize,
     /// Learning rate of AdamW.
     pub rate: f64,
-    /// Rank of low-rank adapters; 0 trains all weights.
+    /// Rank of low-rank adapters; 0 trains weights.
     pub rank: usize,
+    /// Last blocks of the drafter that learn, without adapters; 0 for all of them.
+    pub blocks: usize,
     /// Most updates a minute; `None` for as many as there are answers for.
     pub updates_per_minute: Option<u32>,
     /// Who has weights of its own.
     pub scope: LearnScope,
+}
+
+/// What of a drafter learns: one state holds one of these.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cut {
+    /// Rank of its adapters, 0 for weights.
+    pub(crate) rank: usize,
+    /// Last blocks whose weights learn, 0 for all.
+    #[serde(default)]
+    pub(crate) blocks: usize,
+}
+
+impl std::fmt::Display for Cut {
+    /// As the arguments of a server that ask for it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.rank, self.blocks) {
+            (0, blocks) => write!(f, "--learn-blocks {blocks}"),
+            (rank, _) => write!(f, "--adapter-rank {rank}"),
+        }
+    }
 }
 
 /// Who has drafter weights of its own.
@@ -113,6 +136,14 @@ pub enum LearnScope {
 pub(crate) const MOST_ADAPTERS: usize = 256;
 
 impl LearnOptions {
+    /// What of the drafter learns.
+    pub(crate) fn cut(&self) -> Cut {
+        Cut {
+            rank: self.rank,
+            blocks: self.blocks,
+        }
+    }
+
     /// What drafts for this target and user.
     pub(crate) fn adapter(&self, target: &str, user: &str) -> String {
         match self.scope {

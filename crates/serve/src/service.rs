@@ -63,10 +63,10 @@ impl Service {
         let models = Arc::new(Models::load(&options)?);
         check_memory(&models, &options)?;
         let options = Arc::new(options);
-        let rank = options.learn.map(|learn| learn.rank);
+        let cut = options.learn.map(|learn| learn.cut());
         let (state, saved) = match &options.state {
             Some(root) => {
-                let (state, saved) = State::open(root, &models, &options, rank)?;
+                let (state, saved) = State::open(root, &models, &options, cut)?;
                 (Some(state), saved)
             }
             None => (None, Saved::default()),

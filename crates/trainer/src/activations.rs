@@ -94,7 +94,7 @@ impl Activations {
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let (q, kv) = (config.q_width(), config.kv_width());
         self.blocks
-            .resize_with(config.num_layers, BlockActivations::default);
+            .resize_with(layout.blocks.len(), BlockActivations::default);
         for block in &mut self.blocks {
             fit(&mut block.x, t * d);
             fit(&mut block.attn_inverse, t);

@@ -175,7 +175,7 @@ impl Shared<'_> {
                 config,
                 vectors: self.vectors,
                 t: rows.len(),
-                window: config.layer(layer).window.unwrap_or(usize::MAX),
+                window: self.layout.layer(layer).window.unwrap_or(usize::MAX),
             };
             let probs = start..start + attention.probs_len();
             start = probs.end;
@@ -302,7 +302,7 @@ impl Shared<'_> {
     /// Rotates the queries and keys of `[t, q + 2 kv]`, in layers that do.
     fn rotate(&self, pack: &Pack<'_>, layer: usize, qkv: &mut [f32], turn: Turn) {
         let config = &self.layout.config;
-        let Some(table) = self.rope.of(config, layer) else {
+        let Some(table) = self.rope.of(config, self.layout.first() + layer) else {
             return;
         };
         let widths = self.widths();

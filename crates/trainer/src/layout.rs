@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use lm::{
-    Checkpoint, EMBEDDING, FINAL_NORM, HEAD, HostTensor, LmConfig, LmError, QkNorm,
-    expected_tensors, in_layer,
+    Checkpoint, EMBEDDING, FINAL_NORM, HEAD, HostTensor, Layer, LmConfig, LmError, QkNorm,
+    expected_tensors, first_of_last, in_layer, tail_tensors,
 };
 
 /// Where the parameters of one block lie in the flat vector.
@@ -33,18 +33,26 @@ pub(crate) struct BlockLayout {
     pub(crate) down_bias: Option<Range<usize>>,
 }
 
-/// Where everything lies: the tensors in the order of [`expected_tensors`], one after the other, so
-/// that matrices that read the same input are one matrix.
+/// Where everything lies: of a whole model the tensors in the order of [`expected_tensors`], one after
+/// the other, so that matrices that read the same input are one matrix; of its last blocks those of
+/// [`tail_tensors`], and the output head after them.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) config: LmConfig,
-    /// `[vocab, d]`
-    pub(crate) embedding: Range<usize>,
+    /// `[vocab, d]`; `None` where only the last blocks are there, which read states.
+    pub(crate) embedding: Option<Range<usize>>,
+    /// Index of the first block that is there.
+    first: usize,
     pub(crate) blocks: Vec<BlockLayout>,
     pub(crate) norm: Range<usize>,
     /// `[vocab, d]`; the embedding when tied.
     pub(crate) head: Range<usize>,
+    /// Numbers in all.
     pub(crate) len: usize,
+    /// Numbers that learn, the first ones: without the head where only the last blocks are there.
+    pub(crate) learns: usize,
+    /// What lies in the vector, in this order.
+    tensors: Vec<(String, Vec<usize>)>,
 }
 
 /// Ranges of the tensors by name.
@@ -102,65 +110,109 @@ impl Layout {
     /// # Errors
     /// [`LmError::NotTrainable`].
     pub(crate) fn new(config: &LmConfig) -> Result<Self, LmError> {
+        Self::of(config, 0, expected_tensors(config), None)
+    }
+
+    /// The layout of the last `blocks` blocks of such a model.
+    ///
+    /// # Errors
+    /// [`LmError::NotTrainable`], [`LmError::Blocks`].
+    pub(crate) fn tail(config: &LmConfig, blocks: usize) -> Result<Self, LmError> {
+        let first = first_of_last(config, blocks)?;
+        let mut tensors = tail_tensors(config, first);
+        let shape = vec![config.vocab_size, config.hidden_size];
+        tensors.push((head_name(config).to_owned(), shape));
+        Self::of(config, first, tensors, Some(head_name(config)))
+    }
+
+    /// The layout of these tensors, of which `frozen` is the last and does not learn.
+    fn of(
+        config: &LmConfig,
+        first: usize,
+        tensors: Vec<(String, Vec<usize>)>,
+        frozen: Option<&str>,
+    ) -> Result<Self, LmError> {
         config.check_trainable()?;
         let mut len = 0;
-        let places = expected_tensors(config).into_iter().map(|(name, shape)| {
+        let places = tensors.iter().map(|(name, shape)| {
             let start = len;
             len += shape.iter().product::<usize>();
-            (name, start..len)
+            (name.clone(), start..len)
         });
         let places = Places(places.collect());
-        let embedding = places.find(EMBEDDING)?;
-        let blocks = (0..config.num_layers).map(|layer| places.block(config, layer));
+        let blocks = (first..config.num_layers).map(|layer| places.block(config, layer));
         Ok(Self {
-            config: config.clone(),
             blocks: blocks.collect::<Result<_, _>>()?,
-            norm: places.find(FINAL_NORM)?,
-            head: match config.tie_word_embeddings {
-                true => embedding.clone(),
-                false => places.find(HEAD)?,
+            embedding: match frozen {
+                None => Some(places.find(EMBEDDING)?),
+                Some(_) => None,
             },
-            embedding,
+            first,
+            norm: places.find(FINAL_NORM)?,
+            head: places.find(head_name(config))?,
+            learns: match frozen {
+                None => len,
+                Some(head) => places.find(head)?.start,
+            },
             len,
+            config: config.clone(),
+            tensors,
+        })
+    }
+
+    /// Index of the first block that is there.
+    pub(crate) fn first(&self) -> usize {
+        self.first
+    }
+
+    /// What is special about one of the blocks that are there.
+    pub(crate) fn layer(&self, block: usize) -> Layer {
+        self.config.layer(self.first + block)
+    }
+
+    /// Names, shapes and places of the tensors that are there, the frozen one among them.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = (&str, &[usize], Range<usize>)> {
+        let mut end = 0;
+        self.tensors.iter().map(move |(name, shape)| {
+            let start = end;
+            end += shape.iter().product::<usize>();
+            (name.as_str(), shape.as_slice(), start..end)
         })
     }
 
     /// The flat vector of a checkpoint.
     pub(crate) fn flatten(&self, checkpoint: &Checkpoint) -> Result<Vec<f32>, LmError> {
         let mut flat = Vec::with_capacity(self.len);
-        for (name, _) in expected_tensors(&self.config) {
-            flat.extend_from_slice(&checkpoint.tensor(&name)?.data);
+        for (name, _) in &self.tensors {
+            flat.extend_from_slice(&checkpoint.tensor(name)?.data);
         }
         Ok(flat)
     }
 
-    /// Writes a flat vector over a checkpoint of the same shape.
-    pub(crate) fn write(&self, flat: &[f32], checkpoint: &mut Checkpoint) {
-        let mut rest = flat;
-        for (name, shape) in expected_tensors(&self.config) {
-            let (data, after) = rest.split_at(shape.iter().product());
-            rest = after;
-            if let Some(tensor) = checkpoint.tensors.get_mut(&name) {
-                tensor.data.copy_from_slice(data);
+    /// Writes what learns of a flat vector over tensors of the same names and shapes.
+    pub(crate) fn write(&self, flat: &[f32], tensors: &mut BTreeMap<String, HostTensor>) {
+        for (name, _, at) in self.tensors().filter(|(_, _, at)| at.end <= self.learns) {
+            if let Some(tensor) = tensors.get_mut(name) {
+                tensor.data.copy_from_slice(&flat[at]);
             }
         }
     }
 
-    /// The checkpoint of a flat vector.
-    pub(crate) fn unflatten(&self, flat: &[f32]) -> Checkpoint {
-        let mut rest = flat;
-        let tensors = expected_tensors(&self.config)
-            .into_iter()
-            .map(|(name, shape)| {
-                let (data, after) = rest.split_at(shape.iter().product());
-                rest = after;
-                let data = data.to_vec();
-                (name, HostTensor { shape, data })
-            })
-            .collect();
-        Checkpoint {
-            config: self.config.clone(),
-            tensors,
-        }
+    /// What learns of a flat vector, by name.
+    pub(crate) fn unflatten(&self, flat: &[f32]) -> BTreeMap<String, HostTensor> {
+        let learning = self.tensors().filter(|(_, _, at)| at.end <= self.learns);
+        let tensor = |(name, shape, at): (&str, &[usize], Range<usize>)| {
+            let (shape, data) = (shape.to_vec(), flat[at].to_vec());
+            (name.to_owned(), HostTensor { shape, data })
+        };
+        learning.map(tensor).collect()
+    }
+}
+
+/// Name of the output head.
+fn head_name(config: &LmConfig) -> &'static str {
+    match config.tie_word_embeddings {
+        true => EMBEDDING,
+        false => HEAD,
     }
 }

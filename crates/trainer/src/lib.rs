@@ -20,8 +20,10 @@ mod layout;
 mod low_rank;
 mod objective;
 mod pass;
+mod tail;
 mod trainer;
 
 pub use backend::{Backend, Device, Step};
 pub use objective::{Graded, Marked, NextToken, Objective, Scored, Unlikelihood};
+pub use tail::TailTrainer;
 pub use trainer::{AdapterState, Trainer};

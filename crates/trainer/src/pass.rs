@@ -27,6 +27,25 @@ pub(crate) struct Shared<'a> {
     pub(crate) low_rank: Option<&'a LowRank>,
 }
 
+/// What enters the first block of one sequence.
+#[derive(Clone, Copy)]
+pub(crate) enum Sequence<'a> {
+    /// Tokens, which the embedding turns into states.
+    Ids(&'a [u32]),
+    /// States, `[len, d]`, that the blocks below were run for elsewhere.
+    States { rows: &'a [f32], width: usize },
+}
+
+impl Sequence<'_> {
+    /// Positions.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Ids(ids) => ids.len(),
+            Self::States { rows, width } => rows.len() / width,
+        }
+    }
+}
+
 /// Gradients of one worker.
 #[derive(Default)]
 pub(crate) struct Gradients {
@@ -41,15 +60,16 @@ pub(crate) struct Gradients {
 pub(crate) struct Pack<'a> {
     /// Index of each in the batch, and its rows.
     pub(crate) spans: Vec<(usize, Range<usize>)>,
-    ids: Vec<&'a [u32]>,
+    sequences: Vec<Sequence<'a>>,
     rows: usize,
 }
 
 impl<'a> Pack<'a> {
-    pub(crate) fn push(&mut self, index: usize, ids: &'a [u32]) {
-        self.spans.push((index, self.rows..self.rows + ids.len()));
-        self.rows += ids.len();
-        self.ids.push(ids);
+    pub(crate) fn push(&mut self, index: usize, sequence: Sequence<'a>) {
+        let rows = self.rows..self.rows + sequence.len();
+        self.rows = rows.end;
+        self.spans.push((index, rows));
+        self.sequences.push(sequence);
     }
 
     /// Tokens of all sequences.
@@ -58,11 +78,16 @@ impl<'a> Pack<'a> {
     }
 
     pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
-        self.ids.iter().map(|ids| ids.len())
+        self.sequences.iter().map(Sequence::len)
     }
 
-    fn tokens(&self) -> impl Iterator<Item = usize> {
-        self.ids.iter().copied().flatten().map(|id| *id as usize)
+    /// Rows of every sequence of tokens, with the tokens.
+    fn tokens(&self) -> impl Iterator<Item = (Range<usize>, &'a [u32])> {
+        let spans = self.spans.iter().zip(&self.sequences);
+        spans.filter_map(|((_, rows), sequence)| match sequence {
+            Sequence::Ids(ids) => Some((rows.clone(), *ids)),
+            Sequence::States { .. } => None,
+        })
     }
 }
 
@@ -90,6 +115,11 @@ fn logits_per_width(products: Products) -> usize {
 }
 
 impl Shared<'_> {
+    /// Whether the output head has a gradient.
+    pub(crate) fn learns_head(&self) -> bool {
+        self.low_rank.is_none() && self.layout.head.end <= self.layout.learns
+    }
+
     /// The losses of a pack's sequences; with `gradients`, their gradient is added there.
     pub(crate) fn run(
         &self,
@@ -111,9 +141,19 @@ impl Shared<'_> {
     fn forward(&self, pack: &Pack<'_>, kept: &mut Activations) {
         let d = self.layout.config.hidden_size;
         kept.fit(self.layout, pack.lengths());
-        let embedding = &self.weights[self.layout.embedding.clone()];
-        for (row, id) in kept.x.chunks_exact_mut(d).zip(pack.tokens()) {
-            row.copy_from_slice(&embedding[id * d..][..d]);
+        for ((_, span), sequence) in pack.spans.iter().zip(&pack.sequences) {
+            let x = &mut kept.x[span.start * d..span.end * d];
+            match (sequence, &self.layout.embedding) {
+                (Sequence::States { rows, .. }, _) => x.copy_from_slice(rows),
+                (Sequence::Ids(ids), Some(at)) => {
+                    let embedding = &self.weights[at.clone()];
+                    for (row, id) in x.chunks_exact_mut(d).zip(*ids) {
+                        row.copy_from_slice(&embedding[*id as usize * d..][..d]);
+                    }
+                }
+                // The last blocks alone are never handed tokens.
+                (Sequence::Ids(_), None) => x.fill(0.0),
+            }
         }
         for layer in 0..self.layout.blocks.len() {
             self.attention_forward(pack, layer, kept);
@@ -233,7 +273,7 @@ impl Shared<'_> {
         for (row, to) in kept.d_rows.chunks_exact(d).zip(picked()) {
             add(&mut kept.d_hidden[to * d..][..d], row);
         }
-        if self.low_rank.is_some() {
+        if !self.learns_head() {
             return;
         }
         let d_head = match wanted.first().and_then(|wanted| wanted.columns) {
@@ -265,12 +305,20 @@ impl Shared<'_> {
             self.mlp_backward(pack, layer, kept, grads);
             self.attention_backward(pack, layer, kept, grads);
         }
-        if self.low_rank.is_some() {
+        let Some(at) = self
+            .layout
+            .embedding
+            .clone()
+            .filter(|_| self.low_rank.is_none())
+        else {
             return;
-        }
-        let embedding = &mut grads[self.layout.embedding.clone()];
-        for (row, id) in kept.d_stream.chunks_exact(d).zip(pack.tokens()) {
-            add(&mut embedding[id * d..][..d], row);
+        };
+        let embedding = &mut grads[at];
+        for (rows, ids) in pack.tokens() {
+            let d_stream = &kept.d_stream[rows.start * d..rows.end * d];
+            for (row, id) in d_stream.chunks_exact(d).zip(ids) {
+                add(&mut embedding[*id as usize * d..][..d], row);
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::elementwise;
 use crate::layout::Layout;
 use crate::low_rank::LowRank;
 use crate::objective::{Graded, Objective};
-use crate::pass::{Gradients, Pack, Shared};
+use crate::pass::{Gradients, Pack, Sequence, Shared};
 
 /// Gradient accumulators used unless [`Trainer::with_lanes`] says otherwise.
 const DEFAULT_LANES: usize = 2;
@@ -26,9 +26,9 @@ fn tokens_together(products: Products) -> usize {
 
 /// A decoder in training, with its AdamW state.
 pub struct Trainer {
-    layout: Layout,
-    weights: Vec<f32>,
-    optimizer: AdamW,
+    pub(crate) layout: Layout,
+    pub(crate) weights: Vec<f32>,
+    pub(crate) optimizer: AdamW,
     lanes: Vec<Lane>,
     rope: RotaryTables,
     vectors: Vectors,
@@ -38,6 +38,8 @@ pub struct Trainer {
     /// Rows of the output head for every subset of the last objective; kept for their pages, which
     /// are dear to get anew every pass.
     gathered: Vec<Vec<f32>>,
+    /// The columns that they are of, while the head does not learn: then they need not be gathered anew.
+    gathered_of: Vec<Vec<u32>>,
 }
 
 /// What training changed of one adapter: its values and the history of their optimiser.
@@ -72,9 +74,17 @@ impl Trainer {
     /// Missing or misshapen tensors; moments of another model; [`LmError::NotTrainable`].
     pub fn resume(checkpoint: &Checkpoint, optimizer: AdamW) -> Result<Self, LmError> {
         checkpoint.check("(checkpoint in memory)".as_ref())?;
-        let layout = Layout::new(&checkpoint.config)?;
+        Self::of_layout(Layout::new(&checkpoint.config)?, checkpoint, optimizer)
+    }
+
+    /// Trains what of a checkpoint has a place in a layout.
+    pub(crate) fn of_layout(
+        layout: Layout,
+        checkpoint: &Checkpoint,
+        optimizer: AdamW,
+    ) -> Result<Self, LmError> {
         let weights = layout.flatten(checkpoint)?;
-        if !has_moments_of(&optimizer, layout.len) {
+        if !has_moments_of(&optimizer, layout.learns) {
             return Err(LmError::OtherModel);
         }
         let config = &checkpoint.config;
@@ -88,9 +98,27 @@ impl Trainer {
             products: Products::default(),
             low_rank: None,
             gathered: Vec::new(),
+            gathered_of: Vec::new(),
         };
         trainer = trainer.with_lanes(DEFAULT_LANES);
         Ok(trainer)
+    }
+
+    /// Goes on with saved weights and their optimiser, as [`resume`](Self::resume) of them would.
+    ///
+    /// # Errors
+    /// [`LmError::OtherModel`] for weights or moments of another model; missing or misshapen tensors.
+    /// Nothing is changed then.
+    pub fn load(&mut self, checkpoint: &Checkpoint, optimizer: AdamW) -> Result<(), LmError> {
+        checkpoint.check("(checkpoint in memory)".as_ref())?;
+        let layout = &self.layout;
+        let fits = checkpoint.config == layout.config && self.low_rank.is_none();
+        if !fits || !has_moments_of(&optimizer, layout.learns) {
+            return Err(LmError::OtherModel);
+        }
+        self.weights = layout.flatten(checkpoint)?;
+        self.optimizer = optimizer;
+        Ok(())
     }
 
     /// Trains adapters of `checkpoint` and freezes its weights. The first adapter changes nothing
@@ -116,7 +144,7 @@ impl Trainer {
     pub fn with_lanes(mut self, lanes: usize) -> Self {
         self.lanes.resize_with(lanes.max(1), Lane::default);
         let trained = self.low_rank.as_ref();
-        let trained = trained.map_or(self.layout.len, LowRank::len);
+        let trained = trained.map_or(self.layout.learns, LowRank::len);
         for lane in &mut self.lanes {
             lane.gradients.weights = vec![0.0; trained];
         }
@@ -200,9 +228,16 @@ impl Trainer {
             Some(low_rank) if low_rank.stale => {
                 let mut weights = self.weights.clone();
                 low_rank.merge_into(&mut weights);
-                self.layout.unflatten(&weights)
+                self.checkpoint_of(&weights)
             }
-            _ => self.layout.unflatten(&self.weights),
+            _ => self.checkpoint_of(&self.weights),
+        }
+    }
+
+    fn checkpoint_of(&self, weights: &[f32]) -> Checkpoint {
+        Checkpoint {
+            config: self.layout.config.clone(),
+            tensors: self.layout.unflatten(weights),
         }
     }
 
@@ -217,7 +252,7 @@ impl Trainer {
         }
         match &self.low_rank {
             Some(low_rank) if low_rank.stale => *checkpoint = self.checkpoint(),
-            _ => self.layout.write(&self.weights, checkpoint),
+            _ => self.layout.write(&self.weights, &mut checkpoint.tensors),
         }
         Ok(())
     }
@@ -226,9 +261,9 @@ impl Trainer {
     /// adapter is trained instead ([`adapter_gradient`](Self::adapter_gradient)).
     pub fn gradient(&self) -> Checkpoint {
         if self.low_rank.is_some() {
-            return self.layout.unflatten(&vec![0.0; self.layout.len]);
+            return self.checkpoint_of(&vec![0.0; self.layout.len]);
         }
-        self.layout.unflatten(&self.summed_gradient())
+        self.checkpoint_of(&self.summed_gradient())
     }
 
     /// Forward and backward over ragged sequences; gradients add up until [`step`](Self::step).
@@ -240,7 +275,7 @@ impl Trainer {
         sequences: &[&[u32]],
         objective: &dyn Objective,
     ) -> Result<Graded, LmError> {
-        self.pass(sequences, objective, true)
+        self.pass(&self.of_ids(sequences)?, objective, true)
     }
 
     /// Forward only: the sums the objective reports.
@@ -252,12 +287,18 @@ impl Trainer {
         sequences: &[&[u32]],
         objective: &dyn Objective,
     ) -> Result<Graded, LmError> {
-        self.pass(sequences, objective, false)
+        self.pass(&self.of_ids(sequences)?, objective, false)
     }
 
-    fn pass(
+    /// Sequences of tokens, each of which the vocabulary has.
+    fn of_ids<'a>(&self, sequences: &[&'a [u32]]) -> Result<Vec<Sequence<'a>>, LmError> {
+        self.check_ids(sequences.iter().copied().flatten())?;
+        Ok(sequences.iter().map(|ids| Sequence::Ids(ids)).collect())
+    }
+
+    pub(crate) fn pass(
         &mut self,
-        sequences: &[&[u32]],
+        sequences: &[Sequence<'_>],
         objective: &dyn Objective,
         learn: bool,
     ) -> Result<Graded, LmError> {
@@ -267,16 +308,23 @@ impl Trainer {
             low_rank.merge_into(&mut self.weights);
             low_rank.stale = false;
         }
-        let dense = learn && self.low_rank.is_none();
         let d = self.layout.config.hidden_size;
-        let head = &self.weights[self.layout.head.clone()];
         let columns = objective.columns();
-        self.gathered.resize_with(columns.len(), Vec::new);
-        for (rows, ids) in self.gathered.iter_mut().zip(columns) {
-            rows.clear();
-            for id in ids {
-                rows.extend_from_slice(&head[*id as usize * d..][..d]);
+        let head_learns = self.layout.head.end <= self.layout.learns;
+        let dense = learn && head_learns && self.low_rank.is_none();
+        if head_learns || self.gathered_of != columns {
+            let head = &self.weights[self.layout.head.clone()];
+            self.gathered.resize_with(columns.len(), Vec::new);
+            for (rows, ids) in self.gathered.iter_mut().zip(columns) {
+                rows.clear();
+                for id in ids {
+                    rows.extend_from_slice(&head[*id as usize * d..][..d]);
+                }
             }
+            self.gathered_of = match head_learns {
+                true => Vec::new(),
+                false => columns.to_vec(),
+            };
         }
         let gathered = &self.gathered[..];
         let most = tokens_together(self.products);
@@ -331,7 +379,7 @@ impl Trainer {
     }
 
     /// Gives every lane about the same number of tokens, the longest sequences first.
-    fn deal(&mut self, sequences: &[&[u32]]) {
+    fn deal(&mut self, sequences: &[Sequence<'_>]) {
         let mut order: Vec<usize> = (0..sequences.len()).collect();
         order.sort_by_key(|index| std::cmp::Reverse(sequences[*index].len()));
         let mut load = vec![0; self.lanes.len()];
@@ -346,18 +394,22 @@ impl Trainer {
         }
     }
 
-    fn check(&self, sequences: &[&[u32]], objective: &dyn Objective) -> Result<(), LmError> {
-        let config = &self.layout.config;
-        let vocab_size = config.vocab_size;
-        let ids = sequences.iter().copied().flatten();
-        let mut ids = ids.chain(objective.columns().iter().flatten());
-        if let Some(id) = ids.find(|id| **id as usize >= vocab_size) {
-            return Err(LmError::TokenOutOfRange {
+    /// Checks that the vocabulary has these tokens.
+    fn check_ids<'a>(&self, mut ids: impl Iterator<Item = &'a u32>) -> Result<(), LmError> {
+        let vocab_size = self.layout.config.vocab_size;
+        match ids.find(|id| **id as usize >= vocab_size) {
+            Some(id) => Err(LmError::TokenOutOfRange {
                 id: *id,
                 vocab_size,
-            });
+            }),
+            None => Ok(()),
         }
-        let longest = sequences.iter().map(|s| s.len()).max().unwrap_or(0);
+    }
+
+    fn check(&self, sequences: &[Sequence<'_>], objective: &dyn Objective) -> Result<(), LmError> {
+        let config = &self.layout.config;
+        self.check_ids(objective.columns().iter().flatten())?;
+        let longest = sequences.iter().map(Sequence::len).max().unwrap_or(0);
         if longest > config.max_context() {
             return Err(LmError::ContextFull {
                 needed: longest,
@@ -367,7 +419,7 @@ impl Trainer {
         Ok(())
     }
 
-    fn summed_gradient(&self) -> Vec<f32> {
+    pub(crate) fn summed_gradient(&self) -> Vec<f32> {
         let mut lanes = self.lanes.iter().map(|lane| &lane.gradients.weights);
         let mut sum = lanes.next().cloned().unwrap_or_default();
         for lane in lanes {
@@ -391,8 +443,8 @@ impl Trainer {
             lane.gradients.weights.fill(0.0);
         }
         let weights = match &mut self.low_rank {
-            Some(low_rank) => &mut low_rank.values,
-            None => &mut self.weights,
+            Some(low_rank) => &mut low_rank.values[..],
+            None => &mut self.weights[..self.layout.learns],
         };
         let norm = self.optimizer.step_flat(weights, sum, lr);
         sum.fill(0.0);
@@ -405,7 +457,7 @@ impl Trainer {
 }
 
 /// Whether an optimiser has no history or one of `len` values.
-fn has_moments_of(optimizer: &AdamW, len: usize) -> bool {
+pub(crate) fn has_moments_of(optimizer: &AdamW, len: usize) -> bool {
     let fits = |m: &Moments| m.first.len() == len && m.second.len() == len;
     match optimizer.state() {
         (_, []) => true,

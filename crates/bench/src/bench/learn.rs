@@ -6,17 +6,18 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
-use lm::{AdamWConfig, Checkpoint, LoraConfig, Projections, random_checkpoint};
+use lm::host::Products;
+use lm::{AdamWConfig, Checkpoint, LoraConfig, Projections, random_checkpoint, tail_tensors};
 use serde::Serialize;
 use trainer::{NextToken, Trainer};
 
 use super::What;
 use crate::print;
 use experiment::WeightFormat;
-use experiment::{LearnConfig, LoraSettings};
+use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use hub::local_folder;
 use models::step::median;
-use online::{Chunk, Example, Learner, TeacherRow};
+use online::{Chunk, Example, Learner, LearntWeights, TeacherRow};
 use streams::StreamRng;
 
 /// Every so many stretches of a synthetic response, one is an n-gram of `NGRAM` draft tokens.
@@ -34,12 +35,24 @@ pub struct LearnArgs {
     /// Tokens of a response, all but the first scored.
     #[arg(long, default_value_t = 128)]
     tokens: usize,
+    /// Tokens of the prompt before it, which are read and not scored.
+    #[arg(long, default_value_t = 0)]
+    prompt: usize,
     /// Draft tokens shared with the target; the default is that of Llama-68M and Llama-3.
     #[arg(long, default_value_t = 22_416)]
     shared: usize,
-    /// Rank of adapters on every projection; 0 trains all weights.
-    #[arg(long, default_value_t = 0)]
+    /// Rank of adapters on every projection; 0 trains weights.
+    #[arg(long, default_value_t = 0, conflicts_with = "blocks")]
     rank: usize,
+    /// Last blocks that learn, on states that decoding has computed; 0 for all of them.
+    #[arg(long, default_value_t = 0)]
+    blocks: usize,
+    /// Multiply numbers rounded to bf16.
+    #[arg(long)]
+    bf16: bool,
+    /// Weight storage of the engine that the new weights are packed for.
+    #[arg(long, default_value_t = WeightFormat::Int8)]
+    weights: WeightFormat,
     /// Threads (default: one a fast core).
     #[arg(long)]
     threads: Option<usize>,
@@ -57,6 +70,7 @@ struct LearnReport {
     parameters: usize,
     trained: usize,
     responses: usize,
+    prompt: usize,
     tokens: usize,
     shared: usize,
     threads: usize,
@@ -66,6 +80,8 @@ struct LearnReport {
     pass_s: f64,
     /// AdamW and, for adapters, merging.
     step_s: f64,
+    /// After it: packing what changed for the engine that decodes.
+    pack_s: f64,
 }
 
 impl What {
@@ -101,11 +117,12 @@ impl LearnArgs {
             return print(&format!("{:#}\n", serde_json::to_value(&report)?));
         }
         print(&format!(
-            "{:.1}M parameters, {:.2}M trained; {} responses of {} tokens, {} shared tokens, {} threads\n\
-             update {:.4} s: forward and backward {:.4}, optimiser {:.4}, the rest {:.4}\n",
+            "{:.1}M parameters, {:.2}M trained; {} responses of {} + {} tokens, {} shared tokens, {} threads\n\
+             update {:.4} s: forward and backward {:.4}, optimiser {:.4}, the rest {:.4}; packing {:.4} s\n",
             report.parameters as f64 / 1e6,
             report.trained as f64 / 1e6,
             report.responses,
+            report.prompt,
             report.tokens,
             report.shared,
             report.threads,
@@ -113,6 +130,7 @@ impl LearnArgs {
             report.pass_s,
             report.step_s,
             report.update_s - report.pass_s - report.step_s,
+            report.pack_s,
         ))
     }
 
@@ -122,8 +140,8 @@ impl LearnArgs {
         if self.responses == 0 || self.updates == 0 {
             bail!("--responses and --updates must be at least 1");
         }
-        if !(2..=config.max_position_embeddings).contains(&self.tokens) {
-            let longest = config.max_position_embeddings;
+        let longest = config.max_position_embeddings.saturating_sub(self.prompt);
+        if !(2..=longest).contains(&self.tokens) {
             bail!("--tokens {} is outside 2..={longest}", self.tokens);
         }
         if !(1..=config.vocab_size).contains(&self.shared) {
@@ -134,8 +152,14 @@ impl LearnArgs {
             );
         }
         let learn = LearnConfig {
+            objective: ObjectiveName::Hybrid,
             every: self.responses,
             lr: 1e-4,
+            blocks: self.blocks,
+            products: match self.bf16 {
+                true => Products::Bf16,
+                false => Products::F32,
+            },
             lora: LoraSettings {
                 rank: self.rank,
                 ..LoraSettings::default()
@@ -144,13 +168,33 @@ impl LearnArgs {
         };
         let mut learner = Learner::new(&checkpoint, learn, 1)?;
         let mut rng = StreamRng::new(1, "bench learn");
+        let options = EngineOptions {
+            weights: self.weights.into(),
+            threads: rayon::current_num_threads(),
+            max_len: self.prompt + self.tokens,
+            ..EngineOptions::default()
+        };
+        let mut engine = CpuEngine::new(&checkpoint, options)?;
+        if self.blocks > 0 {
+            engine.keep_states(self.blocks).context("--blocks")?;
+        }
         let (mut whole, mut pass, mut step) = (Vec::new(), Vec::new(), Vec::new());
+        let mut pack = Vec::new();
         for round in 0..=self.updates {
             for _ in 0..self.responses {
-                let example = self.example(config.vocab_size, &mut rng);
+                let mut example = self.example(config.vocab_size, &mut rng);
+                example.states = engine.states_of(example.read())?.to_vec();
                 let Some((update, weights)) = learner.push(example)? else {
                     continue;
                 };
+                let packing = Instant::now();
+                match &weights {
+                    LearntWeights::Whole(weights) => engine.load_weights(weights)?,
+                    LearntWeights::Tail(tail) => engine.load_tail(tail)?,
+                }
+                if round > 0 {
+                    pack.push(packing.elapsed().as_secs_f64());
+                }
                 learner.give_back(weights);
                 if round > 0 {
                     whole.push(update.seconds);
@@ -161,29 +205,36 @@ impl LearnArgs {
         }
         Ok(LearnReport {
             parameters: config.num_params(),
-            trained: match self.rank {
-                0 => config.num_params(),
-                rank => adapters(rank).num_params(config),
+            trained: match (self.rank, self.blocks) {
+                (0, 0) => config.num_params(),
+                (0, blocks) => tail_tensors(config, config.num_layers - blocks)
+                    .iter()
+                    .map(|(_, shape)| shape.iter().product::<usize>())
+                    .sum(),
+                (rank, _) => adapters(rank).num_params(config),
             },
             responses: self.responses,
+            prompt: self.prompt,
             tokens: self.tokens,
             shared: self.shared,
             threads: rayon::current_num_threads(),
             update_s: median(whole),
             pass_s: median(pass),
             step_s: median(step),
+            pack_s: median(pack),
         })
     }
 
     /// Random text with a random law at every position.
     fn example(&self, vocab: usize, rng: &mut StreamRng) -> Example {
-        let ids = (0..self.tokens).map(|_| rng.below(vocab) as u32).collect();
+        let tokens = self.prompt + self.tokens;
+        let ids = (0..tokens).map(|_| rng.below(vocab) as u32).collect();
         let shared: Arc<[u32]> = (0..self.shared as u32).collect();
         let mut chunks = Vec::new();
-        let mut start = 1;
-        while start < self.tokens {
+        let mut start = self.prompt + 1;
+        while start < tokens {
             let ngram = chunks.len() % NGRAM_EVERY == NGRAM_EVERY - 1;
-            let end = (start + if ngram { NGRAM } else { 1 }).min(self.tokens);
+            let end = (start + if ngram { NGRAM } else { 1 }).min(tokens);
             let law = (0..self.shared).map(|_| -(rng.below(1 << 16) as f32) / 4096.0);
             chunks.push(Chunk {
                 draft: start..end,
@@ -200,6 +251,7 @@ impl LearnArgs {
             shared,
             chunks,
             specials: Vec::new(),
+            states: Vec::new(),
         }
     }
 }

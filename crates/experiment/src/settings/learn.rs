@@ -1,6 +1,7 @@
 //! `[learn]`: what the drafter learns from, and how.
 
 use distill_loss::{DirectLoss, NgramLoss};
+use lm::host::Products;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -47,8 +48,41 @@ pub struct LearnConfig {
     /// An update runs on its own thread while decoding goes on with the last weights. From which
     /// prompt on the new weights decode then depends on the machine: such runs do not repeat.
     pub asynchronous: bool,
+    /// Last blocks of the drafter that learn, with its last norm, from what entered them while it
+    /// drafted: nothing below them is run again, and only they are packed anew. 0 for all weights. Not
+    /// with `lora`, with padding of the drafter, or on a graphics device.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(extend("default" = 0))]
+    pub blocks: usize,
+    /// What products of an update multiply: `"bf16"` takes about half the time on processors that
+    /// multiply pairs of such numbers.
+    #[serde(skip_serializing_if = "is_exact")]
+    #[schemars(with = "ProductsName", extend("default" = "f32"))]
+    pub products: Products,
     /// Low-rank adapters instead of all weights.
     pub lora: LoraSettings,
+}
+
+/// What products of an update multiply.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+#[expect(
+    dead_code,
+    reason = "the names of `lm::host::Products`, for the page of keys"
+)]
+enum ProductsName {
+    /// The numbers as they are.
+    F32,
+    /// The numbers rounded to bf16; sums are of f32.
+    Bf16,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+fn is_exact(products: &Products) -> bool {
+    *products == Products::F32
 }
 
 impl Default for LearnConfig {
@@ -71,6 +105,8 @@ impl Default for LearnConfig {
             replay_window: 64,
             ema: 0.0,
             asynchronous: false,
+            blocks: 0,
+            products: Products::F32,
             lora: LoraSettings::default(),
         }
     }
@@ -288,6 +324,13 @@ impl LearnConfig {
             let message = "\"roots\" knows groups of tokens, and learn.ngram = \"approximate-kl\" \
                            wants single ones; must be \"shared\"";
             wrongs.push(wrong("learn.columns", message));
+        }
+        if self.blocks > 0 && self.lora.rank > 0 {
+            let message = format!(
+                "{} last blocks learn by all their weights; must be 0 beside learn.lora.rank = {}",
+                self.blocks, self.lora.rank
+            );
+            wrongs.push(wrong("learn.blocks", message));
         }
         if self.every == 0 {
             wrongs.push(wrong("learn.every", "must be at least 1"));

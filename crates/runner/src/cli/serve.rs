@@ -42,9 +42,13 @@ pub struct ServiceArgs {
     /// Most updates a minute; 0 for as many as there are answers for.
     #[arg(long, default_value_t = 0, value_name = "UPDATES")]
     learn_rate_limit: u32,
-    /// Rank of low-rank adapters; 0 trains all weights, for every target its own.
+    /// Rank of low-rank adapters; 0 trains weights, for every target its own.
     #[arg(long, default_value_t = 0)]
     adapter_rank: usize,
+    /// Last blocks of the drafter that learn: a fraction of the time of all of them (0), which small
+    /// drafters need. Of a drafter of 30 blocks, 2 learn about as much as all.
+    #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
+    learn_blocks: usize,
     /// Give every user of a target (field `user` of requests) an adapter; needs --adapter-rank.
     #[arg(long)]
     adapter_per_user: bool,
@@ -116,11 +120,25 @@ impl ServiceArgs {
         if self.adapter_per_user && self.adapter_rank == 0 {
             bail!("--adapter-per-user needs adapters\nhint: add --adapter-rank 8");
         }
+        if self.learn_blocks > 0 && self.adapter_rank > 0 {
+            bail!(
+                "--learn-blocks {} and --adapter-rank {}: one of the two learns\nhint: leave one out",
+                self.learn_blocks,
+                self.adapter_rank
+            );
+        }
+        if self.learn_blocks > 0 && !self.device.is_cpu() {
+            bail!(
+                "--learn-blocks {}: a graphics device does not keep what enters a block\nhint: leave it out, or decode with --device cpu",
+                self.learn_blocks
+            );
+        }
         models::check_device(self.device)?;
         let learn = LearnOptions {
             every: self.learn_every,
             rate: self.learning_rate,
             rank: self.adapter_rank,
+            blocks: self.learn_blocks,
             updates_per_minute: (self.learn_rate_limit > 0).then_some(self.learn_rate_limit),
             scope: match self.adapter_per_user {
                 true => LearnScope::User,

@@ -143,7 +143,7 @@ impl Sequence {
         }
         let recorder = terms
             .filter(|_| ask.drafting)
-            .map(|terms| Recorder::new(&target.pair.alignment, terms.0));
+            .map(|terms| Recorder::new(&target.pair.alignment, terms.losses));
         Ok(Self {
             policy: match ask.drafting {
                 true => Policy::new(lengthy, lookup),
@@ -333,10 +333,25 @@ impl Sequence {
             response,
             recorder,
             &target.pair,
-            terms.0,
-            terms.1,
+            terms.losses,
+            terms.ends,
         );
-        Some(example.within(positions, &target.pair.draft))
+        let mut example = example.within(positions, &target.pair.draft);
+        if terms.blocks > 0 {
+            let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();
+            let session = &mut self.seat.session;
+            let states = session.let_drafter_read(&read, |drafter| {
+                Ok::<_, anyhow::Error>(drafter.states_of(example.read())?.to_vec())
+            });
+            match states {
+                Ok(states) => example.states = states,
+                Err(error) => {
+                    tracing::warn!("an answer teaches nothing: {error:#}");
+                    return None;
+                }
+            }
+        }
+        Some(example)
     }
 
     /// The seat, with its caches as they are.
@@ -391,7 +406,11 @@ impl Seat {
 
 /// What the learner reads of an answer.
 pub(crate) fn terms_of(learner: &Learner) -> Terms {
-    Terms(learner.terms(), learner.ends())
+    Terms {
+        losses: learner.terms(),
+        ends: learner.ends(),
+        blocks: learner.blocks(),
+    }
 }
 
 /// Positions of a drafter.

@@ -15,7 +15,7 @@ use adaptive_draft::SCALARS;
 use anyhow::Result;
 use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use models::Packed;
-use online::Example;
+use online::{Example, LearntWeights};
 
 use crate::decode::{Command, Kept, target_of, terms_of};
 use crate::models::Models;
@@ -33,9 +33,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Root of what is random in learning: how adapters begin, and what is replayed.
 const SEED: u64 = 0;
 
-/// What the learner wants to know of an answer, and whether special tokens are learnt.
+/// What the learner wants to know of an answer.
 #[derive(Clone, Copy)]
-pub(crate) struct Terms(pub(crate) experiment::Terms, pub(crate) bool);
+pub(crate) struct Terms {
+    /// What it minimises.
+    pub(crate) losses: experiment::Terms,
+    /// Whether special tokens are learnt.
+    pub(crate) ends: bool,
+    /// The last blocks that learn, from what entered them; 0 where all do.
+    pub(crate) blocks: usize,
+}
 
 /// What a finished answer teaches.
 struct Lesson {
@@ -100,6 +107,7 @@ pub(crate) fn config(options: &LearnOptions) -> LearnConfig {
         replay: 16,
         replay_window: 256,
         ema: 0.9,
+        blocks: options.blocks,
         lora: LoraSettings {
             rank: options.rank,
             ..LoraSettings::default()
@@ -304,7 +312,7 @@ impl Teaching {
         let Some((update, weights)) = learnt else {
             return Ok(());
         };
-        publish(name, &weights, &self.options, &self.decoder)?;
+        publish(name, &weights, (&self.models, &self.options), &self.decoder)?;
         let learner = self.learners.of(name)?;
         learner.give_back(weights);
         let replayed = learner.replay_bytes()?;
@@ -350,11 +358,18 @@ impl Teaching {
 /// Sends weights to the decode thread, packed.
 fn publish(
     name: &str,
-    weights: &lm::Checkpoint,
-    options: &Options,
+    weights: &LearntWeights,
+    (models, options): (&Models, &Options),
     decoder: &Sender<Command>,
 ) -> Result<()> {
-    let packed = Packed::new(weights, options.engine)?;
+    let packed = match weights {
+        LearntWeights::Whole(weights) => Packed::new(weights, options.engine)?,
+        // The decode thread holds the others, which are the drafter's own.
+        LearntWeights::Tail(tail) => {
+            let base = models.drafter.engine(options.engine)?.packed()?;
+            base.with_tail(tail, options.engine)?
+        }
+    };
     // It is gone only where everything ends.
     let _ = decoder.send(Command::Weights(name.to_owned(), Box::new(packed)));
     Ok(())
@@ -378,7 +393,7 @@ fn publish_all(
     let served = |name: &str| models.targets.iter().any(|t| t.name == target_of(name));
     for name in adapters.iter().filter(|name| served(name)) {
         let weights = learners.of(name)?.weights()?;
-        publish(name, &weights, options, decoder)?;
+        publish(name, &weights, (&models, options), decoder)?;
     }
     if !options.adapt_length {
         return Ok(());
@@ -408,7 +423,8 @@ pub(crate) fn publish_saved(
     let frozen = LearnOptions {
         every: 1,
         rate: 0.0,
-        rank: state.rank(),
+        rank: state.cut().rank,
+        blocks: state.cut().blocks,
         updates_per_minute: None,
         scope: LearnScope::Target,
     };

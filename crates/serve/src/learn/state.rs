@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 
 use crate::decode::{Kept, cache_config, target_of};
 use crate::models::Models;
-use crate::options::Options;
+use crate::options::{Cut, Options};
 use crate::stats::Sums;
 
 const CURRENT: &str = "current";
@@ -56,8 +56,9 @@ struct Meta {
     version: u32,
     /// Digest of the drafter's files.
     drafter: String,
-    /// Rank of its adapters, 0 for all weights.
-    rank: usize,
+    /// What of it learns.
+    #[serde(flatten)]
+    cut: Cut,
     /// Adapters that learnt.
     adapters: Vec<String>,
     sums: Sums,
@@ -84,13 +85,13 @@ pub(crate) struct Folders<'a> {
 }
 
 impl State {
-    /// Opens a folder, which is made where there is none, and reads what it holds. `rank` is that of
-    /// the adapters, or `None` where nothing is learnt.
+    /// Opens a folder, which is made where there is none, and reads what it holds. `cut` is what
+    /// learns, `None` where nothing does.
     pub(crate) fn open(
         root: &Path,
         models: &Models,
         options: &Options,
-        rank: Option<usize>,
+        cut: Option<Cut>,
     ) -> Result<(Self, Saved)> {
         let named = || root.display().to_string();
         fs::create_dir_all(root).with_context(named)?;
@@ -108,22 +109,22 @@ impl State {
             meta: Meta {
                 version: VERSION,
                 drafter: fingerprint(&models.drafter.path)?,
-                rank: rank.unwrap_or_default(),
+                cut: cut.unwrap_or_default(),
                 ..Meta::default()
             },
             _lock: lock,
         };
         let saved = match state.current()? {
-            Some(folder) => state.read(&folder, models, options, rank)?,
+            Some(folder) => state.read(&folder, models, options, cut)?,
             None => Saved::default(),
         };
         state.clean();
         Ok((state, saved))
     }
 
-    /// Rank of the adapters it holds.
-    pub(crate) fn rank(&self) -> usize {
-        self.meta.rank
+    /// What learnt of the drafter.
+    pub(crate) fn cut(&self) -> Cut {
+        self.meta.cut
     }
 
     /// The generation that counts.
@@ -148,7 +149,7 @@ impl State {
         folder: &Path,
         models: &Models,
         options: &Options,
-        rank: Option<usize>,
+        cut: Option<Cut>,
     ) -> Result<Saved> {
         let path = folder.join(META);
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -167,12 +168,12 @@ impl State {
                 models.drafter.path.display()
             );
         }
-        let rank = rank.unwrap_or(meta.rank);
-        if meta.rank != rank && !meta.adapters.is_empty() {
+        let cut = cut.unwrap_or(meta.cut);
+        if meta.cut != cut && !meta.adapters.is_empty() {
             bail!(
-                "{}: learnt with --adapter-rank {}, not {rank}\nhint: keep the rank, or give another --state",
+                "{}: learnt with {}, not {cut}\nhint: keep to that, or give another --state",
                 self.root.display(),
-                meta.rank
+                meta.cut
             );
         }
         let mut saved = Saved {
@@ -206,7 +207,7 @@ impl State {
         }
         let kept = |name: &str| Some(folder.join(name)).filter(|path| path.is_dir());
         (saved.learnt, saved.heads) = (kept(LEARNT), kept(HEADS));
-        self.meta = Meta { rank, ..meta };
+        self.meta = Meta { cut, ..meta };
         Ok(saved)
     }
 

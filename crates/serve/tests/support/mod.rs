@@ -48,6 +48,7 @@ pub fn learning() -> LearnOptions {
         every: 2,
         rate: 2e-3,
         rank: 0,
+        blocks: 0,
         updates_per_minute: None,
         scope: LearnScope::Target,
     }

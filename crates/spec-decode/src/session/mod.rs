@@ -462,6 +462,23 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         changed
     }
 
+    /// Lets the drafter read `ids` in the place of what it holds, between responses: `read` is to leave
+    /// just these in its KV cache, so that a prompt that begins with them need not be read again.
+    pub fn let_drafter_read<R>(&mut self, ids: &[DraftId], read: impl FnOnce(&mut D) -> R) -> R {
+        let done = read(&mut self.drafter);
+        let holds = self.drafter.len() == ids.len();
+        if !holds {
+            self.drafter.truncate(0);
+        }
+        if let Some(running) = &mut self.running {
+            running.reading.forget();
+            if holds {
+                running.reading.fed(ids.iter().copied());
+            }
+        }
+        done
+    }
+
     /// The drafter, to update its weights. Ends the response in progress, since its KV cache would
     /// no longer match.
     pub fn drafter_mut(&mut self) -> &mut D {

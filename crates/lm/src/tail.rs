@@ -1,0 +1,144 @@
+//! The last blocks of a model by themselves: what learns while everything below them stays as it is.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use crate::names::{EMBEDDING, HEAD, expected_tensors, in_layer};
+use crate::{Checkpoint, HostTensor, LmConfig, LmError, RowBuffer, TensorSource};
+
+/// The last blocks of a model and the norm after them. Embedding, output head and all blocks below
+/// are those of the model it was taken from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tail {
+    /// Shape of the whole model.
+    pub config: LmConfig,
+    /// Index of the first block that it holds; the last one is the model's last.
+    pub first: usize,
+    /// Weights by Hugging Face name: exactly those of [`tail_tensors`].
+    pub tensors: BTreeMap<String, HostTensor>,
+}
+
+/// Index of the first of the last `blocks` blocks of a model.
+///
+/// # Errors
+/// [`LmError::Blocks`] unless the model has so many, and at least one is meant.
+pub fn first_of_last(config: &LmConfig, blocks: usize) -> Result<usize, LmError> {
+    match config.num_layers.checked_sub(blocks) {
+        Some(first) if blocks > 0 => Ok(first),
+        _ => Err(LmError::Blocks {
+            blocks,
+            of: config.num_layers,
+        }),
+    }
+}
+
+/// The tensors of the blocks from `first` on and of the last norm, with their shapes in memory, in the
+/// order of [`expected_tensors`].
+pub fn tail_tensors(config: &LmConfig, first: usize) -> Vec<(String, Vec<usize>)> {
+    let mut below: Vec<String> = (0..first).map(|layer| in_layer(layer, "")).collect();
+    below.extend([EMBEDDING.to_owned(), HEAD.to_owned()]);
+    let is_below = |name: &str| below.iter().any(|prefix| name.starts_with(prefix.as_str()));
+    let mut tensors = expected_tensors(config);
+    tensors.retain(|(name, _)| !is_below(name));
+    tensors
+}
+
+impl Tail {
+    /// The last `blocks` blocks of a model in memory.
+    ///
+    /// # Errors
+    /// [`LmError::Blocks`]; missing tensors.
+    pub fn of(checkpoint: &Checkpoint, blocks: usize) -> Result<Self, LmError> {
+        let config = checkpoint.config.clone();
+        let first = first_of_last(&config, blocks)?;
+        let named = tail_tensors(&config, first).into_iter();
+        let tensors = named
+            .map(|(name, _)| Ok((name.clone(), checkpoint.tensor(&name)?.clone())))
+            .collect::<Result<_, LmError>>()?;
+        Ok(Self {
+            config,
+            first,
+            tensors,
+        })
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> usize {
+        self.config.num_layers - self.first
+    }
+
+    /// Checks that exactly its tensors are there, in the right shapes.
+    ///
+    /// # Errors
+    /// Missing, misshapen or leftover tensors, as of `origin`.
+    pub fn check(&self, origin: &Path) -> Result<(), LmError> {
+        let expected = tail_tensors(&self.config, self.first);
+        for (name, shape) in &expected {
+            let tensor = self.tensors.get(name);
+            let tensor = tensor.ok_or_else(|| LmError::MissingTensor {
+                path: origin.to_owned(),
+                tensor: name.clone(),
+            })?;
+            if tensor.shape != *shape || tensor.data.len() != shape.iter().product::<usize>() {
+                return Err(LmError::Shape {
+                    path: origin.to_owned(),
+                    tensor: name.clone(),
+                    found: tensor.shape.clone(),
+                    expected: shape.clone(),
+                });
+            }
+        }
+        let known = |name: &String| expected.iter().any(|(other, _)| other == name);
+        match self.tensors.keys().find(|name| !known(name)) {
+            None => Ok(()),
+            Some(first) => Err(LmError::LeftoverTensors {
+                path: origin.to_owned(),
+                count: self.tensors.len() - expected.len(),
+                first: first.clone(),
+            }),
+        }
+    }
+
+    /// Writes its weights over those of the model that it belongs to.
+    ///
+    /// # Errors
+    /// [`LmError::OtherModel`] for a model of another shape.
+    pub fn write_over(&self, checkpoint: &mut Checkpoint) -> Result<(), LmError> {
+        if checkpoint.config != self.config {
+            return Err(LmError::OtherModel);
+        }
+        for (name, tensor) in &self.tensors {
+            let to = checkpoint.tensors.get_mut(name);
+            to.ok_or(LmError::OtherModel)?.clone_from(tensor);
+        }
+        Ok(())
+    }
+}
+
+/// Of the tensors that its configuration implies, those of the tail are there.
+impl TensorSource for Tail {
+    fn config(&self) -> &LmConfig {
+        &self.config
+    }
+
+    fn check(&self) -> Result<(), LmError> {
+        self.check("(tail in memory)".as_ref())
+    }
+
+    fn rows<'a>(
+        &'a self,
+        name: &str,
+        rows: Range<usize>,
+        _: &'a mut RowBuffer,
+    ) -> Result<&'a [f32], LmError> {
+        let missing = || LmError::MissingTensor {
+            path: "(tail in memory)".into(),
+            tensor: format!("{name}, rows {rows:?}"),
+        };
+        let HostTensor { shape, data } = self.tensors.get(name).ok_or_else(missing)?;
+        let width: usize = shape.iter().skip(1).product();
+        data.get(rows.start * width..rows.end * width)
+            .ok_or_else(missing)
+    }
+}

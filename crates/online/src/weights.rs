@@ -1,0 +1,169 @@
+//! What learns of a drafter: all of its weights, or its last blocks.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use lm::host::Products;
+use lm::{AdamW, AdamWConfig, Checkpoint, HostTensor, LmConfig, LmError, Tail};
+use models::Engine;
+use trainer::{Graded, TailTrainer, Trainer};
+
+use super::batch::Batch;
+
+/// Weights that an update changed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LearntWeights {
+    /// All of them, an adapter merged.
+    Whole(Checkpoint),
+    /// Those of the last blocks; the others are the drafter's as it began.
+    Tail(Tail),
+}
+
+impl LearntWeights {
+    /// The tensors by name.
+    pub fn tensors(&self) -> &BTreeMap<String, HostTensor> {
+        match self {
+            Self::Whole(checkpoint) => &checkpoint.tensors,
+            Self::Tail(tail) => &tail.tensors,
+        }
+    }
+
+    pub(super) fn tensors_mut(&mut self) -> &mut BTreeMap<String, HostTensor> {
+        match self {
+            Self::Whole(checkpoint) => &mut checkpoint.tensors,
+            Self::Tail(tail) => &mut tail.tensors,
+        }
+    }
+
+    /// All weights, where all of them learn.
+    pub fn whole(&self) -> Option<&Checkpoint> {
+        match self {
+            Self::Whole(checkpoint) => Some(checkpoint),
+            Self::Tail(_) => None,
+        }
+    }
+
+    /// As [`whole`](Self::whole), without a copy.
+    pub fn into_whole(self) -> Option<Checkpoint> {
+        match self {
+            Self::Whole(checkpoint) => Some(checkpoint),
+            Self::Tail(_) => None,
+        }
+    }
+
+    /// Lets an engine decode with them.
+    ///
+    /// # Errors
+    /// Those of [`Engine::load_weights`] and [`Engine::load_tail`].
+    pub fn load_into(&self, engine: &mut Engine) -> Result<()> {
+        match self {
+            Self::Whole(checkpoint) => engine.load_weights(checkpoint),
+            Self::Tail(tail) => engine.load_tail(tail),
+        }
+    }
+}
+
+/// Who computes the gradients of a drafter.
+pub(super) enum Gradients {
+    Whole(Trainer),
+    Tail(TailTrainer),
+}
+
+impl Gradients {
+    /// Trains all weights, or the last `blocks` blocks.
+    pub(super) fn new(
+        checkpoint: &Checkpoint,
+        optimizer: AdamWConfig,
+        blocks: usize,
+        products: Products,
+    ) -> Result<Self, LmError> {
+        Ok(match blocks {
+            0 => Self::Whole(Trainer::new(checkpoint, optimizer)?.with_products(products)),
+            _ => {
+                let trainer = TailTrainer::new(checkpoint, blocks, optimizer)?;
+                Self::Tail(trainer.with_products(products))
+            }
+        })
+    }
+
+    pub(super) fn config(&self) -> &LmConfig {
+        match self {
+            Self::Whole(trainer) => trainer.config(),
+            Self::Tail(trainer) => trainer.config(),
+        }
+    }
+
+    pub(super) fn optimizer(&self) -> &AdamW {
+        match self {
+            Self::Whole(trainer) => trainer.optimizer(),
+            Self::Tail(trainer) => trainer.optimizer(),
+        }
+    }
+
+    /// The trainer of all weights or of an adapter; an error where the last blocks learn.
+    pub(super) fn whole(&mut self) -> Result<&mut Trainer, LmError> {
+        match self {
+            Self::Whole(trainer) => Ok(trainer),
+            Self::Tail(_) => Err(LmError::OtherModel),
+        }
+    }
+
+    /// The weights as they are now.
+    pub(super) fn weights(&self) -> LearntWeights {
+        match self {
+            Self::Whole(trainer) => LearntWeights::Whole(trainer.checkpoint()),
+            Self::Tail(trainer) => LearntWeights::Tail(trainer.tail()),
+        }
+    }
+
+    /// As [`weights`](Self::weights), over earlier ones where they are of the same kind.
+    pub(super) fn weights_over(
+        &self,
+        spare: Option<LearntWeights>,
+    ) -> Result<LearntWeights, LmError> {
+        match (self, spare) {
+            (Self::Whole(trainer), Some(LearntWeights::Whole(mut spare))) => {
+                trainer.write_checkpoint(&mut spare)?;
+                Ok(LearntWeights::Whole(spare))
+            }
+            (Self::Tail(trainer), Some(LearntWeights::Tail(mut spare))) => {
+                trainer.write_tail(&mut spare)?;
+                Ok(LearntWeights::Tail(spare))
+            }
+            _ => Ok(self.weights()),
+        }
+    }
+
+    /// Goes on with saved weights and their optimiser.
+    pub(super) fn load(
+        &mut self,
+        weights: &LearntWeights,
+        optimizer: AdamW,
+    ) -> Result<(), LmError> {
+        match (self, weights) {
+            (Self::Whole(trainer), LearntWeights::Whole(weights)) => {
+                trainer.load(weights, optimizer)
+            }
+            (Self::Tail(trainer), LearntWeights::Tail(tail)) => trainer.load(tail, optimizer),
+            _ => Err(LmError::OtherModel),
+        }
+    }
+
+    /// Forward and backward of a batch.
+    pub(super) fn accumulate(&mut self, batch: &Batch<'_>) -> Result<Graded> {
+        match self {
+            Self::Whole(trainer) => Ok(trainer.accumulate(&batch.sequences(), batch)?),
+            Self::Tail(trainer) => {
+                let width = trainer.config().hidden_size;
+                Ok(trainer.accumulate(&batch.states(width)?, batch)?)
+            }
+        }
+    }
+
+    pub(super) fn step(&mut self, lr: f64) -> Result<f64, LmError> {
+        match self {
+            Self::Whole(trainer) => trainer.step(lr),
+            Self::Tail(trainer) => trainer.step(lr),
+        }
+    }
+}

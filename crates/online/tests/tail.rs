@@ -1,0 +1,233 @@
+//! Learning by the last blocks alone: from what decoding has computed, into what decodes.
+
+mod support;
+
+use experiment::{LearnConfig, ObjectiveName};
+use lm::{Checkpoint, EngineSettings, Tail, WeightType};
+use models::{Engine, ModelFolder, Packed};
+use online::{Chunk, Example, Learner, LearntWeights, TeacherRow};
+use results::RoundRow;
+use support::{Lab, models, models_table};
+use vocab_align::DraftId;
+
+fn folder() -> ModelFolder<DraftId> {
+    ModelFolder::load(&models().join("D")).unwrap()
+}
+
+fn drafter() -> Checkpoint {
+    folder().checkpoint().unwrap()
+}
+
+fn settings(blocks: usize) -> LearnConfig {
+    LearnConfig {
+        objective: ObjectiveName::Hybrid,
+        every: 2,
+        lr: 3e-3,
+        replay: 2,
+        replay_window: 8,
+        ema: 0.5,
+        blocks,
+        ..LearnConfig::default()
+    }
+}
+
+fn engine(blocks: usize) -> Engine {
+    let settings = EngineSettings::new(WeightType::F32, 1);
+    let mut engine = folder().engine(settings).unwrap();
+    if blocks > 0 {
+        engine.keep_states(blocks).unwrap();
+    }
+    engine
+}
+
+fn example(seed: u32, engine: &mut Engine) -> Example {
+    let ids: Vec<u32> = (0..24)
+        .map(|i| 300 + (seed * 7 + i * i * 3) % 900)
+        .collect();
+    let shared = (300..1200).collect();
+    let chunk = |draft: std::ops::Range<usize>| {
+        let law = (300..1200).map(|c| if c == ids[draft.start] { -0.1 } else { -9.1 });
+        Chunk {
+            law: (draft.len() == 1).then(|| TeacherRow::new(law)),
+            log_prob: -0.3,
+            draft,
+            targets: 1,
+            own: None,
+            special: false,
+        }
+    };
+    let mut chunks: Vec<Chunk> = (8..20).map(|i| chunk(i..i + 1)).collect();
+    chunks.push(chunk(20..23));
+    let mut example = Example {
+        ids: ids.clone(),
+        shared,
+        chunks,
+        specials: Vec::new(),
+        states: Vec::new(),
+    };
+    assert_eq!(example.read(), &ids[..22]);
+    if let Ok(states) = engine.states_of(example.read()) {
+        example.states = states.to_vec();
+    }
+    example
+}
+
+/// Losses, and what decodes at the end.
+fn study(learner: &mut Learner, seeds: std::ops::Range<u32>) -> (Vec<f64>, LearntWeights) {
+    let mut engine = engine(learner.blocks());
+    let mut losses = Vec::new();
+    for seed in seeds {
+        if let Some((update, weights)) = learner.push(example(seed, &mut engine)).unwrap() {
+            losses.push(update.loss);
+            weights.load_into(&mut engine).unwrap();
+            learner.give_back(weights);
+        }
+    }
+    (losses, learner.weights().unwrap())
+}
+
+#[test]
+fn the_last_blocks_learn_and_nothing_else_moves() {
+    let (losses, weights) = study(
+        &mut Learner::new(&drafter(), settings(1), 1).unwrap(),
+        0..24,
+    );
+    assert!(losses[11] < 0.8 * losses[0], "{losses:?}");
+    let LearntWeights::Tail(tail) = &weights else {
+        panic!("all weights")
+    };
+    assert_eq!(tail.blocks(), 1);
+    // The same examples by all weights begin at the same loss.
+    let (of_all, all) = study(
+        &mut Learner::new(&drafter(), settings(0), 1).unwrap(),
+        0..24,
+    );
+    assert!((of_all[0] - losses[0]).abs() < 1e-4 * losses[0]);
+    assert!(all.whole().is_some());
+
+    // Weights that a server packs are those that the engine loads.
+    let options = EngineSettings::new(WeightType::Int8, 1);
+    let packed = Packed::new(&drafter(), options).unwrap();
+    let mut packed = packed.with_tail(tail, options).unwrap();
+    let mut merged = drafter();
+    tail.write_over(&mut merged).unwrap();
+    let mut logits = [Vec::new(), Vec::new()];
+    let mut one = folder().engine(options).unwrap();
+    one.swap_weights(&mut packed).unwrap();
+    let mut other = folder().engine_with(&merged, options).unwrap();
+    one.decoder().forward(&[5, 6, 7], &mut logits[0]).unwrap();
+    other.decoder().forward(&[5, 6, 7], &mut logits[1]).unwrap();
+    assert_eq!(logits[0], logits[1]);
+}
+
+#[test]
+fn it_goes_on_where_it_was_saved_and_refuses_another_cut() {
+    // Examples to replay are not kept, so nothing is replayed.
+    let config = |blocks| LearnConfig {
+        replay: 0,
+        ..settings(blocks)
+    };
+    let saved = tempfile::tempdir().unwrap();
+    let mut whole = Learner::new(&drafter(), config(1), 1).unwrap();
+    study(&mut whole, 0..6);
+    whole.save(saved.path(), "models/D").unwrap();
+    let mut again = Learner::new(&drafter(), config(1), 1).unwrap();
+    again.load(saved.path()).unwrap();
+    assert_eq!(again.weights().unwrap(), whole.weights().unwrap());
+    assert_eq!(study(&mut again, 6..12), study(&mut whole, 6..12));
+
+    for (blocks, named) in [(0, "all weights"), (2, "the last 2 blocks")] {
+        let mut other = Learner::new(&drafter(), config(blocks), 1).unwrap();
+        let error = format!("{:#}", other.load(saved.path()).unwrap_err());
+        for part in [
+            "weights.safetensors",
+            "holds the last block",
+            named,
+            "learn.blocks = 1",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+        // And what it writes itself is not taken for the last block.
+        let folder = tempfile::tempdir().unwrap();
+        other.save(folder.path(), "models/D").unwrap();
+        let error = format!("{:#}", again.load(folder.path()).unwrap_err());
+        assert!(error.contains(named), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_learn_is_refused() {
+    let error = |blocks| {
+        let made = Learner::new(&drafter(), settings(blocks), 1);
+        format!("{:#}", made.err().unwrap())
+    };
+    assert!(error(9).contains("learn.blocks"), "{}", error(9));
+    // An example of an engine that kept nothing.
+    let mut learner = Learner::new(&drafter(), settings(1), 1).unwrap();
+    let mut blind = engine(0);
+    learner.push(example(0, &mut blind)).unwrap();
+    let error = learner.push(example(1, &mut blind)).unwrap_err();
+    assert!(error.to_string().contains("states"), "{error}");
+    // Blocks of another model.
+    let other = ModelFolder::<DraftId>::load(&models().join("L-small")).unwrap();
+    let tail = Tail::of(&other.checkpoint().unwrap(), 1).unwrap();
+    assert!(engine(1).load_tail(&tail).is_err());
+}
+
+/// A stream, greedy: the same tokens as plain decoding, and more of them accepted than before learning.
+#[test]
+fn an_arm_learns_by_its_last_block() {
+    let lab = Lab::new();
+    let text = format!(
+        r#"
+name = "tail"
+{models}
+[grid]
+seed = [1]
+target = ["L"]
+task = ["mini-math"]
+[stage.stream]
+prompts = {{ train = 40 }}
+[stage.held-out]
+from = "stream"
+prompts = {{ test = 10 }}
+[decode]
+temperature = 0.0
+max_new_tokens = 32
+[learn]
+lr = 2e-3
+every = 2
+replay = 8
+[[arm]]
+preset = "autoregressive"
+[[arm]]
+name = "untaught"
+preset = "N-gram_pp"
+[[arm]]
+name = "last block"
+preset = "L_DM+L_N-gram"
+set = {{ "learn.blocks" = 1, "learn.products" = "bf16" }}
+"#,
+        models = models_table(&[("L", "L-small")])
+    );
+    let run = lab.run("tail", &text);
+    let answers = run.prompts("held-out");
+    let of = |arm: &str| {
+        answers
+            .iter()
+            .filter(|row| row.arm == arm)
+            .collect::<Vec<_>>()
+    };
+    let plain = of("autoregressive");
+    for arm in ["untaught", "last block"] {
+        for (own, plain) in of(arm).iter().zip(&plain) {
+            assert_eq!(own.answer, plain.answer, "{arm}");
+        }
+    }
+    let rounds = |arm: &str| {
+        let rows: Vec<RoundRow> = run.cell("held-out").rounds().unwrap();
+        rows.iter().filter(|row| row.arm == arm).count()
+    };
+    let (before, after) = (rounds("untaught"), rounds("last block"));
+    assert!(after * 20 < before * 19, "{after} rounds after {before}");
+}

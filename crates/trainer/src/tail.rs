@@ -1,0 +1,176 @@
+//! Training the last blocks of a model on states that whoever decoded with it has computed already.
+
+use lm::host::Products;
+use lm::{AdamW, AdamWConfig, Checkpoint, LmConfig, LmError, Tail};
+
+use crate::layout::Layout;
+use crate::pass::Sequence;
+use crate::trainer::has_moments_of;
+use crate::{Graded, Objective, Trainer};
+
+/// The last blocks of a decoder and its last norm in training, with their AdamW state. Everything
+/// below them and the output head stay as they are, so that a pass begins at the residual stream that
+/// enters the first of these blocks.
+///
+/// The gradient is that of the whole model with all other weights frozen.
+pub struct TailTrainer {
+    /// A trainer of a layout that has these blocks alone.
+    inner: Trainer,
+}
+
+impl TailTrainer {
+    /// Starts from the last `blocks` blocks of `checkpoint` with a fresh optimiser.
+    ///
+    /// # Errors
+    /// [`LmError::Blocks`] for more blocks than there are, or none; missing or misshapen tensors;
+    /// [`LmError::NotTrainable`].
+    pub fn new(
+        checkpoint: &Checkpoint,
+        blocks: usize,
+        optimizer: AdamWConfig,
+    ) -> Result<Self, LmError> {
+        checkpoint.check("(checkpoint in memory)".as_ref())?;
+        let layout = Layout::tail(&checkpoint.config, blocks)?;
+        let inner = Trainer::of_layout(layout, checkpoint, AdamW::new(optimizer))?;
+        Ok(Self { inner })
+    }
+
+    /// Goes on with saved blocks and their optimiser.
+    ///
+    /// # Errors
+    /// [`LmError::OtherModel`] for blocks of another model or another number of them, and for moments
+    /// of another model; nothing is changed then. Missing or misshapen tensors.
+    pub fn load(&mut self, tail: &Tail, optimizer: AdamW) -> Result<(), LmError> {
+        let layout = &self.inner.layout;
+        let fits = tail.config == layout.config && tail.first == layout.first();
+        if !fits || !has_moments_of(&optimizer, layout.learns) {
+            return Err(LmError::OtherModel);
+        }
+        tail.check("(tail in memory)".as_ref())?;
+        let learning = layout
+            .tensors()
+            .filter(|(_, _, at)| at.end <= layout.learns);
+        for (name, _, at) in learning {
+            if let Some(tensor) = tail.tensors.get(name) {
+                self.inner.weights[at].copy_from_slice(&tensor.data);
+            }
+        }
+        self.inner.optimizer = optimizer;
+        Ok(())
+    }
+
+    /// Sets the number of gradient accumulators, as [`Trainer::with_lanes`].
+    pub fn with_lanes(self, lanes: usize) -> Self {
+        let inner = self.inner.with_lanes(lanes);
+        Self { inner }
+    }
+
+    /// Sets what products with weights multiply, as [`Trainer::with_products`].
+    pub fn with_products(self, products: Products) -> Self {
+        let inner = self.inner.with_products(products);
+        Self { inner }
+    }
+
+    /// Shape of the whole model.
+    pub fn config(&self) -> &LmConfig {
+        self.inner.config()
+    }
+
+    /// Index of the first block that learns.
+    pub fn first(&self) -> usize {
+        self.inner.layout.first()
+    }
+
+    /// Steps taken and moments, for saving.
+    pub fn optimizer(&self) -> &AdamW {
+        self.inner.optimizer()
+    }
+
+    /// The blocks as they are now.
+    pub fn tail(&self) -> Tail {
+        self.tail_of(&self.inner.weights)
+    }
+
+    /// Writes what [`tail`](Self::tail) would return over an earlier one: no fresh pages.
+    ///
+    /// # Errors
+    /// A tail of another model or of another number of blocks.
+    pub fn write_tail(&self, tail: &mut Tail) -> Result<(), LmError> {
+        let layout = &self.inner.layout;
+        if tail.config != layout.config || tail.first != layout.first() {
+            return Err(LmError::OtherModel);
+        }
+        tail.check("(tail in memory)".as_ref())?;
+        layout.write(&self.inner.weights, &mut tail.tensors);
+        Ok(())
+    }
+
+    /// The gradient accumulated since the last step, under the names of the weights.
+    pub fn gradient(&self) -> Tail {
+        self.tail_of(&self.inner.summed_gradient())
+    }
+
+    fn tail_of(&self, flat: &[f32]) -> Tail {
+        let layout = &self.inner.layout;
+        Tail {
+            config: layout.config.clone(),
+            first: layout.first(),
+            tensors: layout.unflatten(flat),
+        }
+    }
+
+    /// Forward and backward over ragged sequences; gradients add up until [`step`](Self::step).
+    ///
+    /// # Shapes
+    /// - `states`: `[positions, hidden_size]` for each sequence, the residual stream that enters the
+    ///   first of the blocks, from the first position of the text on
+    ///
+    /// # Errors
+    /// States that are no whole number of rows or more than the model's context; columns outside the
+    /// vocabulary.
+    pub fn accumulate(
+        &mut self,
+        states: &[&[f32]],
+        objective: &dyn Objective,
+    ) -> Result<Graded, LmError> {
+        self.pass(states, objective, true)
+    }
+
+    /// Forward only: the sums the objective reports.
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate).
+    pub fn evaluate(
+        &mut self,
+        states: &[&[f32]],
+        objective: &dyn Objective,
+    ) -> Result<Graded, LmError> {
+        self.pass(states, objective, false)
+    }
+
+    fn pass(
+        &mut self,
+        states: &[&[f32]],
+        objective: &dyn Objective,
+        learn: bool,
+    ) -> Result<Graded, LmError> {
+        let width = self.config().hidden_size;
+        if let Some(odd) = states.iter().find(|rows| rows.len() % width != 0) {
+            return Err(LmError::States {
+                found: odd.len(),
+                width,
+            });
+        }
+        let rows = states.iter().copied();
+        let sequences: Vec<_> = rows.map(|rows| Sequence::States { rows, width }).collect();
+        self.inner.pass(&sequences, objective, learn)
+    }
+
+    /// One AdamW step, as [`Trainer::step`].
+    ///
+    /// # Errors
+    /// A gradient that is not finite; the weights stay as they were.
+    pub fn step(&mut self, lr: f64) -> Result<f64, LmError> {
+        self.inner.step(lr)
+    }
+}

@@ -1,0 +1,198 @@
+//! Training the last blocks alone: the gradient is the whole model's, the rest does not move.
+
+mod train_support;
+
+use cpu_engine::{CpuEngine, EngineOptions};
+use lm::host::Products;
+use lm::{
+    AdamW, AdamWConfig, Checkpoint, DecodeEngine, LmError, Tail, TensorSource, random_checkpoint,
+    tail_tensors,
+};
+use trainer::{NextToken, TailTrainer, Trainer};
+
+use train_support::{TOLERANCE, batch, config, lively, relative_error, slices};
+
+/// What enters the last `blocks` blocks of a model for every sequence, as its engine keeps it.
+fn states(checkpoint: &Checkpoint, blocks: usize, batch: &[&[u32]]) -> Vec<Vec<f32>> {
+    let mut engine = CpuEngine::new(checkpoint, EngineOptions::default()).unwrap();
+    engine.keep_states(blocks).unwrap();
+    let of = |ids: &&[u32]| engine.states_of(ids).unwrap().to_vec();
+    batch.iter().map(of).collect()
+}
+
+fn rows(states: &[Vec<f32>]) -> Vec<&[f32]> {
+    states.iter().map(Vec::as_slice).collect()
+}
+
+fn as_checkpoint(tail: Tail) -> Checkpoint {
+    Checkpoint {
+        config: tail.config,
+        tensors: tail.tensors,
+    }
+}
+
+/// Finite differences and PyTorch hold the gradient of a whole model to account; that of its last
+/// blocks is a part of it.
+#[test]
+fn the_gradient_is_that_of_the_whole_model() {
+    for (kind, tied, kv_heads) in [
+        ("llama", true, 2),
+        ("llama", false, 4),
+        ("qwen2", true, 1),
+        ("qwen3", false, 2),
+    ] {
+        let mut config = config(kind, tied, kv_heads);
+        config.num_layers = 3;
+        let checkpoint = lively(&config);
+        let ids = batch();
+        let batch = slices(&ids);
+        let objective = NextToken::new(&batch);
+        let mut whole = Trainer::new(&checkpoint, AdamWConfig::default()).unwrap();
+        let loss = whole.accumulate(&batch, &objective).unwrap().terms[0];
+        let expected = whole.gradient();
+        for blocks in 1..=3 {
+            let states = states(&checkpoint, blocks, &batch);
+            let mut tail = TailTrainer::new(&checkpoint, blocks, AdamWConfig::default()).unwrap();
+            let graded = tail.accumulate(&rows(&states), &objective).unwrap();
+            assert!(
+                (graded.terms[0] - loss).abs() < 1e-5 * loss,
+                "{kind} {blocks}"
+            );
+            let gradient = as_checkpoint(tail.gradient());
+            let error = relative_error(&gradient, &expected.tensors);
+            assert!(error < TOLERANCE, "{kind}, tied {tied}, {blocks}: {error}");
+        }
+    }
+}
+
+#[test]
+fn steps_move_the_last_blocks_and_their_engine_follows() {
+    let mut config = config("llama", true, 2);
+    config.num_layers = 4;
+    let checkpoint = lively(&config);
+    let ids = batch();
+    let batch = slices(&ids);
+    let objective = NextToken::new(&batch);
+    let states = states(&checkpoint, 2, &batch);
+    let train = |products: Products, steps: usize| {
+        let trainer = TailTrainer::new(&checkpoint, 2, AdamWConfig::default()).unwrap();
+        let mut trainer = trainer.with_products(products);
+        for _ in 0..steps {
+            trainer.accumulate(&rows(&states), &objective).unwrap();
+            trainer.step(3e-3).unwrap();
+        }
+        trainer
+    };
+    let mut trainer = train(Products::F32, 8);
+    let tail = trainer.tail();
+    assert_eq!(tail.first, 2);
+    let names: Vec<&String> = tail.tensors.keys().collect();
+    let mut expected: Vec<String> = tail_tensors(&config, 2).into_iter().map(|t| t.0).collect();
+    expected.sort();
+    assert_eq!(names, expected.iter().collect::<Vec<_>>());
+    for (name, tensor) in &tail.tensors {
+        assert_ne!(
+            tensor.data, checkpoint.tensors[name].data,
+            "{name} did not move"
+        );
+    }
+
+    // The whole model with these blocks, trained nowhere else, has the loss that the trainer sees.
+    let mut merged = checkpoint.clone();
+    tail.write_over(&mut merged).unwrap();
+    let mut whole = Trainer::new(&merged, AdamWConfig::default()).unwrap();
+    let loss = whole.evaluate(&batch, &objective).unwrap().terms[0];
+    let seen = trainer.evaluate(&rows(&states), &objective).unwrap().terms[0];
+    assert!((loss - seen).abs() < 1e-5 * loss, "{loss} {seen}");
+    let before = Trainer::new(&checkpoint, AdamWConfig::default());
+    let before = before.unwrap().evaluate(&batch, &objective).unwrap().terms[0];
+    assert!(loss < 0.95 * before, "{loss} after {before}");
+
+    // An engine that loads the blocks computes what one with all of the weights computes.
+    let options = EngineOptions::default;
+    let mut engine = CpuEngine::new(&checkpoint, options()).unwrap();
+    engine.keep_states(2).unwrap();
+    engine.load_tail(&tail).unwrap();
+    let mut other = CpuEngine::new(&merged, options()).unwrap();
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    engine.forward(batch[1], &mut ours).unwrap();
+    other.forward(batch[1], &mut theirs).unwrap();
+    assert_eq!(ours, theirs);
+    // Below them nothing moved, so what was kept is still what they read.
+    assert_eq!(engine.states_of(batch[1]).unwrap(), states[1]);
+
+    // Products of bf16 numbers go about the same way.
+    let narrow = train(Products::Bf16, 8).tail();
+    let error = relative_error(&as_checkpoint(narrow), &tail.tensors);
+    assert!(error > 0.0 && error < 5e-2, "{error}");
+
+    // The same work over an earlier tail.
+    let mut earlier = Tail::of(&checkpoint, 2).unwrap();
+    trainer.write_tail(&mut earlier).unwrap();
+    assert_eq!(earlier, tail);
+}
+
+#[test]
+fn training_goes_on_where_it_was_saved() {
+    let checkpoint = lively(&config("qwen2", true, 2));
+    let ids = batch();
+    let batch = slices(&ids);
+    let objective = NextToken::new(&batch);
+    let states = states(&checkpoint, 1, &batch);
+    let fresh = || TailTrainer::new(&checkpoint, 1, AdamWConfig::default()).unwrap();
+    let step = |trainer: &mut TailTrainer| {
+        trainer.accumulate(&rows(&states), &objective).unwrap();
+        trainer.step(1e-3).unwrap();
+    };
+    let mut uninterrupted = fresh();
+    (0..4).for_each(|_| step(&mut uninterrupted));
+    let mut first = fresh();
+    (0..2).for_each(|_| step(&mut first));
+    let mut second = fresh();
+    second
+        .load(&first.tail(), first.optimizer().clone())
+        .unwrap();
+    (0..2).for_each(|_| step(&mut second));
+    assert_eq!(second.tail(), uninterrupted.tail());
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let checkpoint = random_checkpoint(&config("llama", true, 2), 1);
+    for blocks in [0, 3] {
+        let made = TailTrainer::new(&checkpoint, blocks, AdamWConfig::default());
+        let error = made.err().unwrap();
+        assert!(matches!(error, LmError::Blocks { of: 2, .. }), "{error}");
+        assert!(Tail::of(&checkpoint, blocks).is_err());
+        let mut engine = CpuEngine::new(&checkpoint, EngineOptions::default()).unwrap();
+        assert!(engine.keep_states(blocks).is_err());
+    }
+    let mut trainer = TailTrainer::new(&checkpoint, 1, AdamWConfig::default()).unwrap();
+    let (ids, odd) = ([1, 2], [0.0; 25]);
+    let batch = [&ids[..]];
+    let odd = trainer.accumulate(&[&odd], &NextToken::new(&batch));
+    assert!(matches!(
+        odd,
+        Err(LmError::States {
+            found: 25,
+            width: 24
+        })
+    ));
+    // Another cut, another model, moments of another cut.
+    let two = Tail::of(&checkpoint, 2).unwrap();
+    let fresh = || AdamW::new(AdamWConfig::default());
+    assert!(trainer.load(&two, fresh()).is_err());
+    let other = random_checkpoint(&config("llama", true, 4), 1);
+    assert!(
+        trainer
+            .load(&Tail::of(&other, 1).unwrap(), fresh())
+            .is_err()
+    );
+    assert!(trainer.write_tail(&mut two.clone()).is_err());
+    let mut short = Tail::of(&checkpoint, 1).unwrap();
+    short.tensors.pop_last();
+    assert!(TensorSource::check(&short).is_err());
+    let mut engine = CpuEngine::new(&checkpoint, EngineOptions::default()).unwrap();
+    assert!(engine.load_tail(&short).is_err());
+    assert!(engine.load_tail(&Tail::of(&other, 1).unwrap()).is_err());
+}
