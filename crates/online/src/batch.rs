@@ -222,6 +222,12 @@ impl<'a> Batch<'a> {
             if let Some(taught) = &chunk.law {
                 taught.read(&mut law);
             }
+            for (logit, stands_for) in row.iter_mut().zip(&example.stands_for) {
+                *logit += stands_for;
+            }
+            for (log_prob, stands_for) in law.iter_mut().zip(&example.stands_for) {
+                *log_prob += stands_for;
+            }
             let label = label(example, chunk).unwrap_or_default();
             total += loss_at(loss, chunk).grade(row, &mut law, label, weight);
         }

@@ -220,9 +220,18 @@ impl DrafterTraining {
     ///
     /// # Errors
     /// Losses or gradients that are not finite.
-    pub(super) fn learn(&mut self, fresh: Vec<Example>) -> Result<Option<(Update, LearntWeights)>> {
-        self.prompts += fresh.len() as u32;
+    pub(super) fn learn(
+        &mut self,
+        mut fresh: Vec<Example>,
+    ) -> Result<Option<(Update, LearntWeights)>> {
         let began = Instant::now();
+        if self.config.likely > 0.0 {
+            for (index, example) in (self.prompts..).zip(&mut fresh) {
+                let mut rng = StreamRng::new(self.seed, &format!("columns {index}"));
+                example.narrow(self.config.likely, self.config.sampled, &mut rng);
+            }
+        }
+        self.prompts += fresh.len() as u32;
         let again = self.adapter_training.replay.draw();
         let kept = &self.adapter_training.replay.kept;
         let examples = fresh.iter().chain(again.iter().map(|i| &kept[*i]));

@@ -11,6 +11,7 @@ use spec_decode::{Groups, Lexicon, Pair, TeacherSink};
 use vocab_align::{AlignedSpan, Alignment, DraftId, TargetId, TokenId, Vocabulary, align_offsets};
 
 use experiment::Terms;
+use streams::StreamRng;
 
 /// Log-probabilities below this are recorded as this: no sampler tells them apart, and losses stay
 /// finite on tokens a target rules out.
@@ -237,6 +238,10 @@ pub struct Example {
     pub chunks: Vec<Chunk>,
     /// Special tokens of the response, and whether a chunk of one target token teaches each.
     pub specials: Vec<(TargetId, bool)>,
+    /// Added to the logits of each column, and to the target's, before they are compared: 0 for a column that
+    /// stands for itself, the logarithm of the number it stands for where columns were
+    /// [sampled](Self::narrow). Empty for all 0.
+    pub stands_for: Vec<f32>,
     /// What entered the first of the drafter's last blocks, `[read(), hidden_size]`, where these learn
     /// alone; else empty.
     pub states: Vec<f32>,
@@ -314,12 +319,57 @@ impl Example {
             shared: columns,
             chunks,
             specials: response.iter().zip(learnt).filter_map(special).collect(),
+            stands_for: Vec::new(),
             states: Vec::new(),
         }
     }
 }
 
 impl Example {
+    /// Compares the two laws on fewer columns from now on: those to which the target gives at least the
+    /// probability `likely` at some position, those of the tokens it emitted, and `sampled` of the
+    /// others, all alike likely to be drawn, each of which stands for as many as there are others to a
+    /// drawn one. So the sum over all columns of either law, from which it is normalised, is estimated
+    /// without bias.
+    pub fn narrow(&mut self, likely: f64, sampled: usize, rng: &mut StreamRng) {
+        let mut wanted = vec![false; self.shared.len()];
+        let (mut law, least) = (Vec::new(), likely.ln() as f32);
+        for chunk in &self.chunks {
+            let label = self.ids.get(chunk.draft.start);
+            if let Some(Ok(label)) = label.map(|id| self.shared.binary_search(id)) {
+                wanted[label] = true;
+            }
+            if let Some(taught) = chunk.law.as_ref().filter(|law| law.len() == wanted.len()) {
+                taught.read(&mut law);
+                for (wanted, log_prob) in wanted.iter_mut().zip(&law) {
+                    *wanted |= *log_prob >= least;
+                }
+            }
+        }
+        let mut others: Vec<usize> = (0..wanted.len()).filter(|i| !wanted[*i]).collect();
+        let all = others.len();
+        let drawn = sampled.min(all);
+        for i in 0..drawn {
+            others.swap(i, i + rng.below(all - i));
+        }
+        let each = if drawn > 0 {
+            (all as f32 / drawn as f32).ln()
+        } else {
+            0.0
+        };
+        let mut columns: Vec<(usize, f32)> = others[..drawn].iter().map(|i| (*i, each)).collect();
+        columns.extend((0..wanted.len()).filter(|i| wanted[*i]).map(|i| (i, 0.0)));
+        columns.sort_unstable_by_key(|(column, _)| *column);
+        for chunk in &mut self.chunks {
+            if let Some(taught) = chunk.law.as_mut().filter(|law| law.len() == wanted.len()) {
+                taught.read(&mut law);
+                *taught = TeacherRow::new(columns.iter().map(|(column, _)| law[*column]));
+            }
+        }
+        self.shared = columns.iter().map(|(i, _)| self.shared[*i]).collect();
+        self.stands_for = columns.into_iter().map(|(_, each)| each).collect();
+    }
+
     /// The tokens that are read to learn from it: up to the one before the last that a loss looks at.
     pub fn read(&self) -> &[u32] {
         let ends = self.chunks.iter().map(|chunk| chunk.draft.end - 1);

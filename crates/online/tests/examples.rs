@@ -8,6 +8,7 @@ use ngram_cache::{CacheConfig, NgramCache};
 use online::{Chunk, Example, Learner, Recorder, TeacherRow, Update};
 use spec_decode::testkit::{ToyVocab, toy_pair};
 use spec_decode::{DirectMap, Lexicon, Pair, TeacherSink};
+use streams::StreamRng;
 use vocab_align::{DraftId, TargetId};
 
 /// Both know `<x>`, the target alone `<y>`.
@@ -194,6 +195,7 @@ fn with_law(columns: usize, peaks: &[usize], other: impl Fn(usize) -> f32) -> (V
         shared: (0..columns as u32).collect(),
         chunks: vec![chunk],
         specials: Vec::new(),
+        stands_for: Vec::new(),
         states: Vec::new(),
     };
     (law, example)
@@ -305,5 +307,73 @@ fn the_point_wise_weight_is_the_targets_probability() {
             (found - expected).abs() < 1e-5 * expected,
             "{ngram:?} {found} {expected}"
         );
+    }
+}
+
+/// An example of several positions over `columns`, whose laws are far from flat.
+fn taught(columns: u32) -> Example {
+    let chunk = |i: usize| Chunk {
+        law: Some(TeacherRow::new((0..columns).map(|c| {
+            match (c * 7 + i as u32) % 50 {
+                0 => -2.0,
+                n => -4.0 - n as f32 / 5.0,
+            }
+        }))),
+        log_prob: -1.0,
+        draft: i..i + 1,
+        targets: 1,
+        own: None,
+        special: false,
+    };
+    Example {
+        ids: vec![0, 3, 777, 12],
+        shared: (0..columns).collect(),
+        chunks: (1..4).map(chunk).collect(),
+        specials: Vec::new(),
+        stands_for: Vec::new(),
+        states: Vec::new(),
+    }
+}
+
+#[test]
+fn fewer_columns_estimate_the_sums_over_all() {
+    let columns = 2000;
+    let logit = |column: u32| ((column * 13 % 101) as f32 - 50.0) / 20.0;
+    let whole: f64 = (0..columns).map(|c| f64::from(logit(c)).exp()).sum();
+    let mass = |example: &Example, chunk: usize| -> f64 {
+        let mut law = Vec::new();
+        example.chunks[chunk].law.as_ref().unwrap().read(&mut law);
+        let each = law.iter().zip(&example.stands_for);
+        each.map(|(p, stands_for)| f64::from(p + stands_for).exp())
+            .sum()
+    };
+    let mut full = taught(columns);
+    full.narrow(0.9, usize::MAX, &mut StreamRng::new(1, "all"));
+    assert_eq!(full.shared.len(), columns as usize);
+    assert!(full.stands_for.iter().all(|x| *x == 0.0));
+    assert_eq!(full.chunks, taught(columns).chunks);
+
+    let (mut sums, mut masses) = (Vec::new(), Vec::new());
+    for seed in 0..400 {
+        let mut few = taught(columns);
+        few.narrow(0.05, 100, &mut StreamRng::new(seed, "few"));
+        // Forty likely ones at each of three positions, the emitted ones, and the sample.
+        assert!(
+            (200..=223).contains(&few.shared.len()),
+            "{}",
+            few.shared.len()
+        );
+        assert!(few.shared.is_sorted() && few.shared.contains(&777));
+        assert_eq!(few.stands_for.iter().filter(|x| **x > 0.0).count(), 100);
+        let each = few.shared.iter().zip(&few.stands_for);
+        let sum: f64 = each.map(|(c, s)| f64::from(logit(*c) + s).exp()).sum();
+        sums.push(sum / whole);
+        masses.push(mass(&few, 1) / mass(&full, 1));
+    }
+    for of in [sums, masses] {
+        let mean = of.iter().sum::<f64>() / 400.0;
+        let spread = (of.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 400.0).sqrt();
+        assert!((mean - 1.0).abs() < 4.0 * spread / 20.0, "{mean}, {spread}");
+        assert!(spread < 0.2, "{spread}");
     }
 }

@@ -40,6 +40,7 @@ fn example(seed: u32) -> Example {
         shared,
         chunks,
         specials: Vec::new(),
+        stands_for: Vec::new(),
         states: Vec::new(),
     }
 }

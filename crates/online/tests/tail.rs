@@ -63,6 +63,7 @@ fn example(seed: u32, engine: &mut Engine) -> Example {
         shared,
         chunks,
         specials: Vec::new(),
+        stands_for: Vec::new(),
         states: Vec::new(),
     };
     assert_eq!(example.read(), &ids[..22]);
@@ -206,7 +207,7 @@ preset = "N-gram_pp"
 [[arm]]
 name = "last block"
 preset = "L_DM+L_N-gram"
-set = {{ "learn.blocks" = 1, "learn.products" = "bf16" }}
+set = {{ "learn.blocks" = 1, "learn.products" = "bf16", "learn.likely" = 1e-3, "learn.sampled" = 200 }}
 "#,
         models = models_table(&[("L", "L-small")])
     );

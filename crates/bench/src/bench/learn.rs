@@ -251,6 +251,7 @@ impl LearnArgs {
             shared,
             chunks,
             specials: Vec::new(),
+            stands_for: Vec::new(),
             states: Vec::new(),
         }
     }

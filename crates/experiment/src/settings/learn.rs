@@ -34,6 +34,18 @@ pub struct LearnConfig {
     pub ends: bool,
     /// Which draft tokens L_DM compares the two distributions on.
     pub columns: Columns,
+    /// Compare the two distributions on the columns to which the target gives at least this probability
+    /// at some position of an answer, on those of the tokens it emitted, and on a sample of the others:
+    /// a fraction of the work of all, which 0 asks for. From 0 and below 1; not for
+    /// `ngram = "approximate-kl"`.
+    #[serde(skip_serializing_if = "is_nothing")]
+    #[schemars(extend("default" = 0.0))]
+    pub likely: f64,
+    /// With `likely`: columns that are drawn from the others, each of which stands for as many as there
+    /// are others to a drawn one.
+    #[serde(skip_serializing_if = "is_usual_sample")]
+    #[schemars(extend("default" = 1024))]
+    pub sampled: usize,
     /// For `direct = "jsd"`: share of the target in the mixture, between 0 and 1.
     pub beta: f64,
     /// For `objective = "alm"`: its temperature, above 0.
@@ -81,6 +93,17 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
+fn is_nothing(number: &f64) -> bool {
+    *number == 0.0
+}
+
+/// Columns that are sampled unless `sampled` says otherwise.
+const SAMPLED: usize = 1024;
+
+fn is_usual_sample(number: &usize) -> bool {
+    *number == SAMPLED
+}
+
 fn is_exact(products: &Products) -> bool {
     *products == Products::F32
 }
@@ -99,6 +122,8 @@ impl Default for LearnConfig {
             normaliser: Normaliser::Tokens,
             ends: true,
             columns: Columns::Shared,
+            likely: 0.0,
+            sampled: SAMPLED,
             beta: 0.5,
             tau: 1.0,
             replay: 0,
@@ -293,6 +318,7 @@ impl LearnConfig {
         let least = |value: f64| value >= 0.0;
         let inside = |value: f64| value > 0.0 && value < 1.0;
         let (norm, beta, ema) = (self.max_grad_norm, self.beta, self.ema);
+        let likely = self.likely;
         let numbers = [
             ("lr", self.lr, least(self.lr), "must be 0 or more"),
             (
@@ -311,6 +337,12 @@ impl LearnConfig {
             ("max_grad_norm", norm, norm > 0.0, "must be positive"),
             ("beta", beta, inside(beta), "must be between 0 and 1"),
             ("ema", ema, (0.0..1.0).contains(&ema), "is outside 0..1"),
+            (
+                "likely",
+                likely,
+                (0.0..1.0).contains(&likely),
+                "is outside 0..1",
+            ),
         ];
         let mut wrongs: Vec<Wrong> = numbers
             .into_iter()
@@ -324,6 +356,10 @@ impl LearnConfig {
             let message = "\"roots\" knows groups of tokens, and learn.ngram = \"approximate-kl\" \
                            wants single ones; must be \"shared\"";
             wrongs.push(wrong("learn.columns", message));
+        }
+        if self.likely > 0.0 && self.ngram == NgramName::ApproximateKl {
+            let message = "learn.ngram = \"approximate-kl\" compares all columns; must be 0";
+            wrongs.push(wrong("learn.likely", message));
         }
         if self.blocks > 0 && self.lora.rank > 0 {
             let message = format!(
