@@ -19,12 +19,14 @@ mod fidelity;
 mod learn;
 mod logits;
 mod round;
+mod steps;
 mod subject;
 
 use fidelity::FidelityArgs;
 use learn::{LearnArgs, SwitchArgs};
 use logits::LogitsArgs;
 use round::RoundArgs;
+use steps::StepsArgs;
 use subject::{Source, Subject, WalkName};
 
 /// Tokens of the calls that `verify` times.
@@ -42,6 +44,7 @@ const MIN_SAMPLES: usize = 5;
   omnidraft bench decode --model models/L --weights bf16 --json
   omnidraft bench prefill --shape llama-68m --context 128
   omnidraft bench round --target-shape llama-242m --drafter-shape llama-68m
+  omnidraft bench steps --target models/L --drafter models/D --weights int8,int4 --draft-weights int4
   omnidraft bench fidelity --model models/L models/Q
   omnidraft bench learn --shape llama-68m --threads 2
   omnidraft bench switch --shape llama-68m --rank 8")]
@@ -62,6 +65,8 @@ pub enum BenchCommand {
     Logits(LogitsArgs),
     /// Time speculative rounds, and what of them is not spent in the models.
     Round(RoundArgs),
+    /// Time a step of a drafter and of a target, side by side, in every storage of both.
+    Steps(StepsArgs),
     /// Compare the next-token laws of narrower weights with those of f32.
     Fidelity(FidelityArgs),
 }
@@ -271,6 +276,7 @@ impl BenchCommand {
             Self::Checkpoint(args) => args.execute(),
             Self::Logits(args) => args.execute(),
             Self::Round(args) => args.execute(),
+            Self::Steps(args) => args.execute(),
             Self::Fidelity(args) => args.execute(),
         }
     }

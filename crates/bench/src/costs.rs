@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::args::ExperimentArgs;
 use crate::{DataArgs, print};
-use experiment::CostsConfig;
+use experiment::{CostsConfig, WeightFormat};
 use models::step::median;
 use online::{Probe, ProbeOptions};
 
@@ -18,6 +18,7 @@ use online::{Probe, ProbeOptions};
   omnidraft costs experiments/table2.toml --data-dir DATA
   omnidraft costs experiments/ablations/adaptive-cross.toml --data-dir DATA --only task=xsum --prompts 40
   omnidraft costs experiments/table2.toml --data-dir DATA --processes 5
+  omnidraft costs experiments/real/pair-live.toml --draft-weights int4 --data-dir DATA
 
 Prints [decode.costs] for the experiment: medians over real rounds of every draft length, host work
 and an acceptance head included. Run it alone on the machine.
@@ -27,6 +28,9 @@ positions cost: with --processes the one whose plain step is in the middle count
 pub struct CostsArgs {
     #[command(flatten)]
     experiment: ExperimentArgs,
+    /// Weight storage of the drafter: as `--set decode.draft_weights=...`.
+    #[arg(long, value_name = "WEIGHTS")]
+    draft_weights: Option<WeightFormat>,
     /// Longest draft measured.
     #[arg(long, short, default_value_t = 8)]
     k: usize,
@@ -62,7 +66,11 @@ impl CostsArgs {
         if !(1..=99).contains(&self.processes) {
             bail!("--processes must be 1 to 99");
         }
-        let job = self.experiment.first_job()?;
+        let mut experiment = self.experiment;
+        let stored = self.draft_weights.iter();
+        let stored = stored.map(|stored| format!("decode.draft_weights={stored}"));
+        experiment.overrides.extend(stored);
+        let job = experiment.first_job()?;
         let measured = if self.processes == 1 {
             let options = ProbeOptions {
                 prompts: self.prompts,

@@ -202,6 +202,12 @@ fn of_borrowing(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
             let message = format!("`{name}` has no such n-grams; must be as there, or \"none\"");
             wrongs.push(wrong("cache.use", message));
         }
+        Some(lender) if arm.decode.drafts_in() != lender.decode.drafts_in() => {
+            let stored = lender.decode.drafts_in();
+            let message =
+                format!("it drafts with the engine of `{name}`; must be \"{stored}\" as there");
+            wrongs.push(wrong("decode.draft_weights", message));
+        }
         Some(_) => {}
     }
     if arm.is_plain() || arm.looks_up() {

@@ -200,6 +200,9 @@ fn borrowing_is_checked() {
         &cache,
         &["x.toml:15: cache.use: arm `b`: `L_DM` has no such n-grams"],
     );
+    let narrower = with("learnt_by = \"L_DM\"\nset = { \"decode.draft_weights\" = \"int4\" }");
+    let words = "x.toml:15: decode.draft_weights: arm `b`: it drafts with the engine of `L_DM`; must be \"f32\"";
+    says(&narrower, &[words]);
     let lookup = with("learnt_by = \"L_DM\"\nset = { \"decode.draft\" = \"prompt-lookup\" }");
     says(&lookup, &["it has no drafter to borrow"]);
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Files, SMALL, ZOO, plan, says, set, wrong, wrong_set};
-use experiment::{CostsConfig, Count, ExperimentError, LoadOptions, Plan};
+use experiment::{CostsConfig, Count, DecodeConfig, ExperimentError, LoadOptions, Plan};
 
 const TAIL: &str = "[grid]\ntask = [\"gsm8k\"]\ntarget = [\"L\"]\n\
     [stage.stream]\nprompts = { train = 9 }\n[[arm]]\npreset = \"L_DM\"\n";
@@ -180,6 +180,7 @@ fn overrides_reach_everything() {
             "grid.seed=[3, 4]",
             "grid.target=L",
             "decode.weights = bf16",
+            "decode.draft_weights = int4",
             "stage.stream.prompts.train=50",
             "stage.stream.exclusive=true",
             "arm.0.set.decode.k=3",
@@ -194,7 +195,15 @@ fn overrides_reach_everything() {
     let job = &plan.jobs[0].config;
     assert_eq!(job.cell, "target=L,task=gsm8k,seed=3");
     assert_eq!(plan.jobs.len(), 4);
-    assert_eq!(job.decode().weights.to_string(), "bf16");
+    let decode = job.decode();
+    assert_eq!(decode.engine().weights.name(), "bf16");
+    assert_eq!(decode.drafter_engine().weights.name(), "int4");
+    assert_eq!(decode.drafter_engine().threads, decode.engine().threads);
+    let same = DecodeConfig {
+        draft_weights: None,
+        ..decode
+    };
+    assert_eq!(same.drafter_engine(), same.engine());
     assert_eq!(job.segments[0].train, Count::Number(50));
     assert_eq!(plan.jobs[2].config.segments[0].train, Count::All);
     assert!(job.exclusive);
@@ -255,6 +264,10 @@ fn overrides_that_miss_are_told() {
         ("grid.target=[L]", "names in lists need quotes"),
         ("grid.seed=[\"a\"]", "grid.seed: \"a\" is no seed"),
         ("seeds=[1]", "seeds: is no key any more"),
+        (
+            "decode.draft_weights=int3",
+            "decode.draft_weights: unknown variant `int3`, expected one of `f32`",
+        ),
         ("decode.k=many", "decode.k: invalid type: string \"many\""),
     ] {
         let message = wrong_set(SMALL, &[text]);

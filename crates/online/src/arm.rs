@@ -159,7 +159,7 @@ impl ArmState {
         let adaptive = Adaptive::new(arm, guests, width, job.seed)?;
         let settings = arm
             .decode
-            .engine()
+            .drafter_engine()
             .on(job.models.device_of(&job.models.drafter));
         let own = match arm.decode.draft {
             DraftSource::PromptLookup => Drafter::Lookup(BTreeMap::new()),

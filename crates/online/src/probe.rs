@@ -76,7 +76,7 @@ impl Probe {
         Ok(Self {
             drafter: drafter.padded(padding.layers, padding.width).engine(
                 decode
-                    .engine()
+                    .drafter_engine()
                     .on(job.models.device_of(&job.models.drafter)),
             )?,
             width: drafter.config().hidden_size,

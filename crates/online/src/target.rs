@@ -228,7 +228,9 @@ impl Padded {
         decode: &DecodeConfig,
     ) -> Result<Padding> {
         let draft_padding = models.drafter.padding;
-        let drafts = decode.engine().on(models.device_of(&models.drafter));
+        let drafts = decode
+            .drafter_engine()
+            .on(models.device_of(&models.drafter));
         let settings = decode.engine().on(self.device);
         let drafter = drafter.padded(draft_padding.layers, draft_padding.width);
         let mut drafter = Stepper::new(&drafter, drafts, STEP_CONTEXT)?;

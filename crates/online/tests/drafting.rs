@@ -50,6 +50,14 @@ name = "confidence"
 preset = "SpD_DM"
 set = { "decode.policy" = "confidence", "decode.threshold" = 0.5 }
 [[arm]]
+name = "int4"
+preset = "SpD_DM"
+set = { "decode.k" = 3, "decode.draft_weights" = "int4" }
+[[arm]]
+name = "int4, learning"
+preset = "L_DM"
+set = { "decode.k" = 3, "decode.draft_weights" = "int4" }
+[[arm]]
 name = "offline"
 preset = "SpD_DM"
 set = { "decode.policy" = "head", "head.training" = "offline" }
@@ -104,10 +112,15 @@ path = "{head}"
         "by position",
         "entropy",
         "confidence",
+        "int4",
+        "int4, learning",
         "offline",
     ] {
         assert_eq!(tokens(arm), plain, "{arm}");
     }
+    // Another drafter, as far as drafts go.
+    let chances = |arm| of(arm).map(|row| row.accepted).collect::<Vec<_>>();
+    assert_ne!(chances("int4"), chances("constant"));
 
     // Another job knows as much: heads, and what throughput rules have seen.
     let drafted = |cell: &CellReader| -> Vec<_> {

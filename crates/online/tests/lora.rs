@@ -277,6 +277,20 @@ fn a_target_finds_its_adapter_and_its_cache_again() {
 }
 
 #[test]
+fn adapters_are_packed_as_the_drafter_decodes() {
+    let lab = Lab::new();
+    let segments = [("L", 8, 3), ("Q", 8, 3), ("L", 0, 3)];
+    let text = text(&segments, &format!("{STREAM}{LATER}"), "").replace(
+        "\"learn.lora.rank\" = 8",
+        "\"learn.lora.rank\" = 8, \"decode.draft_weights\" = \"int4\"",
+    );
+    let run = lab.run("out", &text);
+    let own = held_out(&run, "stream", "own", 0);
+    assert_eq!(own, held_out(&run, "stream", "own", 2));
+    assert_eq!(own, held_out(&run, "later", "own", 0));
+}
+
+#[test]
 fn n_grams_are_kept_over_a_switch_or_dropped() {
     let lab = Lab::new();
     let segments = [("L", 12, 0), ("Q", 6, 0), ("L", 1, 0)];

@@ -121,3 +121,51 @@ fn a_written_checkpoint_is_measured_like_its_shape() {
         assert_eq!(report["tokens_per_s"].as_f64().unwrap(), 1e3 / ms("1"));
     }
 }
+
+#[test]
+fn steps_are_timed_in_every_storage_of_both_models() {
+    let output = bench(&[
+        "steps",
+        "--target",
+        "models/L-small",
+        "--drafter",
+        "models/D",
+        "--json",
+    ])
+    .args(["--weights", "int8,f32", "--draft-weights", "int4,bf16"])
+    .args(["--columns", "512", "--threads", "1", "--context", "16"])
+    .output()
+    .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let names: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let text = |key: &str| row[key].as_str().unwrap();
+            let columns = row["columns"].as_u64().unwrap();
+            (text("weights"), text("draft_weights"), columns)
+        })
+        .collect();
+    let whole = names[0].2;
+    assert!(whole > 512);
+    let expected: Vec<_> = ["int8", "f32"]
+        .into_iter()
+        .flat_map(|target| ["int4", "bf16"].map(|draft| (target, draft)))
+        .flat_map(|(target, draft)| [whole, 512].map(|columns| (target, draft, columns)))
+        .collect();
+    assert_eq!(names, expected);
+    for row in rows {
+        let number = |key: &str| row[key].as_f64().unwrap();
+        assert_eq!(number("ratio"), number("draft_s") / number("target_s"));
+        assert!(number("draft_s") > 0.0, "{row}");
+    }
+    for wrong in [
+        ["--threads", "0"],
+        ["--columns", "0"],
+        ["--draft-weights", "int3"],
+    ] {
+        let what = ["steps", "--target", "models/L", "--drafter", "models/D"];
+        bench(&what).args(wrong).assert().failure();
+    }
+}

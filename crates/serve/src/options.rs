@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lm::EngineSettings;
+use lm::{EngineSettings, WeightType};
 use serde::{Deserialize, Serialize};
 
 /// Everything that decides how answers are made, apart from the requests.
@@ -16,6 +16,8 @@ pub struct Options {
     pub drafter: PathBuf,
     /// Storage of weights, keys and values, threads, and most tokens of prompt and answer.
     pub engine: EngineSettings,
+    /// Storage of the drafter's weights; `None` for that of `engine`.
+    pub draft_weights: Option<WeightType>,
     /// Draft tokens a round, at least 1; the most, where lengths are adapted.
     pub draft_length: usize,
     /// Whether drafts end where a further token is not worth its time, by what is learnt of each
@@ -51,6 +53,16 @@ pub struct Options {
     pub remote: RemoteOptions,
     /// Whether drafts made elsewhere are judged here, and for how many; `None` where they are not.
     pub expose: Option<Expose>,
+}
+
+impl Options {
+    /// How the drafter is decoded.
+    pub fn drafter_engine(&self) -> EngineSettings {
+        EngineSettings {
+            weights: self.draft_weights.unwrap_or(self.engine.weights),
+            ..self.engine
+        }
+    }
 }
 
 /// How targets elsewhere are asked: those whose model folder is an `http://` address.

@@ -249,13 +249,14 @@ impl Drop for Service {
 
 /// Holds the sequences at their longest against the memory that they may take.
 fn check_memory(models: &Models, options: &Options) -> Result<()> {
-    let of = |config: &lm::LmConfig| {
-        let expected = MemoryUse::expected(config, &engine_options(config, options.engine));
+    let of = |config: &lm::LmConfig, settings: lm::EngineSettings| {
+        let expected = MemoryUse::expected(config, &engine_options(config, settings));
         expected.cache + expected.scratch
     };
     let here = models.targets.iter().filter_map(Target::folder);
-    let target = here.map(|folder| of(folder.config())).max().unwrap_or(0);
-    let seat = target + of(models.drafter.config());
+    let sizes = here.map(|folder| of(folder.config(), options.engine));
+    let target = sizes.max().unwrap_or(0);
+    let seat = target + of(models.drafter.config(), options.drafter_engine());
     let judged = options.expose.map_or(0, |expose| expose.sessions);
     let needed = seat * options.parallel + target * judged;
     tracing::info!(

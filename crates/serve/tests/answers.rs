@@ -28,6 +28,7 @@ const PROMPTS: [&str; 6] = [
 struct Generate {
     target: ModelFolder<TargetId>,
     drafter: ModelFolder<DraftId>,
+    draft_weights: WeightType,
     stop: BTreeSet<TargetId>,
 }
 
@@ -37,6 +38,7 @@ impl Generate {
         Self {
             stop: target.stop_tokens(),
             drafter: ModelFolder::load(&model("D")).unwrap(),
+            draft_weights: WeightType::F32,
             target,
         }
     }
@@ -73,7 +75,9 @@ impl Generate {
 
     fn drafted(&self, prompt: &str, sampling: Sampling, tokens: usize, seed: u64) -> String {
         let engines = (
-            self.drafter.engine(Self::settings()).unwrap(),
+            self.drafter
+                .engine(EngineSettings::new(self.draft_weights, 1))
+                .unwrap(),
             self.target.engine(Self::settings()).unwrap(),
         );
         let config = SessionConfig {
@@ -162,6 +166,36 @@ fn texts_are_those_of_generate() {
         assert_eq!(content(&answer), generate.plain(prompt, warm, 48, seed));
         let usage = &answer["usage"]["completion_tokens_details"];
         assert_eq!(usage["drafted_tokens"], 0);
+    }
+}
+
+#[test]
+fn a_drafter_in_fewer_bits_is_another_drafter_and_changes_no_law() {
+    let generate = Generate {
+        draft_weights: WeightType::Int4,
+        ..Generate::new()
+    };
+    let options = |learn| serve::Options {
+        draft_weights: Some(WeightType::Int4),
+        learn,
+        ..options()
+    };
+    let server = Server::start(options(None), None);
+    let warm = Sampling::new(0.8).unwrap();
+    for (seed, prompt) in (3_u64..).zip(PROMPTS) {
+        let body = ask(prompt, json!({"temperature": 0.8, "seed": seed}));
+        let (_, answer) = server.post("/v1/chat/completions", &body);
+        let expected = generate.drafted(prompt, warm, 48, seed);
+        assert_eq!(content(&answer), expected);
+    }
+    // What is learnt comes back packed as the drafter decodes.
+    let server = Server::start(options(Some(learning())), None);
+    for prompt in PROMPTS.iter().chain(&PROMPTS) {
+        let body = ask(prompt, json!({"temperature": 0}));
+        let (status, answer) = server.post("/v1/chat/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+        let expected = generate.plain(prompt, Sampling::GREEDY, 48, 0);
+        assert_eq!(content(&answer), expected);
     }
 }
 

@@ -52,6 +52,9 @@ pub struct RoundArgs {
     /// Weight storage of both.
     #[arg(long, default_value_t = WeightFormat::Bf16)]
     weights: WeightFormat,
+    /// Weight storage of the drafter, if that is another.
+    #[arg(long, value_name = "WEIGHTS")]
+    draft_weights: Option<WeightFormat>,
     /// Threads (default: one a fast core).
     #[arg(long)]
     threads: Option<usize>,
@@ -85,6 +88,7 @@ struct Report {
     draft_vocabulary: usize,
     target_vocabulary: usize,
     weights: String,
+    draft_weights: String,
     kernels: String,
     threads: usize,
     k: usize,
@@ -242,9 +246,20 @@ impl RoundArgs {
         };
         let clocks = [Rc::new(Cell::new(0.0)), Rc::new(Cell::new(0.0))];
         let on = self.devices.drafter()?;
-        let drafter = self.engine(self.drafter_shape, pair.draft.len(), on, &clocks[0])?;
+        let stored = self.drafts_in();
+        let drafter = self.engine(
+            (self.drafter_shape, stored),
+            pair.draft.len(),
+            on,
+            &clocks[0],
+        )?;
         let on = self.devices.target()?;
-        let target = self.engine(self.target_shape, pair.target.len(), on, &clocks[1])?;
+        let target = self.engine(
+            (self.target_shape, self.weights),
+            pair.target.len(),
+            on,
+            &clocks[1],
+        )?;
         let mut report = self.blank(mode, &drafter, &target);
         let settings = SessionConfig {
             sampling: Sampling::new(self.temperature)?,
@@ -285,9 +300,13 @@ impl RoundArgs {
         Ok(report)
     }
 
+    fn drafts_in(&self) -> WeightFormat {
+        self.draft_weights.unwrap_or(self.weights)
+    }
+
     fn engine(
         &self,
-        shape: Shape,
+        (shape, weights): (Shape, WeightFormat),
         tokens: usize,
         device: Device,
         clock: &Rc<Cell<f64>>,
@@ -295,7 +314,7 @@ impl RoundArgs {
         let mut config = shape.config()?;
         config.vocab_size = config.vocab_size.max(tokens);
         let mut options = EngineOptions {
-            weights: self.weights.into(),
+            weights: weights.into(),
             ..EngineOptions::default()
         };
         if let Some(threads) = self.threads {
@@ -303,7 +322,7 @@ impl RoundArgs {
         }
         let vocab = config.vocab_size;
         let mut subject = Subject::new(Source::Shape(Box::new(config)), options, device)?;
-        subject.tune(WalkName::Kept, self.weights.into());
+        subject.tune(WalkName::Kept, weights.into());
         Ok(Timed {
             vocab,
             subject,
@@ -320,7 +339,8 @@ impl RoundArgs {
             target: self.target_shape.name(),
             draft_vocabulary: drafter.vocab,
             target_vocabulary: target.vocab,
-            weights: lm::WeightType::from(self.weights).to_string(),
+            weights: self.weights.to_string(),
+            draft_weights: self.drafts_in().to_string(),
             kernels: target.subject.kernels(),
             threads: target.subject.threads(),
             k: self.k,
@@ -376,15 +396,16 @@ impl Report {
 
     fn text(&self) -> String {
         let mut text = format!(
-            "{} ({} tokens) drafts {} for {} ({} tokens): {}, T = {}, weights {}, kernels {}, {} threads\n",
+            "{} ({} tokens, {}) drafts {} for {} ({} tokens, {}): {}, T = {}, kernels {}, {} threads\n",
             self.drafter,
             self.draft_vocabulary,
+            self.draft_weights,
             self.k,
             self.target,
             self.target_vocabulary,
+            self.weights,
             self.verify,
             self.temperature,
-            self.weights,
             self.kernels,
             self.threads,
         );

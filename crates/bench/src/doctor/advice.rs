@@ -27,7 +27,7 @@ pub fn sentences(found: &Diagnosis) -> Vec<String> {
     if drafting > LARGE_SHARE {
         all.push(format!(
             "Drafting takes {:.0}% of a round at k = {}: a drafter step costs {:.2} of a target step. A smaller drafter, \
-             or one stored narrower (`--weights bf16`, `int8`), moves the break-even down.",
+             or one stored narrower (`--draft-weights int8`, `int4`), moves the break-even down.",
             100.0 * drafting,
             best.k,
             found.step_ratio,

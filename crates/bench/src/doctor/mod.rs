@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 use experiment::{DecodeConfig, WeightFormat};
-use lm::{Device, EngineSettings, LmConfig};
+use lm::{EngineSettings, LmConfig};
 use models::ModelFolder;
 use models::step::{StepTimes, Stepper};
 use rand::{RngExt, SeedableRng};
@@ -41,7 +41,7 @@ const STEP_CONTEXT: usize = 128;
 #[command(after_help = "Examples:
   omnidraft doctor --target models/L --drafter models/D
   omnidraft doctor --target models/L --drafter models/D --data datasets/mini-chat/test.jsonl --prompts 20
-  omnidraft doctor --target models/L --drafter models/D --weights int8 --threads 2 --json
+  omnidraft doctor --target models/L --drafter models/D --weights int8 --draft-weights int4 --threads 2 --json
 
 Answers a few prompts plainly, with drafts of several lengths, and with lookups in the text so far.
 Says how fast each is here, at which acceptance rate drafting breaks even, and what to change. Run it
@@ -68,6 +68,9 @@ pub struct DoctorArgs {
     /// Weight storage while decoding.
     #[arg(long, default_value_t = WeightFormat::F32)]
     weights: WeightFormat,
+    /// Weight storage of the drafter, if that is another: its steps cost less in fewer bits.
+    #[arg(long, value_name = "WEIGHTS")]
+    draft_weights: Option<WeightFormat>,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -106,6 +109,7 @@ struct Diagnosis {
     prompts: usize,
     tokens: usize,
     weights: String,
+    draft_weights: String,
     threads: usize,
     cores: usize,
     /// Milliseconds of a target step, and of a drafter step, at a context of [`STEP_CONTEXT`] tokens.
@@ -159,8 +163,8 @@ impl DoctorArgs {
             drafter: &drafter,
             target: &target,
             engines: (
-                drafter.engine(self.settings(self.devices.drafter()?))?,
-                target.engine(self.settings(self.devices.target()?))?,
+                drafter.engine(self.drafts()?)?,
+                target.engine(self.scores()?)?,
             ),
         };
         let start = Instant::now();
@@ -201,8 +205,20 @@ impl DoctorArgs {
         Ok(texts.take(self.prompts).collect())
     }
 
-    fn settings(&self, device: Device) -> EngineSettings {
-        EngineSettings::new(self.weights.into(), self.threads).on(device)
+    fn drafts_in(&self) -> WeightFormat {
+        self.draft_weights.unwrap_or(self.weights)
+    }
+
+    /// How the drafter is decoded.
+    fn drafts(&self) -> Result<EngineSettings> {
+        let settings = EngineSettings::new(self.drafts_in().into(), self.threads);
+        Ok(settings.on(self.devices.drafter()?))
+    }
+
+    /// How the target is decoded.
+    fn scores(&self) -> Result<EngineSettings> {
+        let settings = EngineSettings::new(self.weights.into(), self.threads);
+        Ok(settings.on(self.devices.target()?))
     }
 
     fn steps(
@@ -212,10 +228,8 @@ impl DoctorArgs {
     ) -> Result<StepTimes> {
         // Half of a short context leaves room for the steps.
         let context = |config: &LmConfig| STEP_CONTEXT.min(config.max_position_embeddings / 2);
-        let drafts = self.settings(self.devices.drafter()?);
-        let scores = self.settings(self.devices.target()?);
-        let mut small = Stepper::new(drafter, drafts, context(drafter.config()))?;
-        let mut large = Stepper::new(target, scores, context(target.config()))?;
+        let mut small = Stepper::new(drafter, self.drafts()?, context(drafter.config()))?;
+        let mut large = Stepper::new(target, self.scores()?, context(target.config()))?;
         models::step::measure(&mut small, &mut large)
     }
 
@@ -237,6 +251,7 @@ impl DoctorArgs {
             prompts: count,
             tokens: plain.answers.iter().map(|(tokens, _)| tokens).sum(),
             weights: self.weights.to_string(),
+            draft_weights: self.drafts_in().to_string(),
             threads: self.threads,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             target_step_ms: 1e3 * steps.target_s,
@@ -281,7 +296,7 @@ impl Diagnosis {
     fn text(&self) -> String {
         let mut text = format!(
             "target {}: {:.3} ms a step, five tokens at once {:.2} steps\ndrafter {}: {:.3} ms a step, {:.2} of the \
-             target's\n{} prompts, {} tokens plainly, weights {}, {} threads\n\n",
+             target's\n{} prompts, {} tokens plainly, weights {}, the drafter's {}, {} threads\n\n",
             self.target,
             self.target_step_ms,
             self.verify_cost,
@@ -291,6 +306,7 @@ impl Diagnosis {
             self.prompts,
             self.tokens,
             self.weights,
+            self.draft_weights,
             self.threads,
         );
         text.push_str(

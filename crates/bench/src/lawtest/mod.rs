@@ -103,6 +103,9 @@ pub struct LawtestArgs {
     /// Seed of the random streams.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Weight storage of the drafter; that of the target is f32.
+    #[arg(long, value_name = "WEIGHTS")]
+    draft_weights: Option<WeightFormat>,
     /// Threads of the decode engines.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -164,7 +167,7 @@ impl LawtestArgs {
             pair: align(&drafter, &target),
             shared: Pair::shared(target.vocabulary.clone()),
             target_engine: target.engine(decode.engine().on(self.devices.target()?))?,
-            drafter_engine: drafter.engine(decode.engine().on(self.devices.drafter()?))?,
+            drafter_engine: drafter.engine(decode.drafter_engine().on(self.devices.drafter()?))?,
             target,
             drafter,
         };
@@ -206,6 +209,7 @@ impl LawtestArgs {
             min_p: self.min_p,
             repetition_penalty: self.repetition_penalty,
             weights: WeightFormat::F32,
+            draft_weights: self.draft_weights,
             threads: self.threads,
             ..DecodeConfig::default()
         }

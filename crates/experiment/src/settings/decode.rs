@@ -68,6 +68,10 @@ pub struct DecodeConfig {
     pub ignore_eos: bool,
     /// How the decode engine stores weights.
     pub weights: WeightFormat,
+    /// How it stores those of the drafter; left out, as `weights` says. A narrower drafter costs less a
+    /// token and drafts a little worse; what the target answers is as with any other drafter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft_weights: Option<WeightFormat>,
     /// How the decode engine stores keys and values.
     #[serde(skip_serializing_if = "KvFormat::is_f32")]
     #[schemars(extend("default" = "f32"))]
@@ -106,6 +110,7 @@ impl Default for DecodeConfig {
             max_new_tokens: 64,
             ignore_eos: false,
             weights: WeightFormat::F32,
+            draft_weights: None,
             kv: KvFormat::F32,
             context: 0,
             threads: 1,
@@ -128,11 +133,25 @@ impl DecodeConfig {
         })
     }
 
-    /// How the decode engine is built, the context left to the model.
+    /// How the decode engine of a target is built, the context left to the model.
     pub fn engine(&self) -> EngineSettings {
+        self.stored(self.weights)
+    }
+
+    /// How the decode engine of a drafter is built, the context left to the model.
+    pub fn drafter_engine(&self) -> EngineSettings {
+        self.stored(self.drafts_in())
+    }
+
+    /// How the drafter's weights are stored.
+    pub fn drafts_in(&self) -> WeightFormat {
+        self.draft_weights.unwrap_or(self.weights)
+    }
+
+    fn stored(&self, weights: WeightFormat) -> EngineSettings {
         EngineSettings {
             kv: self.kv.into(),
-            ..EngineSettings::new(self.weights.into(), self.threads)
+            ..EngineSettings::new(weights.into(), self.threads)
         }
     }
 

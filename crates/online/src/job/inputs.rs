@@ -119,7 +119,9 @@ impl<'a> Job<'a> {
 
     /// What padding makes of the step times, on this machine, now.
     pub(super) fn measure_steps(&self, manifest: &mut Manifest) -> Result<()> {
-        let Some(arm) = self.config.arms.first() else {
+        let arms = &self.config.arms;
+        let drafting = arms.iter().find(|arm| !arm.is_plain());
+        let Some(arm) = drafting.or(arms.first()) else {
             return Ok(());
         };
         for (name, target) in &self.targets {

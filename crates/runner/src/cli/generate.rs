@@ -84,6 +84,10 @@ pub struct GenerateArgs {
     /// Weight storage while decoding.
     #[arg(long, default_value_t = WeightFormat::F32)]
     weights: WeightFormat,
+    /// Weight storage of the drafter, if that is another: its steps cost less in fewer bits, and the law
+    /// of the answer is the same.
+    #[arg(long, value_name = "WEIGHTS")]
+    draft_weights: Option<WeightFormat>,
     /// Storage of keys and values: f32 or f16.
     #[arg(long, default_value_t = KvFormat::F32)]
     kv: KvFormat,
@@ -118,6 +122,9 @@ impl GenerateArgs {
         let (mode, lookup) = parse_verify(&self.verify).map_err(|e| anyhow!("--verify: {e}"))?;
         if lookup && self.drafter.is_some() {
             bail!("--verify prompt-lookup drafts without a model; leave out --drafter");
+        }
+        if self.draft_weights.is_some() && self.drafter.is_none() {
+            bail!("--draft-weights goes with --drafter");
         }
         if self.lookup && self.drafter.is_none() {
             bail!(
@@ -167,7 +174,8 @@ impl GenerateArgs {
             bail!("a target on another machine verifies by `exact`, in blocks, without --lookup");
         }
         let target = self.target.to_string_lossy().into_owned();
-        let engine = self.decode().engine();
+        // Only the drafter is decoded here.
+        let engine = self.decode().drafter_engine();
         let mut service = Service::start(far_options(
             target,
             drafter,
@@ -242,6 +250,7 @@ impl GenerateArgs {
             repetition_penalty: self.repetition_penalty,
             max_new_tokens: self.max_tokens,
             weights: self.weights,
+            draft_weights: self.draft_weights,
             kv: self.kv,
             threads: self.threads,
             ..DecodeConfig::default()
@@ -301,7 +310,7 @@ impl GenerateArgs {
         let draft_ids = drafter.encode(&drafter.template.render(&self.prompt)?)?;
         let decode = self.decode();
         let engines = (
-            drafter.engine(decode.engine().on(self.devices.drafter()?))?,
+            drafter.engine(decode.drafter_engine().on(self.devices.drafter()?))?,
             target.engine(decode.engine().on(self.devices.target()?))?,
         );
         let settings = self.settings(mode, sampling, target);

@@ -282,10 +282,12 @@ impl Clock {
         let padded = job.exclusive || job.models.pad_stream;
         let decode = job.decode();
         let device = job.models.device_of(&job.models.drafter);
-        let drafts = decode.engine().on(device);
+        let drafts = decode.drafter_engine().on(device);
         let key = format!(
-            "{target} {padded} {device} {} {}",
-            decode.threads, decode.weights
+            "{target} {padded} {device} {} {} {}",
+            decode.threads,
+            decode.weights,
+            decode.drafts_in()
         );
         if let Some(known) = self.steps.get(&key) {
             return Ok(*known);

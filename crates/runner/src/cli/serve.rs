@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use experiment::{KvFormat, WeightFormat};
-use lm::{Device, EngineSettings};
+use lm::{Device, EngineSettings, WeightType};
 use serve::{
     About, Expose, Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service, name_of,
 };
@@ -97,6 +97,10 @@ pub struct ServiceArgs {
     /// Weight storage while decoding.
     #[arg(long, default_value_t = WeightFormat::F32)]
     weights: WeightFormat,
+    /// Weight storage of the drafter, if that is another: its steps cost less in fewer bits, and the law
+    /// of the answers is the same.
+    #[arg(long, value_name = "WEIGHTS")]
+    draft_weights: Option<WeightFormat>,
     /// Storage of keys and values: f32 or f16.
     #[arg(long, default_value_t = KvFormat::F32)]
     kv: KvFormat,
@@ -161,6 +165,7 @@ impl ServiceArgs {
                 .collect::<Result<_>>()?,
             drafter: self.drafter.clone(),
             engine,
+            draft_weights: self.draft_weights.map(WeightType::from),
             draft_length: self.k.unwrap_or(if adapt_length { 8 } else { 4 }),
             adapt_length,
             lookup: self.lookup,
@@ -213,6 +218,7 @@ pub fn far_options(
         targets: vec![(String::new(), PathBuf::from(target))],
         drafter,
         engine,
+        draft_weights: None,
         draft_length,
         adapt_length: false,
         lookup: false,

@@ -92,6 +92,7 @@ fn the_doctor_measures_every_way_and_says_when_it_pays() {
     let output = command
         .args(["doctor", "--target", "models/L", "--drafter", "models/D"])
         .args(["--prompts", "2", "--max-tokens", "12", "--json"])
+        .args(["--weights", "int8", "--draft-weights", "int4"])
         .assert()
         .success()
         .get_output()
@@ -104,6 +105,10 @@ fn the_doctor_measures_every_way_and_says_when_it_pays() {
         .map(|row| row["k"].as_u64().unwrap())
         .collect();
     assert_eq!(lengths, [1, 2, 4, 8]);
+    assert_eq!(
+        (&found["weights"], &found["draft_weights"]),
+        (&"int8".into(), &"int4".into())
+    );
     for row in drafted.iter().chain([&found["lookup"]]) {
         let number = |key: &str| row[key].as_f64().unwrap();
         assert!(
@@ -284,6 +289,18 @@ fn generate_answers_as_json_with_and_without_a_drafter() {
             assert_eq!(a["text"], b["text"], "{mode}");
         }
     }
+    let narrow = answers(&["--drafter", "models/D", "--draft-weights", "int4"]);
+    assert_eq!(plain[1]["target_ids"], narrow[1]["target_ids"]);
+    let wrong = ["--draft-weights", "int3", "--drafter", "models/D"];
+    generate(&repository().join("models/L"))
+        .args(wrong)
+        .assert()
+        .code(2)
+        .stderr(contains("--draft-weights").and(contains("int4")));
+    refused(
+        generate(&repository().join("models/L")).args(["--draft-weights", "int4"]),
+        &["--draft-weights goes with --drafter"],
+    );
     let copying = answers(&["--drafter", "models/D", "--lookup", "--acceptance", "token"]);
     assert_eq!(plain[1]["target_ids"], copying[1]["target_ids"]);
     // The second answer is the first again, and can be copied.

@@ -156,7 +156,7 @@ impl Decoder {
             let fresh = || Box::new(NgramCache::new(cache_config(&options)));
             caches.entry(index).or_insert_with(fresh);
         }
-        let mut drafter = models.drafter.engine(options.engine)?;
+        let mut drafter = models.drafter.engine(options.drafter_engine())?;
         let expose = options.expose.map(|e| (e.sessions, e.idle));
         let (sessions, idle) = expose.unwrap_or_default();
         let mut decoder = Self {

@@ -179,7 +179,7 @@ impl Decoder {
     /// A new pair of KV caches.
     pub(super) fn seat(&self, index: usize) -> Result<Seat> {
         let target = &self.models.targets[index];
-        let mut drafter = self.models.drafter.engine(self.options.engine)?;
+        let mut drafter = self.models.drafter.engine(self.options.drafter_engine())?;
         if let Some(blocks) = self.terms().map(|terms| terms.blocks).filter(|n| *n > 0) {
             drafter.keep_states(blocks).context("--learn-blocks")?;
         }

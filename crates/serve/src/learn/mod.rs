@@ -363,11 +363,11 @@ fn publish(
     decoder: &Sender<Command>,
 ) -> Result<()> {
     let packed = match weights {
-        LearntWeights::Whole(weights) => Packed::new(weights, options.engine)?,
+        LearntWeights::Whole(weights) => Packed::new(weights, options.drafter_engine())?,
         // The decode thread holds the others, which are the drafter's own.
         LearntWeights::Tail(tail) => {
-            let base = models.drafter.engine(options.engine)?.packed()?;
-            base.with_tail(tail, options.engine)?
+            let base = models.drafter.engine(options.drafter_engine())?.packed()?;
+            base.with_tail(tail, options.drafter_engine())?
         }
     };
     // It is gone only where everything ends.

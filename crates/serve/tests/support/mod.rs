@@ -23,6 +23,7 @@ pub fn options() -> Options {
         targets: vec![("L".into(), model("L"))],
         drafter: model("D"),
         engine: EngineSettings::new(WeightType::F32, 1),
+        draft_weights: None,
         draft_length: 4,
         adapt_length: false,
         lookup: false,
