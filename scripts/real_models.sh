@@ -9,7 +9,8 @@
 # A folder that is there and whole is left alone, and packages that were downloaded before an interruption are not
 # downloaded again, so an interrupted run is simply started once more. Needs python3 with pip, and the program
 # omnidraft: $OMNIDRAFT, or target/release/omnidraft, or the one on the PATH. Settings of pip hold, for example
-# PIP_INDEX_URL, PIP_NO_INDEX and PIP_FIND_LINKS.
+# PIP_INDEX_URL, PIP_NO_INDEX and PIP_FIND_LINKS. Smaller drafters are cut out of smollm2 by the recipes
+# experiments/recipes/smollm2-*.toml.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
 

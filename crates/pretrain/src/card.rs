@@ -25,13 +25,27 @@ pub fn render(recipe: &Recipe, trained: &Trained, tokens_per_epoch: usize) -> St
         .map(|source| match source {
             CorpusSource::Task(task) => format!("{task} (training split)"),
             CorpusSource::Text(path) => path.display().to_string(),
+            CorpusSource::Trace(recorded) => {
+                let file = recorded.file.file_name().unwrap_or_default();
+                format!(
+                    "answers of {} ({})",
+                    recorded.name(),
+                    file.to_string_lossy()
+                )
+            }
         })
         .collect();
     let mut card = String::new();
     let mut line = |text: String| {
         let _ = writeln!(card, "{text}");
     };
-    line("# A small decoder trained by `omnidraft pretrain`\n".into());
+    line(match &recipe.train.cut {
+        Some(cut) => format!(
+            "# `{}` cut and healed by `omnidraft pretrain`\n",
+            cut.name()
+        ),
+        None => "# A small decoder trained by `omnidraft pretrain`\n".to_owned(),
+    });
     line(format!(
         "{:.2}M parameters: {} blocks x {} wide, MLP {}, {}/{} heads, vocabulary {} ({style}, up to {} digits a token).\n",
         config.num_params() as f64 / 1e6,
@@ -51,6 +65,16 @@ pub fn render(recipe: &Recipe, trained: &Trained, tokens_per_epoch: usize) -> St
         let name = from.file_name().unwrap_or_default().to_string_lossy();
         line(format!(
             "- It began with the weights of `{name}`, and what follows is what came behind them."
+        ));
+    }
+    if let Some(cut) = &recipe.train.cut {
+        let blocks = match &cut.blocks {
+            Some(blocks) => format!("blocks {blocks:?}"),
+            None => format!("{} blocks, the last two among them", config.num_layers),
+        };
+        line(format!(
+            "- It began with {blocks} of `{}`, whose licence is its own, and what follows healed the cut.",
+            cut.name()
         ));
     }
     line(format!("- Read: {}.", sources.join(", ")));

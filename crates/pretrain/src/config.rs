@@ -8,6 +8,7 @@ use lm::{Architecture, LmConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::CorpusSource;
+use crate::cut::CutRecipe;
 use models::PromptTemplate;
 
 /// Everything that determines a model, apart from the data files.
@@ -93,7 +94,8 @@ pub struct ModelRecipe {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataRecipe {
-    /// `{ task = NAME }` or `{ text = PATH }`, the path relative to the data folder.
+    /// `{ task = NAME }`, `{ text = PATH }`, the path relative to the data folder, or
+    /// `{ trace = { file = PATH, tokenizer = PATH } }`, these relative to the recipe.
     pub sources: Vec<CorpusSource>,
     /// Share of the documents kept aside for measuring, in `[0, 1)`.
     pub held_out: f64,
@@ -107,6 +109,10 @@ pub struct TrainRecipe {
     /// Its shape must be that of `[model]`; moments start at zero. Its tokenizer is taken by `tokenizer.from`.
     #[serde(default)]
     pub from: Option<PathBuf>,
+    /// A model folder to begin with, cut to some of its blocks. `[model]` and `tokenizer.vocab_size` must
+    /// describe what is left; its tokenizer is taken unless `tokenizer.from` names another.
+    #[serde(default)]
+    pub cut: Option<CutRecipe>,
     /// Tokens seen by this recipe.
     pub tokens: u64,
     /// Sequences a step.
@@ -167,13 +173,8 @@ impl Recipe {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("{}: cannot be read", path.display()))?;
         let mut recipe: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
-        if let (Some(from), Some(folder)) = (&mut recipe.tokenizer.from, path.parent())
-            && !hub::is_model_name(from)
-        {
-            *from = folder.join(&*from);
-        }
-        if let (Some(from), Some(folder)) = (&mut recipe.train.from, path.parent()) {
-            *from = folder.join(&*from);
+        if let Some(folder) = path.parent() {
+            recipe.beside(folder);
         }
         recipe
             .validate()
@@ -181,7 +182,32 @@ impl Recipe {
         Ok(recipe)
     }
 
+    /// Takes paths from the folder of the recipe.
+    fn beside(&mut self, folder: &Path) {
+        if let (None, Some(cut)) = (&self.tokenizer.from, &self.train.cut) {
+            self.tokenizer.from = Some(match hub::is_model_name(&cut.from) {
+                true => cut.from.clone(),
+                false => cut.from.join("tokenizer.json"),
+            });
+        }
+        let cut = self.train.cut.as_mut().map(|cut| &mut cut.from);
+        let begins = [&mut self.tokenizer.from, &mut self.train.from];
+        let begins = begins.into_iter().flatten().chain(cut);
+        for from in begins.filter(|from| !hub::is_model_name(from)) {
+            *from = folder.join(&*from);
+        }
+        for source in &mut self.data.sources {
+            if let CorpusSource::Trace(recorded) = source {
+                recorded.file = folder.join(&recorded.file);
+                recorded.tokenizer = folder.join(&recorded.tokenizer);
+            }
+        }
+    }
+
     fn validate(&self) -> Result<()> {
+        if self.train.from.is_some() && self.train.cut.is_some() {
+            bail!("train.from and train.cut both say what to begin with; name one");
+        }
         if !(1..=3).contains(&self.tokenizer.digits) {
             bail!(
                 "tokenizer.digits = {} is outside 1..=3",

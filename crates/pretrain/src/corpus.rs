@@ -1,17 +1,19 @@
 //! Training documents for `omnidraft pretrain`.
 //!
-//! Two kinds: a task's records in instruction format (template, reference, end of turn), exactly as they are asked at
-//! run time, and plain text (`{"id", "text"}` lines). No document of a test split is ever among them, and a share of
+//! Three kinds: a task's records in instruction format (template, reference, end of turn), exactly as they are asked at
+//! run time; the same with the answers that a recorded target gave; and plain text (`{"id", "text"}` lines). No document of a test split is ever among them, and a share of
 //! the rest is held out by a hash of its id, so that the same documents are held out whatever else is trained on.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use models::{PromptTemplate, Rendered, TemplateError};
-use streams::{DataSource, StreamError, StreamRng, load_texts};
+use streams::{DataSource, Split, StreamError, StreamRng, load_texts};
+use trace::{TraceError, TraceFile, file_sha256};
+use vocab_align::{AlignError, TargetId, TokenId, Vocabulary};
 
 /// Why a corpus cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,20 @@ pub enum CorpusError {
     /// The words around its prompts.
     #[error(transparent)]
     Template(#[from] TemplateError),
+    /// A recording.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The tokenizer of a recording.
+    #[error(transparent)]
+    Tokenizer(#[from] AlignError),
+    /// A recording that cannot be text to train on.
+    #[error("{}: {message}", path.display())]
+    Recorded {
+        /// The recording.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
     /// A held-out share outside 0..1.
     #[error("held-out share {share} is not in 0..1")]
     BadHeldOut {
@@ -37,14 +53,20 @@ impl CorpusError {
         match self {
             Self::Stream(error) => error.hint(),
             Self::Template(error) => error.hint(),
-            Self::BadHeldOut { .. } => None,
+            Self::Trace(error) => error.hint(),
+            Self::Recorded { .. } => Some(
+                "a source of recorded answers is { trace = { file = \"FILE.parquet\", tokenizer = \"FOLDER\" } }"
+                    .to_owned(),
+            ),
+            Self::Tokenizer(_) | Self::BadHeldOut { .. } => None,
         }
     }
 }
 
 /// One source of a corpus.
 ///
-/// In a config: `{ task = "gsm8k" }` or `{ text = "generic/books.jsonl" }`.
+/// In a config: `{ task = "gsm8k" }`, `{ text = "generic/books.jsonl" }` or
+/// `{ trace = { file = "qwen-gsm8k-train.parquet", tokenizer = "models/qwen" } }`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CorpusSource {
@@ -52,6 +74,18 @@ pub enum CorpusSource {
     Task(String),
     /// A JSON-lines file with the fields `id` and `text`; a relative path is taken from the data directory.
     Text(PathBuf),
+    /// The answers of a recorded target, in instruction format with this model's own template.
+    Trace(Recorded),
+}
+
+/// A recorded target. Its prompts are found in the data by their ids, so the task must be there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded {
+    /// The recording, of a training split, relative to the recipe.
+    pub file: PathBuf,
+    /// The target's `tokenizer.json` or its folder, relative to the recipe.
+    pub tokenizer: PathBuf,
 }
 
 /// A stretch of a document.
@@ -154,6 +188,10 @@ impl Corpus {
                         .map_or_else(|| path.clone(), |folder| folder.join(path));
                     (path.display().to_string(), text_documents(&path)?)
                 }
+                CorpusSource::Trace(recorded) => (
+                    recorded.file.display().to_string(),
+                    recorded.documents(data, template)?,
+                ),
             };
             // Loading may download a task, and with it ids that are reserved.
             refuse_test_ids(&loaded, &data.test_ids()?, &name)?;
@@ -223,6 +261,84 @@ fn task_documents(
         held_out: false,
     };
     Ok(prompts.into_iter().map(document).collect())
+}
+
+impl Recorded {
+    fn documents(
+        &self,
+        data: &DataSource,
+        template: &PromptTemplate,
+    ) -> Result<Vec<Document>, CorpusError> {
+        let file = TraceFile::open(&self.file)?;
+        let info = file.info();
+        let refused = |message: String| CorpusError::Recorded {
+            path: self.file.clone(),
+            message,
+        };
+        if info.split != Split::Train.name() {
+            return Err(refused(format!(
+                "it holds answers of the split `{}`; only those of `train` may be read",
+                info.split
+            )));
+        }
+        let vocabulary = self.vocabulary()?;
+        let tokenizer = PathBuf::from(vocabulary.file());
+        if file_sha256(&tokenizer)? != info.tokenizer_sha256 {
+            let message = format!(
+                "{} is not the tokenizer it was recorded with",
+                tokenizer.display()
+            );
+            return Err(refused(message));
+        }
+        let pool = data.load_training_pool(&info.task)?;
+        let prompts: HashMap<&str, &str> = pool
+            .iter()
+            .map(|prompt| (prompt.id.as_str(), prompt.prompt.as_str()))
+            .collect();
+        file.entries()
+            .iter()
+            .map(|entry| {
+                let prompt = prompts.get(entry.id.as_str()).ok_or_else(|| {
+                    refused(format!("task `{}` has no prompt `{}`", info.task, entry.id))
+                })?;
+                let answer = &entry.path[..entry.answer_len];
+                // An answer that was cut off has no end to learn.
+                let (answer, ended) = match answer.split_last() {
+                    Some((last, before)) if info.stop.contains(last) => (before, true),
+                    _ => (answer, false),
+                };
+                let ids: Vec<TargetId> = answer.iter().map(|id| TargetId::new(*id)).collect();
+                Ok(Document {
+                    id: entry.id.clone(),
+                    source: format!("{}, answers of {}", info.task, self.name()),
+                    prompt: Some(template.render(prompt)),
+                    content: vocabulary.decode_lossy(&ids),
+                    end_of_turn: match ended {
+                        true => template.end_of_turn.clone(),
+                        false => String::new(),
+                    },
+                    held_out: false,
+                })
+            })
+            .collect()
+    }
+
+    fn vocabulary(&self) -> Result<Vocabulary<TargetId>, AlignError> {
+        match self.tokenizer.is_dir() {
+            true => Vocabulary::from_file(&self.tokenizer.join("tokenizer.json")),
+            false => Vocabulary::from_file(&self.tokenizer),
+        }
+    }
+
+    /// The recorded target's name: that of its tokenizer's folder.
+    pub(crate) fn name(&self) -> String {
+        let folder = match self.tokenizer.extension() {
+            Some(_) if !self.tokenizer.is_dir() => self.tokenizer.parent(),
+            _ => Some(self.tokenizer.as_path()),
+        };
+        let name = folder.and_then(Path::file_name).unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
 }
 
 fn text_documents(path: &std::path::Path) -> Result<Vec<Document>, StreamError> {

@@ -5,6 +5,7 @@ mod answers;
 mod card;
 mod config;
 mod corpus;
+mod cut;
 mod data;
 mod loops;
 mod samples;
@@ -22,7 +23,7 @@ use vocab_align::{TargetId, TokenId, Vocabulary};
 
 use config::TokenizerRecipe;
 pub use config::{Recipe, UnlikelihoodRecipe};
-pub use corpus::{Corpus, CorpusError, CorpusSource, Document, Piece, is_held_out};
+pub use corpus::{Corpus, CorpusError, CorpusSource, Document, Piece, Recorded, is_held_out};
 use data::TokenData;
 
 use streams::DataSource;
@@ -92,7 +93,10 @@ pub fn run(request: &Request) -> Result<bool> {
     corpus.fit_prompts(&recipe.template, |rendered| -> Result<usize> {
         Ok(vocabulary.encode_with_specials(&rendered.text())?.len())
     })?;
-    let config = recipe.lm_config(bos, eos)?;
+    let config = match &recipe.train.cut {
+        Some(cut) => cut.config(&recipe, (bos, eos))?,
+        None => recipe.lm_config(bos, eos)?,
+    };
     let mut tokens = TokenData::new(
         &corpus,
         &vocabulary,

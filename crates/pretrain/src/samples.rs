@@ -85,7 +85,7 @@ fn habits(
         .iter()
         .filter_map(|source| match source {
             CorpusSource::Task(task) => Some(task.as_str()),
-            CorpusSource::Text(_) => None,
+            CorpusSource::Text(_) | CorpusSource::Trace(_) => None,
         })
         .collect();
     let mut loaded = Vec::new();

@@ -151,6 +151,9 @@ impl Run<'_> {
 
     /// The weights of step 0.
     fn beginning(&self, config: &lm::LmConfig) -> Result<Checkpoint> {
+        if let Some(cut) = &self.recipe.train.cut {
+            return cut.weights(config);
+        }
         let Some(folder) = &self.recipe.train.from else {
             return Ok(random_checkpoint(config, self.recipe.seed));
         };

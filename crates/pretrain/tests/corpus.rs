@@ -5,8 +5,10 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use models::PromptTemplate;
-use pretrain::{Corpus, CorpusError, CorpusSource, Piece, is_held_out};
+use pretrain::{Corpus, CorpusError, CorpusSource, Piece, Recorded, is_held_out};
 use streams::{DataSource, PaperSplit, StreamError};
+use trace::{Law, Record, Source, Template, TraceInfo, TraceWriter, Values};
+use vocab_align::{TargetId, TokenId, Vocabulary};
 
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -110,5 +112,110 @@ fn no_test_prompt_of_the_real_tasks_is_pretrained_on() -> Result {
         mbpp,
         Err(CorpusError::Stream(StreamError::TestLeak { .. }))
     ));
+    Ok(())
+}
+
+/// A recording of two answers to prompts of `toy`: one that ended, one that was cut off.
+fn recording(folder: &Path, split: &str) -> Result<Recorded> {
+    let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/D");
+    let json = tokenizer.join("tokenizer.json");
+    let vocabulary: Vocabulary<TargetId> = Vocabulary::from_file(&json)?;
+    let stop = vocabulary.encode_with_specials("</s>")?[0].get();
+    let info = TraceInfo {
+        format: trace::FORMAT,
+        source: Source::Model {
+            name: "toy".to_owned(),
+            sha256: String::new(),
+            weights: "f32".to_owned(),
+        },
+        task: "toy".to_owned(),
+        split: split.to_owned(),
+        tokenizer_sha256: trace::file_sha256(&json)?,
+        template: Template::Plain,
+        max_prompt_tokens: 8,
+        vocab_size: vocabulary.len(),
+        context: 100,
+        stop: vec![stop],
+        max_tokens: 20,
+        tail: 1,
+        top: 1,
+        values: Values::LogProbs,
+        temperature: 0.0,
+        program: "test".to_owned(),
+    };
+    let file = folder.join(format!("{split}.parquet"));
+    let mut writer = TraceWriter::open(&file, &info)?;
+    for (id, answer, ended) in [("t1", "It is four.", true), ("t3", "It goes on", false)] {
+        let mut ids: Vec<u32> = vocabulary
+            .encode(answer)?
+            .iter()
+            .map(|id| id.get())
+            .collect();
+        if ended {
+            ids.push(stop);
+        }
+        let mut law = Law::new(&info);
+        for token in ids.iter().copied().chain([stop]) {
+            law.push_top(&[(token, 0.0)]);
+        }
+        writer.push(&Record {
+            id: id.to_owned(),
+            prompt: id.to_owned(),
+            prompt_ids: vec![ids[0], ids.len() as u32],
+            answer: ids,
+            tail: vec![stop],
+            law,
+        })?;
+    }
+    writer.finish()?;
+    Ok(Recorded { file, tokenizer })
+}
+
+#[test]
+fn recorded_answers_take_the_place_of_references() -> Result {
+    let folder = tempfile::tempdir()?;
+    small_task(folder.path())?;
+    let source = DataSource::directory(folder.path());
+    let template = PromptTemplate::default();
+    let load = |recorded: &Recorded| {
+        let sources = [CorpusSource::Trace(recorded.clone())];
+        Corpus::load(&sources, &source, &template, 0.0)
+    };
+    let recorded = recording(folder.path(), "train")?;
+    let corpus = load(&recorded)?;
+    let texts: Vec<String> = corpus
+        .documents()
+        .iter()
+        .map(pretrain::Document::text)
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            "<|user|>\nask t1\n<|assistant|>\nIt is four.<|end|>",
+            "<|user|>\nask t3\n<|assistant|>\nIt goes on",
+        ]
+    );
+    assert_eq!(corpus.documents()[0].source, "toy, answers of D");
+
+    let says = |recorded: &Recorded, words: &str| {
+        let error = load(recorded).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(error.hint().is_some(), "{error}");
+    };
+    says(&recording(folder.path(), "test")?, "only those of `train`");
+    let other = recorded.tokenizer.with_file_name("L");
+    says(
+        &Recorded {
+            tokenizer: other,
+            ..recorded.clone()
+        },
+        "is not the tokenizer it was recorded with",
+    );
+    std::fs::write(
+        folder.path().join("toy/train.jsonl"),
+        "{\"id\":\"t1\",\"prompt\":\"a\",\"reference\":\"b\"}\n",
+    )?;
+    std::fs::remove_file(folder.path().join("toy").join(PaperSplit::FILE))?;
+    says(&recorded, "task `toy` has no prompt `t3`");
     Ok(())
 }

@@ -175,6 +175,90 @@ fn a_second_part_begins_with_the_weights_of_the_first() {
 }
 
 #[test]
+fn a_cut_keeps_its_blocks_and_heals() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = request(folder.path(), "byte-level", "whole", None);
+    let four = |text: String| text.replace("layers = 1", "layers = 4");
+    let recipe = four(std::fs::read_to_string(&whole.recipe).unwrap());
+    let recipe = recipe.split("[unlikelihood]").next().unwrap();
+    std::fs::write(&whole.recipe, recipe).unwrap();
+    assert!(run(&whole).unwrap());
+    let cut = |name: &str, cut: &str, change: (&str, &str)| {
+        let mut cut_to = request(folder.path(), "byte-level", name, None);
+        let text = recipe
+            .replace("layers = 4", "layers = 3")
+            .replace("[train]", &format!("[train]\n{cut}"))
+            .replace("tokens = 8192", "tokens = 0")
+            .replace(change.0, change.1);
+        cut_to.recipe = folder.path().join(format!("{name}.toml"));
+        std::fs::write(&cut_to.recipe, text).unwrap();
+        cut_to
+    };
+    // Without a step, what is left has the weights of its blocks, and the tokenizer is the whole model's.
+    let bare = cut("bare", "cut = { from = \"whole\" }", ("", ""));
+    assert!(run(&bare).unwrap());
+    let weights = |out: &Path| lm::Checkpoint::load(out).unwrap();
+    let (before, after) = (weights(&whole.out), weights(&bare.out));
+    assert_eq!(after.config.num_layers, 3);
+    for (new, old) in [(0, 0), (1, 2), (2, 3)] {
+        let name = |block: usize| format!("model.layers.{block}.mlp.up_proj.weight");
+        assert_eq!(after.tensors[&name(new)], before.tensors[&name(old)]);
+    }
+    let read = |out: &Path| std::fs::read(out.join("tokenizer.json")).unwrap();
+    assert_eq!(read(&bare.out), read(&whole.out));
+    let card = std::fs::read_to_string(bare.out.join("README.md")).unwrap();
+    assert!(card.contains("`whole` cut and healed"), "{card}");
+
+    let healed = cut(
+        "healed",
+        "cut = { from = \"whole\", blocks = [0, 1, 3] }",
+        ("tokens = 0", "tokens = 4096"),
+    );
+    assert!(run(&healed).unwrap());
+    let losses = losses(&healed.out);
+    let mean = |rows: &[(u64, f64)]| rows.iter().map(|(_, loss)| loss).sum::<f64>() / 4.0;
+    assert!(mean(&losses[12..]) < mean(&losses[..4]), "{losses:?}");
+    // The trained state knows its shape.
+    assert_eq!(weights(&healed.out).config.num_layers, 3);
+
+    for (name, from, change, words) in [
+        ("a", "blocks = [0, 1, 4]", ("", ""), "there is no block 4"),
+        (
+            "b",
+            "blocks = [0, 1]",
+            ("", ""),
+            "train.cut.blocks names 2 blocks",
+        ),
+        (
+            "c",
+            "blocks = [2, 1, 3]",
+            ("", ""),
+            "train.cut.blocks must rise",
+        ),
+        (
+            "d",
+            "",
+            ("heads = 2", "heads = 1"),
+            "model.heads is 1, but 2 in the model of train.cut",
+        ),
+    ] {
+        let comma = if from.is_empty() { "" } else { ", " };
+        let text = format!("cut = {{ from = \"whole\"{comma}{from} }}");
+        let error = format!("{:#}", run(&cut(name, &text, change)).unwrap_err());
+        assert!(error.contains(words), "{error}");
+    }
+    let both = cut(
+        "e",
+        "from = \"whole\"\ncut = { from = \"whole\" }",
+        ("", ""),
+    );
+    let error = format!("{:#}", run(&both).unwrap_err());
+    assert!(error.contains("train.from and train.cut"), "{error}");
+    let nowhere = cut("f", "cut = { from = \"nowhere\" }", ("", ""));
+    assert!(run(&nowhere).is_err());
+}
+
+#[test]
 fn steps_against_loops_leave_fewer_of_them() {
     let folder = tempfile::tempdir().unwrap();
     let mut own = request(folder.path(), "byte-level", "own", None);

@@ -1,0 +1,171 @@
+//! A finished model cut to some of its blocks, to be healed by training.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use lm::{Checkpoint, LmConfig, StoredCheckpoint, TensorSource};
+use serde::{Deserialize, Serialize};
+
+use crate::Recipe;
+
+/// What the names of a block's tensors begin with, its number behind that.
+const BLOCK: &str = "model.layers.";
+/// The last blocks that a cut keeps where it names none: what comes next is decided there.
+const LAST: usize = 2;
+
+/// A model folder, and its blocks that stay.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CutRecipe {
+    /// The folder, relative to the recipe, or a model of the hub (`hf:owner/name`).
+    pub from: PathBuf,
+    /// Blocks that stay, rising, counted from 0: `model.layers` of them. Left out, the first ones and
+    /// the last two.
+    #[serde(default)]
+    pub blocks: Option<Vec<usize>>,
+}
+
+impl CutRecipe {
+    /// The blocks that stay of `held`, `kept` of them.
+    pub(crate) fn blocks(&self, kept: usize, held: usize) -> Result<Vec<usize>> {
+        let last = LAST.min(kept);
+        let usual = || (0..kept - last).chain(held.saturating_sub(last)..held);
+        let blocks = self.blocks.clone().unwrap_or_else(|| usual().collect());
+        let rising = blocks.windows(2).all(|pair| pair[0] < pair[1]);
+        match (blocks.last(), rising) {
+            _ if kept > held => {
+                bail!("model.layers = {kept}, but the model of train.cut has {held} blocks")
+            }
+            _ if blocks.len() != kept => bail!(
+                "train.cut.blocks names {} blocks, but model.layers = {kept}",
+                blocks.len()
+            ),
+            (_, false) => bail!("train.cut.blocks must rise"),
+            (Some(last), _) if *last >= held => {
+                bail!("train.cut.blocks: there is no block {last}: the model has {held}")
+            }
+            _ => Ok(blocks),
+        }
+    }
+
+    /// The shape of what is left. `[model]` and `tokenizer.vocab_size` of the recipe must describe it.
+    pub(crate) fn config(&self, recipe: &Recipe, (bos, eos): (u32, u32)) -> Result<LmConfig> {
+        let folder = hub::local_folder(&self.from).context("train.cut.from")?;
+        let whole = StoredCheckpoint::read_config(&folder).context("train.cut.from")?;
+        let blocks = self.blocks(recipe.model.layers, whole.num_layers)?;
+        let described = recipe.lm_config(bos, eos)?;
+        let (own, told) = (whole.to_json(), described.to_json());
+        for (key, name) in [
+            ("model_type", "model.architecture"),
+            ("hidden_size", "model.hidden_size"),
+            ("intermediate_size", "model.intermediate_size"),
+            ("num_attention_heads", "model.heads"),
+            ("num_key_value_heads", "model.kv_heads"),
+            ("tie_word_embeddings", "model.tied"),
+            ("rope_theta", "model.rope_theta"),
+            ("vocab_size", "tokenizer.vocab_size"),
+        ] {
+            if own.get(key) != told.get(key) {
+                bail!(
+                    "{name} is {}, but {} in the model of train.cut",
+                    told[key],
+                    own[key]
+                );
+            }
+        }
+        Ok(LmConfig {
+            num_layers: blocks.len(),
+            layers: blocks.iter().map(|block| whole.layer(*block)).collect(),
+            max_position_embeddings: described.max_position_embeddings,
+            bos_token_id: described.bos_token_id,
+            eos_token_ids: described.eos_token_ids,
+            ..whole
+        })
+    }
+
+    /// The weights of what is left.
+    pub(crate) fn weights(&self, config: &LmConfig) -> Result<Checkpoint> {
+        let folder = hub::local_folder(&self.from).context("train.cut.from")?;
+        let stored = StoredCheckpoint::open(&folder).context("train.cut.from")?;
+        let blocks = self.blocks(config.num_layers, stored.config().num_layers)?;
+        let whole = Checkpoint::of(&stored).context("train.cut.from")?;
+        let cut = Checkpoint {
+            config: config.clone(),
+            tensors: whole
+                .tensors
+                .into_iter()
+                .filter_map(|(name, tensor)| Some((renamed(&name, &blocks)?, tensor)))
+                .collect(),
+        };
+        cut.check(&folder).context("train.cut.from")?;
+        Ok(cut)
+    }
+
+    /// The model's name, for cards.
+    pub(crate) fn name(&self) -> String {
+        let name = Path::new(&self.from).file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+}
+
+/// What a tensor is called behind the cut; nothing where its block goes.
+fn renamed(name: &str, blocks: &[usize]) -> Option<String> {
+    let Some((block, rest)) = name
+        .strip_prefix(BLOCK)
+        .and_then(|behind| behind.split_once('.'))
+    else {
+        return Some(name.to_owned());
+    };
+    let block: usize = block.parse().ok()?;
+    let place = blocks.iter().position(|kept| *kept == block)?;
+    Some(format!("{BLOCK}{place}.{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(blocks: Option<&[usize]>) -> CutRecipe {
+        CutRecipe {
+            from: PathBuf::from("m"),
+            blocks: blocks.map(<[usize]>::to_vec),
+        }
+    }
+
+    #[test]
+    fn the_first_blocks_and_the_last_two_stay() {
+        let usual = |kept, held| cut(None).blocks(kept, held).unwrap();
+        assert_eq!(usual(8, 30), [0, 1, 2, 3, 4, 5, 28, 29]);
+        assert_eq!(usual(2, 30), [28, 29]);
+        assert_eq!(usual(1, 30), [29]);
+        assert_eq!(usual(3, 3), [0, 1, 2]);
+        let own = cut(Some(&[1, 4])).blocks(2, 5).unwrap();
+        assert_eq!(own, [1, 4]);
+    }
+
+    #[test]
+    fn blocks_that_are_not_there_are_refused() {
+        for (blocks, kept, words) in [
+            (Some(&[1, 1][..]), 2, "train.cut.blocks must rise"),
+            (Some(&[1, 5]), 2, "there is no block 5: the model has 5"),
+            (Some(&[1, 2]), 3, "names 2 blocks, but model.layers = 3"),
+            (
+                None,
+                6,
+                "model.layers = 6, but the model of train.cut has 5",
+            ),
+        ] {
+            let error = cut(blocks).blocks(kept, 5).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn tensors_of_kept_blocks_are_counted_anew() {
+        let name = |old: &str| renamed(old, &[0, 12]);
+        assert_eq!(name("model.norm.weight").unwrap(), "model.norm.weight");
+        let kept = name("model.layers.12.mlp.up_proj.weight").unwrap();
+        assert_eq!(kept, "model.layers.1.mlp.up_proj.weight");
+        assert_eq!(name("model.layers.1.mlp.up_proj.weight"), None);
+    }
+}
