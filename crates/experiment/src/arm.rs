@@ -69,7 +69,7 @@ impl ArmConfig {
     pub fn changes(&self) -> bool {
         let decode = &self.decode;
         let estimates = decode.policy == PolicyName::Throughput || decode.lookup != Lookup::Off;
-        let adapts = self.head.training.is_online() || estimates;
+        let adapts = self.head.training.is_online() || estimates || decode.controller;
         let own = !self.is_plain() && self.learnt_by.is_none();
         own && (self.inserts_ngrams() || self.learns() || adapts)
     }

@@ -32,6 +32,8 @@ pub(crate) fn replayed(arm: &ArmConfig, target: &str) -> Vec<Wrong> {
     let message =
         "what the target says behind a token that it never says was not recorded; must be false";
     check(arm.head.unjudged, "head.unjudged", message);
+    let message = "what it takes to replay says nothing of a target; must be false";
+    check(arm.decode.controller, "decode.controller", message);
     wrongs
 }
 
@@ -61,6 +63,20 @@ pub(crate) fn last_blocks(arm: &ArmConfig, models: &ModelsConfig) -> Vec<Wrong> 
         wrong("learn.blocks", message)
     };
     found.map(of).collect()
+}
+
+/// What to do about a [controller without a clock](untimed).
+pub(crate) const UNTIMED_HINT: &str =
+    "write exclusive = true in the stage, or leave decode.controller out";
+
+/// What an arm wants that a stage without timing does not have.
+pub(crate) fn untimed(arm: &ArmConfig, stage: &str) -> Option<Wrong> {
+    let message = format!(
+        "arm `{}`: a controller decides by seconds, and stage `{stage}` is not timed",
+        arm.name
+    );
+    let wants = arm.decode.controller;
+    wants.then(|| wrong("decode.controller", message))
 }
 
 /// The targets that are recordings.
@@ -117,10 +133,16 @@ fn of_plain(arm: &ArmConfig) -> Vec<Wrong> {
         ),
         ("head.training", arm.head.training != HeadTraining::None),
     ];
+    let controlled = arm.decode.controller.then(|| {
+        let message = "decode.verify = \"none\" is plain decoding, whose drafter always rests: must \
+                       be false";
+        wrong("decode.controller", message)
+    });
     let used = parts.into_iter().filter(|(_, used)| *used);
     let message =
         "decode.verify = \"none\" is plain decoding, which drafts nothing: must be \"none\"";
-    used.map(|(key, _)| wrong(key, message)).collect()
+    let used = used.map(|(key, _)| wrong(key, message));
+    used.chain(controlled).collect()
 }
 
 fn of_learning(arm: &ArmConfig) -> Vec<Wrong> {
@@ -145,6 +167,12 @@ fn of_learning(arm: &ArmConfig) -> Vec<Wrong> {
             check(true, "learn.direct", &nothing.to_string());
         }
     }
+    let message = "prompt-lookup has no drafter that could rest; must be false";
+    check(
+        lookup && arm.decode.controller,
+        "decode.controller",
+        message,
+    );
     let message = "prompt-lookup has no n-grams to merge; must be \"none\"";
     check(lookup && arm.uses_cache(), "cache.use", message);
     wrongs
@@ -320,6 +348,9 @@ pub(crate) fn job(job: &JobConfig) -> Vec<Wrong> {
             .iter()
             .flat_map(|own| last_blocks(own, &job.models)),
     );
+    if !job.exclusive {
+        wrongs.extend(job.arms.iter().filter_map(|own| untimed(own, &job.stage)));
+    }
     for (name, _) in recorded(&job.models) {
         wrongs.extend(job.arms.iter().flat_map(|own| replayed(own, name)));
     }

@@ -129,6 +129,13 @@ impl<'a> Expander<'a> {
                 arm.tell(wrong, faults);
             }
         }
+        if !stage.file.exclusive {
+            for arm in &arms {
+                if let Some(wrong) = check::untimed(&arm.config, &stage.name) {
+                    arm.advise(wrong, check::UNTIMED_HINT, faults);
+                }
+            }
+        }
         let id = |stage: &str| JobId {
             stage: stage.to_owned(),
             cell: cell.name.clone(),
@@ -298,7 +305,16 @@ fn hand_over(arms: &[Resolved], before: &Job, faults: &mut Faults) {
 impl Resolved {
     /// At the line of the key, or of the arm where no file says it.
     fn tell(&self, (key, message): Wrong, faults: &mut Faults) {
-        let own = self.node.at(&key).and_then(|node| node.place.as_ref());
-        faults.add(own.or(self.place.as_ref()), &key, message);
+        faults.add(self.place_of(&key), &key, message);
+    }
+
+    /// As [`tell`](Self::tell), with what to do about it.
+    fn advise(&self, (key, message): Wrong, hint: &str, faults: &mut Faults) {
+        faults.advise(self.place_of(&key), &key, message, hint);
+    }
+
+    fn place_of(&self, key: &str) -> Option<&Place> {
+        let own = self.node.at(key).and_then(|node| node.place.as_ref());
+        own.or(self.place.as_ref())
     }
 }

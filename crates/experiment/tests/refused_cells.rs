@@ -222,3 +222,24 @@ fn segments_beside_a_grid() {
         &["stage.stream.prompts: no prompts are left"],
     );
 }
+
+#[test]
+fn a_controller_without_a_clock() {
+    let arm = "[[arm]]\npreset = \"L_DM\"\nset = { \"decode.controller\" = true }\n";
+    let text = wrong(
+        &format!("{SMALL}{arm}").replace("preset = \"L_DM\"", "name = \"own\"\npreset = \"L_DM\""),
+    );
+    says(
+        &text,
+        &[
+            "decode.controller: arm `own`: a controller decides by seconds, and stage `stream` is not timed",
+        ],
+    );
+    let plain = "[[arm]]\nname = \"own\"\nset = { \"decode.verify\" = \"none\", \"decode.controller\" = true }\n";
+    says(&small(plain), &["decode.controller", "plain decoding"]);
+    let lookup = "[[arm]]\nname = \"own\"\npreset = \"prompt-lookup\"\nset = { \"decode.controller\" = true }\n";
+    says(
+        &small(lookup),
+        &["decode.controller", "no drafter that could rest"],
+    );
+}

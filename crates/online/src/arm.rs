@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
+use adaptive_draft::Way;
 use anyhow::{Context, Result};
 use lm::EngineSettings;
 use ngram_cache::{NgramCache, static_table};
@@ -15,6 +17,7 @@ use spec_decode::{
 use vocab_align::{DraftId, TargetId};
 
 use super::adaptive::{Adaptive, HeadUpdate};
+use super::control::{Account, Control, Controlled, Timed, Watched};
 use super::drafter_training::Update;
 use super::example::Example;
 use super::learner::{Learner, Learnt};
@@ -119,6 +122,7 @@ pub struct ArmState {
     resident: BTreeMap<String, Packed>,
     adaptive: Adaptive,
     lookups: Lookups,
+    control: Option<Control>,
     /// Whether the head's drafts are read again when it is trained.
     relabels: bool,
     /// The vocabularies of the last streamed answer and the rows of its target's head, if so.
@@ -161,7 +165,7 @@ impl ArmState {
             .decode
             .drafter_engine()
             .on(job.models.device_of(&job.models.drafter));
-        let own = match arm.decode.draft {
+        let mut own = match arm.decode.draft {
             DraftSource::PromptLookup => Drafter::Lookup(BTreeMap::new()),
             DraftSource::Model => {
                 let mut engine = drafter.engine(settings)?;
@@ -171,10 +175,16 @@ impl ArmState {
                 Drafter::Model(Box::new(engine))
             }
         };
+        let engine = match &mut own {
+            Drafter::Model(engine) => Some(engine.as_mut()),
+            Drafter::Lookup(_) => None,
+        };
+        let control = Control::new(arm, engine, padded.is_some())?;
         Ok(Self {
             settings,
             positions: drafter.config().max_position_embeddings,
             drafter: own,
+            control,
             padded: padded.map(|folder| PaddedDrafter {
                 padding,
                 folder: Arc::clone(folder),
@@ -228,9 +238,17 @@ impl ArmState {
         question: &Question<'_>,
     ) -> Result<(Generation, Option<Example>)> {
         let streamed = question.is_streamed();
+        let control = self.control.as_mut().filter(|_| arm.decode.controller);
+        let watched = control.map(|control| control.open(streamed));
+        let way = watched.as_ref().map(Watched::way);
         let settings = SessionConfig {
-            mode: arm.decode.verify.mode().unwrap_or(question.session.mode),
+            mode: match way {
+                // Without proposals all modes are one, and this one prepares nothing.
+                Some(Way::Plain) => VerifyMode::Tli,
+                _ => arm.decode.verify.mode().unwrap_or(question.session.mode),
+            },
             acceptance: arm.decode.acceptance.into(),
+            drafter_reads: way.is_none_or(|way| matches!(way, Way::Learner | Way::Frozen)),
             learn_ngrams: streamed && arm.cache.source == CacheUse::Online,
             score_unjudged: streamed && self.adaptive.scores_unjudged(),
             ..question.session.clone()
@@ -242,6 +260,13 @@ impl ArmState {
         let costs = self.adaptive.costs();
         let policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
         let mut policy = self.lookups.policy(&arm.decode, costs, streamed, policy);
+        if let Some(watched) = &watched {
+            policy = Box::new(Controlled {
+                inner: policy,
+                watched,
+                asked: false,
+            });
+        }
         let drafter = match &mut self.drafter {
             Drafter::Model(drafter) => match &mut self.padded {
                 Some(padded) if question.padded => {
@@ -263,17 +288,33 @@ impl ArmState {
                 return Ok((done, None));
             }
         };
-        let mut session = Session::new(drafter, target, question.pair.clone(), settings)?;
+        let swaps = self.control.as_mut().filter(|_| way == Some(Way::Frozen));
+        if let Some(control) = swaps {
+            control.swap(drafter)?;
+        }
+        let mut session = Session::new(&mut *drafter, target, question.pair.clone(), settings)?;
         if let Some(history) = history {
             session.look_up_in(history);
         }
         let rows = LanguageModel::<TargetId>::vocab_size(session.target());
-        let learner = self.learner.as_ref().filter(|_| streamed);
+        let records = watched.as_ref().is_none_or(Watched::records);
+        let learner = self.learner.as_ref().filter(|_| streamed && records);
         let mut teacher = learner
             .map(|learner| recorder(&session, question.pair, cache.as_deref(), learner.terms()));
         let sink: &mut dyn TeacherSink = match &mut teacher {
             Some(recorder) => recorder,
             None => &mut NoSink,
+        };
+        let mut timed;
+        let sink: &mut dyn TeacherSink = match &watched {
+            Some(watched) => {
+                timed = Timed {
+                    inner: sink,
+                    watched,
+                };
+                &mut timed
+            }
+            None => sink,
         };
         let (unjudged, mut drafts) = (session.config().score_unjudged, Vec::new());
         let relabels = streamed && self.relabels;
@@ -281,7 +322,15 @@ impl ArmState {
             drafts.extend(JudgedDraft::new(context, round, unjudged));
         };
         let show: Option<Show<'_>> = if relabels { Some(&mut show) } else { None };
-        let done = generate(&mut session, question, cache, policy.as_mut(), sink, show)?;
+        let done = generate(
+            &mut session,
+            question,
+            cache,
+            policy.as_mut(),
+            sink,
+            show,
+            watched.as_ref(),
+        )?;
         let example = learner.zip(teacher).map(|(learner, recorder)| {
             Example::new(
                 (session.draft_context(), session.draft_lengths()),
@@ -300,13 +349,26 @@ impl ArmState {
         }
         drop(policy);
         self.adaptive.measure(&done.rounds);
+        let history = session.take_history();
+        drop(session);
+        let mut learns = true;
+        if let (Some(control), Some(watched)) = (&mut self.control, watched) {
+            if way == Some(Way::Frozen) {
+                control.swap(drafter)?;
+            }
+            learns = streamed && control.close(watched, &done);
+        }
         if streamed {
-            let history = session.take_history();
             self.lookups.keep(lookup, vocabulary, history);
             self.adaptive.take_in(judged, drafts);
             self.last_pair = relabels.then(|| (question.pair.clone(), rows));
         }
-        Ok((done, example))
+        Ok((done, example.filter(|_| learns)))
+    }
+
+    /// How the last streamed answer was made and what all have saved, where seconds decide.
+    pub(super) fn account(&self) -> Option<Account> {
+        self.control.as_ref().and_then(Control::account)
     }
 
     /// Trains the acceptance head if it is its turn behind a streamed prompt; `updated` says
@@ -339,7 +401,11 @@ impl ArmState {
             };
             rules.examples(drafter, drafts.iter().copied())
         };
-        self.adaptive.train(distilled, end, &mut again)
+        let step = self.adaptive.train(distilled, end, &mut again)?;
+        if let (Some(control), Some(step)) = (&mut self.control, &step) {
+            control.spent(step.seconds);
+        }
+        Ok(step)
     }
 
     /// Learns from the example of the last answer; when an update is due, the drafter decodes with its
@@ -351,6 +417,7 @@ impl ArmState {
         let Some(learner) = self.learner.as_mut() else {
             return Ok(None);
         };
+        let began = Instant::now();
         if let Drafter::Model(drafter) = &mut self.drafter
             && learner.blocks() > 0
         {
@@ -358,7 +425,23 @@ impl ArmState {
             example.states = drafter.states_of(example.read())?.to_vec();
         }
         let update = learner.push(example)?;
-        self.adopt(update)
+        let update = self.adopt(update)?;
+        self.charge(update.as_ref(), began);
+        Ok(update)
+    }
+
+    /// Tells the controller what learning took since it `began`. An update that ran beside decoding is
+    /// charged for all its time.
+    fn charge(&mut self, update: Option<&Update>, began: Instant) {
+        let held_up = began.elapsed().as_secs_f64();
+        match (&mut self.control, update) {
+            (Some(control), Some(update)) => {
+                let beside = self.config.learn.asynchronous;
+                control.learnt(if beside { update.seconds } else { held_up });
+            }
+            (Some(control), None) => control.spent(held_up),
+            (None, _) => {}
+        }
     }
 
     /// Learns from what is buffered, before the target or the stream changes.
@@ -369,13 +452,17 @@ impl ArmState {
         let Some(learner) = self.learner.as_mut() else {
             return Ok(Vec::new());
         };
+        let began = Instant::now();
         let learnt = learner.flush()?;
-        let adopted = learnt.into_iter().map(|learnt| self.adopt(Some(learnt)));
-        Ok(adopted
-            .collect::<Result<Vec<_>>>()?
-            .into_iter()
-            .flatten()
-            .collect())
+        let mut updates = Vec::new();
+        for learnt in learnt {
+            updates.extend(self.adopt(Some(learnt))?);
+        }
+        // Two at most, of which the first ran beside decoding.
+        if !updates.is_empty() {
+            self.charge(updates.last(), began);
+        }
+        Ok(updates)
     }
 
     /// Drafts and learns with the adapter and the acceptance head that belong to a target and a task
@@ -386,6 +473,9 @@ impl ArmState {
     /// Examples that were not [flushed](Self::flush).
     pub fn turn_to(&mut self, target: &str, task: &str) -> Result<()> {
         self.adaptive.turn_to(target, task);
+        if let Some(control) = &mut self.control {
+            control.turn_to(target, task);
+        }
         let name = self.lora().key(target, task);
         let (Some(learner), Drafter::Model(drafter)) = (&mut self.learner, &mut self.drafter)
         else {
@@ -425,6 +515,9 @@ impl ArmState {
         state::save_caches(folder, pairs, &self.caches)?;
         self.adaptive.save(folder)?;
         self.lookups.save(folder)?;
+        if let Some(control) = &self.control {
+            control.save(folder)?;
+        }
         match &mut self.learner {
             Some(learner) => {
                 learner.save(&folder.join(LEARNT), &drafter.path.display().to_string())
@@ -444,6 +537,9 @@ impl ArmState {
         }
         self.adaptive.load(folder)?;
         self.lookups = Lookups::load(folder)?;
+        if let Some(control) = &mut self.control {
+            control.load(folder)?;
+        }
         self.weights_changed();
         if let Some(learner) = &mut self.learner {
             learner.load(&folder.join(LEARNT))?;

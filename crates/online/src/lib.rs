@@ -15,6 +15,7 @@
 mod adaptive;
 mod arm;
 mod batch;
+mod control;
 mod drafter_training;
 mod example;
 mod job;

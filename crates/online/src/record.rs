@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use adaptive_draft::Costs;
+use adaptive_draft::{Costs, Way};
 use anyhow::Result;
 use experiment::{DraftSource, JobConfig};
 use ngram_cache::NgramCache;
@@ -13,6 +13,7 @@ use streams::Split;
 use vocab_align::{TargetId, TokenId, Vocabulary};
 
 use super::adaptive::HeadUpdate;
+use super::control::Account;
 use super::drafter_training::Update;
 use super::prompt::EncodedPrompt;
 
@@ -32,6 +33,7 @@ enum Made {
         update: Option<Update>,
         head: Option<HeadUpdate>,
         learn_seconds: f64,
+        account: Option<Account>,
     },
 }
 
@@ -47,7 +49,7 @@ impl Answer {
         stop: &BTreeSet<TargetId>,
         update: Option<Update>,
         head: Option<HeadUpdate>,
-        learn_seconds: f64,
+        (learn_seconds, account): (f64, Option<Account>),
     ) -> Self {
         let generation = Box::new(generation);
         Self {
@@ -58,6 +60,7 @@ impl Answer {
                 update,
                 head,
                 learn_seconds,
+                account,
             },
         }
     }
@@ -174,6 +177,7 @@ impl<'a> Recording<'a> {
                 update,
                 head,
                 learn_seconds,
+                account,
             } => {
                 let totals = &done.totals;
                 let row = PromptRow {
@@ -199,6 +203,8 @@ impl<'a> Recording<'a> {
                     seconds: totals.timings.total(),
                     prefill_s: done.prefill.draft + done.prefill.target,
                     learn_s: *learn_seconds,
+                    way: account.map(|account| name_of(account.way).to_owned()),
+                    saved_s: account.map(|account| account.saved),
                     cache_ngrams: cache.map_or(0, |c| c.len() as u32),
                     cache_bytes: cache.map_or(0, |c| c.memory_bytes() as u64),
                     ..row(&done.tokens, done.finish)
@@ -331,6 +337,8 @@ impl<'a> Recording<'a> {
             seconds: 0.0,
             prefill_s: 0.0,
             learn_s: 0.0,
+            way: None,
+            saved_s: None,
             cache_ngrams: 0,
             cache_bytes: 0,
             finish: match finish {
@@ -340,6 +348,16 @@ impl<'a> Recording<'a> {
             answer: answer_text(tokens.iter().map(|id| id.get())),
             tokens_hash: hash(tokens),
         }
+    }
+}
+
+/// Name of a way in the rows.
+fn name_of(way: Way) -> &'static str {
+    match way {
+        Way::Plain => "plain",
+        Way::Copies => "copies",
+        Way::Frozen => "frozen",
+        Way::Learner => "learner",
     }
 }
 

@@ -11,12 +11,14 @@ use spec_decode::{
 use vocab_align::{DraftId, TargetId};
 
 use super::arm::Question;
+use super::control::Watched;
 use super::example::Recorder;
 
 /// Sees every round with the draft context it began from.
 pub(super) type Show<'a> = &'a mut dyn FnMut(&[DraftId], &RoundOutcome);
 
-/// As [`Session::generate`], showing every round with the draft context it began from.
+/// As [`Session::generate`], showing every round with the draft context it began from, and telling an
+/// answer under control what it took.
 pub(super) fn generate<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
     session: &mut Session<D, T>,
     question: &Question<'_>,
@@ -24,8 +26,12 @@ pub(super) fn generate<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
     policy: &mut dyn DraftPolicy,
     sink: &mut dyn TeacherSink,
     mut show: Option<Show<'_>>,
+    watched: Option<&Watched>,
 ) -> Result<Generation> {
     let prefill = session.start(question.prompt, question.name)?;
+    if let Some(watched) = watched {
+        watched.read(prefill.draft);
+    }
     let (mut rounds, mut totals) = (Vec::new(), Totals::default());
     let finish = loop {
         if let Some(finish) = session.finished() {
@@ -38,6 +44,9 @@ pub(super) fn generate<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
         let outcome = session.round(cache.as_deref_mut(), policy, sink)?;
         if let Some(show) = &mut show {
             show(&context, &outcome);
+        }
+        if let Some(watched) = watched {
+            watched.observe(&outcome);
         }
         totals.add(&outcome);
         rounds.push(outcome);

@@ -7,6 +7,7 @@
 //! state/ARM/ngrams-DRAFTER-TARGET.bin                                  by names of vocabularies
 //! state/ARM/heads/NAME/head.safetensors                                acceptance head and its training
 //! state/ARM/heads/NAME/chains.txt                                      what throughput rules have seen
+//! state/ARM/controller.json                                            what has cost and saved how many seconds
 //! state/ARM/lookup.txt                                                 texts to look up in, what that was worth
 //! ```
 

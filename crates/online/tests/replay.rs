@@ -303,6 +303,10 @@ fn what_a_recording_cannot_answer_is_told() {
         &["decode.ignore_eos", "recorded"],
     );
     told(
+        &with("temperature = 0.0", "temperature = 0.0\ncontroller = true"),
+        &["decode.controller", "recorded"],
+    );
+    told(
         &format!("{good}[head]\nunjudged = true\n"),
         &["head.unjudged"],
     );

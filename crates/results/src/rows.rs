@@ -130,6 +130,10 @@ row! {
         prefill_s: f64,
         /// Seconds for which learning held the stream up after this prompt.
         learn_s: f64,
+        /// How the controller had it made: `plain`, `copies`, `frozen` or `learner`; none without one, and in older tables.
+        way: Option<String>,
+        /// Seconds that the arm's answers saved against plain decoding up to this prompt, learning paid for, by the controller; none without one, and in older tables.
+        saved_s: Option<f64>,
         /// Entries of the n-gram cache after the prompt.
         cache_ngrams: u32,
         /// Memory of the n-gram cache after the prompt, bytes.

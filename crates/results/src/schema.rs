@@ -99,6 +99,22 @@ impl Field for Option<f64> {
     }
 }
 
+/// A name of a column that older tables lack; an empty one stands for none.
+impl Field for Option<String> {
+    const KIND: ColumnKind = ColumnKind::Text;
+    const OPTIONAL: bool = true;
+    fn pack(values: Vec<Self>) -> ColumnData {
+        ColumnData::Text(values.into_iter().map(Option::unwrap_or_default).collect())
+    }
+    fn unpack(data: ColumnData) -> Option<Vec<Self>> {
+        let ColumnData::Text(values) = data else {
+            return None;
+        };
+        let known = values.into_iter().map(|v| (!v.is_empty()).then_some(v));
+        Some(known.collect())
+    }
+}
+
 macro_rules! text_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*

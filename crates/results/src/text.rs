@@ -233,6 +233,8 @@ mod tests {
             seconds: 0.0,
             prefill_s: 0.0,
             learn_s: 0.0,
+            way: None,
+            saved_s: None,
             cache_ngrams: 0,
             cache_bytes: 0,
             finish: Finish::End,

@@ -5,8 +5,8 @@ mod common;
 use common::*;
 use spec_decode::goodness::{GTest, LEAST_EXPECTED, Partition, g_test, holm};
 use spec_decode::{
-    ConstantLength, LanguageModel, NoSink, Pair, PlainConfig, Prompt, PromptLookup, Sampling,
-    SamplingOptions, Session, SessionConfig, StreamName, VerifyMode, decode_plain,
+    ConstantLength, DraftPolicy, LanguageModel, NoSink, Pair, PlainConfig, Prompt, PromptLookup,
+    Sampling, SamplingOptions, Session, SessionConfig, StreamName, VerifyMode, decode_plain,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -70,6 +70,36 @@ fn speculate<D: LanguageModel<DraftId>>(
     })
 }
 
+/// Drafts in some rounds and rests in others, as a controller has it, whose clock knows nothing of what
+/// the target draws.
+struct OnAndOff(u32);
+
+impl DraftPolicy for OnAndOff {
+    fn next_len(&mut self) -> usize {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        [0, 3, 1, 0, 2][(self.0 >> 16) as usize % 5]
+    }
+}
+
+/// With a drafter that reads the prompt when it is asked for a draft, if it ever is.
+fn rests(seed: u64, mode: VerifyMode, sampling: Sampling) -> GTest {
+    let config = SessionConfig {
+        sampling,
+        stop: stop(),
+        learn_ngrams: false,
+        drafter_reads: false,
+        ..SessionConfig::new(mode, LEN)
+    };
+    let (drafter, target) = text_models(seed, &common::pair(), 1.0);
+    let mut session = Session::new(drafter, target, pair(), config).expect("a session");
+    let mut cache = true_cache();
+    let mut policy = OnAndOff(7);
+    test(&partition(seed, sampling), |name| {
+        let done = session.generate(PROMPT, name, Some(&mut cache), &mut policy, &mut NoSink);
+        done.expect("generates").tokens
+    })
+}
+
 #[test]
 fn samples_follow_the_targets_law_except_the_papers() {
     let mut names = Vec::new();
@@ -80,6 +110,8 @@ fn samples_follow_the_targets_law_except_the_papers() {
             let (drafter, _) = text_models(seed, &pair(), 1.0);
             names.push(format!("{mode}, T = {temperature}, truncated {truncated}"));
             tests.push(speculate(drafter, pair(), seed, mode, sampling));
+            names.push(format!("{mode}, T = {temperature}, with rests"));
+            tests.push(rests(seed, mode, sampling));
         }
         let shared = Pair::shared(pair().target);
         let drafter = PromptLookup::new(TARGET.len());

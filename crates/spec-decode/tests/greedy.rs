@@ -140,3 +140,29 @@ fn over_one_vocabulary_the_group_rule_is_ordinary_speculative_sampling() {
         assert_eq!(run(VerifyMode::Exact), run(VerifyMode::Tli), "seed {seed}");
     }
 }
+
+#[test]
+fn a_drafter_that_never_drafts_reads_nothing() {
+    let (drafter, target) = text_models(3, &pair(), 0.0);
+    let config = SessionConfig {
+        stop: stop(),
+        drafter_reads: false,
+        ..SessionConfig::new(VerifyMode::Tli, 24)
+    };
+    let mut session =
+        spec_decode::Session::new(drafter, target, pair(), config).expect("a session");
+    let name = StreamName::new(0, 0);
+    let mut generate = |k: usize| {
+        let mut policy = ConstantLength(k);
+        let done = session.generate(PROMPT, name, None, &mut policy, &mut NoSink);
+        (
+            done.expect("generates").tokens,
+            session.drafter().ids().len(),
+        )
+    };
+    let (rested, read) = generate(0);
+    assert_eq!((rested, read), (plain(3, Sampling::GREEDY, 24), 0));
+    let (drafted, read) = generate(3);
+    assert_eq!(drafted, plain(3, Sampling::GREEDY, 24));
+    assert!(read > 0);
+}

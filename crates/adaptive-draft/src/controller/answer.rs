@@ -133,7 +133,7 @@ impl Answer {
         self.prefill += seconds;
     }
 
-    /// Takes in seconds of recording, which [rounds](Self::observe) must not hold.
+    /// Takes in seconds of recording what is learnt from, which [rounds](Self::observe) do not hold.
     pub fn recorded(&mut self, seconds: f64) {
         self.recording += seconds;
     }

@@ -171,6 +171,11 @@ impl Controller {
         }
     }
 
+    /// Its bounds and choices.
+    pub fn config(&self) -> ControllerConfig {
+        self.config
+    }
+
     /// Other bounds and choices, with what is known.
     pub fn reconfigure(&mut self, config: ControllerConfig) {
         self.config = config;
@@ -202,6 +207,20 @@ impl Controller {
         let records = config.learns && allowed && known.learning.takes_turn();
         let steps = known.steps.clone();
         Answer::new(&self.target, (way, tried), steps, worth, records)
+    }
+
+    /// Begins an answer of which nothing is kept and nothing is learnt: it is made in the way that is
+    /// believed to be the best, and is not to be [closed](Self::close).
+    pub fn open_held_out(&self) -> Answer {
+        let way = self.best().0;
+        let known = self.known.get(&self.target).cloned().unwrap_or_default();
+        let way = match known.answers {
+            0 => self.ways().next().unwrap_or(Way::Plain),
+            _ => way,
+        };
+        let worth = known.ways.get(&way).cloned().unwrap_or_default();
+        let worth = (worth.mean(), worth.spread());
+        Answer::new(&self.target, (way, false), known.steps, worth, false)
     }
 
     /// Ends an answer, of whose proposals `rejected` fell. Returns whether what it recorded is to be
@@ -252,6 +271,13 @@ impl Controller {
         known.learning.learnt(seconds);
         known.ledger.learning += seconds;
         known.ledger.updates += 1;
+        self.guard.charge(seconds);
+    }
+
+    /// Takes in `seconds` of other learning beside this target, such as that of an acceptance head.
+    pub fn spent(&mut self, target: &str, seconds: f64) {
+        let known = self.known.entry(target.to_owned()).or_default();
+        known.ledger.learning += seconds;
         self.guard.charge(seconds);
     }
 

@@ -48,6 +48,12 @@ pub struct DecodeConfig {
     pub explore: usize,
     /// For `policy = "throughput"` and `lookup`: what they weigh.
     pub costs: CostsConfig,
+    /// Whether seconds decide, while it runs, if the drafter drafts, by which weights, and if it learns:
+    /// where plain decoding is faster the drafter rests, and learning rests where it costs more than it
+    /// saves. For stages with `exclusive = true`, whose seconds count. Such runs do not repeat.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schemars(extend("default" = false))]
+    pub controller: bool,
     /// Sampling temperature of both models: 0 is greedy, else 1e-6 to 1e6.
     pub temperature: f64,
     /// Keep the most probable tokens, this many; 0 keeps all.
@@ -102,6 +108,7 @@ impl Default for DecodeConfig {
             hold_ngrams: true,
             explore: 8,
             costs: CostsConfig::default(),
+            controller: false,
             temperature: 0.01,
             top_k: 0,
             top_p: 1.0,

@@ -361,13 +361,14 @@ fn answer(
         false => None,
     };
     let learn_seconds = began.elapsed().as_secs_f64();
+    let account = state.account().filter(|_| streamed);
     Ok(Some(Answer::drafted(
         index,
         generation,
         &stop,
         update,
         head,
-        learn_seconds,
+        (learn_seconds, account),
     )))
 }
 

@@ -148,6 +148,8 @@ impl Scene<'_> {
             seconds: f64::from(rounds) * step * noise,
             prefill_s: 0.08,
             learn_s: 0.0,
+            way: None,
+            saved_s: None,
             cache_ngrams: state.ngrams as u32,
             cache_bytes: 40 * state.ngrams as u64,
             finish: if tokens > 80 {

@@ -77,6 +77,9 @@ pub struct SessionConfig {
     /// The drafter draws from so many of its most probable tokens only, by their law among
     /// themselves; 0 for all. That law is q then, so that nothing changes in the output's law.
     pub draft_top: usize,
+    /// Whether the drafter reads a prompt when a response begins; else before its first draft, in the
+    /// time of that round, and never where nothing is drafted.
+    pub drafter_reads: bool,
     /// Whether proposals behind the first rejected one are scored as well (a softmax each), as
     /// training an acceptance head wants.
     pub score_unjudged: bool,
@@ -93,6 +96,7 @@ impl SessionConfig {
             stop: BTreeSet::new(),
             learn_ngrams: true,
             draft_top: 0,
+            drafter_reads: true,
             score_unjudged: false,
         }
     }
@@ -298,6 +302,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             return Err(SpecError::EmptyPrompt(Role::Drafter));
         };
         reading.begin(self.pair.draft.bytes(*first).is_none());
+        if !self.config.drafter_reads {
+            return Ok(());
+        }
         let read = reading.catch_up(&mut self.drafter, prompt, 1, 0);
         read.map(drop).map_err(|fault| match fault {
             Fault::Model(role, source) => SpecError::Prefill { role, source },

@@ -1,0 +1,236 @@
+//! An arm that seconds decide for: whether its drafter drafts, by which weights, and whether it learns.
+
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+use std::time::Instant;
+
+use adaptive_draft::{Answer, Controller, ControllerConfig, RoundCost, Way};
+use anyhow::{Context, Result};
+use experiment::{ArmConfig, DraftSource, Lookup};
+use models::{Engine, Packed};
+use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, Generation, RoundOutcome, TeacherSink};
+use vocab_align::TargetId;
+
+/// Its file inside an arm's state.
+const FILE: &str = "controller.json";
+
+/// How an answer was made, and what all answers up to it saved.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Account {
+    pub(super) way: Way,
+    /// Seconds against plain decoding, learning paid for.
+    pub(super) saved: f64,
+}
+
+/// The controller of an arm, and the weights that its drafter had at first.
+pub(super) struct Control {
+    controller: Controller,
+    floor: Option<Packed>,
+    target: String,
+    /// The way of the last answer.
+    last: Option<Way>,
+}
+
+impl Control {
+    /// Of an arm that asks for one; the drafter has its first weights. One that is `padded` has them in
+    /// another place, so that they are no floor.
+    pub(super) fn new(
+        arm: &ArmConfig,
+        drafter: Option<&mut Engine>,
+        padded: bool,
+    ) -> Result<Option<Self>> {
+        if !arm.decode.controller || arm.decode.draft != DraftSource::Model {
+            return Ok(None);
+        }
+        let frozen = arm.learns() && !padded;
+        let floor = drafter.filter(|_| frozen).map(Engine::packed).transpose()?;
+        let config = ControllerConfig {
+            copies: arm.decode.lookup != Lookup::Off,
+            learns: arm.learns(),
+            frozen: floor.is_some(),
+            ..ControllerConfig::default()
+        };
+        Ok(Some(Self {
+            controller: Controller::new(config),
+            floor,
+            target: String::new(),
+            last: None,
+        }))
+    }
+
+    pub(super) fn turn_to(&mut self, target: &str, task: &str) {
+        target.clone_into(&mut self.target);
+        self.controller.turn_to(target, task);
+    }
+
+    /// Begins an answer; of one that is not `streamed` nothing is kept.
+    pub(super) fn open(&mut self, streamed: bool) -> Watched {
+        let answer = match streamed {
+            true => self.controller.open(),
+            false => self.controller.open_held_out(),
+        };
+        Watched {
+            answer: RefCell::new(answer),
+            recording: Cell::new(0.0),
+        }
+    }
+
+    /// Ends a streamed answer. Returns whether it is to be learnt from.
+    pub(super) fn close(&mut self, watched: Watched, done: &Generation) -> bool {
+        let answer = watched.answer.into_inner();
+        self.last = Some(answer.way());
+        let rejected = done.rounds.iter().map(|r| r.proposed() - r.accepted).sum();
+        self.controller.close(answer, rejected)
+    }
+
+    /// Changes places between the weights in use and the first ones.
+    pub(super) fn swap(&mut self, drafter: &mut Engine) -> Result<()> {
+        match &mut self.floor {
+            Some(floor) => drafter.swap_weights(floor),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes in an update since `began`.
+    pub(super) fn learnt(&mut self, seconds: f64) {
+        self.controller.learnt(&self.target, seconds);
+    }
+
+    /// Takes in other learning.
+    pub(super) fn spent(&mut self, seconds: f64) {
+        self.controller.spent(&self.target, seconds);
+    }
+
+    /// Of the last streamed answer.
+    pub(super) fn account(&self) -> Option<Account> {
+        Some(Account {
+            way: self.last?,
+            saved: self.controller.ledger().saved(),
+        })
+    }
+
+    pub(super) fn save(&self, folder: &Path) -> Result<()> {
+        let text = serde_json::to_vec(&self.controller)?;
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        Ok(results::write_atomically(&folder.join(FILE), &text)?)
+    }
+
+    /// Goes on with what [`save`](Self::save) wrote, if it wrote anything.
+    pub(super) fn load(&mut self, folder: &Path) -> Result<()> {
+        let path = folder.join(FILE);
+        if !path.is_file() {
+            return Ok(());
+        }
+        let config = self.controller.config();
+        let read = || anyhow::Ok(serde_json::from_slice(&std::fs::read(&path)?)?);
+        self.controller = read().with_context(|| path.display().to_string())?;
+        self.controller.reconfigure(config);
+        Ok(())
+    }
+}
+
+/// An answer under control, shared by who drafts and who takes the rounds in.
+pub(super) struct Watched {
+    answer: RefCell<Answer>,
+    /// Seconds of recording for the learner.
+    recording: Cell<f64>,
+}
+
+impl Watched {
+    pub(super) fn way(&self) -> Way {
+        self.answer.borrow().way()
+    }
+
+    pub(super) fn records(&self) -> bool {
+        self.answer.borrow().records()
+    }
+
+    /// Takes in the seconds in which the drafter read the prompt.
+    pub(super) fn read(&self, seconds: f64) {
+        self.answer.borrow_mut().read(seconds);
+    }
+
+    /// Takes in a round.
+    pub(super) fn observe(&self, outcome: &RoundOutcome) {
+        let recording = self.recording.take();
+        let mut cost = RoundCost::from(outcome);
+        cost.rest = (cost.rest - recording).max(0.0);
+        let mut answer = self.answer.borrow_mut();
+        answer.observe(&cost);
+        answer.recorded(recording);
+    }
+}
+
+/// A policy that is asked where the round is to be speculated.
+pub(super) struct Controlled<'a> {
+    pub(super) inner: Box<dyn DraftPolicy + 'a>,
+    pub(super) watched: &'a Watched,
+    /// Whether the other policy has a part in the round.
+    pub(super) asked: bool,
+}
+
+impl Controlled<'_> {
+    fn drafts(&self) -> bool {
+        matches!(self.watched.way(), Way::Learner | Way::Frozen)
+    }
+
+    fn speculates(&self) -> bool {
+        self.watched.answer.borrow().speculates()
+    }
+}
+
+impl DraftPolicy for Controlled<'_> {
+    fn plan_copy(&mut self, found: &Found) -> CopyPlan {
+        self.asked = self.speculates();
+        if !self.asked {
+            return CopyPlan {
+                copy: 0,
+                draft: false,
+            };
+        }
+        let mut plan = self.inner.plan_copy(found);
+        plan.draft &= self.drafts();
+        plan
+    }
+
+    fn next_len(&mut self) -> usize {
+        if !self.drafts() || !self.speculates() {
+            return 0;
+        }
+        self.asked = true;
+        self.inner.next_len()
+    }
+
+    fn reads_drafter(&self) -> bool {
+        self.inner.reads_drafter()
+    }
+
+    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        self.inner.stop_after(step)
+    }
+
+    fn observe(&mut self, outcome: &RoundOutcome) {
+        if std::mem::take(&mut self.asked) {
+            self.inner.observe(outcome);
+        }
+    }
+}
+
+/// Takes the time of another sink.
+pub(super) struct Timed<'a> {
+    pub(super) inner: &'a mut dyn TeacherSink,
+    pub(super) watched: &'a Watched,
+}
+
+impl TeacherSink for Timed<'_> {
+    fn reads(&self) -> bool {
+        self.inner.reads()
+    }
+
+    fn record(&mut self, index: usize, token: TargetId, logits: &[f32]) {
+        let began = Instant::now();
+        self.inner.record(index, token, logits);
+        let recording = &self.watched.recording;
+        recording.set(recording.get() + began.elapsed().as_secs_f64());
+    }
+}
