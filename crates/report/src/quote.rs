@@ -13,7 +13,8 @@
 //! parts keep rows by the entries of a column, and `columns` keeps columns.
 //!
 //! `<!-- verdicts: FOLDER | FOLDER -->` counts in how many groups of rows each claim of the paper
-//! holds, a column for each folder.
+//! holds, a column for each folder; the ratio of the means over all of them stands before it, with its
+//! interval. Rows and columns are kept by further parts, too.
 
 use crate::ReportError;
 use crate::model::{Entry, Head, Table};
@@ -75,15 +76,26 @@ enum Quote<'a> {
         /// Columns and the entries to keep.
         filters: Vec<(&'a str, Vec<&'a str>)>,
     },
-    Verdicts(Vec<&'a str>),
+    Verdicts {
+        folders: Vec<&'a str>,
+        /// Columns and the entries to keep.
+        filters: Vec<(&'a str, Vec<&'a str>)>,
+    },
 }
 
 impl<'a> Quote<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let inner = line.strip_prefix("<!-- ")?.strip_suffix(" -->")?;
         let values = |text: &'a str| text.split('|').map(str::trim).collect();
-        if let Some(folders) = inner.strip_prefix("verdicts: ") {
-            return Some(Self::Verdicts(values(folders)));
+        if let Some(rest) = inner.strip_prefix("verdicts: ") {
+            let mut parts = rest.split(';').map(str::trim);
+            let folders = values(parts.next()?);
+            let filters = parts.filter_map(|part| part.split_once(" = "));
+            let filters = filters.map(|(column, kept)| (column.trim(), values(kept)));
+            return Some(Self::Verdicts {
+                folders,
+                filters: filters.collect(),
+            });
         }
         let mut parts = inner.strip_prefix("quote: ")?.split(';').map(str::trim);
         let from = parts.next()?;
@@ -113,12 +125,12 @@ impl<'a> Quote<'a> {
                 let tables = sources.tables(from)?;
                 Ok(chosen(&tables, from, *name).and_then(|table| kept(table, filters)))
             }
-            Self::Verdicts(folders) => {
+            Self::Verdicts { folders, filters } => {
                 let mut all = Vec::new();
                 for folder in folders {
                     all.push((title(folder), sources.built(folder)?.judged.clone()));
                 }
-                Ok(verdicts(&all))
+                Ok(verdicts(&all).and_then(|table| kept(&table, filters)))
             }
         }
     }
@@ -290,7 +302,8 @@ fn verdicts(folders: &[(String, Vec<Judged>)]) -> Result<Table, String> {
         let mut row = vec![Entry::text(claim), Entry::text(metric)];
         row.extend(folders.iter().map(|(_, judged)| {
             let own = |judged: &&Judged| judged.claim == claim && judged.metric == metric;
-            Entry::text(counted(judged.iter().filter(own)))
+            let own: Vec<&Judged> = judged.iter().filter(own).collect();
+            Entry::text(counted(&own))
         }));
         row
     };
@@ -303,9 +316,10 @@ fn verdicts(folders: &[(String, Vec<Judged>)]) -> Result<Table, String> {
     })
 }
 
-fn counted<'a>(judged: impl Iterator<Item = &'a Judged>) -> String {
+/// The ratio of the means over all groups, then in how many of them the claim holds.
+fn counted(all: &[&Judged]) -> String {
     let (mut holds, mut fails, mut level, mut open, mut groups) = (0, 0, 0, 0, 0);
-    for judged in judged.filter(|judged| judged.group.is_some()) {
+    for judged in all.iter().filter(|judged| judged.group.is_some()) {
         groups += 1;
         match judged.verdict {
             Verdict::Holds => holds += 1,
@@ -318,7 +332,17 @@ fn counted<'a>(judged: impl Iterator<Item = &'a Judged>) -> String {
     if groups == 0 {
         return "–".to_owned();
     }
-    let mut text = format!("holds in {holds} of {groups}");
+    let whole = match all {
+        [only] => Some(only),
+        _ => all.iter().find(|judged| judged.group.is_none()),
+    };
+    let ratio = whole.and_then(|judged| judged.ratio.as_ref());
+    let mut text = ratio.map_or_else(String::new, |ratio| {
+        let interval = ratio.interval.as_ref();
+        let interval = interval.map_or_else(String::new, |interval| format!(" ({interval})"));
+        format!("{}{interval}, ", ratio.text)
+    });
+    text.push_str(&format!("holds in {holds} of {groups}"));
     for (count, what) in [(level, "level"), (fails, "against it"), (open, "open")] {
         if count > 0 {
             text.push_str(&format!(", {count} {what}"));
@@ -330,6 +354,7 @@ fn counted<'a>(judged: impl Iterator<Item = &'a Judged>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Number;
 
     const CARD: &str = "# A model\n\n| a |\n|---|\n| 1 |\n\n## Its answers\n\n\
         | task | looping |\n|:-----|--------:|\n| x | 1% |\n| y | 2% |\n";
@@ -420,13 +445,22 @@ mod tests {
             judged(Some("y"), Verdict::CannotTell),
             judged(Some("z"), Verdict::DoesNotHold),
             judged(Some("u"), Verdict::Level),
-            judged(None, Verdict::Holds),
+            Judged {
+                ratio: Some(Number {
+                    interval: Some("1.02–1.09".to_owned()),
+                    ..Number::plain(1.05, "1.05".to_owned())
+                }),
+                ..judged(None, Verdict::Holds)
+            },
         ];
         let none = vec![judged(Some("all"), Verdict::Unchecked("not run"))];
         let table = verdicts(&[("live".to_owned(), some), ("trace".to_owned(), none)]).unwrap();
         let row: Vec<Entry> = ["More is more.", "acceptance"]
             .into_iter()
-            .chain(["holds in 1 of 4, 1 level, 1 against it, 1 open", "–"])
+            .chain([
+                "1.05 (1.02–1.09), holds in 1 of 4, 1 level, 1 against it, 1 open",
+                "–",
+            ])
             .map(Entry::text)
             .collect();
         assert_eq!(table.rows, [row]);

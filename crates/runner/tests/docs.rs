@@ -313,7 +313,8 @@ fn the_first_page_is_short() {
     let page = Page::read("README.md").text;
     let lines = page.lines().count();
     assert!(lines <= 100, "README.md has {lines} lines, more than 100");
-    for line in page.lines() {
+    // A comment is not read.
+    for line in page.lines().filter(|line| !line.starts_with("<!--")) {
         let columns = line.chars().count();
         assert!(columns <= 120, "README.md: {columns} columns: {line}");
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use report::{compare, quoted, quotes};
 
 /// Most bytes of `results/`.
-const LARGEST: u64 = 36_000_000;
+const LARGEST: u64 = 34_000_000;
 
 fn repository() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -48,7 +48,9 @@ fn pages_are_what_their_rows_give() {
 #[test]
 fn pages_quote_what_rows_give() {
     let pages = quoting(&repository());
-    assert!(pages.iter().any(|page| page.ends_with("README.md")));
+    for page in ["README.md", "docs/findings.md", "results/table1/README.md"] {
+        assert!(pages.iter().any(|path| path.ends_with(page)), "{page}");
+    }
     let stale = pages.iter().filter(|path| {
         let page = std::fs::read_to_string(path).unwrap();
         quoted(path).unwrap() != page
@@ -63,9 +65,17 @@ fn pages_quote_what_rows_give() {
 
 /// Pages of the repository that quote tables.
 fn quoting(root: &Path) -> Vec<PathBuf> {
-    let folders = ["", "docs", "results", "models", "experiments"];
+    let mut folders: Vec<PathBuf> = ["", "docs", "results", "models", "experiments"]
+        .map(|folder| root.join(folder))
+        .to_vec();
+    let entries = std::fs::read_dir(root.join("results")).unwrap();
+    folders.extend(
+        entries
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_dir()),
+    );
     let files = folders.iter().flat_map(|folder| {
-        let entries = std::fs::read_dir(root.join(folder)).unwrap();
+        let entries = std::fs::read_dir(folder).unwrap();
         entries.map(|entry| entry.unwrap().path())
     });
     let pages = files.filter(|path| path.extension().is_some_and(|end| end == "md"));

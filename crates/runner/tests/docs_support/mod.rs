@@ -50,6 +50,13 @@ pub fn pages() -> Vec<Page> {
     for file in files("docs", "md") {
         names.push(format!("docs/{file}"));
     }
+    names.push("results/README.md".to_owned());
+    for run in folders("results") {
+        let readme = format!("results/{run}/README.md");
+        if repository().join(&readme).is_file() {
+            names.push(readme);
+        }
+    }
     for crate_name in folders("crates") {
         let readme = format!("crates/{crate_name}/README.md");
         if repository().join(&readme).is_file() {
