@@ -11,6 +11,9 @@ commands behind the figures that LOG.md quotes.
     python3 results/recompute.py caches NAME                 n-grams when the stream ends
     python3 results/recompute.py costs NAME STAGE            parts of a round in plain steps
     python3 results/recompute.py learning NAME               the share of learning, the prompt's prefill in and out
+    python3 results/recompute.py learning_on NAME            tokens a second while arms learn and after it, by the clock
+    python3 results/recompute.py break_even NAME ARM OTHER   answers until what learning took is won back
+    python3 results/recompute.py drafted NAME STAGE ARM      draft tokens of the drafter a round, beside tokens a round
     python3 results/recompute.py answers NAME STAGE          plain answers cut, different ones, arms' that are equal
 
 Acceptance is the mean over rounds that proposed. Speed is tokens a second over plain decoding's, totals; `e2e` has
@@ -203,6 +206,54 @@ def learning(name):
         print(f"  {arm:28} {text}, prefill in {learn / with_prefill:.3f}")
 
 
+def learning_on(name):
+    """Whole seconds of the stream and of the held-out prompts: prefill, decoding and learning. Plain decoding of the
+    stream is the one of the held-out prompts where it did not answer the stream. A Markdown table."""
+    whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
+    speed = lambda rows: sum(row["new_tokens"] for row in rows) / whole(rows)
+    stream = grouped(load(name, "stream"), "at", "arm")
+    held_out = grouped(load(name, "held-out"), "at", "arm")
+    heads = ["target, task", "arm", "streamed", "tokens/s while it learns", "over plain", "second half", "learning, share"]
+    heads += ["learning, s a prompt", "tokens/s frozen", "frozen over plain"]
+    print("| " + " | ".join(heads) + " |\n|:--|:--|" + "--:|" * 8)
+    for (at, arm), frozen in held_out.items():
+        after = speed(held_out[at, "autoregressive"])
+        row = ["–"] * 6
+        if own := stream.get((at, arm)):
+            plain = speed(stream.get((at, "autoregressive"), held_out[at, "autoregressive"]))
+            late = [row for row in own if row["prompt_index"] >= len(own) // 2]
+            learnt = sum(row["learn_s"] for row in own)
+            row = [f"{len(own)}", f"{speed(own):.1f}", f"{speed(own) / plain:.2f}x", f"{speed(late) / plain:.2f}x"]
+            row += [f"{learnt / whole(own):.2f}", f"{learnt / len(own):.2f}"]
+        print("| " + " | ".join([at, arm, *row, f"{speed(frozen):.1f}", f"{speed(frozen) / after:.2f}x"]) + " |")
+
+
+def break_even(name, arm, other):
+    """Answers by the frozen drafter after which what `arm` spent on the stream more than `other` is won back."""
+    whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
+    stream = grouped(load(name, "stream"), "at", "arm")
+    held_out = grouped(load(name, "held-out"), "at", "arm")
+    heads = ["target, task", "streamed", "seconds more on the stream", "seconds saved an answer", "answers to break even"]
+    print("| " + " | ".join(heads) + " |\n|:--|" + "--:|" * 4)
+    for at in sorted({at for at, _ in stream}):
+        more = whole(stream[at, arm]) - whole(stream[at, other])
+        frozen = held_out[at, arm], held_out[at, other]
+        saved = (whole(frozen[1]) - whole(frozen[0])) / len(frozen[0])
+        streamed = len(stream[at, arm])
+        print(f"| {at} | {streamed} | {more:.1f} | {saved:.2f} | {more / saved:.0f} |")
+
+
+def drafted(name, stage, arm):
+    """Copies are no draft tokens of the drafter, but for `prompt-lookup`, which has no other. A Markdown table."""
+    print("| run | target, task | arm | drafter's tokens a round | tokens a round |\n|:--|:--|:--|--:|--:|")
+    rows = [row for row in load(name, stage) if row["arm"] == arm]
+    held_out = [row for row in rows if row["split"] == "test"]
+    for (at,), own in grouped(held_out or rows, "at").items():
+        total = lambda key: sum(row[key] for row in own)
+        rounds = total("rounds")
+        print(f"| {name} | {at} | {arm} | {total('draft_tokens') / rounds:.2f} | {total('new_tokens') / rounds:.2f} |")
+
+
 def answers(name, stage):
     """By the hashes of the answers, a seed at a time, means over seeds."""
     for (at,), rows in grouped(load(name, stage), "at").items():
@@ -219,7 +270,8 @@ def answers(name, stage):
 
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:] or ["help"]
-    commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, answers)}
+    commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, learning_on, answers)}
+    commands |= {f.__name__: f for f in (break_even, drafted)}
     if command not in commands:
         sys.exit(__doc__)
     commands[command](*arguments)

@@ -53,7 +53,9 @@ pub fn pages() -> Vec<Page> {
     names.push("results/README.md".to_owned());
     for run in folders("results") {
         let readme = format!("results/{run}/README.md");
-        if repository().join(&readme).is_file() {
+        let folder = repository().join(format!("results/{run}"));
+        // Where no experiment stands, the page is of commands of its day.
+        if folder.join("experiment.json").is_file() && folder.join("README.md").is_file() {
             names.push(readme);
         }
     }
