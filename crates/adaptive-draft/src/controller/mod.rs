@@ -113,7 +113,10 @@ impl std::fmt::Display for Ledger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let word = if self.saved() < 0.0 { "lost" } else { "saved" };
         let (seconds, learning) = (self.saved().abs(), self.learning);
-        write!(f, "{word} {seconds:.1} s so far, learning cost {learning:.1} s")
+        write!(
+            f,
+            "{word} {seconds:.1} s so far, learning cost {learning:.1} s"
+        )
     }
 }
 

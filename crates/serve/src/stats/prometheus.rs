@@ -201,12 +201,9 @@ impl Stats {
                 "Whether the drafter drafts, or text is copied.",
                 |s| f64::from(u8::from(s.way != Way::Plain)),
             ),
-            (
-                "learns",
-                "gauge",
-                "Whether the drafter learns.",
-                |s| f64::from(u8::from(s.learns)),
-            ),
+            ("learns", "gauge", "Whether the drafter learns.", |s| {
+                f64::from(u8::from(s.learns))
+            }),
         ];
         for (name, kind, help, value) in controlled {
             page.head(name, kind, help);
