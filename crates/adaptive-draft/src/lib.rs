@@ -59,7 +59,7 @@ use std::path::PathBuf;
 
 pub use acceptance::AcceptanceStop;
 pub use confidence::Confidence;
-pub use controller::{Answer, Controller, ControllerConfig, Ledger, RoundCost, Way};
+pub use controller::{Answer, Controller, ControllerConfig, Ledger, RoundCost, Standing, Way};
 pub use copying::{CopyOrDraft, CopyRecord};
 pub use costs::Costs;
 pub use entropy::EntropyBound;

@@ -519,7 +519,11 @@ fn every_target_has_a_floor_of_its_own() {
     }
     assert_eq!(rested[0], 0);
     assert!(rested[1] > 100, "{rested:?}");
-    let (good, bad) = (controller.ledger_of("good"), controller.ledger_of("bad"));
+    let ledger = |target| controller.standing(target).unwrap().ledger;
+    let (good, bad) = (ledger("good"), ledger("bad"));
+    assert_ne!(controller.standing("good").unwrap().way, Way::Plain);
+    assert_eq!(controller.standing("bad").unwrap().way, Way::Plain);
+    assert_eq!(controller.standing("unknown"), None);
     assert!(good.saved() > 0.3 * good.plain, "{good:?}");
     assert!(bad.saved() > -0.05 * bad.plain, "{bad:?}");
     let all = controller.ledger();

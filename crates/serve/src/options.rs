@@ -24,6 +24,9 @@ pub struct Options {
     /// target: an acceptance head, how often tokens that it gives which chance are accepted, and what
     /// rounds cost.
     pub adapt_length: bool,
+    /// Whether seconds decide if the drafter drafts, by which weights, and if it learns
+    /// ([`adaptive_draft::Controller`]): for targets decoded here, by answers that were made alone.
+    pub controller: bool,
     /// Whether drafts may begin with text looked up in prompt and answer.
     pub lookup: bool,
     /// Sequences decoded at once, at least 1.

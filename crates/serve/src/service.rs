@@ -5,6 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use adaptive_draft::ControllerConfig;
 use anyhow::{Result, bail};
 use cpu_engine::MemoryUse;
 use models::engine_options;
@@ -72,6 +73,13 @@ impl Service {
             None => (None, Saved::default()),
         };
         let stats = Arc::new(Stats::new(saved.sums.clone()));
+        if options.controller {
+            stats.control(ControllerConfig {
+                copies: options.lookup,
+                learns: options.learn.is_some(),
+                ..ControllerConfig::default()
+            });
+        }
         let (commands, inbox) = channel();
         let (teaching, handle, state) = match options.learn {
             Some(learn) => {

@@ -211,3 +211,45 @@ fn a_state_has_a_budget() {
     server.stop().unwrap();
     assert!(generations(folder.path()).is_empty());
 }
+
+#[test]
+fn seconds_decide_and_are_found_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let controlled = Options {
+        controller: true,
+        adapt_length: true,
+        lookup: true,
+        parallel: 1,
+        ..keeping(folder.path())
+    };
+    let body = json!({
+        "model": "L", "messages": [{"role": "user", "content": "What is 3 and 4?"}],
+        "max_tokens": 24, "temperature": 0,
+    });
+    let text = |server: &Server| server.post("/v1/chat/completions", &body).1["choices"][0].clone();
+    let plain = Server::start(options(), None);
+    let expected = text(&plain);
+    plain.stop().unwrap();
+
+    let server = Server::start(controlled.clone(), None);
+    assert!(server.get("/stats").1.contains("\"targets\":{}"));
+    stream(&server, "L", 40);
+    assert_eq!(text(&server)["message"], expected["message"]);
+    let of =
+        |server: &Server, name: &str| server.metric(&format!("omnidraft_{name}{{target=\"L\"}}"));
+    let rested = of(&server, "rested_answers_total");
+    let stats: serde_json::Value = serde_json::from_str(&server.get("/stats").1).unwrap();
+    let seconds = &stats["targets"]["L"]["seconds"];
+    assert_eq!(seconds["rested_answers"].as_f64(), Some(rested), "{stats}");
+    assert!(
+        seconds["saved"].is_f64() && seconds["learns"].is_boolean(),
+        "{stats}"
+    );
+    server.stop().unwrap();
+
+    let server = Server::start(controlled, None);
+    assert_eq!(of(&server, "rested_answers_total"), rested);
+    assert_ne!(of(&server, "saved_seconds"), 0.0);
+    stream(&server, "L", 2);
+    server.stop().unwrap();
+}

@@ -108,6 +108,18 @@ pub struct Ledger {
     pub updates: u64,
 }
 
+impl std::fmt::Display for Ledger {
+    /// For people: `saved 41.0 s so far, learning cost 3.0 s`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = if self.saved() < 0.0 { "lost" } else { "saved" };
+        let (seconds, learning) = (self.saved().abs(), self.learning);
+        write!(
+            f,
+            "{word} {seconds:.1} s so far, learning cost {learning:.1} s"
+        )
+    }
+}
+
 impl Ledger {
     /// Seconds saved so far against plain decoding, learning paid for; below 0 where they are lost.
     pub fn saved(&self) -> f64 {
@@ -130,6 +142,17 @@ impl Ledger {
         self.learning += other.learning;
         self.updates += other.updates;
     }
+}
+
+/// How things stand beside a target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Standing {
+    /// The way that is believed to be the best.
+    pub way: Way,
+    /// Whether an answer that has something to teach would be learnt from.
+    pub learns: bool,
+    /// Seconds so far.
+    pub ledger: Ledger,
 }
 
 /// What is known of the drafter beside one target.
@@ -265,6 +288,15 @@ impl Controller {
         learns
     }
 
+    /// Drops an answer whose seconds say nothing of it: one that failed, or that shared its time with
+    /// others.
+    pub fn leave(&mut self, answer: &Answer) {
+        let known = self.known.entry(answer.target().to_owned()).or_default();
+        if answer.records() {
+            known.learning.give_turn_back();
+        }
+    }
+
     /// Takes in an update beside this target that took `seconds`.
     pub fn learnt(&mut self, target: &str, seconds: f64) {
         let known = self.known.entry(target.to_owned()).or_default();
@@ -281,22 +313,18 @@ impl Controller {
         self.guard.charge(seconds);
     }
 
-    /// The way that is believed to be the best beside the target in use.
-    pub fn prefers(&self) -> Way {
-        self.best().0
-    }
-
-    /// Whether an answer that has something to teach would be learnt from.
-    pub fn is_learning(&self) -> bool {
-        let known = self.known.get(&self.target);
-        let worth = known.is_none_or(|known| known.learning.is_worth());
-        self.config.learns && worth && self.may_learn()
-    }
-
-    /// Seconds with the target called so.
-    pub fn ledger_of(&self, target: &str) -> Ledger {
-        let known = self.known.get(target);
-        known.map_or_else(Ledger::default, |known| known.ledger)
+    /// How things stand beside a target; `None` where no answer was made.
+    pub fn standing(&self, target: &str) -> Option<Standing> {
+        let known = self.known.get(target).filter(|known| known.answers > 0)?;
+        let here = Self {
+            target: target.to_owned(),
+            ..self.clone()
+        };
+        Some(Standing {
+            way: here.best().0,
+            learns: self.config.learns && known.learning.is_worth() && here.may_learn(),
+            ledger: known.ledger,
+        })
     }
 
     /// Seconds with all targets.
@@ -304,13 +332,6 @@ impl Controller {
         let mut all = Ledger::default();
         self.known.values().for_each(|known| all.add(&known.ledger));
         all
-    }
-
-    /// Share of plain decoding's time that answers made this way save, beside the target in use;
-    /// `None` where none was.
-    pub fn worth(&self, way: Way) -> Option<f64> {
-        let worth = self.known.get(&self.target)?.ways.get(&way)?;
-        Some(worth.mean())
     }
 
     /// Seconds of a mean answer by plain decoding.

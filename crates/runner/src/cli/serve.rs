@@ -60,6 +60,10 @@ pub struct ServiceArgs {
     /// for each target from the answers, and by what rounds are found to take.
     #[arg(long)]
     adapt_length: bool,
+    /// Draft and learn whatever it costs. Otherwise, where anything is learnt, the drafter rests while
+    /// plain decoding is faster, and learning rests while it costs more than it saves.
+    #[arg(long)]
+    no_controller: bool,
     /// Let drafts begin with text looked up in prompt and answer, where that has paid.
     #[arg(long)]
     lookup: bool,
@@ -168,6 +172,7 @@ impl ServiceArgs {
             draft_weights: self.draft_weights.map(WeightType::from),
             draft_length: self.k.unwrap_or(if adapt_length { 8 } else { 4 }),
             adapt_length,
+            controller: !self.no_learn && !self.no_controller,
             lookup: self.lookup,
             parallel,
             queue,
@@ -221,6 +226,7 @@ pub fn far_options(
         draft_weights: None,
         draft_length,
         adapt_length: false,
+        controller: false,
         lookup: false,
         parallel: 1,
         queue: 0,

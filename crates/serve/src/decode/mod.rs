@@ -9,6 +9,7 @@
 //! sequences of a pair share an n-gram cache, and a draft has to be judged by the cache it was drafted
 //! with. A sequence that waits for a reply sits out steps; the others go on.
 
+mod controlled;
 mod costs;
 mod elsewhere;
 mod lengths;

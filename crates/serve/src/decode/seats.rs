@@ -1,6 +1,6 @@
 //! Who is decoded: requests get seats, prompts are read in turns, answers begin.
 
-use adaptive_draft::Costs;
+use adaptive_draft::{Answer, Costs, Way};
 use anyhow::{Context, Result};
 use spec_decode::{ConstantLength, Session, SessionConfig, VerifyMode};
 use vocab_align::TargetId;
@@ -90,8 +90,19 @@ impl Decoder {
             || target.name.clone(),
             |learn| learn.adapter(&target.name, &job.ask.user),
         );
+        // Seconds of a target elsewhere are those of its machine and of the way there.
+        let controlled = job.ask.drafting && target.folder().is_some();
+        let answer = match controlled {
+            true => self.stats.open(&target.name),
+            false => None,
+        };
+        // The weights that nobody taught have no name.
+        let (own, of_all) = match answer.as_ref().map(Answer::way) {
+            Some(Way::Frozen) => ("", ""),
+            _ => (adapter.as_str(), target.name.as_str()),
+        };
         if job.ask.drafting
-            && let Err(error) = self.dress(&mut seat, &adapter, &target.name)
+            && let Err(error) = self.dress(&mut seat, own, of_all)
         {
             return fail(&mut job, &format!("{error:#}"), &self.stats);
         }
@@ -119,7 +130,7 @@ impl Decoder {
         let lookup = lookup.then_some((costs, self.options.draft_length));
         let drafts = (lengthy, lookup, self.options.remote.draft_top);
         let reading = Reading { job, seat, cached };
-        match Sequence::start(reading, target, drafts, adapter, terms, own) {
+        match Sequence::start(reading, target, drafts, answer, adapter, terms, own) {
             Ok(sequence) => self.running.push(sequence),
             Err(failed) => {
                 let (mut job, error) = *failed;

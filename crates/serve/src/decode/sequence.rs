@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use adaptive_draft::Costs;
+use adaptive_draft::{Answer, Costs, Way};
 use models::Engine;
 use ngram_cache::NgramCache;
 use online::{Example, Learner, Recorder};
@@ -14,6 +14,7 @@ use spec_decode::{
 use vocab_align::{DraftId, TargetId};
 
 use super::Reading;
+use super::controlled::{Controlled, timed};
 use super::lengths::{Lengthy, Policy};
 use super::log_probs::log_probs;
 use super::seated::Seated;
@@ -50,7 +51,7 @@ pub(crate) struct Sequence {
     pub(crate) stage: Stage,
     /// Number of the round that is on its way to a target elsewhere.
     pub(super) awaited: Option<u64>,
-    pub(crate) policy: Policy,
+    pub(super) policy: Controlled,
     /// The n-grams of this answer alone, where nothing is learnt.
     pub(crate) own_cache: Option<Box<NgramCache>>,
     pub(crate) totals: Totals,
@@ -65,6 +66,8 @@ pub(crate) struct Sequence {
 /// probabilities.
 struct Sink<'a> {
     recorder: Option<&'a mut Recorder>,
+    /// Seconds of recording.
+    seconds: f64,
     logprobs: Option<usize>,
     rows: Vec<LogProbs>,
 }
@@ -72,7 +75,7 @@ struct Sink<'a> {
 impl TeacherSink for Sink<'_> {
     fn record(&mut self, index: usize, token: TargetId, logits: &[f32]) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.record(index, token, logits);
+            timed(&mut self.seconds, || recorder.record(index, token, logits));
         }
         if let Some(top) = self.logprobs {
             self.rows.push(log_probs(token, logits, top));
@@ -82,8 +85,9 @@ impl TeacherSink for Sink<'_> {
 
 /// Settings of a session for a request. Blocks never accept fewer tokens than one by one, by the same
 /// law; without drafts every token is drawn as plain decoding draws it.
-fn settings(ask: &Ask, target: &Target, draft_top: usize) -> SessionConfig {
-    let (mode, acceptance) = match ask.drafting {
+fn settings(ask: &Ask, target: &Target, draft_top: usize, way: Option<Way>) -> SessionConfig {
+    let rests = way == Some(Way::Plain);
+    let (mode, acceptance) = match ask.drafting && !rests {
         true => (VerifyMode::Exact, Acceptance::Block),
         false => (VerifyMode::Tli, Acceptance::Token),
     };
@@ -92,6 +96,7 @@ fn settings(ask: &Ask, target: &Target, draft_top: usize) -> SessionConfig {
         acceptance,
         stop: target.text.stop_tokens_unless(ask.ignore_eos),
         learn_ngrams: ask.drafting,
+        drafter_reads: way.is_none_or(|way| matches!(way, Way::Learner | Way::Frozen)),
         // What is not sent cannot be judged.
         draft_top: target.elsewhere().map_or(0, |_| draft_top),
         ..SessionConfig::new(mode, ask.max_tokens)
@@ -105,6 +110,7 @@ impl Sequence {
         reading: Reading,
         target: &Target,
         (lengthy, lookup, draft_top): (Lengthy, Option<(Costs, usize)>, usize),
+        controlled: Option<Answer>,
         adapter: String,
         terms: Option<Terms>,
         own_cache: Option<Box<NgramCache>>,
@@ -115,7 +121,9 @@ impl Sequence {
             cached,
         } = reading;
         let ask = &job.ask;
-        seat.session.configure(settings(ask, target, draft_top));
+        let way = controlled.as_ref().map(Answer::way);
+        seat.session
+            .configure(settings(ask, target, draft_top, way));
         let name = StreamName {
             sample: ask.sample,
             ..StreamName::new(ask.seed, 0)
@@ -138,17 +146,22 @@ impl Sequence {
         let started = seat
             .session
             .start_with(prompt, Box::new(dice.0), Box::new(dice.1));
-        if let Err(error) = started {
-            return Err(Box::new((job, error)));
-        }
+        let prefill = match started {
+            Ok(prefill) => prefill,
+            Err(error) => return Err(Box::new((job, error))),
+        };
+        let records = controlled.as_ref().is_none_or(Answer::records);
         let recorder = terms
-            .filter(|_| ask.drafting)
+            .filter(|_| ask.drafting && records)
             .map(|terms| Recorder::new(&target.pair.alignment, terms.losses));
+        let policy = match ask.drafting {
+            true => Policy::new(lengthy, lookup),
+            false => Policy::Draft(Lengthy::Constant(ConstantLength(0))),
+        };
+        let mut policy = Controlled::new(policy, controlled);
+        policy.read(prefill.draft);
         Ok(Self {
-            policy: match ask.drafting {
-                true => Policy::new(lengthy, lookup),
-                false => Policy::Draft(Lengthy::Constant(ConstantLength(0))),
-            },
+            policy,
             text: AnswerText::new(ask.stop.clone()),
             stage: Stage::Ready,
             awaited: None,
@@ -236,13 +249,14 @@ impl Sequence {
         Ok(())
     }
 
-    /// Commits the round and tells the client; the end of the answer, if it is one. `None` where the
+    /// Commits the round, which was made `alone` or beside others, and tells the client; the end of the answer, if it is one. `None` where the
     /// client has hung up.
     pub(crate) fn commit(
         &mut self,
         shared: Option<&mut NgramCache>,
         logits: &[f32],
         target: &Target,
+        alone: bool,
     ) -> Result<Option<Progress>, SpecError> {
         let Stage::Judged(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
             return Ok(Some(Progress::default()));
@@ -250,12 +264,14 @@ impl Sequence {
         let cache = self.own_cache.as_deref_mut().or(shared);
         let mut sink = Sink {
             recorder: self.recorder.as_mut(),
+            seconds: 0.0,
             logprobs: self.job.ask.logprobs,
             rows: Vec::new(),
         };
         let session = &mut self.seat.session;
         let outcome = session.commit_round(round, logits, cache, &mut self.policy, &mut sink)?;
-        let rows = sink.rows;
+        let (rows, recording) = (sink.rows, sink.seconds);
+        self.policy.take_in(&outcome, recording, alone);
         self.totals.add(&outcome);
         let piece = self.piece(&outcome, rows, target);
         let ended = self.text.ended();

@@ -250,7 +250,8 @@ impl Decoder {
         let sequence = &mut self.running[i];
         let cache = self.caches.get_mut(&self.cache_of[target]);
         let entry = &self.models.targets[target];
-        match sequence.commit(cache.map(|cache| &mut **cache), logits, entry) {
+        let cache = cache.map(|cache| &mut **cache);
+        match sequence.commit(cache, logits, entry, step.alone) {
             Err(error) => failed.push((i, ApiError::Internal(error.to_string()))),
             Ok(None) => ended.push((i, None)),
             Ok(Some(Progress { outcome, reason })) => {
@@ -295,8 +296,18 @@ impl Decoder {
                     sequence.tell_end(reason);
                     let terms = self.learner.as_ref().map(Mailbox::terms);
                     let room = positions(&self.models.drafter);
-                    let judged = sequence.policy.take_judged();
-                    if let Some(example) = sequence.example(target, terms, room)
+                    let judged = sequence.policy.policy().take_judged();
+                    let rejected = sequence.totals.proposed - sequence.totals.accepted;
+                    let learns = match sequence.policy.end() {
+                        Some((answer, true)) => self.stats.close(answer, rejected),
+                        Some((answer, false)) => {
+                            self.stats.leave(&answer);
+                            true
+                        }
+                        None => true,
+                    };
+                    if learns
+                        && let Some(example) = sequence.example(target, terms, room)
                         && let Some(learner) = &self.learner
                     {
                         learner.offer(&sequence.adapter, example, judged, &self.stats);
@@ -306,6 +317,9 @@ impl Decoder {
                 }
                 Ok(None) => self.stats.cancelled(),
                 Err(error) => fail_with(&mut sequence.job, error, &self.stats),
+            }
+            if let Some((answer, _)) = sequence.policy.end() {
+                self.stats.leave(&answer);
             }
             let (seat, _) = sequence.stand_up();
             self.idle.push(seat);
@@ -327,7 +341,11 @@ impl Decoder {
                 job.tell(Event::Failed(ApiError::Timeout(limit.as_secs())));
             }
             self.stats.cancelled();
-            let (seat, _) = self.running.remove(i).stand_up();
+            let mut sequence = self.running.remove(i);
+            if let Some((answer, _)) = sequence.policy.end() {
+                self.stats.leave(&answer);
+            }
+            let (seat, _) = sequence.stand_up();
             self.idle.push(seat);
         }
         let (late, reading): (VecDeque<Reading>, VecDeque<Reading>) =

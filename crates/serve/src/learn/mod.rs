@@ -133,6 +133,9 @@ pub(crate) struct Teaching {
     next_save: Instant,
     /// Whether something was learnt behind the last saving.
     changed: bool,
+    /// Answers with the drafter at the last saving: n-grams and seconds of those that nothing else was
+    /// learnt from are saved, too.
+    answers: u64,
 }
 
 /// The other ends of a [`Teaching`].
@@ -183,6 +186,7 @@ impl Teaching {
             next_update: Instant::now(),
             next_save: Instant::now() + options.save_every,
             changed: false,
+            answers: stats.sums().answers(),
             models,
             options,
             stats,
@@ -268,8 +272,11 @@ impl Teaching {
         if distils {
             return Ok(());
         }
+        let began = Instant::now();
         if let Some((head, steps, report)) = self.heads.step(name)? {
             self.stats.head_step(target_of(name), &report);
+            let seconds = began.elapsed().as_secs_f64();
+            self.stats.learnt(target_of(name), seconds, false);
             // It is gone only where everything ends.
             let _ = self
                 .decoder
@@ -304,6 +311,7 @@ impl Teaching {
         let examples = self.waiting.remove(name).unwrap_or_default();
         let bytes = examples.iter().map(Example::bytes).sum();
         self.held.fetch_sub(bytes, Ordering::Relaxed);
+        let began = Instant::now();
         let learner = self.learners.of(name)?;
         let mut learnt = None;
         for example in examples {
@@ -318,6 +326,9 @@ impl Teaching {
         let replayed = learner.replay_bytes()?;
         let target = target_of(name);
         self.stats.update(target, update.loss, update.seconds);
+        // Beside decoding, it is charged for all its time.
+        self.stats
+            .learnt(target, began.elapsed().as_secs_f64(), true);
         self.stats.replayed(self.learners.key(name), replayed);
         self.changed = true;
         Ok(())
@@ -325,7 +336,10 @@ impl Teaching {
 
     fn save_now(&mut self) {
         self.next_save = Instant::now() + self.options.save_every;
-        if self.state.is_none() || !std::mem::take(&mut self.changed) {
+        let answers = self.stats.sums().answers();
+        let counted = std::mem::replace(&mut self.answers, answers) != answers;
+        let changed = std::mem::take(&mut self.changed) || counted;
+        if self.state.is_none() || !changed {
             return;
         }
         let (reply, caches) = std::sync::mpsc::channel();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use adaptive_draft::HeadReport;
+use adaptive_draft::{Answer, Controller, ControllerConfig, HeadReport, Standing, Way};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spec_decode::{RoundOutcome, Totals};
@@ -58,6 +58,8 @@ impl Step {
 pub(crate) struct Sums {
     /// By target: answers with a drafter.
     pub(crate) targets: BTreeMap<String, TargetSums>,
+    /// What answers have cost and saved, where that is controlled.
+    controller: Option<Controller>,
 }
 
 /// Sums of one target.
@@ -77,6 +79,18 @@ pub(crate) struct TargetSums {
     history: Vec<[f64; 2]>,
     /// Of the answers behind the last point: number, sums.
     open: (usize, f64, f64),
+}
+
+impl Sums {
+    /// How things stand beside a target, where that is controlled.
+    fn standing(&self, target: &str) -> Option<Standing> {
+        self.controller.as_ref()?.standing(target)
+    }
+
+    /// Answers with the drafter so far.
+    pub(crate) fn answers(&self) -> u64 {
+        self.targets.values().map(|own| own.answers).sum()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -134,6 +148,49 @@ impl Stats {
         Self {
             counters: Mutex::new(counters),
             started: Instant::now(),
+        }
+    }
+
+    /// Goes on under a controller with these choices.
+    pub(crate) fn control(&self, config: ControllerConfig) {
+        let mut counters = self.counters();
+        let controller = &mut counters.sums.controller;
+        match controller {
+            Some(controller) => controller.reconfigure(config),
+            None => *controller = Some(Controller::new(config)),
+        }
+    }
+
+    /// Begins an answer of a target under control; `None` without a controller.
+    pub(crate) fn open(&self, target: &str) -> Option<Answer> {
+        let mut counters = self.counters();
+        let controller = counters.sums.controller.as_mut()?;
+        controller.turn_to(target, "");
+        Some(controller.open())
+    }
+
+    /// Ends an answer under control whose drafts had so many proposals fall. Returns whether it is to be
+    /// learnt from.
+    pub(crate) fn close(&self, answer: Answer, rejected: usize) -> bool {
+        let mut counters = self.counters();
+        let controller = counters.sums.controller.as_mut();
+        controller.is_some_and(|controller| controller.close(answer, rejected))
+    }
+
+    /// Drops an answer under control that says nothing.
+    pub(crate) fn leave(&self, answer: &Answer) {
+        if let Some(controller) = &mut self.counters().sums.controller {
+            controller.leave(answer);
+        }
+    }
+
+    /// Takes in the seconds of learning beside a target: of an update, or of something else.
+    pub(crate) fn learnt(&self, target: &str, seconds: f64, update: bool) {
+        if let Some(controller) = &mut self.counters().sums.controller {
+            match update {
+                true => controller.learnt(target, seconds),
+                false => controller.spent(target, seconds),
+            }
         }
     }
 
@@ -301,7 +358,19 @@ impl Stats {
                 sums.answers, sums.updates
             )
         };
-        counters.sums.targets.iter().map(line).collect()
+        let lines = counters.sums.targets.iter().map(line);
+        let standing = |name: &String| Some((name, counters.sums.standing(name)?));
+        let standings = counters.sums.targets.keys().filter_map(standing);
+        let stands = standings.map(|(name, standing)| {
+            let word = |on: bool| if on { "on" } else { "rests" };
+            format!(
+                "{name}: {}; speculation {}, learning {}",
+                standing.ledger,
+                word(standing.way != Way::Plain),
+                word(standing.learns)
+            )
+        });
+        lines.chain(stands).collect()
     }
 
     /// Everything, for the page.
@@ -320,6 +389,14 @@ impl Stats {
                     "ngrams_accepted": sums.ngrams,
                     "updates": sums.updates,
                     "history": sums.history,
+                    "seconds": counters.sums.standing(name).map(|standing| json!({
+                        "saved": standing.ledger.saved(),
+                        "learning": standing.ledger.learning,
+                        "share_of_learning": standing.ledger.share_of_learning(),
+                        "rested_answers": standing.ledger.rested,
+                        "speculates": standing.way != Way::Plain,
+                        "learns": standing.learns,
+                    })),
                 });
                 (name, value)
             })

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use adaptive_draft::{Standing, Way};
+
 use super::{Stats, TargetSums};
 use crate::http::About;
 
@@ -171,6 +173,44 @@ impl Stats {
             page.head(name, "counter", help);
             for (target, sums) in &c.sums.targets {
                 page.value(name, &of(target), sum(sums) as f64);
+            }
+        }
+        type OfStanding = fn(&Standing) -> f64;
+        let controlled: [(&str, &str, &str, OfStanding); 5] = [
+            (
+                "saved_seconds",
+                "gauge",
+                "Seconds saved so far against plain decoding, learning paid for.",
+                |s| s.ledger.saved(),
+            ),
+            (
+                "learning_seconds_total",
+                "counter",
+                "Seconds of learning that are counted in it.",
+                |s| s.ledger.learning,
+            ),
+            (
+                "rested_answers_total",
+                "counter",
+                "Answers in which the drafter rested.",
+                |s| s.ledger.rested as f64,
+            ),
+            (
+                "speculates",
+                "gauge",
+                "Whether the drafter drafts, or text is copied.",
+                |s| f64::from(u8::from(s.way != Way::Plain)),
+            ),
+            ("learns", "gauge", "Whether the drafter learns.", |s| {
+                f64::from(u8::from(s.learns))
+            }),
+        ];
+        for (name, kind, help, value) in controlled {
+            page.head(name, kind, help);
+            for target in c.sums.targets.keys() {
+                if let Some(standing) = c.sums.standing(target) {
+                    page.value(name, &of(target), value(&standing));
+                }
             }
         }
         page.head(

@@ -26,6 +26,7 @@ pub fn options() -> Options {
         draft_weights: None,
         draft_length: 4,
         adapt_length: false,
+        controller: false,
         lookup: false,
         parallel: 4,
         queue: 16,
