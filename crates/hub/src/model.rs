@@ -26,10 +26,15 @@ const WEIGHT_FILES: [&str; 4] = [
     "pytorch_model.bin",
 ];
 /// Files that a model may have.
-const OPTIONAL: [&str; 4] = [
+const OPTIONAL: [&str; 9] = [
     "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
     "generation_config.json",
     "chat_template.jinja",
+    "chat_template.json",
+    "chat_templates/default.jinja",
+    "chat_templates/tool_use.jinja",
     "omnidraft.json",
 ];
 

@@ -359,6 +359,7 @@ fn a_key_is_asked_for() {
         api_key: None,
         limits: limits(),
         about: serve::About::default(),
+        origins: Vec::new(),
     };
     assert!(open.check().is_err());
 }

@@ -53,6 +53,7 @@
 //! ```
 
 mod alignment;
+mod beside;
 mod context;
 mod error;
 mod file;
@@ -68,6 +69,7 @@ mod tables;
 mod vocabulary;
 
 pub use alignment::{Alignment, AlignmentStats, MappingMode};
+pub use beside::special_names;
 pub use context::DraftContext;
 pub use error::AlignError;
 pub use ids::{DraftId, TargetId, TokenId};

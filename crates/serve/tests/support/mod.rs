@@ -76,6 +76,7 @@ impl Server {
             address: "127.0.0.1:0".parse().unwrap(),
             api_key: api_key.map(str::to_owned),
             limits: limits(),
+            origins: Vec::new(),
             about: About {
                 version: "1.2.3".to_owned(),
                 commit: "0123456789".to_owned(),
