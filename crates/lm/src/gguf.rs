@@ -136,7 +136,6 @@ pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
     keys.check()?;
     let path = files.paths().next().unwrap_or("".as_ref());
     let embedding = files.get("token_embd.weight").map(|tensor| tensor.rows());
-    keys.needed("attention.layer_norm_rms_epsilon")?;
     let mut json = json!({
         "model_type": model_type,
         "hidden_size": keys.needed("embedding_length")?,
@@ -156,6 +155,7 @@ pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
         "bos_token_id": keys.token("bos_token_id"),
         "eos_token_id": keys.ends(),
     });
+    keys.needed("attention.layer_norm_rms_epsilon")?;
     keys.windows(&mut json)?;
     if model == "gemma3" {
         let width = |key: &str| keys.number(key).as_i64().unwrap_or(0);

@@ -8,7 +8,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::error::AlignError;
-use crate::file::{AddedToken, RawFile, parse_json};
+use crate::file::{AddedToken, PIECES, RawFile, parse_json};
+use crate::pieces::Reading;
 use crate::roles::{RoleHints, SpecialRole};
 
 /// File that names special tokens, and more.
@@ -122,7 +123,8 @@ impl Beside {
             class: class(&config, folder),
             ..Self::nothing()
         };
-        beside.defaults();
+        let file = |name: &str| folder.join(name).is_file();
+        beside.defaults(file(PIECES) && !file("tokenizer.json"));
         beside.name(folder, CONFIG, &config)?;
         // Newer files say it all in `added_tokens_decoder`, and older ones are not looked at then.
         if let Some(decoder) = config.get("added_tokens_decoder") {
@@ -151,7 +153,7 @@ impl Beside {
     }
 
     /// The names that a class gives its tokens itself.
-    fn defaults(&mut self) {
+    fn defaults(&mut self, pieces: bool) {
         let names: &[(&str, &str)] = match self.class {
             Class::Llama | Class::CodeLlama => &[
                 ("bos_token", "<s>"),
@@ -164,6 +166,12 @@ impl Beside {
                 ("unk_token", "<unk>"),
                 ("pad_token", "<pad>"),
                 ("mask_token", "<mask>"),
+            ],
+            // So does SentencePiece, whose own file has no other names for them.
+            Class::AsWritten if pieces => &[
+                ("bos_token", "<s>"),
+                ("eos_token", "</s>"),
+                ("unk_token", "<unk>"),
             ],
             Class::AsWritten => &[],
         };
@@ -237,6 +245,18 @@ impl Beside {
             }
         }
         Ok(())
+    }
+
+    /// How a `tokenizer.model` is read beside these files.
+    pub(crate) fn pieces(&self) -> Reading {
+        let flag = |key: &str| self.config.get(key).and_then(Value::as_bool);
+        let opens = flag("add_bos_token") == Some(true);
+        let opening = self.named.get("bos_token").filter(|_| opens);
+        Reading {
+            classed: self.class != Class::AsWritten,
+            legacy: flag("legacy").unwrap_or(true),
+            opening: opening.map(|token| token.content.clone()),
+        }
     }
 
     /// The roles of special tokens with unusual names.

@@ -6,7 +6,11 @@ use serde_json::Value;
 
 use crate::beside::Beside;
 use crate::error::AlignError;
+use crate::pieces;
 use crate::spelling::Spelling;
+
+/// SentencePiece's own file, which is read where there is no `tokenizer.json`.
+pub(crate) const PIECES: &str = "tokenizer.model";
 
 /// Ids beyond this are taken for damage: tables are as long as the largest id.
 const MAX_ID: u64 = 1 << 24;
@@ -66,6 +70,31 @@ pub(crate) struct RawFile {
 }
 
 impl RawFile {
+    /// A file with this model and nothing else.
+    pub(crate) fn of(model: Value) -> Self {
+        Self {
+            added_tokens: Vec::new(),
+            normalizer: Value::Null,
+            pre_tokenizer: Value::Null,
+            post_processor: Value::Null,
+            decoder: Value::Null,
+            model,
+        }
+    }
+
+    /// Puts a token before every text.
+    pub(crate) fn open_with(&mut self, token: &str, id: usize) {
+        let opening = serde_json::json!({ "SpecialToken": { "id": token, "type_id": 0 } });
+        let text = serde_json::json!({ "Sequence": { "id": "A", "type_id": 0 } });
+        let second = serde_json::json!({ "Sequence": { "id": "B", "type_id": 1 } });
+        self.post_processor = serde_json::json!({
+            "type": "TemplateProcessing",
+            "single": [opening, text],
+            "pair": [opening, text, second],
+            "special_tokens": { token: { "id": token, "ids": [id], "tokens": [token] } },
+        });
+    }
+
     /// Whether strings of tokens are bytes that are written as letters.
     pub(crate) fn is_byte_level(&self) -> bool {
         mentions(&self.pre_tokenizer, "ByteLevel") || mentions(&self.decoder, "ByteLevel")
@@ -109,7 +138,10 @@ impl TokenizerFile {
         beside: &Beside,
         rows: Option<usize>,
     ) -> Result<Self, AlignError> {
-        let mut raw: RawFile = parse_json(json, name)?;
+        let mut raw: RawFile = match name.ends_with(PIECES) {
+            true => pieces::read(json, name, &beside.pieces())?,
+            false => parse_json(json, name)?,
+        };
         beside.apply(&mut raw);
         let check = Check { name };
         if mentions(&raw.normalizer, "ByteLevel") {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::beside::Beside;
 use crate::error::AlignError;
-use crate::file::TokenizerFile;
+use crate::file::{PIECES, TokenizerFile};
 use crate::ids::TokenId;
 use crate::pipeline::{Pipeline, Segmentation, spells};
 use crate::prefix::Opening;
@@ -74,7 +74,8 @@ impl<I: TokenId> fmt::Debug for Vocabulary<I> {
 impl<I: TokenId> Vocabulary<I> {
     /// Loads a `tokenizer.json`, as transformers 5 does: `tokenizer_config.json`,
     /// `special_tokens_map.json` and `added_tokens.json` beside it name special tokens and add others,
-    /// and some classes that the first one names have a pipeline of their own.
+    /// and some classes that the first one names have a pipeline of their own. Where there is no such
+    /// file but a `tokenizer.model` of SentencePiece, that one is read.
     ///
     /// # Errors
     /// A file that cannot be read, is truncated or malformed, or needs an unsupported feature.
@@ -94,7 +95,13 @@ impl<I: TokenId> Vocabulary<I> {
             true => Beside::nothing(),
             false => Beside::read(folder)?,
         };
-        Self::build(&read(path)?, &path.to_string_lossy(), &beside, rows)
+        // Older models have SentencePiece's own file alone.
+        let own = path.with_file_name(PIECES);
+        let file = match path.exists() || !own.is_file() {
+            true => path,
+            false => &own,
+        };
+        Self::build(&read(file)?, &file.to_string_lossy(), &beside, rows)
     }
 
     /// As [`Vocabulary::from_file`] for a model whose embedding has so many rows. An added token

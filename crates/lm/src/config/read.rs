@@ -163,7 +163,7 @@ fn read(keys: &Keys<'_>, family: &Family) -> Result<LmConfig, LmError> {
         head_dim: heads.width,
         max_positions: keys.count("max_position_embeddings", max_positions)?,
     };
-    check_neutral(keys)?;
+    check_neutral(keys, family)?;
     let (rope, local_rope) = read_ropes(keys, family, span)?;
     let [attention_cap, logit_cap] = read_caps(keys, family)?;
     let scale = |key| -> Result<f32, LmError> {
@@ -211,12 +211,15 @@ fn read(keys: &Keys<'_>, family: &Family) -> Result<LmConfig, LmError> {
 }
 
 /// Keys of published models whose one value changes nothing; another one may.
-fn check_neutral(keys: &Keys<'_>) -> Result<(), LmError> {
+fn check_neutral(keys: &Keys<'_>, family: &Family) -> Result<(), LmError> {
     // Phi-4-mini has them; its own code does not look at them.
     for key in ["full_attn_mod", "interpolate_factor"] {
         if let Some(found) = keys.get::<f64>(key)?.filter(|found| *found != 1.0) {
             return Err(keys.error(key, format!("{found} is not supported, only 1")));
         }
+    }
+    if family.windows == Windows::Never {
+        return Ok(());
     }
     // Gemma 2 says its window under two names.
     let key = "sliding_window_size";

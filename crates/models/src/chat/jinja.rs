@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::clock::Clock;
 use super::files::Source;
-use super::{Message, PROBE, Request, data, python, source};
+use super::{Message, PROBE, TemplateRequest, data, python, source};
 use crate::{TemplateError, TemplateFault};
 
 /// Work a template may do; a loop without end is an error, not a hang.
@@ -56,7 +56,7 @@ impl Jinja {
         let user = Message::new("user", PROBE);
         // Some templates want a system message first.
         let asked = [vec![user], vec![Message::new("system", "-"), user]];
-        let none = Request::default();
+        let none = TemplateRequest::default();
         let mut first = None;
         for messages in &asked {
             for parts in [false, true] {
@@ -111,7 +111,7 @@ impl Jinja {
     pub(super) fn bodies(
         &self,
         messages: &[Message<'_>],
-        request: &Request,
+        request: &TemplateRequest,
         text: &str,
     ) -> Result<Vec<Range<usize>>, TemplateError> {
         let probe = |i: usize| format!("{PROBE}-{i}-");
@@ -177,7 +177,7 @@ impl Jinja {
     pub(super) fn render(
         &self,
         messages: &[Message<'_>],
-        request: &Request,
+        request: &TemplateRequest,
     ) -> Result<String, TemplateError> {
         let turns: Vec<Value> = messages.iter().map(|message| self.turn(message)).collect();
         let list = |list: &Option<Vec<Json>>| match list {

@@ -102,8 +102,6 @@ impl Default for TemplateRequest {
     }
 }
 
-use TemplateRequest as Request;
-
 /// A conversation inside its template, opened for the next answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conversation {
@@ -253,9 +251,9 @@ impl ChatTemplate {
 
     /// One prompt in a template.
     fn text(&self, templates: &Templates, prompt: &str) -> Result<String, TemplateError> {
-        let request = Request {
+        let request = TemplateRequest {
             variables: self.variables.clone(),
-            ..Request::default()
+            ..TemplateRequest::default()
         };
         let system = self.system.iter().map(|text| Message::new("system", text));
         let messages: Vec<_> = system.chain([Message::new("user", prompt)]).collect();

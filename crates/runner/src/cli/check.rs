@@ -156,7 +156,7 @@ impl CheckArgs {
             None => StoredCheckpoint::read_config(folder)?,
         };
         let tokenizer = folder.join("tokenizer.json");
-        let tokenizer: Option<Vocabulary<TargetId>> = match tokenizer.exists() {
+        let tokenizer: Option<Vocabulary<TargetId>> = match has_tokenizer(folder) {
             true => Some(Vocabulary::from_file_for(&tokenizer, config.vocab_size)?),
             false => None,
         };
@@ -220,10 +220,15 @@ impl CheckArgs {
     }
 }
 
+fn has_tokenizer(folder: &Path) -> bool {
+    let has = |file: &str| folder.join(file).exists();
+    has("tokenizer.json") || has("tokenizer.model")
+}
+
 /// The tokens of a folder that has a tokenizer.
 fn vocabulary<I: TokenId>(folder: &Path) -> Result<Option<Vocabulary<I>>> {
     let path = folder.join("tokenizer.json");
-    Ok(match path.exists() {
+    Ok(match has_tokenizer(folder) {
         true => Some(Vocabulary::from_file(&path)?),
         false => None,
     })

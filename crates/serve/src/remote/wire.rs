@@ -16,9 +16,10 @@ pub(crate) const ROUNDS: &str = "/omnidraft/rounds";
 pub(crate) const TARGETS: &str = "/omnidraft/targets";
 
 /// What of a model folder is needed to write and read its tokens.
-pub(crate) const FILES: [&str; 9] = [
+pub(crate) const FILES: [&str; 10] = [
     "config.json",
     "tokenizer.json",
+    "tokenizer.model",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
