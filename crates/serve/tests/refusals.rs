@@ -539,9 +539,21 @@ fn mutated_requests_are_answered_or_refused() {
         with("stream", json!(true)).to_string(),
         json!({"prompt": "The", "max_tokens": 3, "logprobs": 2, "n": 2, "top_p": 0.5, "seed": 3})
             .to_string(),
+        json!({
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "a"}]},
+                {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
+                {"role": "user", "content": "b"},
+            ],
+            "max_tokens": 2, "temperature": 0, "tool_choice": "none", "metadata": {"a": "b"},
+            "chat_template_kwargs": {"enable_thinking": false}, "stream_options": {"include_usage": true},
+        })
+        .to_string(),
     ];
     let mut chaos = Chaos(7);
-    for i in 0..300 {
+    let count = std::env::var("OMNIDRAFT_MUTATED_REQUESTS").ok();
+    let count = count.and_then(|count| count.parse().ok()).unwrap_or(300);
+    for i in 0..count {
         let body = bodies[i % bodies.len()].as_bytes();
         let path = [
             "/v1/chat/completions",
