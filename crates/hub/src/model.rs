@@ -17,6 +17,8 @@ pub const MODEL_PREFIX: &str = "hf:";
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
+/// SentencePiece's own file, which older models have alone.
+const PIECES: &str = "tokenizer.model";
 const WEIGHTS: &str = "model.safetensors";
 /// Weights in the order they are looked for; an index names its shards.
 const WEIGHT_FILES: [&str; 4] = [
@@ -26,10 +28,15 @@ const WEIGHT_FILES: [&str; 4] = [
     "pytorch_model.bin",
 ];
 /// Files that a model may have.
-const OPTIONAL: [&str; 4] = [
+const OPTIONAL: [&str; 9] = [
     "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
     "generation_config.json",
     "chat_template.jinja",
+    "chat_template.json",
+    "chat_templates/default.jinja",
+    "chat_templates/tool_use.jinja",
     "omnidraft.json",
 ];
 
@@ -134,7 +141,7 @@ impl Hub {
         let snapshot = self.snapshot(RepoType::Model, &id.repo, &id.revision)?;
         let found = WEIGHT_FILES.into_iter().find(|file| snapshot.has(file));
         let weights = found.unwrap_or(WEIGHTS);
-        let mut files = vec![CONFIG.to_owned(), TOKENIZER.to_owned()];
+        let mut files = vec![CONFIG.to_owned(), tokenizer_of(&snapshot).to_owned()];
         let optional = OPTIONAL.iter().filter(|file| snapshot.has(file));
         files.extend(optional.map(|file| file.to_string()));
         files.push(weights.to_owned());
@@ -168,11 +175,11 @@ impl Hub {
     /// None in the repository, or a failing download.
     pub fn tokenizer(&self, id: &ModelId) -> Result<PathBuf, HubError> {
         let cached = self.cached(RepoType::Model, &id.repo, &id.revision);
-        if let Some(path) = cached.get(TOKENIZER) {
+        if let Some(path) = cached.get(TOKENIZER).or_else(|| cached.get(PIECES)) {
             return Ok(path);
         }
         let snapshot = self.snapshot(RepoType::Model, &id.repo, &id.revision)?;
-        let path = snapshot.fetch(TOKENIZER)?;
+        let path = snapshot.fetch(tokenizer_of(&snapshot))?;
         self.remember(id, &snapshot)?;
         Ok(path)
     }
@@ -198,6 +205,14 @@ impl Hub {
         let folder = cached.pointer_path(commit);
         let all = files.lines().all(|file| folder.join(file).is_file());
         all.then_some(folder)
+    }
+}
+
+/// The tokenizer's file of a repository.
+fn tokenizer_of(snapshot: &Snapshot) -> &'static str {
+    match !snapshot.has(TOKENIZER) && snapshot.has(PIECES) {
+        true => PIECES,
+        false => TOKENIZER,
     }
 }
 

@@ -21,7 +21,7 @@ use spec_decode::Pair;
 use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId};
 
 mod chat;
-mod clock;
+mod ends;
 mod engine;
 mod error;
 mod import;
@@ -31,9 +31,10 @@ mod template;
 mod text;
 mod walks;
 
-pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate, Conversation, Markers, Message};
+pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate, Conversation, Markers, Message, TemplateRequest};
+pub use ends::{End, ends};
 pub use engine::Engine;
-pub use error::TemplateError;
+pub use error::{TemplateError, TemplateFault};
 pub use import::{ImportError, import_gguf};
 pub use packed::{DeviceError, Packed, check_device};
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};

@@ -1,5 +1,6 @@
 //! The `omnidraft` command.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(coloured())
         .init();
     match cli.execute() {
         Ok(code) => code,
@@ -28,4 +30,10 @@ fn main() -> ExitCode {
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// Whether messages may have colours: at a terminal whose user has not said otherwise.
+fn coloured() -> bool {
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    std::io::stderr().is_terminal() && !plain
 }

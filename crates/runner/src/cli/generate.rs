@@ -18,6 +18,8 @@ use bench::args::{DeviceArgs, flag, parse_verify, print};
 use experiment::{AcceptanceName, DecodeConfig, KvFormat, WeightFormat};
 use models::{ModelFolder, align};
 
+use super::template::TemplateArgs;
+
 /// Arguments of `generate`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -28,6 +30,7 @@ use models::{ModelFolder, align};
   omnidraft generate --target hf:Qwen/Qwen2.5-0.5B-Instruct --drafter hf:HuggingFaceTB/SmolLM2-135M-Instruct --prompt 'Add 2 and 3.'
   omnidraft generate --target http://127.0.0.1:8666 --drafter models/D --prompt 'Add 2 and 3.'
   omnidraft generate --target models/L --drafter models/D --prompt 'Add 2 and 3.' --device gpu
+  omnidraft generate --target hf:Qwen/Qwen3-0.6B --prompt 'Add 2 and 3.' --chat-template-kwargs '{\"enable_thinking\": false}'
   omnidraft generate --target models/L --prompt Hello --n 3 --temperature 0.8 --seed 7 --json")]
 pub struct GenerateArgs {
     /// Model folder of the target, or hf:owner/name[@revision]; or http://HOST:PORT[/NAME], where
@@ -40,6 +43,8 @@ pub struct GenerateArgs {
     /// What to ask.
     #[arg(long, value_name = "TEXT")]
     prompt: String,
+    #[command(flatten)]
+    template: TemplateArgs,
     /// Most tokens of the answer.
     #[arg(long, default_value_t = 64)]
     max_tokens: usize,
@@ -135,12 +140,19 @@ impl GenerateArgs {
         if self.target.to_string_lossy().starts_with("http") && !self.target.exists() {
             return self.remote(mode, sampling);
         }
-        let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
-        let drafter = self
+        let mut target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
+        let mut drafter = self
             .drafter
             .as_deref()
             .map(ModelFolder::<DraftId>::load)
             .transpose()?;
+        let (variables, system) = (self.template.variables()?, self.template.system());
+        let needed = self.template.is_used();
+        target.text.asked_with(&variables, system, needed)?;
+        if let Some(drafter) = &mut drafter {
+            // What the drafter reads is no part of the answer: a template that refuses is asked as it is.
+            drafter.text.asked_with(&variables, system, false).ok();
+        }
         let answers = match &drafter {
             Some(drafter) => self.speculate(mode, sampling, &target, drafter)?,
             None if lookup => self.look_up(sampling, &target)?,
@@ -184,11 +196,15 @@ impl GenerateArgs {
             self.max_tokens,
         ))?;
         let models = service.models();
-        let prompt = [models::Message {
-            role: "user",
-            content: &self.prompt,
-        }];
-        let prompt = models.converse(0, &prompt)?;
+        let system = self.template.system();
+        let system = system.map(|text| models::Message::new("system", text));
+        let user = models::Message::new("user", &self.prompt);
+        let prompt: Vec<_> = system.into_iter().chain([user]).collect();
+        let request = models::TemplateRequest {
+            variables: self.template.variables()?,
+            ..models::TemplateRequest::default()
+        };
+        let prompt = models.converse(0, &prompt, &request)?;
         let mut answers = Vec::new();
         for sample in 0..self.n {
             let mut events = service.ask(vec![Ask {

@@ -14,6 +14,7 @@ mod pretrain;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
+mod template;
 mod trace;
 
 use std::io::IsTerminal;

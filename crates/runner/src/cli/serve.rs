@@ -283,6 +283,10 @@ pub struct ServeArgs {
     /// Key that every request must bring.
     #[arg(long, env = "OMNIDRAFT_API_KEY", hide_env_values = true)]
     api_key: Option<String>,
+    /// Origin whose pages may read answers in a browser, such as http://localhost:3000; may be
+    /// repeated; * for all.
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
     /// Sequences decoded at once.
     #[arg(long, default_value_t = 8)]
     parallel: usize,
@@ -332,6 +336,7 @@ impl ServeArgs {
                 ..Limits::default()
             },
             about: about(),
+            origins: self.allow_origin,
         };
         http.check()?;
         let service = Service::start(options)?;

@@ -105,7 +105,7 @@ fn a_device_that_was_not_built_is_refused() {
 }
 
 #[test]
-fn a_tokenizer_larger_than_its_model_is_refused() {
+fn a_token_beyond_the_embedding_is_refused_where_a_prompt_holds_it() {
     let folder = tempfile::tempdir().unwrap();
     let target = copy_of("L", folder.path());
     let path = target.join("tokenizer.json");
@@ -120,10 +120,20 @@ fn a_tokenizer_larger_than_its_model_is_refused() {
         .unwrap()
         .push(extra);
     std::fs::write(&path, tokenizer.to_string()).unwrap();
-    generate(&target)
+    generate(&target).assert().success();
+    omnidraft()
+        .args([
+            "generate",
+            "--max-tokens",
+            "1",
+            "--prompt",
+            "a<|extra|>",
+            "--target",
+        ])
+        .arg(&target)
         .assert()
         .code(2)
-        .stderr(contains("8193 tokens").and(contains("vocab_size = 8192")));
+        .stderr(contains("\"<|extra|>\" with id 8192").and(contains("8192 rows")));
 }
 
 #[test]
