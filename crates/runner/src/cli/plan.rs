@@ -179,12 +179,14 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// What a dry run says: models, cells, prompts, and about how long they take here.
+/// What a dry run says of the jobs that are not complete: models, cells, prompts, and about how long
+/// they take here.
 ///
 /// # Errors
 /// Models or data that cannot be loaded.
 pub fn dry_run(
     plan: &Plan,
+    open: &[&Job],
     models: &Models,
     out: &Path,
     data: &DataSource,
@@ -198,7 +200,15 @@ pub fn dry_run(
         out.display(),
         models.text()
     );
-    let segments = plan.jobs.iter().flat_map(|job| &job.config.segments);
+    let complete = plan.jobs.len() - open.len();
+    if complete > 0 {
+        writeln!(
+            text,
+            "{complete} of {} jobs are complete and left alone",
+            plan.jobs.len()
+        )?;
+    }
+    let segments = open.iter().flat_map(|job| &job.config.segments);
     let absent: BTreeSet<&str> = segments
         .map(|segment| &*segment.task)
         .filter(|task| !data.is_here(task))
@@ -215,10 +225,10 @@ pub fn dry_run(
     let timed = models.absent.is_empty();
     let mut total = 0.0;
     for stage in &plan.experiment.stages {
-        let jobs: Vec<&Job> = plan
-            .jobs
+        let jobs: Vec<&Job> = open
             .iter()
-            .filter(|j| j.id.stage == stage.name)
+            .copied()
+            .filter(|job| job.id.stage == stage.name)
             .collect();
         if jobs.is_empty() {
             continue;

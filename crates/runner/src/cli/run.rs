@@ -125,7 +125,14 @@ impl RunArgs {
         if self.dry_run {
             self.look(&wanted, &open, &data)?;
             let models = Models::of(&open)?;
-            print(&dry_run(&wanted, &models, &out, &data, self.jobs.get())?)?;
+            print(&dry_run(
+                &wanted,
+                &open,
+                &models,
+                &out,
+                &data,
+                self.jobs.get(),
+            )?)?;
             return Ok(ExitCode::SUCCESS);
         }
         // Reads every task that is used, downloaded first where it must be.

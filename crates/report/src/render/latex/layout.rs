@@ -20,6 +20,10 @@ const LETTER: f64 = 1.05;
 const HEIGHT: usize = 36;
 /// Words longer than this may be broken into lines.
 const BROKEN: f64 = 16.0;
+/// Words are never set narrower.
+const LEAST: f64 = 8.0;
+/// Share of a line that the columns which name the rows may take.
+const NAMES: f64 = 0.45;
 
 /// A table as LaTeX: floats, each of some blocks.
 pub(super) struct Laid {
@@ -31,6 +35,8 @@ pub(super) struct Laid {
 struct Column {
     index: usize,
     width: f64,
+    /// The width of its longest word.
+    least: f64,
     /// Whether its words are broken into lines of that width.
     broken: bool,
     numeric: bool,
@@ -93,7 +99,8 @@ fn chunks(table: &Table) -> Vec<Vec<Column>> {
             let entries = table.rows.iter().filter_map(|row| row.get(index));
             Column {
                 index,
-                width: entries.map(entry_width).fold(title, f64::max),
+                width: entries.clone().map(entry_width).fold(title, f64::max),
+                least: entries.map(longest_word).fold(LEAST, f64::max),
                 broken: false,
                 numeric: head.is_some_and(|head| head.numeric),
             }
@@ -115,7 +122,8 @@ fn chunks(table: &Table) -> Vec<Vec<Column>> {
             false => column.width.min(BROKEN),
         });
     let kept = widest_after.fold(0.0, f64::max) + GAP;
-    shrink(columns.get_mut(..naming).unwrap_or_default(), LINE - kept);
+    let names = columns.get_mut(..naming).unwrap_or_default();
+    shrink(names, (LINE - kept).min(NAMES * LINE));
     let named: f64 = columns.iter().take(naming).map(|own| own.width + GAP).sum();
     let room = LINE - named;
     for column in columns.iter_mut().skip(naming) {
@@ -154,11 +162,12 @@ fn chunks(table: &Table) -> Vec<Vec<Column>> {
 fn shrink(columns: &mut [Column], room: f64) {
     for _ in 0..1000 {
         let total: f64 = columns.iter().map(|column| column.width + GAP).sum();
-        let words = columns.iter_mut().filter(|column| !column.numeric);
-        let widest = words.max_by(|a, b| a.width.total_cmp(&b.width));
-        match widest.filter(|widest| total > room && widest.width > 8.0) {
+        let mut words: Vec<&mut Column> = columns.iter_mut().collect();
+        words.retain(|column| !column.numeric && column.width > column.least);
+        let widest = words.into_iter().max_by(|a, b| a.width.total_cmp(&b.width));
+        match widest.filter(|_| total > room) {
             Some(widest) => {
-                widest.width = (widest.width - 1.0).max(8.0);
+                widest.width = (widest.width - 1.0).max(widest.least);
                 widest.broken = true;
             }
             None => return,
@@ -179,6 +188,17 @@ fn entry_width(entry: &Entry) -> f64 {
             intervals.fold((texts + dots) as f64, f64::max)
         }
     }
+}
+
+fn longest_word(entry: &Entry) -> f64 {
+    let text = match entry {
+        Entry::Text { text } | Entry::Missing { reason: text } => text,
+        Entry::Numbers { .. } => return 0.0,
+    };
+    let words = text
+        .split_whitespace()
+        .map(|word| LETTER * width(word) as f64);
+    words.fold(0.0, f64::max)
 }
 
 /// Lines that a row takes.

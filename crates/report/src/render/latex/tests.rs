@@ -53,8 +53,11 @@ fn widest(latex: &str) -> f64 {
             })
             .collect();
         let columns = cells.iter().map(Vec::len).max().unwrap_or(0);
-        let of = |column: usize| cells.iter().filter_map(|row| row.get(column)).copied();
-        let width: f64 = (0..columns).map(|c| of(c).fold(0.0, f64::max) + 1.6).sum();
+        let of = |column: usize| {
+            let cells = cells.iter().filter_map(move |row| row.get(column));
+            cells.copied().fold(0.0, f64::max)
+        };
+        let width: f64 = (0..columns).map(|column| of(column) + 1.6).sum();
         widest = widest.max(width);
     }
     widest

@@ -70,11 +70,11 @@ impl Found {
         }
         for (path, recording) in wanted {
             if !path.is_file() {
-                let message = format!("{}: there is no such recording", path.display());
-                let hint = format!(
-                    "a model is recorded by: {} (docs/traces.md)",
-                    recording.command(&path, data_words)
+                let message = format!(
+                    "{}: there is no such recording (a command below makes it of a model; docs/traces.md)",
+                    path.display()
                 );
+                let hint = recording.command(&path, data_words);
                 self.fault(plan, &recording.key, message, hint);
             }
         }
