@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use hub::{local_folder, local_tokenizer};
+use hub::local_tokenizer;
 use lm::{LmConfig, StoredCheckpoint};
 use serde_json::{Map, Value};
 use vocab_align::{TokenId, Vocabulary};
 
 use crate::ends::{self, End, of_vocabulary};
+use crate::folder::model_folder;
 use crate::{ChatTemplate, Conversation, Markers, Rendered};
 
 /// A model folder without its weights, in the role its ids have.
@@ -33,7 +34,7 @@ impl<I: TokenId> ModelText<I> {
     /// Anything missing or malformed, with its file; a tokenizer whose model is larger than the
     /// embedding; a failing download.
     pub fn load(path: &Path) -> Result<Self> {
-        let path = &*folder(path)?;
+        let path = &*model_folder(path)?;
         Self::of(path, &StoredCheckpoint::read_config(path)?)
     }
 
@@ -160,13 +161,4 @@ impl<I: TokenId> ModelText<I> {
 
 fn ids<I: TokenId>(ends: Vec<End<I>>) -> BTreeSet<I> {
     ends.into_iter().map(|end| end.id).collect()
-}
-
-/// The local folder of a model.
-pub(crate) fn folder(path: &Path) -> Result<std::borrow::Cow<'_, Path>> {
-    let path = local_folder(path)?;
-    if !path.is_dir() {
-        bail!("{}: no such model folder", path.display());
-    }
-    Ok(path)
 }

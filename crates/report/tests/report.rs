@@ -57,7 +57,15 @@ fn every_format_of_table_1() {
     let summary = write_report(root.path()).unwrap();
     insta::assert_snapshot!("table1_md", read(root.path(), "report.md"));
     insta::assert_snapshot!("table1_csv", read(root.path(), "report.csv"));
-    insta::assert_snapshot!("table1_tex", read(root.path(), "report.tex"));
+    let tex = [
+        "table-overview.tex",
+        "table-acceptance.tex",
+        "table-acceptance-paper.tex",
+        "figure-curves.tex",
+        "report.tex",
+    ];
+    let tex: Vec<String> = tex.iter().map(|name| read(root.path(), name)).collect();
+    insta::assert_snapshot!("table1_tex", tex.join("\n"));
     assert!(summary.markdown.starts_with("| target | arm"));
     assert_eq!(summary.warnings, [] as [String; 0]);
     let names = ["curves", "losses", "cache", "hits", "frequencies"];

@@ -180,7 +180,7 @@ pub enum StreamError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// A stream is asked for more prompts than it holds.
-    #[error("stream `{stream}` has {available} prompts, {wanted} were asked for with those before")]
+    #[error("stream `{stream}` has {available} prompts, {wanted} are asked for with those before")]
     StreamExhausted {
         /// Task and split.
         stream: String,
@@ -201,7 +201,7 @@ impl StreamError {
                 "the line ends in the middle of the object: is the file truncated?"
             }
             Self::MalformedLine { .. } => {
-                "each line is one JSON object with the fields id, prompt and reference"
+                "each line is one JSON object with the fields id and prompt"
             }
             Self::OtherFormat { format, .. } if format.contains("gzip") => {
                 "files that end in .jsonl.gz and .json.gz are read as they are"

@@ -8,7 +8,7 @@ use ::trace::TraceError;
 use experiment::ExperimentError;
 use hub::HubError;
 use jobs::JobsError;
-use models::{DeviceError, ImportError, TemplateError};
+use models::{DeviceError, FolderError, ImportError, TemplateError};
 use pretrain::CorpusError;
 use report::ReportError;
 use results::ResultsError;
@@ -16,7 +16,12 @@ use streams::StreamError;
 
 /// The message for stderr.
 pub fn report(error: &anyhow::Error) -> String {
-    let mut text = format!("error: {}", causes(error));
+    format!("error: {}", told(error))
+}
+
+/// The causes, then the advice on a line of its own.
+pub(super) fn told(error: &anyhow::Error) -> String {
+    let mut text = causes(error);
     if let Some(hint) = error.chain().find_map(hint) {
         text.push_str("\nhint: ");
         text.push_str(&hint);
@@ -82,6 +87,9 @@ fn weights_hint(error: &WeightsError) -> Option<&'static str> {
 fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(e) = cause.downcast_ref::<DeviceError>() {
         return Some(e.hint().to_owned());
+    }
+    if let Some(e) = cause.downcast_ref::<FolderError>() {
+        return Some(e.hint());
     }
     if let Some(e) = cause.downcast_ref::<StreamError>() {
         return e.hint();
