@@ -314,6 +314,13 @@ fn warnings(
             absent.join(", ")
         ));
     }
+    if absent.iter().any(|name| name == "speed" || name == "saved") {
+        warnings.push(
+            "Speed over the stream is drawn where rounds are counted, or where answers are timed and so is plain \
+             decoding: of the same prompts, or of held-out ones with models that cost the same."
+                .to_owned(),
+        );
+    }
     warnings
 }
 

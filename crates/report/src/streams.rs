@@ -35,6 +35,8 @@ pub struct Streams<'a> {
     pub continual: bool,
     /// Whether times mean anything.
     pub timed: bool,
+    /// Whether its steps cost less than those of held-out prompts, whose models were padded.
+    pub cheaper: bool,
     /// Arms with answers, in table order.
     pub arms: Vec<ArmInfo>,
     /// Segments in order.
@@ -98,6 +100,7 @@ impl<'a> Streams<'a> {
             of,
             continual,
             timed: stage.spec.exclusive,
+            cheaper: false,
             arms: Vec::new(),
             segments: Vec::new(),
             seeds: Vec::new(),
@@ -113,6 +116,8 @@ impl<'a> Streams<'a> {
             let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
             for cell in cells {
                 let seed = cell.manifest.cell.seed;
+                let padded = &cell.manifest.config["models"]["pad_stream"];
+                set.cheaper |= !cell.manifest.padding.is_empty() && *padded != true;
                 let arms = experiment.arms.iter().map(|arm| &arm.name);
                 let learning = arms.filter(|arm| cell.manifest.learns(arm));
                 set.learning.extend(learning.cloned());

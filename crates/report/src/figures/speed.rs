@@ -92,10 +92,8 @@ impl Plain {
             .drafting()
             .flat_map(|arm| streams.answers(&arm.name))
             .all(|answer| answer.measured.plain.is_some());
-        let stands_in = streams
-            .segments
-            .iter()
-            .all(|segment| rate_of(rates, segment).is_some());
+        let mut segments = streams.segments.iter();
+        let stands_in = !streams.cheaper && segments.all(|s| rate_of(rates, s).is_some());
         match (both, stands_in) {
             (true, _) => Some(Self::OfTheStream),
             (false, true) => Some(Self::HeldOut),
@@ -305,19 +303,19 @@ pub fn saved_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
                 format!("{} {even}", stretch.title.clone().unwrap_or_default())
             })
             .collect();
-        let never = ends.iter().filter(|(_, even, _)| even.is_none()).count();
+        let even = ends.iter().filter(|(_, even, _)| even.is_some()).count();
         let said = match words.len() {
             0 => return None,
             1..=4 => words.join(", "),
-            count => format!("in {} of {count} streams", count - never),
+            count => format!("in {even} of {count} streams"),
+        };
+        let counted = match plain {
+            Plain::Counted => ", counted",
+            _ => "",
         };
         Some(format!(
-            "{} has paid for itself{}: {said}{}",
+            "Break-even of {} with plain decoding{counted}: {said}{}",
             readable(arm),
-            match plain {
-                Plain::Counted => ", counted",
-                _ => "",
-            },
             one_seed(streams)
         ))
     });

@@ -8,7 +8,7 @@ use super::{
 use crate::beside::NeverSwitched;
 use crate::curves::{Curve, curves, ratio_curves, window};
 use crate::figure::{ArmStyle, Color, Figure, Level, Line, Mark};
-use crate::names::{axis, listed, plain_level, readable};
+use crate::names::{axis, listed, plain_level, readable, sentence};
 use crate::paper::{PaperData, Where};
 use crate::streams::{Segment, Streams, over};
 use crate::tables::drift::{RECOVERED_SHARE, Recovery};
@@ -137,7 +137,7 @@ struct Ratio {
 
 /// Where every drafter that learns has so many times what an untrained one has, the ratio of the two adds nothing to
 /// their lines.
-const PLAIN_TO_SEE: f64 = 2.0;
+const PLAIN_TO_SEE: f64 = 1.5;
 
 impl Ratio {
     /// The ratios, where what is learnt is small beside what prompts differ in.
@@ -192,7 +192,7 @@ fn alone(streams: &Streams, metric: Metric) -> Option<String> {
     let (first, last) = from_to(streams, metric, arm)?;
     Some(format!(
         "{}: {} from {} in the first quarter of the stream to {} in the last{}",
-        readable(arm),
+        sentence(&readable(arm)),
         axis(metric),
         rate(first),
         rate(last),
