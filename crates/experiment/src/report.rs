@@ -60,8 +60,12 @@ impl Default for ReportConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureName {
-    /// Acceptance and speedup over streamed prompts (Figures 2 and 4).
+    /// Acceptance over streamed prompts, tokens a round where drafts differ in length (Figures 2 and 4).
     Curves,
+    /// Speed over streamed prompts, by the clock with learning in, or counted (Figures 2 to 4).
+    Speed,
+    /// Seconds saved against plain decoding since the stream began, or counted steps.
+    Saved,
     /// Acceptance over a stream whose task or target changes (Figures 5 and 6).
     Drift,
     /// Losses over updates.
@@ -72,7 +76,7 @@ pub enum FigureName {
     Hits,
     /// N-grams by how often they occurred (Figure 7).
     Frequencies,
-    /// A metric over a swept key, with the paper's value where there is one.
+    /// The metric of the page's claim over a swept key.
     Sweep,
     /// Examples of merged n-grams, task by task (Table 13).
     Merges,
@@ -85,6 +89,8 @@ impl fmt::Display for FigureName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Curves => "curves",
+            Self::Speed => "speed",
+            Self::Saved => "saved",
             Self::Drift => "drift",
             Self::Losses => "losses",
             Self::Cache => "cache",

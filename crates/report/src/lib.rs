@@ -14,6 +14,7 @@
 //! - [`spec`]: what a page is made by. [`paper`]: the paper's numbers as data.
 //! - [`root`], [`estimates`], [`streams`], [`curves`]: rows in memory, values with intervals, series.
 //! - [`quoted`]: pages of other places that show tables of these.
+//! - `names`: words for what is drawn.
 //! - [`tables`], [`figures`], [`page`]: the parts of a page. [`render`]: its formats.
 
 mod beside;
@@ -23,6 +24,7 @@ pub mod estimates;
 pub mod figure;
 pub mod figures;
 pub mod model;
+mod names;
 pub mod page;
 pub mod paper;
 mod quote;
