@@ -201,7 +201,7 @@ fn text_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, 
         }
         "isdecimal" => {
             let () = from_args(args)?;
-            let digit = |c: char| c.is_numeric() && c.to_digit(10).is_some() || c.is_ascii_digit();
+            let digit = |c: char| c.is_ascii_digit();
             Value::from(!text.is_empty() && text.chars().all(digit))
         }
         "isidentifier" => {
@@ -365,7 +365,7 @@ fn expanded(text: &str, size: usize) -> Result<String, Error> {
     for c in text.chars() {
         match c {
             '\t' => {
-                let width = size.checked_sub(column % size.max(1)).unwrap_or(0);
+                let width = size.saturating_sub(column % size.max(1));
                 out.push_str(&" ".repeat(room("", width)?));
                 column += width;
             }

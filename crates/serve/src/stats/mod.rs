@@ -360,8 +360,8 @@ impl Stats {
             )
         };
         let lines = counters.sums.targets.iter().map(line);
-        let standing = |name: &String| Some((name, counters.sums.standing(name)?));
-        let standings = counters.sums.targets.keys().filter_map(standing);
+        let standings = counters.sums.targets.keys();
+        let standings = standings.filter_map(|name| Some((name, counters.sums.standing(name)?)));
         let stands = standings.map(|(name, standing)| {
             let word = |on: bool| if on { "on" } else { "rests" };
             format!(
