@@ -84,7 +84,8 @@ fn special_tokens_are_named_in_several_files() {
             .map(|(a, b)| (a.as_str(), b.as_str()))
             .collect();
         let mut names = names;
-        (found.sort(), names.sort());
+        found.sort();
+        names.sort();
         assert_eq!(found, names, "{config}");
     }
 }
