@@ -293,7 +293,6 @@ impl Decoder {
             let target = &self.models.targets[sequence.seat.target];
             match reason {
                 Ok(Some(reason)) => {
-                    sequence.tell_end(reason);
                     let terms = self.learner.as_ref().map(Mailbox::terms);
                     let room = positions(&self.models.drafter);
                     let judged = sequence.policy.policy().take_judged();
@@ -306,6 +305,8 @@ impl Decoder {
                         }
                         None => true,
                     };
+                    // Whoever asks what was counted then finds this answer in it.
+                    sequence.tell_end(reason);
                     if learns
                         && let Some(example) = sequence.example(target, terms, room)
                         && let Some(learner) = &self.learner

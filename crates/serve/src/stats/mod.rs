@@ -82,11 +82,6 @@ pub(crate) struct TargetSums {
 }
 
 impl Sums {
-    /// How things stand beside a target, where that is controlled.
-    fn standing(&self, target: &str) -> Option<Standing> {
-        self.controller.as_ref()?.standing(target)
-    }
-
     /// Answers with the drafter so far.
     pub(crate) fn answers(&self) -> u64 {
         self.targets.values().map(|own| own.answers).sum()
@@ -96,6 +91,8 @@ impl Sums {
 #[derive(Debug, Default)]
 struct Counters {
     sums: Sums,
+    /// The controller of the sums is in use; one that is not is only kept.
+    controlled: bool,
     plain_step: BTreeMap<usize, f64>,
     requests: BTreeMap<u16, u64>,
     steps: u64,
@@ -132,6 +129,20 @@ struct Counters {
     alone: BTreeMap<usize, (f64, f64)>,
 }
 
+impl Counters {
+    /// The controller in use.
+    fn controller(&mut self) -> Option<&mut Controller> {
+        let controller = self.sums.controller.as_mut();
+        controller.filter(|_| self.controlled)
+    }
+
+    /// How things stand beside a target, where that is controlled.
+    fn standing(&self, target: &str) -> Option<Standing> {
+        let controller = self.sums.controller.as_ref();
+        controller.filter(|_| self.controlled)?.standing(target)
+    }
+}
+
 /// Counters that all threads share.
 #[derive(Debug)]
 pub struct Stats {
@@ -154,6 +165,7 @@ impl Stats {
     /// Goes on under a controller with these choices.
     pub(crate) fn control(&self, config: ControllerConfig) {
         let mut counters = self.counters();
+        counters.controlled = true;
         let controller = &mut counters.sums.controller;
         match controller {
             Some(controller) => controller.reconfigure(config),
@@ -164,7 +176,7 @@ impl Stats {
     /// Begins an answer of a target under control; `None` without a controller.
     pub(crate) fn open(&self, target: &str) -> Option<Answer> {
         let mut counters = self.counters();
-        let controller = counters.sums.controller.as_mut()?;
+        let controller = counters.controller()?;
         controller.turn_to(target, "");
         Some(controller.open())
     }
@@ -173,20 +185,20 @@ impl Stats {
     /// learnt from.
     pub(crate) fn close(&self, answer: Answer, rejected: usize) -> bool {
         let mut counters = self.counters();
-        let controller = counters.sums.controller.as_mut();
+        let controller = counters.controller();
         controller.is_some_and(|controller| controller.close(answer, rejected))
     }
 
     /// Drops an answer under control that says nothing.
     pub(crate) fn leave(&self, answer: &Answer) {
-        if let Some(controller) = &mut self.counters().sums.controller {
+        if let Some(controller) = self.counters().controller() {
             controller.leave(answer);
         }
     }
 
     /// Takes in the seconds of learning beside a target: of an update, or of something else.
     pub(crate) fn learnt(&self, target: &str, seconds: f64, update: bool) {
-        if let Some(controller) = &mut self.counters().sums.controller {
+        if let Some(controller) = self.counters().controller() {
             match update {
                 true => controller.learnt(target, seconds),
                 false => controller.spent(target, seconds),
@@ -361,7 +373,7 @@ impl Stats {
         };
         let lines = counters.sums.targets.iter().map(line);
         let standings = counters.sums.targets.keys();
-        let standings = standings.filter_map(|name| Some((name, counters.sums.standing(name)?)));
+        let standings = standings.filter_map(|name| Some((name, counters.standing(name)?)));
         let stands = standings.map(|(name, standing)| {
             let word = |on: bool| if on { "on" } else { "rests" };
             format!(
@@ -390,7 +402,7 @@ impl Stats {
                     "ngrams_accepted": sums.ngrams,
                     "updates": sums.updates,
                     "history": sums.history,
-                    "seconds": counters.sums.standing(name).map(|standing| json!({
+                    "seconds": counters.standing(name).map(|standing| json!({
                         "saved": standing.ledger.saved(),
                         "learning": standing.ledger.learning,
                         "share_of_learning": standing.ledger.share_of_learning(),

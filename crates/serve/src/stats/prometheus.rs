@@ -208,7 +208,7 @@ impl Stats {
         for (name, kind, help, value) in controlled {
             page.head(name, kind, help);
             for target in c.sums.targets.keys() {
-                if let Some(standing) = c.sums.standing(target) {
+                if let Some(standing) = c.standing(target) {
                     page.value(name, &of(target), value(&standing));
                 }
             }
