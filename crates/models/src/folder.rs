@@ -7,6 +7,8 @@ use anyhow::Result;
 use hub::local_folder;
 
 const TOKENIZER: &str = "tokenizer.json";
+/// SentencePiece's own file, which is read where there is no other.
+const PIECES: &str = "tokenizer.model";
 
 /// Why a path is no model folder.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +53,7 @@ impl FolderError {
                 gguf: Some(file), ..
             } => import(file),
             Self::NoTokenizer { .. } => {
-                "a model folder needs config.json, weights and tokenizer.json; hf:owner/name downloads a model"
+                "a model folder needs config.json, weights and tokenizer.json (or tokenizer.model); hf:owner/name downloads a model"
                     .to_owned()
             }
         }
@@ -81,7 +83,7 @@ pub fn check_folder(path: &Path) -> Result<(), FolderError> {
     if !path.is_dir() {
         return Err(FolderError::Missing { path: owned() });
     }
-    if path.join(TOKENIZER).is_file() {
+    if [TOKENIZER, PIECES].iter().any(|name| path.join(name).is_file()) {
         return Ok(());
     }
     let files = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -133,7 +135,11 @@ mod tests {
 
         std::fs::remove_file(&file).unwrap();
         assert!(told(root.path()).1.contains("config.json"));
-        std::fs::write(root.path().join(TOKENIZER), "{}").unwrap();
-        assert!(check_folder(root.path()).is_ok());
+        for name in [TOKENIZER, PIECES] {
+            let file = root.path().join(name);
+            std::fs::write(&file, "{}").unwrap();
+            assert!(check_folder(root.path()).is_ok(), "{name}");
+            std::fs::remove_file(&file).unwrap();
+        }
     }
 }
