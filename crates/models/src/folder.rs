@@ -83,7 +83,10 @@ pub fn check_folder(path: &Path) -> Result<(), FolderError> {
     if !path.is_dir() {
         return Err(FolderError::Missing { path: owned() });
     }
-    if [TOKENIZER, PIECES].iter().any(|name| path.join(name).is_file()) {
+    if [TOKENIZER, PIECES]
+        .iter()
+        .any(|name| path.join(name).is_file())
+    {
         return Ok(());
     }
     let files = std::fs::read_dir(path).into_iter().flatten().flatten();

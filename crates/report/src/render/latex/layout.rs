@@ -15,7 +15,7 @@ const GAP: f64 = 1.6;
 /// A character of `\scriptsize` in digits of `\small`.
 const SMALL: f64 = 0.85;
 /// A character of words in digits: letters are wider than spaces, capitals wider than both.
-const LETTER: f64 = 1.05;
+const LETTER: f64 = 1.1;
 /// Lines of a float beside its caption.
 const HEIGHT: usize = 36;
 /// Words longer than this may be broken into lines.
@@ -28,6 +28,8 @@ const NAMES: f64 = 0.45;
 /// A table as LaTeX: floats, each of some blocks.
 pub(super) struct Laid {
     pub(super) floats: Vec<Vec<String>>,
+    /// Whether words that cannot be broken are too wide for `\small`.
+    pub(super) wide: bool,
 }
 
 /// A column on the page.
@@ -47,7 +49,13 @@ impl Laid {
     pub(super) fn new(table: &Table, best: &[Vec<Vec<bool>>]) -> Self {
         let mut floats: Vec<Vec<String>> = Vec::new();
         let mut used = HEIGHT;
-        for columns in chunks(table) {
+        let chunks = chunks(table);
+        let total = |columns: &Vec<Column>| {
+            let widths = columns.iter().map(|column| column.width + GAP);
+            widths.sum::<f64>() - GAP
+        };
+        let wide = chunks.iter().any(|columns| total(columns) > LINE);
+        for columns in &chunks {
             let mut from = 0;
             while from < table.rows.len() {
                 let room = match HEIGHT.saturating_sub(used + HEAD) {
@@ -58,14 +66,14 @@ impl Laid {
                 let mut lines = 0;
                 let mut to = from;
                 while to < table.rows.len() {
-                    let own = lines_of(table, to, &columns);
+                    let own = lines_of(table, to, columns, to == from);
                     if to > from && lines + own > room {
                         break;
                     }
                     lines += own;
                     to += 1;
                 }
-                let block = block(table, best, &columns, from..to);
+                let block = block(table, best, columns, from..to, wide);
                 match floats.last_mut() {
                     Some(float) if used + HEAD + lines <= HEIGHT => {
                         float.push(block);
@@ -80,27 +88,32 @@ impl Laid {
             }
         }
         if floats.is_empty() {
-            let columns = chunks(table).into_iter().next().unwrap_or_default();
-            floats.push(vec![block(table, best, &columns, 0..0)]);
+            let columns = chunks.first().cloned().unwrap_or_default();
+            floats.push(vec![block(table, best, &columns, 0..0, wide)]);
         }
-        Self { floats }
+        Self { floats, wide }
     }
 }
 
 /// Lines of a block's head and rules.
-const HEAD: usize = 3;
+const HEAD: usize = 4;
 
 /// The columns of each block.
 fn chunks(table: &Table) -> Vec<Vec<Column>> {
     let mut columns: Vec<Column> = (0..table.head.len())
         .map(|index| {
             let head = table.head.get(index);
-            let title = head.map_or(0.0, |head| LETTER * width(&head.title) as f64);
+            // Heads of numbers are stacked, word on word.
+            let title = head.map_or(0.0, |head| match head.numeric {
+                true => widest_word(&head.title),
+                false => LETTER * width(&head.title) as f64,
+            });
+            let word = head.map_or(LEAST, |head| LEAST.max(widest_word(&head.title)));
             let entries = table.rows.iter().filter_map(|row| row.get(index));
             Column {
                 index,
                 width: entries.clone().map(entry_width).fold(title, f64::max),
-                least: entries.map(longest_word).fold(LEAST, f64::max),
+                least: entries.map(longest_word).fold(word, f64::max),
                 broken: false,
                 numeric: head.is_some_and(|head| head.numeric),
             }
@@ -191,23 +204,31 @@ fn entry_width(entry: &Entry) -> f64 {
 }
 
 fn longest_word(entry: &Entry) -> f64 {
-    let text = match entry {
-        Entry::Text { text } | Entry::Missing { reason: text } => text,
-        Entry::Numbers { .. } => return 0.0,
-    };
+    match entry {
+        Entry::Text { text } | Entry::Missing { reason: text } => widest_word(text),
+        Entry::Numbers { .. } => 0.0,
+    }
+}
+
+fn widest_word(text: &str) -> f64 {
     let words = text
         .split_whitespace()
         .map(|word| LETTER * width(word) as f64);
     words.fold(0.0, f64::max)
 }
 
-/// Lines that a row takes.
-fn lines_of(table: &Table, row: usize, columns: &[Column]) -> usize {
+/// Lines that a row takes; `first` in its block, it repeats what it has in common with the row before.
+fn lines_of(table: &Table, row: usize, columns: &[Column], first: bool) -> usize {
+    let before = row.checked_sub(1).and_then(|before| table.rows.get(before));
+    let before = before.filter(|_| !first);
     let Some(row) = table.rows.get(row) else {
         return 0;
     };
     let lines = columns.iter().filter_map(|column| {
         let entry = row.get(column.index)?;
+        if before.and_then(|before| before.get(column.index)) == Some(entry) {
+            return None;
+        }
         Some(match column.broken {
             true => (entry_width(entry) / (0.9 * column.width)).ceil() as usize,
             false => 1,
@@ -237,18 +258,31 @@ fn block(
     best: &[Vec<Vec<bool>>],
     columns: &[Column],
     rows: std::ops::Range<usize>,
+    wide: bool,
 ) -> String {
+    // Fixed widths follow the size of the type.
+    let digits = match wide {
+        true => (LINE + 4.0) / SMALL,
+        false => LINE + 4.0,
+    };
     let shape: String = columns
         .iter()
         .map(|column| match (column.numeric, column.broken) {
             (true, _) => "r".to_owned(),
             (false, false) => "l".to_owned(),
-            (false, true) => format!("p{{{:.2}\\linewidth}}", column.width / (LINE + 4.0)),
+            (false, true) => format!("p{{{:.2}\\linewidth}}", column.width / digits),
         })
         .collect();
     let heads: Vec<String> = columns
         .iter()
-        .filter_map(|column| Some(text(&table.head.get(column.index)?.title)))
+        .filter_map(|column| {
+            let head = table.head.get(column.index)?;
+            let words: Vec<String> = head.title.split_whitespace().map(text).collect();
+            Some(match head.numeric && words.len() > 1 {
+                true => format!("\\shortstack[r]{{{}}}", words.join("\\\\")),
+                false => text(&head.title),
+            })
+        })
         .collect();
     let mut out = format!(
         "\\begin{{tabular}}{{@{{}}{shape}@{{}}}}\n\\toprule\n{} \\\\\n\\midrule\n",

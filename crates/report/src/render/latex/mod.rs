@@ -14,15 +14,18 @@ use layout::Laid;
 use std::collections::BTreeMap;
 use words::{label, text};
 
-/// Floats after which the document of all of them begins a page, since TeX holds only so many back.
-const FLOATS: usize = 6;
+/// Floats after which a page begins, since LaTeX holds back only so many.
+const FLOATS: usize = 12;
 
 /// The page's files by name. `experiment` begins every label, so that two reports fit one document.
 pub fn latex(page: &Page, experiment: &str) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     let mut inputs = Vec::new();
     let mut add = |name: String, text: String| {
-        inputs.push(name.clone());
+        inputs.push((
+            name.clone(),
+            text.matches("\\begin{table}").count() + text.matches("\\begin{figure}").count(),
+        ));
         files.insert(name, text);
     };
     for section in &page.sections {
@@ -50,8 +53,8 @@ pub fn latex(page: &Page, experiment: &str) -> BTreeMap<String, String> {
     files
 }
 
-/// A document of all floats.
-fn document(page: &Page, inputs: &[String]) -> String {
+/// A document of all floats: files, each with its number of them.
+fn document(page: &Page, inputs: &[(String, usize)]) -> String {
     let mut document = format!(
         "% {}\n% Made by `omnidraft report`: everything, to look at. Another document takes single files by \\input; they need\n\
          % \\usepackage{{booktabs}}, figures \\usepackage{{graphicx}} and a \\graphicspath to this folder.\n",
@@ -63,10 +66,13 @@ fn document(page: &Page, inputs: &[String]) -> String {
     document.push_str(
         "\\documentclass[11pt,a4paper]{article}\n\\usepackage{booktabs,graphicx}\n\\begin{document}\n",
     );
-    for (number, name) in inputs.iter().enumerate() {
-        if number > 0 && number.is_multiple_of(FLOATS) {
+    let mut waiting = 0;
+    for (name, floats) in inputs {
+        if waiting > 0 && waiting + floats > FLOATS {
             document.push_str("\\clearpage\n");
+            waiting = 0;
         }
+        waiting += floats;
         document.push_str(&format!("\\input{{{name}}}\n"));
     }
     document.push_str("\\end{document}\n");
@@ -153,7 +159,16 @@ fn of_table(table: &Table, experiment: &str) -> String {
     let mut out = String::new();
     let caption = format!("{}. {}", text(&table.title), text(&table.lead));
     for (number, float) in laid.floats.iter().enumerate() {
-        out.push_str("\\begin{table}\n\\centering\\small\\setlength{\\tabcolsep}{4pt}\n");
+        if number > 0 && number.is_multiple_of(FLOATS) {
+            out.push_str("\\clearpage\n");
+        }
+        let size = match laid.wide {
+            true => "\\scriptsize",
+            false => "\\small",
+        };
+        out.push_str(&format!(
+            "\\begin{{table}}\n\\centering{size}\\setlength{{\\tabcolsep}}{{4pt}}\n"
+        ));
         match number {
             0 => out.push_str(&format!(
                 "\\caption{{{caption}}}\n\\label{{tab:{}}}\n",
