@@ -90,10 +90,15 @@ pub fn check_folder(path: &Path) -> Result<(), FolderError> {
         return Ok(());
     }
     let files = std::fs::read_dir(path).into_iter().flatten().flatten();
-    Err(FolderError::NoTokenizer {
-        path: owned(),
-        gguf: files.map(|entry| entry.path()).find(|file| is_gguf(file)),
-    })
+    let gguf = files.map(|entry| entry.path()).find(|file| is_gguf(file));
+    // Who reads a folder without either says that its configuration is missing.
+    match gguf.is_some() || path.join("config.json").is_file() {
+        true => Err(FolderError::NoTokenizer {
+            path: owned(),
+            gguf,
+        }),
+        false => Ok(()),
+    }
 }
 
 /// The local folder of a model, downloaded first where it is one of the hub.
@@ -137,6 +142,8 @@ mod tests {
         );
 
         std::fs::remove_file(&file).unwrap();
+        assert!(check_folder(root.path()).is_ok());
+        std::fs::write(root.path().join("config.json"), "{}").unwrap();
         assert!(told(root.path()).1.contains("config.json"));
         for name in [TOKENIZER, PIECES] {
             let file = root.path().join(name);
