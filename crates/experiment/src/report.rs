@@ -21,7 +21,8 @@ pub struct ReportConfig {
     pub cell: Vec<String>,
     /// Arms shown, in order, by name or by the name that a sweep took values for; left out, all.
     pub arms: Vec<String>,
-    /// Pairs of arms: the first over the second, prompt by prompt, with an interval.
+    /// Pairs of arms: the first over the second, prompt by prompt, with an interval. The name that a
+    /// sweep took values for stands for the best of them, chosen after the fact; the page says so.
     pub ratios: Vec<(String, String)>,
     /// Smallest difference that counts, as a share: a claim holds where the interval of its ratio lies above 1
     /// and this.
@@ -102,9 +103,10 @@ impl fmt::Display for FigureName {
 pub enum ReportFormat {
     /// Markdown.
     Md,
-    /// Comma-separated values, one file a table.
+    /// Comma-separated values: one file, a number a line.
     Csv,
-    /// LaTeX tables.
+    /// LaTeX: `table-ID.tex` and `figure-ID.tex` for `\input` (they need booktabs and graphicx), and
+    /// `report.tex`, a document of all of them.
     Tex,
     /// One self-contained page, figures as vectors in it.
     Html,

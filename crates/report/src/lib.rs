@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! ROOT/report/report.md     tables as Markdown        report.csv   every number, one a line
-//!             report.tex    tables for a paper        report.html  one self-contained page
-//!             curves.svg curves.png ...               figures
+//!             table-ID.tex  tables for a paper        report.html  one self-contained page
+//!             report.tex    a document of them        curves.svg curves.png ...  figures
 //! ```
 //!
 //! The same rows give the same bytes, so that [`compare`] can check a published page.

@@ -48,11 +48,12 @@ impl Built {
             })
     }
 
-    /// The first table as Markdown: the whole page in one look.
+    /// The first table as Markdown, with what its entries are: the whole page in one look.
     pub fn first_table(&self) -> String {
-        self.tables()
-            .next()
-            .map_or_else(String::new, table_markdown)
+        let first = self.tables().next();
+        first.map_or_else(String::new, |table| {
+            format!("{}\n{}\n", table_markdown(table), table.lead)
+        })
     }
 }
 
