@@ -108,6 +108,19 @@ pub fn local_folder(folder: &Path) -> Result<Cow<'_, Path>, HubError> {
     }
 }
 
+/// The complete local copy of the model of the hub that is named in place of a folder; nothing is
+/// downloaded. `None` where the copy is not complete, or the path names no such model.
+///
+/// # Errors
+/// A name that is written wrongly; nowhere to keep downloads.
+pub fn local_copy(folder: &Path) -> Result<Option<PathBuf>, HubError> {
+    let Some(id) = ModelId::in_place_of(folder) else {
+        return Ok(None);
+    };
+    let (id, hub) = (id?, Hub::from_env()?);
+    Ok(hub.complete(&id, &hub.note(&id)))
+}
+
 /// The `tokenizer.json` of a model of the hub, without its weights; nothing where `path` is local.
 ///
 /// # Errors

@@ -24,6 +24,7 @@ mod chat;
 mod clock;
 mod engine;
 mod error;
+mod folder;
 mod import;
 mod packed;
 pub mod step;
@@ -34,6 +35,7 @@ mod walks;
 pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate, Conversation, Markers, Message};
 pub use engine::Engine;
 pub use error::TemplateError;
+pub use folder::{FolderError, check_folder};
 pub use import::{ImportError, import_gguf};
 pub use packed::{DeviceError, Packed, check_device};
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};
@@ -79,7 +81,7 @@ impl<I: TokenId> ModelFolder<I> {
     /// # Errors
     /// As [`ModelText::load`]; weights that are missing or malformed.
     pub fn load(path: &Path) -> Result<Self> {
-        let path = &*text::folder(path)?;
+        let path = &*folder::model_folder(path)?;
         let weights = StoredCheckpoint::open(path)?;
         let text = ModelText::of(path, weights.config())?;
         Ok(Self::new(Arc::new(weights), Padding::default(), text))

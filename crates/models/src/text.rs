@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use hub::{local_folder, local_tokenizer};
+use hub::local_tokenizer;
 use lm::{LmConfig, StoredCheckpoint};
 use vocab_align::{SpecialRole, TokenId, Vocabulary};
 
+use crate::folder::model_folder;
 use crate::{ChatTemplate, Conversation, Markers, Rendered};
 
 /// A model folder without its weights, in the role its ids have.
@@ -31,7 +32,7 @@ impl<I: TokenId> ModelText<I> {
     /// Anything missing or malformed, with its file; a tokenizer larger than the model; a failing
     /// download.
     pub fn load(path: &Path) -> Result<Self> {
-        let path = &*folder(path)?;
+        let path = &*model_folder(path)?;
         Self::of(path, &StoredCheckpoint::read_config(path)?)
     }
 
@@ -152,13 +153,4 @@ fn ends<I: TokenId>(vocabulary: &Vocabulary<I>) -> impl Iterator<Item = I> {
     [SpecialRole::Eos, SpecialRole::EndOfTurn]
         .into_iter()
         .filter_map(|role| vocabulary.special(role))
-}
-
-/// The local folder of a model.
-pub(crate) fn folder(path: &Path) -> Result<std::borrow::Cow<'_, Path>> {
-    let path = local_folder(path)?;
-    if !path.is_dir() {
-        bail!("{}: no such model folder", path.display());
-    }
-    Ok(path)
 }

@@ -160,7 +160,7 @@ pub enum StreamError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// A stream is asked for more prompts than it holds.
-    #[error("stream `{stream}` has {available} prompts, {wanted} were asked for with those before")]
+    #[error("stream `{stream}` has {available} prompts, {wanted} are asked for with those before")]
     StreamExhausted {
         /// Task and split.
         stream: String,
@@ -181,10 +181,18 @@ impl StreamError {
                 "the line ends in the middle of the object: is the file truncated?"
             }
             Self::MalformedLine { .. } => {
-                "each line is one JSON object with the fields id, prompt and reference"
+                "each line is one JSON object with the fields id and prompt"
             }
-            Self::MissingField { .. } | Self::NotAString { .. } | Self::EmptyField { .. } => {
-                "each record needs the string fields id, prompt and reference; other fields are ignored"
+            Self::MissingField { field, .. }
+            | Self::NotAString { field, .. }
+            | Self::EmptyField { field, .. } => {
+                let text = match &**field {
+                    "id" => "prompt",
+                    field => field,
+                };
+                return Some(format!(
+                    "each record needs the string fields id and {text}; `reference`, a good answer, may be there, other fields are ignored"
+                ));
             }
             Self::DuplicateId { .. } => "give every record of a file its own id",
             Self::BadSelector { .. } => "write FILE:LIST, for example paper_split.json:train",

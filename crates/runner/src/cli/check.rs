@@ -243,7 +243,7 @@ fn group_limit() -> Option<u64> {
 }
 
 /// Bytes for a reader.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     match bytes as f64 {
         bytes if bytes >= 1e9 => format!("{:.2} GB", bytes / 1e9),
         bytes => format!("{:.1} MB", bytes / 1e6),
@@ -352,10 +352,16 @@ impl Model {
             )?;
             let compact = memory.compact_bytes.map(|bytes| size(bytes as u64));
             match (memory.weights, compact) {
-                ("bf16", Some(bytes)) => writeln!(text, "; weights {bytes} where compact")?,
-                ("f32", Some(bytes)) => {
-                    writeln!(text, "; weights {bytes} where compact, if bf16 holds them")?;
+                ("bf16", Some(bytes)) => {
+                    writeln!(
+                        text,
+                        "; {bytes} of weights where they pack well, without loss"
+                    )?;
                 }
+                ("f32", Some(bytes)) => writeln!(
+                    text,
+                    "; {bytes} of weights where they pack well, without loss: if bf16 holds each of them"
+                )?,
                 _ => writeln!(text)?,
             }
         }

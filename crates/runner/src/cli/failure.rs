@@ -8,7 +8,7 @@ use ::trace::TraceError;
 use experiment::ExperimentError;
 use hub::HubError;
 use jobs::JobsError;
-use models::{DeviceError, ImportError, TemplateError};
+use models::{DeviceError, FolderError, ImportError, TemplateError};
 use pretrain::CorpusError;
 use report::ReportError;
 use results::ResultsError;
@@ -16,10 +16,32 @@ use streams::StreamError;
 
 /// The message for stderr.
 pub fn report(error: &anyhow::Error) -> String {
-    let mut text = format!("error: {error:#}");
+    format!("error: {}", told(error))
+}
+
+/// The causes, then the advice on a line of its own.
+pub(super) fn told(error: &anyhow::Error) -> String {
+    let mut text = causes(error);
     if let Some(hint) = error.chain().find_map(hint) {
         text.push_str("\nhint: ");
         text.push_str(&hint);
+    }
+    text
+}
+
+/// The causes, outermost first, each once: many messages end with their cause's own.
+fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    let mut last = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if last.contains(&cause) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause);
+        last = cause;
     }
     text
 }
@@ -45,6 +67,9 @@ fn weights_hint(error: &WeightsError) -> Option<&'static str> {
 fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(e) = cause.downcast_ref::<DeviceError>() {
         return Some(e.hint().to_owned());
+    }
+    if let Some(e) = cause.downcast_ref::<FolderError>() {
+        return Some(e.hint());
     }
     if let Some(e) = cause.downcast_ref::<StreamError>() {
         return e.hint();

@@ -334,6 +334,11 @@ impl ServeArgs {
         let ready = |address: SocketAddr| {
             eprintln!("serving {} on http://{address}", names.join(", "));
         };
-        serve::serve(service, http, ready, serve::interrupted()).context("the server")
+        serve::serve(service, http, ready, serve::interrupted()).context("the server")?;
+        match &self.service.state {
+            Some(folder) => eprintln!("stopped; the state is saved in {}", folder.display()),
+            None => eprintln!("stopped; nothing is kept (--state DIR keeps what was learnt)"),
+        }
+        Ok(())
     }
 }
