@@ -45,8 +45,7 @@ pub struct ServiceArgs {
     /// Rank of low-rank adapters; 0 trains weights, for every target its own.
     #[arg(long, default_value_t = 0)]
     adapter_rank: usize,
-    /// Last blocks of the drafter that learn: a fraction of the time of all of them (0), which small
-    /// drafters need. Of a drafter of 30 blocks, 2 learn about as much as all.
+    /// Last blocks of the drafter that learn, in a fraction of the time of all of them (0).
     #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
     learn_blocks: usize,
     /// Give every user of a target (field `user` of requests) an adapter; needs --adapter-rank.
