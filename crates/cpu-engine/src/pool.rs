@@ -176,21 +176,34 @@ struct Patience {
     alone: u32,
     /// Length of the next such period; shrinks with every region that went well.
     period: u32,
+    /// Regions that are not judged, since helpers slept before them.
+    waking: u32,
 }
 
 impl Patience {
     const SHORTEST: u32 = 64;
-    const LONGEST: u32 = 1 << 13;
+    /// A forward of a model of 28 layers has about 200 regions: a few forwards, not seconds.
+    const LONGEST: u32 = 1 << 10;
+    /// A helper that slept wakes late, on a slow core with empty caches. Were it judged by its first
+    /// chunk, one busy moment would leave the caller alone for good.
+    const WAKING: u32 = 16;
 
     /// Whether the caller runs the next region alone.
     fn skip(&mut self) -> bool {
         let skip = self.alone > 0;
+        if self.alone == 1 {
+            self.waking = Self::WAKING;
+        }
         self.alone = self.alone.saturating_sub(1);
         skip
     }
 
     /// Learns how long a region's caller worked, on how many chunks, and how long it then waited.
     fn note(&mut self, worked: Duration, chunks: u32, waited: Duration) {
+        if self.waking > 0 {
+            self.waking -= 1;
+            return;
+        }
         // A caller that ran no chunk was itself held up, usually by the helper it woke.
         let (usual, delay) = match chunks {
             0 => (Duration::ZERO, worked + waited),
@@ -397,6 +410,11 @@ mod tests {
                 .take_while(|skip| *skip)
                 .count();
             assert_eq!(skipped, expected);
+            // Helpers that have slept are not judged by how they wake.
+            for _ in 0..Patience::WAKING {
+                patience.note(work, 4, stall);
+                assert!(!patience.skip());
+            }
         }
         for _ in 0..256 {
             patience.note(work, 4, Duration::ZERO);
@@ -410,6 +428,16 @@ mod tests {
         // Chunks of a large matrix take long: waiting for one is no stall.
         let mut patience = Patience::default();
         patience.note(4 * stall, 4, stall);
+        assert!(!patience.skip());
+        // However long the cores were busy, helpers are back after the longest period.
+        for _ in 0..10_000 {
+            if !patience.skip() {
+                patience.note(work, 4, stall);
+            }
+        }
+        let alone = std::iter::repeat_with(|| patience.skip()).take_while(|skip| *skip);
+        assert!(alone.count() <= Patience::LONGEST as usize);
+        patience.note(work, 4, Duration::ZERO);
         assert!(!patience.skip());
     }
 
