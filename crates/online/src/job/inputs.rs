@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use experiment::{JobConfig, Segment};
-use models::ModelFolder;
+use models::{ModelFolder, template_variables};
 use results::{InputFile, Manifest, RecordedTarget, StepLatency};
 use streams::{DataSource, Prompt, Split, StreamSpec};
 
@@ -19,7 +19,11 @@ impl<'a> Job<'a> {
         if arms.is_empty() {
             bail!("the job has no arms");
         }
-        let drafter = ModelFolder::load(&config.models.drafter.path)?;
+        let own = &config.models.drafter;
+        let mut drafter = ModelFolder::load(&own.path)?;
+        let system = own.system.as_deref();
+        let variables = template_variables(&own.chat_template_kwargs);
+        drafter.text.asked_with(&variables, system, false)?;
         let mut targets = BTreeMap::new();
         for (name, target) in &config.models.targets {
             let target = Target::load(
