@@ -12,8 +12,8 @@ use crate::weights::stride;
 
 /// Most tokens of a pass.
 pub(crate) const PASS: usize = 64;
-/// Most rows that are scored by one pass, which reads the weights once.
-pub(crate) const SCORED: usize = 16;
+/// Most rows that are scored by one pass, which reads the weights once: three tiles of twelve.
+pub(crate) const SCORED: usize = 36;
 /// Words of the parameters of a pass: position, tokens, their ids.
 pub(crate) const PARAMS: usize = 2 + PASS;
 /// Positions that there is room for at first.
@@ -120,7 +120,7 @@ impl Cache {
         gpu.check_size(new * 4)?;
         let blocks = capacity / BLOCK;
         let of_row = config.num_heads * blocks * padded(config) * 4;
-        let rows = (PARTS / of_row).clamp(SCORED, PASS) / SCORED * SCORED;
+        let rows = (PARTS / of_row).clamp(SCORED, PASS);
         gpu.check_size(rows * of_row)?;
         let before = std::mem::take(&mut self.layers);
         gpu.run(|client| {
@@ -197,6 +197,7 @@ pub(crate) struct Scratch {
     pub(crate) params: Handle,
     /// Residual stream, `[PASS][stride(hidden_size)]`, and all that follow likewise.
     pub(crate) hidden: Handle,
+    /// Read by projections alone, as `mixed` and `gated` are: rows lie apart (`kernels::apart`).
     pub(crate) normed: Handle,
     pub(crate) qkv: Handle,
     /// `[PASS][heads][padded]`.

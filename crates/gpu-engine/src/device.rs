@@ -1,12 +1,17 @@
 //! Graphics devices, by number.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use cubecl::bytes::Bytes;
-use cubecl::device::{WgpuDevice, WgpuDeviceKind};
+use cubecl::device::{WgpuBackend, WgpuDevice, WgpuDeviceKind};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
+use cubecl::wgpu::wgpu::PollType;
+use cubecl::wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuSetup, try_init_setup};
 use cubecl_environment::stream::StreamId;
 use lm::LmError;
 
@@ -14,6 +19,9 @@ use lm::LmError;
 const STREAM: StreamId = StreamId { value: 0x6f64 };
 /// Bytes of one upload: the device keeps a copy of what is on its way.
 const UPLOAD: usize = 64 << 20;
+/// How long an answer is waited for without going to sleep. Waking up, of two threads in turn, takes as long as
+/// a pass of a small drafter.
+const AWAKE: Duration = Duration::from_millis(2);
 
 /// What can go wrong on a graphics device.
 #[derive(Debug, thiserror::Error)]
@@ -21,8 +29,9 @@ const UPLOAD: usize = 64 << 20;
 pub enum GpuError {
     /// No adapter at all.
     #[error(
-        "no graphics adapter was found through Vulkan, Metal or DX12; a driver is missing, or the \
-         loader (libvulkan.so.1 on Linux)"
+        "no graphics adapter was found through {}; a driver is missing, or the loader \
+         (libvulkan.so.1 on Linux)",
+        interface_name()
     )]
     NoAdapter,
     /// A number beyond the last adapter.
@@ -88,9 +97,33 @@ pub fn adapters() -> Vec<Adapter> {
     kinds().iter().map(described).collect()
 }
 
+/// The interface that adapters are reached through. Left to itself, wgpu would take OpenGL where there is no
+/// Vulkan, and nobody would see why all is slow.
+const INTERFACE: WgpuBackend = if cfg!(target_os = "macos") {
+    WgpuBackend::Metal
+} else {
+    WgpuBackend::Vulkan
+};
+
+/// Name of the interface that adapters are reached through.
+fn interface_name() -> &'static str {
+    match INTERFACE {
+        WgpuBackend::Metal => "Metal",
+        _ => "Vulkan",
+    }
+}
+
+/// An adapter through the one interface.
+fn reached(kind: WgpuDeviceKind) -> WgpuDevice {
+    WgpuDevice::new(kind).on(INTERFACE)
+}
+
 /// What there is, of every kind as many as there are.
 fn kinds() -> Vec<WgpuDeviceKind> {
-    let there = |kind: &WgpuDeviceKind| cubecl::Device::wgpu(kind.clone()).is_ok();
+    let there = |kind: &WgpuDeviceKind| {
+        let device = cubecl::Device::Wgpu(reached(kind.clone()));
+        device.on(INTERFACE).is_ok()
+    };
     let several: [fn(usize) -> WgpuDeviceKind; 4] = [
         WgpuDeviceKind::DiscreteGpu,
         WgpuDeviceKind::IntegratedGpu,
@@ -111,6 +144,8 @@ pub struct Gpu(Arc<Opened>);
 
 struct Opened {
     client: Client,
+    /// What answers come through.
+    device: cubecl::wgpu::wgpu::Device,
     software: bool,
     /// One call of one engine at a time.
     busy: Mutex<()>,
@@ -122,7 +157,8 @@ impl Gpu {
     /// Opens an adapter, or finds it open.
     ///
     /// # Errors
-    /// [`GpuError::NoAdapter`] and [`GpuError::NoSuchAdapter`].
+    /// [`GpuError::NoAdapter`] and [`GpuError::NoSuchAdapter`]; [`GpuError::Failed`] for a driver that does
+    /// not open what it has listed.
     pub fn open(index: usize) -> Result<Self, GpuError> {
         static OPEN: Mutex<Option<HashMap<usize, Gpu>>> = Mutex::new(None);
         let mut open = lock(&OPEN);
@@ -142,16 +178,47 @@ impl Gpu {
             }
         };
         let software = kind == WgpuDeviceKind::Cpu;
-        let client = cubecl::Device::Wgpu(WgpuDevice::new(kind)).client();
+        let device = reached(kind);
+        let options = RuntimeOptions::try_default().map_err(failed)?;
+        let opened = try_init_setup::<AutoGraphicsApi>(&device, options).map_err(failed)?;
+        let WgpuSetup {
+            device: answers, ..
+        } = opened;
+        let client = cubecl::Device::Wgpu(device).client();
         let nothing = STREAM.executes(|| client.create_from_slice(&[0; 64]));
         let gpu = Self(Arc::new(Opened {
             client,
+            device: answers,
             software,
             busy: Mutex::new(()),
             nothing,
         }));
         open.insert(index, gpu.clone());
         Ok(gpu)
+    }
+
+    /// The interface that it is reached through, `Vulkan` or `Metal`.
+    pub fn interface(&self) -> &'static str {
+        interface_name()
+    }
+
+    /// Types beyond f32 that its shaders compute with, as this engine reaches them.
+    pub fn types(&self) -> Vec<&'static str> {
+        let properties = self.0.client.properties();
+        let there = |ty| properties.supports_type(ty);
+        let all = [
+            ("f16", there(half::f16::elem_type_native())),
+            ("bf16", there(half::bf16::elem_type_native())),
+            ("i8", there(i8::elem_type_native())),
+        ];
+        all.into_iter().filter(|ty| ty.1).map(|ty| ty.0).collect()
+    }
+
+    /// Bytes of memory that the units of a cube share, and the units of a subgroup, fewest and most.
+    pub fn sizes(&self) -> (usize, [u32; 2]) {
+        let hardware = &self.0.client.properties().hardware;
+        let units = [hardware.plane_size_min, hardware.plane_size_max];
+        (hardware.max_shared_memory_size, units)
     }
 
     /// Name of the adapter, as its driver gives it.
@@ -175,6 +242,31 @@ impl Gpu {
         STREAM.executes(|| work(&self.0.client))
     }
 
+    /// Waits for an answer of the device.
+    pub(crate) fn wait<T>(&self, answer: impl Future<Output = T>) -> T {
+        let mut answer = pin!(answer);
+        let until = Instant::now() + AWAKE;
+        // Where the processor plays the device, it has other things to do.
+        while !self.0.software && Instant::now() < until {
+            let mut context = Context::from_waker(Waker::noop());
+            if let Poll::Ready(done) = answer.as_mut().poll(&mut context) {
+                return done;
+            }
+            // What goes wrong there is told by the answer.
+            let _ = self.0.device.poll(PollType::Poll);
+        }
+        cubecl::future::block_on(answer)
+    }
+
+    /// Brings buffers to the host.
+    pub(crate) fn read(&self, wanted: Vec<Handle>) -> Result<Vec<Bytes>, GpuError> {
+        let answer = {
+            let _busy = lock(&self.0.busy);
+            STREAM.executes(|| self.0.client.read_async(wanted))
+        };
+        self.wait(answer).map_err(failed)
+    }
+
     /// A small buffer for arguments that a kernel does not read.
     pub(crate) fn nothing(&self) -> &Handle {
         &self.0.nothing
@@ -194,7 +286,8 @@ impl Gpu {
     /// # Errors
     /// What failed since the last time.
     pub fn sync(&self) -> Result<(), GpuError> {
-        self.run(|client| cubecl::future::block_on(client.sync()).map_err(failed))
+        let done = self.run(|client| client.sync());
+        self.wait(done).map_err(failed)
     }
 }
 

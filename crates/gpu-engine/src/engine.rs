@@ -1,7 +1,9 @@
 //! The engine behind the decode seam.
 
 mod logits;
+mod steps;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use cubecl::bytes::Bytes;
@@ -13,10 +15,12 @@ use lm::{
 
 use crate::cache::{Cache, PARAMS, PASS, SCORED, Scratch};
 use crate::device::{Gpu, GpuError};
-use crate::forward::{Pass, rows_for};
+use crate::forward::{Pass, ROWS, rows_for};
 use crate::kernels::place::BLOCK;
 use crate::recording::Recordings;
 use crate::weights::Weights;
+
+pub use steps::{PassTime, StepTime};
 
 /// How to build a [`GpuEngine`].
 #[derive(Clone)]
@@ -32,24 +36,34 @@ pub struct GpuOptions {
     pub max_len: usize,
     /// Threads that pack weights.
     pub threads: usize,
-    /// Whether passes of up to 16 tokens are recorded once and replayed: fewer calls of the driver. The
-    /// results are the same.
+    /// Whether passes of up to 36 tokens are recorded once and replayed: fewer calls of the driver. The
+    /// results are the same. By default the variable `OMNIDRAFT_GPU_REPLAY` (0 or 1) says it; without it
+    /// devices of their own replay, and those that the processor plays do not.
     pub replay: bool,
 }
 
 impl GpuOptions {
     /// Weights in this storage on a device; keys and values in f32, as many tokens as the model holds,
-    /// one thread, and recordings where the device is one of its own.
+    /// one thread, and recordings as [`GpuOptions::replay`] says.
     pub fn new(gpu: Gpu, weights: WeightType) -> Self {
         Self {
             weights,
             kv: KvType::F32,
             max_len: usize::MAX,
             threads: 1,
-            // On software the threads of the driver cost more than calls do.
-            replay: !gpu.is_software(),
+            replay: replays(&gpu),
             gpu,
         }
+    }
+}
+
+/// Whether passes are recorded unless somebody says otherwise: as `OMNIDRAFT_GPU_REPLAY` says, 0 or 1, and
+/// without it not on software, where the threads of the driver cost more than calls do.
+fn replays(gpu: &Gpu) -> bool {
+    match std::env::var("OMNIDRAFT_GPU_REPLAY").as_deref() {
+        Ok("0") => false,
+        Ok("1") => true,
+        _ => !gpu.is_software(),
     }
 }
 
@@ -253,6 +267,27 @@ impl GpuEngine {
         }
     }
 
+    /// Compiles the kernels for every number of rows, so that no later call waits for that: on a GPU a number that
+    /// is new takes as long as dozens of passes. Empties the cache.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub fn prepare(&mut self) -> Result<(), LmError> {
+        let mut best = Vec::new();
+        for rows in ROWS {
+            self.len = 0;
+            self.score(&vec![0; rows.min(self.max_len)])?;
+            self.best(&mut best)?;
+        }
+        (self.len, self.scored) = (0, 0);
+        Ok(())
+    }
+
+    /// Records and replays passes from now on, or launches them.
+    pub fn set_replay(&mut self, replay: bool) {
+        self.replay = replay;
+    }
+
     /// Shape of the model.
     pub fn config(&self) -> &LmConfig {
         &self.config
@@ -315,6 +350,9 @@ impl GpuEngine {
                 nothing: gpu.nothing(),
                 blocks,
                 count,
+                cubes: None,
+                only: None,
+                launches: Cell::new(0),
             };
             match recorded {
                 true => recordings.run((count, blocks, scored), client, || pass.run(scored)),

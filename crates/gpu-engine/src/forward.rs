@@ -1,27 +1,96 @@
 //! One pass through the blocks for a bounded number of tokens: which kernels run, in which order.
 #![expect(unsafe_code, reason = "kernels are launched unchecked")]
 
+use std::cell::Cell;
+use std::ops::Range;
+
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use lm::{KvType, LmConfig, QkNorm, Rotary};
 
 use crate::cache::{Angles, Cache, PARAMS, PASS, SCORED, Scratch, padded};
 use crate::device::arg;
-use crate::kernels::project::{Epilogue, Gate, OUTPUTS, Plan, SizesLaunch, project};
+use crate::kernels::project::{Cubes, Epilogue, Gate, Plan, SizesLaunch, project};
 use crate::kernels::{attend, embed, norm, place};
 use crate::weights::{BlockWeights, Matrix, Weights, stride};
 
+/// Most rows that a cube of a projection multiplies.
+const TILE: usize = 16;
 /// Numbers of rows that projections are compiled for: those of the paper's k, and some between. More
 /// rows than tokens cost time, not bits.
-const ROWS: [usize; 6] = [1, 2, 3, 5, 8, SCORED];
+pub(crate) const ROWS: [usize; 7] = [1, 2, 3, 5, 8, 12, TILE];
+/// Rows from which on two groups of units share a cube.
+const MANY_ROWS: usize = 12;
+
+/// How much of a matrix a cube multiplies, for so many rows.
+pub(crate) fn cubes_for(rows: usize) -> Cubes {
+    Cubes {
+        outputs: 8,
+        groups: if rows < MANY_ROWS { 1 } else { 2 },
+    }
+}
+
+/// Rows that a cube multiplies for so many tokens, and how many tiles of them there are.
+fn tiles_for(count: usize) -> (usize, usize) {
+    let tiles = count.div_ceil(TILE).max(1);
+    let of_tile = count.div_ceil(tiles);
+    let rows = ROWS.into_iter().find(|rows| *rows >= of_tile);
+    (rows.unwrap_or(TILE), tiles)
+}
 
 /// Rows of a projection for so many tokens.
 pub(crate) fn rows_for(count: usize) -> usize {
-    let rows = ROWS.into_iter().find(|rows| *rows >= count);
-    rows.unwrap_or(SCORED)
+    let (rows, tiles) = tiles_for(count);
+    rows * tiles
 }
+
 /// Most cubes along one dimension of a grid.
 const GRID: usize = 32768;
+
+/// The kinds of launches of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Embed,
+    Norm,
+    Qkv,
+    Place,
+    Attend,
+    Merge,
+    Out,
+    GateUp,
+    Down,
+    Head,
+}
+
+impl Step {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Embed,
+        Self::Norm,
+        Self::Qkv,
+        Self::Place,
+        Self::Attend,
+        Self::Merge,
+        Self::Out,
+        Self::GateUp,
+        Self::Down,
+        Self::Head,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Embed => "embed",
+            Self::Norm => "norm",
+            Self::Qkv => "qkv",
+            Self::Place => "place",
+            Self::Attend => "attend",
+            Self::Merge => "merge",
+            Self::Out => "out",
+            Self::GateUp => "gate and up",
+            Self::Down => "down",
+            Self::Head => "head",
+        }
+    }
+}
 
 /// Everything a pass touches.
 pub(crate) struct Pass<'a> {
@@ -37,10 +106,17 @@ pub(crate) struct Pass<'a> {
     pub(crate) blocks: usize,
     /// Rows, at least the tokens of the parameters. Those beyond are left out or computed for nobody.
     pub(crate) count: usize,
+    /// How much of a matrix a cube multiplies, if that is not as [`cubes_for`] says.
+    pub(crate) cubes: Option<Cubes>,
+    /// Which launches of one kind alone, to be timed; all of all kinds without.
+    pub(crate) only: Option<(Step, Range<usize>)>,
+    /// Launches so far, of that kind or of all.
+    pub(crate) launches: Cell<usize>,
 }
 
 /// How a matrix is applied.
 struct Apply<'a> {
+    step: Step,
     x: &'a Handle,
     matrix: &'a Matrix,
     bias: Option<&'a Handle>,
@@ -71,7 +147,18 @@ impl Pass<'_> {
         }
     }
 
-    /// Grid over `cubes` and rows.
+    /// Whether the next launch of a kind is left out.
+    fn leaves_out(&self, step: Step) -> bool {
+        let at = self.launches.get();
+        let (counts, out) = match &self.only {
+            None => (true, false),
+            Some((only, which)) => (*only == step, *only != step || !which.contains(&at)),
+        };
+        self.launches.set(at + usize::from(counts));
+        out
+    }
+
+    /// Grid over `cubes` and rows, or one of cubes alone that is too long for one dimension.
     fn grid(cubes: usize, rows: usize) -> CubeCount {
         CubeCount::Static(cubes as u32, rows as u32, 1)
     }
@@ -82,6 +169,9 @@ impl Pass<'_> {
 
     fn embed(&self) {
         const UNITS: usize = 64;
+        if self.leaves_out(Step::Embed) {
+            return;
+        }
         let table = &self.weights.table;
         let d = self.config.hidden_size;
         // SAFETY: ids are below the rows of the table; rows of `hidden` are at least `d` long.
@@ -104,8 +194,16 @@ impl Pass<'_> {
 
     /// `to = norm(x) * weight`, or added to `to` times the residual multiplier.
     fn norm(&self, x: &Handle, weight: &Handle, to: &Handle, add: bool) {
+        if self.leaves_out(Step::Norm) {
+            return;
+        }
         let d = self.config.hidden_size;
         let fours = stride(d) / 4;
+        let plan = norm::Plan {
+            fours,
+            add,
+            of_load: if add { 1 } else { self.fours() },
+        };
         // SAFETY: every buffer has rows of `stride(d)`.
         unsafe {
             norm::norm::launch_unchecked(
@@ -116,16 +214,20 @@ impl Pass<'_> {
                 arg(x, PASS * fours),
                 arg(weight, fours),
                 arg(to, PASS * fours),
-                fours as u32,
                 d as f32,
                 self.config.rms_norm_eps as f32,
                 self.config.block.residual_scale,
-                add,
+                plan,
             );
         }
     }
 
-    /// What the next projection reads: the residual stream behind a norm, if there is one.
+    /// Fours of activations that a load of weights meets.
+    fn fours(&self) -> usize {
+        self.weights.head.shape.format.fours()
+    }
+
+    /// What the next projection reads: the residual stream after a norm, if there is one.
     fn input(&self, weight: Option<&Handle>) -> &Handle {
         match weight {
             None => &self.scratch.hidden,
@@ -137,36 +239,39 @@ impl Pass<'_> {
     }
 
     fn apply(&self, what: Apply<'_>) {
+        if self.leaves_out(what.step) {
+            return;
+        }
         let Apply { matrix, .. } = what;
         let shape = matrix.shape;
-        let rows = rows_for(self.count);
+        let (rows, tiles) = tiles_for(self.count);
         let pieces = shape.pieces();
         let plan = Plan {
             format: shape.format,
             rows,
+            cubes: self.cubes.unwrap_or(cubes_for(rows)),
             units: if pieces % 64 == 0 || pieces >= 256 {
                 64
             } else {
                 32
             },
+            // The residual stream, which norms and branches read too, lies in order.
+            apart: !std::ptr::eq(what.x, &self.scratch.hidden),
             epilogue: what.epilogue,
             biased: what.bias.is_some(),
         };
-        let cubes = shape.outputs.div_ceil(OUTPUTS);
-        let grid = CubeCount::Static(
-            cubes.min(GRID) as u32,
-            cubes.div_ceil(GRID) as u32,
-            self.count.div_ceil(rows) as u32,
-        );
+        let cubes = shape.outputs.div_ceil(plan.all_outputs()) * tiles;
+        let grid = Self::grid(cubes.min(GRID), cubes.div_ceil(GRID));
         let x_stride = stride(shape.inputs);
         // SAFETY: a cube reads rows of `x` below `PASS`, outputs below those of the matrix, pieces
         // below those of an output, which rows of `x` are padded for; it writes rows of `to` that are
-        // there, for the tiles of rows cover at most `PASS` and of scored rows at most `SCORED`.
+        // there, for the tiles of rows cover at most `PASS` and of scored rows at most `SCORED`, of which
+        // the tests below say that they do.
         unsafe {
             project::launch_unchecked(
                 self.client,
                 grid,
-                CubeDim::new_1d(plan.units as u32),
+                CubeDim::new_1d(plan.all_units() as u32),
                 arg(what.x, PASS * x_stride / 4),
                 matrix.words_arg(),
                 matrix.scales_arg(),
@@ -178,6 +283,7 @@ impl Pass<'_> {
                     pieces as u32,
                     (x_stride / 4) as u32,
                     what.to_stride as u32,
+                    tiles as u32,
                     what.scale,
                     self.config.logit_cap.unwrap_or(1.0),
                 ),
@@ -187,8 +293,9 @@ impl Pass<'_> {
     }
 
     /// A projection into a buffer of activations.
-    fn project(&self, x: &Handle, matrix: &Matrix, bias: Option<&Handle>, to: &Handle) {
+    fn project(&self, step: Step, x: &Handle, matrix: &Matrix, bias: Option<&Handle>, to: &Handle) {
         self.apply(Apply {
+            step,
             x,
             matrix,
             bias,
@@ -204,6 +311,7 @@ impl Pass<'_> {
     /// it has one, times the residual multiplier.
     fn add_branch(
         &self,
+        step: Step,
         x: &Handle,
         matrix: &Matrix,
         bias: Option<&Handle>,
@@ -211,10 +319,11 @@ impl Pass<'_> {
     ) {
         match weight {
             Some(weight) => {
-                self.project(x, matrix, bias, &self.scratch.branch);
+                self.project(step, x, matrix, bias, &self.scratch.branch);
                 self.norm(&self.scratch.branch, weight, &self.scratch.hidden, true);
             }
             None => self.apply(Apply {
+                step,
                 x,
                 matrix,
                 bias,
@@ -229,13 +338,15 @@ impl Pass<'_> {
 
     fn attention(&self, layer: usize, block: &BlockWeights, only_keys: bool) {
         let x = self.input(block.attention_in.as_ref());
-        self.project(x, &block.qkv, block.qkv_bias.as_ref(), &self.scratch.qkv);
+        let bias = block.qkv_bias.as_ref();
+        self.project(Step::Qkv, x, &block.qkv, bias, &self.scratch.qkv);
         match self.kv {
             KvType::F32 => self.place_and_attend::<f32>(layer, block, only_keys),
             KvType::F16 => self.place_and_attend::<half::f16>(layer, block, only_keys),
         }
         if !only_keys {
             self.add_branch(
+                Step::Out,
                 &self.scratch.mixed,
                 &block.out,
                 block.out_bias.as_ref(),
@@ -266,6 +377,9 @@ impl Pass<'_> {
     }
 
     fn place<C: Float + CubeElement>(&self, layer: usize, block: &BlockWeights) {
+        if self.leaves_out(Step::Place) {
+            return;
+        }
         let config = self.config;
         let stored = &self.cache.layers[layer];
         let numbers = Cache::numbers(config, self.cache.capacity);
@@ -320,6 +434,9 @@ impl Pass<'_> {
     }
 
     fn attend<C: Float + CubeElement>(&self, layer: usize) {
+        if self.leaves_out(Step::Attend) {
+            return;
+        }
         let config = self.config;
         let stored = &self.cache.layers[layer];
         let numbers = Cache::numbers(config, self.cache.capacity);
@@ -361,6 +478,9 @@ impl Pass<'_> {
     }
 
     fn merge(&self, layer: usize) {
+        if self.leaves_out(Step::Merge) {
+            return;
+        }
         let config = self.config;
         let mixed = stride(config.q_width());
         // SAFETY: as for `attend`.
@@ -378,6 +498,7 @@ impl Pass<'_> {
                 config.head_dim as u32,
                 mixed as u32,
                 padded(config),
+                self.fours(),
             );
         }
     }
@@ -385,6 +506,7 @@ impl Pass<'_> {
     fn mlp(&self, block: &BlockWeights) {
         let x = self.input(block.mlp_in.as_ref());
         self.apply(Apply {
+            step: Step::GateUp,
             x,
             matrix: &block.gate_up,
             bias: block.gate_up_bias.as_ref(),
@@ -395,6 +517,7 @@ impl Pass<'_> {
             scale: 1.0,
         });
         self.add_branch(
+            Step::Down,
             &self.scratch.gated,
             &block.down,
             block.down_bias.as_ref(),
@@ -405,6 +528,7 @@ impl Pass<'_> {
     fn head(&self) {
         let x = self.input(Some(&self.weights.norm));
         self.apply(Apply {
+            step: Step::Head,
             x,
             matrix: &self.weights.head,
             bias: None,
@@ -418,5 +542,22 @@ impl Pass<'_> {
             },
             scale: self.config.logit_divisor,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_cover_the_tokens_and_stay_within_the_buffers() {
+        for count in 1..=PASS {
+            let rows = rows_for(count);
+            assert!((count..=PASS).contains(&rows), "{count}");
+            assert!(count > SCORED || rows <= SCORED, "{count}");
+            // A recording is made for the rows of a count and serves it again.
+            assert_eq!(tiles_for(rows), tiles_for(count));
+        }
+        assert_eq!([9, 17, 33].map(rows_for), [12, 24, 36]);
     }
 }

@@ -12,5 +12,5 @@ mod recording;
 mod weights;
 
 pub use device::{Adapter, Gpu, GpuError, adapters};
-pub use engine::{GpuEngine, GpuOptions, GpuWeights, WeakGpuWeights};
+pub use engine::{GpuEngine, GpuOptions, GpuWeights, PassTime, StepTime, WeakGpuWeights};
 pub use probe::GpuProbe;

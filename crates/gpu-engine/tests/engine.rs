@@ -52,7 +52,7 @@ fn bits_do_not_depend_on_batches_or_on_what_was_cut() {
         for weights in FORMATS {
             let mut engine = engine(&gpu, &checkpoint, weights, 512);
             let expected = in_batches(&mut engine, &ids, ids.len());
-            for batch in [1, 2, 3, 4, 5, 7, 11, 16, 17] {
+            for batch in [1, 2, 3, 4, 5, 7, 9, 12, 16, 17, 33, 36, 37] {
                 let found = in_batches(&mut engine, &ids, batch);
                 assert!(found == expected, "{weights}, {batch} a call");
             }
@@ -109,6 +109,106 @@ fn replays_give_the_bits_of_launches() {
             0 => [&mut launched, &mut replayed].map(|engine| engine.truncate(0)),
             _ => [&mut launched, &mut replayed].map(|e| e.load_weights(&second).unwrap()),
         };
+    }
+}
+
+/// What is compiled before is no other kernel, and leaves nothing in the cache.
+#[test]
+fn preparing_changes_nothing() {
+    let Some(gpu) = gpu() else { return };
+    let checkpoint = checkpoint(ODD, 17);
+    let ids = tokens(101, 40, 18);
+    let mut engine = engine(&gpu, &checkpoint, WeightType::Int8, 64);
+    let expected = in_batches(&mut engine, &ids, 5);
+    engine.prepare().unwrap();
+    assert!(engine.is_empty() && engine.last_state().is_empty());
+    assert!(in_batches(&mut engine, &ids, 5) == expected);
+    let timed = engine.time_steps(5, 20, 2, Some([4, 2])).unwrap();
+    let launches: usize = timed.steps.iter().map(|step| step.launches).sum();
+    assert_eq!((timed.launches, timed.cubes), (launches, [4, 2]));
+    assert!(timed.ms > 0.0 && timed.steps.iter().all(|step| step.launches > 0));
+    assert!(
+        engine.time_steps(37, 0, 1, None).is_err() && engine.time_steps(5, 60, 1, None).is_err()
+    );
+    assert!(in_batches(&mut engine, &ids, 5) == expected);
+}
+
+/// As drafter and target do: recordings of both live beside each other, caches grow, weights are replaced.
+#[test]
+fn two_engines_replay_in_turn() {
+    let Some(gpu) = gpu() else { return };
+    let models = [checkpoint(ODD, 11), checkpoint(EVEN, 12)];
+    let others = [checkpoint(ODD, 13), checkpoint(EVEN, 14)];
+    let engines = |replay| {
+        [&models[0], &models[1]].map(|model| {
+            let options = gpu_engine::GpuOptions {
+                replay,
+                ..options(&gpu, WeightType::Bf16, 900)
+            };
+            GpuEngine::new(model, options).unwrap()
+        })
+    };
+    let mut pairs = [engines(false), engines(true)];
+    let ids = tokens(101, 900, 15);
+    for round in 0..2 {
+        let mut at = 0;
+        // The cache has room for 512 at first.
+        for batch in [300, 5, 1, 1, 5, 1, 200, 17, 5, 1, 33, 1] {
+            let found = pairs.each_mut().map(|pair| {
+                pair.each_mut().map(|engine| {
+                    let mut logits = Vec::new();
+                    engine.truncate(at);
+                    match batch > 36 {
+                        true => engine.append(&ids[at..at + batch]).unwrap(),
+                        false => engine.forward(&ids[at..at + batch], &mut logits).unwrap(),
+                    }
+                    logits
+                })
+            });
+            assert!(
+                found[0] == found[1],
+                "round {round}, {batch} tokens at {at}"
+            );
+            at += batch;
+        }
+        for pair in &mut pairs {
+            // The first alone, then both; its recordings and those of the other live on.
+            for (engine, other) in pair.iter_mut().zip(&others).take(1 + round) {
+                engine.load_weights(other).unwrap();
+            }
+        }
+    }
+}
+
+/// A row of columns that is longer than one dimension of a grid.
+#[test]
+fn many_columns_are_all_there() {
+    let Some(gpu) = gpu() else { return };
+    let json = r#"{"model_type": "llama", "hidden_size": 8, "intermediate_size": 8,
+        "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8,
+        "vocab_size": 300000, "max_position_embeddings": 64, "tie_word_embeddings": false}"#;
+    let checkpoint = checkpoint(json, 21);
+    let mut engine = engine(&gpu, &checkpoint, WeightType::F32, 32);
+    let state_times_head = |state: &[f32], column: usize| -> f32 {
+        let head = &checkpoint.tensors[lm::HEAD].data[column * 8..][..8];
+        head.iter().zip(state).map(|(w, x)| w * x).sum()
+    };
+    let mut logits = Vec::new();
+    for count in [1, 5] {
+        engine.truncate(0);
+        engine
+            .forward(&[7, 299_999, 131_072, 5, 6][..count], &mut logits)
+            .unwrap();
+        let last = &logits[(count - 1) * 300_000..];
+        for column in [0, 131_071, 131_072, 262_143, 262_144, 299_999] {
+            let expected = state_times_head(engine.last_state(), column);
+            let difference = (last[column] - expected).abs();
+            assert!(
+                difference < 1e-4,
+                "{column}: {} and {expected}",
+                last[column]
+            );
+        }
     }
 }
 
@@ -259,10 +359,10 @@ fn logits_that_stay_are_those_that_are_fetched() {
             let (first, second) = head.data.split_at_mut(vocab / 2 * 128);
             second[..first.len()].copy_from_slice(first);
         }
-        let ids = tokens(vocab, 16, 4);
-        let mut engine = engine(&gpu, &checkpoint, WeightType::F32, 64);
+        let ids = tokens(vocab, 36, 4);
+        let mut engine = engine(&gpu, &checkpoint, WeightType::F32, 128);
         let (mut logits, mut some, mut best) = (Vec::new(), Vec::new(), Vec::new());
-        for count in [1, 3, 16] {
+        for count in [1, 3, 16, 36] {
             engine.truncate(0);
             engine.forward(&ids[..count], &mut logits).unwrap();
             let state = engine.last_state().to_vec();
@@ -284,7 +384,7 @@ fn logits_that_stay_are_those_that_are_fetched() {
             let beyond = engine.device_logits(count).unwrap();
             assert!(beyond.rows(0..count + 1, &mut some).is_err());
         }
-        assert!(engine.device_logits(17).is_none());
-        assert!(engine.score(&ids).is_ok() && engine.score(&[0; 17]).is_err());
+        assert!(engine.device_logits(37).is_none());
+        assert!(engine.score(&ids).is_ok() && engine.score(&[0; 37]).is_err());
     }
 }

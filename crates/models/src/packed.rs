@@ -165,7 +165,12 @@ impl Packed {
                     return Err(LmError::OtherModel.into());
                 };
                 let options = gpu_options(index, config, settings)?;
-                Inner::Gpu(Box::new(GpuEngine::with_weights(weights, options)?))
+                let mut engine = GpuEngine::with_weights(weights, options)?;
+                // Where the processor plays the device, compiling takes longer than what it would save.
+                if !engine.gpu().is_software() {
+                    engine.prepare()?;
+                }
+                Inner::Gpu(Box::new(engine))
             }
         };
         Ok(Engine::new(inner, settings.weights))

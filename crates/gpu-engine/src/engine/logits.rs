@@ -21,6 +21,14 @@ fn best_of(tops: &[u32]) -> Option<u32> {
     first.filter(possible).map(|[_, column]| *column)
 }
 
+/// A row that lies apart (`kernels::apart`), in order.
+fn in_order(row: &[f32], fours_of_load: usize) -> Vec<f32> {
+    let (fours, _) = row.as_chunks::<4>();
+    let loads = fours.len() / fours_of_load;
+    let of_load = |load| (0..fours_of_load).flat_map(move |four| fours[four * loads + load]);
+    (0..loads).flat_map(of_load).collect()
+}
+
 impl GpuEngine {
     /// Bytes brought to the host so far: logits, states, most probable columns.
     pub fn fetched_bytes(&self) -> u64 {
@@ -36,20 +44,21 @@ impl GpuEngine {
         let of_rows = of_rows.offset_start((rows.start * vocab * size) as u64);
         let mut wanted = vec![of_rows.offset_end(((SCORED - rows.end) * vocab * size) as u64)];
         if rows.end == self.scored {
-            let (d, row) = (self.config.hidden_size, stride(self.config.hidden_size));
+            let row = stride(self.config.hidden_size);
             let state = self.scratch.normed.clone();
             let state = state.offset_start(((rows.end - 1) * row * size) as u64);
-            wanted.push(state.offset_end((((PASS - rows.end) * row + row - d) * size) as u64));
+            wanted.push(state.offset_end(((PASS - rows.end) * row * size) as u64));
         }
-        let read = self.gpu.run(|client| client.read(wanted)).map_err(failed)?;
+        let read = self.gpu.read(wanted)?;
         self.fetched += read.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
         let (Some(rows), state) = (read.first(), read.get(1)) else {
             return Err(failed("no buffer came back").into());
         };
         logits.copy_from_slice(f32::from_bytes(rows));
         if let Some(state) = state {
-            self.state.clear();
-            self.state.extend_from_slice(f32::from_bytes(state));
+            let fours = self.weights.head.shape.format.fours();
+            self.state = in_order(f32::from_bytes(state), fours);
+            self.state.truncate(self.config.hidden_size);
         }
         Ok(())
     }
@@ -60,7 +69,7 @@ impl GpuEngine {
         let words = 2 * vocab.div_ceil(best::CHUNK);
         let used = self.scratch.tops.clone();
         let used = used.offset_end(((SCORED - rows) * words * size_of::<u32>()) as u64);
-        let read = self.gpu.run(|client| {
+        self.gpu.run(|client| {
             let grid = CubeCount::Static(words as u32 / 2, rows as u32, 1);
             // SAFETY: columns end with the vocabulary, rows with those that were scored.
             unsafe {
@@ -73,11 +82,11 @@ impl GpuEngine {
                     vocab as u32,
                 );
             }
-            client.read_one(used)
         });
-        let read = read.map_err(failed)?;
+        let read = self.gpu.read(vec![used])?;
+        let read = read.first().ok_or_else(|| failed("no buffer came back"))?;
         self.fetched += read.len() as u64;
-        Ok(u32::from_bytes(&read).to_vec())
+        Ok(u32::from_bytes(read).to_vec())
     }
 }
 
@@ -127,6 +136,22 @@ impl DeviceLogits for GpuEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_comes_back_in_order() {
+        let row: Vec<f32> = (0..64_u8).map(f32::from).collect();
+        assert_eq!(in_order(&row, 1), row);
+        for fours in [2, 4, 8] {
+            let loads = 16 / fours;
+            let mut apart = vec![0.0; 64];
+            for (i, x) in row.iter().enumerate() {
+                // As `kernels::apart` does.
+                let four = i / 4 % fours * loads + i / 4 / fours;
+                apart[four * 4 + i % 4] = *x;
+            }
+            assert_eq!(in_order(&apart, fours), row);
+        }
+    }
 
     #[test]
     fn the_first_of_the_best_chunks_counts() {

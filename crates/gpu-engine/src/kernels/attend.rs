@@ -3,10 +3,15 @@
 use cubecl::prelude::*;
 
 use super::place::BLOCK;
-use super::{Floats, capped, cube_at};
+use super::{Floats, apart, capped, cube_at};
 
 /// Units of a cube, one a position of a block.
 pub(crate) const UNITS: usize = BLOCK;
+
+/// Values that a unit asks for before it waits for the first of them; a share of a block.
+const AT_ONCE: usize = 8;
+/// Blocks that are put together at a time, for the same reason.
+const BLOCKS_AT_ONCE: usize = 4;
 
 /// A score of positions that are not seen.
 const UNSEEN: f32 = -1.0e30;
@@ -19,6 +24,18 @@ pub(crate) struct Plan {
     /// Width of a head in the cache.
     pub(crate) padded: usize,
     pub(crate) capped: bool,
+}
+
+impl Plan {
+    /// Fours of a key that a unit asks for together.
+    const fn keys_at_once(&self) -> usize {
+        let fours = self.padded / 4;
+        match (fours % 8, fours % 4) {
+            (0, _) => 8,
+            (_, 0) => 4,
+            _ => 2,
+        }
+    }
 }
 
 /// Numbers of a layer.
@@ -75,14 +92,24 @@ pub(crate) fn attend<C: Float>(
     for g in 0..group {
         dots[g] = 0.0f32;
     }
-    for c in 0..fours {
-        let key = keys[of_head / 4 + c * BLOCK + unit];
+    let at_once = comptime!(plan.keys_at_once());
+    for step in 0..comptime!(fours / at_once) {
+        let first = step * at_once;
+        let mut loaded = Array::<Vector<C, Const<4>>>::new(at_once);
         #[unroll]
-        for g in 0..group {
-            let query = queries[(heads + g) * fours + c];
+        for i in 0..at_once {
+            loaded[i] = keys[of_head / 4 + (first + i) * BLOCK + unit];
+        }
+        #[unroll]
+        for i in 0..at_once {
+            let key = loaded[i];
             #[unroll]
-            for e in 0..4usize {
-                dots[g] = fma(query.extract(e), f32::cast_from(key.extract(e)), dots[g]);
+            for g in 0..group {
+                let query = queries[(heads + g) * fours + first + i];
+                #[unroll]
+                for e in 0..4usize {
+                    dots[g] = fma(query.extract(e), f32::cast_from(key.extract(e)), dots[g]);
+                }
             }
         }
     }
@@ -103,6 +130,7 @@ pub(crate) fn attend<C: Float>(
     sync_cube();
     for task in range_stepped(unit, comptime!(group * 8), UNITS) {
         let mut top = f32::new(UNSEEN);
+        #[unroll]
         for i in 0..8usize {
             top = max(top, weights[task * 8 + i]);
         }
@@ -113,6 +141,7 @@ pub(crate) fn attend<C: Float>(
     #[unroll]
     for g in 0..group {
         let mut most = f32::new(UNSEEN);
+        #[unroll]
         for i in 0..8usize {
             most = max(most, highest[g * 8 + i]);
         }
@@ -132,20 +161,30 @@ pub(crate) fn attend<C: Float>(
             mixed[comptime!(g * owned + o)] = 0.0f32;
         }
     }
-    for j in 0..clamp_max(position - first + 1, BLOCK) {
+    // Positions beyond the last one weigh nothing; the value that they meet is the last one's.
+    let last = clamp_max(position - first, BLOCK - 1);
+    for step in 0..last / AT_ONCE + 1 {
+        let start = step * AT_ONCE;
+        let mut loaded = Array::<f32>::new(comptime!(AT_ONCE * owned));
         #[unroll]
-        for g in 0..group {
-            sums[g] += weights[g * BLOCK + j];
+        for i in 0..AT_ONCE {
+            let of_position = of_head + clamp_max(start + i, last) * padded;
+            #[unroll]
+            for o in 0..owned {
+                let dim = clamp_max(unit + comptime!(o * UNITS), comptime!(padded - 1));
+                loaded[comptime!(i * owned + o)] = f32::cast_from(values[of_position + dim]);
+            }
         }
         #[unroll]
-        for o in 0..owned {
-            let dim = unit + comptime!(o * UNITS);
-            if dim < padded {
-                let value = f32::cast_from(values[of_head + j * padded + dim]);
+        for i in 0..AT_ONCE {
+            #[unroll]
+            for g in 0..group {
+                let weight = weights[g * BLOCK + start + i];
+                sums[g] += weight;
                 #[unroll]
-                for g in 0..group {
+                for o in 0..owned {
                     let to = comptime!(g * owned + o);
-                    mixed[to] = fma(weights[g * BLOCK + j], value, mixed[to]);
+                    mixed[to] = fma(weight, loaded[comptime!(i * owned + o)], mixed[to]);
                 }
             }
         }
@@ -167,7 +206,8 @@ pub(crate) fn attend<C: Float>(
     }
 }
 
-/// Puts the blocks of a row and head together, from the first one that is seen to the last.
+/// Puts the blocks of a row and head together, from the first one that is seen to the last. Rows of `mixed` lie
+/// [`apart`] for loads of so many fours.
 ///
 /// Grid: query heads, rows.
 #[cube(launch_unchecked)]
@@ -181,6 +221,7 @@ pub(crate) fn merge(
     dim: u32,
     stride: u32,
     #[comptime] padded: usize,
+    #[comptime] fours_of_load: usize,
 ) {
     let row = CUBE_POS_Y as usize;
     if row >= params[1] as usize {
@@ -195,8 +236,13 @@ pub(crate) fn merge(
     let start = (position + 1) - clamp_max(window as usize, position + 1);
     let begin = start / BLOCK;
     let mut top = f32::new(UNSEEN);
-    for block in begin..end {
-        top = max(top, tops[(first_part + block) * 2]);
+    for start in range_stepped(begin, end, BLOCKS_AT_ONCE) {
+        #[unroll]
+        for i in 0..BLOCKS_AT_ONCE {
+            // The last block again changes nothing.
+            let part = first_part + clamp_max(start + i, end - 1);
+            top = max(top, tops[part * 2]);
+        }
     }
     let owned = comptime!(padded.div_ceil(UNITS));
     let mut sum = 0.0f32;
@@ -205,15 +251,29 @@ pub(crate) fn merge(
     for o in 0..owned {
         acc[o] = 0.0f32;
     }
-    for block in begin..end {
-        let part = first_part + block;
-        let share = (tops[part * 2] - top).exp();
-        sum = fma(tops[part * 2 + 1], share, sum);
+    for start in range_stepped(begin, end, BLOCKS_AT_ONCE) {
+        let mut shares = Array::<f32>::new(BLOCKS_AT_ONCE);
+        let mut sums = Array::<f32>::new(BLOCKS_AT_ONCE);
+        let mut loaded = Array::<f32>::new(comptime!(BLOCKS_AT_ONCE * owned));
         #[unroll]
-        for o in 0..owned {
-            let dim = unit + comptime!(o * UNITS);
-            if dim < padded {
-                acc[o] = fma(parts[part * padded + dim], share, acc[o]);
+        for i in 0..BLOCKS_AT_ONCE {
+            let part = first_part + clamp_max(start + i, end - 1);
+            shares[i] = (tops[part * 2] - top).exp();
+            sums[i] = tops[part * 2 + 1];
+            #[unroll]
+            for o in 0..owned {
+                let dim = clamp_max(unit + comptime!(o * UNITS), comptime!(padded - 1));
+                loaded[comptime!(i * owned + o)] = parts[part * padded + dim];
+            }
+        }
+        #[unroll]
+        for i in 0..BLOCKS_AT_ONCE {
+            // Blocks beyond the last one weigh nothing.
+            let share = select(start + i < end, shares[i], 0.0f32);
+            sum = fma(sums[i], share, sum);
+            #[unroll]
+            for o in 0..owned {
+                acc[o] = fma(loaded[comptime!(i * owned + o)], share, acc[o]);
             }
         }
     }
@@ -221,7 +281,10 @@ pub(crate) fn merge(
     for o in 0..owned {
         let i = unit + comptime!(o * UNITS);
         if i < dim as usize {
-            mixed[row * stride as usize + head * dim as usize + i] = acc[o] / sum;
+            let stride = stride as usize;
+            let at = head * dim as usize + i;
+            let four = apart(at / 4, stride / 4, fours_of_load);
+            mixed[row * stride + four * 4 + at % 4] = acc[o] / sum;
         }
     }
 }

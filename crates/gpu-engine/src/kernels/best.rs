@@ -6,6 +6,8 @@ use cubecl::prelude::*;
 pub(crate) const UNITS: usize = 64;
 /// Columns that a cube looks at.
 pub(crate) const CHUNK: usize = 4096;
+/// Columns that a unit asks for before it waits for the first of them.
+const AT_ONCE: usize = 8;
 /// What stands for a logit that is NaN or positive infinity.
 pub(crate) const IMPOSSIBLE: u32 = 0xffff_ffff;
 /// What negative infinity becomes, which is below all other logits.
@@ -45,11 +47,21 @@ pub(crate) fn best(
     let end = min(start + CHUNK, columns);
     let mut top = 0u32;
     let mut at = 0u32;
-    for i in range_stepped(start + unit, end, UNITS) {
-        let order = order(logits[row * columns + i]);
-        if order > top {
-            top = order;
-            at = i as u32;
+    for first in range_stepped(start + unit, end, comptime!(AT_ONCE * UNITS)) {
+        let mut loaded = Array::<u32>::new(AT_ONCE);
+        #[unroll]
+        for i in 0..AT_ONCE {
+            // The last column again changes nothing.
+            let column = clamp_max(first + comptime!(i * UNITS), end - 1);
+            loaded[i] = logits[row * columns + column];
+        }
+        #[unroll]
+        for i in 0..AT_ONCE {
+            let order = order(loaded[i]);
+            if order > top {
+                top = order;
+                at = clamp_max(first + comptime!(i * UNITS), end - 1) as u32;
+            }
         }
     }
     let mut all = Shared::<[u32]>::new_slice(2 * UNITS);

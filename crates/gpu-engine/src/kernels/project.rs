@@ -7,10 +7,10 @@
 use cubecl::prelude::*;
 use lm::Activation;
 
-use super::{Floats, RUN, Words, capped, cube_at, tanh};
+use super::{Floats, RUN, Words, apart, capped, cube_at, tanh};
 
-/// Outputs of a cube.
-pub(crate) const OUTPUTS: usize = 4;
+/// Bytes of shared memory that a cube takes, so that several of them fit in a processor of a device.
+const SHARED: usize = 17 << 10;
 
 /// How the numbers of a matrix lie in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +37,11 @@ impl Format {
         }
     }
 
+    /// Fours of activations that such a load meets.
+    pub(crate) const fn fours(self) -> usize {
+        self.piece() / 4
+    }
+
     /// Loads that share a scale.
     pub(crate) const fn pieces_of_scale(self) -> usize {
         match self {
@@ -58,7 +63,7 @@ pub(crate) enum Epilogue {
     Store,
     /// `y += scale * output`.
     Residual,
-    /// Outputs are gate and up in turn; stored is `act(gate) * up`.
+    /// Outputs are gate and up in turn; stored is `act(gate) * up`, apart as the next matrix reads it.
     Gated(Gate),
     /// `output / scale`.
     Logits,
@@ -86,16 +91,54 @@ impl From<Activation> for Gate {
     }
 }
 
+/// How much of a matrix a cube multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Cubes {
+    /// Outputs that a group of units makes, even: the more, the less often activations are loaded.
+    pub(crate) outputs: usize,
+    /// Groups, which take the same activations at about the same time and find them in the nearest cache.
+    pub(crate) groups: usize,
+}
+
 /// What a compiled projection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Plan {
     pub(crate) format: Format,
     /// Rows of activations a cube multiplies.
     pub(crate) rows: usize,
-    /// Units of a cube: a multiple of 8. They share out the inputs.
+    pub(crate) cubes: Cubes,
+    /// Units of a group: a multiple of 8. They share out the inputs.
     pub(crate) units: usize,
+    /// Whether rows of `x` lie [`apart`].
+    pub(crate) apart: bool,
     pub(crate) epilogue: Epilogue,
     pub(crate) biased: bool,
+}
+
+impl Plan {
+    /// Units of a cube.
+    pub(crate) const fn all_units(&self) -> usize {
+        self.units * self.cubes.groups
+    }
+
+    /// Outputs of a cube.
+    pub(crate) const fn all_outputs(&self) -> usize {
+        self.cubes.outputs * self.cubes.groups
+    }
+
+    /// Outputs of a group whose sums are in the shared memory of the cube at a time, even.
+    const fn together(&self) -> usize {
+        let mut together = self.cubes.outputs;
+        while together > 2 && self.shared(together) > SHARED {
+            together /= 2;
+        }
+        together
+    }
+
+    /// Bytes of the sums of so many outputs of every group.
+    const fn shared(&self, outputs: usize) -> usize {
+        self.all_units() * (outputs * self.rows + 1) * size_of::<f32>()
+    }
 }
 
 /// Numbers that say which matrix.
@@ -109,6 +152,8 @@ pub(crate) struct Sizes {
     pub(crate) x_stride: u32,
     /// Numbers of a row of `y`.
     pub(crate) y_stride: u32,
+    /// Cubes that share outputs, each with rows of its own.
+    pub(crate) tiles: u32,
     /// See [`Epilogue`].
     pub(crate) scale: f32,
     /// Of [`Epilogue::CappedLogits`].
@@ -117,9 +162,11 @@ pub(crate) struct Sizes {
 
 /// `y[row, output] = sum over inputs of x[row, input] * w[output, input]`.
 ///
-/// A cube makes [`OUTPUTS`] outputs of `plan.rows` rows, so that weights are loaded once for all of them.
-/// Unit `u` takes pieces `u, u + units, ..` of the inputs. Grid: outputs (two dimensions), tiles of rows.
-/// Rows beyond those of the call are computed from what is in the buffers and read by nobody.
+/// A group of units makes some outputs of `plan.rows` rows, so that weights are loaded once for all of them.
+/// Unit `u` of it takes pieces `u, u + units, ..` of the inputs; what neighbours load lies side by side, in rows of
+/// `w` and, where they are apart, in rows of `x`. Grid, in two dimensions: outputs, and of each all tiles of
+/// rows, which meet its weights in a cache of the device. Rows beyond those of the call are computed from what
+/// is in the buffers and read by nobody.
 #[cube(launch_unchecked)]
 pub(crate) fn project(
     x: &[Floats],
@@ -133,27 +180,33 @@ pub(crate) fn project(
 ) {
     let outputs = sizes.outputs as usize;
     let pieces = sizes.pieces as usize;
-    let first = cube_at() * OUTPUTS;
-    if first >= outputs {
+    let per_group = comptime!(plan.cubes.outputs);
+    let tiles = sizes.tiles as usize;
+    let first_of_cube = cube_at() / tiles * comptime!(plan.all_outputs());
+    if first_of_cube >= outputs {
         terminate!();
     }
+    let unit = UNIT_POS as usize % comptime!(plan.units);
+    let group = UNIT_POS as usize / comptime!(plan.units);
+    let first = first_of_cube + group * per_group;
     let rows = comptime!(plan.rows);
-    let row0 = CUBE_POS_Z as usize * rows;
+    let row0 = cube_at() % tiles * rows;
     let x_stride = sizes.x_stride as usize;
-    let fours = comptime!(plan.format.piece() / 4);
+    let fours = comptime!(plan.format.fours());
+    let x_pieces = x_stride / fours;
     let scale_words = pieces.div_ceil(comptime!(4 * plan.format.pieces_of_scale()));
 
-    let mut acc = Array::<f32>::new(comptime!(OUTPUTS * rows));
+    let mut acc = Array::<f32>::new(comptime!(per_group * rows));
     #[unroll]
-    for i in 0..comptime!(OUTPUTS * rows) {
+    for i in 0..comptime!(per_group * rows) {
         acc[i] = 0.0f32;
     }
-    for piece in range_stepped(UNIT_POS as usize, pieces, comptime!(plan.units)) {
-        let mut words = Array::<Words>::new(OUTPUTS);
-        let mut codes = Array::<f32>::new(OUTPUTS);
+    for piece in range_stepped(unit, pieces, comptime!(plan.units)) {
+        let mut words = Array::<Words>::new(per_group);
+        let mut codes = Array::<f32>::new(per_group);
         #[unroll]
-        for o in 0..OUTPUTS {
-            // The last cube may run past the end: it loads the last output again and drops it below.
+        for o in 0..per_group {
+            // The last groups may run past the end: they load the last output again and drop it below.
             let output = clamp_max(first + o, outputs - 1);
             words[o] = w[output * pieces + piece];
             codes[o] = 1.0f32;
@@ -166,9 +219,9 @@ pub(crate) fn project(
         }
         #[unroll]
         for four in 0..fours {
-            let mut wide = Array::<f32>::new(comptime!(OUTPUTS * 4));
+            let mut wide = Array::<f32>::new(comptime!(per_group * 4));
             #[unroll]
-            for o in 0..OUTPUTS {
+            for o in 0..per_group {
                 #[unroll]
                 for e in 0..4usize {
                     wide[comptime!(o * 4 + e)] =
@@ -177,9 +230,14 @@ pub(crate) fn project(
             }
             #[unroll]
             for row in 0..rows {
-                let x = x[(row0 + row) * x_stride + piece * fours + four];
+                let at = if comptime!(plan.apart) {
+                    four * x_pieces + piece
+                } else {
+                    piece * fours + four
+                };
+                let x = x[(row0 + row) * x_stride + at];
                 #[unroll]
-                for o in 0..OUTPUTS {
+                for o in 0..per_group {
                     let at = comptime!(o * rows + row);
                     #[unroll]
                     for e in 0..4usize {
@@ -191,57 +249,74 @@ pub(crate) fn project(
     }
 
     // One number more a unit keeps those of neighbouring units in different banks of the memory.
-    let count = comptime!(OUTPUTS * rows);
+    let together = comptime!(plan.together());
+    let count = comptime!(together * rows);
     let stride = comptime!(count + 1);
+    let of_group = comptime!(plan.units * stride);
     let runs = comptime!(plan.units / RUN);
-    let mut sums = Shared::<[f32]>::new_slice(comptime!(plan.units * stride));
+    let all_units = comptime!(plan.all_units());
+    let groups = comptime!(plan.cubes.groups);
+    let mut sums = Shared::<[f32]>::new_slice(comptime!(groups * of_group));
     #[unroll]
-    for i in 0..count {
-        sums[UNIT_POS as usize * stride + i] = acc[i];
-    }
-    sync_cube();
-    for task in range_stepped(
-        UNIT_POS as usize,
-        comptime!(count * runs),
-        comptime!(plan.units),
-    ) {
-        let at = task / count * comptime!(RUN * stride) + task % count;
-        let mut run = 0.0f32;
-        #[unroll]
-        for i in 0..RUN {
-            run += sums[at + comptime!(i * stride)];
+    for turn in 0..comptime!(per_group / together) {
+        let start = first_of_cube + comptime!(turn * together);
+        if comptime!(turn > 0) {
+            sync_cube();
         }
-        sums[at] = run;
-    }
-    sync_cube();
+        #[unroll]
+        for i in 0..count {
+            sums[UNIT_POS as usize * stride + i] = acc[comptime!(turn * count + i)];
+        }
+        sync_cube();
+        for task in range_stepped(
+            UNIT_POS as usize,
+            comptime!(groups * count * runs),
+            all_units,
+        ) {
+            // Runs of a group lie behind those of the group before.
+            let at = task / count * comptime!(RUN * stride) + task % count;
+            let mut run = 0.0f32;
+            #[unroll]
+            for i in 0..RUN {
+                run += sums[at + comptime!(i * stride)];
+            }
+            sums[at] = run;
+        }
+        sync_cube();
 
-    match comptime!(plan.epilogue) {
-        Epilogue::Gated(gate) => {
-            let pairs = comptime!(count / 2);
-            for i in range_stepped(UNIT_POS as usize, pairs, comptime!(plan.units)) {
-                let output = first + i / rows * 2;
-                if output < outputs {
-                    let at = i / rows * (2 * rows) + i % rows;
-                    let a = finished(&sums, at, output, units, bias, plan);
-                    let b = finished(&sums, at + rows, output + 1, units, bias, plan);
-                    let to = (row0 + i % rows) * sizes.y_stride as usize + output / 2;
-                    y[to] = gated(a, b, gate);
+        match comptime!(plan.epilogue) {
+            Epilogue::Gated(gate) => {
+                let pairs = comptime!(count / 2);
+                for i in range_stepped(UNIT_POS as usize, comptime!(groups * pairs), all_units) {
+                    let (group, i) = (i / pairs, i % pairs);
+                    let output = start + group * per_group + i / rows * 2;
+                    if output < outputs {
+                        let at = group * of_group + i / rows * (2 * rows) + i % rows;
+                        let a = finished(&sums, at, output, units, bias, plan);
+                        let b = finished(&sums, at + rows, output + 1, units, bias, plan);
+                        let y_stride = sizes.y_stride as usize;
+                        let four = apart(output / 8, y_stride / 4, comptime!(plan.format.fours()));
+                        let to = (row0 + i % rows) * y_stride + four * 4 + output / 2 % 4;
+                        y[to] = gated(a, b, gate);
+                    }
                 }
             }
-        }
-        _ => {
-            for i in range_stepped(UNIT_POS as usize, count, comptime!(plan.units)) {
-                let output = first + i / rows;
-                if output < outputs {
-                    let value = finished(&sums, i, output, units, bias, plan);
-                    let to = (row0 + i % rows) * sizes.y_stride as usize + output;
-                    match comptime!(plan.epilogue) {
-                        Epilogue::Residual => y[to] = fma(value, sizes.scale, y[to]),
-                        Epilogue::Logits => y[to] = value / sizes.scale,
-                        Epilogue::CappedLogits => {
-                            y[to] = capped(value / sizes.scale, sizes.cap);
+            _ => {
+                for i in range_stepped(UNIT_POS as usize, comptime!(groups * count), all_units) {
+                    let (group, i) = (i / count, i % count);
+                    let output = start + group * per_group + i / rows;
+                    if output < outputs {
+                        let at = group * of_group + i;
+                        let value = finished(&sums, at, output, units, bias, plan);
+                        let to = (row0 + i % rows) * sizes.y_stride as usize + output;
+                        match comptime!(plan.epilogue) {
+                            Epilogue::Residual => y[to] = fma(value, sizes.scale, y[to]),
+                            Epilogue::Logits => y[to] = value / sizes.scale,
+                            Epilogue::CappedLogits => {
+                                y[to] = capped(value / sizes.scale, sizes.cap);
+                            }
+                            _ => y[to] = value,
                         }
-                        _ => y[to] = value,
                     }
                 }
             }
@@ -320,7 +395,7 @@ fn finished(
     bias: &[f32],
     #[comptime] plan: Plan,
 ) -> f32 {
-    let stride = comptime!(OUTPUTS * plan.rows + 1);
+    let stride = comptime!(plan.together() * plan.rows + 1);
     let mut total = 0.0f32;
     #[unroll]
     for run in 0..comptime!(plan.units / RUN) {

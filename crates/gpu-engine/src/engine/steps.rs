@@ -1,0 +1,152 @@
+//! Where the time of a pass goes.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use cubecl::bytes::Bytes;
+use lm::LmError;
+
+use super::GpuEngine;
+use crate::cache::{PARAMS, SCORED};
+use crate::device::{GpuError, failed};
+use crate::forward::{Pass, Step, cubes_for, rows_for};
+use crate::kernels::place::BLOCK;
+use crate::kernels::project::Cubes;
+
+/// Launches that are timed together: so few that they reach the device at once, which then never waits for
+/// the host.
+const WINDOW: usize = 24;
+
+/// The launches of one kind in a pass.
+#[derive(Clone, Debug)]
+pub struct StepTime {
+    /// What they do.
+    pub name: &'static str,
+    /// How many there are.
+    pub launches: usize,
+    /// Milliseconds of all of them by the clock of the device, one after the other, with what passes between two.
+    pub ms: f64,
+}
+
+/// A pass by the clock of the device.
+#[derive(Clone, Debug)]
+pub struct PassTime {
+    /// Rows that it computes.
+    pub rows: usize,
+    /// Outputs that a group of units of a projection makes, and groups of a cube.
+    pub cubes: [usize; 2],
+    /// Launches.
+    pub launches: usize,
+    /// Milliseconds from the first launch to the end of the last one, launched call by call: if that is more than
+    /// all kinds together, the device waits for the host.
+    pub ms: f64,
+    /// By kind.
+    pub steps: Vec<StepTime>,
+}
+
+impl GpuEngine {
+    /// Times scored passes of `rows` tokens after `context`, as a whole and their launches of every kind by
+    /// themselves, in a median of `repeats`. In projections a group of units makes some outputs, 2, 4, 8 or 16, and a
+    /// cube has one group or two; without `cubes` as many as always. The cache is empty afterwards.
+    ///
+    /// # Errors
+    /// More rows than a pass scores, a context that is too long, a device that fails or has no clock.
+    pub fn time_steps(
+        &mut self,
+        rows: usize,
+        context: usize,
+        repeats: usize,
+        cubes: Option<[usize; 2]>,
+    ) -> Result<PassTime, LmError> {
+        if rows == 0 || rows > SCORED {
+            return Err(GpuError::Rows { rows, most: SCORED }.into());
+        }
+        let len = context + rows;
+        let max_len = self.max_len;
+        if len > max_len {
+            return Err(LmError::ContextFull {
+                needed: len,
+                max_len,
+            });
+        }
+        self.reserve(len)?;
+        (self.len, self.scored) = (0, 0);
+        self.state.clear();
+        let known = cubes.filter(|cubes| matches!(cubes, [2 | 4 | 8 | 16, 1 | 2]));
+        let usual = cubes_for(rows_for(rows));
+        let cubes = known.map_or(usual, |[outputs, groups]| Cubes { outputs, groups });
+        let mut params = vec![0_u32; PARAMS];
+        params[0] = context as u32;
+        params[1] = rows as u32;
+        let window = |only| self.window(&params, len, (rows, cubes), only);
+        let median = |only: &dyn Fn() -> Option<(Step, Range<usize>)>| -> Result<_, GpuError> {
+            // The first compiles them.
+            window(only())?;
+            let timed: Result<Vec<_>, _> = (0..repeats.max(1)).map(|_| window(only())).collect();
+            let mut timed = timed?;
+            timed.sort_by(|a, b| a.1.total_cmp(&b.1));
+            Ok(timed[timed.len() / 2])
+        };
+        let (launches, ms) = median(&|| None)?;
+        let mut steps = Vec::new();
+        for step in Step::ALL {
+            let (mut ms, mut first) = (0.0, 0);
+            let launches = loop {
+                let (launches, of_window) = median(&|| Some((step, first..first + WINDOW)))?;
+                ms += of_window;
+                first += WINDOW;
+                if first >= launches {
+                    break launches;
+                }
+            };
+            steps.push(StepTime {
+                name: step.name(),
+                launches,
+                ms,
+            });
+        }
+        Ok(PassTime {
+            rows: rows_for(rows),
+            cubes: [cubes.outputs, cubes.groups],
+            launches,
+            ms,
+            steps,
+        })
+    }
+
+    /// Runs a pass, or launches of one kind alone; how many of them a pass has, and the milliseconds of those
+    /// that ran.
+    fn window(
+        &self,
+        params: &[u32],
+        len: usize,
+        (rows, cubes): (usize, Cubes),
+        only: Option<(Step, Range<usize>)>,
+    ) -> Result<(usize, f64), GpuError> {
+        self.gpu.sync()?;
+        let (launches, timed) = self.gpu.run(|client| {
+            let pass = Pass {
+                client,
+                config: &self.config,
+                weights: &self.weights,
+                scratch: &self.scratch,
+                cache: &self.cache,
+                kv: self.kv,
+                nothing: self.gpu.nothing(),
+                blocks: len.div_ceil(BLOCK),
+                count: rows_for(rows),
+                cubes: Some(cubes),
+                only,
+                launches: Cell::new(0),
+            };
+            client.write(&self.scratch.params, Bytes::from_elems(params.to_vec()));
+            let window = client.profile_start().map_err(failed)?;
+            pass.run(true);
+            let timed = client.profile_end(window).map_err(failed)?;
+            Ok::<_, GpuError>((pass.launches.get(), timed))
+        })?;
+        let ticks = self.gpu.wait(timed.resolve());
+        let ticks = ticks.ok_or_else(|| failed("it has no clock"))?;
+        Ok((launches, 1e3 * ticks.duration().as_secs_f64()))
+    }
+}
