@@ -15,6 +15,7 @@ use crate::print;
 use experiment::WeightFormat;
 use models::step::median;
 
+mod device;
 mod fidelity;
 mod learn;
 mod logits;
@@ -22,6 +23,7 @@ mod round;
 mod steps;
 mod subject;
 
+use device::DeviceBenchArgs;
 use fidelity::FidelityArgs;
 use learn::{LearnArgs, SwitchArgs};
 use logits::LogitsArgs;
@@ -41,6 +43,7 @@ const MIN_SAMPLES: usize = 5;
 #[command(after_help = "Examples:
   omnidraft bench verify --shape llama-242m --weights int8 --threads 2
   omnidraft bench verify --shape llama-3-8b --weights int4 --device gpu
+  omnidraft bench device --shape llama-3-8b --weights int4
   omnidraft bench decode --model models/L --weights bf16 --json
   omnidraft bench prefill --shape llama-68m --context 128
   omnidraft bench round --target-shape llama-242m --drafter-shape llama-68m
@@ -55,6 +58,8 @@ pub enum BenchCommand {
     Verify(VerifyArgs),
     /// Time reading a prompt of --context tokens into an empty cache, logits of the last one.
     Prefill(BenchArgs),
+    /// Time a model on a graphics device in every way, by kind of launch too, after one load.
+    Device(DeviceBenchArgs),
     /// Time an update of a drafter (Algorithm 2) on synthetic examples.
     Learn(LearnArgs),
     /// Time switching a drafter from one adapter to another.
@@ -174,6 +179,17 @@ struct What {
     shape: Option<Shape>,
 }
 
+impl What {
+    /// Its name, and where its weights come from.
+    fn source(&self) -> Result<(String, Source)> {
+        Ok(match (&self.model, self.shape) {
+            (Some(folder), _) => (folder.display().to_string(), Source::Model(folder.clone())),
+            (None, Some(shape)) => (shape.name(), Source::Shape(Box::new(shape.config()?))),
+            (None, None) => bail!("give --model or --shape"),
+        })
+    }
+}
+
 /// Arguments of `checkpoint`.
 #[derive(Debug, Args)]
 pub struct CheckpointArgs {
@@ -271,6 +287,7 @@ impl BenchCommand {
                 bench.execute("verify", &every)
             }
             Self::Prefill(args) => args.execute("prefill", &[]),
+            Self::Device(args) => args.execute(),
             Self::Learn(args) => args.execute(),
             Self::Switch(args) => args.execute(),
             Self::Checkpoint(args) => args.execute(),
@@ -381,11 +398,7 @@ impl BenchArgs {
         if let Some(threads) = self.threads {
             options.threads = threads;
         }
-        let (name, source) = match (&self.what.model, self.what.shape) {
-            (Some(folder), _) => (folder.display().to_string(), Source::Model(folder.clone())),
-            (None, Some(shape)) => (shape.name(), Source::Shape(Box::new(shape.config()?))),
-            (None, None) => bail!("give --model or --shape"),
-        };
+        let (name, source) = self.what.source()?;
         Ok((name, Subject::new(source, options, self.device)?))
     }
 }

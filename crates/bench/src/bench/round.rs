@@ -323,6 +323,7 @@ impl RoundArgs {
         let vocab = config.vocab_size;
         let mut subject = Subject::new(Source::Shape(Box::new(config)), options, device)?;
         subject.tune(WalkName::Kept, weights.into());
+        subject.prepare()?;
         Ok(Timed {
             vocab,
             subject,

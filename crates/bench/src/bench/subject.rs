@@ -15,6 +15,7 @@ use hub::local_folder;
 use lm::{
     DecodeEngine, Device, LmConfig, RandomWeights, StoredCheckpoint, TensorSource, WeightType,
 };
+use serde::Serialize;
 
 /// Memory read to measure bandwidth: several times the largest cache of common processors.
 const PROBE_BYTES: usize = 256 << 20;
@@ -49,6 +50,44 @@ pub(super) enum WalkName {
     Measured,
     /// As on the processors where the kernels were written.
     Usual,
+}
+
+/// The launches of one kind in a pass of a graphics device.
+#[derive(Debug, Serialize)]
+pub(super) struct StepTime {
+    pub(super) name: &'static str,
+    pub(super) launches: usize,
+    pub(super) ms: f64,
+}
+
+/// A pass of a graphics device by its own clock.
+#[derive(Debug, Serialize)]
+pub(super) struct PassTime {
+    /// Rows that it computes.
+    pub(super) rows: usize,
+    /// Outputs that a group of units of a projection makes, and groups of a cube.
+    pub(super) cubes: [usize; 2],
+    pub(super) launches: usize,
+    /// From the first launch to the end of the last one.
+    pub(super) ms: f64,
+    pub(super) steps: Vec<StepTime>,
+}
+
+/// What a graphics device is.
+#[derive(Debug, Serialize)]
+pub(super) struct DeviceFacts {
+    /// As its driver gives it.
+    pub(super) name: String,
+    /// Through which it is reached.
+    pub(super) interface: &'static str,
+    /// Types beyond f32 that its shaders compute with.
+    pub(super) types: Vec<&'static str>,
+    /// Most bytes of a buffer.
+    pub(super) buffer_bytes: usize,
+    /// Bytes that the units of a cube share.
+    pub(super) shared_bytes: usize,
+    /// Units of a subgroup, fewest and most.
+    pub(super) subgroup: [u32; 2],
 }
 
 /// An engine under measurement.
@@ -109,6 +148,18 @@ impl Subject {
             }
             #[cfg(feature = "gpu")]
             Self::Gpu(_) => None,
+        }
+    }
+
+    /// Lets a graphics device compile its kernels.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub(super) fn prepare(&mut self) -> Result<()> {
+        match self {
+            Self::Cpu(_) => Ok(()),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(engine) => Ok(engine.prepare()?),
         }
     }
 
@@ -180,6 +231,67 @@ impl Subject {
             Self::Cpu(_) => 0,
             #[cfg(feature = "gpu")]
             Self::Gpu(engine) => engine.fetched_bytes(),
+        }
+    }
+
+    /// Whether a graphics device records passes and replays them from now on.
+    pub(super) fn set_replay(&mut self, _replay: bool) {
+        match self {
+            Self::Cpu(_) => {}
+            #[cfg(feature = "gpu")]
+            Self::Gpu(engine) => engine.set_replay(_replay),
+        }
+    }
+
+    /// What the graphics device is; nothing on the processor.
+    pub(super) fn device_facts(&self) -> Option<DeviceFacts> {
+        match self {
+            Self::Cpu(_) => None,
+            #[cfg(feature = "gpu")]
+            Self::Gpu(engine) => {
+                let gpu = engine.gpu();
+                let (shared_bytes, subgroup) = gpu.sizes();
+                Some(DeviceFacts {
+                    name: gpu.name(),
+                    interface: gpu.interface(),
+                    types: gpu.types(),
+                    buffer_bytes: gpu.max_buffer(),
+                    shared_bytes,
+                    subgroup,
+                })
+            }
+        }
+    }
+
+    /// A pass of a graphics device by its own clock; nothing on the processor.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub(super) fn time_steps(
+        &mut self,
+        _rows: usize,
+        _context: usize,
+        _repeats: usize,
+        _cubes: Option<[usize; 2]>,
+    ) -> Result<Option<PassTime>> {
+        match self {
+            Self::Cpu(_) => Ok(None),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(engine) => {
+                let pass = engine.time_steps(_rows, _context, _repeats, _cubes)?;
+                let step = |step: gpu_engine::StepTime| StepTime {
+                    name: step.name,
+                    launches: step.launches,
+                    ms: step.ms,
+                };
+                Ok(Some(PassTime {
+                    rows: pass.rows,
+                    cubes: pass.cubes,
+                    launches: pass.launches,
+                    ms: pass.ms,
+                    steps: pass.steps.into_iter().map(step).collect(),
+                }))
+            }
         }
     }
 

@@ -1,0 +1,267 @@
+//! `omnidraft bench device`: one model on a graphics device, loaded once and timed in every way.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use cpu_engine::EngineOptions;
+use lm::{DecodeEngine, Device};
+use models::step::median;
+use serde::Serialize;
+
+use super::subject::{DeviceFacts, PassTime, Subject};
+use super::{MIN_SAMPLES, What, peak_memory, prompt, token_ids};
+use crate::print;
+use experiment::WeightFormat;
+
+/// Tokens of the calls.
+const ROWS: [usize; 11] = [1, 2, 3, 4, 5, 8, 9, 12, 16, 17, 33];
+/// Rows of the passes that are timed by the clock of the device, and the outputs of a group and the groups of a
+/// cube there, if they are not those of other passes.
+const STEPS: [(usize, Option<[usize; 2]>); 12] = [
+    (1, None),
+    (1, Some([2, 1])),
+    (1, Some([4, 1])),
+    (1, Some([16, 1])),
+    (1, Some([8, 2])),
+    (5, None),
+    (5, Some([4, 1])),
+    (5, Some([8, 2])),
+    (12, None),
+    (16, None),
+    (16, Some([8, 1])),
+    (16, Some([4, 2])),
+];
+/// How often every part of such a pass runs.
+const REPEATS: usize = 5;
+/// Tokens of the prompts.
+const PROMPTS: [usize; 2] = [128, 512];
+
+/// Arguments of `device`.
+#[derive(Debug, Args)]
+pub struct DeviceBenchArgs {
+    #[command(flatten)]
+    what: What,
+    /// Weight storage.
+    #[arg(long, default_value_t = WeightFormat::Bf16)]
+    weights: WeightFormat,
+    /// Which graphics device: gpu, or gpu:N for one of several, counted from 0.
+    #[arg(long, value_name = "DEVICE", default_value_t = Device::Gpu(0))]
+    device: Device,
+    /// Tokens in the cache before a call.
+    #[arg(long, default_value_t = 128)]
+    context: usize,
+    /// Seconds for every figure.
+    #[arg(long, default_value_t = 0.3)]
+    seconds: f64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The figures of one model. Times are medians, in milliseconds.
+#[derive(Debug, Serialize)]
+struct Report {
+    command: &'static str,
+    model: String,
+    weights: String,
+    device: Option<DeviceFacts>,
+    context: usize,
+    parameters: usize,
+    memory_bytes: usize,
+    load_s: f64,
+    peak_bytes: Option<u64>,
+    /// Bytes of weights that a pass reads.
+    weight_bytes: usize,
+    /// What the device reads of a large buffer.
+    memory_gb_per_s: f64,
+    /// Bytes of weights over the time of one token (`greedy_ms`).
+    weights_gb_per_s: f64,
+    /// By tokens of a call, all logits brought to the host.
+    ms: BTreeMap<usize, f64>,
+    /// The most probable tokens alone.
+    greedy_ms: BTreeMap<usize, f64>,
+    /// The same, launched call by call instead of replayed.
+    launched_ms: BTreeMap<usize, f64>,
+    /// A prompt into an empty cache, logits of its last token, by tokens.
+    prefill_ms: BTreeMap<usize, f64>,
+    /// Passes by the clock of the device, and their launches by kind.
+    passes: Vec<PassTime>,
+}
+
+impl DeviceBenchArgs {
+    /// Measures and prints.
+    pub(super) fn execute(self) -> Result<()> {
+        if self.context == 0 || !(self.seconds >= 0.0 && self.seconds <= 3600.0) {
+            bail!("--context must be at least 1, and --seconds between 0 and 3600");
+        }
+        if self.device == Device::Cpu {
+            bail!("--device: `bench verify` times the processor");
+        }
+        let longest = ROWS[ROWS.len() - 1];
+        let room = (self.context + longest).max(PROMPTS[PROMPTS.len() - 1]);
+        let options = EngineOptions {
+            weights: self.weights.into(),
+            max_len: room,
+            ..EngineOptions::default()
+        };
+        let began = Instant::now();
+        let (model, source) = self.what.source()?;
+        let mut subject = Subject::new(source, options, self.device)?;
+        let load_s = began.elapsed().as_secs_f64();
+        let engine = subject.decoder();
+        if room > engine.max_len() {
+            bail!(
+                "--context {}: with prompts and calls {room} tokens are needed, and the model holds {}",
+                self.context,
+                engine.max_len()
+            );
+        }
+        let ids = token_ids(room, engine.vocab_size());
+        let probe = subject.probe()?;
+        let mut memory = Vec::new();
+        for _ in 0..MIN_SAMPLES {
+            memory.push(probe.pass()? / 1e9);
+        }
+        drop(probe);
+        let mut report = Report {
+            command: "device",
+            model,
+            weights: lm::WeightType::from(self.weights).to_string(),
+            device: subject.device_facts(),
+            context: self.context,
+            parameters: subject.config().num_params(),
+            memory_bytes: subject.memory_bytes(),
+            load_s,
+            peak_bytes: peak_memory(),
+            weight_bytes: subject.weight_bytes(),
+            memory_gb_per_s: median(memory),
+            weights_gb_per_s: 0.0,
+            ms: BTreeMap::new(),
+            greedy_ms: BTreeMap::new(),
+            launched_ms: BTreeMap::new(),
+            prefill_ms: BTreeMap::new(),
+            passes: Vec::new(),
+        };
+        for replay in [true, false] {
+            subject.set_replay(replay);
+            let engine = subject.decoder();
+            for m in ROWS {
+                let greedy = self.median_ms(|| self.greedy(engine, &ids, m))?;
+                match replay {
+                    true => report.greedy_ms.insert(m, greedy),
+                    false => report.launched_ms.insert(m, greedy),
+                };
+                if replay {
+                    let all = self.median_ms(|| self.forward(engine, &ids, m))?;
+                    report.ms.insert(m, all);
+                }
+            }
+        }
+        for tokens in PROMPTS {
+            let engine = subject.decoder();
+            let ms = self.median_ms(|| prompt(engine, &ids[..tokens]))?;
+            report.prefill_ms.insert(tokens, ms);
+        }
+        for (rows, cubes) in STEPS {
+            let pass = subject.time_steps(rows, self.context, REPEATS, cubes)?;
+            report.passes.extend(pass);
+        }
+        report.weights_gb_per_s = report.weight_bytes as f64 / report.greedy_ms[&1] / 1e6;
+        if self.json {
+            print(&format!("{:#}\n", serde_json::to_value(&report)?))
+        } else {
+            print(&report.text())
+        }
+    }
+
+    /// Median of what `call` returns, in milliseconds; the first two warm up.
+    fn median_ms(&self, mut call: impl FnMut() -> Result<f64>) -> Result<f64> {
+        for _ in 0..2 {
+            call()?;
+        }
+        let limit = Duration::from_secs_f64(self.seconds);
+        let start = Instant::now();
+        let mut times = Vec::new();
+        while times.len() < MIN_SAMPLES || start.elapsed() < limit {
+            times.push(1e3 * call()?);
+        }
+        Ok(median(times))
+    }
+
+    /// Cuts the cache back to the context, or fills it so far.
+    fn rewind(&self, engine: &mut dyn DecodeEngine, ids: &[u32]) -> Result<()> {
+        engine.truncate(self.context);
+        let missing = &ids[engine.len()..self.context];
+        if !missing.is_empty() {
+            engine.append(missing)?;
+        }
+        Ok(())
+    }
+
+    /// Seconds of a call of `m` tokens after the context, all logits.
+    fn forward(&self, engine: &mut dyn DecodeEngine, ids: &[u32], m: usize) -> Result<f64> {
+        self.rewind(engine, ids)?;
+        let mut logits = vec![0.0; m * engine.vocab_size()];
+        let start = Instant::now();
+        engine.forward(&ids[self.context..self.context + m], &mut logits)?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Seconds of the same call, the most probable token of each row.
+    fn greedy(&self, engine: &mut dyn DecodeEngine, ids: &[u32], m: usize) -> Result<f64> {
+        self.rewind(engine, ids)?;
+        let mut best = Vec::new();
+        let start = Instant::now();
+        let device = engine.device_logits(m);
+        let device = device.context("logits of so many rows do not stay on the device")?;
+        device.score(&ids[self.context..self.context + m])?;
+        device.best(&mut best)?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let share = 100.0 * self.weights_gb_per_s / self.memory_gb_per_s;
+        let mut text = format!(
+            "device {}: {:.1}M parameters, weights {}, on {}, context {}, {:.0} MB, loaded in {:.1} s\n\
+             weights {:.0} GB/s of {:.0} GB/s memory ({share:.0}%) at one token\n\
+             tokens  all logits     greedy   launched   over one\n",
+            self.model,
+            self.parameters as f64 / 1e6,
+            self.weights,
+            self.device.as_ref().map_or("?", |device| &device.name),
+            self.context,
+            self.memory_bytes as f64 / 1e6,
+            self.load_s,
+            self.weights_gb_per_s,
+            self.memory_gb_per_s,
+        );
+        for (m, ms) in &self.greedy_ms {
+            text += &format!(
+                "  {m:>4} {:>11.3} {ms:>10.3} {:>10.3} {:>10.2}\n",
+                self.ms[m],
+                self.launched_ms[m],
+                ms / self.greedy_ms[&1],
+            );
+        }
+        for (tokens, ms) in &self.prefill_ms {
+            text += &format!("prompt of {tokens}: {ms:.2} ms\n");
+        }
+        for pass in &self.passes {
+            text += &format!(
+                "a pass of {} rows by the clock of the device, cubes of {} x {} outputs: {} launches, {:.3} ms\n",
+                pass.rows, pass.cubes[1], pass.cubes[0], pass.launches, pass.ms,
+            );
+            for step in &pass.steps {
+                text += &format!(
+                    "  {:<12} {:>4} in {:>8.3} ms\n",
+                    step.name, step.launches, step.ms
+                );
+            }
+        }
+        text
+    }
+}
