@@ -1,19 +1,26 @@
 #!/usr/bin/env bash
 # Checks and times the GPU engine on a machine that has a GPU but no compiler and no network.
 #
-#   scripts/gpu_check.sh --prepare            # here: builds .gpu/omnidraft and the tests beside it
-#   OUT=DIR scripts/gpu_check.sh              # there: runs everything in less than ten minutes
+#   scripts/gpu_check.sh --prepare            # here: builds program and tests, packs them into .gpu/
+#   OUT=DIR scripts/gpu_check.sh              # there: what matters first, until BUDGET seconds (450) are over
 #   OUT=DIR scripts/gpu_check.sh --dry-run    # here: the same with small shapes, on software Vulkan
 #
-# Carry `.gpu/` to the other machine, and `.gl/` with the Debian packages of the Vulkan loader where it has
-# none. What comes back in $OUT: gpu_check.json (all results), tests.txt, and log.txt.
+# To the other machine go `.gpu/`, the folders that --prepare names and, where that machine has no Vulkan loader,
+# its Debian packages in `.gl/`. A stop at any moment loses nothing that is done: every part appends its line to
+# $OUT/results.jsonl when it ends. Beside it are tests.txt and log.txt.
+#   CORES=0-5 binds all parts to these cores.
+#   .gpu/programs.tar.xz may also hold omnidraft-before, an older build, which is timed beside the new one.
+#   BESIDE=FILE is a script that runs on the cores BESIDE_CORES meanwhile; it finds OUT, BIN and END (seconds since
+#   1970 at which it is stopped).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-BIN=.gpu
+# What travels beside `.gpu/`, and how much there may be in all.
+TRAVELS="scripts models/L models/D experiments crates/lm/tests/golden"
+MIB=60
 if [ "${1:-}" = --prepare ]; then
     set -e
-    mkdir -p "$BIN"
+    mkdir -p .gpu/programs
     # In one go, as in CI: other tests resolve other features, and dependencies would be compiled twice. The test
     # `gpu` is the one that brings the program.
     made=$(cargo test --release --locked -p runner -p gpu-engine --features runner/gpu --test goldens --test engine \
@@ -24,98 +31,250 @@ for line in sys.stdin:
         print("omnidraft", made["executable"])
     elif made.get("executable") and "gpu-engine" in made["manifest_path"]:
         print("test-" + made["target"]["name"], made["executable"])')
-    while read -r name file; do cp "$file" "$BIN/$name"; done <<<"$made"
-    strip "$BIN"/*
-    ls -l "$BIN"
+    while read -r name file; do strip -o ".gpu/programs/$name" "$file"; done <<<"$made"
+    tar -C .gpu/programs -c . | xz -T0 >.gpu/programs.tar.xz
+    rm -r .gpu/programs
+    all=.gpu
+    [ -d .gl ] && all="$all .gl"
+    # shellcheck disable=SC2086
+    du -shc $all $TRAVELS
+    # shellcheck disable=SC2086
+    [ "$(du -smc $all $TRAVELS | tail -n 1 | cut -f 1)" -le $MIB ] || { echo "more than $MIB MiB"; exit 1; }
     exit
 fi
 
-OUT="${OUT:?says where results go}"
-mkdir -p "$OUT/parts"
+OUT=$(mkdir -p "${OUT:?says where results go}" && cd "$OUT" && pwd)
 exec > >(tee "$OUT/log.txt") 2>&1
-SHAPES="llama-68m tinyllama-1.1b llama-2-7b llama-3-8b"
-ROUNDS="llama-3-8b:llama-68m llama-2-7b:llama-68m"
-SECONDS_EACH=2
-ROUNDS_EACH=60
+BEGAN=$(date +%s)
+END=$((BEGAN + ${BUDGET:-450}))
+WORK=$(mktemp -d)
+BIN=$WORK/programs
+BIG=llama-3-8b
+MIDDLE=tinyllama-1.1b
+SMALL=llama-68m
+SECONDS_EACH=0.3
+ROUNDS=60
 LAWTEST=(--prompts 20 --tokens 24)
 SLOWER=1
-TORCH=()
+TORCH=(--seconds 0.3 --graphs --ceilings llama-3-8b llama-68m)
 if [ "${1:-}" = --dry-run ]; then
     # Software Vulkan, where buffers are small and everything is slow.
-    SHAPES=llama-68m
-    ROUNDS=llama-68m:llama-68m
+    END=$((BEGAN + ${BUDGET:-2400}))
+    BIG=llama-68m
+    MIDDLE=llama-68m
     SECONDS_EACH=0
-    ROUNDS_EACH=2
+    ROUNDS=2
     LAWTEST=(--prompts 2 --tokens 8)
-    SLOWER=5
-    TORCH=(--cpu)
+    SLOWER=6
+    TORCH=(--seconds 0 --cpu llama-68m)
 fi
-if ! ldconfig -p | grep -q libvulkan && [ -d .gl ]; then
+export OUT BIN END OMNIDRAFT_REQUIRE_GPU=1 OMNIDRAFT_GOLDENS=$PWD/crates/lm/tests/golden
+BOUND=()
+[ -n "${CORES:-}" ] && BOUND=(taskset -c "$CORES")
+
+# Writes one line of results.jsonl: what a part said, as JSON where it is that.
+cat >"$WORK/line.py" <<'PY'
+import json, os, sys, time
+results, name, rc, began, start, out, err, command = sys.argv[1:]
+said, errors = (open(path, errors="replace").read() for path in (out, err))
+row = {"part": name, "rc": rc, "s": round(time.time() - float(began), 1)}
+row |= {"at_s": round(float(began) - float(start)), "command": command[:400]}
+try:
+    row["result"] = json.loads(said)
+except ValueError:
+    try:
+        row["result"] = [json.loads(line) for line in said.splitlines() if line.strip()]
+    except ValueError:
+        row["text"] = said[-3000:]
+if rc != "0" or "text" in row:
+    row["stderr"] = errors[-3000:]
+print(f"{name}: exit {rc} after {row['s']} s", *(str(row[key])[-500:] for key in ("result", "text", "stderr") if row.get(key)))
+line = json.dumps(row)
+# In one go: parts may end at the same moment.
+to = os.open(results, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+os.write(to, (line + "\n").encode())
+PY
+
+left() { echo $((END - $(date +%s))); }
+
+# part NAME LIMIT COMMAND..: runs it for LIMIT seconds at most and not beyond the end.
+part() {
+    local name=$1 limit=$((SLOWER * $2)) rc=skipped began out=$WORK/$1
+    shift 2
+    [ "$limit" -gt "$(left)" ] && limit=$(left)
+    : >"$out.out" >"$out.err"
+    began=$(date +%s.%N)
+    if [ "$limit" -ge 5 ]; then
+        timeout -k 5 "$limit" ${BOUND[@]+"${BOUND[@]}"} "$@" >"$out.out" 2>"$out.err"
+        rc=$?
+    fi
+    python3 -S "$WORK/line.py" "$OUT/results.jsonl" "$name" "$rc" "$began" "$BEGAN" "$out.out" "$out.err" "$*"
+    [ "$rc" = 0 ]
+}
+
+# tests NAME LIMIT PROGRAM TEST..: every test in a process of its own, all at once: shaders are compiled side by side.
+tests() {
+    local name=$1 limit=$2 program=$3 pids=() names=() test
+    shift 3
+    for test in "$@"; do
+        part "$name-$test" "$limit" "$BIN/$program" --exact --nocapture "$test" >/dev/null &
+        pids+=($!)
+        names+=("$test")
+    done
+    for i in "${!pids[@]}"; do
+        wait "${pids[i]}" && echo "test ${names[i]}: ok" || { echo "test ${names[i]}: FAILED"; FAILED=1; }
+        cat "$WORK/$name-${names[i]}".{out,err} >>"$OUT/tests.txt"
+    done
+}
+
+PROMISES=(bits_do_not_depend_on_batches_or_on_what_was_cut replays_give_the_bits_of_launches
+    logits_that_stay_are_those_that_are_fetched two_engines_replay_in_turn many_columns_are_all_there)
+
+# others PROGRAM TEST..: the tests of a program but for these.
+others() {
+    local program=$1 test all
+    shift
+    all=$("$BIN/$program" --list 2>/dev/null | sed -n 's/: test$//p')
+    for test in "$@"; do all=${all//$test/}; done
+    echo "$all"
+}
+
+FAILED=0
+printf '== 0. The machine (%s s)\n' "$(left)"
+unpacked() { tar -xJf .gpu/programs.tar.xz -C "$BIN" 2>/dev/null || python3 -c '
+import sys, tarfile
+tarfile.open(".gpu/programs.tar.xz").extractall(sys.argv[1])' "$BIN"; }
+mkdir -p "$BIN"
+unpacked && ls -l "$BIN"
+# Opening a card that nobody holds takes seconds; this changes none of its settings.
+if [ -e /dev/nvidia0 ]; then exec 9</dev/nvidia0; fi
+if ls .gl/*.deb >/dev/null 2>&1 && [ "$(ldconfig -p | grep -c libvulkan)" = 0 ]; then
     for deb in .gl/*.deb; do dpkg -x "$deb" /; done
     ldconfig
 fi
-nvidia-smi --query-gpu=name,driver_version,clocks.max.mem,power.limit --format=csv 2>/dev/null
+[ -w "${HOME:-/}" ] || export HOME=$WORK # where the driver keeps compiled shaders
+part machine 20 python3 -S -c '
+import json, os, platform, subprocess
+said = lambda *command: subprocess.run(command, capture_output=True, text=True).stdout.strip()
+fields = ["name", "driver_version", "persistence_mode", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem",
+          "power.limit", "memory.used", "pcie.link.gen.current", "pcie.link.width.current"]
+try:
+    smi = dict(zip(fields, said("nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,noheader").split(", ")))
+except OSError as error:
+    smi = str(error)
+model = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+print(json.dumps({"gpu": smi, "cores": len(model), "cpu": model[:1], "libc": platform.libc_ver(),
+    "kernel": platform.release(), "loaders": said("sh", "-c", "ldconfig -p | grep -E \"libvulkan|libEGL|libGLX_nvidia\"")}))'
+if [ -n "${BESIDE:-}" ]; then
+    timeout -k 5 "$(left)" ${BESIDE_CORES:+taskset -c "$BESIDE_CORES"} nice -n 10 bash "$BESIDE" >"$WORK/beside.log" 2>&1 &
+    beside=$!
+fi
 
-# One result a command; what fails is named in its place and stops nothing.
-part() {
-    local name=$1 limit=$((SLOWER * $2))
-    shift 2
-    printf '\n== %s: %s (%s)\n' "$name" "$*" "$(date +%T)"
-    if timeout "$limit" "$@" >"$OUT/parts/$name.json" 2>"$OUT/parts/$name.err"; then
-        tail -c 400 "$OUT/parts/$name.json"
-    else
-        printf '{"failed": %s}' "$(tail -c 600 "$OUT/parts/$name.err" | python3 -c 'import json, sys; print(json.dumps(sys.stdin.read()))')" >"$OUT/parts/$name.json"
-        cat "$OUT/parts/$name.json"
-    fi
+verify() { # NAME LIMIT SHAPE WEIGHTS [PROGRAM]
+    part "$1" "$2" "$BIN/${5:-omnidraft}" bench verify --shape "$3" --weights "$4" --device gpu --context 128 \
+        --seconds "$SECONDS_EACH" --json
 }
+device() { # SHAPE WEIGHTS
+    part "device-$1-$2" 100 "$BIN/omnidraft" bench device --shape "$1" --weights "$2" --context 128 \
+        --seconds "$SECONDS_EACH" --json
+}
+# The same with another build of the program, if there is one: what a change of the engine did, on one card.
+before() { # SHAPE WEIGHTS
+    [ ! -e "$BIN/omnidraft-before" ] || verify "before-$1-$2" 60 "$1" "$2" omnidraft-before
+}
+round() { # TARGET WEIGHTS TEMPERATURE [NAME]
+    part "round-$1-$2-T$3${4:-}" 75 "$BIN/omnidraft" bench round --target-shape "$1" --drafter-shape $SMALL \
+        --weights "$2" --device gpu --temperature "$3" --rounds "$ROUNDS" --json
+}
+# An adapter's name that ends like this is OpenGL's.
+smoke() { verify "$1" 40 $SMALL bf16 && ! grep -q PCIe/SSE2 "$WORK/$1.out"; }
 
-export OMNIDRAFT_REQUIRE_GPU=1 OMNIDRAFT_GOLDENS=crates/lm/tests/golden
-failed=0
-for test in "$BIN"/test-*; do
-    timeout $((SLOWER * 150)) "$test" --nocapture --test-threads=1 >>"$OUT/tests.txt" 2>&1 || failed=1
-done
-grep '^test \|^adapter\|panicked' "$OUT/tests.txt" | sort | uniq -c
-echo "{\"failed\": $failed}" >"$OUT/parts/tests.json"
+printf '\n== 1. Does it compute at all? (%s s)\n' "$(left)"
+works=1
+driver=/usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json
+if ! smoke smoke; then
+    [ -e $driver ] || driver=$(find / -xdev -name 'nvidia_icd*.json' 2>/dev/null | head -n 1)
+    export VK_DRIVER_FILES=$driver
+    if ! smoke smoke-driver; then
+        # Libraries that the driver may want and a machine without a display may lack.
+        for deb in .gl/beside/*.deb; do dpkg -x "$deb" "$WORK/beside"; done
+        if ! LD_LIBRARY_PATH=$WORK/beside/usr/lib/x86_64-linux-gnu smoke smoke-libraries; then
+            works=0
+            VK_LOADER_DEBUG=all verify smoke-says-why 20 $SMALL bf16
+            tail -c 6000 "$WORK/smoke-says-why.err"
+        else
+            export LD_LIBRARY_PATH=$WORK/beside/usr/lib/x86_64-linux-gnu
+        fi
+    fi
+fi
 
-for weights in bf16 int8 int4; do
-    for shape in $SHAPES; do
-        part "verify-$shape-$weights" 60 "$BIN/omnidraft" bench verify --shape "$shape" --weights "$weights" \
-            --device gpu --context 128 --seconds "$SECONDS_EACH" --json
-    done
-done
-part torch 90 python3 scripts/torch_decode_step.py $SHAPES --seconds 0.2 "${TORCH[@]}"
-[ ${#TORCH[@]} = 0 ] && part torch-graphs 90 python3 scripts/torch_decode_step.py $SHAPES --seconds 0.2 --graphs
-for pair in $ROUNDS; do
-    for weights in bf16 int4; do
-        for temperature in 0 1; do
-            part "round-${pair%:*}-$weights-T$temperature" 60 "$BIN/omnidraft" bench round \
-                --target-shape "${pair%:*}" --drafter-shape "${pair#*:}" --weights "$weights" --device gpu \
-                --temperature "$temperature" --rounds "$ROUNDS_EACH" --json
-        done
-    done
-done
-part lawtest 120 "$BIN/omnidraft" lawtest --drafter models/D --target models/L --greedy "${LAWTEST[@]}" \
-    --verify exact,tli,slem,paper,prompt-lookup --device gpu
-# The loop, learning included, on streams cut short.
-loop=$(mktemp -d)
-short='[{target="L", task="mini-math", prompts={train=8, test=2}}, {target="L", task="mini-chat", prompts={train=8, test=2}}]'
-part loop 120 "$BIN/omnidraft" run experiments/quickstart.toml --device gpu --no-progress --set "segment=$short" \
-    --set decode.max_new_tokens=16 --out "$loop/run"
-rm -r "$loop"
+if [ $works = 1 ]; then
+    printf '\n== 2. The promises of the engine (%s s)\n' "$(left)"
+    tests promise 90 test-engine "${PROMISES[@]}"
+    printf '\n== 3. The large shape, the small one (%s s)\n' "$(left)"
+    device $BIG bf16
+    before $BIG bf16
+    [ $SMALL = $BIG ] || device $SMALL bf16
+    [ $SMALL = $BIG ] || before $SMALL bf16
+    printf '\n== 4. Greedy answers, five modes (%s s)\n' "$(left)"
+    part lawtest 60 "$BIN/omnidraft" lawtest --drafter models/D --target models/L --greedy "${LAWTEST[@]}" \
+        --verify exact,tli,slem,paper,prompt-lookup --device gpu
+    printf '\n== 5. Rounds (%s s)\n' "$(left)"
+    round $BIG bf16 0
+    round $BIG bf16 1
+    printf '\n== 6. The large shape in int4 (%s s)\n' "$(left)"
+    device $BIG int4
+    before $BIG int4
+fi
+printf '\n== 7. PyTorch, and what the card gives (%s s)\n' "$(left)"
+part torch 60 python3 -u scripts/torch_decode_step.py "${TORCH[@]}"
+if [ $works = 1 ]; then
+    printf '\n== 8. The rest, until the end (%s s)\n' "$(left)"
+    round $BIG int4 0
+    round $BIG int4 1
+    # The loop, learning included, on streams cut short.
+    short='[{target="L", task="mini-math", prompts={train=8, test=2}}, {target="L", task="mini-chat", prompts={train=8, test=2}}]'
+    part loop 120 "$BIN/omnidraft" run experiments/quickstart.toml --device gpu --no-progress \
+        --set "segment=$short" --set decode.max_new_tokens=16 --out "$WORK/run"
+    round $MIDDLE bf16 0
+    OMNIDRAFT_GPU_REPLAY=0 round $MIDDLE bf16 0 -launched
+    for tasks in 8 128; do CUBECL_WGPU_MAX_TASKS=$tasks verify "verify-$SMALL-bf16-$tasks-tasks" 30 $SMALL bf16; done
+    # shellcheck disable=SC2046
+    tests rest 100 test-engine $(others test-engine "${PROMISES[@]}")
+    device $BIG int8
+    # shellcheck disable=SC2046
+    tests goldens 200 test-goldens $(others test-goldens)
+    for weights in bf16 int4; do device $MIDDLE $weights; done
+fi
 
-python3 - "$OUT" <<'PY'
-import json, pathlib, sys
-out = pathlib.Path(sys.argv[1])
-parts = {}
-for path in sorted((out / "parts").glob("*.json")):
-    try:
-        parts[path.stem] = json.loads(path.read_text())
-    except ValueError:
-        parts[path.stem] = {"text": path.read_text()[-2000:]}
-(out / "gpu_check.json").write_text(json.dumps(parts, indent=1))
-for path in (out / "parts").iterdir():
-    path.unlink()
-(out / "parts").rmdir()
+if [ -n "${beside:-}" ]; then
+    printf '\n== Beside it, at most %s s more\n' "$(left)"
+    wait "$beside"
+    echo "ended with $?"
+    tail -n 30 "$WORK/beside.log"
+fi
+
+echo
+python3 -S - "$OUT/results.jsonl" <<'PY'
+import json, sys
+print(f"{'part':<34}{'exit':>8}{'s':>8}")
+for row in map(json.loads, open(sys.argv[1])):
+    result = row.get("result")
+    for found in result if isinstance(result, list) else [result]:
+        found = found if isinstance(found, dict) else {}
+        times = found.get("greedy_ms") or found.get("ms") or {}
+        ms = " ".join(f"{m}:{ms:.3g}" for m, ms in sorted(times.items(), key=lambda item: int(item[0])))
+        more = "".join(f" {key} {found[key]:.4g}" for key in (
+            "load_s", "weights_gb_per_s", "memory_gb_per_s", "round_ms", "drafter_ms", "target_ms", "outside_share",
+        ) if isinstance(found.get(key), float))
+        graphs = {True: " graphs", False: " eager"}.get(found.get("graphs"), "")
+        print(f"{row['part'][:33]:<34}{row['rc']:>8}{row['s']:>8.1f}{graphs}{' ' + found['shape'] if graphs else ''} {ms}{more}")
+        for timed in found.get("passes") or []:
+            steps = " ".join(f"{step['name'].replace(' ', '')}:{step['launches']}x{1e3 * step['ms'] / max(1, step['launches']):.1f}us"
+                for step in timed["steps"])
+            print(f"    {timed['rows']} rows, {timed['cubes'][1]}x{timed['cubes'][0]} outputs: {timed['launches']} launches {timed['ms']:.2f} ms "
+                f"(kinds {sum(step['ms'] for step in timed['steps']):.2f}) {steps}")
 PY
-echo "gpu_check.json: $(wc -c <"$OUT/gpu_check.json") bytes (after $SECONDS s)"
-exit "$failed"
+rm -rf "$WORK"
+echo "$(wc -l <"$OUT/results.jsonl") parts, $(wc -c <"$OUT/results.jsonl") bytes, after $(($(date +%s) - BEGAN)) s"
+exit $FAILED

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Time a decode step of a Llama shape in PyTorch: one, five and nine tokens after a context, on a GPU.
+"""Time a decode step of a Llama shape in PyTorch: one to 33 tokens after a context, on a GPU.
 
     python3 scripts/torch_decode_step.py llama-3-8b tinyllama-1.1b --context 128
 
 Needs torch alone. Random bf16 weights, a KV cache written in place, scaled_dot_product_attention, and with
---graphs the whole step as one CUDA graph. Prints a JSON object a shape: milliseconds by tokens, and the
-gigabytes of weights a second of the shortest call. `omnidraft bench verify` times the same calls.
+--graphs the whole step as one CUDA graph. Prints a line of JSON a shape as soon as it is known: milliseconds by
+tokens with all logits on the host (`ms`) and with the most probable tokens alone (`greedy_ms`), and the gigabytes of
+weights a second of one token. `omnidraft bench verify` times the calls of `ms`.
 """
 
 import argparse
@@ -24,6 +25,8 @@ SHAPES = {
     "llama-2-7b": (32, 4096, 11008, 32, 32, 32000),
     "llama-3-8b": (32, 4096, 14336, 32, 8, 128256),
 }
+# Tokens of the calls.
+ROWS = (1, 2, 3, 5, 8, 9, 16, 17, 33)
 
 
 class Model:
@@ -66,8 +69,8 @@ class Model:
         return (F.rms_norm(x, x.shape[-1:], self.norm) @ self.head.T).float()
 
 
-def timed(call, device, seconds):
-    """Median milliseconds of a call, the result on the host included."""
+def timed(call, device, seconds, fetch):
+    """Median milliseconds of a call, what `fetch` takes of its result on the host included."""
     wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
     for _ in range(3):
         call()
@@ -75,35 +78,65 @@ def timed(call, device, seconds):
     times, end = [], time.perf_counter() + seconds
     while len(times) < 5 or time.perf_counter() < end:
         began = time.perf_counter()
-        call().cpu()
+        fetch(call()).cpu()
         times.append(1e3 * (time.perf_counter() - began))
     return statistics.median(times)
 
 
-def measure(shape, context, seconds, graphs, device):
-    room = context + 16
-    with torch.no_grad():
-        model = Model(shape, room, device)
-        ms = {}
-        for m in (1, 2, 3, 5, 8, 9, 16):
-            ids = torch.arange(m, device=device)
-            at = torch.arange(context, context + m, device=device)
-            seen = torch.arange(room, device=device)[None] <= at[:, None]
-            call = lambda: model.step(ids, at, seen)
-            if graphs:
-                side = torch.cuda.Stream()
-                with torch.cuda.stream(side):
-                    call()
-                torch.cuda.current_stream().wait_stream(side)
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    logits = call()
-                call = lambda: (graph.replay(), logits)[1]
-            ms[m] = timed(call, device, seconds)
+def measure(shape, model, context, seconds, graphs, device):
+    ms, greedy_ms = {}, {}
+    for m in ROWS:
+        ids = torch.arange(m, device=device)
+        at = torch.arange(context, context + m, device=device)
+        seen = torch.arange(context + max(ROWS), device=device)[None] <= at[:, None]
+        call = lambda: model.step(ids, at, seen)
+        if graphs:
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                call()
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                logits = call()
+            call = lambda: (graph.replay(), logits)[1]
+        ms[m] = timed(call, device, seconds, lambda logits: logits)
+        greedy_ms[m] = timed(call, device, seconds, lambda logits: logits.argmax(-1))
     return {
         "engine": "torch", "version": torch.__version__, "graphs": graphs, "shape": shape,
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "context": context,
-        "weights": "bf16", "ms": ms, "weights_gb_per_s": 2e-6 * model.read / ms[1],
+        "weights": "bf16", "ms": ms, "greedy_ms": greedy_ms, "weights_gb_per_s": 2e-6 * model.read / greedy_ms[1],
+    }
+
+
+def ceilings(device):
+    """Gigabytes a second of a copy (read and written) and of a sum (read), and milliseconds of a projection."""
+    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+
+    def mean_ms(call, times=20):
+        found = []
+        for _ in range(5):
+            wait()
+            began = time.perf_counter()
+            for i in range(times):
+                call(i)
+            wait()
+            found.append(1e3 * (time.perf_counter() - began) / times)
+        return statistics.median(found)
+
+    size = 2**30 if device == "cuda" else 2**26
+    source = torch.randn(size // 4, device=device)
+    target = torch.empty_like(source)
+    copy = 2e-6 * size / mean_ms(lambda _: target.copy_(source))
+    total = 1e-6 * size / mean_ms(lambda _: source.sum())
+    # More matrices than the caches hold.
+    matrices = [torch.randn(14336, 4096, device=device).bfloat16() for _ in range(8 if device == "cuda" else 1)]
+    by_rows = {}
+    for m in (1, 5, 16, 64, 512):
+        x = torch.randn(m, 4096, device=device).bfloat16()
+        by_rows[m] = mean_ms(lambda i: x @ matrices[i % len(matrices)].T, 40 if device == "cuda" else 2)
+    return {
+        "ceilings": True, "copy_gb_per_s": copy, "sum_gb_per_s": total, "matrix": "14336 x 4096 bf16",
+        "matrix_mb": 2 * 14336 * 4096 / 1e6, "matrix_ms": by_rows,
     }
 
 
@@ -113,11 +146,23 @@ def main():
     parser.add_argument("--context", type=int, default=128)
     parser.add_argument("--seconds", type=float, default=0.5, help="seconds a call")
     parser.add_argument("--graphs", action="store_true", help="replay CUDA graphs")
+    parser.add_argument("--both", action="store_true", help="with graphs and without, one after the other")
+    parser.add_argument("--ceilings", action="store_true", help="time a copy, a sum and plain projections first")
     parser.add_argument("--cpu", action="store_true", help="on the processor, to try the script")
     args = parser.parse_args()
     device = "cpu" if args.cpu else "cuda"
-    rows = [measure(shape, args.context, args.seconds, args.graphs, device) for shape in args.shapes]
-    print(json.dumps(rows, indent=1))
+    show = lambda row: print(json.dumps(row), flush=True)
+    with torch.no_grad():
+        if args.ceilings:
+            show(ceilings(device))
+        for shape in args.shapes:
+            model = Model(shape, args.context + max(ROWS), device)
+            for graphs in (True, False) if args.both else (args.graphs,):
+                try:
+                    show(measure(shape, model, args.context, args.seconds, graphs, device))
+                except RuntimeError as error:
+                    show({"engine": "torch", "shape": shape, "graphs": graphs, "failed": str(error)[:600]})
+            del model
 
 
 if __name__ == "__main__":
