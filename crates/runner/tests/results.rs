@@ -108,6 +108,20 @@ fn quoting(root: &Path) -> Vec<PathBuf> {
     pages
 }
 
+/// What was seen on a GPU has no experiment: a script makes its page.
+#[test]
+fn the_page_of_a_gpu_is_what_its_rows_give() {
+    let script = repository().join("scripts/gpu_check.py");
+    let mut python = std::process::Command::new("python3");
+    match python.arg(script).args(["page", "--check"]).output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{said}");
+        }
+        Err(error) => println!("skipped: python3: {error}"),
+    }
+}
+
 #[test]
 fn results_are_small() {
     fn bytes(folder: &Path) -> u64 {
