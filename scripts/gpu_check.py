@@ -16,6 +16,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "results" / "gpu-h100"
 FIELDS = ("part", "rc", "s", "command", "result", "text", "stderr")
+NO_RESULT = {"skipped": "no time was left", "124": "stopped at its limit"}
 # Of a machine: what it is, not where.
 MACHINE = ("gpu", "cores", "cpu", "libc")
 
@@ -166,7 +167,7 @@ def table_of_checks(rows):
     for row in rows:
         part = row["part"]
         if part.startswith(("promise-", "rest-", "goldens-")):
-            said = {"0": "passed", "127": "the test program was missing there", "skipped": "no time was left"}
+            said = {"0": "passed", "127": "the test program was missing there"} | NO_RESULT
             lines.append([f"test `{part.split('-', 1)[1]}`", said.get(row["rc"], "failed")])
         elif part == "lawtest" and row["rc"] == "0":
             for mode in row["result"]["modes"]:
@@ -175,12 +176,13 @@ def table_of_checks(rows):
                     f"{mode['equal']} of {row['result']['prompts']} equal plain decoding's, {mode['different']} do not",
                 ])
         elif part == "loop":
-            lines.append(["the loop, learning included", "ran to its end" if row["rc"] == "0" else "did not end well"])
+            said = {"0": "ran to its end"} | NO_RESULT
+            lines.append(["the loop, learning included", said.get(row["rc"], "failed")])
     return table(["what", "outcome"], lines)
 
 
 def not_done(rows):
-    said = {"skipped": "no time was left", "124": "stopped at its limit", "127": "its program was missing there"}
+    said = {"127": "its program was missing there"} | NO_RESULT
     parts = {}
     for row in rows:
         if row["rc"] != "0":
