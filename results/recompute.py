@@ -14,6 +14,7 @@ commands behind the figures that LOG.md quotes.
     python3 results/recompute.py costs NAME STAGE            parts of a round in plain steps
     python3 results/recompute.py learning NAME               the share of learning, the prompt's prefill in and out
     python3 results/recompute.py learning_on NAME            tokens a second while arms learn and after it, by the clock
+    python3 results/recompute.py by_quarter NAME             the same by quarter of a stream that plain decoding answers, too
     python3 results/recompute.py break_even NAME ARM OTHER   answers until what learning took is won back
     python3 results/recompute.py drafted NAME STAGE ARM      draft tokens of the drafter a round, beside tokens a round
     python3 results/recompute.py answers NAME STAGE          plain answers cut, different ones, arms' that are equal
@@ -384,6 +385,25 @@ def learning_on(name):
         print("| " + " | ".join([at, arm, *row, f"{speed(frozen):.1f}", f"{speed(frozen) / after:.2f}x"]) + " |")
 
 
+def by_quarter(name):
+    """Whole seconds of the streamed prompts, prefill and learning included, beside plain decoding of the same prompts. A
+    Markdown table."""
+    whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
+    speed = lambda rows: sum(row["new_tokens"] for row in rows) / whole(rows)
+    stream = grouped(load(name, "stream"), "at", "arm")
+    heads = ["target, task", "arm", "prompts", "tokens/s", "over plain", "1st quarter", "2nd", "3rd", "4th"]
+    heads += ["tokens a round", "learning, share", "seconds saved"]
+    print("| " + " | ".join(heads) + " |\n|:--|:--|" + "--:|" * 10)
+    for (at, arm), own in stream.items():
+        plain = stream[at, "autoregressive"]
+        part = lambda rows, i: [r for r in rows if 4 * r["prompt_index"] // len(rows) == i]
+        row = [f"{len(own)}", f"{speed(own):.1f}", f"{speed(own) / speed(plain):.2f}x"]
+        row += [f"{speed(part(own, i)) / speed(part(plain, i)):.2f}x" for i in range(4)]
+        row += [f"{sum(r['new_tokens'] for r in own) / sum(r['rounds'] for r in own):.2f}"]
+        row += [f"{sum(r['learn_s'] for r in own) / whole(own):.2f}", f"{whole(plain) - whole(own):.0f}"]
+        print("| " + " | ".join([at, arm, *row]) + " |")
+
+
 def break_even(name, arm, other):
     """Answers by the frozen drafter after which what `arm` spent on the stream more than `other` is won back."""
     whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
@@ -427,7 +447,7 @@ def answers(name, stage):
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:] or ["help"]
     commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, learning_on, answers)}
-    commands |= {f.__name__: f for f in (break_even, drafted, check)}
+    commands |= {f.__name__: f for f in (by_quarter, break_even, drafted, check)}
     if command not in commands:
         sys.exit(__doc__)
     commands[command](*arguments)
