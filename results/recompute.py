@@ -3,11 +3,13 @@
 commands behind the figures that LOG.md quotes.
 
     pip install pyarrow numpy
+    python3 results/recompute.py check [NAME ...]            acceptance, tokens a round, counted and modelled speeds of
+                                                             pages, all without a name, against their report.csv
     python3 results/recompute.py cells NAME STAGE            every arm in every cell of the grid, seeds together
     python3 results/recompute.py over NAME STAGE ARM OTHER   speed over speed, by task and of the means over tasks
     python3 results/recompute.py window NAME FROM [TO]       streamed acceptance, by rounds and by prompts
     python3 results/recompute.py code NAME STAGE ARM         the code column by where its prompts come from
-    python3 results/recompute.py recovery NAME ARM OTHER     drift: prompts until 95% of a plateau, for several windows
+    python3 results/recompute.py recovery NAME ARM OTHER     drift: prompts until 95% of a plateau for good, for several windows
     python3 results/recompute.py caches NAME                 n-grams when the stream ends
     python3 results/recompute.py costs NAME STAGE            parts of a round in plain steps
     python3 results/recompute.py learning NAME               the share of learning, the prompt's prefill in and out
@@ -22,14 +24,18 @@ their speeds, a ratio of two means is the ratio of these.
 """
 
 import collections
+import csv
+import itertools
 import json
 import pathlib
 import sys
+import tomllib
 
 import numpy as np
 import pyarrow.parquet as pq
 
 HERE = pathlib.Path(__file__).parent
+PAPER = HERE.parent / "experiments" / "paper"
 DRAWS = 4000
 
 
@@ -84,6 +90,144 @@ def rates(grid, weights):
 def shown(values):
     low, high = np.nanpercentile(values[1:], [2.5, 97.5])
     return f"{values[0]:.3f} [{low:.3f}-{high:.3f}]"
+
+
+def whole(first, value):
+    """An arm of a published manifest with what it has in common with the first one."""
+    if not (isinstance(value, dict) and list(value) == ["same but"] and isinstance(first, dict)):
+        return value
+    own = {key: whole(first.get(key), other) for key, other in value["same but"].items()}
+    return first | own
+
+
+def paper(table):
+    return tomllib.loads((PAPER / f"{table}.toml").read_text())["value"]
+
+
+def prices():
+    """c of the paper's Table 8, and what a round of its Table 1 costs beside its steps."""
+    steps = {value["where"]["model"]: value["step_s"] for value in paper("table8")}
+    c = steps["Llama-68M"] / steps["Llama3-8B"]
+    cells = [value for value in paper("table1") if value["where"]["arm"] in ("SpD_DM", "L_DM")]
+    rounds = [(1 + 4 * value["acceptance"]) / value["speedup"] for value in cells]
+    return c, sum(rounds) / len(rounds) - (1 + 4 * c)
+
+
+def read(name, stage):
+    """Prompts of a stage's cells with what metrics need: price, plain answer, forwards, and values on every axis."""
+    default, overhead = prices()
+    rows = []
+    for path in sorted((HERE / name / stage).glob("*/prompts.parquet")):
+        manifest = json.loads((path.parent / "manifest.json").read_text())
+        cell, arms = manifest["cell"], manifest["config"]["arms"]
+        decode = {arm["name"]: arm["decode"] for arm in (whole(arms[0], arm) for arm in arms)}
+        plain_arms = {arm["name"] for arm in manifest["arms"] if arm["is_plain"]}
+        table = pq.ParquetFile(path).read().to_pylist()
+        key = lambda row: (row["segment"], row["split"], row["prompt_index"])
+        plain = {key(row): row for row in table if row["arm"] in plain_arms}
+        for row in table:
+            steps = manifest.get("latencies", {}).get(row["target"])
+            copies = decode.get(row["arm"], {}).get("draft") == "prompt-lookup"
+            own = {"segment": str(row["segment"] + 1), "stage": stage, "seed": str(cell["seed"])}
+            own |= {"arm": row["arm"], "task": row["task"], "target": row["target"]}
+            rows.append(row | {
+                "axes": dict(cell["coordinates"]) | own,
+                "c": steps["draft_s"] / steps["target_s"] if steps else default,
+                "o": overhead,
+                "forwards": 0 if copies else row["draft_tokens"],
+                "plain": plain.get(key(row)),
+            })
+    splits = {row["split"] for row in rows}
+    shown = "test" if "test" in splits else "train"
+    return [row for row in rows if row["split"] == shown]
+
+
+def known(value):
+    return value is not None and value == value
+
+
+def ratio(pairs):
+    above, below = (sum(values) for values in zip(*pairs)) if pairs else (0, 0)
+    return above / below if below else float("nan")
+
+
+def counted(rows):
+    rows = [row for row in rows if row["plain"] and known(row.get("cost")) and known(row["plain"].get("cost"))]
+    own = ratio([(row["new_tokens"], row["cost"]) for row in rows])
+    return own / ratio([(row["plain"]["new_tokens"], row["plain"]["cost"]) for row in rows])
+
+
+def modelled(row):
+    return row["rounds"] + row["c"] * row["forwards"]
+
+
+def implied(row):
+    return modelled(row) + row["o"] * min(row["judged_rounds"], row["forwards"])
+
+
+METRICS = {
+    "acceptance": acceptance,
+    "tokens_per_round": lambda rows: ratio([(row["new_tokens"], row["rounds"]) for row in rows]),
+    "counted_speedup": counted,
+    "modelled_speedup": lambda rows: ratio([(row["new_tokens"], modelled(row)) for row in rows]),
+    "implied_speedup": lambda rows: ratio([(row["new_tokens"], implied(row)) for row in rows]),
+}
+
+
+def page(name):
+    """Every value of these metrics on a page: metric, labels of its row, column, printed value, value of the rows."""
+    experiment = json.loads((HERE / name / "experiment.json").read_text())
+    report = experiment["report"]
+    stage = report.get("stage") or experiment["stages"][-1]["name"]
+    down = list(report["rows"]) + ([] if "arm" in report["rows"] else ["arm"])
+    across = report.get("columns")
+    swept = {arm["name"]: arm["swept_from"] for arm in experiment["arms"] if arm.get("swept_from")}
+    rows = read(name, stage)
+    for row in rows:
+        found = swept.get(row["arm"])
+        # Where every key of a sweep is an axis of the page, its arms stand under the name that was swept.
+        if found and all(key in down or key == across for key, _ in found["values"]):
+            row["axes"] |= {key: value for key, value in found["values"]} | {"arm": found["arm"]}
+    arms = {key for found in swept.values() for key, _ in found["values"]} | {"arm"}
+    by_seed = "seed" in down or across == "seed"
+    axes = [axis for row in rows for axis in row["axes"] if axis not in arms and (by_seed or axis != "seed")]
+    axes = sorted(set(axes))
+    shown = [axis for axis in [*down, across] if axis]
+    groups = collections.defaultdict(lambda: collections.defaultdict(list))
+    for row in rows:
+        place = tuple(row["axes"].get(axis, "") for axis in shown)
+        groups[place][tuple(row["axes"].get(axis) for axis in axes)].append(row)
+    values = lambda metric, place: np.mean([METRICS[metric](own) for own in groups[place].values()])
+    # A segment is labelled with what it streams as well.
+    label = lambda axis, text: text.split(" ")[0] if axis == "segment" else text
+    for line in csv.DictReader((HERE / name / "report" / "report.csv").open()):
+        metric, table = line["metric"], line["table"]
+        if metric not in METRICS or table not in (metric, "values"):
+            continue
+        row = tuple(label(axis, text) for axis, text in zip(down, line["row"].split(" / ")))
+        columns = [place[-1] for place in groups if place[:-1] == row] if across else []
+        if not across:
+            own = values(metric, row)
+        elif line["column"] == "mean":
+            own = np.mean([values(metric, (*row, column)) for column in columns])
+        else:
+            own = values(metric, (*row, label(across, line["column"])))
+        yield metric, line["row"], line["column"], float(line["value"]), own
+
+
+def check(*names):
+    names = names or sorted(path.parent.name for path in HERE.glob("*/experiment.json"))
+    wrong = total = 0
+    for name in names:
+        values = list(page(name))
+        off = [value for value in values if not abs(value[3] - value[4]) <= 2e-6 * max(1.0, abs(value[3]))]
+        total, wrong = total + len(values), wrong + len(off)
+        print(f"  {name:24} {len(values):4} values, {len(off)} wrong")
+        for metric, row, column, printed, own in itertools.islice(off, 5):
+            print(f"    {metric} of {row}, {column}: the page has {printed}, the rows {own:.6f}")
+    print(f"{total} values of {len(names)} pages, {wrong} wrong")
+    if wrong or not total:
+        sys.exit(1)
 
 
 def cells(name, stage):
@@ -152,6 +296,18 @@ def code(name, stage, arm):
             print(f"{text} speedup {shown(speed)}")
 
 
+def for_good(windows, level, width):
+    """The end of the first window at a level from which on none stays below it for as many prompts as a window has."""
+    reached, below = None, 0
+    for end, found in windows:
+        below = 0 if found >= level else below + 1
+        if not below:
+            reached = reached or end
+        elif below >= width:
+            reached = None
+    return reached
+
+
 def recovery(name, arm, other):
     """Seeds pooled at each position, as the report does: rounds of a trailing window."""
     rows = [row for row in load(name, "stream") if row["split"] == "train"]
@@ -168,7 +324,7 @@ def recovery(name, arm, other):
             for label, own in plateau.items():
                 pool = pools[segment, label]
                 windows = [(end, rate(pool[end - width : end])) for end in range(width, len(pool) + 1)]
-                prompts = lambda level: next((end for end, found in windows if found >= 0.95 * level), None)
+                prompts = lambda level: for_good(windows, 0.95 * level, width)
                 text.append(f"{label}: common {prompts(common)}, own {prompts(own)} (plateau {own:.3f})")
             print(f"  segment {segment + 1} window {width}: {'; '.join(text)}")
 
@@ -271,7 +427,7 @@ def answers(name, stage):
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:] or ["help"]
     commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, learning_on, answers)}
-    commands |= {f.__name__: f for f in (break_even, drafted)}
+    commands |= {f.__name__: f for f in (break_even, drafted, check)}
     if command not in commands:
         sys.exit(__doc__)
     commands[command](*arguments)

@@ -23,17 +23,17 @@ const MEASUREMENTS: usize = 10;
 /// Arguments of `pad`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  omnidraft pad --draft models/D --target models/L
-  omnidraft pad --draft models/D --target models/L --weights bf16 --threads 2
-  omnidraft pad --draft models/D --target models/L --ratio 0.1 --json | jq .pad_layers
-  omnidraft pad --by width --draft models/D --draft-pad 1536 --target models/L --threads 2
+  omnidraft pad --drafter models/D --target models/L
+  omnidraft pad --drafter models/D --target models/L --weights bf16 --threads 2
+  omnidraft pad --drafter models/D --target models/L --ratio 0.1 --json | jq .pad_layers
+  omnidraft pad --by width --drafter models/D --draft-pad 1536 --target models/L --threads 2
 
 The number found goes into an experiment: targets = { big = { path = \"models/L\", pad_layers = N } }
 or, by width, pad_width = N")]
 pub struct PadArgs {
     /// Model folder of the drafter, or hf:owner/name[@revision].
-    #[arg(long, value_name = "DIR")]
-    draft: PathBuf,
+    #[arg(long, alias = "draft", value_name = "DIR")]
+    drafter: PathBuf,
     /// Model folder of the target, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
@@ -123,7 +123,7 @@ impl PadArgs {
         if self.threads == 0 {
             bail!("--threads must be at least 1");
         }
-        let drafter: ModelFolder<DraftId> = ModelFolder::load(&self.draft)?;
+        let drafter: ModelFolder<DraftId> = ModelFolder::load(&self.drafter)?;
         let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
         let settings = EngineSettings::new(self.weights.into(), self.threads);
         let draft_padding = self.by.padding(self.draft_pad);

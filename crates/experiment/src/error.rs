@@ -40,6 +40,18 @@ pub enum ExperimentError {
         included_by: Option<String>,
         /// Why.
         source: std::io::Error,
+        /// An experiment beside it whose name is nearly this one.
+        near: Option<PathBuf>,
+    },
+    /// A file that is something else.
+    #[error("{}: not an experiment file: line {line}: {message}", path.display())]
+    NotToml {
+        /// The file.
+        path: PathBuf,
+        /// Line of the first fault, from 1.
+        line: usize,
+        /// What the parser says of it.
+        message: String,
     },
     /// Files that include each other.
     #[error("include: the files go round in a circle: {}", chain(.0))]
@@ -64,7 +76,20 @@ impl ExperimentError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Read { .. } => Some("paths of `include` are relative to the file".to_owned()),
+            Self::Read {
+                near: Some(near), ..
+            } => Some(format!("did you mean {}?", near.display())),
+            Self::Read {
+                included_by: Some(_),
+                ..
+            } => Some("paths of `include` are relative to the file".to_owned()),
+            Self::Read { .. } => Some(
+                "an experiment is a TOML file; its path is relative to the working directory"
+                    .to_owned(),
+            ),
+            Self::NotToml { .. } => {
+                Some("an experiment is a TOML file whose name ends in .toml".to_owned())
+            }
             Self::Circle(_) => Some("put what both need into a third file".to_owned()),
             Self::Faults { faults, .. } => {
                 let mut hints: Vec<&str> = Vec::new();

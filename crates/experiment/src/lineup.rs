@@ -33,7 +33,10 @@ pub(crate) fn read_all(root: &Node, defaults: &Node, faults: &mut Faults) -> Opt
         .and_then(Node::as_array)
         .filter(|items| !items.is_empty());
     let Some(items) = items else {
-        let message = "at least one arm is needed";
+        let message = match node.and_then(Node::as_table) {
+            Some(_) => "expected tables [[arm]]; this is one table [arm]",
+            None => "at least one arm is needed",
+        };
         let hint = "write [[arm]] preset = \"L_DM+L_N-gram\"";
         faults.advise(
             node.and_then(|node| node.place.as_ref()),

@@ -21,7 +21,8 @@ pub struct ReportConfig {
     pub cell: Vec<String>,
     /// Arms shown, in order, by name or by the name that a sweep took values for; left out, all.
     pub arms: Vec<String>,
-    /// Pairs of arms: the first over the second, prompt by prompt, with an interval.
+    /// Pairs of arms: the first over the second, prompt by prompt, with an interval. The name that a
+    /// sweep took values for stands for the best of them, chosen after the fact; the page says so.
     pub ratios: Vec<(String, String)>,
     /// Smallest difference that counts, as a share: a claim holds where the interval of its ratio lies above 1
     /// and this.
@@ -59,8 +60,12 @@ impl Default for ReportConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureName {
-    /// Acceptance and speedup over streamed prompts (Figures 2 and 4).
+    /// Acceptance over streamed prompts, tokens a round where drafts differ in length (Figures 2 and 4).
     Curves,
+    /// Speed over streamed prompts, by the clock with learning in, or counted (Figures 2 to 4).
+    Speed,
+    /// Seconds saved against plain decoding since the stream began, or counted steps.
+    Saved,
     /// Acceptance over a stream whose task or target changes (Figures 5 and 6).
     Drift,
     /// Losses over updates.
@@ -71,7 +76,7 @@ pub enum FigureName {
     Hits,
     /// N-grams by how often they occurred (Figure 7).
     Frequencies,
-    /// A metric over a swept key, with the paper's value where there is one.
+    /// The metric of the page's claim over a swept key.
     Sweep,
     /// Examples of merged n-grams, task by task (Table 13).
     Merges,
@@ -84,6 +89,8 @@ impl fmt::Display for FigureName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Curves => "curves",
+            Self::Speed => "speed",
+            Self::Saved => "saved",
             Self::Drift => "drift",
             Self::Losses => "losses",
             Self::Cache => "cache",
@@ -102,9 +109,10 @@ impl fmt::Display for FigureName {
 pub enum ReportFormat {
     /// Markdown.
     Md,
-    /// Comma-separated values, one file a table.
+    /// Comma-separated values: one file, a number a line.
     Csv,
-    /// LaTeX tables.
+    /// LaTeX: `table-ID.tex` and `figure-ID.tex` for `\input` (they need booktabs and graphicx), and
+    /// `report.tex`, a document of all of them.
     Tex,
     /// One self-contained page, figures as vectors in it.
     Html,

@@ -18,5 +18,5 @@ mod progress;
 
 pub use client::{Hub, Snapshot};
 pub use error::HubError;
-pub use model::{MODEL_PREFIX, ModelId, is_model_name, local_folder, local_tokenizer};
+pub use model::{MODEL_PREFIX, ModelId, is_model_name, local_copy, local_folder, local_tokenizer};
 pub use progress::show_progress;

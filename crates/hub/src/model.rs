@@ -17,6 +17,8 @@ pub const MODEL_PREFIX: &str = "hf:";
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
+/// SentencePiece's own file, which older models have alone.
+const PIECES: &str = "tokenizer.model";
 const WEIGHTS: &str = "model.safetensors";
 /// Weights in the order they are looked for; an index names its shards.
 const WEIGHT_FILES: [&str; 4] = [
@@ -26,10 +28,15 @@ const WEIGHT_FILES: [&str; 4] = [
     "pytorch_model.bin",
 ];
 /// Files that a model may have.
-const OPTIONAL: [&str; 4] = [
+const OPTIONAL: [&str; 9] = [
     "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
     "generation_config.json",
     "chat_template.jinja",
+    "chat_template.json",
+    "chat_templates/default.jinja",
+    "chat_templates/tool_use.jinja",
     "omnidraft.json",
 ];
 
@@ -108,6 +115,19 @@ pub fn local_folder(folder: &Path) -> Result<Cow<'_, Path>, HubError> {
     }
 }
 
+/// The complete local copy of the model of the hub that is named in place of a folder; nothing is
+/// downloaded. `None` where the copy is not complete, or the path names no such model.
+///
+/// # Errors
+/// A name that is written wrongly; nowhere to keep downloads.
+pub fn local_copy(folder: &Path) -> Result<Option<PathBuf>, HubError> {
+    let Some(id) = ModelId::in_place_of(folder) else {
+        return Ok(None);
+    };
+    let (id, hub) = (id?, Hub::from_env()?);
+    Ok(hub.complete(&id, &hub.note(&id)))
+}
+
 /// The `tokenizer.json` of a model of the hub, without its weights; nothing where `path` is local.
 ///
 /// # Errors
@@ -134,7 +154,7 @@ impl Hub {
         let snapshot = self.snapshot(RepoType::Model, &id.repo, &id.revision)?;
         let found = WEIGHT_FILES.into_iter().find(|file| snapshot.has(file));
         let weights = found.unwrap_or(WEIGHTS);
-        let mut files = vec![CONFIG.to_owned(), TOKENIZER.to_owned()];
+        let mut files = vec![CONFIG.to_owned(), tokenizer_of(&snapshot).to_owned()];
         let optional = OPTIONAL.iter().filter(|file| snapshot.has(file));
         files.extend(optional.map(|file| file.to_string()));
         files.push(weights.to_owned());
@@ -168,11 +188,11 @@ impl Hub {
     /// None in the repository, or a failing download.
     pub fn tokenizer(&self, id: &ModelId) -> Result<PathBuf, HubError> {
         let cached = self.cached(RepoType::Model, &id.repo, &id.revision);
-        if let Some(path) = cached.get(TOKENIZER) {
+        if let Some(path) = cached.get(TOKENIZER).or_else(|| cached.get(PIECES)) {
             return Ok(path);
         }
         let snapshot = self.snapshot(RepoType::Model, &id.repo, &id.revision)?;
-        let path = snapshot.fetch(TOKENIZER)?;
+        let path = snapshot.fetch(tokenizer_of(&snapshot))?;
         self.remember(id, &snapshot)?;
         Ok(path)
     }
@@ -198,6 +218,14 @@ impl Hub {
         let folder = cached.pointer_path(commit);
         let all = files.lines().all(|file| folder.join(file).is_file());
         all.then_some(folder)
+    }
+}
+
+/// The tokenizer's file of a repository.
+fn tokenizer_of(snapshot: &Snapshot) -> &'static str {
+    match !snapshot.has(TOKENIZER) && snapshot.has(PIECES) {
+        true => PIECES,
+        false => TOKENIZER,
     }
 }
 

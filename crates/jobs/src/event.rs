@@ -44,6 +44,13 @@ pub enum Event {
         /// The job.
         id: JobId,
     },
+    /// The job goes on from a checkpoint of an earlier attempt.
+    Resumed {
+        /// The job.
+        id: JobId,
+        /// Prompts answered until there.
+        done: u64,
+    },
     /// The job got on.
     Progress {
         /// The job.
@@ -82,6 +89,7 @@ impl Event {
             Self::Skipped { id }
             | Self::Waiting { id, .. }
             | Self::Started { id }
+            | Self::Resumed { id, .. }
             | Self::Progress { id, .. }
             | Self::Finished { id, .. }
             | Self::Failed { id, .. }

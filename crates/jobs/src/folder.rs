@@ -144,6 +144,16 @@ impl JobFolder {
         self.path.join("error.txt")
     }
 
+    /// Prompts after which the job goes on from the checkpoint of an earlier attempt, if there is one.
+    pub(crate) fn resumes_after(&self) -> Option<u64> {
+        #[derive(serde::Deserialize)]
+        struct Done {
+            done: u64,
+        }
+        let text = fs::read_to_string(self.path.join(CHECKPOINT)).ok()?;
+        serde_json::from_str(&text).ok().map(|Done { done }| done)
+    }
+
     /// Held by who runs the job. Never removed: two files would be two locks.
     pub fn lock(&self) -> PathBuf {
         self.path.join(LOCK)

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use weights::{Format, GgufValue, TensorFiles};
 
-use crate::config::Norms;
+use super::gguf_keys::Keys;
+use crate::config::{Norms, RopeScaling};
 use crate::{LmConfig, LmError};
 
 /// The output head.
@@ -91,7 +92,7 @@ pub(crate) fn norm_offset(files: &TensorFiles, config: &LmConfig) -> f32 {
     }
 }
 
-fn fault(files: &TensorFiles, key: &str, message: impl Into<String>) -> LmError {
+pub(crate) fn fault(files: &TensorFiles, key: &str, message: impl Into<String>) -> LmError {
     LmError::Config {
         path: files.paths().next().unwrap_or("".as_ref()).to_owned(),
         key: key.to_owned(),
@@ -119,82 +120,60 @@ pub(crate) fn permuted_row(row: usize, head: usize) -> usize {
     start + within % half * 2 + within / half
 }
 
+/// Tokens that the keys of a GGUF file name as ends of an answer; none of other files.
+pub(crate) fn ends(files: &TensorFiles) -> Vec<u32> {
+    let keys = Keys { files, model: "" };
+    let ends = keys.ends();
+    let ids = ends.as_array().into_iter().flatten();
+    ids.filter_map(|id| u32::try_from(id.as_u64()?).ok())
+        .collect()
+}
+
 /// The configuration that a file's keys describe.
 pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
     let (model, model_type) = architecture(files)?;
-    let number = |key: &str| match files.keys().get(&format!("{model}.{key}")) {
-        Some(GgufValue::Int(value)) => i64::try_from(*value).map_or(Value::Null, Value::from),
-        Some(GgufValue::Float(value)) => Value::from(*value),
-        _ => Value::Null,
-    };
-    let needed = |key: &str| match number(key) {
-        Value::Null => Err(fault(files, &format!("{model}.{key}"), "is missing")),
-        value => Ok(value),
-    };
-    let token = |name: &str| match files.keys().get(&format!("tokenizer.ggml.{name}")) {
-        Some(GgufValue::Int(id)) => u32::try_from(*id).map_or(Value::Null, Value::from),
-        _ => Value::Null,
-    };
+    let keys = Keys { files, model };
+    keys.check()?;
     let path = files.paths().next().unwrap_or("".as_ref());
     let embedding = files.get("token_embd.weight").map(|tensor| tensor.rows());
     let mut json = json!({
         "model_type": model_type,
-        "hidden_size": needed("embedding_length")?,
-        "intermediate_size": needed("feed_forward_length")?,
-        "num_hidden_layers": needed("block_count")?,
-        "num_attention_heads": needed("attention.head_count")?,
-        "num_key_value_heads": number("attention.head_count_kv"),
-        "head_dim": number("attention.key_length"),
+        "hidden_size": keys.needed("embedding_length")?,
+        "intermediate_size": keys.needed("feed_forward_length")?,
+        "num_hidden_layers": keys.needed("block_count")?,
+        "num_attention_heads": keys.needed("attention.head_count")?,
+        "num_key_value_heads": keys.number("attention.head_count_kv"),
+        "head_dim": keys.number("attention.key_length"),
         "vocab_size": embedding.ok_or_else(|| LmError::MissingTensor {
             path: path.to_owned(),
             tensor: "token_embd.weight".into(),
         })?,
-        "max_position_embeddings": needed("context_length")?,
-        "rms_norm_eps": rounded(needed("attention.layer_norm_rms_epsilon")?),
-        "rope_theta": rounded(match number("rope.freq_base") {
-            Value::Null => 10_000.0.into(),
-            value => value,
-        }),
+        "max_position_embeddings": keys.needed("context_length")?,
+        "rms_norm_eps": keys.real("attention.layer_norm_rms_epsilon"),
+        "rope_theta": keys.real("rope.freq_base").unwrap_or(10_000.0),
         "tie_word_embeddings": files.get(HEAD).is_none(),
-        "bos_token_id": token("bos_token_id"),
-        "eos_token_id": token("eos_token_id"),
+        "bos_token_id": keys.token("bos_token_id"),
+        "eos_token_id": keys.ends(),
     });
+    keys.needed("attention.layer_norm_rms_epsilon")?;
+    keys.windows(&mut json)?;
     if model == "gemma3" {
-        let width = |key: &str| number(key).as_i64().unwrap_or(0);
-        json["sliding_window"] = needed("attention.sliding_window")?;
-        json["query_pre_attn_scalar"] = match number("block_count").as_i64() {
+        let width = |key: &str| keys.number(key).as_i64().unwrap_or(0);
+        json["query_pre_attn_scalar"] = match keys.number("block_count").as_i64() {
             Some(GEMMA3_27B_BLOCKS) => {
                 let heads = width("attention.head_count").max(1);
                 (width("embedding_length") / heads).into()
             }
-            _ => needed("attention.key_length")?,
+            _ => keys.needed("attention.key_length")?,
         };
     }
-    match files.keys().get(&format!("{model}.rope.scaling.type")) {
-        None => {}
-        Some(GgufValue::Text(kind)) if kind == "none" => {}
-        Some(kind) => {
-            let kind = match kind {
-                GgufValue::Text(kind) => kind.clone(),
-                _ => "unknown".into(),
-            };
-            json["rope_scaling"] =
-                json!({ "rope_type": kind, "factor": number("rope.scaling.factor") });
-        }
+    if let Some(scaling) = keys.scaling()? {
+        json["rope_scaling"] = scaling;
     }
     let config = LmConfig::from_json(&json.to_string(), path)?;
     match files.get(ROPE_FACTORS) {
         None => Ok(config),
         Some(_) => scaled(files, json, &config),
-    }
-}
-
-/// A number that was rounded to f32, as it was written.
-fn rounded(value: Value) -> Value {
-    let written = |value: f64| (value as f32).to_string().parse::<f64>().ok();
-    match value.as_f64().and_then(written) {
-        Some(value) if value != 0.0 => Value::from(value),
-        _ => value,
     }
 }
 
@@ -214,20 +193,7 @@ fn scaled(files: &TensorFiles, mut json: Value, plain: &LmConfig) -> Result<LmCo
         "original_max_position_embeddings": 8192,
     });
     let config = LmConfig::from_json(&json.to_string(), path)?;
-    let context = config.max_position_embeddings;
-    let (before, after) = (
-        plain.rope.frequencies(context),
-        config.rope.frequencies(context),
-    );
-    let same = before.len() == factors.len()
-        && before
-            .iter()
-            .zip(&after)
-            .zip(factors)
-            .all(|((before, after), factor)| {
-                (before / after / f64::from(*factor) - 1.0).abs() < 1e-4
-            });
-    match same {
+    match scales_by(&config, plain, factors) {
         true => Ok(config),
         false => Err(fault(
             files,
@@ -235,4 +201,40 @@ fn scaled(files: &TensorFiles, mut json: Value, plain: &LmConfig) -> Result<LmCo
             "is not the scaling of a published Llama 3 model; put the model's config.json beside the file",
         )),
     }
+}
+
+/// Refuses factors of the rotation in a GGUF file that are not those of its configuration.
+pub(crate) fn check_factors(files: &TensorFiles, config: &LmConfig) -> Result<(), LmError> {
+    let Some(tensor) = files
+        .get(ROPE_FACTORS)
+        .filter(|_| files.format() == Format::Gguf)
+    else {
+        return Ok(());
+    };
+    let mut plain = config.clone();
+    plain.rope.scaling = RopeScaling::Default;
+    let mut buffer = weights::RowBuffer::default();
+    let factors = files.rows(ROPE_FACTORS, 0..tensor.rows(), &mut buffer)?;
+    match scales_by(config, &plain, factors) {
+        true => Ok(()),
+        false => Err(fault(
+            files,
+            ROPE_FACTORS,
+            "is not the scaling that config.json names",
+        )),
+    }
+}
+
+/// Whether the rotation of a configuration is that of a plain one, divided by these factors.
+fn scales_by(config: &LmConfig, plain: &LmConfig, factors: &[f32]) -> bool {
+    let context = config.max_position_embeddings;
+    let (before, after) = (
+        plain.rope.frequencies(context),
+        config.rope.frequencies(context),
+    );
+    let pairs = before.iter().zip(&after).zip(factors);
+    before.len() == factors.len()
+        && pairs.into_iter().all(|((before, after), factor)| {
+            (before / after / f64::from(*factor) - 1.0).abs() < 1e-4
+        })
 }

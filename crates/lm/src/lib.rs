@@ -5,6 +5,7 @@ mod config;
 mod engine;
 mod error;
 mod gguf;
+mod gguf_keys;
 pub mod host;
 mod init;
 mod lora;

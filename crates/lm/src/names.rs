@@ -195,7 +195,7 @@ pub fn stored(config: &LmConfig, name: &str) -> Stored {
 /// model; `None` for tensors that are not weights of the text model: those of the others, and tables
 /// of rotary frequencies, which the configuration implies.
 pub fn canonical<'a>(config: &LmConfig, name: &'a str) -> Option<Cow<'a, str>> {
-    if name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == HEAD) {
+    if name.ends_with("rotary_emb.inv_freq") {
         return None;
     }
     if config.architecture != Architecture::Gemma3 {
@@ -210,6 +210,5 @@ pub fn canonical<'a>(config: &LmConfig, name: &'a str) -> Option<Cow<'a, str>> {
         return Some(Cow::Owned(format!("model.{rest}")));
     }
     let own = name.strip_prefix("language_model.").unwrap_or(name);
-    let tied_head = config.tie_word_embeddings && own == HEAD;
-    (!tied_head).then_some(Cow::Borrowed(own))
+    Some(Cow::Borrowed(own))
 }

@@ -50,26 +50,46 @@ impl StoredCheckpoint {
         Self::of(folder, config, files?)
     }
 
+    /// Opens a GGUF file, or the parts of one by the name of any of them.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_gguf(file: &Path) -> Result<Self, LmError> {
+        let files = TensorFiles::of_file(Format::Gguf, file)?;
+        let config = gguf::config(&files)?;
+        Self::of(file, config, files)
+    }
+
     /// The configuration of a model folder, with weights or without.
     ///
     /// # Errors
     /// One that is missing, malformed or not supported.
     pub fn read_config(folder: &Path) -> Result<LmConfig, LmError> {
-        match folder.join(CONFIG).exists() {
-            true => Self::config_of(folder, None),
-            false => Self::config_of(folder, TensorFiles::open(folder).ok().as_ref()),
-        }
+        // The headers of other files say nothing that counts here.
+        let gguf = || TensorFiles::open(folder).ok();
+        let looked_at = weights::has_gguf(folder);
+        Self::config_of(folder, looked_at.then(gguf).flatten().as_ref())
     }
 
     fn config_of(folder: &Path, files: Option<&TensorFiles>) -> Result<LmConfig, LmError> {
         let path = folder.join(CONFIG);
         match files.filter(|files| files.format() == Format::Gguf) {
             Some(files) if !path.exists() => gguf::config(files),
-            _ => LmConfig::from_file(&path),
+            Some(files) => {
+                let mut config = LmConfig::from_file(&path)?;
+                for id in gguf::ends(files) {
+                    if !config.eos_token_ids.contains(&id) {
+                        config.eos_token_ids.push(id);
+                    }
+                }
+                Ok(config)
+            }
+            None => LmConfig::from_file(&path),
         }
     }
 
-    fn of(folder: &Path, config: LmConfig, files: TensorFiles) -> Result<Self, LmError> {
+    fn of(folder: &Path, mut config: LmConfig, files: TensorFiles) -> Result<Self, LmError> {
+        gguf::check_factors(&files, &config)?;
         let heads = gguf::permuted_heads(&files, &config)?;
         let norm_offset = gguf::norm_offset(&files, &config);
         // Models that see as well as read put a prefix before the names of their text model.
@@ -77,6 +97,15 @@ impl StoredCheckpoint {
         let names: BTreeMap<String, String> = in_files
             .filter_map(|name| Some((canonical(&config, name)?.into_owned(), name.to_owned())))
             .collect();
+        let of_head = match files.format() {
+            Format::Gguf => [gguf::stored_name(&config, EMBEDDING), gguf::HEAD.to_owned()],
+            _ => [EMBEDDING.to_owned(), HEAD.to_owned()],
+        };
+        let [embedding, head] = of_head.map(|name| names.get(&name));
+        if let (true, Some(embedding), Some(head)) = (config.tie_word_embeddings, embedding, head) {
+            // As in transformers 5: a head of its own counts, whatever the configuration says.
+            config.tie_word_embeddings = equal(&files, embedding, head)?;
+        }
         let mut places = BTreeMap::new();
         for (name, shape) in expected_tensors(&config) {
             let mut candidates = candidates(&config, &name, &shape);
@@ -126,9 +155,11 @@ impl StoredCheckpoint {
         let used: BTreeSet<&str> = self.places.values().map(|p| p.stored.as_str()).collect();
         let tied = self.config.tie_word_embeddings;
         let computed = |name: &str| {
-            canonical(&self.config, name).is_none()
-                || name == gguf::ROPE_FACTORS
-                || tied && name == gguf::HEAD
+            let Some(own) = canonical(&self.config, name) else {
+                return true;
+            };
+            // A tied head is the embedding, value by value, and factors are those of the rotation.
+            name == gguf::ROPE_FACTORS || tied && [HEAD, gguf::HEAD].contains(&&*own)
         };
         let names = self.files.tensors().map(|(name, _)| name);
         let mut leftover = names.filter(|name| !used.contains(name) && !computed(name));
@@ -197,6 +228,27 @@ fn candidates(config: &LmConfig, name: &str, shape: &[usize]) -> Vec<(String, us
         (name.replace(part, whole), first, shape)
     }));
     candidates
+}
+
+/// Rows that are compared at once.
+const COMPARED: usize = 256;
+
+/// Whether two tensors hold the same values.
+fn equal(files: &TensorFiles, one: &str, other: &str) -> Result<bool, LmError> {
+    let shape = |name: &str| files.get(name).map(|tensor| tensor.shape.clone());
+    if shape(one) != shape(other) {
+        return Ok(false);
+    }
+    let rows = files.get(one).map_or(0, |tensor| tensor.rows());
+    let (mut first, mut second) = Default::default();
+    for start in (0..rows).step_by(COMPARED) {
+        let some = start..rows.min(start + COMPARED);
+        let values = files.rows(one, some.clone(), &mut first)?;
+        if values != files.rows(other, some, &mut second)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn check_shape(files: &TensorFiles, stored: &str, expected: &[usize]) -> Result<(), LmError> {

@@ -157,6 +157,42 @@ fn a_tied_model_may_keep_either_name_or_both() {
     );
 }
 
+/// As in transformers 5, a head of its own counts, whatever the configuration says.
+#[test]
+fn a_second_head_with_other_values_is_the_head() {
+    let original = model(1);
+    let mut tensors = original.tensors.clone();
+    let mut head = original.tensors["model.embed_tokens.weight"].clone();
+    head.data[7] += 1.0;
+    tensors.insert("lm_head.weight".into(), head.clone());
+    let stored = opened(&tensors).unwrap();
+    assert!(!stored.config().tie_word_embeddings);
+    assert_holds(&stored, &tensors);
+    // A head of another size is none of this model.
+    head.shape[0] -= 1;
+    head.data.truncate(39 * 16);
+    tensors.insert("lm_head.weight".into(), head);
+    let error = opened(&tensors).unwrap_err().to_string();
+    assert!(
+        error.contains("lm_head.weight") && error.contains("[39, 16]"),
+        "{error}"
+    );
+    // Other tensors are told too, and tables of the rotation are not.
+    let mut tensors = original.tensors.clone();
+    let table = HostTensor {
+        shape: vec![2],
+        data: vec![1.0; 2],
+    };
+    tensors.insert(
+        "model.layers.0.self_attn.rotary_emb.inv_freq".into(),
+        table.clone(),
+    );
+    assert!(opened(&tensors).is_ok());
+    tensors.insert("model.layers.2.extra.weight".into(), table);
+    let error = opened(&tensors).unwrap_err().to_string();
+    assert!(error.contains("model.layers.2.extra.weight"), "{error}");
+}
+
 #[test]
 fn projections_that_are_stored_as_one_are_taken_apart() {
     let original = model(2);

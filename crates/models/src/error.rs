@@ -2,6 +2,20 @@
 
 use std::path::PathBuf;
 
+use crate::TEMPLATE_FILE;
+
+/// What is wrong with a chat template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TemplateFault {
+    /// It does not parse, or uses what is not known here.
+    Syntax,
+    /// It raised an exception.
+    Raised,
+    /// It does not show the user's message as it must.
+    Message,
+}
+
 /// Why a template cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -39,7 +53,20 @@ pub enum TemplateError {
         line: Option<usize>,
         /// What is wrong.
         message: String,
+        /// Of which kind that is.
+        kind: TemplateFault,
     },
+    /// A model has several templates, and none of them is the one to use.
+    #[error("{}: several chat templates ({names}), none of which is called default", path.display())]
+    NoDefault {
+        /// The model folder.
+        path: PathBuf,
+        /// Their names.
+        names: String,
+    },
+    /// The special tokens that a template names cannot be read.
+    #[error(transparent)]
+    Specials(#[from] vocab_align::AlignError),
     /// A template parses but cannot be used.
     #[error("prompt template: {reason}")]
     BadTemplate {
@@ -62,11 +89,20 @@ impl TemplateError {
     /// What the user can do about it, where there is something to say.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Self::MalformedTemplate { .. } => {
+            Self::MalformedTemplate { path, .. } if path.ends_with(TEMPLATE_FILE) => {
                 "omnidraft.json knows the keys max_prompt_tokens and prompt_markers (`special` or `text`)"
             }
-            Self::ChatTemplate { .. } => {
-                "the template must render one message of the role user; remove it to ask in plain text"
+            Self::ChatTemplate { kind, .. } => match kind {
+                TemplateFault::Syntax => {
+                    "the template is read as transformers reads it; what it uses is not known here"
+                }
+                TemplateFault::Raised => {
+                    "the template itself refuses these messages; it may want a system message or other variables"
+                }
+                TemplateFault::Message => "the template must show a message of the role user",
+            },
+            Self::NoDefault { .. } => {
+                "save the one to use as chat_template.jinja in the model's folder"
             }
             Self::PromptBudget { .. } => "raise max_prompt_tokens in the model's omnidraft.json",
             _ => return None,

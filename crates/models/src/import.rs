@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use lm::{LmError, StoredCheckpoint, TensorSource};
 use serde_json::{Map, Value, json};
-use weights::{Format, GgufValue, TensorFiles, WeightsError};
+use weights::{GgufValue, TensorFiles, WeightsError};
 
-use super::CHAT_TEMPLATE_FILE;
+use super::chat::{CHAT_TEMPLATE_FILE, CHAT_TEMPLATES};
 
 /// Why a GGUF file does not become a model folder.
 #[derive(Debug, thiserror::Error)]
@@ -117,21 +117,19 @@ pub fn import_gguf(file: &Path, out: &Path) -> Result<(), ImportError> {
 }
 
 fn fill(file: &Path, folder: &Path) -> Result<(), ImportError> {
-    let files = TensorFiles::of_file(Format::Gguf, file)?;
-    let keys = Keys {
-        path: file,
-        files: &files,
-    };
+    let stored = StoredCheckpoint::open_gguf(file)?;
+    let files = stored.files();
+    let keys = Keys { path: file, files };
     let tokenizer = keys.tokenizer()?;
-    let weights = folder.join("model.gguf");
-    let linked = std::fs::canonicalize(file).and_then(|file| std::fs::hard_link(file, &weights));
-    if linked.is_err() {
-        std::fs::copy(file, &weights).map_err(|source| ImportError::Write {
-            path: weights,
-            source,
-        })?;
+    let parts: Vec<&Path> = files.paths().collect();
+    for (i, part) in parts.iter().enumerate() {
+        let name = match parts.len() {
+            1 => "model.gguf".to_owned(),
+            count => format!("model-{:05}-of-{count:05}.gguf", i + 1),
+        };
+        link(part, folder.join(name))?;
     }
-    let config = StoredCheckpoint::open(folder)?.config().to_json();
+    let config = stored.config().to_json();
     let write = |name: &str, text: String| {
         let path = folder.join(name);
         std::fs::write(&path, text).map_err(|source| ImportError::Write { path, source })
@@ -139,10 +137,38 @@ fn fill(file: &Path, folder: &Path) -> Result<(), ImportError> {
     write("config.json", format!("{config:#}\n"))?;
     write("tokenizer.json", format!("{tokenizer:#}\n"))?;
     write("tokenizer_config.json", format!("{:#}\n", keys.specials()?))?;
-    match keys.text("tokenizer.chat_template")? {
-        Some(template) => write(CHAT_TEMPLATE_FILE, template.to_owned()),
-        None => Ok(()),
+    let template = "tokenizer.chat_template";
+    if let Some(text) = keys.text(template)? {
+        write(CHAT_TEMPLATE_FILE, text.to_owned())?;
     }
+    let named = |key: &String| {
+        let name = key.strip_prefix(template)?.strip_prefix('.')?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+        (!name.is_empty() && name.chars().all(plain)).then(|| name.to_owned())
+    };
+    for (key, name) in files
+        .keys()
+        .keys()
+        .filter_map(|key| Some((key, named(key)?)))
+    {
+        let others = folder.join(CHAT_TEMPLATES);
+        std::fs::create_dir_all(&others).map_err(|source| ImportError::Write {
+            path: others,
+            source,
+        })?;
+        let text = keys.text(key)?.unwrap_or_default();
+        write(&format!("{CHAT_TEMPLATES}/{name}.jinja"), text.to_owned())?;
+    }
+    Ok(())
+}
+
+/// Links a file, or copies it where it cannot be linked.
+fn link(file: &Path, to: PathBuf) -> Result<(), ImportError> {
+    let linked = std::fs::canonicalize(file).and_then(|file| std::fs::hard_link(file, &to));
+    if linked.is_err() {
+        std::fs::copy(file, &to).map_err(|source| ImportError::Write { path: to, source })?;
+    }
+    Ok(())
 }
 
 impl Keys<'_> {
@@ -261,22 +287,44 @@ impl Keys<'_> {
         Ok(file)
     }
 
-    /// The token that opens a text, as a post-processor writes it.
+    /// The tokens that open and end a text, as a post-processor writes them.
     fn frame(&self, tokens: &[String], default: bool) -> Result<Value, ImportError> {
-        let bos = self.token("tokenizer.ggml.bos_token_id", tokens)?;
-        let wanted = self.flag("tokenizer.ggml.add_bos_token", default)?;
-        let Some(bos) = bos.filter(|_| wanted) else {
-            return Ok(Value::Null);
+        let wanted = |key: &str, id: &str, default: bool| -> Result<Option<&str>, ImportError> {
+            let token = self.token(&format!("tokenizer.ggml.{id}"), tokens)?;
+            let wanted = self.flag(&format!("tokenizer.ggml.{key}"), default)?;
+            Ok(token.filter(|_| wanted))
         };
-        let id = tokens.iter().position(|token| token == bos);
-        let opening = |type_id: u8| json!({ "SpecialToken": { "id": bos, "type_id": type_id } });
-        let text =
-            |name: &str, type_id: u8| json!({ "Sequence": { "id": name, "type_id": type_id } });
+        let bos = wanted("add_bos_token", "bos_token_id", default)?;
+        let eos = wanted("add_eos_token", "eos_token_id", false)?;
+        if bos.is_none() && eos.is_none() {
+            return Ok(Value::Null);
+        }
+        let token = |token: &str, type_id: u8| json!({ "SpecialToken": { "id": token, "type_id": type_id } });
+        let framed = |name: &str, type_id: u8| {
+            let text = json!({ "Sequence": { "id": name, "type_id": type_id } });
+            let (first, last) = (
+                bos.map(|bos| token(bos, type_id)),
+                eos.map(|eos| token(eos, type_id)),
+            );
+            first
+                .into_iter()
+                .chain([text])
+                .chain(last)
+                .collect::<Vec<_>>()
+        };
+        let pair = [framed("A", 0), framed("B", 1)].concat();
+        let known = bos.into_iter().chain(eos).map(|token| {
+            let id = tokens.iter().position(|other| other == token);
+            (
+                token.to_owned(),
+                json!({ "id": token, "ids": [id], "tokens": [token] }),
+            )
+        });
         Ok(json!({
             "type": "TemplateProcessing",
-            "single": [opening(0), text("A", 0)],
-            "pair": [opening(0), text("A", 0), opening(1), text("B", 1)],
-            "special_tokens": { bos: { "id": bos, "ids": [id], "tokens": [bos] } },
+            "single": framed("A", 0),
+            "pair": pair,
+            "special_tokens": known.collect::<Map<_, _>>(),
         }))
     }
 

@@ -21,9 +21,10 @@ use spec_decode::Pair;
 use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId};
 
 mod chat;
-mod clock;
+mod ends;
 mod engine;
 mod error;
+mod folder;
 mod import;
 mod packed;
 pub mod step;
@@ -31,9 +32,11 @@ mod template;
 mod text;
 mod walks;
 
-pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate, Conversation, Markers, Message};
+pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate, Conversation, Markers, Message, TemplateRequest};
+pub use ends::{End, ends};
 pub use engine::Engine;
-pub use error::TemplateError;
+pub use error::{TemplateError, TemplateFault};
+pub use folder::{FolderError, check_folder};
 pub use import::{ImportError, import_gguf};
 pub use packed::{DeviceError, Packed, check_device};
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};
@@ -79,7 +82,7 @@ impl<I: TokenId> ModelFolder<I> {
     /// # Errors
     /// As [`ModelText::load`]; weights that are missing or malformed.
     pub fn load(path: &Path) -> Result<Self> {
-        let path = &*text::folder(path)?;
+        let path = &*folder::model_folder(path)?;
         let weights = StoredCheckpoint::open(path)?;
         let text = ModelText::of(path, weights.config())?;
         Ok(Self::new(Arc::new(weights), Padding::default(), text))

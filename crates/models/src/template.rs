@@ -71,8 +71,20 @@ impl Rendered {
 pub struct Fitted {
     /// What both models read.
     pub rendered: Rendered,
+    /// The prompt as far as it fitted, without the words around it.
+    pub prompt: String,
     /// Bytes of the prompt that were dropped; 0 where it fitted as it was.
     pub dropped_bytes: usize,
+}
+
+impl Fitted {
+    /// The prompt as the template shows it, or as it is where it is shown in a form of its own.
+    pub fn said(&self) -> &str {
+        match self.rendered.body.is_empty() {
+            true => &self.prompt,
+            false => &self.rendered.body,
+        }
+    }
 }
 
 impl PromptTemplate {
@@ -184,7 +196,13 @@ impl PromptTemplate {
         count: impl FnMut(&Rendered) -> Result<usize, E>,
     ) -> Result<Fitted, E> {
         let render = |text: &str| Ok(self.render(text));
-        fit_with(self.max_prompt_tokens, render, prompt, count)
+        fit_with(
+            self.max_prompt_tokens,
+            render,
+            &self.render(""),
+            prompt,
+            count,
+        )
     }
 }
 
@@ -192,46 +210,66 @@ impl PromptTemplate {
 pub(super) fn fit_with<E: From<TemplateError>>(
     budget: usize,
     render: impl Fn(&str) -> Result<Rendered, E>,
+    empty: &Rendered,
     prompt: &str,
     mut count: impl FnMut(&Rendered) -> Result<usize, E>,
 ) -> Result<Fitted, E> {
+    let fitted = |rendered: Rendered, text: &str| {
+        // Of a prompt that the template shows in a form of its own, what was cut counts.
+        let shown = match rendered.body.is_empty() {
+            true => text.len(),
+            false => rendered.body.len(),
+        };
+        Fitted {
+            dropped_bytes: prompt.len().saturating_sub(shown),
+            prompt: text.to_owned(),
+            rendered,
+        }
+    };
     let whole = render(prompt)?;
     if count(&whole)? <= budget {
-        return Ok(Fitted {
-            dropped_bytes: prompt.len().saturating_sub(whole.body.len()),
-            rendered: whole,
-        });
+        return Ok(fitted(whole, prompt));
     }
-    let needed = count(&render("")?)?;
-    if needed > budget {
-        return Err(TemplateError::PromptBudget {
+    let needed = count(empty)?;
+    let too_long = || -> E {
+        TemplateError::PromptBudget {
             needed,
             max_prompt_tokens: budget,
         }
-        .into());
+        .into()
+    };
+    if needed > budget {
+        return Err(too_long());
     }
     let tail = choose_tail(budget, &render, prompt, needed, &mut count)?;
     let head = &prompt[..prompt.len() - tail.len()];
     let cuts = cut_points(head);
     // The longest fitting head: text grows with the cut, and so, up to a token or two, does the count. What is
     // returned was counted itself, whatever the search assumed on its way.
-    let mut best = render(tail.trim_start())?;
+    let mut best = match tail.trim_start() {
+        "" => None,
+        end => Some((render(end)?, end.to_owned())),
+    };
     let (mut low, mut high) = (0, cuts.len());
     while low < high {
         let middle = low.midpoint(high);
-        let candidate = render(&[&head[..cuts[middle]], tail].concat())?;
+        let text = [&head[..cuts[middle]], tail].concat();
+        let candidate = render(&text)?;
         if count(&candidate)? <= budget {
-            best = candidate;
+            best = Some((candidate, text));
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    let dropped_bytes = prompt.len().saturating_sub(best.body.len());
-    Ok(Fitted {
-        rendered: best,
-        dropped_bytes,
-    })
+    match best {
+        Some((rendered, text)) => Ok(fitted(rendered, &text)),
+        // Nothing of the prompt fits. The words around it alone are said where the template says them.
+        None => match render("") {
+            Ok(rendered) if count(&rendered)? <= budget => Ok(fitted(rendered, "")),
+            _ => Err(too_long()),
+        },
+    }
 }
 
 /// The end worth keeping: the last paragraph, line or sentence, the first of these that takes at most half of the room;

@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use hub::{local_folder, local_tokenizer};
+use hub::local_tokenizer;
 use lm::{LmConfig, StoredCheckpoint};
-use vocab_align::{SpecialRole, TokenId, Vocabulary};
+use serde_json::{Map, Value};
+use vocab_align::{TokenId, Vocabulary};
 
+use crate::ends::{self, End, of_vocabulary};
+use crate::folder::model_folder;
 use crate::{ChatTemplate, Conversation, Markers, Rendered};
 
 /// A model folder without its weights, in the role its ids have.
@@ -28,10 +31,10 @@ impl<I: TokenId> ModelText<I> {
     /// `omnidraft.json`. `hf:owner/name` stands for a folder that is downloaded first.
     ///
     /// # Errors
-    /// Anything missing or malformed, with its file; a tokenizer larger than the model; a failing
-    /// download.
+    /// Anything missing or malformed, with its file; a tokenizer whose model is larger than the
+    /// embedding; a failing download.
     pub fn load(path: &Path) -> Result<Self> {
-        let path = &*folder(path)?;
+        let path = &*model_folder(path)?;
         Self::of(path, &StoredCheckpoint::read_config(path)?)
     }
 
@@ -52,7 +55,7 @@ impl<I: TokenId> ModelText<I> {
         Ok(Self {
             path: folder.to_owned(),
             template: ChatTemplate::from_model_dir(folder, positions)?,
-            stop: ends(&vocabulary).collect(),
+            stop: ids(of_vocabulary(&vocabulary)),
             vocabulary,
         })
     }
@@ -66,23 +69,32 @@ impl<I: TokenId> ModelText<I> {
         self
     }
 
+    /// Asks with these variables of the chat template, and a system message where there is one. A model
+    /// without a template is asked as before, if it is not `needed`.
+    ///
+    /// # Errors
+    /// No template where one is needed; what the template raises.
+    pub fn asked_with(
+        &mut self,
+        variables: &Map<String, Value>,
+        system: Option<&str>,
+        needed: bool,
+    ) -> Result<()> {
+        if needed || self.template.is_chat() {
+            let system = system.map(str::to_owned);
+            self.template = self.template.clone().with(variables.clone(), system)?;
+        }
+        Ok(())
+    }
+
     /// The text of a local folder whose `config.json` is already read.
     pub(crate) fn of(path: &Path, config: &LmConfig) -> Result<Self> {
-        let vocabulary = Vocabulary::from_file(&path.join("tokenizer.json"))?;
-        if vocabulary.len() > config.vocab_size {
-            bail!(
-                "{}: tokenizer.json has {} tokens, but config.json says vocab_size = {}",
-                path.display(),
-                vocabulary.len(),
-                config.vocab_size
-            );
-        }
-        let listed = config.eos_token_ids.iter().map(|id| I::new(*id));
-        let by_role = ends(&vocabulary);
+        let file = path.join("tokenizer.json");
+        let vocabulary = Vocabulary::from_file_for(&file, config.vocab_size)?;
         Ok(Self {
             path: path.to_owned(),
             template: ChatTemplate::from_model_dir(path, config.max_position_embeddings)?,
-            stop: listed.chain(by_role).collect(),
+            stop: ids(ends::ends(path, config, &vocabulary)?),
             vocabulary,
         })
     }
@@ -147,18 +159,6 @@ impl<I: TokenId> ModelText<I> {
     }
 }
 
-/// The tokens that end a response by their role.
-fn ends<I: TokenId>(vocabulary: &Vocabulary<I>) -> impl Iterator<Item = I> {
-    [SpecialRole::Eos, SpecialRole::EndOfTurn]
-        .into_iter()
-        .filter_map(|role| vocabulary.special(role))
-}
-
-/// The local folder of a model.
-pub(crate) fn folder(path: &Path) -> Result<std::borrow::Cow<'_, Path>> {
-    let path = local_folder(path)?;
-    if !path.is_dir() {
-        bail!("{}: no such model folder", path.display());
-    }
-    Ok(path)
+fn ids<I: TokenId>(ends: Vec<End<I>>) -> BTreeSet<I> {
+    ends.into_iter().map(|end| end.id).collect()
 }

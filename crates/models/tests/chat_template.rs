@@ -191,12 +191,49 @@ fn faults_name_file_and_line() {
         )],
         &["tokenizer_config.json: chat_template:3"],
     );
-    told(&jinja("{{ strftime_now('%Q') }}"), &["%Q", ":1"]);
-    told(&jinja("Hello"), &["exactly once"]);
+    told(&jinja("Hello"), &["does not show the user's message"]);
     told(
-        &jinja("{{ messages[0].content }}{{ messages[0].content }}"),
-        &["exactly once"],
+        &[
+            (
+                "chat_template.jinja",
+                "{{ messages[0].content }}{{ messages[0].content }}",
+            ),
+            ("omnidraft.json", r#"{"prompt_markers": "text"}"#),
+        ],
+        &["not exactly once"],
     );
+    told(
+        &jinja("{{ messages[0].content }}\n{{ 'a' + eos_token }}"),
+        &["chat_template.jinja:2", "not given: eos_token"],
+    );
+    told(
+        &jinja("{{ messages[0].content }}\n{{ '\\x4' }}"),
+        &["chat_template.jinja:2", "\\x"],
+    );
+    let named = |names: &[&str]| {
+        let list: Vec<_> = names
+            .iter()
+            .map(|name| serde_json::json!({"name": name, "template": QWEN2_STYLE}))
+            .collect();
+        serde_json::json!({ "chat_template": list }).to_string()
+    };
+    told(
+        &[("tokenizer_config.json", &named(&["tool_use", "rag"]))],
+        &["rag, tool_use", "called default"],
+    );
+    for wrong in [
+        "7",
+        "true",
+        "[7]",
+        r#"[{"name": "default"}]"#,
+        r#"{"default": 7}"#,
+    ] {
+        let config = format!(r#"{{"chat_template": {wrong}}}"#);
+        told(
+            &[("tokenizer_config.json", &config)],
+            &["tokenizer_config.json", "chat_template must be"],
+        );
+    }
     told(
         &jinja("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}"),
         &["fuel"],
@@ -237,6 +274,51 @@ fn a_declared_template_is_written_as_one_that_renders_the_same() {
         let fitted = template.fit("a b c d e f g h i j", count).unwrap();
         assert_eq!(fitted.rendered.body, "a b c d e f g");
     }
+}
+
+/// As in transformers: the file of its own first, then the folder of files, then the keys.
+#[test]
+fn templates_are_found_in_every_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let shown = || {
+        let template = ChatTemplate::from_model_dir(folder.path(), 64).unwrap();
+        template.render("x").unwrap().text()
+    };
+    write(
+        "chat_template.json",
+        r#"{"chat_template": "1{{ messages[0].content }}"}"#,
+    );
+    assert_eq!(shown(), "1x");
+    write(
+        "tokenizer_config.json",
+        r#"{"chat_template": {"default": "2{{ messages[0].content }}"}}"#,
+    );
+    assert_eq!(shown(), "2x");
+    write("chat_templates/default.jinja", "3{{ messages[0].content }}");
+    write(
+        "chat_templates/tool_use.jinja",
+        "{{ tools[0].name }}{{ messages[0].content }}",
+    );
+    assert_eq!(shown(), "3x");
+    write("chat_template.jinja", "4{{ messages[0].content }}");
+    // The folder's one of the same name counts last, as there.
+    let template = ChatTemplate::from_model_dir(folder.path(), 64);
+    assert_eq!(template.unwrap().render("x").unwrap().text(), "3x");
+    let template = ChatTemplate::from_model_dir(folder.path(), 64).unwrap();
+    let request = models::TemplateRequest {
+        tools: Some(vec![serde_json::json!({"name": "f"})]),
+        ..models::TemplateRequest::default()
+    };
+    let message = [models::Message::new("user", "x")];
+    assert_eq!(
+        template.converse(&message, &request).unwrap().unwrap().text,
+        "fx"
+    );
 }
 
 #[test]

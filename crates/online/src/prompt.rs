@@ -32,7 +32,7 @@ impl EncodedPrompt {
         })?;
         Ok(Self {
             record: prompt,
-            draft: drafter.encode(&drafter.template.render(&fitted.rendered.body)?)?,
+            draft: drafter.encode(&drafter.template.render(fitted.said())?)?,
             target: target.encode(&fitted.rendered)?,
         })
     }

@@ -72,7 +72,12 @@ impl Target {
         if let Some(trace) = &config.trace {
             return Self::replay(config, trace, device, drafter, arms, streamed);
         }
-        let mut folder = ModelFolder::load(&config.path)?;
+        let mut folder: ModelFolder<TargetId> = ModelFolder::load(&config.path)?;
+        let needed = config.system.is_some() || !config.chat_template_kwargs.is_empty();
+        let system = config.system.as_deref();
+        folder
+            .text
+            .asked_with(&config.chat_template_kwargs, system, needed)?;
         let pair = align(drafter, &folder);
         // All arms read the same prompts.
         if let Some(room) = arms.iter().filter_map(|arm| arm.prompt_room()).min() {

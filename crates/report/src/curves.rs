@@ -1,7 +1,8 @@
 //! Curves over a stream: trailing averages over prompts seen.
 
-use crate::streams::{Segment, Streams, over};
-use results::Metric;
+use crate::root::Answer;
+use crate::streams::{Segment, Streams, over, over_by};
+use results::{Metric, Sums};
 
 /// Mean over seeds with the smallest and largest seed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,23 +55,67 @@ pub fn warm_up(window: usize) -> usize {
 /// Every drafting arm's curve in every segment. Windows never reach across a segment's start, so
 /// that a switch shows at once.
 pub fn curves(streams: &Streams, metric: Metric, window: usize) -> Vec<Curve> {
+    let arms: Vec<&str> = streams.drafting().map(|arm| arm.name.as_str()).collect();
+    curves_of(streams, &arms, window, &|arm, segment, seed, from, to| {
+        let recent = streams.stream(arm, segment, seed).get(from..to)?;
+        over(metric, recent.iter().copied())
+    })
+}
+
+/// As [`curves`], of what every answer adds to a ratio.
+pub fn curves_by(
+    streams: &Streams,
+    arms: &[&str],
+    window: usize,
+    sums: &dyn Fn(&Answer) -> Option<Sums>,
+) -> Vec<Curve> {
+    curves_of(streams, arms, window, &|arm, segment, seed, from, to| {
+        let recent = streams.stream(arm, segment, seed).get(from..to)?;
+        over_by(sums, recent.iter().copied())
+    })
+}
+
+/// Curves of a metric over the same of `reference` on the same prompts, which takes out what is the prompts' own.
+pub fn ratio_curves(
+    streams: &Streams,
+    metric: Metric,
+    arms: &[&str],
+    reference: &str,
+    window: usize,
+) -> Vec<Curve> {
+    curves_of(streams, arms, window, &|arm, segment, seed, from, to| {
+        let value = |arm: &str| {
+            let recent = streams.stream(arm, segment, seed).get(from..to)?;
+            over(metric, recent.iter().copied())
+        };
+        let ratio = value(arm)? / value(reference)?;
+        ratio.is_finite().then_some(ratio)
+    })
+}
+
+/// The value of an arm in a segment with a seed over the answers from one position to another.
+type ValueOf<'a> = &'a dyn Fn(&str, u32, u64, usize, usize) -> Option<f64>;
+
+fn curves_of(streams: &Streams, arms: &[&str], window: usize, value: ValueOf) -> Vec<Curve> {
     let mut curves = Vec::new();
     for segment in &streams.segments {
-        for arm in streams.drafting() {
-            let seeds = streams.streams(&arm.name, segment.index);
-            let length = seeds.iter().map(|seed| seed.len()).min().unwrap_or(0);
+        for arm in arms {
+            let lengths = streams.lengths(arm, segment.index);
+            let length = lengths.iter().map(|(_, length)| *length).min();
             let point = |seen: usize| {
                 let from = seen.saturating_sub(window);
-                let recent = seeds.iter().map(|seed| seed.get(from..seen));
-                let values: Vec<_> = recent
-                    .map(|recent| over(metric, recent?.iter().copied()))
+                let values: Vec<_> = lengths
+                    .iter()
+                    .map(|(seed, _)| value(arm, segment.index, *seed, from, seen))
                     .collect();
                 Band::of(&values).map(|band| (seen, band))
             };
-            let points: Vec<_> = (warm_up(window)..=length).filter_map(point).collect();
+            let points: Vec<_> = (warm_up(window)..=length.unwrap_or(0))
+                .filter_map(point)
+                .collect();
             if !points.is_empty() {
                 curves.push(Curve {
-                    arm: arm.name.clone(),
+                    arm: (*arm).to_owned(),
                     segment: segment.index,
                     points,
                 });

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! ROOT/report/report.md     tables as Markdown        report.csv   every number, one a line
-//!             report.tex    tables for a paper        report.html  one self-contained page
-//!             curves.svg curves.png ...               figures
+//!             table-ID.tex  tables for a paper        report.html  one self-contained page
+//!             report.tex    a document of them        curves.svg curves.png ...  figures
 //! ```
 //!
 //! The same rows give the same bytes, so that [`compare`] can check a published page.
@@ -14,6 +14,7 @@
 //! - [`spec`]: what a page is made by. [`paper`]: the paper's numbers as data.
 //! - [`root`], [`estimates`], [`streams`], [`curves`]: rows in memory, values with intervals, series.
 //! - [`quoted`]: pages of other places that show tables of these.
+//! - `names`: words for what is drawn.
 //! - [`tables`], [`figures`], [`page`]: the parts of a page. [`render`]: its formats.
 
 mod beside;
@@ -23,6 +24,7 @@ pub mod estimates;
 pub mod figure;
 pub mod figures;
 pub mod model;
+mod names;
 pub mod page;
 pub mod paper;
 mod quote;

@@ -6,7 +6,7 @@ use crate::estimates::Estimates;
 use crate::figure::{Drawing, Figure};
 use crate::figures::{
     Drift, cache_figure, curves_figure, drift_figure, frequencies_figure, hits_figure,
-    losses_figure, sweep_figures,
+    losses_figure, plain_rates, saved_figure, speed_figure, sweep_figures,
 };
 use crate::model::{FigurePart, Page, Section, Table};
 use crate::render::table_markdown;
@@ -48,11 +48,12 @@ impl Built {
             })
     }
 
-    /// The first table as Markdown: the whole page in one look.
+    /// The first table as Markdown, with what its entries are: the whole page in one look.
     pub fn first_table(&self) -> String {
-        self.tables()
-            .next()
-            .map_or_else(String::new, table_markdown)
+        let first = self.tables().next();
+        first.map_or_else(String::new, |table| {
+            format!("{}\n{}\n", table_markdown(table), table.lead)
+        })
     }
 }
 
@@ -116,6 +117,7 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
 
     let streaming = streamed.as_ref().unwrap_or(&stage);
     let mut figures = Vec::new();
+    let plain = plain_rates(&stage);
     let sets = Streams::of_stage(&experiment, streaming);
     for (number, set) in sets.iter().enumerate() {
         let suffix = match number {
@@ -137,7 +139,12 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
         };
         let paper = experiment.paper_data.as_ref();
         let drawn = [
-            (FigureName::Curves, curves_figure(set, paper)),
+            (
+                FigureName::Curves,
+                curves_figure(set, paper, &experiment.report),
+            ),
+            (FigureName::Speed, speed_figure(set, &plain)),
+            (FigureName::Saved, saved_figure(set, &plain)),
             (FigureName::Drift, drift_figure(set, &drift)),
             (FigureName::Losses, losses_figure(set)),
             (FigureName::Cache, cache_figure(set)),
@@ -308,6 +315,13 @@ fn warnings(
             absent.join(", ")
         ));
     }
+    if absent.iter().any(|name| name == "speed" || name == "saved") {
+        warnings.push(
+            "Speed over the stream is drawn where rounds are counted, or where answers are timed and so is plain \
+             decoding: of the same prompts, or of held-out ones with models that cost the same."
+                .to_owned(),
+        );
+    }
     warnings
 }
 
@@ -342,6 +356,8 @@ fn sections(
 fn heading(id: &str) -> &'static str {
     match id.split('-').next().unwrap_or(id) {
         "curves" => "Over the stream",
+        "speed" => "Speed over the stream",
+        "saved" => "Saved since the stream began",
         "drift" => "Across switches",
         "losses" => "Losses",
         "cache" => "Growth of the caches",

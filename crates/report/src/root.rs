@@ -30,6 +30,8 @@ pub struct Answer {
     pub key: PromptKey,
     /// Its numbers.
     pub measured: Measured,
+    /// What plain decoding of one token costs at the costs that its arm counts with.
+    pub plain_step: f64,
 }
 
 /// A complete cell.
@@ -238,6 +240,7 @@ fn read_cell(
                 end_ngrams,
                 end_bytes,
             },
+            plain_step: manifest.plain_step(&row.arm),
         }
     };
     let answers = rows.iter().enumerate().map(answer).collect();

@@ -5,6 +5,9 @@ use crate::spec::Experiment;
 use results::{ArmInfo, HeadRow, Metric, Split, Sums, UpdateRow};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The paper's method.
+pub const METHOD: &str = "L_DM+L_N-gram";
+
 /// A part of a stream: one task of one target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
@@ -32,12 +35,16 @@ pub struct Streams<'a> {
     pub continual: bool,
     /// Whether times mean anything.
     pub timed: bool,
+    /// Whether its steps cost less than those of held-out prompts, whose models were padded.
+    pub cheaper: bool,
     /// Arms with answers, in table order.
     pub arms: Vec<ArmInfo>,
     /// Segments in order.
     pub segments: Vec<Segment>,
     /// Seeds.
     pub seeds: Vec<u64>,
+    /// Arms whose drafters learn.
+    learning: BTreeSet<String>,
     /// By segment, arm and seed.
     answers: BTreeMap<u32, BTreeMap<&'a str, BTreeMap<u64, Vec<&'a Answer>>>>,
     updates: Vec<(u32, &'a UpdateRow)>,
@@ -93,9 +100,11 @@ impl<'a> Streams<'a> {
             of,
             continual,
             timed: stage.spec.exclusive,
+            cheaper: false,
             arms: Vec::new(),
             segments: Vec::new(),
             seeds: Vec::new(),
+            learning: BTreeSet::new(),
             answers: BTreeMap::new(),
             updates: Vec::new(),
             heads: Vec::new(),
@@ -107,6 +116,11 @@ impl<'a> Streams<'a> {
             let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
             for cell in cells {
                 let seed = cell.manifest.cell.seed;
+                let padded = &cell.manifest.config["models"]["pad_stream"];
+                set.cheaper |= !cell.manifest.padding.is_empty() && *padded != true;
+                let arms = experiment.arms.iter().map(|arm| &arm.name);
+                let learning = arms.filter(|arm| cell.manifest.learns(arm));
+                set.learning.extend(learning.cloned());
                 for answer in cell.answers.iter().filter(|a| a.split == Split::Train) {
                     let next = facts.len() as u32;
                     let index = *numbers.entry(answer.segment).or_insert(next);
@@ -161,6 +175,23 @@ impl<'a> Streams<'a> {
             .map_or(&[], Vec::as_slice)
     }
 
+    /// Seeds with answers of an arm in a segment, and how many each has.
+    pub fn lengths(&self, arm: &str, segment: u32) -> Vec<(u64, usize)> {
+        let by_seed = self.by_seed(arm, segment).into_iter().flatten();
+        by_seed
+            .map(|(seed, answers)| (*seed, answers.len()))
+            .collect()
+    }
+
+    /// All answers of an arm.
+    pub fn answers<'b>(&'b self, arm: &'b str) -> impl Iterator<Item = &'a Answer> + 'b {
+        let segments = self.segments.iter();
+        segments.flat_map(move |segment| {
+            let seeds = self.streams(arm, segment.index);
+            seeds.into_iter().flatten().copied().collect::<Vec<_>>()
+        })
+    }
+
     fn by_seed(&self, arm: &str, segment: u32) -> Option<&BTreeMap<u64, Vec<&'a Answer>>> {
         self.answers.get(&segment)?.get(arm)
     }
@@ -192,7 +223,33 @@ impl<'a> Streams<'a> {
 
     /// Whether an arm learnt.
     pub fn learnt(&self, arm: &str) -> bool {
-        self.updates.iter().any(|(_, row)| row.arm == arm)
+        self.learning.contains(arm) || self.updates.iter().any(|(_, row)| row.arm == arm)
+    }
+
+    /// Whether an arm's drafts were looked up.
+    pub fn looks_up(&self, arm: &str) -> bool {
+        self.answers(arm).any(|answer| answer.measured.looks_up)
+    }
+
+    /// The arm that a learning drafter is compared with: the first whose drafter learns nothing.
+    pub fn untrained(&self) -> Option<&str> {
+        let mut arms = self.drafting().map(|arm| arm.name.as_str());
+        arms.find(|arm| !self.learnt(arm) && !self.looks_up(arm))
+    }
+
+    /// Arms that learn, in table order.
+    pub fn learning(&self) -> Vec<&str> {
+        let arms = self.drafting().map(|arm| arm.name.as_str());
+        arms.filter(|arm| self.learnt(arm)).collect()
+    }
+
+    /// The arm that a picture names where it names one: the paper's method, else the last that learns, else the last
+    /// that drafts.
+    pub fn method(&self) -> Option<&str> {
+        let learning = self.learning();
+        let own = learning.iter().find(|arm| **arm == METHOD);
+        let last = self.drafting().last().map(|arm| arm.name.as_str());
+        own.or(learning.last()).copied().or(last)
     }
 
     /// Prompts of the stream before a segment; 0 where segments stand beside each other.
@@ -260,9 +317,17 @@ fn titled(facts: Vec<Facts>) -> Vec<Segment> {
 
 /// A metric over some answers; `None` where it is not defined.
 pub fn over<'a>(metric: Metric, answers: impl IntoIterator<Item = &'a Answer>) -> Option<f64> {
+    over_by(&|answer| metric.sums(&answer.measured), answers)
+}
+
+/// A ratio over some answers by what each adds to it.
+pub fn over_by<'a>(
+    sums: &dyn Fn(&Answer) -> Option<Sums>,
+    answers: impl IntoIterator<Item = &'a Answer>,
+) -> Option<f64> {
     let mut total = Sums::zero();
     for answer in answers {
-        if let Some(sums) = metric.sums(&answer.measured) {
+        if let Some(sums) = sums(answer) {
             total.add(&sums, 1.0);
         }
     }

@@ -100,7 +100,12 @@ fn render(built: &Built) -> Result<BTreeMap<String, Vec<u8>>, ReportError> {
     for format in formats {
         let (ending, text) = match format {
             ReportFormat::Md => ("md", render::markdown(&built.page)),
-            ReportFormat::Tex => ("tex", render::latex(&built.page)),
+            ReportFormat::Tex => {
+                let tables = render::latex(&built.page, &built.experiment.name);
+                let tables = tables.into_iter();
+                files.extend(tables.map(|(name, text)| (name, text.into_bytes())));
+                continue;
+            }
             ReportFormat::Html => ("html", render::html(&built.page)?),
             ReportFormat::Csv => {
                 let failed = |error: csv::Error| ReportError::Template {

@@ -6,7 +6,7 @@ mod support;
 use report::model::{Entry, Section, Table};
 use report::{ReportError, build, compare, write_report};
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use support::Experiment;
 
 fn read(root: &Path, name: &str) -> String {
@@ -57,11 +57,29 @@ fn every_format_of_table_1() {
     let summary = write_report(root.path()).unwrap();
     insta::assert_snapshot!("table1_md", read(root.path(), "report.md"));
     insta::assert_snapshot!("table1_csv", read(root.path(), "report.csv"));
-    insta::assert_snapshot!("table1_tex", read(root.path(), "report.tex"));
+    let tex = [
+        "table-overview.tex",
+        "table-acceptance.tex",
+        "table-acceptance-paper.tex",
+        "figure-curves.tex",
+    ];
+    let tex: Vec<String> = tex.iter().map(|name| read(root.path(), name)).collect();
+    insta::assert_snapshot!("table1_tex", tex.join("\n"));
+    let document = read(root.path(), "report.tex");
+    for part in ["table-acceptance-paper.tex", "figure-curves.tex"] {
+        assert!(document.contains(&format!("\\input{{{part}}}")), "{part}");
+    }
     assert!(summary.markdown.starts_with("| target | arm"));
     assert_eq!(summary.warnings, [] as [String; 0]);
     let names = ["curves", "losses", "cache", "hits", "frequencies"];
-    assert_eq!(summary.files.len(), 4 + 2 * names.len());
+    // A page in four formats, figures in two, and a file of LaTeX for every table and figure.
+    let of_latex = |path: &&PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("table-") || name.starts_with("figure-")
+    };
+    let latex = summary.files.iter().filter(of_latex).count();
+    assert_eq!(summary.files.len(), 4 + 2 * names.len() + latex);
+    assert!(latex > names.len());
     for name in names {
         let svg = read(root.path(), &format!("{name}.svg"));
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));

@@ -279,9 +279,26 @@ impl Manifest {
 
     /// Whether an arm's draft tokens were looked up in the text so far: no model drafted them.
     pub fn looks_up(&self, arm: &str) -> bool {
-        let arms = self.config["arms"].as_array();
-        let mut own = arms.into_iter().flatten().filter(|own| own["name"] == arm);
-        own.any(|own| own["decode"]["draft"] == "prompt-lookup")
+        let own = self.arm(arm);
+        own.is_some_and(|own| own["decode"]["draft"] == "prompt-lookup")
+    }
+
+    /// Whether an arm's drafter learns from the stream.
+    pub fn learns(&self, arm: &str) -> bool {
+        let objective = self.arm(arm).map(|own| &own["learn"]["objective"]);
+        objective.is_some_and(|objective| objective.is_string() && objective != "none")
+    }
+
+    /// What plain decoding of a token costs at `decode.costs`.
+    pub fn plain_step(&self, arm: &str) -> f64 {
+        let verify = self.arm(arm).map(|own| &own["decode"]["costs"]["verify"]);
+        verify.and_then(|costs| costs[0].as_f64()).unwrap_or(1.0)
+    }
+
+    /// The configuration of an arm.
+    fn arm(&self, name: &str) -> Option<&serde_json::Value> {
+        let arms = self.config["arms"].as_array()?;
+        arms.iter().find(|own| own["name"] == name)
     }
 
     /// Reads the manifest of a cell's folder. Those of published runs leave out what arms have in common
@@ -362,9 +379,18 @@ mod tests {
     }
 
     #[test]
-    fn arms_look_text_up_if_no_model_drafts() {
-        let arm = |name: &str, draft: &str| serde_json::json!({ "name": name, "decode": { "draft": draft } });
-        let arms = [arm("lookup", "prompt-lookup"), arm("L_DM", "model")];
+    fn the_configuration_says_who_drafts_and_learns() {
+        let arm = |name: &str, draft: &str, objective: &str| {
+            serde_json::json!({
+                "name": name,
+                "decode": { "draft": draft, "costs": { "verify": [2.0, 3.0] } },
+                "learn": { "objective": objective },
+            })
+        };
+        let arms = [
+            arm("lookup", "prompt-lookup", "none"),
+            arm("L_DM", "model", "hybrid"),
+        ];
         let config = serde_json::json!({ "arms": arms });
         let build = BuildInfo {
             version: String::new(),
@@ -376,6 +402,12 @@ mod tests {
         let manifest = Manifest::new(CellInfo::default(), config, build);
         assert!(manifest.looks_up("lookup"));
         assert!(!manifest.looks_up("L_DM") && !manifest.looks_up("other"));
+        assert!(manifest.learns("L_DM"));
+        assert!(!manifest.learns("lookup") && !manifest.learns("other"));
+        assert_eq!(
+            (manifest.plain_step("L_DM"), manifest.plain_step("other")),
+            (2.0, 1.0)
+        );
     }
 
     #[test]

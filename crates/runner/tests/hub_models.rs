@@ -126,7 +126,7 @@ fn a_tokenizer_is_fetched_without_its_weights() -> Result {
     hub.add("models/tiny/L", shipped("L")?);
     for _ in 0..2 {
         omnidraft(&hub.endpoint, home.path())
-            .args(["align", "--draft", "models/D", "--target", "hf:tiny/L"])
+            .args(["align", "--drafter", "models/D", "--target", "hf:tiny/L"])
             .assert()
             .success();
     }

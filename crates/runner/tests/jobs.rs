@@ -272,6 +272,51 @@ fn killed_runs_that_are_started_again_change_nothing() {
     }
 }
 
+/// An interrupt says how to go on, and the same command does, from the last checkpoint.
+#[test]
+fn an_interrupted_run_says_how_to_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (experiment(folder.path()), folder.path().join("out"));
+    let extra = [
+        "--only=task=mini-math",
+        "--only=seed=1",
+        "--stage=stream",
+        "--set=stage.stream.prompts.train=60",
+        "--set=stage.stream.checkpoint=2",
+    ];
+    let started = |mut command: Command| {
+        let quiet = command.stdout(Stdio::null()).stderr(Stdio::piped());
+        quiet.spawn().unwrap()
+    };
+    let child = started(run(&file, &out, &extra));
+    let checkpoint = out.join("stream/task=mini-math,seed=1/checkpoint.json");
+    let began = Instant::now();
+    while !checkpoint.exists() {
+        assert!(began.elapsed() < PATIENCE, "no checkpoint was written");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = child.id().to_string();
+    let told = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(told.success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    for part in [
+        "stopped: 0/1 jobs",
+        "the same command goes on: ",
+        "--set=stage.stream.checkpoint=2",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let output = run(&file, &out, &extra).output().unwrap();
+    assert_succeeded(&output);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("goes on from its checkpoint, after "),
+        "{said}"
+    );
+}
+
 #[test]
 fn printed_lines_one_by_one_change_nothing() {
     let folder = tempfile::tempdir().unwrap();

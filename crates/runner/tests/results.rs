@@ -1,6 +1,8 @@
 //! Published results are small, and their pages are what their rows give.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use report::{compare, quoted, quotes};
 
@@ -43,6 +45,27 @@ fn pages_are_what_their_rows_give() {
         "\n  {}\n  `omnidraft report FOLDER` makes them again\n",
         faults.join("\n  ")
     );
+}
+
+/// The main numbers of every page, computed from its rows by a script that shares nothing with the program.
+#[test]
+fn pages_have_the_numbers_that_another_program_finds() {
+    let python = |arguments: &[&str]| {
+        let mut command = Command::new("python3");
+        command.args(arguments).current_dir(repository()).output()
+    };
+    let libraries = python(&["-c", "import numpy, pyarrow, tomllib"]);
+    if !libraries.is_ok_and(|output| output.status.success()) {
+        // Not println!, which is not shown of a test that passes.
+        let text = "skipped: 1 test, there is no python3 (3.11) with numpy and pyarrow";
+        writeln!(std::io::stderr(), "{text}").unwrap();
+        return;
+    }
+    let output = python(&["results/recompute.py", "check"]).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    assert!(said.contains(" 0 wrong"), "{said}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What a request can be refused for: one table from error to status, type and code, for plain and
 //! streamed answers alike.
 
+use std::borrow::Cow;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -15,7 +17,7 @@ pub enum ApiError {
     #[error("{message}")]
     Invalid {
         /// The parameter.
-        param: &'static str,
+        param: Cow<'static, str>,
         /// What is wrong with it.
         message: String,
     },
@@ -74,8 +76,8 @@ pub enum ApiError {
 
 impl ApiError {
     /// An impossible value of `param`.
-    pub fn invalid(param: &'static str, message: impl Into<String>) -> Self {
-        let message = message.into();
+    pub fn invalid(param: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        let (param, message) = (param.into(), message.into());
         Self::Invalid { param, message }
     }
 
@@ -117,7 +119,7 @@ impl ApiError {
     pub fn to_json(&self) -> Value {
         let (_, kind, code) = self.row();
         let param = match self {
-            Self::Invalid { param, .. } => Some(*param),
+            Self::Invalid { param, .. } => Some(&**param),
             Self::UnknownModel(_) => Some("model"),
             _ => None,
         };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use models::{Message, ModelFolder, ModelText, align};
+use models::{Message, ModelFolder, ModelText, TemplateRequest, align};
 use spec_decode::Pair;
 use vocab_align::{DraftId, TargetId};
 
@@ -135,18 +135,24 @@ impl Models {
     ///
     /// # Errors
     /// A conversation that the target's template refuses.
-    pub fn converse(&self, target: usize, messages: &[Message<'_>]) -> Result<Encoded, ApiError> {
+    pub fn converse(
+        &self,
+        target: usize,
+        messages: &[Message<'_>],
+        request: &TemplateRequest,
+    ) -> Result<Encoded, ApiError> {
         let refused = |e: &dyn std::fmt::Display| ApiError::invalid("messages", e.to_string());
         let folder = &self.targets[target].text;
         // One message is read as `generate` reads a prompt.
+        let plain = *request == TemplateRequest::default();
         let ids = match messages {
-            [only] if only.role == "user" => {
+            [only] if plain && only.role == "user" && only.whole.is_none() => {
                 let rendered = folder.template.render(only.content);
                 let rendered = rendered.map_err(|e| refused(&e))?;
                 folder.encode(&rendered).map_err(|e| refused(&e))?
             }
             _ => {
-                let rendered = folder.template.converse(messages);
+                let rendered = folder.template.converse(messages, request);
                 let rendered = rendered.map_err(|e| refused(&e))?.ok_or_else(|| {
                     let message = "the model has no chat template, so that it reads one user message, or plain text at /v1/completions";
                     ApiError::invalid("messages", message)
@@ -156,19 +162,25 @@ impl Models {
                     .map_err(|e| refused(&e))?
             }
         };
-        let draft = self.draft_conversation(messages);
+        let draft = self.draft_conversation(messages, request);
         Ok(Encoded {
             target: ids,
             draft: draft.map_err(|e| refused(&e))?,
         })
     }
 
-    fn draft_conversation(&self, messages: &[Message<'_>]) -> Result<Vec<DraftId>> {
+    fn draft_conversation(
+        &self,
+        messages: &[Message<'_>],
+        request: &TemplateRequest,
+    ) -> Result<Vec<DraftId>> {
         let drafter = &self.drafter;
-        if let [only] = messages {
-            return drafter.encode(&drafter.template.render(only.content)?);
+        if let [only] = messages
+            && let Ok(rendered) = drafter.template.render(only.content)
+        {
+            return drafter.encode(&rendered);
         }
-        if let Ok(Some(text)) = drafter.template.converse(messages) {
+        if let Ok(Some(text)) = drafter.template.converse(messages, request) {
             return drafter.encode_conversation(&text);
         }
         // Without the roles it does not know: what they say goes in front of the next message.
@@ -185,9 +197,9 @@ impl Models {
         }
         let turns: Vec<Message<'_>> = merged
             .iter()
-            .map(|(role, content)| Message { role, content })
+            .map(|(role, content)| Message::new(role, content))
             .collect();
-        if let Ok(Some(text)) = drafter.template.converse(&turns) {
+        if let Ok(Some(text)) = drafter.template.converse(&turns, request) {
             return drafter.encode_conversation(&text);
         }
         let all: Vec<&str> = messages.iter().map(|message| message.content).collect();

@@ -308,3 +308,84 @@ fn several_answers_stops_and_probabilities() {
         5
     );
 }
+
+/// Tokens behind a stop text are no part of an answer: neither text, nor listed tokens, nor account.
+#[test]
+fn what_is_counted_is_what_was_given_out() {
+    let server = Server::start(options(), None);
+    let whole = server.post(
+        "/v1/chat/completions",
+        &ask("Add 2 and 3.", json!({"max_tokens": 24, "temperature": 0})),
+    );
+    let text = content(&whole.1).to_owned();
+    // A stop text in the middle of what is said.
+    let middle: String = text
+        .chars()
+        .skip(text.chars().count() / 2)
+        .take(3)
+        .collect();
+    for stop in [json!(null), json!([middle]), json!(["e"]), json!(["."])] {
+        let mut counts = Vec::new();
+        for drafter in [true, false] {
+            let extra = json!({"max_tokens": 24, "temperature": 0, "stop": stop, "drafter": drafter, "logprobs": true});
+            let (status, answer) = server.post("/v1/chat/completions", &ask("Add 2 and 3.", extra));
+            assert_eq!(status, 200, "{answer}");
+            let usage = &answer["usage"];
+            let listed = answer["choices"][0]["logprobs"]["content"]
+                .as_array()
+                .map_or(0, Vec::len);
+            assert_eq!(usage["completion_tokens"], listed, "{stop} {answer}");
+            let details = &usage["completion_tokens_details"];
+            assert!(details["accepted_tokens"].as_u64() <= usage["completion_tokens"].as_u64());
+            counts.push(listed);
+        }
+        assert_eq!(counts[0], counts[1], "{stop}");
+    }
+    for _ in 0..2 {
+        let extra = json!({"max_tokens": 3, "n": 3, "temperature": 0});
+        let (_, answer) = server.post("/v1/chat/completions", &ask("Add 2 and 3.", extra));
+        let usage = &answer["usage"];
+        let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64();
+        assert!(cached <= usage["prompt_tokens"].as_u64(), "{usage}");
+        let details = &usage["completion_tokens_details"];
+        assert!(
+            details["accepted_tokens"].as_u64() <= usage["completion_tokens"].as_u64(),
+            "{usage}"
+        );
+    }
+}
+
+#[test]
+fn pages_of_allowed_origins_may_read() {
+    let server = Server::start(options(), None);
+    let said = |origin: &str, method: &str, more: &str| {
+        let request = format!(
+            "{method} /v1/models HTTP/1.1\r\nhost: localhost\r\norigin: {origin}\r\n{more}connection: close\r\n\r\n"
+        );
+        String::from_utf8(server.raw(request.as_bytes()))
+            .unwrap()
+            .to_lowercase()
+    };
+    let answer = said("http://localhost:3000", "GET", "");
+    assert!(answer.starts_with("http/1.1 200"), "{answer}");
+    assert!(
+        answer.contains("access-control-allow-origin: http://localhost:3000"),
+        "{answer}"
+    );
+    let asked =
+        "access-control-request-method: POST\r\naccess-control-request-headers: content-type\r\n";
+    let answer = said("http://localhost:3000", "OPTIONS", asked);
+    assert!(answer.starts_with("http/1.1 204"), "{answer}");
+    assert!(
+        answer.contains("access-control-allow-headers: content-type"),
+        "{answer}"
+    );
+    for (method, more) in [("GET", ""), ("OPTIONS", asked)] {
+        let answer = said("http://elsewhere.example", method, more);
+        assert!(!answer.contains("access-control"), "{answer}");
+    }
+    let (_, models) = server.get("/v1/models");
+    let models: Value = serde_json::from_str(&models).unwrap();
+    let created = models["data"][0]["created"].as_u64().unwrap();
+    assert!(created > 1_700_000_000, "{models}");
+}

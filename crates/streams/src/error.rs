@@ -36,6 +36,26 @@ pub enum StreamError {
         /// The parser's complaint (its own line number is always 1).
         source: serde_json::Error,
     },
+    /// A file has another form than its name says.
+    #[error("{}:{line}: is {format}, not lines of JSON objects", path.display())]
+    OtherFormat {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What it is.
+        format: &'static str,
+    },
+    /// A JSON array is none, or breaks off.
+    #[error("{}:{line}: not a JSON array: {wanted} is expected", path.display())]
+    BrokenArray {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What should be there.
+        wanted: &'static str,
+    },
     /// A record lacks a field.
     #[error("{}:{line}: field `{field}` is missing", path.display())]
     MissingField {
@@ -46,8 +66,8 @@ pub enum StreamError {
         /// The field.
         field: String,
     },
-    /// A field is not a string.
-    #[error("{}:{line}: field `{field}` is not a string", path.display())]
+    /// A field is not a text (of `id`: neither a text nor a whole number).
+    #[error("{}:{line}: field `{field}` is not a text", path.display())]
     NotAString {
         /// The file.
         path: PathBuf,
@@ -160,7 +180,7 @@ pub enum StreamError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// A stream is asked for more prompts than it holds.
-    #[error("stream `{stream}` has {available} prompts, {wanted} were asked for with those before")]
+    #[error("stream `{stream}` has {available} prompts, {wanted} are asked for with those before")]
     StreamExhausted {
         /// Task and split.
         stream: String,
@@ -181,10 +201,17 @@ impl StreamError {
                 "the line ends in the middle of the object: is the file truncated?"
             }
             Self::MalformedLine { .. } => {
-                "each line is one JSON object with the fields id, prompt and reference"
+                "each line is one JSON object with the fields id and prompt"
+            }
+            Self::OtherFormat { format, .. } if format.contains("gzip") => {
+                "files that end in .jsonl.gz and .json.gz are read as they are"
+            }
+            Self::OtherFormat { .. } => "an array is read from a file that ends in .json",
+            Self::BrokenArray { .. } => {
+                "a .json file holds one array of objects; lines of objects are read from a .jsonl file"
             }
             Self::MissingField { .. } | Self::NotAString { .. } | Self::EmptyField { .. } => {
-                "each record needs the string fields id, prompt and reference; other fields are ignored"
+                "each record needs id (a text or a whole number) and the text prompt; the text reference may be left out"
             }
             Self::DuplicateId { .. } => "give every record of a file its own id",
             Self::BadSelector { .. } => "write FILE:LIST, for example paper_split.json:train",

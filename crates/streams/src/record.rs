@@ -1,8 +1,10 @@
 //! Records of a stream and the JSON-lines reader.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::Path;
 
+use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -21,9 +23,11 @@ pub struct Prompt {
     pub reference: String,
 }
 
-/// Reads the prompts of a JSON-lines file in file order.
+/// Reads the prompts of a JSON-lines file in file order; of a JSON array where the file's name ends in `.json`, and of
+/// either compressed by gzip where it ends in `.gz`.
 ///
-/// `id` and a non-blank `prompt` are required, `reference` is optional, other fields and blank lines are ignored.
+/// `id` (a text or a whole number) and a non-blank `prompt` are required, `reference` is optional, other fields and
+/// blank lines are ignored. A field that is null is not there.
 ///
 /// # Errors
 /// Unreadable file, invalid UTF-8, malformed line, missing or empty field, repeated id, no record at all; each names
@@ -57,11 +61,35 @@ pub fn load_texts(path: &Path, field: &str) -> Result<Vec<(String, String)>, Str
     })
 }
 
+/// Most bytes that a compressed file may hold.
+const MOST_BYTES: u64 = 4 << 30;
+/// How files that gzip made begin.
+const GZIP: &[u8] = &[0x1f, 0x8b];
+
 fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
-    std::fs::read(path).map_err(|source| StreamError::Read {
+    let failed = |source| StreamError::Read {
         path: path.to_owned(),
         source,
-    })
+    };
+    let bytes = std::fs::read(path).map_err(failed)?;
+    if path.extension().is_none_or(|extension| extension != "gz") {
+        return Ok(bytes);
+    }
+    let mut text = Vec::new();
+    let mut reader = MultiGzDecoder::new(&*bytes).take(MOST_BYTES + 1);
+    reader.read_to_end(&mut text).map_err(failed)?;
+    match text.len() as u64 > MOST_BYTES {
+        true => Err(failed(std::io::Error::other(format!(
+            "it holds more than {MOST_BYTES} bytes"
+        )))),
+        false => Ok(text),
+    }
+}
+
+/// Whether a file holds one JSON array rather than lines, by its name.
+fn is_array(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.trim_end_matches(".gz").ends_with(".json")
 }
 
 /// One parsed line with what its errors must name.
@@ -93,8 +121,12 @@ impl Record<'_> {
 
     fn optional(&self, field: &str) -> Result<Option<String>, StreamError> {
         match self.fields.get(field) {
-            None => Ok(None),
+            None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
+            // Exported tables count their rows.
+            Some(Value::Number(number)) if field == "id" && !number.is_f64() => {
+                Ok(Some(number.to_string()))
+            }
             Some(_) => Err(StreamError::NotAString {
                 path: self.path.to_owned(),
                 line: self.line,
@@ -113,21 +145,7 @@ fn records<T>(
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     let mut first_lines: HashMap<String, usize> = HashMap::new();
     let mut out = Vec::new();
-    for (index, raw) in bytes.split(|&b| b == b'\n').enumerate() {
-        let line = index + 1;
-        let text = std::str::from_utf8(raw).map_err(|e| StreamError::InvalidUtf8 {
-            path: path.to_owned(),
-            line,
-            byte: e.valid_up_to(),
-        })?;
-        if text.trim().is_empty() {
-            continue;
-        }
-        let fields = serde_json::from_str(text).map_err(|source| StreamError::MalformedLine {
-            path: path.to_owned(),
-            line,
-            source,
-        })?;
+    let mut add = |line: usize, fields: Map<String, Value>| {
         let record = Record { path, line, fields };
         let id = record.required("id")?;
         if let Some(first_line) = first_lines.insert(id.clone(), line) {
@@ -139,6 +157,11 @@ fn records<T>(
             });
         }
         out.push(build(&record)?);
+        Ok(())
+    };
+    match is_array(path) {
+        true => elements(bytes, path, &mut add)?,
+        false => lines(bytes, path, &mut add)?,
     }
     if out.is_empty() {
         return Err(StreamError::EmptyStream {
@@ -146,4 +169,201 @@ fn records<T>(
         });
     }
     Ok(out)
+}
+
+type Add<'a> = &'a mut dyn FnMut(usize, Map<String, Value>) -> Result<(), StreamError>;
+
+/// The objects of a file with one a line.
+fn lines(bytes: &[u8], path: &Path, add: Add<'_>) -> Result<(), StreamError> {
+    let other = |format| StreamError::OtherFormat {
+        path: path.to_owned(),
+        line: 1,
+        format,
+    };
+    if bytes.starts_with(GZIP) {
+        return Err(other("compressed by gzip"));
+    }
+    for (index, raw) in bytes.split(|&b| b == b'\n').enumerate() {
+        let line = index + 1;
+        let text = std::str::from_utf8(raw).map_err(|e| StreamError::InvalidUtf8 {
+            path: path.to_owned(),
+            line,
+            byte: e.valid_up_to(),
+        })?;
+        if text.trim().is_empty() {
+            continue;
+        }
+        let fields = serde_json::from_str(text);
+        let fields = fields.map_err(|source| match text.trim_start().starts_with('[') {
+            true => StreamError::OtherFormat {
+                path: path.to_owned(),
+                line,
+                format: "a JSON array",
+            },
+            false => StreamError::MalformedLine {
+                path: path.to_owned(),
+                line,
+                source,
+            },
+        })?;
+        add(line, fields)?;
+    }
+    Ok(())
+}
+
+/// The objects of a file that is one array.
+fn elements(bytes: &[u8], path: &Path, add: Add<'_>) -> Result<(), StreamError> {
+    let (mut at, mut line, mut counted) = (0, 1, 0);
+    // The next byte that is no white space, and its line.
+    let mut next = |at: &mut usize| {
+        while bytes.get(*at).is_some_and(u8::is_ascii_whitespace) {
+            *at += 1;
+        }
+        line += bytes[counted..*at].iter().filter(|b| **b == b'\n').count();
+        counted = *at;
+        (bytes.get(*at).copied(), line)
+    };
+    let broken = |line, wanted: &'static str| StreamError::BrokenArray {
+        path: path.to_owned(),
+        line,
+        wanted,
+    };
+    match next(&mut at) {
+        (Some(b'['), _) => at += 1,
+        (_, line) => return Err(broken(line, "`[` at the beginning")),
+    }
+    let mut first = true;
+    loop {
+        match next(&mut at) {
+            (Some(b']'), _) => {
+                at += 1;
+                break;
+            }
+            (Some(b','), _) if !first => at += 1,
+            (Some(_), _) if first => {}
+            (_, line) => return Err(broken(line, "`,` or `]`")),
+        }
+        let (_, line) = next(&mut at);
+        let mut element = serde_json::Deserializer::from_slice(&bytes[at..]).into_iter();
+        let fields = match element.next() {
+            Some(Ok(fields)) => fields,
+            Some(Err(source)) => {
+                return Err(StreamError::MalformedLine {
+                    path: path.to_owned(),
+                    line,
+                    source,
+                });
+            }
+            None => return Err(broken(line, "an object")),
+        };
+        at += element.byte_offset();
+        add(line, fields)?;
+        first = false;
+    }
+    match next(&mut at) {
+        (None, _) => Ok(()),
+        (Some(_), line) => Err(broken(line, "nothing behind `]`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_as(name: &str, bytes: &[u8]) -> Result<Vec<Prompt>, StreamError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        load_prompts(&path, "task")
+    }
+
+    fn compressed(text: &str) -> Vec<u8> {
+        use std::io::Write;
+        let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        writer.write_all(text.as_bytes()).unwrap();
+        writer.finish().unwrap()
+    }
+
+    const LINES: &str =
+        "{\"id\": 7, \"prompt\": \"a\", \"reference\": null}\n{\"id\": \"b\", \"prompt\": \"b\"}\n";
+    const ARRAY: &str =
+        "[\n {\"id\": 7, \"prompt\": \"a\"},\n {\"id\": \"b\",\n  \"prompt\": \"b\"}\n]\n";
+
+    #[test]
+    fn exported_tables_are_read() {
+        for (name, bytes) in [
+            ("train.jsonl", LINES.as_bytes().to_vec()),
+            ("train.json", ARRAY.as_bytes().to_vec()),
+            ("train.jsonl.gz", compressed(LINES)),
+            ("train.json.gz", compressed(ARRAY)),
+        ] {
+            let read = read_as(name, &bytes).unwrap();
+            let ids: Vec<&str> = read.iter().map(|prompt| prompt.id.as_str()).collect();
+            assert_eq!((ids, &*read[0].reference), (vec!["7", "b"], ""), "{name}");
+        }
+        assert!(matches!(
+            read_as("train.json", b"[]"),
+            Err(StreamError::EmptyStream { .. })
+        ));
+    }
+
+    #[test]
+    fn what_is_refused_is_named_with_its_line() {
+        for (name, bytes, what) in [
+            (
+                "a.jsonl",
+                compressed(LINES),
+                "a.jsonl:1: is compressed by gzip",
+            ),
+            (
+                "a.jsonl",
+                ARRAY.as_bytes().to_vec(),
+                "a.jsonl:1: is a JSON array",
+            ),
+            (
+                "a.json",
+                LINES.as_bytes().to_vec(),
+                "a.json:1: not a JSON array: `[`",
+            ),
+            (
+                "a.json",
+                b"[\n{\"id\": 1}]".to_vec(),
+                "a.json:2: field `prompt` is missing",
+            ),
+            (
+                "a.json",
+                b"[{\"id\": 1, \"prompt\": \"x\"}\n\n1]".to_vec(),
+                "a.json:3: not a JSON array: `,`",
+            ),
+            ("a.json", b"[\n\n7]".to_vec(), "a.json:3: not a JSON object"),
+            (
+                "a.json",
+                b"[{\"id\": 1, \"prompt\": \"x\"}]\n]".to_vec(),
+                "a.json:2: not a JSON array: nothing",
+            ),
+            (
+                "a.jsonl",
+                b"{\"id\": null, \"prompt\": \"x\"}".to_vec(),
+                "a.jsonl:1: field `id` is missing",
+            ),
+            (
+                "a.jsonl",
+                b"{\"id\": 1.5, \"prompt\": \"x\"}".to_vec(),
+                "a.jsonl:1: field `id` is not",
+            ),
+            (
+                "a.jsonl",
+                b"{\"id\": 1, \"prompt\": 7}".to_vec(),
+                "a.jsonl:1: field `prompt` is not",
+            ),
+            (
+                "a.jsonl.gz",
+                LINES.as_bytes().to_vec(),
+                "a.jsonl.gz: cannot be read",
+            ),
+        ] {
+            let error = read_as(name, &bytes).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
 }

@@ -32,6 +32,19 @@ impl Split {
     }
 }
 
+/// Forms that the file of a split may have, in the order they are looked for.
+const FORMS: [&str; 4] = ["jsonl", "jsonl.gz", "json", "json.gz"];
+
+/// The file of a split.
+fn data_file(folder: &Path, task: &str, split: Split) -> Result<PathBuf, StreamError> {
+    let files = FORMS.map(|form| folder.join(format!("{}.{form}", split.name())));
+    let found = files.iter().find(|file| file.is_file());
+    found.cloned().ok_or_else(|| StreamError::MissingTask {
+        task: task.to_owned(),
+        path: folder.join(format!("{}.jsonl", split.name())),
+    })
+}
+
 /// Where tasks come from that are in no folder yet: a hub that downloads them, for example.
 pub trait TaskSource: std::fmt::Debug + Send + Sync {
     /// The folder that prepared tasks lie in, one subfolder a task; it need not exist yet.
@@ -94,6 +107,14 @@ impl DataSource {
         self.directory.as_deref()
     }
 
+    /// Whether a task can be read without preparing it: it is embedded, or its folder is there.
+    pub fn is_here(&self, task: &str) -> bool {
+        let folder = self.directory.as_ref().map(|folder| folder.join(task));
+        folder.is_some_and(|folder| folder.is_dir())
+            || self.source.is_none()
+            || MiniTask::from_name(task).is_some()
+    }
+
     /// All prompts of one split of a task, in file or split order.
     ///
     /// # Errors
@@ -102,13 +123,7 @@ impl DataSource {
         match self.locate(task)? {
             Place::Embedded(mini) => mini.prompts(split),
             Place::Folder(folder) => {
-                let data = folder.join(format!("{}.jsonl", split.name()));
-                if !data.is_file() {
-                    return Err(StreamError::MissingTask {
-                        task: task.to_owned(),
-                        path: data,
-                    });
-                }
+                let data = data_file(&folder, task, split)?;
                 let prompts = load_prompts(&data, task)?;
                 let split_file = folder.join(PaperSplit::FILE);
                 if !split_file.is_file() {
@@ -129,13 +144,7 @@ impl DataSource {
         match self.locate(task)? {
             Place::Embedded(mini) => mini.prompts(Split::Train),
             Place::Folder(folder) => {
-                let data = folder.join("train.jsonl");
-                if !data.is_file() {
-                    return Err(StreamError::MissingTask {
-                        task: task.to_owned(),
-                        path: data,
-                    });
-                }
+                let data = data_file(&folder, task, Split::Train)?;
                 load_prompts(&data, task)
             }
         }

@@ -66,7 +66,7 @@ fn every_fault_names_file_and_line() {
     let with = |line: &[u8]| complaint(&[good, line].concat());
     let cases: [(&[u8], &str); 9] = [
         (b"{\"id\":\"b\",\"prom", "some.jsonl:2: not a JSON object"),
-        (b"[1]", "some.jsonl:2: not a JSON object"),
+        (b"[1]", "some.jsonl:2: is a JSON array"),
         (b"{\"id\":\"b\"}", "some.jsonl:2: field `prompt` is missing"),
         (b"{\"prompt\":\"b\"}", "some.jsonl:2: field `id` is missing"),
         (
@@ -74,12 +74,12 @@ fn every_fault_names_file_and_line() {
             "some.jsonl:2: field `prompt` is empty",
         ),
         (
-            b"{\"id\":7,\"prompt\":\"p\"}",
-            "some.jsonl:2: field `id` is not a string",
+            b"{\"id\":7.5,\"prompt\":\"p\"}",
+            "some.jsonl:2: field `id` is not a text",
         ),
         (
             b"{\"id\":\"b\",\"prompt\":\"p\",\"reference\":1}",
-            "some.jsonl:2: field `reference` is not a string",
+            "some.jsonl:2: field `reference` is not a text",
         ),
         (
             b"\n{\"id\":\"a\",\"prompt\":\"p\"}",

@@ -58,6 +58,20 @@ pub enum AlignError {
         /// The library's reason.
         message: String,
     },
+    /// A text holds a token that the model has no row for.
+    #[error(
+        "{file}: the text holds the token {token:?} with id {id}, for which the model's embedding of {rows} rows has none"
+    )]
+    Beyond {
+        /// The tokenizer file.
+        file: String,
+        /// The token.
+        token: String,
+        /// Its id.
+        id: u32,
+        /// Rows of the embedding.
+        rows: usize,
+    },
     /// An alignment used with a vocabulary it was not built from.
     #[error("the alignment was built from another revision of {side} tokenizer {file}")]
     StaleAlignment {

@@ -4,8 +4,13 @@ use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::beside::Beside;
 use crate::error::AlignError;
+use crate::pieces;
 use crate::spelling::Spelling;
+
+/// SentencePiece's own file, which is read where there is no `tokenizer.json`.
+pub(crate) const PIECES: &str = "tokenizer.model";
 
 /// Ids beyond this are taken for damage: tables are as long as the largest id.
 const MAX_ID: u64 = 1 << 24;
@@ -24,10 +29,12 @@ pub(crate) struct TokenizerFile {
     pub(crate) post_processor: Value,
     /// The `model` section without dropout, safe to hand to the `tokenizers` crate.
     pub(crate) model: Value,
+    /// Rows of the embedding of the model that reads these tokens, where there is one.
+    pub(crate) rows: Option<usize>,
 }
 
 /// An entry of `added_tokens`.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 pub(crate) struct AddedToken {
     pub(crate) id: u32,
     pub(crate) content: String,
@@ -46,19 +53,52 @@ pub(crate) struct AddedToken {
     pub(crate) normalized: Option<bool>,
 }
 
+/// The file as it is.
 #[derive(Deserialize)]
-struct RawFile {
+pub(crate) struct RawFile {
     #[serde(default)]
-    added_tokens: Vec<AddedToken>,
+    pub(crate) added_tokens: Vec<AddedToken>,
     #[serde(default)]
-    normalizer: Value,
+    pub(crate) normalizer: Value,
     #[serde(default)]
-    pre_tokenizer: Value,
+    pub(crate) pre_tokenizer: Value,
     #[serde(default)]
     post_processor: Value,
     #[serde(default)]
-    decoder: Value,
-    model: Value,
+    pub(crate) decoder: Value,
+    pub(crate) model: Value,
+}
+
+impl RawFile {
+    /// A file with this model and nothing else.
+    pub(crate) fn of(model: Value) -> Self {
+        Self {
+            added_tokens: Vec::new(),
+            normalizer: Value::Null,
+            pre_tokenizer: Value::Null,
+            post_processor: Value::Null,
+            decoder: Value::Null,
+            model,
+        }
+    }
+
+    /// Puts a token before every text.
+    pub(crate) fn open_with(&mut self, token: &str, id: usize) {
+        let opening = serde_json::json!({ "SpecialToken": { "id": token, "type_id": 0 } });
+        let text = serde_json::json!({ "Sequence": { "id": "A", "type_id": 0 } });
+        let second = serde_json::json!({ "Sequence": { "id": "B", "type_id": 1 } });
+        self.post_processor = serde_json::json!({
+            "type": "TemplateProcessing",
+            "single": [opening, text],
+            "pair": [opening, text, second],
+            "special_tokens": { token: { "id": token, "ids": [id], "tokens": [token] } },
+        });
+    }
+
+    /// Whether strings of tokens are bytes that are written as letters.
+    pub(crate) fn is_byte_level(&self) -> bool {
+        mentions(&self.pre_tokenizer, "ByteLevel") || mentions(&self.decoder, "ByteLevel")
+    }
 }
 
 /// The strings and ids of `model.vocab`, and the unknown token's string.
@@ -91,24 +131,40 @@ pub(crate) fn parse_json<T: for<'de> Deserialize<'de>>(
 }
 
 impl TokenizerFile {
-    pub(crate) fn parse(json: &[u8], name: &str) -> Result<Self, AlignError> {
-        let raw: RawFile = parse_json(json, name)?;
+    /// Reads and checks a file, as it is beside these others.
+    pub(crate) fn parse(
+        json: &[u8],
+        name: &str,
+        beside: &Beside,
+        rows: Option<usize>,
+    ) -> Result<Self, AlignError> {
+        let mut raw: RawFile = match name.ends_with(PIECES) {
+            true => pieces::read(json, name, &beside.pieces())?,
+            false => parse_json(json, name)?,
+        };
+        beside.apply(&mut raw);
         let check = Check { name };
         if mentions(&raw.normalizer, "ByteLevel") {
             return Err(check.unsupported("normalizer", "a ByteLevel normalizer"));
         }
         let byte_fallback = raw.model["byte_fallback"].as_bool().unwrap_or(false)
             || mentions(&raw.decoder, "ByteFallback");
-        let spelling =
-            if mentions(&raw.pre_tokenizer, "ByteLevel") || mentions(&raw.decoder, "ByteLevel") {
-                Spelling::ByteLevel
-            } else if writes_space_sign(&raw) {
-                Spelling::SpaceSign
-            } else {
-                Spelling::Plain
-            };
+        let spelling = if raw.is_byte_level() {
+            Spelling::ByteLevel
+        } else if writes_space_sign(&raw) {
+            Spelling::SpaceSign
+        } else {
+            Spelling::Plain
+        };
         let (tokens, unk) = check.model(&raw.model)?;
         check.added(&raw.added_tokens)?;
+        let beyond = |(_, id): &&(String, u32)| rows.is_some_and(|rows| *id as usize >= rows);
+        if let (Some(rows), Some((content, id))) = (rows, tokens.iter().find(beyond)) {
+            let message = format!(
+                "id {id} is beyond the {rows} rows of the model's embedding (`vocab_size`)"
+            );
+            return Err(check.key(format!("model.vocab[{content:?}]"), message));
+        }
         let mut model = raw.model;
         if let Some(fields) = model.as_object_mut() {
             // Dropout makes encoding random; the canonical tokens are those without it.
@@ -125,7 +181,13 @@ impl TokenizerFile {
             pre_tokenizer: raw.pre_tokenizer,
             post_processor: raw.post_processor,
             model,
+            rows,
         })
+    }
+
+    /// Whether the model has a row for a token.
+    pub(crate) fn has_row(&self, id: u32) -> bool {
+        self.rows.is_none_or(|rows| (id as usize) < rows)
     }
 
     /// A stage of the library; `None` where the file has none.

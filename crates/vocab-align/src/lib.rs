@@ -53,12 +53,14 @@
 //! ```
 
 mod alignment;
+mod beside;
 mod context;
 mod error;
 mod file;
 mod ids;
 mod joints;
 mod offsets;
+mod pieces;
 mod pipeline;
 mod pool;
 mod prefix;
@@ -68,6 +70,7 @@ mod tables;
 mod vocabulary;
 
 pub use alignment::{Alignment, AlignmentStats, MappingMode};
+pub use beside::special_names;
 pub use context::DraftContext;
 pub use error::AlignError;
 pub use ids::{DraftId, TargetId, TokenId};

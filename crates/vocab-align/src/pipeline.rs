@@ -17,7 +17,7 @@ use tokenizers::{
 };
 
 use crate::error::AlignError;
-use crate::file::TokenizerFile;
+use crate::file::{AddedToken, TokenizerFile};
 use crate::joints::Joints;
 use crate::prefix::{Bare, Opening, Prefix, looks_far_ahead};
 use crate::spelling::{Spelling, char_of_byte};
@@ -113,8 +113,14 @@ impl Pipeline {
     pub(crate) fn new(file: &TokenizerFile) -> Result<Self, AlignError> {
         let bare = Bare::of(&file.normalizer, &file.pre_tokenizer)
             .map_err(|what| file.unsupported("pre_tokenizer", what))?;
-        let library = library(file)?;
-        let mut text_only = library.get_added_vocabulary().clone();
+        let library = library(file, &file.added)?;
+        // In text that a model has said, a token that another one has no row for is text.
+        let rowed = file.added.iter().filter(|token| file.has_row(token.id));
+        let rowed: Vec<AddedToken> = rowed.cloned().collect();
+        let mut text_only = match rowed.len() == file.added.len() {
+            true => library.get_added_vocabulary().clone(),
+            false => self::library(file, &rowed)?.get_added_vocabulary().clone(),
+        };
         text_only.set_encode_special_tokens(true);
         let unknown = file.unk.as_ref().and_then(|unk| {
             let token = file.tokens.iter().find(|(content, _)| content == unk)?;
@@ -426,7 +432,7 @@ pub(crate) fn spells(tables: &Tables, ids: &[u32], text: &[u8]) -> bool {
 }
 
 /// The library's tokenizer of a checked file: everything but truncation, padding and dropout.
-fn library(file: &TokenizerFile) -> Result<Library, AlignError> {
+fn library(file: &TokenizerFile, added: &[AddedToken]) -> Result<Library, AlignError> {
     let mut library = TokenizerBuilder::new()
         .with_model(model(file)?)
         .with_normalizer(file.component("normalizer", &file.normalizer)?)
@@ -435,7 +441,7 @@ fn library(file: &TokenizerFile) -> Result<Library, AlignError> {
         .with_decoder(None)
         .build()
         .map_err(|error| file.key("model", error.to_string()))?;
-    let tokens = file.added.iter().map(|token| tokenizers::AddedToken {
+    let tokens = added.iter().map(|token| tokenizers::AddedToken {
         content: token.content.clone(),
         single_word: token.single_word,
         lstrip: token.lstrip,
@@ -446,7 +452,7 @@ fn library(file: &TokenizerFile) -> Result<Library, AlignError> {
     library
         .add_tokens(tokens)
         .map_err(|error| file.key("added_tokens", error.to_string()))?;
-    for (i, token) in file.added.iter().enumerate() {
+    for (i, token) in added.iter().enumerate() {
         match library.token_to_id(&token.content) {
             Some(id) if id != token.id => {
                 return Err(file.key(

@@ -61,11 +61,18 @@ impl Bare {
     }
 }
 
-/// Removes `Prepend` normalizers; whether there was one.
+/// Replacements of whole texts only, as they are written for a `tokenizer.model`: spaces at both ends go
+/// away, and a sign for a space at the beginning does not stand for the dummy prefix.
+pub(crate) const ENDS: &str = r"\A +| +\z";
+pub(crate) const SIGN: &str = r"\A▁";
+
+/// Removes `Prepend` normalizers, and what goes with them; whether there was one.
 fn strip_prepend(normalizer: &mut Value) -> bool {
-    if normalizer["type"] == "Prepend" {
+    let pattern = normalizer["pattern"]["Regex"].as_str();
+    let prefix = normalizer["type"] == "Prepend" || pattern == Some(SIGN);
+    if prefix || pattern == Some(ENDS) {
         *normalizer = Value::Null;
-        return true;
+        return prefix;
     }
     let parts = normalizer.get_mut("normalizers");
     let Some(parts) = parts.and_then(Value::as_array_mut) else {

@@ -64,25 +64,8 @@ impl SpecialRole {
     }
 }
 
-/// Names of special tokens from `tokenizer_config.json` beside the tokenizer.
+/// Roles of special tokens by the names that files beside the tokenizer give.
 pub(crate) type RoleHints = Vec<(String, SpecialRole)>;
-
-/// Reads `bos_token`, `eos_token`, `pad_token` and `unk_token`, each a string or `{"content": ..}`.
-pub(crate) fn hints_from_config(config: &serde_json::Value) -> RoleHints {
-    let keys = [
-        ("bos_token", SpecialRole::Bos),
-        ("eos_token", SpecialRole::Eos),
-        ("unk_token", SpecialRole::Unk),
-        ("pad_token", SpecialRole::Pad),
-    ];
-    keys.iter()
-        .filter_map(|(key, role)| {
-            let value = config.get(key)?;
-            let name = value.as_str().or_else(|| value.get("content")?.as_str())?;
-            Some((name.to_owned(), *role))
-        })
-        .collect()
-}
 
 /// The role of a special token: its usual name first, because configs reuse one token for several
 /// roles (Qwen2 pads with its end-of-text token).

@@ -4,7 +4,7 @@ use rustc_hash::FxHasher;
 use std::hash::Hasher;
 
 use crate::error::AlignError;
-use crate::file::TokenizerFile;
+use crate::file::{AddedToken, TokenizerFile};
 use crate::pool::{BytePool, NONE, PoolIndex};
 use crate::roles::{RoleHints, SpecialRole, role_of};
 use crate::spelling::fallback_byte;
@@ -198,7 +198,10 @@ const MOST_UNUSED: usize = 1 << 18;
 /// One entry per id, holes included.
 fn entries<'a>(file: &'a TokenizerFile, hints: &RoleHints) -> Result<Vec<Entry<'a>>, AlignError> {
     let model = file.tokens.iter().map(|(content, id)| (content, *id));
-    let added = file.added.iter().map(|token| (&token.content, token.id));
+    // What the model has no row for is never read or written.
+    let rowed = |token: &&AddedToken| file.has_row(token.id);
+    let added = file.added.iter().filter(rowed);
+    let added = added.map(|token| (&token.content, token.id));
     let last = model.chain(added).max_by_key(|(_, id)| *id);
     let len = last.map_or(0, |(_, id)| id as usize + 1);
     let tokens = file.tokens.len() + file.added.len();
@@ -229,7 +232,8 @@ fn entries<'a>(file: &'a TokenizerFile, hints: &RoleHints) -> Result<Vec<Entry<'
             role: SpecialRole::Unk,
         };
     }
-    for (i, token) in file.added.iter().enumerate() {
+    let rowed = |(_, token): &(usize, &AddedToken)| file.has_row(token.id);
+    for (i, token) in file.added.iter().enumerate().filter(rowed) {
         let entry = &mut entries[token.id as usize];
         if entry.kind != Kind::Unused && entry.content != token.content {
             return Err(AlignError::Key {

@@ -5,12 +5,13 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::beside::Beside;
 use crate::error::AlignError;
-use crate::file::{TokenizerFile, parse_json};
+use crate::file::{PIECES, TokenizerFile};
 use crate::ids::TokenId;
 use crate::pipeline::{Pipeline, Segmentation, spells};
 use crate::prefix::Opening;
-use crate::roles::{RoleHints, SpecialRole, hints_from_config};
+use crate::roles::SpecialRole;
 use crate::spelling::Spelling;
 use crate::tables::{Kind, Tables};
 
@@ -37,6 +38,9 @@ struct Inner {
     added: Vec<Added>,
     /// What the post-processor puts around a text.
     frame: Vec<u32>,
+    /// Added tokens that the model has no row for.
+    beyond: Vec<(u32, String)>,
+    rows: Option<usize>,
 }
 
 /// What text does around an added token.
@@ -68,25 +72,45 @@ impl<I: TokenId> fmt::Debug for Vocabulary<I> {
 }
 
 impl<I: TokenId> Vocabulary<I> {
-    /// Loads a `tokenizer.json`. A `tokenizer_config.json` beside it, if there is one, names the
-    /// roles of special tokens with unusual names.
+    /// Loads a `tokenizer.json`, as transformers 5 does: `tokenizer_config.json`,
+    /// `special_tokens_map.json` and `added_tokens.json` beside it name special tokens and add others,
+    /// and some classes that the first one names have a pipeline of their own. Where there is no such
+    /// file but a `tokenizer.model` of SentencePiece, that one is read.
     ///
     /// # Errors
     /// A file that cannot be read, is truncated or malformed, or needs an unsupported feature.
     pub fn from_file(path: &Path) -> Result<Self, AlignError> {
+        Self::load(path, None)
+    }
+
+    fn load(path: &Path, rows: Option<usize>) -> Result<Self, AlignError> {
         let read = |path: &Path| {
             std::fs::read(path).map_err(|source| AlignError::Read {
                 path: path.to_owned(),
                 source,
             })
         };
-        let config = path.with_file_name("tokenizer_config.json");
-        let hints = if config != path && config.is_file() {
-            hints_from_config(&parse_json(&read(&config)?, &config.to_string_lossy())?)
-        } else {
-            RoleHints::new()
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let beside = match path.ends_with("tokenizer_config.json") {
+            true => Beside::nothing(),
+            false => Beside::read(folder)?,
         };
-        Self::build(&read(path)?, &path.to_string_lossy(), &hints)
+        // Older models have SentencePiece's own file alone.
+        let own = path.with_file_name(PIECES);
+        let file = match path.exists() || !own.is_file() {
+            true => path,
+            false => &own,
+        };
+        Self::build(&read(file)?, &file.to_string_lossy(), &beside, rows)
+    }
+
+    /// As [`Vocabulary::from_file`] for a model whose embedding has so many rows. An added token
+    /// beyond them is none of the vocabulary's, and an error where a text holds it.
+    ///
+    /// # Errors
+    /// As [`Vocabulary::from_file`]; a token of the tokenizer's model beyond the embedding.
+    pub fn from_file_for(path: &Path, rows: usize) -> Result<Self, AlignError> {
+        Self::load(path, Some(rows))
     }
 
     /// Loads the text of a `tokenizer.json`; `name` stands for the file in messages.
@@ -94,12 +118,17 @@ impl<I: TokenId> Vocabulary<I> {
     /// # Errors
     /// As [`Vocabulary::from_file`].
     pub fn from_json(json: impl AsRef<[u8]>, name: &str) -> Result<Self, AlignError> {
-        Self::build(json.as_ref(), name, &RoleHints::new())
+        Self::build(json.as_ref(), name, &Beside::nothing(), None)
     }
 
-    fn build(json: &[u8], name: &str, hints: &RoleHints) -> Result<Self, AlignError> {
-        let file = TokenizerFile::parse(json, name)?;
-        let tables = Tables::new(&file, hints)?;
+    fn build(
+        json: &[u8],
+        name: &str,
+        beside: &Beside,
+        rows: Option<usize>,
+    ) -> Result<Self, AlignError> {
+        let file = TokenizerFile::parse(json, name, beside, rows)?;
+        let tables = Tables::new(&file, &beside.hints())?;
         let pipeline = Pipeline::new(&file)?;
         let mut added: Vec<Added> = file
             .added
@@ -111,12 +140,16 @@ impl<I: TokenId> Vocabulary<I> {
             })
             .collect();
         added.sort_by_key(|token| token.id);
+        let beyond = file.added.iter().filter(|token| !file.has_row(token.id));
+        let beyond = beyond.map(|token| (token.id, token.content.clone()));
         let inner = Arc::new(Inner {
             tables,
             frame: pipeline.whole("", true)?,
             pipeline,
             spelling: file.spelling,
             added,
+            beyond: beyond.collect(),
+            rows,
         });
         Ok(Self {
             inner,
@@ -263,9 +296,9 @@ impl<I: TokenId> Vocabulary<I> {
     /// where the tokenizer has one).
     ///
     /// # Errors
-    /// As [`Vocabulary::encode`].
+    /// As [`Vocabulary::encode`]; a token that the model has no row for.
     pub fn encode_whole(&self, text: &str) -> Result<Vec<I>, AlignError> {
-        Ok(typed(self.inner.pipeline.whole(text, true)?))
+        self.fed(self.inner.pipeline.whole(text, true)?)
     }
 
     /// As [`Vocabulary::encode_whole`] without the post-processor's tokens: a text that a chat
@@ -274,7 +307,7 @@ impl<I: TokenId> Vocabulary<I> {
     /// # Errors
     /// As [`Vocabulary::encode`].
     pub fn encode_with_specials(&self, text: &str) -> Result<Vec<I>, AlignError> {
-        Ok(typed(self.inner.pipeline.whole(text, false)?))
+        self.fed(self.inner.pipeline.whole(text, false)?)
     }
 
     /// As [`Vocabulary::encode_with_specials`] of `before`, `text` and `after` as one, except that
@@ -307,7 +340,21 @@ impl<I: TokenId> Vocabulary<I> {
         framed: bool,
     ) -> Result<Vec<I>, AlignError> {
         let pipeline = &self.inner.pipeline;
-        Ok(typed(pipeline.whole_with_text(text, bodies, framed)?))
+        self.fed(pipeline.whole_with_text(text, bodies, framed)?)
+    }
+
+    /// Ids of a text, all of which the model has a row for.
+    fn fed(&self, ids: Vec<u32>) -> Result<Vec<I>, AlignError> {
+        let beyond = |(id, _): &&(u32, String)| ids.contains(id);
+        match self.inner.beyond.iter().find(beyond) {
+            None => Ok(typed(ids)),
+            Some((id, content)) => Err(AlignError::Beyond {
+                file: self.file().to_owned(),
+                token: content.clone(),
+                id: *id,
+                rows: self.inner.rows.unwrap_or_default(),
+            }),
+        }
     }
 
     /// The bytes of the tokens, exactly: no clean-up of spaces; special tokens and ids without a

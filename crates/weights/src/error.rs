@@ -32,6 +32,19 @@ pub enum WeightsError {
         /// Another.
         second: String,
     },
+    /// Only some parts of a GGUF file are there, or their names are not those of parts.
+    #[error(
+        "{path}: is one of {count} parts, of which {found} {} found (they are named NAME-00001-of-{count:05}.gguf and so on)",
+        if *found == 1 { "is" } else { "are" }
+    )]
+    Parts {
+        /// The first part.
+        path: PathBuf,
+        /// How many there should be.
+        count: i128,
+        /// How many there are.
+        found: usize,
+    },
     /// A file does not keep to its format, or is cut short.
     #[error("{path}: not a readable {format} file: {message}")]
     Malformed {

@@ -77,12 +77,15 @@ impl TensorFiles {
         Self::of(Format::Gguf, files)
     }
 
-    /// Opens one file.
+    /// Opens one file, or the parts of one ([`gguf_parts`]) by the name of any of them.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub fn of_file(format: Format, file: &Path) -> Result<Self, WeightsError> {
-        Self::of(format, [file.to_owned()])
+        match format {
+            Format::Gguf => Self::of(format, gguf_parts(file)),
+            _ => Self::of(format, [file.to_owned()]),
+        }
     }
 
     fn indexed(format: Format, path: &Path) -> Result<Self, WeightsError> {
@@ -154,7 +157,23 @@ impl TensorFiles {
                 of.tensors.insert(name, (at, tensor));
             }
         }
+        of.check_parts()?;
         Ok(of)
+    }
+
+    /// A file that says it is one part of several needs the others.
+    fn check_parts(&self) -> Result<(), WeightsError> {
+        let found = self.files.len();
+        match (self.keys.get("split.count"), self.files.first()) {
+            (Some(GgufValue::Int(count)), Some(first)) if *count > found as i128 => {
+                Err(WeightsError::Parts {
+                    path: first.path.clone(),
+                    count: *count,
+                    found,
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What the files are.
@@ -255,6 +274,36 @@ impl TensorFiles {
     }
 }
 
+/// The name of a part of a GGUF file: what all parts begin with, the part's number, how many there are.
+fn part_of(name: &str) -> Option<(&str, &str, &str)> {
+    let (stem, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (stem, number) = stem.rsplit_once('-')?;
+    let digits = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+    (digits(number) && digits(count)).then_some((stem, number, count))
+}
+
+/// All parts of the file that a part belongs to by its name (`NAME-00001-of-00003.gguf`), in order; the
+/// file itself where it has no such name.
+pub fn gguf_parts(file: &Path) -> Vec<PathBuf> {
+    let name = file.file_name().map(|name| name.to_string_lossy());
+    let parts = name
+        .as_deref()
+        .and_then(part_of)
+        .and_then(|(stem, _, count)| {
+            let most: usize = count.parse().ok().filter(|count| *count > 0)?;
+            let part = |number| file.with_file_name(format!("{stem}-{number:05}-of-{count}.gguf"));
+            Some((1..=most).map(part).collect())
+        });
+    parts.unwrap_or_else(|| vec![file.to_owned()])
+}
+
+/// Whether a folder holds GGUF files.
+pub fn has_gguf(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name());
+    names.any(|name| name.to_string_lossy().ends_with(".gguf"))
+}
+
 /// The GGUF files of a folder: one, or all parts of one model.
 fn gguf_files(folder: &Path) -> Result<Vec<PathBuf>, WeightsError> {
     let entries = std::fs::read_dir(folder).map_err(WeightsError::io(folder))?;
@@ -268,8 +317,7 @@ fn gguf_files(folder: &Path) -> Result<Vec<PathBuf>, WeightsError> {
     }
     names.sort_unstable();
     let stem = |name: &str| {
-        let (stem, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
-        let (stem, _) = stem.rsplit_once('-')?;
+        let (stem, _, count) = part_of(name)?;
         Some((stem.to_owned(), count.to_owned()))
     };
     let other = |name: &&String| stem(name).is_none() || stem(name) != stem(&names[0]);

@@ -55,7 +55,8 @@ pub fn sentences(found: &Diagnosis) -> Vec<String> {
     }
     if found.weights == "f32" {
         all.push(
-            "Weights are read as f32; `--weights bf16` halves what a forward reads and changes no stored bf16 weight."
+            "Weights are read as f32; `--weights bf16` halves what a forward reads, and changes nothing where the files \
+             store bf16. int8 and int4 read less still, and round."
                 .to_owned(),
         );
     }

@@ -1,5 +1,6 @@
 //! Files that include files.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::faults::Faults;
@@ -23,7 +24,8 @@ fn file(
     open: &mut Vec<(PathBuf, PathBuf)>,
     faults: &mut Faults,
 ) -> Result<Node, ExperimentError> {
-    let unreadable = |source| ExperimentError::Read {
+    let unreadable = |source: std::io::Error| ExperimentError::Read {
+        near: near(path).filter(|_| source.kind() == ErrorKind::NotFound),
         path: path.to_path_buf(),
         included_by: included_by.map(Place::to_string),
         source,
@@ -38,7 +40,11 @@ fn file(
     let text = std::fs::read_to_string(path).map_err(unreadable)?;
     let parsed = source::parse(&text, &path.display().to_string(), true, faults);
     let Some(mut own) = parsed else {
-        return Ok(Node::table(None));
+        return match path.extension().is_some_and(|ending| ending == "toml") {
+            true => Ok(Node::table(None)),
+            // Each of its lines would be a fault.
+            false => Err(source::no_toml(&text, path)),
+        };
     };
     normalise(&mut own);
     let mut files = included(&mut own, path, faults);
@@ -51,6 +57,30 @@ fn file(
     open.pop();
     merged.merge(own);
     Ok(merged)
+}
+
+/// Letters that may be wrong in a name for which another one is suggested.
+const SLIPS: usize = 3;
+
+/// The file in the folder of `path` whose name differs from its name by the fewest letters, if they
+/// are few.
+fn near(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent()?;
+    let listed = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    let wanted = path.file_stem()?.to_string_lossy();
+    let slips = |other: &PathBuf| {
+        let stem = other.file_stem()?.to_string_lossy();
+        let slips = strsim::damerau_levenshtein(&wanted, &stem);
+        (slips <= SLIPS && 2 * slips < wanted.chars().count()).then_some(slips)
+    };
+    let files = std::fs::read_dir(listed).ok()?.flatten();
+    let files = files.map(|entry| folder.join(entry.file_name()));
+    let files = files.filter(|file| file.extension().is_some_and(|ending| ending == "toml"));
+    let near = files.filter_map(|file| Some((slips(&file)?, file)));
+    near.min().map(|(_, file)| file)
 }
 
 /// Takes the list of included files out of a file.

@@ -1,6 +1,7 @@
 //! TOML with the line of every value.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -9,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::faults::Faults;
 use super::tree::{Kind, Node, Place, Table};
+use crate::error::ExperimentError;
 
 /// Reads a document; `source` is what its places say. `lines` is off for text that has no lines of
 /// its own.
@@ -20,8 +22,15 @@ pub(super) fn parse(text: &str, source: &str, lines: bool, faults: &mut Faults) 
     let (document, mut errors) = DeTable::parse_recoverable(text);
     errors.sort_by_key(|error| error.span().map(|span| span.start));
     for error in &errors {
-        let place = reader.place(error.span().unwrap_or_default());
-        faults.add(Some(&place), "", error.message().trim_end());
+        let span = error.span().unwrap_or_default();
+        match single_table(text, span.start) {
+            Some((name, at)) => {
+                let message = format!("`[{name}]` is one table, and there are several of them");
+                let hint = format!("write [[{name}]], each time");
+                faults.advise(Some(&reader.place(at..at)), name, message, &hint);
+            }
+            None => faults.add(Some(&reader.place(span)), "", error.message().trim_end()),
+        }
     }
     if !errors.is_empty() {
         return None;
@@ -32,6 +41,48 @@ pub(super) fn parse(text: &str, source: &str, lines: bool, faults: &mut Faults) 
         place: Some(place),
         kind: Kind::Table(root),
     })
+}
+
+/// Tables of which a file may have several.
+const LISTS: [&str; 3] = ["arm", "segment", "when"];
+
+/// Where the line at an offset begins another table of a list: the list, and the offset of a line that
+/// begins one table of that name instead of an item.
+fn single_table(text: &str, at: usize) -> Option<(&'static str, usize)> {
+    let start = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
+    let line = text.get(start..)?.lines().next()?;
+    let is = |line: &str, head: &str| line.split('#').next().unwrap_or_default().trim() == head;
+    let name = LISTS
+        .into_iter()
+        .find(|name| is(line, &format!("[{name}]")) || is(line, &format!("[[{name}]]")))?;
+    let single = format!("[{name}]");
+    let mut starts = std::iter::once(0).chain(text.match_indices('\n').map(|(end, _)| end + 1));
+    let found = starts.find(|start| {
+        let line = text.get(*start..).and_then(|rest| rest.lines().next());
+        line.is_some_and(|line| is(line, &single))
+    })?;
+    Some((name, found))
+}
+
+/// What a file is told that is no TOML at all: the first fault.
+pub(super) fn no_toml(text: &str, path: &Path) -> ExperimentError {
+    let (_, errors) = DeTable::parse_recoverable(text);
+    let first = errors
+        .iter()
+        .min_by_key(|error| error.span().map(|span| span.start));
+    let at = first
+        .and_then(toml::de::Error::span)
+        .unwrap_or_default()
+        .start;
+    ExperimentError::NotToml {
+        path: path.to_path_buf(),
+        line: text
+            .get(..at)
+            .map_or(1, |before| before.matches('\n').count() + 1),
+        message: first
+            .map(|error| error.message().trim_end().to_owned())
+            .unwrap_or_default(),
+    }
 }
 
 struct Reader {

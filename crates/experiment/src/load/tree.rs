@@ -1,5 +1,6 @@
 //! Values that know where they stand.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -111,6 +112,36 @@ impl Node {
     /// The value at a dotted key.
     pub(crate) fn at(&self, key: &str) -> Option<&Node> {
         self.get(&key.split('.').collect::<Vec<_>>())
+    }
+
+    /// Every dotted key that has a place.
+    pub(crate) fn places(&self) -> BTreeMap<String, String> {
+        let mut places = BTreeMap::new();
+        self.collect_places("", &mut places);
+        places
+    }
+
+    fn collect_places(&self, key: &str, places: &mut BTreeMap<String, String>) {
+        if let Some(place) = self.place.as_ref().filter(|_| !key.is_empty()) {
+            places.insert(key.to_owned(), place.to_string());
+        }
+        let inner = |name: &str| match key {
+            "" => name.to_owned(),
+            _ => format!("{key}.{name}"),
+        };
+        match &self.kind {
+            Kind::Leaf(_) => {}
+            Kind::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    item.collect_places(&inner(&index.to_string()), places);
+                }
+            }
+            Kind::Table(table) => {
+                for (name, item) in table {
+                    item.collect_places(&inner(name), places);
+                }
+            }
+        }
     }
 
     /// The place of the value at a path, or of the nearest one around it.

@@ -1,5 +1,6 @@
 //! All jobs of an experiment, in order.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::ExperimentError;
@@ -25,6 +26,8 @@ pub struct Plan {
     pub experiment: Experiment,
     /// Its jobs: by stage, a stage behind the one it starts from, then in the order of the grid.
     pub jobs: Vec<Job>,
+    /// Files and lines by dotted key.
+    pub(crate) places: BTreeMap<String, String>,
 }
 
 impl Plan {
@@ -35,5 +38,21 @@ impl Plan {
     /// Unreadable files, circles of includes, or all faults at once, each with file, line and key.
     pub fn load(path: &Path, options: &LoadOptions) -> Result<Self, ExperimentError> {
         crate::build::plan(path, options)
+    }
+
+    /// File and line that say a dotted key, or the table around it; `None` where only defaults do.
+    pub fn place(&self, key: &str) -> Option<&str> {
+        let mut key = key;
+        loop {
+            if let Some(place) = self.places.get(key) {
+                return Some(place);
+            }
+            (key, _) = key.rsplit_once('.')?;
+        }
+    }
+
+    /// Whether some file or override says a dotted key itself.
+    pub fn says(&self, key: &str) -> bool {
+        self.places.contains_key(key)
     }
 }

@@ -74,10 +74,11 @@ An arm of a cell is put together in this order, later ones win: the sections `[d
 that is for the cell, dotted axes of the grid, `set` of the arm, the values of a sweep. In a patch,
 `set = { \"decode.k\" = 3 }` and `set.decode.k = 3` are the same.
 
-`--set KEY=VALUE` on the command line wins over all files: `--set decode.k=3`,
-`--set stage.stream.prompts.train=50`, `--set grid.seed=[1]`. Items of lists are reached by their
-index or name: `--set segment.0.prompts.train=5`, `--set arm[L_DM].decode.k=3`. Bare words are
-strings; keys that hold dots stand in quotation marks.
+`--set KEY=VALUE` on the command line changes what the files say, before any of this: `--set decode.k=3`,
+`--set stage.stream.prompts.train=50`, `--set grid.seed=[1]`. So what an arm sets itself, or a sweep,
+still wins over `--set decode.k=3`; `--set arm[L_DM].decode.k=3` changes the arm. Items of lists are
+reached by their index or name: `--set segment.0.prompts.train=5`. Bare words are strings; keys that
+hold dots stand in quotation marks.
 ";
 
 const PATCHES: &str = "\

@@ -9,6 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value};
 
 use lm::Device;
 
@@ -56,6 +57,24 @@ pub struct ModelConfig {
     pub padding: CostPadding,
     /// The recording that answers, where no model does.
     pub trace: Option<TraceConfig>,
+    /// Variables of its chat template.
+    pub chat_template_kwargs: Map<String, Value>,
+    /// What stands before every prompt as a message of the role system.
+    pub system: Option<String>,
+}
+
+impl ModelConfig {
+    /// A folder and nothing else.
+    fn of(path: PathBuf) -> Self {
+        Self {
+            path,
+            device: None,
+            padding: CostPadding::default(),
+            trace: None,
+            chat_template_kwargs: Map::new(),
+            system: None,
+        }
+    }
 }
 
 /// A recorded target.
@@ -172,6 +191,12 @@ pub(crate) struct ModelTable {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(extend("default" = 0))]
     pad_width: usize,
+    /// Variables of the chat template, such as `{ enable_thinking = false }`.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    chat_template_kwargs: Map<String, Value>,
+    /// A message of the role system before every prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    system: Option<String>,
 }
 
 fn is_zero(number: &usize) -> bool {
@@ -182,7 +207,7 @@ impl Serialize for ModelConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let path = || Some(self.path.clone());
         let table = match &self.trace {
-            None if self.padding.is_none() && self.device.is_none() => {
+            None if *self == Self::of(self.path.clone()) => {
                 return self.path.serialize(serializer);
             }
             None => ModelTable {
@@ -190,9 +215,13 @@ impl Serialize for ModelConfig {
                 device: self.device,
                 pad_layers: self.padding.layers,
                 pad_width: self.padding.width,
+                chat_template_kwargs: self.chat_template_kwargs.clone(),
+                system: self.system.clone(),
                 ..ModelTable::default()
             },
             Some(trace) => ModelTable {
+                chat_template_kwargs: self.chat_template_kwargs.clone(),
+                system: self.system.clone(),
                 trace: Some(trace.file.clone()),
                 tokenizer: path(),
                 cost: trace.cost.clone(),
@@ -217,12 +246,7 @@ impl<'de> Deserialize<'de> for ModelConfig {
             }
 
             fn visit_str<E: Error>(self, path: &str) -> Result<ModelConfig, E> {
-                Ok(ModelConfig {
-                    path: path.into(),
-                    device: None,
-                    padding: CostPadding::default(),
-                    trace: None,
-                })
+                Ok(ModelConfig::of(path.into()))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ModelConfig, A::Error> {
@@ -275,10 +299,12 @@ impl ModelTable {
             }
         };
         Ok(ModelConfig {
-            path,
             device: self.device,
             padding,
             trace,
+            chat_template_kwargs: self.chat_template_kwargs,
+            system: self.system,
+            ..ModelConfig::of(path)
         })
     }
 }

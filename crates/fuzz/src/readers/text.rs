@@ -78,6 +78,112 @@ pub const TOKENIZER_CONFIG: Reader = Reader {
     },
 };
 
+/// `special_tokens_map.json` and `added_tokens.json` beside a tokenizer.
+pub const SPECIAL_TOKENS: Reader = Reader {
+    name: "special-tokens",
+    what: "special_tokens_map.json beside a tokenizer, and a text spelled with it",
+    shape: Shape::Json,
+    seeds: || {
+        let map = json!({
+            "bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": true, "rstrip": false},
+            "additional_special_tokens": ["<a>", {"content": "<b>"}],
+            "extra_special_tokens": {"image_token": "<|end|>"}, "added_tokens_decoder": null,
+        });
+        Ok(vec![map.to_string().into_bytes()])
+    },
+    read: |folder, bytes| {
+        let read = || -> Result<()> {
+            put(
+                folder,
+                "tokenizer.json",
+                byte_fallback().to_string().as_bytes(),
+            )?;
+            put(folder, "special_tokens_map.json", bytes)?;
+            put(
+                folder,
+                "tokenizer_config.json",
+                b"{\"tokenizer_class\": \"LlamaTokenizer\"}",
+            )?;
+            let path = folder.join("tokenizer.json");
+            let vocabulary = Vocabulary::<DraftId>::from_file_for(&path, 264)?;
+            vocabulary.encode_with_specials("Hello <a> </s> b<b>").ok();
+            Ok(())
+        };
+        read().into()
+    },
+};
+
+/// `tokenizer.model` of SentencePiece.
+pub const PIECES: Reader = Reader {
+    name: "pieces",
+    what: "tokenizer.model, and texts spelled with it",
+    shape: Shape::Bytes,
+    seeds: || Ok([1, 2].map(pieces).to_vec()),
+    read: |folder, bytes| {
+        let read = || -> Result<()> {
+            put(folder, "tokenizer.model", bytes)?;
+            let path = folder.join("tokenizer.json");
+            let vocabulary = Vocabulary::<DraftId>::from_file(&path)?;
+            for text in ["", "Hello  w\u{f6}rld\n</s>ab", "\u{1f600}\u{2581}"] {
+                if let Ok(ids) = vocabulary.encode_whole(text) {
+                    vocabulary.decode_lossy(&ids);
+                }
+                vocabulary.encode(text).ok();
+            }
+            Ok(())
+        };
+        read().into()
+    },
+};
+
+/// A SentencePiece model of a kind: some pieces and byte tokens, in the format's own bytes.
+fn pieces(kind: u8) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut piece = |text: &str, score: f32, kind: u8| {
+        let mut inner = vec![0x0a, text.len() as u8];
+        inner.extend(text.as_bytes());
+        inner.push(0x15);
+        inner.extend(score.to_le_bytes());
+        inner.extend([0x18, kind]);
+        out.extend([0x0a, inner.len() as u8]);
+        out.extend(inner);
+    };
+    for (text, kind) in [("<unk>", 2), ("<s>", 3), ("</s>", 3)] {
+        piece(text, 0.0, kind);
+    }
+    for byte in 0..=255_u8 {
+        piece(&format!("<0x{byte:02X}>"), 0.0, 6);
+    }
+    for (i, text) in ["\u{2581}", "a", "b", "ab", "\u{2581}ab", "l", "ll"]
+        .into_iter()
+        .enumerate()
+    {
+        piece(text, -(i as f32), 1);
+    }
+    // What the model is, and how text is normalised.
+    out.extend([0x12, 5, 0x18, kind, 0x98, 2, 1]);
+    out.extend([0x1a, 6, 0x18, 1, 0x20, 1, 0x28, 1]);
+    out
+}
+
+/// Prompts, one JSON array.
+pub const PROMPT_ARRAY: Reader = Reader {
+    name: "prompt-array",
+    what: "prompts as a JSON array",
+    shape: Shape::Json,
+    seeds: || {
+        let all = json!([
+            {"id": 1, "prompt": "1+1", "reference": null},
+            {"id": "b", "prompt": "Wie geht es dir?", "reference": "gut"},
+        ]);
+        Ok(vec![
+            all.to_string().into_bytes(),
+            format!("{all:#}\n").into_bytes(),
+        ])
+    },
+    read: |folder, bytes| streams::parse_prompts(bytes, &folder.join("train.json"), "task").into(),
+};
+
 /// Prompts, a JSON document a line.
 pub const PROMPTS: Reader = Reader {
     name: "prompts",
@@ -98,10 +204,11 @@ pub const PROMPTS: Reader = Reader {
     read: |folder, bytes| streams::parse_prompts(bytes, &folder.join("train.jsonl"), "task").into(),
 };
 
-const TEMPLATES: [&str; 3] = [
+const TEMPLATES: [&str; 4] = [
     "{% for message in messages %}{{ '<|' + message['role'] + '|>\\n' + message['content'] }}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}",
     "{{ bos_token }}{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}{%- for m in messages -%}{% if m.role == 'user' %}[INST] {{ m.content | trim }} [/INST]{% else %}{{ raise_exception('roles') }}{% endif %}{%- endfor -%}",
     "{% set ns = namespace(n=0) %}{% macro turn(m) %}<{{ m.role }}>{{ m.content }}{% endmacro %}\r\n{% for m in messages %}{% set ns.n = ns.n + 1 %}{{ turn(m) }}{{ strftime_now('%d %B %Y') }}{% endfor %}{{ tools | tojson(indent=2) if tools }}",
+    "{% for m in messages %}{% generation %}{{ '%s: %5.1f' % (m.role, loop.index) }}{% endgeneration %}{{ m.content.rsplit(' ', 1)[0].center(9, '*') | truncate(7, true) }}{{ \"\\x41\\u00e9\\N{BULLET}\" }}{{ {'b': 1e20} | tojson(sort_keys=true, separators=(',', ':')) }}{{ m.content | wordwrap(4) }}{{ 7 % 3 }}{% endfor %}",
 ];
 
 fn render(folder: &Path) -> Result<()> {

@@ -33,8 +33,12 @@ impl Bars {
     }
 
     pub(super) fn draw(&mut self, event: &Event, tracker: &Tracker, now: Duration) {
-        if let Event::Failed { id, message } = event {
-            self.println(&format!("failed: {id}: {message}"));
+        match event {
+            Event::Failed { id, message } => self.println(&format!("failed: {id}: {message}")),
+            Event::Resumed { id, done } => self.println(&format!(
+                "{id} goes on from its checkpoint, after {done} prompts"
+            )),
+            _ => {}
         }
         let (done, all) = tracker.prompts();
         let counts = tracker.counts();

@@ -6,35 +6,30 @@ use std::time::Duration;
 use super::tracker::{Tracker, human};
 use crate::Event;
 
-/// Shortest time between two lines. Failures are told at once.
-const PAUSE: Duration = Duration::from_secs(3);
-
 pub(super) struct Lines {
     out: Box<dyn Write + Send>,
-    last: Option<Duration>,
 }
 
 impl Lines {
     pub(super) fn new(out: Box<dyn Write + Send>) -> Self {
-        Self { out, last: None }
+        Self { out }
     }
 
     pub(super) fn draw(&mut self, event: &Event, tracker: &Tracker, now: Duration) {
-        let (text, at_once) = match event {
-            Event::Started { id } => (format!("started {id}"), false),
-            Event::Waiting { id, what } => (format!("{id} waits for {what}"), false),
+        let text = match event {
+            Event::Started { id } => format!("started {id}"),
+            Event::Resumed { id, done } => {
+                format!("{id} goes on from its checkpoint, after {done} prompts")
+            }
+            Event::Waiting { id, what } => format!("{id} waits for {what}"),
             Event::Finished { id, seconds } => {
                 let took = Duration::try_from_secs_f64(*seconds).unwrap_or_default();
-                (format!("finished {id} in {}", human(took)), false)
+                format!("finished {id} in {}", human(took))
             }
-            Event::Failed { id, message } => (format!("failed {id}: {message}"), true),
-            Event::Blocked { id, reason } => (format!("blocked {id}: {reason}"), true),
+            Event::Failed { id, message } => format!("failed {id}: {message}"),
+            Event::Blocked { id, reason } => format!("blocked {id}: {reason}"),
             Event::Planned { .. } | Event::Skipped { .. } | Event::Progress { .. } => return,
         };
-        if !at_once && self.last.is_some_and(|last| now < last + PAUSE) {
-            return;
-        }
-        self.last = Some(now);
         self.println(&format!("[{}] {text}", tracker.total_line(now)));
     }
 
@@ -67,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_every_few_seconds_and_every_failure() {
+    fn every_start_and_every_end_has_a_line() {
         let memory = Memory::default();
         let mut lines = Lines::new(Box::new(memory.clone()));
         let mut tracker = Tracker::new(1);
@@ -85,6 +80,11 @@ mod tests {
             events.push((0, Event::Planned { job }));
         }
         events.push((0, Event::Started { id: id("a") }));
+        let resumed = Event::Resumed {
+            id: id("a"),
+            done: 10,
+        };
+        events.push((0, resumed));
         events.push((
             1,
             Event::Finished {
@@ -119,7 +119,11 @@ mod tests {
         assert_eq!(
             text,
             "[0/3 jobs, 1 running] started stream/a\n\
+             [0/3 jobs, 1 running] stream/a goes on from its checkpoint, after 10 prompts\n\
+             [1/3 jobs] finished stream/a in 1 s\n\
+             [1/3 jobs, 1 running] started stream/b\n\
              [1/3 jobs, 1 failed] failed stream/b: no such model\n\
+             [1/3 jobs, 1 running, 1 failed] started stream/c\n\
              [2/3 jobs, 1 failed] finished stream/c in 2 min\n\
              2/3 jobs, 1 failed in 2 min\n"
         );

@@ -20,7 +20,7 @@ pub enum ViewMode {
     /// Bars where stderr is a terminal, else lines.
     #[default]
     Auto,
-    /// A line at the start and end of jobs, at most one every few seconds.
+    /// A line at the start and end of every job.
     Lines,
     /// Nothing.
     Hidden,
@@ -64,6 +64,12 @@ impl ProgressView {
             Screen::Lines(lines) => lines.draw(event, tracker, now),
             Screen::Hidden => {}
         }
+    }
+
+    /// How far the run is, in a line: jobs, prompts, time left.
+    pub fn summary(&self) -> String {
+        let now = self.started.elapsed();
+        self.lock().0.total_line(now)
     }
 
     /// Prints a line without tearing the bars; nothing where the view is hidden.

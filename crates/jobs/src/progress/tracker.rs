@@ -84,7 +84,7 @@ impl Tracker {
             return;
         };
         match event {
-            Event::Planned { .. } | Event::Waiting { .. } => {}
+            Event::Planned { .. } | Event::Waiting { .. } | Event::Resumed { .. } => {}
             Event::Skipped { .. } => job.place = Place::Skipped,
             Event::Started { .. } => job.place = Place::Running { since: now },
             Event::Progress { progress, .. } => {

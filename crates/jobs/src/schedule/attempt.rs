@@ -94,6 +94,12 @@ impl<E: Display> Attempts<'_, E> {
         };
         folder.clear()?;
         self.emit(Event::Started { id: job.id.clone() });
+        if let Some(done) = folder.resumes_after() {
+            self.emit(Event::Resumed {
+                id: job.id.clone(),
+                done,
+            });
+        }
         let started = Instant::now();
         let context = JobContext {
             spec: job,

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::families::{Family, Windows};
@@ -10,13 +9,6 @@ use super::keys::{HARMLESS, Keys, MOST};
 use super::read_rope::{Span, read_ropes};
 use super::{Activation, Biases, Block, Layer, LmConfig, Rotary};
 use crate::LmError;
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OneOrMany {
-    One(u32),
-    Many(Vec<u32>),
-}
 
 /// Keys of the file of a model that has others beside its text model.
 const BESIDE_TEXT: &[&str] = &[
@@ -91,11 +83,24 @@ fn refuse_quantised(keys: &Keys<'_>) -> Result<(), LmError> {
 
 /// The tokens that open and end a text, where the object names them.
 fn read_tokens(keys: &Keys<'_>, config: &mut LmConfig) -> Result<(), LmError> {
-    config.bos_token_id = keys.get("bos_token_id")?.or(config.bos_token_id);
-    match keys.get("eos_token_id")? {
-        None => {}
-        Some(OneOrMany::One(id)) => config.eos_token_ids = vec![id],
-        Some(OneOrMany::Many(ids)) => config.eos_token_ids = ids,
+    let bos = keys.get::<i64>("bos_token_id")?;
+    let bos = bos.and_then(|id| u32::try_from(id).ok());
+    config.bos_token_id = bos.or(config.bos_token_id);
+    let key = "eos_token_id";
+    let ids = match keys.get::<Value>(key)? {
+        None => return Ok(()),
+        Some(Value::Array(ids)) => ids,
+        Some(id) => vec![id],
+    };
+    for id in ids {
+        let number = id.as_i64();
+        let number = number.ok_or_else(|| keys.error(key, format!("{id} is no token id")))?;
+        // -1 stands for none. What the text model and the whole model say counts together.
+        if let Ok(id) = u32::try_from(number)
+            && !config.eos_token_ids.contains(&id)
+        {
+            config.eos_token_ids.push(id);
+        }
     }
     Ok(())
 }
@@ -158,6 +163,7 @@ fn read(keys: &Keys<'_>, family: &Family) -> Result<LmConfig, LmError> {
         head_dim: heads.width,
         max_positions: keys.count("max_position_embeddings", max_positions)?,
     };
+    check_neutral(keys, family)?;
     let (rope, local_rope) = read_ropes(keys, family, span)?;
     let [attention_cap, logit_cap] = read_caps(keys, family)?;
     let scale = |key| -> Result<f32, LmError> {
@@ -202,6 +208,29 @@ fn read(keys: &Keys<'_>, family: &Family) -> Result<LmConfig, LmError> {
         bos_token_id: None,
         eos_token_ids: Vec::new(),
     })
+}
+
+/// Keys of published models whose one value changes nothing; another one may.
+fn check_neutral(keys: &Keys<'_>, family: &Family) -> Result<(), LmError> {
+    // Phi-4-mini has them; its own code does not look at them.
+    for key in ["full_attn_mod", "interpolate_factor"] {
+        if let Some(found) = keys.get::<f64>(key)?.filter(|found| *found != 1.0) {
+            return Err(keys.error(key, format!("{found} is not supported, only 1")));
+        }
+    }
+    if family.windows == Windows::Never {
+        return Ok(());
+    }
+    // Gemma 2 says its window under two names.
+    let key = "sliding_window_size";
+    let (first, second) = (
+        keys.get::<usize>("sliding_window")?,
+        keys.get::<usize>(key)?,
+    );
+    match second.filter(|_| first != second) {
+        None => Ok(()),
+        Some(second) => Err(keys.error(key, format!("{second} is not sliding_window"))),
+    }
 }
 
 fn read_biases(keys: &Keys<'_>, family: &Family) -> Result<Biases, LmError> {
@@ -296,6 +325,10 @@ fn read_layers(keys: &Keys<'_>, family: &Family, count: usize) -> Result<Vec<Lay
     };
     let window = window.filter(|_| switched);
     let rotated = read_rotated(keys, family, count)?;
+    if family.windows == Windows::Unrotated {
+        // Files have this key of a related family; the layers without rotation count.
+        keys.get::<usize>("max_window_layers")?;
+    }
     let windowed: Vec<bool> = match family.windows {
         Windows::Never => vec![false; count],
         Windows::All => vec![true; count],
@@ -338,9 +371,6 @@ fn read_layer_types(
     count: usize,
     window: Option<usize>,
 ) -> Result<Option<Vec<bool>>, LmError> {
-    if matches!(family.windows, Windows::Never | Windows::All) {
-        return Ok(None);
-    }
     let Some(types) = keys.get::<Vec<String>>("layer_types")? else {
         return Ok(None);
     };
@@ -359,6 +389,17 @@ fn read_layer_types(
         ));
     }
     let windowed: Vec<bool> = types.iter().map(|kind| kind == known[1]).collect();
+    // Families whose layers are all alike do not look at the list; it must say the same.
+    if matches!(family.windows, Windows::Never | Windows::All) {
+        let wanted = family.windows == Windows::All && window.is_some();
+        return match windowed.iter().all(|windowed| *windowed == wanted) {
+            true => Ok(None),
+            false => wrong(format!(
+                "names other layers than a model of type {} has",
+                family.model_type
+            )),
+        };
+    }
     // Gemma's windowed layers have a rotation of their own, with or without a window.
     if windowed.contains(&true) && window.is_none() && family.local_rope().is_none() {
         return wrong("names layers with a window, but there is none".into());

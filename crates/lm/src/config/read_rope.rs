@@ -121,7 +121,10 @@ fn read_scaling(
     };
     let implied = span.max_positions as f64 / original as f64;
     match kind.as_str() {
-        "default" => Ok(RopeScaling::Default),
+        "default" => match dict.get::<f64>("factor")? {
+            None | Some(1.0) => Ok(RopeScaling::Default),
+            Some(factor) => Err(dict.error("factor", format!("{factor} without a rope type"))),
+        },
         "linear" => Ok(RopeScaling::Linear {
             factor: factor(None)?,
         }),

@@ -19,7 +19,12 @@ impl<'a> Job<'a> {
         if arms.is_empty() {
             bail!("the job has no arms");
         }
-        let drafter = ModelFolder::load(&config.models.drafter.path)?;
+        let own = &config.models.drafter;
+        let mut drafter = ModelFolder::load(&own.path)?;
+        let system = own.system.as_deref();
+        drafter
+            .text
+            .asked_with(&own.chat_template_kwargs, system, false)?;
         let mut targets = BTreeMap::new();
         for (name, target) in &config.models.targets {
             let target = Target::load(

@@ -94,8 +94,10 @@ impl Frame {
                 dash: Some(level.dash),
             });
         }
-        // The first arms last: the later, thicker line stays visible under one that coincides with it.
-        for line in panel.lines.iter().rev() {
+        // The first arms last, and thin lines over thick ones: of two that coincide both stay visible.
+        let mut lines: Vec<&Line> = panel.lines.iter().rev().collect();
+        lines.sort_by(|a, b| b.style.width.total_cmp(&a.style.width));
+        for line in lines {
             self.draw_line(scene, line);
         }
         for mark in &panel.marks {

@@ -1,87 +1,144 @@
 //! Size of the n-gram cache and how fast it grows (Figure 9).
 
 use super::{
-    Quantity, Stretch, legend, multiples, over_stream, push_piece, seeds_note, stretches, style_of,
+    Quantity, Series, Stretch, legend, merged, multiples, one_seed, over_stream, push_piece,
+    seeds_note,
 };
 use crate::curves::Band;
 use crate::figure::{Figure, Line};
+use crate::names::readable;
 use crate::streams::Streams;
+
+/// Largest difference of two caches that are drawn as one, as a share.
+const ALIKE: f64 = 0.01;
 
 /// Entries and growth rate of every arm that caches. `None` when none does.
 pub fn cache_figure(streams: &Streams) -> Option<Figure> {
     let caches = |arm: &&str| {
-        streams.segments.iter().any(|segment| {
-            let seeds = streams.streams(arm, segment.index);
-            let mut answers = seeds.iter().flat_map(|seed| seed.iter());
-            answers.any(|answer| answer.measured.counts.cache_ngrams > 0)
-        })
+        let mut answers = streams.answers(arm);
+        answers.any(|answer| answer.measured.counts.cache_ngrams > 0)
     };
     let arms: Vec<&str> = streams
         .drafting()
         .map(|arm| arm.name.as_str())
         .filter(caches)
         .collect();
+    let (arms, alike) = apart(streams, &arms);
+    let (stretches, series) = merged(streams, &arms);
     let quantities = [
-        Quantity::new("n-grams in the cache", true, |arm, stretch| {
-            line(streams, arm, stretch, |entries, _| entries)
-        }),
-        Quantity::new("n-grams per 1000 tokens", true, |arm, stretch| {
-            line(streams, arm, stretch, |entries, tokens| {
-                1000.0 * entries / tokens.max(1.0)
-            })
-        }),
+        Quantity::new(
+            "n-grams in the cache",
+            true,
+            |series: &Series, stretch: &Stretch| {
+                line(streams, series, stretch, |entries, _| entries)
+            },
+        ),
+        Quantity::new(
+            "n-grams per 1000 tokens",
+            true,
+            |series: &Series, stretch: &Stretch| {
+                line(streams, series, stretch, |entries, tokens| {
+                    1000.0 * entries / tokens.max(1.0)
+                })
+            },
+        ),
     ];
-    let rows = multiples(&stretches(streams), &arms, &quantities)?;
+    let rows = multiples(&stretches, &series, &quantities)?;
+    let alike: Vec<String> = alike
+        .iter()
+        .map(|(arm, others)| {
+            let others: Vec<String> = others.iter().map(|other| readable(other)).collect();
+            let (arm, others) = (readable(arm), others.join("; "));
+            format!(" Drawn: {arm}. Within 1% of its size in the end: {others}.")
+        })
+        .collect();
     let caption = format!(
-        "Growth rate: entries of the cache / tokens generated so far. {}",
-        seeds_note(streams)
+        "Growth rate: entries of the cache / tokens generated so far. {}{}",
+        seeds_note(streams),
+        alike.concat()
     );
     let title = largest(streams, &arms);
-    Some(over_stream(
-        streams,
-        title,
-        legend(streams, &arms),
-        rows,
-        caption,
-    ))
+    Some(over_stream(streams, title, legend(&series), rows, caption))
+}
+
+/// Arms whose lines can be seen beside each other, and for each those that it hides.
+fn apart<'a>(streams: &Streams, arms: &[&'a str]) -> (Vec<&'a str>, Vec<(&'a str, Vec<&'a str>)>) {
+    let mut kept: Vec<(&str, Vec<&str>)> = Vec::new();
+    for &arm in arms {
+        let hidden_by = kept.iter_mut().find(|(other, _)| {
+            streams.segments.iter().all(|segment| {
+                let ends = [arm, *other].map(|arm| end(streams, arm, segment.index));
+                match ends {
+                    [Some((_, own)), Some((_, other))] => (own - other).abs() <= ALIKE * other,
+                    [None, None] => true,
+                    _ => false,
+                }
+            })
+        });
+        match hidden_by {
+            Some((_, hidden)) => hidden.push(arm),
+            None => kept.push((arm, Vec::new())),
+        }
+    }
+    let arms = kept.iter().map(|(arm, _)| *arm).collect();
+    kept.retain(|(_, hidden)| !hidden.is_empty());
+    (arms, kept)
+}
+
+/// Entries in the middle and at the end of a segment's stream, mean over seeds.
+fn end(streams: &Streams, arm: &str, segment: u32) -> Option<(f64, f64)> {
+    let seeds = streams.streams(arm, segment);
+    let entries = |at: fn(usize) -> usize| {
+        let sizes = seeds.iter().filter_map(|seed| {
+            let answer = seed.get(at(seed.len()))?;
+            Some(f64::from(answer.measured.counts.cache_ngrams))
+        });
+        let sizes: Vec<f64> = sizes.collect();
+        (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
+    };
+    entries(|length| length / 2).zip(entries(|length| length.saturating_sub(1)))
 }
 
 /// The largest cache, and how its growth slowed.
 fn largest(streams: &Streams, arms: &[&str]) -> String {
-    let mut found: Option<(f64, f64, &str)> = None;
+    let mut found: Option<(f64, f64, String)> = None;
     for arm in arms {
-        for &seed in &streams.seeds {
-            for stretch in stretches(streams) {
-                let values = values(streams, arm, seed, &stretch, |entries, _| entries);
-                let (half, last) = (values.get(values.len() / 2), values.last());
-                if let (Some(&half), Some(&last)) = (half, last)
-                    && found.is_none_or(|(largest, ..)| last > largest)
-                {
-                    found = Some((last, half, arm));
-                }
+        for segment in &streams.segments {
+            if let Some((half, last)) = end(streams, arm, segment.index)
+                && found.as_ref().is_none_or(|(largest, ..)| last > *largest)
+            {
+                found = Some((last, half, readable(&segment.title)));
             }
         }
     }
     match found {
-        Some((last, half, arm)) if last > 0.0 => format!(
-            "The cache of {arm} grows to {last:.0} n-grams, {:.0}% of them in the first half",
-            100.0 * half / last
+        // In a stream of several segments the cache had entries before the last.
+        Some((last, half, of)) if last > 0.0 && !streams.continual => format!(
+            "The largest cache, {of}, grows to {last:.0} n-grams, {:.0}% of them in the first half{}",
+            100.0 * half / last,
+            one_seed(streams)
         ),
+        Some((last, ..)) if last > 0.0 => {
+            format!(
+                "The largest cache grows to {last:.0} n-grams{}",
+                one_seed(streams)
+            )
+        }
         _ => "Growth of the n-gram cache".to_owned(),
     }
 }
 
-/// One arm's line: mean over seeds with a band.
+/// The line of a series: mean over seeds with a band.
 fn line(
     streams: &Streams,
-    arm: &str,
+    series: &Series,
     stretch: &Stretch,
     quantity: fn(f64, f64) -> f64,
 ) -> Option<Line> {
     let seeds: Vec<Vec<f64>> = streams
         .seeds
         .iter()
-        .map(|&seed| values(streams, arm, seed, stretch, quantity))
+        .map(|&seed| values(streams, &series.arm, seed, stretch, quantity))
         .filter(|values| !values.is_empty())
         .collect();
     let length = seeds.iter().map(Vec::len).min()?;
@@ -92,7 +149,7 @@ fn line(
         })
         .collect();
     let mut line = Line {
-        style: style_of(streams, arm),
+        style: series.style,
         pieces: Vec::new(),
         bands: Vec::new(),
     };

@@ -2,6 +2,7 @@
 
 use super::MAX_COLUMNS;
 use crate::figure::{Figure, Legend, Line, Panel, PanelRow, other_style};
+use crate::names::readable;
 use crate::root::Stage;
 use crate::spec::Experiment;
 use crate::tables::merges::by_stream;
@@ -24,7 +25,7 @@ pub fn frequencies_figure(experiment: &Experiment, stage: &Stage) -> Option<Figu
     }
     let style = other_style(4);
     let panel = |(stream, points): &(String, Vec<(f64, f64)>)| Panel {
-        title: Some(stream.clone()),
+        title: Some(readable(stream)),
         x: (1.0, longest as f64),
         lines: vec![Line {
             style,

@@ -1,65 +1,82 @@
 //! How often the n-gram cache helps, and how often its tokens are accepted (Figure 8).
 
-use super::{Quantity, curve_line, legend, multiples, over_stream, rate, seeds_note, stretches};
+use super::compare::from_to;
+use super::{
+    Quantity, Series, Stretch, curve_line, legend, merged, multiples, one_seed, over_stream, rate,
+    seeds_note,
+};
 use crate::curves::{curves, window};
 use crate::figure::Figure;
-use crate::streams::{Streams, over};
+use crate::names::readable;
+use crate::streams::{METHOD, Streams, over};
 use results::Metric;
 
-/// Hits a response and the acceptance of n-grams over the stream. `None` where no arm proposes any.
+/// Smallest share of the most hits an answer that an arm is drawn for.
+const FEW: f64 = 0.1;
+
+/// Hits an answer and the acceptance of n-grams over the stream. `None` where no arm proposes any.
 pub fn hits_figure(streams: &Streams) -> Option<Figure> {
     let window = window(&streams.segments);
     let hits = curves(streams, Metric::HitsPerResponse, window);
     let accepted = curves(streams, Metric::NgramAcceptance, window);
-    let arms: Vec<&str> = streams
+    let of = |arm: &str| over(Metric::HitsPerResponse, streams.answers(arm)).unwrap_or(0.0);
+    let most = streams
+        .drafting()
+        .map(|arm| of(&arm.name))
+        .fold(0.0, f64::max);
+    let (arms, few): (Vec<&str>, Vec<&str>) = streams
         .drafting()
         .map(|arm| arm.name.as_str())
         .filter(|arm| accepted.iter().any(|curve| curve.arm == *arm))
-        .collect();
+        .partition(|arm| of(arm) >= FEW * most);
+    let (stretches, series) = merged(streams, &arms);
     let quantities = [
-        Quantity::new("n-gram hits a response", true, |arm, stretch| {
-            curve_line(streams, &hits, arm, stretch)
-        }),
-        Quantity::new("acceptance of n-grams", true, |arm, stretch| {
-            curve_line(streams, &accepted, arm, stretch)
-        }),
+        Quantity::new(
+            "n-gram hits an answer",
+            true,
+            |series: &Series, stretch: &Stretch| curve_line(streams, &hits, series, stretch),
+        ),
+        Quantity::new(
+            "acceptance of n-grams",
+            true,
+            |series: &Series, stretch: &Stretch| curve_line(streams, &accepted, series, stretch),
+        ),
     ];
-    let rows = multiples(&stretches(streams), &arms, &quantities)?;
+    let rows = multiples(&stretches, &series, &quantities)?;
+    let few: Vec<String> = few
+        .iter()
+        .map(|arm| {
+            format!(
+                " Not drawn: {}, {} an answer.",
+                readable(arm),
+                rate(of(arm))
+            )
+        })
+        .collect();
     let caption = format!(
-        "Averages over the last {window} prompts. Hits: accepted target tokens that came from the cache. {}",
-        seeds_note(streams)
+        "Averages over the last {window} prompts. Hits: accepted target tokens that came from the cache. {}{}",
+        seeds_note(streams),
+        few.concat()
     );
     let title = title(streams, &arms);
-    Some(over_stream(
-        streams,
-        title,
-        legend(streams, &arms),
-        rows,
-        caption,
-    ))
+    Some(over_stream(streams, title, legend(&series), rows, caption))
 }
 
-/// Hits in the first and the last quarter of the streams.
+/// Hits of the paper's method in the first and the last quarter of the streams; of the last arm where it is not there.
 fn title(streams: &Streams, arms: &[&str]) -> String {
-    let words = arms.iter().rev().take(2).filter_map(|arm| {
-        let (mut first, mut last) = (Vec::new(), Vec::new());
-        for segment in &streams.segments {
-            for seed in streams.streams(arm, segment.index) {
-                let quarter = seed.len().div_ceil(4);
-                first.extend(seed.iter().take(quarter).copied());
-                last.extend(seed.iter().rev().take(quarter).copied());
-            }
-        }
-        let hits = |answers: Vec<_>| over(Metric::HitsPerResponse, answers);
-        Some(format!(
-            "{arm} from {} to {}",
-            rate(hits(first)?),
-            rate(hits(last)?)
-        ))
+    let method = arms.iter().find(|arm| **arm == METHOD);
+    let ends = method.or(arms.last()).and_then(|arm| {
+        let ends = from_to(streams, Metric::HitsPerResponse, arm)?;
+        Some((*arm, ends))
     });
-    let words: Vec<String> = words.collect();
-    format!(
-        "N-gram hits a response over the stream: {}",
-        words.join(", ")
-    )
+    match ends {
+        Some((arm, (first, last))) => format!(
+            "N-gram hits an answer, first and last quarter of the stream: {} {} and {}{}",
+            readable(arm),
+            rate(first),
+            rate(last),
+            one_seed(streams)
+        ),
+        None => "N-gram hits an answer over the stream".to_owned(),
+    }
 }

@@ -1,7 +1,10 @@
 //! Loss terms of the updates over prompts seen.
 
-use super::{Quantity, Stretch, legend, multiples, over_stream, stretches, style_of, thin};
+use super::{
+    Quantity, Series, Stretch, by_arm, legend, multiples, one_seed, over_stream, stretches, thin,
+};
 use crate::figure::{Figure, Line};
+use crate::names::listed;
 use crate::streams::Streams;
 use results::UpdateRow;
 use std::collections::BTreeMap;
@@ -13,7 +16,8 @@ const DIRECT: Term = |row| (row.dm_positions > 0 && row.loss_dm.is_finite()).the
 const NGRAM: Term =
     |row| (row.ngram_tokens > 0 && row.loss_ngram.is_finite()).then_some(row.loss_ngram);
 
-/// Both loss terms of every arm that learnt. `None` when none did.
+/// Both loss terms of every arm that learnt, each over its own start, since losses have different units. `None` when none
+/// did.
 pub fn losses_figure(streams: &Streams) -> Option<Figure> {
     let arms: Vec<&str> = streams
         .drafting()
@@ -27,73 +31,88 @@ pub fn losses_figure(streams: &Streams) -> Option<Figure> {
         .max()?;
     let window = (updates / streams.seeds.len().max(1) / 20).clamp(1, 25);
     let term = |label, term: Term| {
-        Quantity::new(label, true, move |arm: &str, stretch: &Stretch| {
-            line(streams, arm, stretch, term, window)
-        })
+        let line =
+            move |series: &Series, stretch: &Stretch| line(streams, series, stretch, term, window);
+        Quantity::new(label, true, line)
     };
     let quantities = [
-        term("direct loss (nats/position)", DIRECT),
-        term("n-gram loss (nats/token)", NGRAM),
+        term("direct loss / its start", DIRECT),
+        term("n-gram loss / its start", NGRAM),
     ];
-    let rows = multiples(&stretches(streams), &arms, &quantities)?;
+    let series = by_arm(streams, &arms);
+    let rows = multiples(&stretches(streams), &series, &quantities)?;
     let points = match window {
         1 => "One point per update.".to_owned(),
         _ => format!("Averages over the last {window} updates."),
     };
+    let seeds = match streams.seeds.len() {
+        1 => "One seed.".to_owned(),
+        seeds => format!("Lines: mean over {seeds} seeds."),
+    };
     let caption = format!(
-        "Direct: on directly mapped tokens. N-gram: on the draft tokens that spell accepted n-grams. {points} {}",
-        super::seeds_note(streams)
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim_end_matches('.')
-            .to_owned()
-            + "."
+        "Direct: on directly mapped tokens. N-gram: on the draft tokens that spell accepted n-grams. Every loss over its first value, since they have different units: how far one falls says nothing against another. {points} {seeds}",
     );
     let title = falls(streams, &arms);
-    Some(over_stream(
-        streams,
-        title,
-        legend(streams, &arms),
-        rows,
-        caption,
-    ))
+    let legend = legend(&series);
+    Some(over_stream(streams, title, legend, rows, caption))
 }
 
-/// From where to where the direct loss went: means over the first and the last tenth of updates.
+/// Means of a term over the first update of every seed, and over the last tenth of an arm's updates of a segment.
+fn ends(streams: &Streams, arm: &str, segment: u32, term: Term) -> Option<(f64, f64)> {
+    let mut values: Vec<(u32, f64)> = streams
+        .updates(arm, segment)
+        .filter_map(|row| Some((row.update, term(row)?)))
+        .collect();
+    values.sort_by_key(|value| value.0);
+    let update = values.first()?.0;
+    let (mut first, mut last) = (Vec::new(), Vec::new());
+    first.extend(values.iter().filter(|value| value.0 == update));
+    last.extend(values.iter().rev().take(values.len().div_ceil(10)));
+    let mean = |values: &[&(u32, f64)]| {
+        values.iter().map(|value| value.1).sum::<f64>() / values.len() as f64
+    };
+    Some((mean(&first), mean(&last)))
+}
+
+/// To which share of its start every term fell, over arms and segments.
 fn falls(streams: &Streams, arms: &[&str]) -> String {
-    let mut words = Vec::new();
-    for arm in arms.iter().rev().take(2) {
-        let (mut first, mut last) = (Vec::new(), Vec::new());
-        for segment in &streams.segments {
-            let mut values: Vec<(u32, f64)> = streams
-                .updates(arm, segment.index)
-                .filter_map(|row| Some((row.update, DIRECT(row)?)))
-                .collect();
-            values.sort_by_key(|value| value.0);
-            let tenth = values.len().div_ceil(10);
-            first.extend(values.iter().take(tenth).map(|value| value.1));
-            last.extend(values.iter().rev().take(tenth).map(|value| value.1));
+    let said = |name: &str, term: Term| {
+        let (mut least, mut most) = (f64::INFINITY, 0.0f64);
+        for arm in arms {
+            for segment in &streams.segments {
+                if let Some((first, last)) = ends(streams, arm, segment.index, term)
+                    && first > 0.0
+                {
+                    (least, most) = (least.min(last / first), most.max(last / first));
+                }
+            }
         }
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        if !first.is_empty() {
-            words.push(format!(
-                "{arm} from {:.2} to {:.2}",
-                mean(&first),
-                mean(&last)
-            ));
-        }
+        (least <= most).then(|| {
+            let percent = |share: f64| format!("{:.0}", 100.0 * share);
+            match (percent(least), percent(most)) {
+                (least, most) if least == most => format!("{name} losses fall to {most}%"),
+                (least, most) => format!("{name} losses fall to {least}–{most}%"),
+            }
+        })
+    };
+    let words: Vec<String> = [said("direct", DIRECT), said("n-gram", NGRAM)]
+        .into_iter()
+        .flatten()
+        .collect();
+    match words.is_empty() {
+        true => "Training losses".to_owned(),
+        false => format!(
+            "Over the stream {} of where they begin{}",
+            listed(&words),
+            one_seed(streams)
+        ),
     }
-    if words.is_empty() {
-        return "Training losses".to_owned();
-    }
-    format!("Direct loss over the stream: {}", words.join(", "))
 }
 
-/// Trailing averages of a term, mean over seeds at equal update numbers, a piece per segment.
+/// Trailing averages of a term over its start, mean over seeds at equal update numbers, a piece per segment.
 fn line(
     streams: &Streams,
-    arm: &str,
+    series: &Series,
     stretch: &Stretch,
     term: Term,
     window: usize,
@@ -101,11 +120,14 @@ fn line(
     let mut pieces = Vec::new();
     for &segment in &stretch.segments {
         let mut by_update: BTreeMap<u32, (f64, f64, f64)> = BTreeMap::new();
-        for row in streams.updates(arm, segment) {
+        let Some((start, _)) = ends(streams, &series.arm, segment, term) else {
+            continue;
+        };
+        for row in streams.updates(&series.arm, segment) {
             if let Some(value) = term(row) {
                 let (seen, sum, count) = by_update.entry(row.update).or_default();
                 *seen += f64::from(row.prompts_seen);
-                *sum += value;
+                *sum += value / start;
                 *count += 1.0;
             }
         }
@@ -116,7 +138,7 @@ fn line(
         }
     }
     (!pieces.is_empty()).then(|| Line {
-        style: style_of(streams, arm),
+        style: series.style,
         pieces,
         bands: Vec::new(),
     })

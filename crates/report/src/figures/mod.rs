@@ -1,9 +1,11 @@
 //! The figures of a page, built from its streams and tables.
 
 mod cache;
+mod compare;
 mod frequencies;
 mod hits;
 mod losses;
+mod speed;
 mod stream;
 mod sweep;
 
@@ -11,6 +13,7 @@ pub use cache::cache_figure;
 pub use frequencies::frequencies_figure;
 pub use hits::hits_figure;
 pub use losses::losses_figure;
+pub use speed::{PlainRate, plain_rates, saved_figure, speed_figure};
 pub use stream::{Drift, curves_figure, drift_figure};
 pub use sweep::sweep_figures;
 
@@ -19,13 +22,14 @@ use crate::figure::{
     ArmStyle, Figure, Legend, Level, Line, Mark, Panel, PanelRow, Shade, other_style, own_style,
     reference_style,
 };
-use crate::streams::Streams;
+use crate::names::readable;
+use crate::streams::{METHOD, Segment, Streams};
 
 /// Panels side by side at most; more segments continue in further rows.
 const MAX_COLUMNS: usize = 4;
 
-/// Lines in one panel at most; more arms continue in further rows.
-const MAX_LINES: usize = 6;
+/// Lines in one panel at most; more continue in further rows, evenly.
+const MAX_LINES: usize = 8;
 
 /// Points of a line at most: more than there are pixels would only grow the file.
 const MAX_POINTS: usize = 400;
@@ -34,19 +38,30 @@ const MAX_POINTS: usize = 400;
 struct Stretch {
     title: Option<String>,
     segments: Vec<u32>,
+    /// What tells each of them apart from others of its task; nothing where all of the stream is one.
+    variants: Vec<String>,
     prompts: usize,
     shades: Vec<Shade>,
 }
 
-/// An arm's lines in a stretch.
-type LinesOf<'a> = Box<dyn Fn(&str, &Stretch) -> Vec<Line> + 'a>;
+/// The lines of a series in a stretch.
+type LinesOf<'a> = Box<dyn Fn(&Series, &Stretch) -> Vec<Line> + 'a>;
 
-/// Levels and marks of an arm in a stretch.
-type ExtrasOf<'a> = Box<dyn Fn(&str, &Stretch) -> (Vec<Level>, Vec<Mark>) + 'a>;
+/// Levels and marks of a series in a stretch.
+type ExtrasOf<'a> = Box<dyn Fn(&Series, &Stretch) -> (Vec<Level>, Vec<Mark>) + 'a>;
+
+/// What has a line of its own in every panel: an arm, or an arm in one of the variants of a task.
+struct Series {
+    arm: String,
+    /// What tells its segments apart from others of the same task; every segment where nothing does.
+    variant: Option<String>,
+    label: String,
+    style: ArmStyle,
+}
 
 /// A quantity drawn over the stream.
 struct Quantity<'a> {
-    label: &'static str,
+    label: String,
     from_zero: bool,
     reference: Option<f64>,
     lines: LinesOf<'a>,
@@ -55,12 +70,12 @@ struct Quantity<'a> {
 
 impl<'a> Quantity<'a> {
     fn new<L: IntoIterator<Item = Line>>(
-        label: &'static str,
+        label: impl Into<String>,
         from_zero: bool,
-        lines: impl Fn(&str, &Stretch) -> L + 'a,
+        lines: impl Fn(&Series, &Stretch) -> L + 'a,
     ) -> Self {
         Self {
-            label,
+            label: label.into(),
             from_zero,
             reference: None,
             lines: Box::new(move |arm, stretch| lines(arm, stretch).into_iter().collect()),
@@ -73,22 +88,25 @@ impl<'a> Quantity<'a> {
 /// `None` where nothing is drawn.
 fn multiples(
     stretches: &[Stretch],
-    arms: &[&str],
+    series: &[Series],
     quantities: &[Quantity],
 ) -> Option<Vec<PanelRow>> {
+    let lines = series
+        .len()
+        .div_ceil(series.len().div_ceil(MAX_LINES).max(1));
     let mut rows = Vec::new();
     for block in stretches.chunks(MAX_COLUMNS) {
         let mut first = true;
         for quantity in quantities {
-            for arms in arms.chunks(MAX_LINES) {
+            for series in series.chunks(lines.max(1)) {
                 let panels: Vec<Panel> = block
                     .iter()
-                    .map(|stretch| panel(stretch, arms, quantity, first))
+                    .map(|stretch| panel(stretch, series, quantity, first))
                     .collect();
                 if panels.iter().any(|panel| !panel.lines.is_empty()) {
                     first = false;
                     rows.push(PanelRow {
-                        y_label: quantity.label.to_owned(),
+                        y_label: quantity.label.clone(),
                         from_zero: quantity.from_zero,
                         log: false,
                         reference: quantity.reference,
@@ -101,7 +119,7 @@ fn multiples(
     (!rows.is_empty()).then_some(rows)
 }
 
-fn panel(stretch: &Stretch, arms: &[&str], quantity: &Quantity, first: bool) -> Panel {
+fn panel(stretch: &Stretch, series: &[Series], quantity: &Quantity, first: bool) -> Panel {
     let mut shades = stretch.shades.clone();
     if !first {
         shades.iter_mut().for_each(|shade| shade.label.clear());
@@ -112,9 +130,10 @@ fn panel(stretch: &Stretch, arms: &[&str], quantity: &Quantity, first: bool) -> 
         shades,
         ..Panel::default()
     };
-    for arm in arms {
-        panel.lines.extend((quantity.lines)(arm, stretch));
-        let (levels, marks) = (quantity.extras)(arm, stretch);
+    for one in series {
+        let stretch = &stretch.of(one);
+        panel.lines.extend((quantity.lines)(one, stretch));
+        let (levels, marks) = (quantity.extras)(one, stretch);
         panel.levels.extend(levels);
         panel.marks.extend(marks);
     }
@@ -129,12 +148,13 @@ fn stretches(streams: &Streams) -> Vec<Stretch> {
             Shade {
                 from: from as f64,
                 to: (from + segment.prompts) as f64,
-                label: segment.title.clone(),
+                label: readable(&segment.title),
             }
         });
         return vec![Stretch {
             title: None,
             segments: streams.segments.iter().map(|s| s.index).collect(),
+            variants: Vec::new(),
             prompts: streams.segments.iter().map(|s| s.prompts).sum(),
             shades: shades.collect(),
         }];
@@ -144,8 +164,9 @@ fn stretches(streams: &Streams) -> Vec<Stretch> {
 
 /// One stretch per segment, whether or not they follow each other.
 fn by_segment(streams: &Streams) -> Vec<Stretch> {
-    let stretch = |segment: &crate::streams::Segment| Stretch {
-        title: Some(segment.title.clone()),
+    let stretch = |segment: &Segment| Stretch {
+        title: Some(readable(&segment.title)),
+        variants: vec![variant(streams, segment)],
         segments: vec![segment.index],
         prompts: segment.prompts,
         shades: Vec::new(),
@@ -153,14 +174,126 @@ fn by_segment(streams: &Streams) -> Vec<Stretch> {
     streams.segments.iter().map(stretch).collect()
 }
 
-/// An arm's line through its curves, a piece per segment, so that nothing is drawn across a switch.
-fn curve_line(streams: &Streams, curves: &[Curve], arm: &str, stretch: &Stretch) -> Option<Line> {
-    let mut line = Line {
+/// What tells a segment apart from others of its task.
+fn variant(streams: &Streams, segment: &Segment) -> String {
+    let mut words = Vec::new();
+    let targets = streams.segments.iter().map(|other| &other.target);
+    if targets.into_iter().any(|target| *target != segment.target) {
+        words.push(segment.target.clone());
+    }
+    let others = streams.segments.iter().map(|other| &other.other);
+    if others.into_iter().any(|other| *other != segment.other) {
+        words.extend(segment.other.iter().cloned());
+    }
+    readable(&words.join(", "))
+}
+
+/// A series an arm, over the stretches of the streams.
+fn by_arm(streams: &Streams, arms: &[&str]) -> Vec<Series> {
+    let one = |arm: &&str| Series {
+        arm: (*arm).to_owned(),
+        variant: None,
+        label: readable(arm),
         style: style_of(streams, arm),
+    };
+    arms.iter().map(one).collect()
+}
+
+/// Panels and series of quantities that few arms have: a panel a task with a line for each variant of it, where that
+/// makes fewer panels and not too many lines.
+fn merged(streams: &Streams, arms: &[&str]) -> (Vec<Stretch>, Vec<Series>) {
+    let mut variants: Vec<String> = Vec::new();
+    let mut tasks: Vec<&str> = Vec::new();
+    for segment in &streams.segments {
+        let own = variant(streams, segment);
+        if !variants.contains(&own) {
+            variants.push(own);
+        }
+        if !tasks.contains(&segment.task.as_str()) {
+            tasks.push(&segment.task);
+        }
+    }
+    let lines = variants.len() * arms.len();
+    if streams.continual || variants.len() < 2 || tasks.len() < 2 || lines > MAX_LINES {
+        return (stretches(streams), by_arm(streams, arms));
+    }
+    let stretch = |task: &&str| {
+        let own = || {
+            streams
+                .segments
+                .iter()
+                .filter(|segment| segment.task == *task)
+        };
+        Stretch {
+            title: Some(readable(task)),
+            segments: own().map(|segment| segment.index).collect(),
+            variants: own().map(|segment| variant(streams, segment)).collect(),
+            prompts: own().map(|segment| segment.prompts).max().unwrap_or(0),
+            shades: Vec::new(),
+        }
+    };
+    let mut series = Vec::new();
+    for arm in arms {
+        for (number, variant) in variants.iter().enumerate() {
+            let (label, style) = match arms {
+                [_] => (variant.clone(), other_style(number)),
+                _ => (
+                    format!("{}, {variant}", readable(arm)),
+                    ArmStyle {
+                        dash: VARIANT_DASHES.get(number).copied().flatten(),
+                        ..style_of(streams, arm)
+                    },
+                ),
+            };
+            series.push(Series {
+                arm: (*arm).to_owned(),
+                variant: Some(variant.clone()),
+                label,
+                style,
+            });
+        }
+    }
+    (tasks.iter().map(stretch).collect(), series)
+}
+
+/// How the variants of an arm are drawn beside those of others.
+const VARIANT_DASHES: [Option<(f64, f64)>; 4] =
+    [None, Some((6.0, 3.0)), Some((2.0, 2.5)), Some((9.0, 2.5))];
+
+impl Stretch {
+    /// Its segments of a series.
+    fn of(&self, series: &Series) -> Self {
+        let own = |at: &usize| match &series.variant {
+            None => true,
+            Some(variant) => self.variants.get(*at) == Some(variant),
+        };
+        let segments = self.segments.iter().enumerate();
+        let segments = segments
+            .filter(|(at, _)| own(at))
+            .map(|(_, segment)| *segment);
+        Self {
+            title: self.title.clone(),
+            segments: segments.collect(),
+            variants: self.variants.clone(),
+            prompts: self.prompts,
+            shades: self.shades.clone(),
+        }
+    }
+}
+
+/// An arm's line through its curves, a piece per segment, so that nothing is drawn across a switch.
+fn curve_line(
+    streams: &Streams,
+    curves: &[Curve],
+    series: &Series,
+    stretch: &Stretch,
+) -> Option<Line> {
+    let mut line = Line {
+        style: series.style,
         pieces: Vec::new(),
         bands: Vec::new(),
     };
-    let own = |curve: &&Curve| curve.arm == arm && stretch.segments.contains(&curve.segment);
+    let own = |curve: &&Curve| curve.arm == series.arm && stretch.segments.contains(&curve.segment);
     for curve in curves.iter().filter(own) {
         // A stretch of one segment counts from its own start.
         let before = match stretch.segments.len() {
@@ -199,12 +332,50 @@ fn style_of(streams: &Streams, name: &str) -> ArmStyle {
     })
 }
 
-fn legend(streams: &Streams, arms: &[&str]) -> Vec<Legend> {
-    let entry = |name: &&str| Legend {
-        label: (*name).to_owned(),
-        style: style_of(streams, name),
+fn legend(series: &[Series]) -> Vec<Legend> {
+    let entry = |series: &Series| Legend {
+        label: series.label.clone(),
+        style: series.style,
     };
-    arms.iter().map(entry).collect()
+    series.iter().map(entry).collect()
+}
+
+/// A legend entry of the line at the level of something else.
+fn reference_legend(label: &str) -> Legend {
+    Legend {
+        label: label.to_owned(),
+        style: reference_style(),
+    }
+}
+
+/// Who the arms of the paper are, those of them that are drawn.
+fn who(arms: &[&str]) -> String {
+    const ARMS: [(&str, &str); 4] = [
+        ("SpD_DM", "SpD_DM: nothing is learnt"),
+        (
+            "N-gram_pp",
+            "N-gram_pp: nothing is learnt, n-grams are merged",
+        ),
+        ("L_DM", "L_DM: the drafter learns"),
+        (
+            METHOD,
+            "L_DM + L_N-gram: it learns and n-grams are merged, the paper's method",
+        ),
+    ];
+    let drawn = ARMS.iter().filter(|(arm, _)| arms.contains(arm));
+    let words: Vec<&str> = drawn.map(|(_, words)| *words).collect();
+    match words.as_slice() {
+        [] => String::new(),
+        words => format!(" {}.", words.join("; ")),
+    }
+}
+
+/// `, one seed`, where there is only one.
+fn one_seed(streams: &Streams) -> &'static str {
+    match streams.seeds.len() {
+        1 => " (one seed)",
+        _ => "",
+    }
 }
 
 /// A legend entry of a dashed line.
@@ -232,9 +403,9 @@ fn thin<T: Copy>(points: &[T]) -> Vec<T> {
 
 fn x_label(streams: &Streams) -> String {
     if streams.continual {
-        "prompts seen".to_owned()
+        "prompts".to_owned()
     } else {
-        "prompts of the stream seen".to_owned()
+        "prompts of the stream".to_owned()
     }
 }
 

@@ -1,15 +1,18 @@
-//! Acceptance and speedup over the stream: per segment, and across switches.
+//! What arms have over the stream: per segment, and across switches.
 
+use super::compare::{comparable, from_to, pair, said};
 use super::{
-    Quantity, by_segment, curve_line, dashed, legend, multiples, over_stream, piece, rate,
-    seeds_note, stretches, style_of,
+    Quantity, Series, Stretch, by_arm, by_segment, curve_line, dashed, legend, multiples, one_seed,
+    over_stream, piece, rate, reference_legend, seeds_note, stretches, style_of, who,
 };
 use crate::beside::NeverSwitched;
-use crate::curves::{curves, window};
-use crate::figure::{ArmStyle, Color, Figure, Legend, Level, Line, Mark, reference_style};
+use crate::curves::{Curve, curves, ratio_curves, window};
+use crate::figure::{ArmStyle, Color, Figure, Level, Line, Mark};
+use crate::names::{axis, listed, plain_level, readable, sentence};
 use crate::paper::{PaperData, Where};
-use crate::streams::{Segment, Streams};
-use crate::tables::drift::{RECOVERED_SHARE, Recovery, plateau};
+use crate::streams::{Segment, Streams, over};
+use crate::tables::drift::{RECOVERED_SHARE, Recovery};
+use experiment::ReportConfig;
 use results::Metric;
 
 const PAPER_DASH: (f64, f64) = (7.0, 3.0);
@@ -17,11 +20,17 @@ const THRESHOLD_DASH: (f64, f64) = (2.0, 2.5);
 const NEVER_DASH: (f64, f64) = (1.0, 3.0);
 const THRESHOLD: Color = Color(0x9A, 0xA1, 0xA9);
 
-/// Acceptance and, where timed, speedup over prompts seen (the paper's Figures 2 and 4). `None` where
-/// no drafting arm has a curve.
-pub fn curves_figure(streams: &Streams, paper: Option<&PaperData>) -> Option<Figure> {
+/// Acceptance over prompts seen (tokens a round where drafts differ in length), the same over an untrained drafter's
+/// where there is one, and where timed, speedup (the paper's Figures 2 and 4). `None` where no drafting arm has a curve.
+pub fn curves_figure(
+    streams: &Streams,
+    paper: Option<&PaperData>,
+    report: &ReportConfig,
+) -> Option<Figure> {
     let window = window(&streams.segments);
-    let accepted = curves(streams, Metric::Acceptance, window);
+    let metric = comparable(streams);
+    let measured = curves(streams, metric, window);
+    let ratio = Ratio::new(streams, metric, window);
     let speed = curves(streams, Metric::Speedup, window);
     let arms: Vec<&str> = streams.drafting().map(|arm| arm.name.as_str()).collect();
     let level = |metric: Metric, arm: &str, segment: &Segment| {
@@ -42,32 +51,40 @@ pub fn curves_figure(streams: &Streams, paper: Option<&PaperData>) -> Option<Fig
         own.filter_map(|segment| level(metric, arm, segment))
             .collect()
     };
-    let any_paper = arms.iter().any(|arm| {
-        let mut segments = streams.segments.iter();
-        segments.any(|segment| level(Metric::Acceptance, arm, segment).is_some())
+    let drawn = match speed.is_empty() {
+        true => vec![metric],
+        false => vec![metric, Metric::Speedup],
+    };
+    let any_paper = drawn.iter().any(|metric| {
+        arms.iter().any(|arm| {
+            let mut segments = streams.segments.iter();
+            segments.any(|segment| level(*metric, arm, segment).is_some())
+        })
     });
-    let quantities = [
-        (Metric::Acceptance, "acceptance", true, None, &accepted),
-        (Metric::Speedup, "speedup (x)", false, Some(1.0), &speed),
-    ]
-    .map(|(metric, label, from_zero, reference, curves)| {
-        let mut quantity = Quantity::new(label, from_zero, move |arm, stretch| {
-            curve_line(streams, curves, arm, stretch)
+    let quantity = |metric: Metric, curves: &'_ [Curve]| -> Quantity<'_> {
+        let curves = curves.to_vec();
+        let zero = plain_level(metric).is_none();
+        let mut quantity = Quantity::new(axis(metric), zero, move |series: &Series, stretch| {
+            curve_line(streams, &curves, series, stretch)
         });
-        quantity.reference = reference;
+        quantity.reference = plain_level(metric);
         if any_paper {
             let of_paper = &of_paper;
-            quantity.extras = Box::new(move |arm, stretch| {
-                (of_paper(metric, arm, &stretch.segments), Vec::new())
+            quantity.extras = Box::new(move |series, stretch| {
+                let levels = of_paper(metric, &series.arm, &stretch.segments);
+                (levels, Vec::new())
             });
         }
         quantity
-    });
-    let rows = multiples(&by_segment(streams), &arms, &quantities)?;
-    let mut legend = legend(streams, &arms);
-    if !speed.is_empty() {
-        legend.push(plain_legend());
-    }
+    };
+    let mut quantities = vec![quantity(metric, &measured)];
+    quantities.extend(ratio.as_ref().map(|ratio| ratio.quantity(streams)));
+    quantities.push(quantity(Metric::Speedup, &speed));
+    let series = by_arm(streams, &arms);
+    let rows = multiples(&by_segment(streams), &series, &quantities)?;
+    let mut legend = legend(&series);
+    let plain = drawn.iter().any(|metric| plain_level(*metric).is_some());
+    legend.extend(reference(plain, ratio.as_ref()));
     if any_paper {
         legend.push(dashed(
             "the paper's held-out value, in the arm's colour",
@@ -75,21 +92,88 @@ pub fn curves_figure(streams: &Streams, paper: Option<&PaperData>) -> Option<Fig
         ));
     }
     let caption = format!(
-        "Averages over the last {window} prompts. Acceptance: accepted / proposed target tokens a round. {}",
-        seeds_note(streams)
+        "Averages over the last {window} prompts. {}{} {}{}",
+        meaning(metric),
+        ratio.as_ref().map_or(String::new(), Ratio::meaning),
+        seeds_note(streams),
+        who(&arms),
     );
-    let title = ends_highest(streams, &arms, window);
-    let figure = over_stream(streams, title, legend, rows, caption);
-    Some(Figure {
-        x_label: "prompts of the segment seen".to_owned(),
-        ..figure
-    })
+    let pair = pair(streams, paper, &report.ratios);
+    let compared = pair.and_then(|pair| said(streams, metric, pair, report.smallest_effect));
+    let title = compared.or_else(|| alone(streams, metric));
+    Some(over_stream(
+        streams,
+        title.unwrap_or_else(|| "Over the stream".to_owned()),
+        legend,
+        rows,
+        caption,
+    ))
 }
 
-fn plain_legend() -> Legend {
-    Legend {
-        label: "plain decoding".to_owned(),
-        style: reference_style(),
+/// What a metric of a figure is.
+fn meaning(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Acceptance => "Acceptance: accepted / proposed target tokens a round.",
+        _ => "Drafts differ in length, so that tokens a round are drawn and no acceptance.",
+    }
+}
+
+/// The legend of the dashed reference lines.
+fn reference(plain: bool, ratio: Option<&Ratio>) -> Option<crate::figure::Legend> {
+    let words: Vec<String> = plain
+        .then(|| "plain decoding".to_owned())
+        .into_iter()
+        .chain(ratio.map(|ratio| format!("{} in the ratio", readable(&ratio.reference))))
+        .collect();
+    (!words.is_empty()).then(|| reference_legend(&listed(&words)))
+}
+
+/// The learning arms over one that learns nothing, prompt by prompt.
+struct Ratio {
+    metric: Metric,
+    reference: String,
+    curves: Vec<Curve>,
+}
+
+/// Where every drafter that learns has so many times what an untrained one has, the ratio of the two adds nothing to
+/// their lines.
+const PLAIN_TO_SEE: f64 = 1.5;
+
+impl Ratio {
+    /// The ratios, where what is learnt is small beside what prompts differ in.
+    fn new(streams: &Streams, metric: Metric, window: usize) -> Option<Self> {
+        let reference = streams.untrained()?;
+        let learning = streams.learning();
+        let untrained = over(metric, streams.answers(reference))?;
+        let least = learning
+            .iter()
+            .filter_map(|arm| over(metric, streams.answers(arm)))
+            .fold(f64::INFINITY, f64::min);
+        if least >= PLAIN_TO_SEE * untrained {
+            return None;
+        }
+        let curves = ratio_curves(streams, metric, &learning, reference, window);
+        (!curves.is_empty()).then(|| Self {
+            metric,
+            reference: reference.to_owned(),
+            curves,
+        })
+    }
+
+    fn quantity<'a>(&'a self, streams: &'a Streams) -> Quantity<'a> {
+        let label = format!("{} / untrained", axis(self.metric));
+        let line =
+            |series: &Series, stretch: &Stretch| curve_line(streams, &self.curves, series, stretch);
+        let mut quantity = Quantity::new(label, false, line);
+        quantity.reference = Some(1.0);
+        quantity
+    }
+
+    fn meaning(&self) -> String {
+        format!(
+            " Untrained: {}, which learns nothing, on the same prompts; the ratio takes out that some prompts are easier.",
+            readable(&self.reference)
+        )
     }
 }
 
@@ -102,28 +186,18 @@ fn place(segment: &Segment, arm: &str) -> Where {
     ])
 }
 
-/// Who is accepted most at the end of the streams.
-fn ends_highest(streams: &Streams, arms: &[&str], window: usize) -> String {
-    let mut ends: Vec<(&str, f64)> = Vec::new();
-    for arm in arms {
-        let plateaus = streams.segments.iter();
-        let plateaus: Vec<f64> = plateaus
-            .filter_map(|segment| plateau(streams, arm, segment.index, window))
-            .collect();
-        if !plateaus.is_empty() {
-            ends.push((arm, plateaus.iter().sum::<f64>() / plateaus.len() as f64));
-        }
-    }
-    ends.sort_by(|a, b| b.1.total_cmp(&a.1));
-    match ends.as_slice() {
-        [(best, value), (second, other), ..] => format!(
-            "{best} ends highest: accepted at {} over the last quarter of the stream, {second} at {}",
-            rate(*value),
-            rate(*other)
-        ),
-        [(only, value)] => format!("{only} ends at an acceptance of {}", rate(*value)),
-        [] => "Acceptance over the stream".to_owned(),
-    }
+/// How an arm that has nothing to be compared with begins and ends.
+fn alone(streams: &Streams, metric: Metric) -> Option<String> {
+    let arm = streams.method()?;
+    let (first, last) = from_to(streams, metric, arm)?;
+    Some(format!(
+        "{}: {} from {} in the first quarter of the stream to {} in the last{}",
+        sentence(&readable(arm)),
+        axis(metric),
+        rate(first),
+        rate(last),
+        one_seed(streams)
+    ))
 }
 
 /// What the drift figure draws beside the curves.
@@ -142,6 +216,7 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
     }
     let window = window(&streams.segments);
     let accepted = curves(streams, Metric::Acceptance, window);
+    let ratio = Ratio::new(streams, Metric::Acceptance, window);
     let speed = curves(streams, Metric::Speedup, window);
     let arms: Vec<&str> = streams.drafting().map(|arm| arm.name.as_str()).collect();
     let extent = |segment: u32| {
@@ -166,7 +241,8 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
             let curve = accepted
                 .iter()
                 .find(|c| c.arm == arm && c.segment == recovery.segment);
-            let seen = recovery.prompts;
+            // What learns nothing has nothing to recover.
+            let seen = recovery.prompts.filter(|_| streams.learnt(arm));
             let mut points = curve.iter().flat_map(|curve| &curve.points);
             if let Some((seen, band)) = points.find(|(at, _)| Some(*at) == seen) {
                 marks.push(Mark {
@@ -194,21 +270,25 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
             bands: Vec::new(),
         })
     };
-    let mut acceptance = Quantity::new("acceptance", true, |arm, stretch| {
-        never_switched(arm)
+    let mut acceptance = Quantity::new("acceptance", true, |series: &Series, stretch: &Stretch| {
+        never_switched(&series.arm)
             .into_iter()
-            .chain(curve_line(streams, &accepted, arm, stretch))
+            .chain(curve_line(streams, &accepted, series, stretch))
     });
-    acceptance.extras = Box::new(|arm, _| extras(arm));
-    let mut speedup = Quantity::new("speedup (x)", false, |arm, stretch| {
-        curve_line(streams, &speed, arm, stretch)
-    });
+    acceptance.extras = Box::new(|series, _| extras(&series.arm));
+    let mut speedup = Quantity::new(
+        axis(Metric::Speedup),
+        false,
+        |series: &Series, stretch: &Stretch| curve_line(streams, &speed, series, stretch),
+    );
     speedup.reference = Some(1.0);
-    let rows = multiples(&stretches(streams), &arms, &[acceptance, speedup])?;
-    let mut legend = legend(streams, &arms);
-    if !speed.is_empty() {
-        legend.push(plain_legend());
-    }
+    let mut quantities = vec![acceptance];
+    quantities.extend(ratio.as_ref().map(|ratio| ratio.quantity(streams)));
+    quantities.push(speedup);
+    let series = by_arm(streams, &arms);
+    let rows = multiples(&stretches(streams), &series, &quantities)?;
+    let mut legend = legend(&series);
+    legend.extend(reference(!speed.is_empty(), ratio.as_ref()));
     legend.push(dashed("95% of the common plateau", THRESHOLD_DASH));
     if !drift.never_switched.is_empty() {
         legend.push(dashed(
@@ -217,28 +297,66 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
         ));
     }
     let caption = format!(
-        "Averages over the last {window} prompts of a segment. Dots: first at 95% of the lowest plateau of an arm that learns (at {window} prompts: there from the first full window). {}",
-        seeds_note(streams)
+        "Averages over the last {window} prompts of a segment. Common plateau: the lowest of the arms that learn. Dots: at 95% of it for good (at {window} prompts: from the first full window on); prompts to an arm's own plateau are in the table.{} {}{}",
+        ratio.as_ref().map_or(String::new(), Ratio::meaning),
+        seeds_note(streams),
+        who(&arms),
     );
-    let title = recovers_first(drift.recoveries);
+    let title = recovered(streams, drift.recoveries);
     Some(over_stream(streams, title, legend, rows, caption))
 }
 
-/// Who recovers when after the first switch that someone has to recover from.
-fn recovers_first(recoveries: &[Recovery]) -> String {
-    let switch = recoveries.iter().find(|r| r.prompts != Some(r.window));
-    let Some(switch) = switch.or(recoveries.first()) else {
-        return "Acceptance across switches of the stream".to_owned();
+/// How many prompts every arm that learns needs after the first switch that one of them has to recover from.
+fn recovered(streams: &Streams, recoveries: &[Recovery]) -> String {
+    let learning: Vec<&Recovery> = recoveries
+        .iter()
+        .filter(|recovery| streams.learnt(&recovery.arm))
+        .collect();
+    let costs = |recovery: &&&Recovery| {
+        let within = Some(recovery.window);
+        recovery.own_prompts != within || recovery.prompts != within
     };
-    let of_switch = recoveries.iter().filter(|r| r.segment == switch.segment);
-    let mut counts: Vec<(&str, Option<usize>)> =
-        of_switch.map(|r| (r.arm.as_str(), r.prompts)).collect();
-    counts.sort_by_key(|(_, prompts)| prompts.unwrap_or(usize::MAX));
-    let words = counts.iter().take(2).map(|(arm, prompts)| match prompts {
-        Some(n) if *n == switch.window => format!("{arm} is there within {n} prompts"),
-        Some(n) => format!("{arm} recovers after {n} prompts"),
-        None => format!("{arm} never recovers"),
-    });
-    let words: Vec<String> = words.collect();
-    format!("{}: {}", switch.switch, words.join(", "))
+    let seed = one_seed(streams);
+    let Some(switch) = learning.iter().find(costs) else {
+        return match learning.first() {
+            Some(first) => format!(
+                "No switch takes a drafter that learns below 95% of its level for more than {} prompts{seed}",
+                first.window
+            ),
+            None => "Acceptance across switches of the stream; nothing learns".to_owned(),
+        };
+    };
+    let of_switch: Vec<&&Recovery> = learning
+        .iter()
+        .filter(|recovery| recovery.segment == switch.segment)
+        .collect();
+    let prompts = |prompts: Option<usize>| match prompts {
+        Some(seen) if seen == switch.window => format!("at most {seen}"),
+        Some(seen) => seen.to_string(),
+        None => "more than there are".to_owned(),
+    };
+    let arms: Vec<String> = of_switch.iter().map(|r| readable(&r.arm)).collect();
+    let own: Vec<String> = of_switch.iter().map(|r| prompts(r.own_prompts)).collect();
+    let common: Vec<String> = of_switch.iter().map(|r| prompts(r.prompts)).collect();
+    let alike = |counts: &[String]| counts.windows(2).all(|pair| pair.first() == pair.last());
+    let own = match own.as_slice() {
+        [first, _, ..] if alike(&own) => format!("{} {first} each", listed(&arms)),
+        counts => {
+            let both = arms.iter().zip(counts);
+            let words: Vec<String> = both.map(|(arm, count)| format!("{arm} {count}")).collect();
+            words.join(", ")
+        }
+    };
+    let mut title = format!(
+        "{}: prompts to 95% of its own level: {own}",
+        readable(&switch.switch)
+    );
+    match common.as_slice() {
+        [] | [_] => {}
+        [first, ..] if alike(&common) => {
+            title.push_str(&format!("; of the lowest level: {first} each"));
+        }
+        _ => title.push_str(&format!("; of the lowest level: {}", common.join(", "))),
+    }
+    title + seed
 }

@@ -1,15 +1,16 @@
-//! A metric over the values of a sweep, with its intervals.
+//! The metric that a page claims something of over the values of a sweep, with its intervals.
 
-use super::MAX_COLUMNS;
+use super::{MAX_COLUMNS, reference_legend};
 use crate::figure::{ArmStyle, Figure, Legend, Line, Mark, Panel, PanelRow, other_style};
-use crate::paper::Where;
-use crate::tables::ratios::with_arm;
+use crate::names::{axis, plain_level, readable, sentence};
+use crate::paper::{Claim, Where};
+use crate::tables::claims::{Verdict, of_the_page};
+use crate::tables::ratios::{SPEEDS, with_arm};
 use crate::tables::sweep::{Family, families};
-use crate::tables::{Source, joined};
+use crate::tables::{Source, few_seeds, joined};
 use results::{ArmInfo, Metric};
 
-/// Every family that was swept over: a row a metric, a panel a column of the page, a line for what
-/// else the rows tell apart. `None` without sweeps.
+/// Every family that was swept over: a panel a column of the page, a line for what else the rows tell apart. `None` without sweeps.
 pub fn sweep_figures(source: &Source, metrics: &[Metric]) -> Vec<(String, Figure)> {
     let families = families(source);
     let figure =
@@ -45,73 +46,119 @@ fn of_family(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Fig
             series.push((name.join(", "), place.clone(), other.clone()));
         }
     }
+    let metric = claimed(source, family, metrics)?;
     let mut rows = Vec::new();
-    let mut best: Option<String> = None;
+    let mut ranked = Vec::new();
     for block in columns.chunks(MAX_COLUMNS) {
-        for &metric in metrics {
-            let panels: Vec<Panel> = block
-                .iter()
-                .map(|column| {
-                    let drawn = series
-                        .iter()
-                        .enumerate()
-                        .map(|(number, (_, place, other))| {
-                            let at = joined(place, column);
-                            let arms = variants(family, &key, &words, other);
-                            series_line(source, metric, &at, &arms, other_style(number))
-                        });
-                    let (lines, marks): (Vec<Line>, Vec<Vec<Mark>>) = drawn.flatten().unzip();
-                    Panel {
-                        title: source.column_axis().map(|_| source.column_title(column)),
-                        x: (0.5, words.len() as f64 + 0.5),
-                        lines,
-                        marks: marks.concat(),
-                        words: words
-                            .iter()
-                            .enumerate()
-                            .map(|(at, word)| ((at + 1) as f64, word.clone()))
-                            .collect(),
-                        ..Panel::default()
-                    }
-                })
-                .collect();
-            if best.is_none() {
-                best = message(&panels, &words, metric, family.name, &key);
+        let mut panels = Vec::new();
+        for column in block {
+            let mut panel = Panel {
+                title: source
+                    .column_axis()
+                    .map(|_| readable(&source.column_title(column))),
+                x: (0.5, words.len() as f64 + 0.5),
+                words: words
+                    .iter()
+                    .enumerate()
+                    .map(|(at, word)| ((at + 1) as f64, word.clone()))
+                    .collect(),
+                ..Panel::default()
+            };
+            for (number, (_, place, other)) in series.iter().enumerate() {
+                let at = joined(place, column);
+                let arms = variants(family, &key, &words, other);
+                let style = other_style(number);
+                if let Some((line, marks)) = series_line(source, metric, &at, &arms, style) {
+                    panel.lines.push(line);
+                    panel.marks.extend(marks);
+                    ranked.push(best(source, metric, &at, &arms));
+                }
             }
-            if panels.iter().any(|panel| !panel.lines.is_empty()) {
-                let unit = metric.unit();
-                rows.push(PanelRow {
-                    y_label: match unit {
-                        "" => metric.title().to_owned(),
-                        unit => format!("{} ({unit})", metric.title()),
-                    },
-                    from_zero: false,
-                    log: false,
-                    reference: None,
-                    panels,
-                });
-            }
+            panels.push(panel);
         }
+        rows.push(PanelRow {
+            y_label: axis(metric),
+            from_zero: true,
+            log: false,
+            reference: plain_level(metric),
+            panels,
+        });
     }
+    rows.retain(|row| row.panels.iter().any(|panel| !panel.lines.is_empty()));
     let named = series
         .iter()
         .enumerate()
-        .filter(|(_, (name, ..))| !name.is_empty());
-    let legend = named.map(|(number, (name, ..))| Legend {
-        label: name.clone(),
-        style: other_style(number),
-    });
+        .filter(|(_, (name, ..))| !name.is_empty() && series.len() > 1);
+    let mut legend: Vec<Legend> = named
+        .map(|(number, (name, ..))| Legend {
+            label: readable(name),
+            style: other_style(number),
+        })
+        .collect();
+    if plain_level(metric).is_some() {
+        legend.push(reference_legend("plain decoding"));
+    }
+    let seeds = match few_seeds(source.stage.seeds().len()) {
+        Some(few) => format!(", {few}"),
+        None => String::new(),
+    };
     (!rows.is_empty()).then(|| Figure {
-        title: best.unwrap_or_else(|| format!("{} over {key}", family.name)),
-        legend: legend.collect(),
+        title: message(&ranked, &words, metric, &readable(family.name), &readable(&key)),
+        legend,
         rows,
-        x_label: key,
+        x_label: readable(&key),
         log_x: false,
         caption: vec![format!(
-            "{} on the prompts of the tables. Bands: 95% intervals over prompts and seeds; they are paired, so neighbours differ more surely than the bands suggest.",
-            family.name
+            "{} on the prompts of the tables. Bands: 95% intervals{seeds}. They are paired, so neighbours may differ more surely than the bands suggest; a best value counts where the interval of its ratio to the second best lies above 1 by the page's smallest effect.",
+            sentence(&readable(family.name))
         )],
     })
+}
+
+/// What is drawn: the metric of the first claim of the paper that names an arm of the sweep, else of its first claim, else
+/// the page's first speed, else its first metric.
+fn claimed(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Metric> {
+    let claims = source.experiment.paper_data.iter().flat_map(|p| &p.claim);
+    let of = |claim: &Claim| -> Option<(Metric, Vec<String>)> {
+        let (name, arms) = match (&claim.order, &claim.trend) {
+            (Some(order), _) => (
+                &order.metric,
+                vec![order.above.clone(), order.below.clone()],
+            ),
+            (None, Some(trend)) => (&trend.metric, trend.values.clone()),
+            (None, None) => return None,
+        };
+        Some((of_the_page(Metric::parse(name)?, metrics), arms))
+    };
+    let claims: Vec<(Metric, Vec<String>)> = claims.filter_map(of).collect();
+    let named = |(_, arms): &&(Metric, Vec<String>)| {
+        let mut own = family.arms.iter();
+        own.any(|arm| arms.contains(&arm.name))
+    };
+    let of_family = claims.iter().find(named).or(claims.first());
+    let speed = SPEEDS.into_iter().find(|speed| metrics.contains(speed));
+    let claimed = of_family.map(|(metric, _)| *metric);
+    claimed.or(speed).or(metrics.first().copied())
+}
+
+/// Position of the best value, and whether it is surely above the second best.
+fn best(
+    source: &Source,
+    metric: Metric,
+    at: &Where,
+    arms: &[Option<&str>],
+) -> Option<(usize, bool)> {
+    let values = arms.iter().enumerate().filter_map(|(index, arm)| {
+        let estimate = source.estimates.value(metric, &with_arm(at, (*arm)?))?;
+        Some((index, estimate))
+    });
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
+    let (index, first) = values.first()?;
+    let ahead = values.get(1).and_then(|(_, second)| first.over(second));
+    let smallest = source.experiment.report.smallest_effect;
+    let surely = ahead.is_some_and(|ratio| Verdict::of(&ratio, smallest) == Verdict::Holds);
+    Some((*index, surely))
 }
 
 /// The first key swept over with its values in order.
@@ -207,34 +254,35 @@ fn series_line(
     (!marks.is_empty()).then_some((line, marks))
 }
 
-/// Where the first metric is best, line by line.
+/// Which value is best in how many lines, those that are surely best apart.
 fn message(
-    panels: &[Panel],
+    ranked: &[Option<(usize, bool)>],
     words: &[String],
     metric: Metric,
     name: &str,
     key: &str,
-) -> Option<String> {
-    let mut counts = vec![0usize; words.len()];
-    let mut lines = 0;
-    for piece in panels
+) -> String {
+    let what = format!("{}, {}", sentence(&axis(metric)), name);
+    let lines = ranked.iter().flatten().count();
+    let sure: Vec<usize> = ranked
         .iter()
-        .flat_map(|panel| &panel.lines)
-        .flat_map(|line| &line.pieces)
-    {
-        let best = piece.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-        if let Some(count) = counts.get_mut(best.0 as usize - 1) {
-            *count += 1;
+        .flatten()
+        .filter_map(|(at, surely)| surely.then_some(*at))
+        .collect();
+    let values = words.iter().enumerate().filter_map(|(at, word)| {
+        let count = sure.iter().filter(|own| **own == at).count();
+        (count > 0).then(|| format!("{word} in {count}"))
+    });
+    let values: Vec<String> = values.collect();
+    match (values.as_slice(), lines - sure.len()) {
+        ([], 1) => format!("{what}: the best {key} is not clearly above the next best"),
+        ([], _) => {
+            format!("{what}: the best {key} is not clearly above the next best in any of {lines}")
         }
-        lines += 1;
+        (values, 0) => format!("{what}: best {key} {} of {lines}", values.join(", ")),
+        (values, open) => format!(
+            "{what}: best {key} {} of {lines}, not clear in {open}",
+            values.join(", ")
+        ),
     }
-    let (at, count) = counts
-        .iter()
-        .enumerate()
-        .max_by_key(|(at, count)| (**count, usize::MAX - at))?;
-    let word = words.get(at)?;
-    Some(format!(
-        "{name}: {} is best at {key} = {word} in {count} of {lines}",
-        metric.title()
-    ))
 }

@@ -134,7 +134,7 @@ impl Judged {
 
 /// What a claim of `metric` is judged by on a page that shows `shown`: where nothing is timed, a
 /// claim of speed by the speed that is shown.
-fn of_the_page(metric: Metric, shown: &[Metric]) -> Metric {
+pub fn of_the_page(metric: Metric, shown: &[Metric]) -> Metric {
     if metric != Metric::Speedup || shown.contains(&metric) {
         return metric;
     }

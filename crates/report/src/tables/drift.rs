@@ -28,8 +28,9 @@ pub struct Recovery {
     /// Plateau that all arms are held to: the lowest of the arms that learn (of all, where none
     /// does). By their own plateaus, an arm that ends higher would seem to recover later.
     pub common: f64,
-    /// Prompts of the segment until the trailing average reached 95% of the common plateau. The
-    /// window's own length when the first full window was already there.
+    /// Prompts of the segment until the trailing average reached 95% of the common plateau for good:
+    /// never again is it below that for as long as a window. The window's own length when the first
+    /// full window was already there.
     pub prompts: Option<usize>,
     /// The same for the arm's own plateau.
     pub own_prompts: Option<usize>,
@@ -123,14 +124,24 @@ fn ends(prompts: &[(f64, f64)], window: usize) -> Option<(f64, f64)> {
     Some((acceptance(prompts.get(..window)?)?, acceptance(last)?))
 }
 
-/// Prompts until the average of a trailing window reaches 95% of `plateau`.
+/// Prompts until the average of a trailing window reaches 95% of `plateau` for good: it does not stay
+/// below that again for as many prompts as the window has.
 fn recovered(prompts: &[(f64, f64)], window: usize, plateau: f64) -> Option<usize> {
-    (window..=prompts.len()).find(|&seen| {
+    let (mut reached, mut below) = (None, 0);
+    for seen in window..=prompts.len() {
         let recent = prompts.get(seen - window..seen);
-        recent
-            .and_then(acceptance)
-            .is_some_and(|rate| rate >= RECOVERED_SHARE * plateau)
-    })
+        let rate = recent.and_then(acceptance);
+        if rate.is_some_and(|rate| rate >= RECOVERED_SHARE * plateau) {
+            reached.get_or_insert(seen);
+            below = 0;
+        } else {
+            below += 1;
+            if below >= window {
+                reached = None;
+            }
+        }
+    }
+    reached
 }
 
 fn acceptance(prompts: &[(f64, f64)]) -> Option<f64> {
@@ -193,7 +204,7 @@ pub fn table(recoveries: &[Recovery], id: &str, of: &str) -> Option<Table> {
         title,
         lead: format!(
             "Rule: prompts after the switch until the acceptance of the last {window} prompts reaches 95% \
-             of a plateau. An arm's own plateau is its acceptance over the segment's last quarter; the \
+             of a plateau for good, that is, does not stay below it for {window} prompts again. An arm's own plateau is its acceptance over the segment's last quarter; the \
              common one is the lowest of the arms that learn, so that an arm is not late for ending \
              higher. ≤ {window}: there from the first full window; two counts closer than {window} are \
              not told apart. Seeds pooled. Before: acceptance over the last quarter before the switch.{alone}"
@@ -223,6 +234,19 @@ mod tests {
         assert_eq!(recovered(&prompts, 2, plateau), Some(10));
         assert_eq!(recovered(&prompts, 2, 0.2), Some(6));
         assert_eq!(recovered(&prompts, 2, 0.9), None);
+    }
+
+    #[test]
+    fn what_falls_again_has_not_recovered() {
+        // At 0.4 after two prompts; one window of the middle is lower, then three are, then it is back.
+        let rates = [0.4, 0.4, 0.4, 0.3, 0.4, 0.4, 0.3, 0.3, 0.4, 0.4, 0.4];
+        // Averages of two from the second prompt on: 0.4 0.4 0.35 0.35 0.4 0.35 0.3 0.35 0.4 0.4.
+        assert_eq!(recovered(&prompts(&rates), 2, 0.4), Some(10));
+        assert_eq!(recovered(&prompts(&rates), 2, 0.35), Some(2));
+        assert_eq!(recovered(&prompts(&rates[..8]), 2, 0.4), None);
+        // A single window below is noise.
+        let noise = [0.4, 0.4, 0.4, 0.36, 0.4, 0.4];
+        assert_eq!(recovered(&prompts(&noise), 3, 0.4), Some(3));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::paper::Where;
 use results::{Estimate, Metric};
 
 /// What variants of a swept arm are chosen by: the first of these that the page shows.
-const SPEEDS: [Metric; 4] = [
+pub const SPEEDS: [Metric; 4] = [
     Metric::Speedup,
     Metric::CountedSpeedup,
     Metric::ModelledSpeedup,

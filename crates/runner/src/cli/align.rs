@@ -21,14 +21,14 @@ enum Mode {
 /// Arguments of `align`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  omnidraft align --draft models/D --target models/L
-  omnidraft align --draft llama-2/tokenizer.json --target llama-3/tokenizer.json --mode paper
-  omnidraft align --draft hf:HuggingFaceTB/SmolLM2-135M-Instruct --target hf:Qwen/Qwen2.5-0.5B-Instruct
-  omnidraft align --draft models/D --target models/L --json | jq .draft_coverage")]
+  omnidraft align --drafter models/D --target models/L
+  omnidraft align --drafter llama-2/tokenizer.json --target llama-3/tokenizer.json --mode paper
+  omnidraft align --drafter hf:HuggingFaceTB/SmolLM2-135M-Instruct --target hf:Qwen/Qwen2.5-0.5B-Instruct
+  omnidraft align --drafter models/D --target models/L --json | jq .draft_coverage")]
 pub struct AlignArgs {
     /// The drafter's tokenizer.json, its folder, or hf:owner/name.
-    #[arg(long, value_name = "PATH")]
-    draft: PathBuf,
+    #[arg(long, alias = "draft", value_name = "PATH")]
+    drafter: PathBuf,
     /// The target's tokenizer.json, its folder, or hf:owner/name.
     #[arg(long, value_name = "PATH")]
     target: PathBuf,
@@ -43,7 +43,7 @@ pub struct AlignArgs {
 impl AlignArgs {
     /// Aligns and prints the statistics.
     pub fn execute(self) -> Result<()> {
-        let draft: Vocabulary<DraftId> = Vocabulary::from_file(&tokenizer_file(&self.draft)?)?;
+        let draft: Vocabulary<DraftId> = Vocabulary::from_file(&tokenizer_file(&self.drafter)?)?;
         let target: Vocabulary<TargetId> = Vocabulary::from_file(&tokenizer_file(&self.target)?)?;
         let mode = match self.mode {
             Mode::Bytes => MappingMode::Bytes,

@@ -29,13 +29,13 @@ impl CacheCommand {
 /// Arguments of `cache replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  omnidraft cache replay --draft models/D --target models/L --data datasets/mini-math/train.jsonl
-  omnidraft cache replay --draft llama-2 --target qwen2 --data gsm8k/train.jsonl --ids paper_split.json:train
-  omnidraft cache replay --draft llama-2 --target qwen2 --data gsm8k/train.jsonl --json --save gsm8k.ngrams")]
+  omnidraft cache replay --drafter models/D --target models/L --data datasets/mini-math/train.jsonl
+  omnidraft cache replay --drafter llama-2 --target qwen2 --data gsm8k/train.jsonl --ids paper_split.json:train
+  omnidraft cache replay --drafter llama-2 --target qwen2 --data gsm8k/train.jsonl --json --save gsm8k.ngrams")]
 pub struct ReplayArgs {
     /// The drafter's tokenizer.json, its folder, or hf:owner/name.
-    #[arg(long, value_name = "PATH")]
-    draft: PathBuf,
+    #[arg(long, alias = "draft", value_name = "PATH")]
+    drafter: PathBuf,
     /// The target's tokenizer.json, its folder, or hf:owner/name.
     #[arg(long, value_name = "PATH")]
     target: PathBuf,
@@ -58,7 +58,7 @@ pub struct ReplayArgs {
 
 impl ReplayArgs {
     fn execute(self) -> Result<()> {
-        let draft: Vocabulary<DraftId> = Vocabulary::from_file(&tokenizer_file(&self.draft)?)?;
+        let draft: Vocabulary<DraftId> = Vocabulary::from_file(&tokenizer_file(&self.drafter)?)?;
         let target: Vocabulary<TargetId> = Vocabulary::from_file(&tokenizer_file(&self.target)?)?;
         let mut texts = load_texts(&self.data, &self.field)?;
         if let Some(ids) = &self.ids {

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use models::Message;
+use models::{Message, TemplateRequest};
 use serve::{Ask, Done, Event, Service, watch_interrupts};
 use spec_decode::Sampling;
 
 use super::serve::ServiceArgs;
+use super::template::TemplateArgs;
 
 const HELP: &str = "\
 /reset          forget the conversation
@@ -31,6 +32,8 @@ A line is a message; /help lists what else can be typed. An interrupt ends an an
 pub struct ChatArgs {
     #[command(flatten)]
     service: ServiceArgs,
+    #[command(flatten)]
+    template: TemplateArgs,
     /// Sampling temperature; 0 is greedy.
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f64,
@@ -48,6 +51,8 @@ struct Chat {
     sampling: Sampling,
     seed: u64,
     drafting: bool,
+    request: TemplateRequest,
+    system: Option<String>,
     said: Vec<(String, String)>,
     last: Option<Done>,
 }
@@ -70,6 +75,11 @@ impl ChatArgs {
             sampling,
             seed: self.seed,
             drafting: true,
+            request: TemplateRequest {
+                variables: self.template.variables()?,
+                ..TemplateRequest::default()
+            },
+            system: self.template.system().map(str::to_owned),
             said: Vec::new(),
             last: None,
         };
@@ -193,13 +203,12 @@ impl Chat {
     fn write(&mut self) -> Result<Option<String>> {
         let mut events = {
             let service = locked(&self.service);
-            let turns: Vec<Message<'_>> = self
-                .said
-                .iter()
-                .map(|(role, content)| Message { role, content })
-                .collect();
+            let system = self.system.iter().map(|text| Message::new("system", text));
+            let said = self.said.iter();
+            let said = said.map(|(role, content)| Message::new(role, content));
+            let turns: Vec<Message<'_>> = system.chain(said).collect();
             let hint = "hint: /reset forgets the conversation";
-            let prompt = service.models().converse(0, &turns);
+            let prompt = service.models().converse(0, &turns, &self.request);
             let prompt = prompt.map_err(|e| anyhow!("{e}\n{hint}"))?;
             let context = service.models().targets[0].context;
             let room = context.saturating_sub(prompt.target.len());

@@ -9,7 +9,7 @@ use cpu_engine::MemoryUse;
 use experiment::{DecodeConfig, KvFormat};
 use hub::local_folder;
 use lm::{EngineSettings, LmConfig, LmError, StoredCheckpoint, TensorSource, WeightType};
-use models::{ChatTemplate, DRAFT_ROOM, engine_options};
+use models::{ChatTemplate, DRAFT_ROOM, ends, engine_options};
 use serde::Serialize;
 use vocab_align::{Alignment, AlignmentStats, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
 use weights::WeightsError;
@@ -62,6 +62,8 @@ struct Model {
     parameters: usize,
     /// Tokens of `tokenizer.json`, if there is one.
     tokenizer: Option<usize>,
+    /// Tokens that end an answer; none without a tokenizer.
+    ends: Vec<AnswerEnd>,
     /// `None` where the folder has none.
     files: Option<Files>,
     /// Tokens for which the following holds.
@@ -69,6 +71,14 @@ struct Model {
     kv: KvFormat,
     kv_bytes: usize,
     memory: Vec<Memory>,
+}
+
+/// A token that ends an answer, and what says so.
+#[derive(Debug, Serialize)]
+struct AnswerEnd {
+    id: u32,
+    token: String,
+    from: Vec<&'static str>,
 }
 
 /// The weights on the disk.
@@ -145,14 +155,21 @@ impl CheckArgs {
             Some(stored) => stored.config().clone(),
             None => StoredCheckpoint::read_config(folder)?,
         };
-        let tokenizer = match vocabulary::<TargetId>(folder)? {
-            Some(vocabulary) if vocabulary.len() > config.vocab_size => bail!(
-                "{}: tokenizer.json has {} tokens, but the model's vocabulary is {}",
-                folder.display(),
-                vocabulary.len(),
-                config.vocab_size
-            ),
-            found => found.map(|vocabulary| vocabulary.len()),
+        let tokenizer = folder.join("tokenizer.json");
+        let tokenizer: Option<Vocabulary<TargetId>> = match has_tokenizer(folder) {
+            true => Some(Vocabulary::from_file_for(&tokenizer, config.vocab_size)?),
+            false => None,
+        };
+        let ends = match &tokenizer {
+            Some(vocabulary) => ends(folder, &config, vocabulary)?
+                .into_iter()
+                .map(|end| AnswerEnd {
+                    id: end.id.get(),
+                    token: vocabulary.content(end.id).unwrap_or_default().to_owned(),
+                    from: end.from,
+                })
+                .collect(),
+            None => Vec::new(),
         };
         let context = match self.context {
             Some(context) => context,
@@ -186,7 +203,8 @@ impl CheckArgs {
         Ok(Model {
             path: folder.to_owned(),
             parameters: config.num_params(),
-            tokenizer,
+            tokenizer: tokenizer.map(|vocabulary| vocabulary.len()),
+            ends,
             files: stored.as_ref().map(|stored| Files {
                 format: stored.files().format().to_string(),
                 count: stored.files().paths().count(),
@@ -202,10 +220,15 @@ impl CheckArgs {
     }
 }
 
+fn has_tokenizer(folder: &Path) -> bool {
+    let has = |file: &str| folder.join(file).exists();
+    has("tokenizer.json") || has("tokenizer.model")
+}
+
 /// The tokens of a folder that has a tokenizer.
 fn vocabulary<I: TokenId>(folder: &Path) -> Result<Option<Vocabulary<I>>> {
     let path = folder.join("tokenizer.json");
-    Ok(match path.exists() {
+    Ok(match has_tokenizer(folder) {
         true => Some(Vocabulary::from_file(&path)?),
         false => None,
     })
@@ -243,7 +266,7 @@ fn group_limit() -> Option<u64> {
 }
 
 /// Bytes for a reader.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     match bytes as f64 {
         bytes if bytes >= 1e9 => format!("{:.2} GB", bytes / 1e9),
         bytes => format!("{:.1} MB", bytes / 1e6),
@@ -320,6 +343,16 @@ impl Model {
             Some(tokens) => writeln!(text, "  tokenizer of {tokens} tokens")?,
             None => writeln!(text, "  no tokenizer.json: it cannot read or write text")?,
         }
+        let ends = self.ends.iter().map(|end| {
+            let from = end.from.join(", ");
+            format!("{} {} ({from})", end.id, end.token)
+        });
+        let ends: Vec<String> = ends.collect();
+        match (self.tokenizer, ends.is_empty()) {
+            (None, _) => {}
+            (Some(_), true) => writeln!(text, "  no token ends an answer")?,
+            (Some(_), false) => writeln!(text, "  answers end at {}", ends.join("; "))?,
+        }
         match &self.files {
             Some(files) => writeln!(
                 text,
@@ -352,10 +385,16 @@ impl Model {
             )?;
             let compact = memory.compact_bytes.map(|bytes| size(bytes as u64));
             match (memory.weights, compact) {
-                ("bf16", Some(bytes)) => writeln!(text, "; weights {bytes} where compact")?,
-                ("f32", Some(bytes)) => {
-                    writeln!(text, "; weights {bytes} where compact, if bf16 holds them")?;
+                ("bf16", Some(bytes)) => {
+                    writeln!(
+                        text,
+                        "; {bytes} of weights where they pack well, without loss"
+                    )?;
                 }
+                ("f32", Some(bytes)) => writeln!(
+                    text,
+                    "; {bytes} of weights where they pack well, without loss: if bf16 holds each of them"
+                )?,
                 _ => writeln!(text)?,
             }
         }

@@ -8,7 +8,7 @@ use ::trace::TraceError;
 use experiment::ExperimentError;
 use hub::HubError;
 use jobs::JobsError;
-use models::{DeviceError, ImportError, TemplateError};
+use models::{DeviceError, FolderError, ImportError, TemplateError};
 use pretrain::CorpusError;
 use report::ReportError;
 use results::ResultsError;
@@ -16,12 +16,53 @@ use streams::StreamError;
 
 /// The message for stderr.
 pub fn report(error: &anyhow::Error) -> String {
-    let mut text = format!("error: {error:#}");
+    format!("error: {}", told(error))
+}
+
+/// The causes, then the advice on a line of its own.
+pub(super) fn told(error: &anyhow::Error) -> String {
+    let mut text = causes(error);
     if let Some(hint) = error.chain().find_map(hint) {
         text.push_str("\nhint: ");
         text.push_str(&hint);
     }
     text
+}
+
+/// The chain of causes in a line. Some errors say their cause themselves; it is said once.
+fn causes(error: &anyhow::Error) -> String {
+    let mut said: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        // Where a parser is in a line is no place in the file.
+        let core = text
+            .rsplit_once(" at line ")
+            .map_or(&*text, |(core, _)| core);
+        if !said.iter().any(|other| other.contains(core)) {
+            said.push(text);
+        }
+    }
+    said.join(": ")
+}
+
+/// What to do about a tokenizer.
+fn tokenizer_hint(error: &AlignError) -> Option<&'static str> {
+    Some(match error {
+        AlignError::Read { .. } => {
+            "a model folder needs tokenizer.json, or tokenizer.model of SentencePiece; paths are relative to the working directory"
+        }
+        AlignError::Beyond { .. } => {
+            "the model cannot read this token; take it out of the text, or keep it text with \"prompt_markers\": \"text\" in omnidraft.json"
+        }
+        AlignError::Json { file, .. }
+        | AlignError::Key { file, .. }
+        | AlignError::Unsupported { file, .. }
+            if file.ends_with("tokenizer.json") =>
+        {
+            "a tokenizer is a tokenizer.json of the Hugging Face tokenizers library (BPE or Unigram), or a folder that holds one"
+        }
+        _ => return None,
+    })
 }
 
 /// What to do about files of weights.
@@ -37,6 +78,7 @@ fn weights_hint(error: &WeightsError) -> Option<&'static str> {
             "a checkpoint of weights alone needs none of this; do not trust where it came from"
         }
         WeightsError::Ambiguous { .. } => "leave one of them in the folder",
+        WeightsError::Parts { .. } => "put all parts into one folder, under their own names",
         _ => return None,
     })
 }
@@ -45,6 +87,9 @@ fn weights_hint(error: &WeightsError) -> Option<&'static str> {
 fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(e) = cause.downcast_ref::<DeviceError>() {
         return Some(e.hint().to_owned());
+    }
+    if let Some(e) = cause.downcast_ref::<FolderError>() {
+        return Some(e.hint());
     }
     if let Some(e) = cause.downcast_ref::<StreamError>() {
         return e.hint();
@@ -76,6 +121,9 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(e) = cause.downcast_ref::<TraceError>() {
         return e.hint();
     }
+    if let Some(error) = cause.downcast_ref::<AlignError>() {
+        return tokenizer_hint(error).map(str::to_owned);
+    }
     let text = match cause.downcast_ref::<LmError>() {
         Some(LmError::Io { .. }) => {
             "a model folder needs config.json, model.safetensors (or its shards and index) and tokenizer.json; paths are relative to the working directory, and hf:owner/name downloads one"
@@ -85,11 +133,31 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
             LmError::MissingTensor { .. } | LmError::LeftoverTensors { .. } | LmError::Shape { .. },
         ) => "config.json and the weights belong to different models",
         Some(LmError::ContextFull { .. }) => "shorten the prompt or lower the number of new tokens",
-        _ if cause.is::<AlignError>() => {
-            "a tokenizer is a tokenizer.json of the Hugging Face tokenizers library (BPE), or a folder that holds one"
-        }
         _ if cause.is::<toml::de::Error>() => "experiments/recipes/ holds complete recipes",
         _ => return None,
     };
     Some(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use streams::parse_prompts;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let missing = std::fs::read("no/such/file").unwrap_err();
+        let path = "no/such/file".into();
+        let error = anyhow::Error::new(LmError::Io {
+            path,
+            source: missing,
+        });
+        assert_eq!(report(&error).matches("No such file").count(), 1);
+        let broken = parse_prompts(b"{\"id\": 1}\n{\"id\": x", "a.jsonl".as_ref(), "t");
+        let broken = broken.map(|_| ()).unwrap_err();
+        let told = report(&anyhow::Error::new(broken).context("task `t`"));
+        assert_eq!(told.matches("a.jsonl:").count(), 1, "{told}");
+        let inner = anyhow::anyhow!("inner").context("outer");
+        assert_eq!(report(&inner), "error: outer: inner");
+    }
 }

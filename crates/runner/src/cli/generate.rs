@@ -6,17 +6,20 @@ use std::path::PathBuf;
 use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
     ConstantLength, DraftPolicy, History, LanguageModel, Pair, PlainConfig, Prompt, PromptLookup,
     Sampling, Session, SessionConfig, StreamName, TeacherSink, VerifyMode, decode_plain,
 };
-use vocab_align::{DraftId, TargetId, Vocabulary};
+use vocab_align::{DraftId, TargetId, TokenId, Vocabulary};
 
 use bench::args::{DeviceArgs, flag, parse_verify, print};
 use experiment::{AcceptanceName, DecodeConfig, KvFormat, WeightFormat};
 use models::{ModelFolder, align};
+
+use super::template::TemplateArgs;
 
 /// Arguments of `generate`.
 #[derive(Debug, Args)]
@@ -28,6 +31,7 @@ use models::{ModelFolder, align};
   omnidraft generate --target hf:Qwen/Qwen2.5-0.5B-Instruct --drafter hf:HuggingFaceTB/SmolLM2-135M-Instruct --prompt 'Add 2 and 3.'
   omnidraft generate --target http://127.0.0.1:8666 --drafter models/D --prompt 'Add 2 and 3.'
   omnidraft generate --target models/L --drafter models/D --prompt 'Add 2 and 3.' --device gpu
+  omnidraft generate --target hf:Qwen/Qwen3-0.6B --prompt 'Add 2 and 3.' --chat-template-kwargs '{\"enable_thinking\": false}'
   omnidraft generate --target models/L --prompt Hello --n 3 --temperature 0.8 --seed 7 --json")]
 pub struct GenerateArgs {
     /// Model folder of the target, or hf:owner/name[@revision]; or http://HOST:PORT[/NAME], where
@@ -40,6 +44,8 @@ pub struct GenerateArgs {
     /// What to ask.
     #[arg(long, value_name = "TEXT")]
     prompt: String,
+    #[command(flatten)]
+    template: TemplateArgs,
     /// Most tokens of the answer.
     #[arg(long, default_value_t = 64)]
     max_tokens: usize,
@@ -67,8 +73,8 @@ pub struct GenerateArgs {
     /// Answers to draw.
     #[arg(long, default_value_t = 1)]
     n: u32,
-    /// Draft tokens a round.
-    #[arg(long, short, default_value_t = 4)]
+    /// Draft tokens a round, 1 to 64.
+    #[arg(long, short, default_value_t = 4, value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
     k: usize,
     /// How drafts are verified: exact, paper, tli or slem. Or prompt-lookup: drafts are looked up
     /// in the text so far, without a drafter.
@@ -116,8 +122,8 @@ struct Answer {
 impl GenerateArgs {
     /// Answers the prompt.
     pub fn execute(self) -> Result<()> {
-        if self.max_tokens == 0 || self.n == 0 || self.k == 0 || self.threads == 0 {
-            bail!("--max-tokens, --n, --k and --threads must be at least 1");
+        if self.max_tokens == 0 || self.n == 0 || self.threads == 0 {
+            bail!("--max-tokens, --n and --threads must be at least 1");
         }
         let (mode, lookup) = parse_verify(&self.verify).map_err(|e| anyhow!("--verify: {e}"))?;
         if lookup && self.drafter.is_some() {
@@ -135,21 +141,46 @@ impl GenerateArgs {
         if self.target.to_string_lossy().starts_with("http") && !self.target.exists() {
             return self.remote(mode, sampling);
         }
-        let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
-        let drafter = self
+        let mut target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
+        let mut drafter = self
             .drafter
             .as_deref()
             .map(ModelFolder::<DraftId>::load)
             .transpose()?;
+        let (variables, system) = (self.template.variables()?, self.template.system());
+        let needed = self.template.is_used();
+        target.text.asked_with(&variables, system, needed)?;
+        if let Some(drafter) = &mut drafter {
+            // What the drafter reads is no part of the answer: a template that refuses is asked as it is.
+            drafter.text.asked_with(&variables, system, false).ok();
+        }
         let answers = match &drafter {
             Some(drafter) => self.speculate(mode, sampling, &target, drafter)?,
             None if lookup => self.look_up(sampling, &target)?,
             None => self.plain(sampling, &target)?,
         };
+        self.close(&answers)
+    }
+
+    /// Prints the answers as JSON, or under the text what they took.
+    fn close(&self, answers: &[Answer]) -> Result<()> {
         if self.json {
-            print(&format!("{:#}\n", serde_json::to_value(&answers)?))?;
+            return print(&format!("{:#}\n", serde_json::to_value(answers)?));
         }
+        eprintln!("{}", took(answers));
         Ok(())
+    }
+
+    /// Says so where the context of a model ends before --max-tokens.
+    fn note_room<I: TokenId>(&self, role: &str, model: &ModelFolder<I>, prompt: usize) {
+        let context = model.config().max_context();
+        let room = context.saturating_sub(prompt);
+        if room < self.max_tokens {
+            eprintln!(
+                "note: the context of the {role} is {context} tokens and the prompt takes {prompt}: about {room} are left, fewer than --max-tokens {}",
+                self.max_tokens
+            );
+        }
     }
 
     #[cfg(not(feature = "serve"))]
@@ -184,11 +215,15 @@ impl GenerateArgs {
             self.max_tokens,
         ))?;
         let models = service.models();
-        let prompt = [models::Message {
-            role: "user",
-            content: &self.prompt,
-        }];
-        let prompt = models.converse(0, &prompt)?;
+        let system = self.template.system();
+        let system = system.map(|text| models::Message::new("system", text));
+        let user = models::Message::new("user", &self.prompt);
+        let prompt: Vec<_> = system.into_iter().chain([user]).collect();
+        let request = models::TemplateRequest {
+            variables: self.template.variables()?,
+            ..models::TemplateRequest::default()
+        };
+        let prompt = models.converse(0, &prompt, &request)?;
         let mut answers = Vec::new();
         for sample in 0..self.n {
             let mut events = service.ask(vec![Ask {
@@ -234,10 +269,7 @@ impl GenerateArgs {
             }
         }
         service.stop()?;
-        if self.json {
-            print(&format!("{:#}\n", serde_json::to_value(&answers)?))?;
-        }
-        Ok(())
+        self.close(&answers)
     }
 
     fn decode(&self) -> DecodeConfig {
@@ -266,6 +298,7 @@ impl GenerateArgs {
 
     fn plain(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
         let prompt = target.encode(&target.template.render(&self.prompt)?)?;
+        self.note_room("target", target, prompt.len());
         let decode = self.decode();
         let mut engine = target.engine(decode.engine().on(self.devices.target()?))?;
         let stop = target.text.stop_tokens_unless(self.ignore_eos);
@@ -308,6 +341,8 @@ impl GenerateArgs {
         let rendered = target.template.render(&self.prompt)?;
         let target_ids = target.encode(&rendered)?;
         let draft_ids = drafter.encode(&drafter.template.render(&self.prompt)?)?;
+        self.note_room("target", target, target_ids.len());
+        self.note_room("drafter", drafter, draft_ids.len());
         let decode = self.decode();
         let engines = (
             drafter.engine(decode.drafter_engine().on(self.devices.drafter()?))?,
@@ -328,6 +363,7 @@ impl GenerateArgs {
     /// Drafts from the text so far, in the target's own tokens.
     fn look_up(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
         let target_ids = target.encode(&target.template.render(&self.prompt)?)?;
+        self.note_room("target", target, target_ids.len());
         let draft_ids: Vec<DraftId> = target_ids.iter().map(|id| DraftId(id.0)).collect();
         let decode = self.decode();
         let engine = target.engine(decode.engine().on(self.devices.target()?))?;
@@ -395,6 +431,24 @@ impl GenerateArgs {
                 })
             })
             .collect()
+    }
+}
+
+/// What answers took together: `64 tokens in 30 rounds (2.13 a round), 34 of 120 drafted tokens accepted
+/// (0.28), 512 tokens/s`.
+fn took(answers: &[Answer]) -> String {
+    let sum = |of: fn(&Answer) -> usize| answers.iter().map(of).sum::<usize>();
+    let (tokens, rounds) = (sum(|own| own.target_ids.len()), sum(|own| own.rounds));
+    let (accepted, proposed) = (sum(|own| own.accepted), sum(|own| own.proposed));
+    let seconds: f64 = answers.iter().map(|own| own.seconds).sum();
+    let speed = tokens as f64 / seconds.max(1e-9);
+    match proposed {
+        0 => format!("{tokens} tokens, nothing drafted, {speed:.0} tokens/s after the prompt"),
+        _ => format!(
+            "{tokens} tokens in {rounds} rounds ({:.2} a round), {accepted} of {proposed} drafted tokens accepted ({:.2}), {speed:.0} tokens/s after the prompt",
+            tokens as f64 / rounds.max(1) as f64,
+            accepted as f64 / proposed as f64,
+        ),
     }
 }
 

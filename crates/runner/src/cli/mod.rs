@@ -5,15 +5,19 @@ mod cache;
 #[cfg(feature = "serve")]
 mod chat;
 mod check;
+mod edited;
 mod failure;
 mod generate;
 mod head;
 mod import;
+mod pages;
 mod plan;
+mod preflight;
 mod pretrain;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
+mod template;
 mod trace;
 
 use std::io::IsTerminal;
@@ -35,10 +39,13 @@ use hub::{local_tokenizer, show_progress};
 #[command(after_help = "Examples:
   omnidraft run experiments/quickstart.toml
   omnidraft generate --target models/L --drafter models/D --prompt 'Write a haiku.'
-  omnidraft align --draft models/D --target models/L
+  omnidraft align --drafter models/D --target models/L
 
 Wherever a model folder is expected, hf:owner/name or hf:owner/name@revision downloads a model from
-the Hugging Face hub into its cache (HF_HOME) first. Gated models need HF_TOKEN.")]
+the Hugging Face hub into its cache (HF_HOME) first. Gated models need HF_TOKEN.
+
+Paths of models are relative to the working directory. RUST_LOG=info says more on stderr; NO_COLOR=1
+takes colours away.")]
 pub struct Cli {
     /// Draw no progress bars (they are never drawn where stderr is no terminal).
     #[arg(long, global = true)]
@@ -55,13 +62,13 @@ enum Command {
     /// Run one job of an experiment, as launchers do.
     Job(run::JobArgs),
     /// Say how far the jobs of a run are.
-    Status(run::StatusArgs),
+    Status(pages::StatusArgs),
     /// Make tables, figures and pages from the rows of a run.
-    Report(run::ReportArgs),
+    Report(pages::ReportArgs),
     /// Put tables of published runs into pages that quote them.
-    Quote(run::QuoteArgs),
+    Quote(pages::QuoteArgs),
     /// Copy what the pages of a run need, and nothing else.
-    Publish(run::PublishArgs),
+    Publish(pages::PublishArgs),
     /// Print the reference of every key of an experiment.
     Config,
     /// Compare two vocabularies and print how many tokens they share.

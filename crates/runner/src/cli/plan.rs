@@ -1,6 +1,6 @@
 //! From an experiment's plan to what crate `jobs` runs, and what a dry run prints of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,7 @@ use streams::{DataSource, Split};
 use trace::TraceFile;
 use vocab_align::{DraftId, TargetId};
 
+use super::preflight::Models;
 use crate::execute::arm_info;
 
 /// Context at which a dry run times the models, in tokens.
@@ -30,7 +31,7 @@ const TOKENS_PER_ROUND: f64 = 2.0;
 /// # Errors
 /// Names that cannot be folders; data that cannot be read.
 pub fn specs(plan: &Plan, jobs: &[Job], data: &DataSource) -> Result<Vec<JobSpec>> {
-    let mut sizes = Sizes::new(data);
+    let mut sizes = Sizes::new(data, true);
     let id = |id: &experiment::JobId| JobId::new(&id.stage, &id.cell);
     let mut specs = Vec::with_capacity(jobs.len());
     for job in jobs {
@@ -130,12 +131,17 @@ pub fn record(plan: &Plan, all: Vec<JobSpec>) -> Result<RootRecord> {
 struct Sizes<'a> {
     data: &'a DataSource,
     known: HashMap<(String, Split), usize>,
+    /// Whether a task that is not here may be downloaded; otherwise it has what is asked for.
+    downloads: bool,
 }
 
 impl<'a> Sizes<'a> {
-    fn new(data: &'a DataSource) -> Self {
-        let known = HashMap::new();
-        Self { data, known }
+    fn new(data: &'a DataSource, downloads: bool) -> Self {
+        Self {
+            data,
+            known: HashMap::new(),
+            downloads,
+        }
     }
 
     fn of_job(&mut self, job: &JobConfig) -> Result<usize> {
@@ -160,6 +166,9 @@ impl<'a> Sizes<'a> {
         let key = (task.to_owned(), split);
         let held = match self.known.get(&key) {
             Some(held) => *held,
+            None if !self.downloads && !self.data.is_here(task) => {
+                return Ok(count.limit().unwrap_or(0));
+            }
             None => {
                 let held = self.data.load(task, split)?.len();
                 self.known.insert(key, held);
@@ -170,20 +179,56 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// What a dry run says: cells, prompts, and how long they take here.
+/// What a dry run says of the jobs that are not complete: models, cells, prompts, and about how long
+/// they take here.
 ///
 /// # Errors
 /// Models or data that cannot be loaded.
-pub fn dry_run(plan: &Plan, out: &Path, data: &DataSource, workers: usize) -> Result<String> {
-    let mut sizes = Sizes::new(data);
+pub fn dry_run(
+    plan: &Plan,
+    open: &[&Job],
+    models: &Models,
+    out: &Path,
+    data: &DataSource,
+    workers: usize,
+) -> Result<String> {
+    let mut sizes = Sizes::new(data, false);
     let mut clock = Clock::default();
-    let mut text = format!("{} -> {}\n", plan.experiment.name, out.display());
+    let mut text = format!(
+        "{} -> {}\n{}",
+        plan.experiment.name,
+        out.display(),
+        models.text()
+    );
+    let complete = plan.jobs.len() - open.len();
+    if complete > 0 {
+        writeln!(
+            text,
+            "{complete} of {} jobs are complete and left alone",
+            plan.jobs.len()
+        )?;
+    }
+    let segments = open.iter().flat_map(|job| &job.config.segments);
+    let absent: BTreeSet<&str> = segments
+        .map(|segment| &*segment.task)
+        .filter(|task| !data.is_here(task))
+        .collect();
+    if !absent.is_empty() {
+        let absent: Vec<&str> = absent.into_iter().collect();
+        writeln!(
+            text,
+            "tasks\n  a run downloads {} from the Hugging Face hub first; numbers of their prompts are those asked for",
+            absent.join(", ")
+        )?;
+    }
+    // What is not here cannot be timed.
+    let timed = models.absent.is_empty();
     let mut total = 0.0;
     for stage in &plan.experiment.stages {
-        let jobs: Vec<&Job> = plan
-            .jobs
+        let jobs: Vec<&Job> = open
             .iter()
-            .filter(|j| j.id.stage == stage.name)
+            .copied()
+            .filter(|job| job.id.stage == stage.name)
             .collect();
         if jobs.is_empty() {
             continue;
@@ -192,16 +237,21 @@ pub fn dry_run(plan: &Plan, out: &Path, data: &DataSource, workers: usize) -> Re
         let mut lines = String::new();
         for job in &jobs {
             let prompts = sizes.of_splits(&job.config)?;
-            let takes = clock.seconds(&job.config, prompts)?;
-            let prompts = prompts[0] + prompts[1];
+            let takes = match timed {
+                true => clock.seconds(&job.config, prompts)?,
+                false => 0.0,
+            };
             seconds += takes;
-            let arms = job.config.arms.len();
-            writeln!(
+            write!(
                 lines,
-                "  {:<44} {prompts:>6} prompts, {arms} arms, about {}",
+                "  {:<44} {}",
                 job.id.cell,
-                duration(takes)
+                answers(&job.config, prompts)
             )?;
+            match timed {
+                true => writeln!(lines, ", about {}", duration(takes))?,
+                false => writeln!(lines)?,
+            }
         }
         let at_once = match stage.exclusive {
             true => 1,
@@ -210,24 +260,55 @@ pub fn dry_run(plan: &Plan, out: &Path, data: &DataSource, workers: usize) -> Re
         let took = seconds / at_once as f64;
         total += took;
         let from = stage.from.as_ref().map(|from| format!(", from {from}"));
+        let about = match timed {
+            true => format!(", about {}", duration(took)),
+            false => String::new(),
+        };
         writeln!(
             text,
-            "stage {}{}: {} cells, {at_once} at a time, about {}{}",
+            "stage {}{}: {} cells, {at_once} at a time{about}{}",
             stage.name,
             from.unwrap_or_default(),
             jobs.len(),
-            duration(took),
             if stage.exclusive { " (timed)" } else { "" },
         )?;
         text.push_str(&lines);
     }
-    writeln!(
-        text,
-        "in all about {}: answers of full length (recorded ones of theirs) at {TOKENS_PER_ROUND} tokens a round, steps as measured here now; \
-         learning and loading come on top",
-        duration(total)
-    )?;
+    match timed {
+        true => writeln!(
+            text,
+            "an estimate: about {} of decoding, if every answer is as long as decode.max_new_tokens allows (recorded ones as \
+             long as they are), a round gives {TOKENS_PER_ROUND} tokens and steps take what they took here just now; \
+             learning and loading come on top and can double it",
+            duration(total)
+        )?,
+        false => writeln!(text, "no estimate of the time: not all models are here")?,
+    }
     Ok(text)
+}
+
+/// `60 prompts, 5 arms`, or of streamed and held-out prompts each how many arms answer them.
+fn answers(job: &JobConfig, [train, test]: [usize; 2]) -> String {
+    let streaming = job.arms.iter().filter(|arm| streams(job, arm)).count();
+    let all = job.arms.len();
+    let part = |prompts: usize, kind: &str, arms: usize| match arms {
+        1 => format!("{prompts:>4} {kind} prompts, 1 arm"),
+        arms => format!("{prompts:>4} {kind} prompts, {arms} arms"),
+    };
+    match (train, test) {
+        (train, 0) => part(train, "streamed", streaming),
+        (0, test) => part(test, "held-out", all),
+        (train, test) => format!(
+            "{}; {}",
+            part(train, "streamed", streaming),
+            part(test, "held-out", all)
+        ),
+    }
+}
+
+/// Whether an arm answers streamed prompts.
+fn streams(job: &JobConfig, arm: &ArmConfig) -> bool {
+    arm.learnt_by.is_none() && (job.on_stream == OnStream::All || arm.changes())
 }
 
 /// Step times by pairs of models, and the mean lengths of recorded answers by file.
@@ -247,8 +328,7 @@ impl Clock {
             let recorded =
                 [Split::Train, Split::Test].map(|split| self.recorded(job, segment, split));
             for arm in &job.arms {
-                let streams =
-                    arm.learnt_by.is_none() && (job.on_stream == OnStream::All || arm.changes());
+                let streams = streams(job, arm);
                 let full = arm.decode.max_new_tokens as f64;
                 let tokens: f64 = prompts
                     .iter()

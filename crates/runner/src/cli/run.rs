@@ -1,22 +1,26 @@
-//! `omnidraft run`, `job`, `status`, `report` and `publish`: experiments and their folders.
+//! `omnidraft run` and `job`: experiments and their folders.
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use bench::args::{DataArgs, ExperimentArgs, print};
 use clap::{Args, ValueEnum};
 use experiment::{Job, JobConfig, LauncherConfig, Plan};
 use jobs::{
-    Batch, Checks, JobCommand, JobContext, JobSpec, Launcher, LocalOptions, PrintJobs,
+    Batch, CellState, Checks, JobCommand, JobContext, JobSpec, Launcher, LocalOptions, PrintJobs,
     ProgressView, RootRecord, RunRoot, Slurm, SlurmOptions, Summary, ViewMode, exit, run_local,
 };
 use report::{ReportError, check_metrics};
 use streams::DataSource;
 
+use super::edited::explained;
+use super::failure;
 use super::plan::{dry_run, record, specs};
+use super::preflight::{Found, Models, open};
 use crate::{build, execute};
 
 /// Who runs the jobs.
@@ -27,6 +31,9 @@ enum LauncherName {
     /// Slurm, by `sbatch`: an array a stage, chained cell by cell.
     Slurm,
 }
+
+/// Exit status after an interrupt, by custom.
+const INTERRUPTED: i32 = 130;
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -42,8 +49,11 @@ enum LauncherName {
   omnidraft run experiments/quickstart.toml --print-jobs
   omnidraft run results/quickstart/stream/seed=1/manifest.json --out runs/again
 
-A job is a cell of a stage and has a folder of its own. The same command again does what is missing:
-jobs that are complete are left alone, others start anew or from their last checkpoint.")]
+A job is a cell of a stage and has a folder of its own. The same command again does what is missing,
+also after an interrupt: jobs that are complete are left alone, others start anew or from their last
+checkpoint; where only [report] was changed, the page is made again.
+
+Paths of models are relative to the working directory, those of `include` to the file.")]
 pub struct RunArgs {
     #[command(flatten)]
     experiment: ExperimentArgs,
@@ -53,7 +63,7 @@ pub struct RunArgs {
     /// Jobs at a time; timed ones run alone whatever it says.
     #[arg(long, value_name = "N", default_value = "1")]
     jobs: NonZeroUsize,
-    /// Say what would run and how long it may take, and run nothing.
+    /// Check all that a run needs, say what would run and estimate how long; run and download nothing.
     #[arg(long)]
     dry_run: bool,
     /// Who runs the jobs.
@@ -107,19 +117,39 @@ impl RunArgs {
         let out = self.out.clone();
         let out = out.unwrap_or_else(|| PathBuf::from("runs").join(name));
         let wanted = self.experiment.filter(whole.clone())?;
-        if self.dry_run {
-            print(&dry_run(&wanted, &out, &data, self.jobs.get())?)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        if !self.print_jobs && matches!(self.launcher, LauncherName::Local) {
+        let here = !self.print_jobs && matches!(self.launcher, LauncherName::Local);
+        if here {
             check_devices(&wanted)?;
         }
+        let open = open(&wanted, &out);
+        if self.dry_run {
+            self.look(&wanted, &open, &data)?;
+            let models = Models::of(&open)?;
+            print(&dry_run(
+                &wanted,
+                &open,
+                &models,
+                &out,
+                &data,
+                self.jobs.get(),
+            )?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        // Reads every task that is used, downloaded first where it must be.
         let record = record(&whole, specs(&whole, &whole.jobs, &data)?)?;
         let chosen = specs(&whole, &wanted.jobs, &data)?;
+        self.look(&wanted, &open, &data)?;
+        if here {
+            let models = Models::of(&open)?;
+            if !models.absent.is_empty() {
+                eprintln!("downloading first: {}", models.absent.join(", "));
+            }
+        }
         let root = RunRoot::new(&out);
         let checks = self.going_on.checks();
+        let claimed = root.claim(&record, &chosen, &checks);
+        let states: Vec<CellState> = claimed.map_err(|error| explained(error, &whole))?;
         if self.print_jobs {
-            let states = root.claim(&record, &chosen, &checks)?;
             let batch = self.command()?;
             let submission = PrintJobs.submit(&Batch {
                 root: &root,
@@ -132,7 +162,6 @@ impl RunArgs {
             print(&submission.text)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let states = root.claim(&record, &chosen, &checks)?;
         if let LauncherName::Slurm = self.launcher {
             let slurm = Slurm::new(slurm_options(&whole.experiment.launcher)?);
             let submission = slurm.submit(&Batch {
@@ -148,6 +177,15 @@ impl RunArgs {
         }
         let summary = self.locally(&root, &wanted, &chosen, &record, checks, &data, progress)?;
         finish(&root, &summary)
+    }
+
+    /// Refuses what would make a job fail, and warns of what its page could not show.
+    fn look(&self, plan: &Plan, open: &[&Job], data: &DataSource) -> Result<()> {
+        let found = Found::look(plan, open, data, &self.data.words()?)?;
+        for warning in found.warnings() {
+            eprintln!("warning: {warning}");
+        }
+        Ok(found.refuse(&self.experiment.file)?)
     }
 
     /// Runs jobs in this process, under one view of them all.
@@ -170,10 +208,10 @@ impl RunArgs {
             keep_going: !self.stop_on_failure,
             ..LocalOptions::new(checks)
         };
-        let view = ProgressView::new(self.jobs.get(), mode(progress));
+        let view = watched(ProgressView::new(self.jobs.get(), mode(progress)), root)?;
         let runner = |spec: &JobSpec, context: &JobContext<'_>| {
             let found = plan.jobs.iter().find(|job| is_job(job, spec));
-            let job = found.with_context(|| format!("{}: not in the plan", spec.id))?;
+            let job = found.ok_or_else(|| format!("{}: not in the plan", spec.id))?;
             run_one(job, record, data, context)
         };
         let summary = run_local(root, chosen, &options, &runner, &|event| view.show(event))?;
@@ -196,7 +234,7 @@ impl RunArgs {
         }
         let checks = self.going_on.checks();
         root.claim(&record, std::slice::from_ref(&spec), &checks)?;
-        let view = ProgressView::new(1, mode(progress));
+        let view = watched(ProgressView::new(1, mode(progress)), &root)?;
         let runner = |_: &JobSpec, context: &JobContext<'_>| run_one(&job, &record, data, context);
         let options = LocalOptions::new(checks);
         let one = [spec];
@@ -309,8 +347,9 @@ impl JobArgs {
         let record = record(&plan, all.clone())?;
         let root = RunRoot::new(&self.out);
         let checks = self.going_on.checks();
-        root.claim(&record, std::slice::from_ref(&spec), &checks)?;
-        let view = ProgressView::new(1, mode(progress));
+        let claimed = root.claim(&record, std::slice::from_ref(&spec), &checks);
+        claimed.map_err(|error| explained(error, &plan))?;
+        let view = watched(ProgressView::new(1, mode(progress)), &root)?;
         let runner = |_: &JobSpec, context: &JobContext<'_>| run_one(job, &record, &data, context);
         let options = LocalOptions::new(checks);
         let one = [spec];
@@ -330,7 +369,7 @@ fn run_one(
     record: &RootRecord,
     data: &DataSource,
     context: &JobContext<'_>,
-) -> Result<()> {
+) -> Result<(), String> {
     let from = context.needed().map(jobs::JobFolder::path);
     let mut watch = |progress: online::Progress| {
         context.progress(jobs::Progress {
@@ -341,7 +380,27 @@ fn run_one(
         });
     };
     let out = context.folder().path();
-    execute::execute(job, &record.hash, data, out, from, &mut watch)
+    let done = execute::execute(job, &record.hash, data, out, from, &mut watch);
+    done.map_err(|error| failure::told(&error))
+}
+
+/// A view that an interrupt ends with the program: what is complete stays, and the same command goes
+/// on.
+fn watched(view: ProgressView, root: &RunRoot) -> Result<Arc<ProgressView>> {
+    let view = Arc::new(view);
+    let (watched, folder) = (Arc::clone(&view), root.path().to_path_buf());
+    let words = std::env::args().map(|word| jobs::quote(&word));
+    let command = words.collect::<Vec<_>>().join(" ");
+    ctrlc::set_handler(move || {
+        watched.println(&format!(
+            "stopped: {}; what is complete stays in {}\nthe same command goes on: {command}",
+            watched.summary(),
+            folder.display()
+        ));
+        std::process::exit(INTERRUPTED);
+    })
+    .context("interrupts cannot be watched")?;
+    Ok(view)
 }
 
 /// A published cell as a job, and the record of its run.
@@ -404,7 +463,16 @@ fn finish(root: &RunRoot, summary: &Summary) -> Result<ExitCode> {
     let code = summary.exit_code();
     if !summary.finished.is_empty() || code == exit::COMPLETE {
         match report::write_report(root.path()) {
-            Ok(written) => print(&written.markdown)?,
+            Ok(written) => {
+                print(&written.markdown)?;
+                let is_page = |ending: &str| {
+                    let page = format!("report.{ending}");
+                    written.files.iter().find(|file| file.ends_with(&page))
+                };
+                if let Some(page) = is_page("html").or_else(|| is_page("md")) {
+                    eprintln!("page: {}", page.display());
+                }
+            }
             // Some of the jobs were wanted, and none of the stage that the tables show.
             Err(nothing @ ReportError::Empty { .. }) => eprintln!("no report yet: {nothing}"),
             Err(error) => return Err(error.into()),
@@ -412,148 +480,4 @@ fn finish(root: &RunRoot, summary: &Summary) -> Result<ExitCode> {
     }
     eprintln!("results: {}", root.path().display());
     Ok(ExitCode::from(code))
-}
-
-/// Arguments of `status`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  omnidraft status runs/table1
-  omnidraft status runs/table1 --json")]
-pub struct StatusArgs {
-    /// Results folder of an experiment.
-    folder: PathBuf,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-impl StatusArgs {
-    /// Says how far the jobs are.
-    pub fn execute(self) -> Result<()> {
-        let status = jobs::status(&self.folder)?;
-        match self.json {
-            true => print(&format!("{}\n", serde_json::to_string_pretty(&status)?)),
-            false => print(&status.to_string()),
-        }
-    }
-}
-
-/// Arguments of `report`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  omnidraft report runs/quickstart
-  omnidraft report results/quickstart | less
-  omnidraft report results/quickstart --check")]
-pub struct ReportArgs {
-    /// Results folder of an experiment.
-    folder: PathBuf,
-    /// Write nothing; fail where the pages there are not what the rows give.
-    #[arg(long)]
-    check: bool,
-}
-
-impl ReportArgs {
-    /// Makes tables, figures and pages from the rows.
-    pub fn execute(self) -> Result<()> {
-        if !self.folder.is_dir() {
-            bail!("{}: no such results folder", self.folder.display());
-        }
-        if self.check {
-            let differences = report::compare(&self.folder)?;
-            if differences.is_empty() {
-                return Ok(());
-            }
-            let lines = differences
-                .iter()
-                .map(|d| format!("{}: {}", d.path.display(), d.what));
-            bail!(
-                "pages are not what their rows give:\n  {}",
-                lines.collect::<Vec<_>>().join("\n  ")
-            );
-        }
-        let summary = report::write_report(&self.folder)?;
-        print(&summary.markdown)?;
-        for file in &summary.files {
-            eprintln!("wrote {}", file.display());
-        }
-        Ok(())
-    }
-}
-
-/// Arguments of `quote`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  omnidraft quote README.md docs/findings.md
-  omnidraft quote README.md --check
-
-A page says what it quotes in a comment, with a path relative to the page, and the table stands
-between the comment and the next `<!-- end -->`. Of a results folder the second part names a table;
-of a Markdown file it is the heading above one. Further parts keep rows or columns:
-  <!-- quote: ../results/real-table1; acceptance; arm = L_DM | L_DM+L_N-gram -->
-  <!-- quote: ../models/L/README.md; Its answers; columns = task | looping tokens -->
-In how many groups of rows each claim of the paper holds:
-  <!-- verdicts: ../results/real-table1 | ../results/trace-table1 -->")]
-pub struct QuoteArgs {
-    /// Markdown pages.
-    #[arg(required = true)]
-    pages: Vec<PathBuf>,
-    /// Write nothing; fail where a table is not what its rows give.
-    #[arg(long)]
-    check: bool,
-}
-
-impl QuoteArgs {
-    /// Makes the quoted tables anew.
-    pub fn execute(self) -> Result<()> {
-        let mut stale = Vec::new();
-        for path in &self.pages {
-            let page = report::quoted(path)?;
-            let shown = path.display().to_string();
-            if std::fs::read(path).with_context(|| shown.clone())? == page.as_bytes() {
-                continue;
-            }
-            if self.check {
-                stale.push(shown);
-                continue;
-            }
-            jobs::write_atomically(path, page.as_bytes())?;
-            eprintln!("wrote {shown}");
-        }
-        if !stale.is_empty() {
-            let stale = stale.join("\n  ");
-            bail!(
-                "tables are not what their rows give (`omnidraft quote` makes them again):\n  {stale}"
-            );
-        }
-        Ok(())
-    }
-}
-
-/// Arguments of `publish`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  omnidraft publish runs/table2 results/table2
-  omnidraft publish runs/table2 results/table2 --no-answers")]
-pub struct PublishArgs {
-    /// Results folder of an experiment.
-    from: PathBuf,
-    /// Folder to write; replaced if it holds an earlier publication.
-    to: PathBuf,
-    /// Leave out all answers; the page then says nothing of loops and fresh text.
-    #[arg(long)]
-    no_answers: bool,
-}
-
-impl PublishArgs {
-    /// Copies what pages need and nothing else: no states, no rounds of stages that are not timed.
-    pub fn execute(self) -> Result<()> {
-        results::publish(&self.from, &self.to, !self.no_answers)?;
-        let summary = report::write_report(&self.to)?;
-        eprintln!(
-            "published {} with {} files of its report",
-            self.to.display(),
-            summary.files.len()
-        );
-        Ok(())
-    }
 }

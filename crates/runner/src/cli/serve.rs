@@ -282,6 +282,10 @@ pub struct ServeArgs {
     /// Key that every request must bring.
     #[arg(long, env = "OMNIDRAFT_API_KEY", hide_env_values = true)]
     api_key: Option<String>,
+    /// Origin whose pages may read answers in a browser, such as http://localhost:3000; may be
+    /// repeated; * for all.
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
     /// Sequences decoded at once.
     #[arg(long, default_value_t = 8)]
     parallel: usize,
@@ -331,6 +335,7 @@ impl ServeArgs {
                 ..Limits::default()
             },
             about: about(),
+            origins: self.allow_origin,
         };
         http.check()?;
         let service = Service::start(options)?;
@@ -339,6 +344,11 @@ impl ServeArgs {
         let ready = |address: SocketAddr| {
             eprintln!("serving {} on http://{address}", names.join(", "));
         };
-        serve::serve(service, http, ready, serve::interrupted()).context("the server")
+        serve::serve(service, http, ready, serve::interrupted()).context("the server")?;
+        match &self.service.state {
+            Some(folder) => eprintln!("stopped; the state is saved in {}", folder.display()),
+            None => eprintln!("stopped; nothing is kept (--state DIR keeps what was learnt)"),
+        }
+        Ok(())
     }
 }

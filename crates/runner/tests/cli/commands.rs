@@ -141,7 +141,7 @@ fn the_doctor_measures_every_way_and_says_when_it_pays() {
 #[test]
 fn pad_measures_until_the_ratio_is_met() {
     let output = omnidraft()
-        .args(["pad", "--draft", "models/D", "--target", "models/L"])
+        .args(["pad", "--drafter", "models/D", "--target", "models/L"])
         .args(["--ratio", "0.05", "--context", "16", "--json"])
         .assert()
         .success()
@@ -157,7 +157,13 @@ fn pad_measures_until_the_ratio_is_met() {
     assert!(rows.len() > 1 && rows[0]["pad_layers"] == 0);
     omnidraft()
         .args([
-            "pad", "--draft", "models/D", "--target", "models/L", "--ratio", "0",
+            "pad",
+            "--drafter",
+            "models/D",
+            "--target",
+            "models/L",
+            "--ratio",
+            "0",
         ])
         .assert()
         .code(2)
@@ -313,6 +319,36 @@ fn generate_answers_as_json_with_and_without_a_drafter() {
 }
 
 #[test]
+fn generate_says_under_the_text_what_it_took() {
+    let model = repository().join("models/L");
+    let said = |extra: &[&str]| {
+        let output = generate(&model).args(extra).assert().success();
+        String::from_utf8_lossy(&output.get_output().stderr).into_owned()
+    };
+    let plain = said(&[]);
+    assert!(plain.contains("2 tokens, nothing drafted"), "{plain}");
+    let drafted = said(&["--drafter", "models/D"]);
+    for part in ["2 tokens in ", "drafted tokens accepted", "tokens/s"] {
+        assert!(drafted.contains(part), "{part}: {drafted}");
+    }
+    assert_eq!(drafted.lines().count(), 1, "{drafted}");
+    let mut command = omnidraft();
+    command.args(["generate", "--target", "models/L", "--prompt", "Hello"]);
+    refused(
+        command.args(["--drafter", "models/D", "-k", "1000"]),
+        &["1000 is not in 1..=64"],
+    );
+    let mut command = omnidraft();
+    command
+        .args([
+            "generate", "--target", "models/L", "--prompt", "Hi", "--json",
+        ])
+        .args(["--max-tokens", "100000", "--threads", "2"])
+        .assert()
+        .stderr(contains("note: the context of the target is"));
+}
+
+#[test]
 fn align_and_replay_print_their_json_keys() {
     let keys = |arguments: &[&str]| -> serde_json::Value {
         let output = omnidraft()
@@ -324,7 +360,7 @@ fn align_and_replay_print_their_json_keys() {
             .clone();
         serde_json::from_slice(&output).unwrap()
     };
-    let pair = ["--draft", "models/D", "--target", "models/L", "--json"];
+    let pair = ["--drafter", "models/D", "--target", "models/L", "--json"];
     let stats = keys(&[&["align"][..], &pair].concat());
     for key in [
         "draft_vocab",

@@ -105,6 +105,126 @@ fn faulty_experiments_name_file_and_key_and_leave_nothing() {
 }
 
 #[test]
+fn files_that_are_no_experiment_are_told_what_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |file: &str| {
+        let mut command = omnidraft();
+        command.args(["run", file]);
+        command
+    };
+    let output = run("experiments/tabel1.toml").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("did you mean experiments/table1.toml?"),
+        "{said}"
+    );
+    assert_eq!(said.matches("os error 2").count(), 1, "{said}");
+    refused(
+        &mut run("README.md"),
+        &[
+            "README.md: not an experiment file: line 3",
+            "hint:",
+            ".toml",
+        ],
+    );
+    // One table where several are meant.
+    for (text, line) in [
+        (EXPERIMENT.replacen("[[arm]]", "[arm]", 1), 11),
+        (
+            EXPERIMENT.replace("[[arm]]\npreset = \"SpD", "[arm]\npreset = \"SpD"),
+            13,
+        ),
+    ] {
+        refused(
+            &mut run_with(&text, &[], folder.path()),
+            &[
+                &format!("experiment.toml:{line}: arm: `[arm]` is one table"),
+                "hint: write [[arm]]",
+            ],
+        );
+    }
+}
+
+/// What a page could not show, and arms that would learn nothing: told, not refused.
+#[test]
+fn what_is_asked_for_in_vain_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = "[[arm]]\npreset = \"L_DM\"\n[report]\ncell = [\"speedup\"]\nfigures = [\"drift\", \"sweep\"]\n";
+    let text = format!("{EXPERIMENT}{report}").replace("train = 2, test = 2", "test = 2");
+    run_with(&text, &["--dry-run"], folder.path())
+        .assert()
+        .success()
+        .stderr(
+            contains(
+                "warning: report.cell asks for speedup, and stage `stream` is not `exclusive`",
+            )
+            .and(contains("`drift` will not be drawn"))
+            .and(contains("`sweep` will not be drawn"))
+            .and(contains("nothing is learnt before them by `L_DM`")),
+        );
+}
+
+/// The same mistake is told alike in a grid and in segments, before anything runs.
+#[test]
+fn more_prompts_than_there_are_and_leaks_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = |text: &str, extra: &[&str], parts: &[&str]| {
+        for dry in [&[][..], &["--dry-run"]] {
+            let extra = [extra, dry].concat();
+            refused(&mut run_with(text, &extra, folder.path()), parts);
+            assert!(!folder.path().join("out").exists());
+        }
+    };
+    let many = ["--set", "stage.stream.prompts.train=99999"];
+    told(
+        EXPERIMENT,
+        &many,
+        &[
+            "stage.stream.prompts.train",
+            "99999 prompts",
+            "`mini-math` has 400",
+            "hint:",
+        ],
+    );
+    let segment = |train: usize| {
+        format!("[[segment]]\ntask = \"mini-math\"\nprompts = {{ train = {train} }}\n")
+    };
+    let text = EXPERIMENT.replace(
+        "[grid]\ntask = \"mini-math\"\n",
+        &(segment(300) + &segment(101)),
+    );
+    told(
+        &text,
+        &[],
+        &[
+            "experiment.toml:10: segment.1.prompts.train: 101 prompts after the 300",
+            "`mini-math` has 400",
+            "hint:",
+        ],
+    );
+    let task = folder.path().join("data/sums");
+    std::fs::create_dir_all(&task).unwrap();
+    let line = |id: &str, prompt: &str| format!("{{\"id\": \"{id}\", \"prompt\": \"{prompt}\"}}\n");
+    let train = line("a", "1+1") + &line("b", "1+2") + &line("c", "1+3");
+    std::fs::write(task.join("train.jsonl"), train).unwrap();
+    std::fs::write(
+        task.join("test.jsonl"),
+        line("b", "1+2") + &line("x", "1+3 ") + &line("d", "9"),
+    )
+    .unwrap();
+    let data = folder.path().join("data");
+    told(
+        &EXPERIMENT.replace("mini-math", "sums"),
+        &["--data-dir", data.to_str().unwrap()],
+        &[
+            "2 of the 3 held-out prompts of `sums`",
+            "b, x (train: c)",
+            "hint:",
+        ],
+    );
+}
+
+#[test]
 fn faulty_streams_name_file_and_line() {
     let folder = tempfile::tempdir().unwrap();
     let task = folder.path().join("data/sums");
@@ -135,13 +255,25 @@ fn a_run_is_reported_published_and_gone_on_with() {
     run_with(EXPERIMENT, &["--dry-run"], folder.path())
         .assert()
         .success()
-        .stdout(contains("task=mini-math,seed=1").and(contains("4 prompts, 2 arms")));
+        .stdout(
+            contains("task=mini-math,seed=1")
+                .and(contains("2 held-out prompts, 2 arms"))
+                .and(contains("models/L: "))
+                .and(contains("an estimate: about ")),
+        )
+        .stderr("");
     assert!(!out.exists(), "a dry run leaves nothing");
 
-    run_with(EXPERIMENT, &[], folder.path())
+    let log = run_with(EXPERIMENT, &[], folder.path())
         .assert()
         .success()
-        .stdout(contains("SpD_DM"));
+        .stdout(
+            contains("SpD_DM").and(contains("What each column means").or(contains("Each entry: "))),
+        )
+        .stderr(contains("started stream/").and(contains("finished stream/")))
+        .stderr(contains("page: ").and(contains("out/report/report.md")));
+    let log = String::from_utf8_lossy(&log.get_output().stderr).into_owned();
+    assert!(!log.contains("INFO") && !log.contains('\u{1b}'), "{log}");
     assert!(out.join("report/report.md").is_file());
     let manifest = folder.path().join(CELL).join("manifest.json");
     let before = std::fs::read(&manifest).unwrap();
@@ -222,10 +354,16 @@ fn an_edited_experiment_is_refused_over_its_results() {
         assert!(files(&out) == before, "something was written");
     };
     let edited = text.replace("max_new_tokens = 8", "max_new_tokens = 9");
-    told(&edited, &[], &[cell, "edited", "hint:", "--out"]);
+    let key = "decode.max_new_tokens was 8, is 9";
+    told(&edited, &[], &[cell, key, "edited", "hint:", "--out"]);
     // What starts from the edited stage is refused too, and so is an override.
     let later = ["--stage", "held-out"];
-    told(&text, &["--set", "decode.k=3"], &[cell, "edited", "hint:"]);
+    let key = "decode.k was 4, is 3";
+    told(
+        &text,
+        &["--set", "decode.k=3"],
+        &[cell, key, "edited", "hint:"],
+    );
     told(&edited, &later, &[cell, "edited", "hint:"]);
     let renamed = text.replace("\"small\"", "\"other\"");
     told(&renamed, &[], &["`small`", "`other`", "hint:"]);

@@ -105,7 +105,7 @@ fn a_device_that_was_not_built_is_refused() {
 }
 
 #[test]
-fn a_tokenizer_larger_than_its_model_is_refused() {
+fn a_token_beyond_the_embedding_is_refused_where_a_prompt_holds_it() {
     let folder = tempfile::tempdir().unwrap();
     let target = copy_of("L", folder.path());
     let path = target.join("tokenizer.json");
@@ -120,31 +120,110 @@ fn a_tokenizer_larger_than_its_model_is_refused() {
         .unwrap()
         .push(extra);
     std::fs::write(&path, tokenizer.to_string()).unwrap();
-    generate(&target)
+    generate(&target).assert().success();
+    omnidraft()
+        .args([
+            "generate",
+            "--max-tokens",
+            "1",
+            "--prompt",
+            "a<|extra|>",
+            "--target",
+        ])
+        .arg(&target)
         .assert()
         .code(2)
-        .stderr(contains("8193 tokens").and(contains("vocab_size = 8192")));
+        .stderr(contains("\"<|extra|>\" with id 8192").and(contains("8192 rows")));
+}
+
+/// Of what a run needs, what is missing is told before anything is written.
+#[test]
+fn models_that_are_missing_are_told_with_file_and_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = |target: &str, parts: &[&str]| {
+        let config = EXPERIMENT.replace("\"models/L\"", target);
+        for extra in [&[][..], &["--dry-run"]] {
+            refused(&mut run_with(&config, extra, folder.path()), parts);
+            assert!(!folder.path().join("out").exists());
+        }
+    };
+    told(
+        "\"models/nothing\"",
+        &[
+            "experiment.toml:4: models.targets.target: models/nothing: no such model folder",
+            "hint: paths of models are relative to the working directory",
+        ],
+    );
+    let gguf = folder.path().join("m.gguf");
+    std::fs::write(&gguf, "GGUF").unwrap();
+    let import = format!("omnidraft import {}", gguf.display());
+    told(
+        &format!("\"{}\"", gguf.display()),
+        &["a file, not a model folder", &import],
+    );
+    refused(
+        &mut generate(&gguf),
+        &["a file, not a model folder", &import],
+    );
+    refused(
+        &mut generate(folder.path()),
+        &["has no tokenizer.json", &import],
+    );
+    // A recording, with the command that makes it.
+    let trace = "{ trace = \"traces/L-{task}-{split}.parquet\", tokenizer = \"models/L\" }";
+    let config = EXPERIMENT
+        .replace("\"models/L\"", trace)
+        .replace("[decode]", "[decode]\ntemperature = 0.0");
+    refused(
+        &mut run_with(&config, &["--dry-run"], folder.path()),
+        &[
+            "models.targets.target: traces/L-mini-math-train.parquet: there is no such recording",
+            "omnidraft trace record --target models/L --task mini-math --limit 2 --seed 1 --max-tokens 8",
+            "--split test --limit 2",
+            "--out traces/L-mini-math-test.parquet",
+        ],
+    );
+}
+
+/// A dry run downloads nothing and asks no hub; it says what a run would fetch.
+#[test]
+fn a_dry_run_with_models_of_the_hub_says_what_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = EXPERIMENT.replace("\"models/L\"", "\"hf:owner/large\"");
+    run_with(&config, &["--dry-run"], folder.path())
+        .env("HF_HOME", folder.path())
+        .env("HF_ENDPOINT", "http://127.0.0.1:9")
+        .assert()
+        .success()
+        .stdout(
+            contains("hf:owner/large: not here")
+                .and(contains("HF_TOKEN"))
+                .and(contains("no estimate of the time")),
+        );
 }
 
 #[test]
-fn a_model_that_is_missing_fails_its_job() {
+fn a_model_that_cannot_be_read_fails_its_job() {
     let folder = tempfile::tempdir().unwrap();
-    let config = EXPERIMENT.replace("models/L", "models/nothing");
+    let target = copy_of("L", folder.path());
+    shorten(&target.join("model.safetensors"));
+    let config = EXPERIMENT.replace("models/L", target.to_str().unwrap());
     run_with(&config, &[], folder.path())
         .assert()
         .code(1)
         .stdout("")
-        .stderr(contains("models/nothing").and(contains("stream/task=mini-math,seed=1")));
+        .stderr(contains("model.safetensors").and(contains("stream/task=mini-math,seed=1")))
+        .stderr(contains("hint:"));
     let cell = folder.path().join(CELL);
     let error = std::fs::read_to_string(cell.join("error.txt")).unwrap();
-    assert!(error.contains("models/nothing"), "{error}");
+    assert!(error.contains("model.safetensors"), "{error}");
     assert!(!cell.join("prompts.parquet").exists());
     omnidraft()
         .arg("status")
         .arg(folder.path().join("out"))
         .assert()
         .success()
-        .stdout(contains("failed").and(contains("models/nothing")));
+        .stdout(contains("failed").and(contains("model.safetensors")));
     refused(
         omnidraft().arg("report").arg(folder.path().join("out")),
         &["hint:"],

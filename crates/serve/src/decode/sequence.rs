@@ -58,8 +58,26 @@ pub(crate) struct Sequence {
     pub(crate) adapter: String,
     pub(super) recorder: Option<Recorder>,
     text: AnswerText,
+    /// Tokens that the client was given, by where they came from.
+    given: Given,
     cached: usize,
     began: Instant,
+}
+
+/// Tokens of an answer: those behind a stop text are none of them.
+#[derive(Default)]
+struct Given {
+    all: usize,
+    drafted: usize,
+    ngrams: usize,
+}
+
+impl Given {
+    fn add(&mut self, from: From) {
+        self.all += 1;
+        self.drafted += usize::from(matches!(from, From::Drafted | From::Ngram));
+        self.ngrams += usize::from(from == From::Ngram);
+    }
 }
 
 /// Sees every emitted token with the target's logits: for the learner, and for who asked for
@@ -169,6 +187,7 @@ impl Sequence {
             totals: Totals::default(),
             adapter,
             recorder,
+            given: Given::default(),
             cached,
             began: Instant::now(),
             seat,
@@ -300,13 +319,16 @@ impl Sequence {
             }
             let bytes = target.pair.target.bytes(id).unwrap_or_default();
             piece.text.push_str(&self.text.push(bytes));
-            piece.tokens.push(Token {
-                id,
-                from: origin(outcome, i),
-                logprobs,
-            });
+            let from = origin(outcome, i);
+            self.given.add(from);
+            piece.tokens.push(Token { id, from, logprobs });
         }
         piece
+    }
+
+    /// Tokens that the client was given.
+    pub(crate) fn given(&self) -> usize {
+        self.given.all
     }
 
     /// Tells the client that the answer has ended.
@@ -321,11 +343,11 @@ impl Sequence {
             reason,
             prompt_tokens: self.job.ask.prompt.target.len(),
             cached_tokens: self.cached,
-            tokens: totals.emitted,
+            tokens: self.given.all,
             rounds: totals.rounds,
             proposed: totals.proposed,
-            accepted: totals.accepted,
-            ngrams: totals.ngrams_accepted,
+            accepted: self.given.drafted,
+            ngrams: self.given.ngrams,
             seconds: self.began.elapsed().as_secs_f64(),
         }));
     }

@@ -313,8 +313,12 @@ impl Decoder {
                     {
                         learner.offer(&sequence.adapter, example, judged, &self.stats);
                     }
-                    self.stats
-                        .answer(&target.name, &sequence.totals, sequence.job.ask.drafting);
+                    self.stats.answer(
+                        &target.name,
+                        &sequence.totals,
+                        sequence.given(),
+                        sequence.job.ask.drafting,
+                    );
                 }
                 Ok(None) => self.stats.cancelled(),
                 Err(error) => fail_with(&mut sequence.job, error, &self.stats),

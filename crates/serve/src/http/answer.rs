@@ -73,13 +73,16 @@ impl Heading {
 fn usage(done: &[Done], prompts: usize) -> Value {
     let sum = |of: fn(&Done) -> usize| done.iter().map(of).sum::<usize>();
     let completion = sum(|d| d.tokens);
-    // Several answers to one prompt read it once, as far as the account goes.
-    let prompt = sum(|d| d.prompt_tokens) / done.len().max(1) * prompts;
+    // Several answers to one prompt read it once, as far as the account goes: the first of them.
+    let answers = (done.len() / prompts.max(1)).max(1);
+    let firsts = || done.iter().step_by(answers);
+    let prompt: usize = firsts().map(|d| d.prompt_tokens).sum();
+    let cached: usize = firsts().map(|d| d.cached_tokens).sum();
     json!({
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(|d| d.cached_tokens)},
+        "prompt_tokens_details": {"cached_tokens": cached},
         "completion_tokens_details": {
             "drafted_tokens": sum(|d| d.proposed),
             "accepted_tokens": sum(|d| d.accepted),

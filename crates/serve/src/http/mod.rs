@@ -1,6 +1,8 @@
 //! HTTP in front of a [`Service`]: routes, guards, connections.
 
 mod answer;
+mod fields;
+mod origins;
 mod remote;
 mod request;
 
@@ -8,7 +10,7 @@ use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use axum::Router;
@@ -49,6 +51,8 @@ pub struct Http {
     pub limits: Limits,
     /// What `/metrics` says of the program and the machine.
     pub about: About,
+    /// Origins (`http://localhost:3000`) whose pages may read answers in a browser; `*` for all.
+    pub origins: Vec<String>,
 }
 
 /// The program of a server, and what it runs on: so that what was measured can be told apart.
@@ -140,6 +144,9 @@ struct App {
     service: Service,
     limits: Limits,
     about: About,
+    origins: Vec<String>,
+    /// When the server was started, in seconds since 1970.
+    started: u64,
     /// Digest of the key, so that a comparison takes as long whatever is sent.
     key: Option<[u8; 32]>,
 }
@@ -160,6 +167,7 @@ pub fn serve(
         api_key,
         limits,
         about,
+        origins,
     } = http;
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
@@ -168,6 +176,10 @@ pub fn serve(
         service,
         limits,
         about,
+        origins,
+        started: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
         key: api_key.map(|key| Sha256::digest(key.as_bytes()).into()),
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -258,12 +270,19 @@ fn router(app: Arc<App>) -> Router {
 /// Counts answers by status, and refuses names that are not this machine's: a page of another site
 /// must not reach a server on loopback through a name of its own.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let response = match host(request.headers(), request.uri()) {
+    let origin = origins::allowed(&app.origins, request.headers());
+    let mut response = match host(request.headers(), request.uri()) {
         Some(host) if app.key.is_none() && !is_loopback(&host) => {
             ApiError::Host(host).into_response()
         }
+        _ if origin.is_some() && origins::asks_first(&request) => {
+            origins::answer_first(request.headers())
+        }
         _ => next.run(request).await,
     };
+    if let Some(origin) = origin {
+        origins::allow(&mut response, origin);
+    }
     app.service.stats().request(response.status().as_u16());
     response
 }
@@ -362,7 +381,7 @@ async fn read(headers: &HeaderMap, body: Body, limits: Limits) -> Result<Bytes, 
 async fn models(State(app): State<Arc<App>>) -> Response {
     let models = app.service.models().targets.iter();
     let data: Vec<_> = models
-        .map(|target| described(&target.name, target.context))
+        .map(|target| described(&target.name, target.context, app.started))
         .collect();
     axum::Json(json!({"object": "list", "data": data})).into_response()
 }
@@ -371,14 +390,14 @@ async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Respons
     match app.service.models().find(Some(&name)) {
         Ok(index) => {
             let context = app.service.models().targets[index].context;
-            axum::Json(described(&name, context)).into_response()
+            axum::Json(described(&name, context, app.started)).into_response()
         }
         Err(error) => error.into_response(),
     }
 }
 
-fn described(name: &str, context: usize) -> serde_json::Value {
-    json!({"id": name, "object": "model", "created": 0, "owned_by": "omnidraft", "context_length": context})
+fn described(name: &str, context: usize, created: u64) -> serde_json::Value {
+    json!({"id": name, "object": "model", "created": created, "owned_by": "omnidraft", "context_length": context})
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {

@@ -1,11 +1,10 @@
 //! Requests as clients send them, and what they come to once checked.
 
-use models::Message;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use models::{Message, TemplateRequest};
+use serde_json::{Map, Value};
 use spec_decode::{Sampling, SamplingOptions};
 
+use super::fields::Fields;
 use crate::ask::Ask;
 use crate::error::ApiError;
 use crate::models::Encoded;
@@ -45,280 +44,330 @@ pub(super) struct Parsed {
     pub(super) origins: bool,
 }
 
-/// One value or several.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OneOrMany<T> {
-    One(T),
-    Many(Vec<T>),
-}
-
-impl<T> OneOrMany<T> {
-    fn into_vec(self) -> Vec<T> {
-        match self {
-            Self::One(one) => vec![one],
-            Self::Many(many) => many,
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct ChatBody {
-    messages: Vec<ChatMessage>,
-    max_completion_tokens: Option<u64>,
-    logprobs: Option<bool>,
-    top_logprobs: Option<u64>,
-    #[serde(flatten)]
-    common: Common,
-}
-
-#[derive(Deserialize)]
-struct ChatMessage {
-    role: String,
-    content: Option<Content>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Parts(Vec<Part>),
-}
-
-#[derive(Deserialize)]
-struct Part {
-    #[serde(rename = "type")]
-    kind: String,
-    text: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct TextBody {
-    prompt: PromptBody,
-    logprobs: Option<u64>,
-    echo: Option<bool>,
-    best_of: Option<u64>,
-    suffix: Option<String>,
-    #[serde(flatten)]
-    common: Common,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum PromptBody {
-    Text(String),
-    Texts(Vec<String>),
-    Tokens(Vec<u32>),
-    TokenLists(Vec<Vec<u32>>),
-}
-
-/// What both interfaces know.
-#[derive(Deserialize)]
-struct Common {
-    model: Option<String>,
-    max_tokens: Option<u64>,
-    temperature: Option<f64>,
-    top_p: Option<f64>,
-    top_k: Option<u64>,
-    min_p: Option<f64>,
-    repetition_penalty: Option<f64>,
-    frequency_penalty: Option<f64>,
-    presence_penalty: Option<f64>,
-    logit_bias: Option<Value>,
-    tools: Option<Value>,
-    response_format: Option<Value>,
-    seed: Option<i64>,
-    n: Option<u64>,
-    stop: Option<OneOrMany<String>>,
-    ignore_eos: Option<bool>,
-    stream: Option<bool>,
-    stream_options: Option<StreamOptions>,
-    user: Option<String>,
-    /// Ours: `false` decodes without the drafter.
-    drafter: Option<bool>,
-    /// Ours: where tokens came from.
-    include_origins: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct StreamOptions {
-    include_usage: Option<bool>,
-}
-
 /// Reads and checks a body.
 pub(super) fn parse(kind: Kind, body: &[u8], service: &Service) -> Result<Parsed, ApiError> {
+    let body: Value = serde_json::from_slice(body)
+        .map_err(|error| ApiError::Malformed(error.to_string().chars().take(500).collect()))?;
+    let fields = Fields::of(&body)?;
     match kind {
-        Kind::Chat => chat(read(body)?, service),
-        Kind::Text => text(read(body)?, service),
+        Kind::Chat => chat(&fields, service),
+        Kind::Text => text(&fields, service),
     }
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    // First as JSON: a flattened structure does not say where a text stops being JSON.
-    let value: Value = serde_json::from_slice(body).map_err(|e| malformed("", &e))?;
-    serde_path_to_error::deserialize(&value)
-        .map_err(|e| malformed(&e.path().to_string(), e.inner()))
+/// A message, read.
+struct Said<'a> {
+    role: &'a str,
+    content: String,
+    /// All of it, where it says more than a role and a text.
+    whole: Option<Map<String, Value>>,
 }
 
-fn malformed(path: &str, error: &serde_json::Error) -> ApiError {
-    let place = match path {
-        "" | "." => String::new(),
-        path => format!("{path}: "),
-    };
-    ApiError::Malformed(format!("{place}{error}").chars().take(500).collect())
-}
-
-fn chat(body: ChatBody, service: &Service) -> Result<Parsed, ApiError> {
-    let ChatBody {
-        messages,
-        max_completion_tokens,
-        logprobs,
-        top_logprobs,
-        mut common,
-    } = body;
-    common.max_tokens = max_completion_tokens.or(common.max_tokens);
-    let target = service.models().find(common.model.as_deref())?;
+fn chat(fields: &Fields<'_>, service: &Service) -> Result<Parsed, ApiError> {
+    let target = service.models().find(fields.text("model")?)?;
+    let messages = fields.list("messages")?;
+    let messages = messages.ok_or_else(|| fields.error("messages", "messages must be a list"))?;
     if messages.is_empty() || messages.len() > MOST_MESSAGES {
         let message = format!(
             "there must be 1 to {MOST_MESSAGES} messages, not {}",
             messages.len()
         );
-        return Err(ApiError::invalid("messages", message));
+        return Err(fields.error("messages", message));
     }
-    let logprobs = match (logprobs, top_logprobs) {
-        (Some(true), top) => Some(count("top_logprobs", top.unwrap_or(0), 0, MOST_LOGPROBS)?),
-        (_, Some(_)) => {
-            let message = "needs `logprobs: true`";
-            return Err(ApiError::invalid("top_logprobs", message));
+    let logprobs = fields.flag("logprobs")?.unwrap_or(false);
+    let top = fields.count("top_logprobs", 0, MOST_LOGPROBS)?;
+    let logprobs = match (logprobs, top) {
+        (true, top) => Some(top.unwrap_or(0)),
+        (false, None | Some(0)) => None,
+        (false, Some(_)) => {
+            return Err(fields.error("top_logprobs", "needs `logprobs: true`"));
         }
-        _ => None,
     };
-    let said: Vec<(String, String)> = messages
-        .into_iter()
-        .map(|message| Ok((message.role, spoken(message.content)?)))
-        .collect::<Result<_, ApiError>>()?;
+    let said = messages.iter().enumerate();
+    let said = said.map(|(i, message)| read_message(i, message));
+    let said = said.collect::<Result<Vec<_>, ApiError>>()?;
     let turns: Vec<Message<'_>> = said
         .iter()
-        .map(|(role, content)| Message { role, content })
+        .map(|said| Message {
+            role: said.role,
+            content: &said.content,
+            whole: said.whole.as_ref(),
+        })
         .collect();
-    let prompt = service.models().converse(target, &turns)?;
-    finish(Kind::Chat, common, target, vec![prompt], logprobs, service)
+    let request = template(fields)?;
+    let most = fields.whole("max_completion_tokens")?;
+    let own = fields.whole("max_tokens")?;
+    let wanted = most.map(|n| ("max_completion_tokens", n));
+    let wanted = wanted.or(own.map(|n| ("max_tokens", n)));
+    let prompt = service.models().converse(target, &turns, &request)?;
+    heeded(&turns, &request, target, service)?;
+    finish(
+        Kind::Chat,
+        fields,
+        wanted,
+        target,
+        vec![prompt],
+        logprobs,
+        service,
+    )
 }
 
-/// The text of a message.
-fn spoken(content: Option<Content>) -> Result<String, ApiError> {
-    match content {
-        None => Ok(String::new()),
-        Some(Content::Text(text)) => Ok(text),
-        Some(Content::Parts(parts)) => {
-            let mut all = String::new();
-            for part in parts {
-                match part.text {
-                    Some(text) if part.kind == "text" => all.push_str(&text),
-                    _ => {
-                        let message =
-                            format!("parts of type `{}` cannot be read, only `text`", part.kind);
-                        return Err(ApiError::invalid("messages", message));
-                    }
-                }
-            }
-            Ok(all)
+/// What a request gives the template beside the messages.
+fn template(fields: &Fields<'_>) -> Result<TemplateRequest, ApiError> {
+    let filled = |list: Option<&[Value]>| list.filter(|list| !list.is_empty()).map(<[_]>::to_vec);
+    let mut tools = filled(fields.list("tools")?);
+    match fields.value("tool_choice") {
+        None => {}
+        Some(Value::String(choice)) if choice == "auto" => {}
+        // No tool may be called, so none is offered.
+        Some(Value::String(choice)) if choice == "none" => tools = None,
+        Some(_) => {
+            let message = "`tool_choice` can be `auto` or `none`: what a model says is not forced";
+            return Err(fields.error("tool_choice", message));
         }
+    }
+    let mut variables = fields
+        .object("chat_template_kwargs")?
+        .cloned()
+        .unwrap_or_default();
+    for name in ["messages", "tools", "documents", "add_generation_prompt"] {
+        if variables.contains_key(name) {
+            let message = format!("`{name}` is a field of its own");
+            return Err(ApiError::invalid(
+                format!("chat_template_kwargs.{name}"),
+                message,
+            ));
+        }
+    }
+    if let Some(on) = fields.flag("enable_thinking")? {
+        variables.insert("enable_thinking".to_owned(), on.into());
+    }
+    Ok(TemplateRequest {
+        tools,
+        documents: filled(fields.list("documents")?),
+        variables,
+        open: fields.flag("add_generation_prompt")?.unwrap_or(true),
+    })
+}
+
+/// Refuses tools, calls of tools and documents that the model's template does not write.
+fn heeded(
+    messages: &[Message<'_>],
+    request: &TemplateRequest,
+    target: usize,
+    service: &Service,
+) -> Result<(), ApiError> {
+    let template = &service.models().targets[target].text.template;
+    let text = |messages: &[Message<'_>], request: &TemplateRequest| {
+        template
+            .converse(messages, request)
+            .ok()
+            .flatten()
+            .map(|text| text.text)
+    };
+    let called = |message: &Message<'_>| {
+        message
+            .whole
+            .is_some_and(|whole| whole.contains_key("tool_calls"))
+    };
+    let calls = messages.iter().any(called);
+    if request.tools.is_none() && request.documents.is_none() && !calls {
+        return Ok(());
+    }
+    let all = text(messages, request);
+    let without = |field: &'static str, others: Option<String>| match all == others {
+        true => {
+            let message = format!("the model's chat template does not know `{field}`");
+            Err(ApiError::invalid(field, message))
+        }
+        false => Ok(()),
+    };
+    if request.tools.is_some() {
+        let tools = None;
+        let request = TemplateRequest {
+            tools,
+            ..request.clone()
+        };
+        without("tools", text(messages, &request))?;
+    }
+    if request.documents.is_some() {
+        let documents = None;
+        let request = TemplateRequest {
+            documents,
+            ..request.clone()
+        };
+        without("documents", text(messages, &request))?;
+    }
+    if calls {
+        let bare: Vec<Message<'_>> = messages
+            .iter()
+            .map(|message| match called(message) {
+                true => Message::new(message.role, message.content),
+                false => *message,
+            })
+            .collect();
+        without("messages.tool_calls", text(&bare, request))?;
+    }
+    Ok(())
+}
+
+/// Fields of a message that are no part of what the model reads.
+const BESIDE_MESSAGE: [&str; 4] = ["annotations", "audio", "id", "refusal"];
+
+fn read_message(number: usize, message: &Value) -> Result<Said<'_>, ApiError> {
+    let name = |field: &str| format!("messages[{number}]{field}");
+    let object = message.as_object().ok_or_else(|| {
+        ApiError::invalid(
+            name(""),
+            "a message must be an object with `role` and `content`",
+        )
+    })?;
+    let fields = Fields::within(object, name("."));
+    let role = fields.text("role")?;
+    let role = role.ok_or_else(|| fields.error("role", "role must be a text"))?;
+    let content = match fields.value("content") {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => spoken(&fields, parts)?,
+        Some(_) => {
+            let message = "content must be a text or a list of parts";
+            return Err(fields.error("content", message));
+        }
+    };
+    if fields.value("audio").is_some() {
+        return Err(fields.error("audio", "`audio` is not supported"));
+    }
+    let mut whole = object.clone();
+    whole.retain(|key, value| !value.is_null() && !BESIDE_MESSAGE.contains(&key.as_str()));
+    if let Some(Value::Array(calls)) = whole.get_mut("tool_calls") {
+        calls.iter_mut().for_each(opened);
+    }
+    let plain = whole.len() == 2 && whole.contains_key("role") && whole["content"].is_string();
+    Ok(Said {
+        role,
+        content,
+        whole: (!plain).then_some(whole),
+    })
+}
+
+/// Arguments of a call come as JSON in a text; templates read what it says.
+fn opened(call: &mut Value) {
+    let arguments = call.pointer_mut("/function/arguments");
+    if let Some(arguments) = arguments
+        && let Some(read) = arguments
+            .as_str()
+            .and_then(|text| serde_json::from_str(text).ok())
+        && let Value::Object(_) = read
+    {
+        *arguments = read;
     }
 }
 
-fn text(body: TextBody, service: &Service) -> Result<Parsed, ApiError> {
-    let TextBody {
-        prompt,
-        logprobs,
-        echo,
-        best_of,
-        suffix,
-        common,
-    } = body;
-    refuse("echo", echo.unwrap_or(false))?;
-    refuse("suffix", suffix.is_some_and(|suffix| !suffix.is_empty()))?;
-    refuse("best_of", best_of.is_some_and(|n| n > 1))?;
-    let target = service.models().find(common.model.as_deref())?;
-    let logprobs = logprobs
-        .map(|top| count("logprobs", top, 0, MOST_LOGPROBS))
-        .transpose()?;
+/// The text of the parts of a message.
+fn spoken(fields: &Fields<'_>, parts: &[Value]) -> Result<String, ApiError> {
+    let mut all = String::new();
+    for part in parts {
+        let kind = part["type"].as_str().unwrap_or_default();
+        match part["text"].as_str() {
+            Some(text) if kind == "text" => all.push_str(text),
+            _ => {
+                let kind: String = kind.chars().take(100).collect();
+                let message = format!("parts of type `{kind}` cannot be read, only `text`");
+                return Err(fields.error("content", message));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn text(fields: &Fields<'_>, service: &Service) -> Result<Parsed, ApiError> {
+    let target = service.models().find(fields.text("model")?)?;
+    let logprobs = fields.count("logprobs", 0, MOST_LOGPROBS)?;
     let models = service.models();
     let few = |n: usize| match n {
-        0 => Err(ApiError::invalid("prompt", "the prompt is empty")),
+        0 => Err(fields.error("prompt", "the prompt is empty")),
         1..=MOST_ANSWERS => Ok(()),
-        _ => Err(ApiError::invalid(
+        _ => Err(fields.error(
             "prompt",
             format!("at most {MOST_ANSWERS} prompts a request, not {n}"),
         )),
     };
-    let prompts: Vec<Encoded> = match prompt {
-        PromptBody::Text(text) => vec![models.plain(target, &text)?],
-        PromptBody::Texts(texts) => {
-            few(texts.len())?;
-            let encoded = texts.iter().map(|text| models.plain(target, text));
-            encoded.collect::<Result<_, _>>()?
-        }
-        PromptBody::Tokens(ids) => vec![models.tokens(target, &ids)?],
-        PromptBody::TokenLists(lists) => {
-            few(lists.len())?;
-            let encoded = lists.iter().map(|ids| models.tokens(target, ids));
-            encoded.collect::<Result<_, _>>()?
-        }
+    let wrong = || {
+        let message =
+            "prompt must be a text, a list of texts, a list of tokens, or a list of such lists";
+        fields.error("prompt", message)
     };
-    finish(Kind::Text, common, target, prompts, logprobs, service)
+    let ids = |list: &[Value]| -> Option<Vec<u32>> {
+        let ids = list.iter().map(|id| u32::try_from(id.as_u64()?).ok());
+        ids.collect()
+    };
+    let prompts: Vec<Encoded> = match fields.value("prompt") {
+        Some(Value::String(text)) => vec![models.plain(target, text)?],
+        Some(Value::Array(list)) => match list.first() {
+            None => return Err(few(0).err().unwrap_or_else(wrong)),
+            Some(Value::Number(_)) => {
+                vec![models.tokens(target, &ids(list).ok_or_else(wrong)?)?]
+            }
+            Some(Value::Array(_)) => {
+                few(list.len())?;
+                let lists = list.iter().map(|inner| ids(inner.as_array()?));
+                let lists = lists.collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
+                let encoded = lists.iter().map(|ids| models.tokens(target, ids));
+                encoded.collect::<Result<_, _>>()?
+            }
+            Some(_) => {
+                few(list.len())?;
+                let texts = list.iter().map(Value::as_str);
+                let texts = texts.collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
+                let encoded = texts.into_iter().map(|text| models.plain(target, text));
+                encoded.collect::<Result<_, _>>()?
+            }
+        },
+        _ => return Err(wrong()),
+    };
+    let wanted = fields.whole("max_tokens")?.map(|n| ("max_tokens", n));
+    finish(
+        Kind::Text,
+        fields,
+        wanted,
+        target,
+        prompts,
+        logprobs,
+        service,
+    )
 }
 
-/// Refuses what would change the answer and is not built.
-fn refuse(param: &'static str, wanted: bool) -> Result<(), ApiError> {
-    match wanted {
-        true => Err(ApiError::invalid(
-            param,
-            format!("`{param}` is not supported"),
-        )),
-        false => Ok(()),
-    }
-}
-
-fn count(param: &'static str, value: u64, least: usize, most: usize) -> Result<usize, ApiError> {
-    let found = usize::try_from(value)
-        .ok()
-        .filter(|n| (least..=most).contains(n));
-    found.ok_or_else(|| ApiError::invalid(param, format!("{value} is not in {least}..={most}")))
-}
-
-fn sampling(common: &Common) -> Result<Sampling, ApiError> {
-    let temperature = common.temperature.unwrap_or(1.0);
+fn sampling(fields: &Fields<'_>) -> Result<Sampling, ApiError> {
+    let temperature = fields.number("temperature")?.unwrap_or(1.0);
     if !(0.0..=2.0).contains(&temperature) {
-        let message = format!("{temperature} is not in 0..=2");
-        return Err(ApiError::invalid("temperature", message));
+        let message = format!("temperature: {temperature} is not in 0..=2");
+        return Err(fields.error("temperature", message));
     }
-    let top_k = common.top_k.unwrap_or(0);
     let options = SamplingOptions {
         temperature,
-        top_k: count("top_k", top_k, 0, u32::MAX as usize)?,
-        top_p: common.top_p.unwrap_or(1.0),
-        min_p: common.min_p.unwrap_or(0.0),
-        repetition_penalty: common.repetition_penalty.unwrap_or(1.0),
+        top_k: fields.count("top_k", 0, u32::MAX as usize)?.unwrap_or(0),
+        top_p: fields.number("top_p")?.unwrap_or(1.0),
+        min_p: fields.number("min_p")?.unwrap_or(0.0),
+        repetition_penalty: fields.number("repetition_penalty")?.unwrap_or(1.0),
     };
     Sampling::with_options(options).map_err(|e| {
-        let message = format!("{} is not in {}", e.value, e.range);
+        let message = format!("{}: {} is not in {}", e.option, e.value, e.range);
         ApiError::invalid(e.option, message)
     })
 }
 
-fn stops(stop: Option<OneOrMany<String>>) -> Result<Vec<String>, ApiError> {
-    let stops = stop.map(OneOrMany::into_vec).unwrap_or_default();
+fn stops(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
+    let stops = fields.texts("stop")?;
     if stops.len() > MOST_STOPS {
         let message = format!("at most {MOST_STOPS} texts, not {}", stops.len());
-        return Err(ApiError::invalid("stop", message));
+        return Err(fields.error("stop", message));
     }
     if stops
         .iter()
         .any(|stop| stop.is_empty() || stop.len() > LONGEST_STOP)
     {
         let message = format!("a text must have 1 to {LONGEST_STOP} bytes");
-        return Err(ApiError::invalid("stop", message));
+        return Err(fields.error("stop", message));
     }
     Ok(stops)
 }
@@ -326,59 +375,49 @@ fn stops(stop: Option<OneOrMany<String>>) -> Result<Vec<String>, ApiError> {
 /// What both interfaces check alike.
 fn finish(
     kind: Kind,
-    common: Common,
+    fields: &Fields<'_>,
+    wanted: Option<(&'static str, i64)>,
     target: usize,
     prompts: Vec<Encoded>,
     logprobs: Option<usize>,
     service: &Service,
 ) -> Result<Parsed, ApiError> {
-    let sampling = sampling(&common)?;
-    if logprobs.is_some() && service.models().targets[target].elsewhere().is_some() {
+    let sampling = sampling(fields)?;
+    let entry = &service.models().targets[target];
+    if logprobs.is_some() && entry.elsewhere().is_some() {
         let message = "not given for a target that is elsewhere";
-        return Err(ApiError::invalid("logprobs", message));
+        return Err(fields.error("logprobs", message));
     }
-    let nonzero = |value: Option<f64>| value.is_some_and(|value| value != 0.0);
-    let filled = |value: &Option<Value>| match value {
-        Some(Value::Null) | None => false,
-        Some(Value::Object(map)) => !map.is_empty(),
-        Some(Value::Array(list)) => !list.is_empty(),
-        Some(_) => true,
-    };
-    refuse("frequency_penalty", nonzero(common.frequency_penalty))?;
-    refuse("presence_penalty", nonzero(common.presence_penalty))?;
-    refuse("logit_bias", filled(&common.logit_bias))?;
-    refuse("tools", filled(&common.tools))?;
-    let plain_format = |format: &Value| format["type"] == "text" || format.is_null();
-    refuse(
-        "response_format",
-        common
-            .response_format
-            .as_ref()
-            .is_some_and(|f| !plain_format(f)),
-    )?;
-    let n = count("n", common.n.unwrap_or(1), 1, MOST_ANSWERS)?;
+    let n = fields.count("n", 1, MOST_ANSWERS)?.unwrap_or(1);
     if n * prompts.len() > MOST_ANSWERS {
         let message = format!(
             "{n} answers to {} prompts are more than {MOST_ANSWERS}",
             prompts.len()
         );
-        return Err(ApiError::invalid("n", message));
+        return Err(fields.error("n", message));
     }
     let most = service.options().max_tokens;
-    let wanted = common
-        .max_tokens
-        .map(|n| count("max_tokens", n, 1, most))
-        .transpose()?;
-    let stop = stops(common.stop)?;
-    let user = common.user.unwrap_or_default();
+    let wanted = limit(fields, wanted, most)?;
+    let stop = stops(fields)?;
+    let user = fields.text("user")?.unwrap_or_default();
     if user.len() > LONGEST_STOP {
-        let message = format!("at most {LONGEST_STOP} bytes");
-        return Err(ApiError::invalid("user", message));
+        return Err(fields.error("user", format!("at most {LONGEST_STOP} bytes")));
     }
-    let entry = &service.models().targets[target];
-    let seed = common
-        .seed
-        .map_or_else(super::fresh_number, i64::cast_unsigned);
+    let seed = fields.whole("seed")?;
+    let seed = seed.map_or_else(super::fresh_number, i64::cast_unsigned);
+    let ignore_eos = fields.flag("ignore_eos")?.unwrap_or(false);
+    // Ours: `false` decodes without the drafter.
+    let drafting = fields.flag("drafter")?.unwrap_or(true);
+    let stream = fields.flag("stream")?.unwrap_or(false);
+    // Ours: where tokens came from.
+    let origins = fields.flag("include_origins")?.unwrap_or(false);
+    let options = fields.object("stream_options")?;
+    let usage = options.map(|options| {
+        let options = Fields::within(options, "stream_options.".to_owned());
+        options.flag("include_usage")
+    });
+    let usage = usage.transpose()?.flatten().unwrap_or(false);
+    fields.finish()?;
     let mut asks = Vec::new();
     for prompt in prompts {
         let room = entry.context.saturating_sub(prompt.target.len());
@@ -390,27 +429,41 @@ fn finish(
                 prompt: prompt.clone(),
                 sampling,
                 max_tokens,
-                ignore_eos: common.ignore_eos.unwrap_or(false),
+                ignore_eos,
                 stop: stop.clone(),
                 seed,
                 // Answers are told apart by their number.
                 sample: asks.len() as u32,
                 logprobs,
-                drafting: common.drafter.unwrap_or(true),
-                user: user.clone(),
+                drafting,
+                user: user.to_owned(),
             });
         }
     }
-    let options = common.stream_options;
     Ok(Parsed {
         kind,
         model: entry.name.clone(),
         target,
         asks,
-        stream: common.stream.unwrap_or(false),
-        usage: options
-            .and_then(|options| options.include_usage)
-            .unwrap_or(false),
-        origins: common.include_origins.unwrap_or(false),
+        stream,
+        usage,
+        origins,
     })
+}
+
+/// Most tokens of an answer as a request wants it; `None` for as many as there may be, which is also
+/// what a number above the server's limit and -1 come to.
+fn limit(
+    fields: &Fields<'_>,
+    wanted: Option<(&'static str, i64)>,
+    most: usize,
+) -> Result<Option<usize>, ApiError> {
+    match wanted {
+        None | Some((_, -1)) => Ok(None),
+        Some((field, n)) => match usize::try_from(n) {
+            Ok(n) if n > most => Ok(None),
+            Ok(n) if n > 0 => Ok(Some(n)),
+            _ => Err(fields.error(field, format!("{field}: {n} is neither above 0 nor -1"))),
+        },
+    }
 }

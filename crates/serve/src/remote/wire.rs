@@ -16,11 +16,15 @@ pub(crate) const ROUNDS: &str = "/omnidraft/rounds";
 pub(crate) const TARGETS: &str = "/omnidraft/targets";
 
 /// What of a model folder is needed to write and read its tokens.
-pub(crate) const FILES: [&str; 6] = [
+pub(crate) const FILES: [&str; 10] = [
     "config.json",
     "tokenizer.json",
+    "tokenizer.model",
     "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
     "chat_template.jinja",
+    "chat_template.json",
     "generation_config.json",
     "omnidraft.json",
 ];

@@ -245,17 +245,18 @@ impl Stats {
         }
     }
 
-    pub(crate) fn answer(&self, target: &str, totals: &Totals, drafting: bool) {
+    /// Takes in an answer, of which clients were given so many tokens.
+    pub(crate) fn answer(&self, target: &str, totals: &Totals, given: usize, drafting: bool) {
         let mut counters = self.counters();
         if !drafting {
             counters.plain_answers += 1;
-            counters.plain_tokens += totals.emitted as u64;
+            counters.plain_tokens += given as u64;
             return;
         }
         let sums = counters.sums.targets.entry(target.to_owned()).or_default();
         sums.answers += 1;
         sums.rounds += totals.rounds as u64;
-        sums.tokens += totals.emitted as u64;
+        sums.tokens += given as u64;
         sums.proposed += totals.proposed as u64;
         sums.accepted += totals.accepted as u64;
         sums.ngrams += totals.ngrams_accepted as u64;

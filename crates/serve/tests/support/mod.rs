@@ -78,6 +78,7 @@ impl Server {
             address: "127.0.0.1:0".parse().unwrap(),
             api_key: api_key.map(str::to_owned),
             limits: limits(),
+            origins: vec!["http://localhost:3000".to_owned()],
             about: About {
                 version: "1.2.3".to_owned(),
                 commit: "0123456789".to_owned(),

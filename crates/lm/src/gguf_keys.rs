@@ -1,0 +1,321 @@
+//! The keys of a GGUF file that say what a model computes: which are read, which change nothing, and
+//! which are refused because they may change numbers.
+
+use serde_json::{Value, json};
+use weights::{GgufValue, TensorFiles};
+
+use super::gguf::fault;
+use crate::LmError;
+
+/// Keys behind the name of the architecture that are read.
+const READ: &[&str] = &[
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.scale",
+    "attention.sliding_window",
+    "attention.sliding_window_pattern",
+    "attention.value_length",
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "final_logit_softcapping",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "rope.freq_base_swa",
+    "rope.scale_linear",
+    "rope.scaling.attn_factor",
+    "rope.scaling.factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.type",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+];
+
+/// Keys behind the name of the architecture that change nothing.
+const HARMLESS: &[&str] = &[
+    // The embedding says it.
+    "vocab_size",
+    // Of another kind of norm.
+    "attention.layer_norm_epsilon",
+    // What the scaling was made for, not what it is.
+    "rope.scaling.finetuned",
+    "tensor_data_layout",
+];
+
+/// Keys behind the name of the architecture, with the value that stands for nothing. With zero, false
+/// or an empty list any key does.
+const NEUTRAL: &[(&str, f64)] = &[
+    ("attention.causal", 1.0),
+    ("attention.output_scale", 1.0),
+    ("embedding_scale", 1.0),
+    ("logit_scale", 1.0),
+    ("residual_scale", 1.0),
+    ("rope.scaling.yarn_ext_factor", 1.0),
+];
+
+/// The keys of one architecture.
+pub(super) struct Keys<'a> {
+    pub(super) files: &'a TensorFiles,
+    /// llama.cpp's name of it.
+    pub(super) model: &'static str,
+}
+
+impl Keys<'_> {
+    /// The full name of a key.
+    fn name(&self, key: &str) -> String {
+        format!("{}.{key}", self.model)
+    }
+
+    pub(super) fn error(&self, key: &str, message: impl Into<String>) -> LmError {
+        fault(self.files, &self.name(key), message)
+    }
+
+    /// A number; null where there is none.
+    pub(super) fn number(&self, key: &str) -> Value {
+        match self.files.keys().get(&self.name(key)) {
+            Some(GgufValue::Int(value)) => i64::try_from(*value).map_or(Value::Null, Value::from),
+            Some(GgufValue::Float(value)) => Value::from(*value),
+            // A list with a number for each layer, all of them alike.
+            Some(GgufValue::Numbers(numbers)) => match uniform(numbers) {
+                Some(number) if number.fract() == 0.0 => Value::from(number as i64),
+                Some(number) => Value::from(number),
+                None => Value::Null,
+            },
+            _ => Value::Null,
+        }
+    }
+
+    /// A number that was rounded to f32, as it was written.
+    pub(super) fn real(&self, key: &str) -> Option<f64> {
+        let value = self.number(key).as_f64()?;
+        let written = (value as f32).to_string().parse::<f64>().ok();
+        written.filter(|written| *written != 0.0).or(Some(value))
+    }
+
+    pub(super) fn needed(&self, key: &str) -> Result<Value, LmError> {
+        match self.number(key) {
+            Value::Null => Err(self.error(key, "is missing")),
+            value => Ok(value),
+        }
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        match self.files.keys().get(&self.name(key)) {
+            Some(GgufValue::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Refuses what may change numbers and is not read.
+    pub(super) fn check(&self) -> Result<(), LmError> {
+        let prefix = self.name("");
+        for (name, value) in self.files.keys() {
+            let Some(key) = name.strip_prefix(&prefix) else {
+                continue;
+            };
+            let neutral = NEUTRAL.iter().find(|(known, _)| *known == key);
+            let nothing = match value {
+                GgufValue::Int(0) | GgufValue::Bool(false) => key != "attention.causal",
+                GgufValue::Int(value) => neutral.is_some_and(|(_, one)| *value as f64 == *one),
+                GgufValue::Float(value) => {
+                    *value == 0.0 || neutral.is_some_and(|(_, one)| value == one)
+                }
+                GgufValue::Bool(true) => neutral.is_some(),
+                GgufValue::Text(text) => text.is_empty(),
+                GgufValue::Numbers(numbers) => numbers.iter().all(|number| *number == 0.0),
+                _ => false,
+            };
+            let number = match value {
+                GgufValue::Int(_) | GgufValue::Float(_) => true,
+                GgufValue::Numbers(numbers) => {
+                    uniform(numbers).is_some() || key == "attention.sliding_window_pattern"
+                }
+                GgufValue::Text(_) => key == "rope.scaling.type",
+                _ => false,
+            };
+            if READ.contains(&key) && !number {
+                let message = format!(
+                    "{} is not read, only one number for all layers",
+                    shown(value)
+                );
+                return Err(fault(self.files, name, message));
+            }
+            if !READ.contains(&key) && !HARMLESS.contains(&key) && !nothing {
+                let message = format!(
+                    "is not understood (its value is {}) and may change what the model computes",
+                    shown(value)
+                );
+                return Err(fault(self.files, name, message));
+            }
+        }
+        let kind = match self.files.keys().get("general.type") {
+            Some(GgufValue::Text(kind)) => kind.as_str(),
+            _ => "model",
+        };
+        match kind {
+            "model" => self.check_heads(),
+            other => {
+                let message = format!("`{other}`: the file is no model");
+                Err(fault(self.files, "general.type", message))
+            }
+        }
+    }
+
+    /// Refuses heads that are not all alike, or not rotated whole.
+    fn check_heads(&self) -> Result<(), LmError> {
+        let count = self.number("attention.head_count").as_u64();
+        let width = self.number("embedding_length").as_u64();
+        let implied = width.zip(count).and_then(|(w, n)| w.checked_div(n));
+        let Some(head) = self.number("attention.key_length").as_u64().or(implied) else {
+            // What is missing is said by those who need it.
+            return Ok(());
+        };
+        for key in ["attention.value_length", "rope.dimension_count"] {
+            if let Some(found) = self.number(key).as_u64().filter(|found| *found != head) {
+                let message = format!("{found} is not the width of a head, which is {head}");
+                return Err(self.error(key, message));
+            }
+        }
+        let scale = self.real("attention.scale").filter(|scale| *scale != 0.0);
+        if let Some(scale) = scale
+            && (scale * (head as f64).sqrt() - 1.0).abs() > 1e-5
+        {
+            let message = format!("{scale} is not one over the root of a head's width, {head}");
+            return Err(self.error("attention.scale", message));
+        }
+        Ok(())
+    }
+
+    /// How the rotation is scaled, in the terms of `config.json`.
+    pub(super) fn scaling(&self) -> Result<Option<Value>, LmError> {
+        let factor = self.real("rope.scaling.factor").filter(|x| *x != 0.0);
+        let factor = factor.or(self.real("rope.scale_linear").filter(|x| *x != 0.0));
+        // Without a type, llama.cpp takes a factor for a linear one.
+        let kind = self.text("rope.scaling.type").unwrap_or("linear");
+        let attention = ["rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"]
+            .map(|key| self.real(key).filter(|x| *x != 0.0).unwrap_or(1.0));
+        let attention = attention[0] * attention[1];
+        if kind != "yarn" && attention != 1.0 {
+            let message =
+                format!("{attention} is read for the scaling yarn only, not for `{kind}`");
+            return Err(self.error("rope.scaling.attn_factor", message));
+        }
+        match (kind, factor) {
+            ("none", _) | ("linear", None) => Ok(None),
+            ("linear", Some(factor)) => {
+                Ok((factor != 1.0).then(|| json!({ "rope_type": "linear", "factor": factor })))
+            }
+            ("yarn", None) => Err(self.error("rope.scaling.factor", "is missing")),
+            ("yarn", Some(factor)) => {
+                let mut yarn = json!({
+                    "rope_type": "yarn",
+                    "factor": factor,
+                    "original_max_position_embeddings":
+                        self.number("rope.scaling.original_context_length"),
+                    "attention_factor": attention * (1.0 + 0.1 * factor.max(1.0).ln()),
+                });
+                for (key, theirs) in [
+                    ("beta_fast", "yarn_beta_fast"),
+                    ("beta_slow", "yarn_beta_slow"),
+                ] {
+                    if let Some(turns) = self.real(&format!("rope.scaling.{theirs}")) {
+                        yarn[key] = turns.into();
+                    }
+                }
+                Ok(Some(yarn))
+            }
+            (other, _) => {
+                let message =
+                    format!("`{other}` is not read from GGUF (none, linear and yarn are)");
+                Err(self.error("rope.scaling.type", message))
+            }
+        }
+    }
+
+    /// Windows and their rotation, in the terms of `config.json`.
+    pub(super) fn windows(&self, json: &mut Value) -> Result<(), LmError> {
+        let context = self.number("context_length").as_u64();
+        if self.model != "gemma3" {
+            for key in [
+                "attention.sliding_window",
+                "final_logit_softcapping",
+                "rope.freq_base_swa",
+            ] {
+                let found = self.number(key).as_f64().filter(|x| *x != 0.0);
+                let wide = key == "attention.sliding_window"
+                    && found.zip(context).is_some_and(|(x, most)| x >= most as f64);
+                if let Some(found) = found.filter(|_| !wide) {
+                    let message = format!("{found} is not read for `{}`", self.model);
+                    return Err(self.error(key, message));
+                }
+            }
+            return Ok(());
+        }
+        json["sliding_window"] = self.needed("attention.sliding_window")?;
+        if let Some(base) = self.real("rope.freq_base_swa") {
+            json["rope_local_base_freq"] = base.into();
+        }
+        if let Some(cap) = self.real("final_logit_softcapping").filter(|x| *x != 0.0) {
+            json["final_logit_softcapping"] = cap.into();
+        }
+        match self
+            .files
+            .keys()
+            .get(&self.name("attention.sliding_window_pattern"))
+        {
+            None => {}
+            Some(GgufValue::Int(period)) => {
+                json["sliding_window_pattern"] = i64::try_from(*period).unwrap_or(-1).into();
+            }
+            Some(GgufValue::Numbers(layers)) => {
+                let kind = |windowed: &f64| match *windowed {
+                    0.0 => "full_attention",
+                    _ => "sliding_attention",
+                };
+                json["layer_types"] = layers.iter().map(kind).collect();
+            }
+            Some(other) => {
+                let message = format!("{} is no period", shown(other));
+                return Err(self.error("attention.sliding_window_pattern", message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tokens that end an answer: of a text, of a turn, of a message.
+    pub(super) fn ends(&self) -> Value {
+        let names = ["eos_token_id", "eot_token_id", "eom_token_id"];
+        let ids = names.map(|name| self.token(name));
+        ids.into_iter().filter(|id| !id.is_null()).collect()
+    }
+
+    /// A token by the name of its key; null where there is none.
+    pub(super) fn token(&self, name: &str) -> Value {
+        match self.files.keys().get(&format!("tokenizer.ggml.{name}")) {
+            Some(GgufValue::Int(id)) => u32::try_from(*id).map_or(Value::Null, Value::from),
+            _ => Value::Null,
+        }
+    }
+}
+
+/// The number that all of a list are.
+fn uniform(numbers: &[f64]) -> Option<f64> {
+    let first = numbers.first()?;
+    numbers.iter().all(|other| other == first).then_some(*first)
+}
+
+/// A value, for messages.
+fn shown(value: &GgufValue) -> String {
+    match value {
+        GgufValue::Int(value) => value.to_string(),
+        GgufValue::Float(value) => value.to_string(),
+        GgufValue::Bool(value) => value.to_string(),
+        GgufValue::Text(text) => format!("{:?}", text.chars().take(100).collect::<String>()),
+        GgufValue::Numbers(numbers) => format!("a list of {} numbers", numbers.len()),
+        _ => "a list of texts".to_owned(),
+    }
+}

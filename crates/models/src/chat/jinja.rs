@@ -1,0 +1,272 @@
+//! One template in an environment like that of transformers.
+
+use std::ops::Range;
+
+use minijinja::{Environment, Error, ErrorKind, Value};
+use serde_json::{Map, Value as Json};
+
+use super::clock::Clock;
+use super::files::Source;
+use super::{Message, PROBE, TemplateRequest, data, python, source};
+use crate::{TemplateError, TemplateFault};
+
+/// Work a template may do; a loop without end is an error, not a hang.
+const FUEL: u64 = 1_000_000;
+/// Longest rendered text, in bytes: more than any context holds.
+const MOST_TEXT: usize = 16 << 20;
+/// Longest list that is written out, in items.
+const MOST_ITEMS: usize = 1 << 20;
+/// Names under which models read what was thought before an answer; the first is the usual one.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// A compiled template.
+pub(super) struct Jinja {
+    environment: Environment<'static>,
+    /// The file, for messages.
+    origin: String,
+    specials: Vec<(String, String)>,
+    /// Whether contents are lists of parts to it.
+    parts: bool,
+}
+
+impl Jinja {
+    pub(super) fn compile(
+        source: &Source,
+        specials: Vec<(String, String)>,
+        clock: Clock,
+    ) -> Result<Self, TemplateError> {
+        let mut jinja = Self {
+            environment: Environment::new(),
+            origin: source.origin.clone(),
+            specials,
+            parts: false,
+        };
+        // To Jinja2 every line end of a template is a line feed, inside its strings too.
+        let text = source.text.replace("\r\n", "\n").replace('\r', "\n");
+        let text = source::rewrite(&text)
+            .map_err(|(line, message)| jinja.fault(TemplateFault::Syntax, Some(line), &message))?;
+        jinja.prepare(text, clock).map_err(|e| jinja.error(&e))?;
+        jinja.find_form()?;
+        Ok(jinja)
+    }
+
+    /// Finds out whether contents are texts to the template or lists of parts: the form in which it
+    /// shows a message.
+    fn find_form(&mut self) -> Result<(), TemplateError> {
+        let user = Message::new("user", PROBE);
+        // Some templates want a system message first.
+        let asked = [vec![user], vec![Message::new("system", "-"), user]];
+        let none = TemplateRequest::default();
+        let mut first = None;
+        for messages in &asked {
+            for parts in [false, true] {
+                self.parts = parts;
+                match self.render(messages, &none) {
+                    Ok(text) if text.contains(PROBE) => return Ok(()),
+                    Ok(_) => {}
+                    Err(error) => first = first.or(Some(error)),
+                }
+            }
+        }
+        let unseen = || {
+            self.fault(
+                TemplateFault::Message,
+                None,
+                "does not show the user's message",
+            )
+        };
+        Err(first.unwrap_or_else(unseen))
+    }
+
+    fn prepare(&mut self, source: String, clock: Clock) -> Result<(), Error> {
+        let environment = &mut self.environment;
+        let mut syntax = environment.syntax().to_builder();
+        syntax.trim_blocks(true).lstrip_blocks(true);
+        environment.set_syntax(syntax.build()?);
+        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        environment.set_fuel(Some(FUEL));
+        python::add_to(environment);
+        environment.set_formatter(|out, state, value| match value.len() {
+            // The library writes every item, even behind an error of the writer.
+            Some(items) if items > MOST_ITEMS && value.as_str().is_none() => {
+                let message = format!("a value of {items} items is written out");
+                Err(Error::new(ErrorKind::InvalidOperation, message))
+            }
+            None if value.kind() == minijinja::value::ValueKind::Number => {
+                out.write_str(&python::written(value)).map_err(Error::from)
+            }
+            _ => minijinja::escape_formatter(out, state, value),
+        });
+        environment.add_function(
+            "raise_exception",
+            |message: String| -> Result<Value, Error> {
+                Err(Error::new(ErrorKind::InvalidOperation, message))
+            },
+        );
+        environment.add_function("strftime_now", move |format: String| clock.format(&format));
+        environment.add_template_owned("chat", source)
+    }
+
+    /// Where the messages stand in `text`: between the words that the template puts around others.
+    pub(super) fn bodies(
+        &self,
+        messages: &[Message<'_>],
+        request: &TemplateRequest,
+        text: &str,
+    ) -> Result<Vec<Range<usize>>, TemplateError> {
+        let probe = |i: usize| format!("{PROBE}-{i}-");
+        let probes: Vec<String> = (0..messages.len()).map(probe).collect();
+        let probing = messages
+            .iter()
+            .zip(&probes)
+            .map(|(message, probe)| Message {
+                content: probe,
+                ..*message
+            });
+        let words = self.render(&probing.collect::<Vec<_>>(), request)?;
+        let (mut bodies, mut words, mut rest) = (Vec::new(), words.as_str(), text);
+        for (message, probe) in messages.iter().zip(&probes) {
+            // A template may leave a message out.
+            let Some((before, behind)) = words.split_once(probe.as_str()) else {
+                continue;
+            };
+            let found = rest.strip_prefix(before).and_then(|from| {
+                let said = [message.content, message.content.trim()];
+                let said = said.into_iter().find(|said| from.starts_with(said))?;
+                let at = text.len() - from.len();
+                bodies.push(at..at + said.len());
+                Some(&from[said.len()..])
+            });
+            let lost = "the words around a message depend on what it says";
+            let lost = || self.fault(TemplateFault::Message, None, lost);
+            (rest, words) = (found.ok_or_else(lost)?, behind);
+        }
+        Ok(bodies)
+    }
+
+    /// A message as the template sees it.
+    fn turn(&self, message: &Message<'_>) -> Value {
+        let mut entries = Map::new();
+        entries.insert("role".to_owned(), message.role.into());
+        let said = match (
+            message.whole.and_then(|whole| whole.get("content")),
+            self.parts,
+        ) {
+            // A message without content, such as a call of a tool.
+            (Some(Json::Null), _) => None,
+            (None, _) if message.whole.is_some() => None,
+            // What was sent in parts is so to a template that reads them.
+            (Some(parts @ Json::Array(_)), true) => Some(parts.clone()),
+            (_, true) => Some(serde_json::json!([{"type": "text", "text": message.content}])),
+            (_, false) => Some(message.content.into()),
+        };
+        entries.extend(said.map(|said| ("content".to_owned(), said)));
+        // As transformers does, keys without a value are left out.
+        let others = message.whole.into_iter().flatten();
+        let others = others.filter(|(key, value)| !value.is_null() && *key != "content");
+        for (key, value) in others.filter(|(key, _)| *key != "role") {
+            entries.insert(key.clone(), value.clone());
+        }
+        if let Some(thought) = REASONING.iter().find_map(|key| entries.get(*key).cloned()) {
+            entries.entry("thinking").or_insert_with(|| thought.clone());
+            entries.insert(REASONING[0].to_owned(), thought);
+        }
+        data::value(&Json::Object(entries))
+    }
+
+    pub(super) fn render(
+        &self,
+        messages: &[Message<'_>],
+        request: &TemplateRequest,
+    ) -> Result<String, TemplateError> {
+        let turns: Vec<Value> = messages.iter().map(|message| self.turn(message)).collect();
+        let list = |list: &Option<Vec<Json>>| match list {
+            Some(items) => items.iter().map(data::value).collect(),
+            None => Value::from(()),
+        };
+        let specials = self.specials.iter();
+        let specials = specials.map(|(name, token)| (name.clone(), Value::from(token.as_str())));
+        let given = request.variables.iter();
+        let given = given.map(|(name, value)| (name.clone(), data::value(value)));
+        let own = [
+            ("messages", Value::from(turns)),
+            ("add_generation_prompt", request.open.into()),
+            ("tools", list(&request.tools)),
+            ("documents", list(&request.documents)),
+        ];
+        let own = own.map(|(name, value)| (name.to_owned(), value));
+        // Later ones count: what a request sets comes before the template's own names.
+        let variables = Value::from_pairs(specials.chain(given).chain(own));
+        let mut text = Bounded(Vec::new());
+        self.environment
+            .get_template("chat")
+            .and_then(|template| template.render_captured_to(variables, &mut text))
+            .map_err(|e| self.error(&e))?;
+        let failed =
+            |e: std::string::FromUtf8Error| self.fault(TemplateFault::Raised, None, &e.to_string());
+        String::from_utf8(text.0).map_err(failed)
+    }
+
+    fn error(&self, error: &Error) -> TemplateError {
+        let mut message = error
+            .detail()
+            .map_or_else(|| error.kind().to_string(), str::to_owned);
+        let kind = match error.kind() {
+            ErrorKind::SyntaxError | ErrorKind::UnknownFilter | ErrorKind::UnknownTest => {
+                TemplateFault::Syntax
+            }
+            _ => TemplateFault::Raised,
+        };
+        if message.contains("undefined")
+            && let Ok(template) = self.environment.get_template("chat")
+        {
+            let mut names: Vec<String> = template.undeclared_variables(false).into_iter().collect();
+            let given = ["messages", "add_generation_prompt", "tools", "documents"];
+            let known = |name: &String| {
+                given.contains(&name.as_str())
+                    || self.specials.iter().any(|(special, _)| special == name)
+                    || self.environment.globals().any(|(global, _)| global == name)
+            };
+            names.retain(|name| !known(name));
+            names.sort_unstable();
+            if !names.is_empty() {
+                message = format!("{message} (not given: {})", names.join(", "));
+            }
+        }
+        self.fault(kind, error.line(), &message)
+    }
+
+    pub(super) fn fault(
+        &self,
+        kind: TemplateFault,
+        line: Option<usize>,
+        message: &str,
+    ) -> TemplateError {
+        TemplateError::ChatTemplate {
+            origin: self.origin.clone(),
+            line,
+            message: message.to_owned(),
+            kind,
+        }
+    }
+}
+
+/// Text of a template, up to [`MOST_TEXT`]: a list that repeats itself is cheap to say and not to
+/// write.
+struct Bounded(Vec<u8>);
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST_TEXT {
+            return Err(std::io::Error::other(format!(
+                "more than {MOST_TEXT} bytes of text"
+            )));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,393 @@
+//! A model's own chat template, as Hugging Face ships it: Jinja in `chat_template.jinja`, or the key
+//! `chat_template` of `tokenizer_config.json`.
+//!
+//! Rendered text equals that of transformers' `apply_chat_template` with the generation prompt: same
+//! variables, same functions (`raise_exception`, `strftime_now`), same filters and methods of texts,
+//! blocks trimmed alike.
+
+mod clock;
+mod data;
+mod files;
+mod jinja;
+mod json;
+mod python;
+mod source;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use vocab_align::special_names;
+
+use self::clock::Clock;
+use self::files::{DEFAULT, TOOLS, sources};
+use self::jinja::Jinja;
+use super::template::fit_with;
+use super::{Fitted, Rendered, TEMPLATE_FILE, TemplateError, TemplateFault};
+
+/// File of a model folder that holds its template.
+pub const CHAT_TEMPLATE_FILE: &str = "chat_template.jinja";
+/// Folder of a model folder with templates by name.
+pub(crate) const CHAT_TEMPLATES: &str = "chat_templates";
+
+/// Stands for the prompt when the words around it are looked for.
+const PROBE: &str = "omnidraft-prompt-probe";
+/// Longest prompt of a model whose folder sets none, in tokens; at most half of its context.
+const DEFAULT_PROMPT_TOKENS: usize = 2048;
+
+/// How a model wants to be asked. Clones share the compiled template.
+#[derive(Clone)]
+pub struct ChatTemplate {
+    templates: Option<Arc<Templates>>,
+    /// What stands before and behind a prompt, where that is the same for every prompt.
+    frame: Option<Arc<(String, String)>>,
+    /// Said before every conversation that does not begin so itself.
+    system: Option<String>,
+    variables: Map<String, Value>,
+    markers: Markers,
+    max_prompt_tokens: usize,
+}
+
+struct Templates {
+    usual: Jinja,
+    /// For conversations with tools.
+    tools: Option<Jinja>,
+}
+
+/// One message of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Message<'a> {
+    /// Who speaks: `system`, `user` or `assistant`, whatever the template knows.
+    pub role: &'a str,
+    /// What is said.
+    pub content: &'a str,
+    /// The whole message as a client sent it, with calls of tools and whatever else a template reads.
+    pub whole: Option<&'a Map<String, Value>>,
+}
+
+impl<'a> Message<'a> {
+    /// A message that says something and nothing else.
+    pub fn new(role: &'a str, content: &'a str) -> Self {
+        Self {
+            role,
+            content,
+            whole: None,
+        }
+    }
+}
+
+/// What a template is given beside the messages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TemplateRequest {
+    /// Tools that the model may call, as JSON schemas.
+    pub tools: Option<Vec<Value>>,
+    /// Texts that the model may quote.
+    pub documents: Option<Vec<Value>>,
+    /// Variables of the template, such as `enable_thinking`.
+    pub variables: Map<String, Value>,
+    /// Whether an answer is opened (`add_generation_prompt`).
+    pub open: bool,
+}
+
+impl Default for TemplateRequest {
+    fn default() -> Self {
+        Self {
+            tools: None,
+            documents: None,
+            variables: Map::new(),
+            open: true,
+        }
+    }
+}
+
+/// A conversation inside its template, opened for the next answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conversation {
+    /// The whole text.
+    pub text: String,
+    /// Bytes of the text that messages say; the others are the template's. Empty where special
+    /// tokens in messages are what they are called, as in transformers.
+    pub bodies: Vec<Range<usize>>,
+}
+
+/// `omnidraft.json`: what this program wants to know of a model beyond its Hugging Face files.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ModelOptions {
+    /// Longest prompt in tokens, template included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_prompt_tokens: Option<usize>,
+    /// What names of special tokens are that stand in a prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_markers: Option<Markers>,
+}
+
+/// What the name of a special token is that somebody typed into a prompt.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Markers {
+    /// The special token, as in transformers.
+    #[default]
+    Special,
+    /// Text: nothing that a user types ends a turn.
+    Text,
+}
+
+impl ChatTemplate {
+    /// The template of a model folder whose context has `positions` tokens; without one, prompts are plain text.
+    ///
+    /// # Errors
+    /// Unreadable or malformed files; a template that does not parse (with its line), raises an exception, or does not
+    /// show the user's message; several templates without a default; a prompt budget of 0.
+    pub fn from_model_dir(folder: &Path, positions: usize) -> Result<Self, TemplateError> {
+        let options: ModelOptions = read_json(&folder.join(TEMPLATE_FILE))?.unwrap_or_default();
+        let max_prompt_tokens = options
+            .max_prompt_tokens
+            .unwrap_or_else(|| (positions / 2).clamp(1, DEFAULT_PROMPT_TOKENS));
+        if max_prompt_tokens == 0 {
+            return Err(TemplateError::BadTemplate {
+                reason: "max_prompt_tokens is 0".to_owned(),
+            });
+        }
+        let mut sources = sources(folder)?;
+        let specials: Vec<(String, String)> = match sources.is_empty() {
+            true => Vec::new(),
+            false => special_names(folder)?.into_iter().collect(),
+        };
+        let mut compile = |name: &str| {
+            let source = sources.remove(name);
+            let compiled =
+                source.map(|source| Jinja::compile(&source, specials.clone(), Clock::now()));
+            compiled.transpose()
+        };
+        let templates = match compile(DEFAULT)? {
+            Some(usual) => Some(Arc::new(Templates {
+                usual,
+                tools: compile(TOOLS)?,
+            })),
+            None => None,
+        };
+        let mut template = Self {
+            templates,
+            frame: None,
+            system: None,
+            variables: Map::new(),
+            markers: options.prompt_markers.unwrap_or_default(),
+            max_prompt_tokens,
+        };
+        template.find_frame()?;
+        Ok(template)
+    }
+
+    /// The template with these variables, and a system message for conversations without one.
+    ///
+    /// # Errors
+    /// No template; what the template raises with these.
+    pub fn with(
+        mut self,
+        variables: Map<String, Value>,
+        system: Option<String>,
+    ) -> Result<Self, TemplateError> {
+        if self.templates.is_none() && (system.is_some() || !variables.is_empty()) {
+            return Err(TemplateError::BadTemplate {
+                reason: "the model has no chat template, which a system message and variables need"
+                    .to_owned(),
+            });
+        }
+        (self.variables, self.system) = (variables, system);
+        self.find_frame()?;
+        Ok(self)
+    }
+
+    fn find_frame(&mut self) -> Result<(), TemplateError> {
+        self.frame = None;
+        let Some(templates) = &self.templates else {
+            return Ok(());
+        };
+        let Ok(text) = self.text(templates, PROBE) else {
+            // It may want other messages; what it raises is said when it is asked.
+            return Ok(());
+        };
+        let shown = text.matches(PROBE).count();
+        if shown != 1 && self.markers == Markers::Text {
+            let message = format!("shows the user's message {shown} times, not exactly once");
+            return Err(templates
+                .usual
+                .fault(TemplateFault::Message, None, &message));
+        }
+        self.frame = text
+            .split_once(PROBE)
+            .filter(|_| shown == 1)
+            .map(|(before, behind)| Arc::new((before.to_owned(), behind.to_owned())));
+        Ok(())
+    }
+
+    /// Whether there is a template. It writes its own beginning of text; plain text has what the tokenizer adds.
+    pub fn is_chat(&self) -> bool {
+        self.templates.is_some()
+    }
+
+    /// What names of special tokens are in a prompt.
+    pub fn markers(&self) -> Markers {
+        self.markers
+    }
+
+    /// Longest prompt in tokens, template included.
+    pub fn max_prompt_tokens(&self) -> usize {
+        self.max_prompt_tokens
+    }
+
+    /// Shortens prompts to so many tokens, at least 1, where the budget allowed more.
+    pub(crate) fn limit_prompts(&mut self, tokens: usize) {
+        self.max_prompt_tokens = self.max_prompt_tokens.min(tokens.max(1));
+    }
+
+    /// Allows prompts exactly so many tokens, at least 1.
+    pub(crate) fn set_max_prompt_tokens(&mut self, tokens: usize) {
+        self.max_prompt_tokens = tokens.max(1);
+    }
+
+    /// One prompt in a template.
+    fn text(&self, templates: &Templates, prompt: &str) -> Result<String, TemplateError> {
+        let request = TemplateRequest {
+            variables: self.variables.clone(),
+            ..TemplateRequest::default()
+        };
+        let system = self.system.iter().map(|text| Message::new("system", text));
+        let messages: Vec<_> = system.chain([Message::new("user", prompt)]).collect();
+        templates.usual.render(&messages, &request)
+    }
+
+    /// One user message and the opening of the answer.
+    ///
+    /// # Errors
+    /// What the template raises, with its line.
+    pub fn render(&self, prompt: &str) -> Result<Rendered, TemplateError> {
+        let Some(templates) = &self.templates else {
+            return Ok(Rendered {
+                prefix: String::new(),
+                body: prompt.to_owned(),
+                suffix: String::new(),
+            });
+        };
+        let text = self.text(templates, prompt)?;
+        if let Some(found) = self.parts(&text, prompt) {
+            return Ok(found);
+        }
+        match self.markers {
+            // What is text in the prompt and what is a marker of the template must be told apart.
+            Markers::Text => {
+                let message = "the words around the prompt depend on the prompt";
+                Err(templates.usual.fault(TemplateFault::Message, None, message))
+            }
+            Markers::Special => Ok(Rendered {
+                prefix: text,
+                body: String::new(),
+                suffix: String::new(),
+            }),
+        }
+    }
+
+    /// A rendered text with the prompt told from the words around it, where it is in its place, or
+    /// there once.
+    fn parts(&self, text: &str, prompt: &str) -> Option<Rendered> {
+        let framed = self.frame.as_ref().and_then(|frame| {
+            let (prefix, suffix) = &**frame;
+            let body = text.strip_prefix(prefix)?.strip_suffix(suffix)?;
+            let own = body == prompt || body == prompt.trim();
+            (own || self.markers == Markers::Special).then(|| Rendered {
+                prefix: prefix.clone(),
+                body: body.to_owned(),
+                suffix: suffix.clone(),
+            })
+        });
+        framed.or_else(|| {
+            let said = [prompt, prompt.trim()];
+            let mut said = said.into_iter().filter(|said| !said.is_empty());
+            let said = said.find(|said| text.matches(said).count() == 1)?;
+            let (prefix, suffix) = text.split_once(said)?;
+            Some(Rendered {
+                prefix: prefix.to_owned(),
+                body: said.to_owned(),
+                suffix: suffix.to_owned(),
+            })
+        })
+    }
+
+    /// Several messages and the opening of the answer; `None` without a template, which only plain
+    /// text can do without.
+    ///
+    /// # Errors
+    /// What the template raises, with its line: a role it does not know, turns in another order.
+    pub fn converse(
+        &self,
+        messages: &[Message<'_>],
+        request: &TemplateRequest,
+    ) -> Result<Option<Conversation>, TemplateError> {
+        let Some(templates) = &self.templates else {
+            return Ok(None);
+        };
+        let mut request = request.clone();
+        for (name, value) in &self.variables {
+            let own = request.variables.entry(name.clone());
+            own.or_insert_with(|| value.clone());
+        }
+        let jinja = match (&request.tools, &templates.tools) {
+            (Some(_), Some(tools)) => tools,
+            _ => &templates.usual,
+        };
+        let begun = messages.first().is_some_and(|first| first.role == "system");
+        let system = self.system.iter().filter(|_| !begun);
+        let system = system.map(|text| Message::new("system", text));
+        let messages: Vec<_> = system.chain(messages.iter().copied()).collect();
+        let text = jinja.render(&messages, &request)?;
+        let bodies = match self.markers {
+            Markers::Special => Vec::new(),
+            Markers::Text => jinja.bodies(&messages, &request, &text)?,
+        };
+        Ok(Some(Conversation { text, bodies }))
+    }
+
+    /// The prompt in its template, shortened as [`super::PromptTemplate::fit`] does.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`] and [`super::PromptTemplate::fit`].
+    pub fn fit<E: From<TemplateError>>(
+        &self,
+        prompt: &str,
+        count: impl FnMut(&Rendered) -> Result<usize, E>,
+    ) -> Result<Fitted, E> {
+        let render = |text: &str| self.render(text).map_err(E::from);
+        // What the template takes is measured at a message that it has shown: some refuse or leave out
+        // an empty one.
+        let (prefix, suffix) = self.frame.as_deref().cloned().unwrap_or_default();
+        let empty = Rendered {
+            prefix,
+            body: String::new(),
+            suffix,
+        };
+        fit_with(self.max_prompt_tokens, render, &empty, prompt, count)
+    }
+}
+
+/// A JSON file of the folder; `None` where there is none.
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, TemplateError> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => {
+            return Err(TemplateError::Read {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|source| TemplateError::MalformedTemplate {
+            path: path.to_owned(),
+            source,
+        })
+}

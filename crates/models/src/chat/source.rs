@@ -1,0 +1,454 @@
+//! A template's text as minijinja reads it: what Jinja2 and transformers' extensions of it know and
+//! minijinja does not is written in other words.
+//!
+//! * `{% generation %}` and `{% endgeneration %}` mark what an assistant said, for training. Here they
+//!   are blocks with variables of their own, as in Jinja2.
+//! * Strings have all escapes of Python.
+//! * To Jinja2, `a.items` of a map is its method even where it has a key of that name.
+//! * `a % b` formats where `a` is a text, so it becomes the filter [`PERCENT`].
+
+use std::ops::Range;
+
+/// The filter that stands for the operator `%`.
+pub(super) const PERCENT: &str = "__percent";
+/// The test that stands for `.NAME is callable` where a map has a method of that name.
+pub(super) const METHOD: &str = "__method";
+/// Methods of Python's maps.
+pub(super) const MAP_METHODS: [&str; 4] = ["items", "keys", "values", "get"];
+
+/// What is wrong with a text, and in which of its lines, from 1.
+pub(super) type Fault = (usize, String);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Number,
+    Name,
+    Sign,
+}
+
+#[derive(Clone)]
+struct Word {
+    kind: Kind,
+    at: Range<usize>,
+}
+
+/// Names that stand between operands rather than for one.
+const OPERATORS: [&str; 8] = ["and", "or", "not", "if", "else", "in", "is", "elif"];
+
+/// Rewrites a template.
+pub(super) fn rewrite(source: &str) -> Result<String, Fault> {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = 0;
+    while let Some(found) = source[rest..].find('{') {
+        let at = rest + found;
+        let opening = source[at..].get(..2).unwrap_or_default();
+        match opening {
+            "{#" => {
+                let end = source[at..]
+                    .find("#}")
+                    .map_or(source.len(), |end| at + end + 2);
+                out.push_str(&source[rest..end]);
+                rest = end;
+            }
+            "{{" | "{%" => {
+                out.push_str(&source[rest..at]);
+                let (words, end) = words(source, at)?;
+                let first = words.first().map(|word| &source[word.at.clone()]);
+                out.push_str(&rewritten(source, at..end, &words)?);
+                rest = end;
+                if opening == "{%" && first == Some("raw") {
+                    // Everything up to the end of the block is text.
+                    let end = raw_end(source, end);
+                    out.push_str(&source[rest..end]);
+                    rest = end;
+                }
+            }
+            _ => {
+                out.push_str(&source[rest..=at]);
+                rest = at + 1;
+            }
+        }
+    }
+    out.push_str(&source[rest..]);
+    Ok(out)
+}
+
+/// Where the tag that ends a raw block begins.
+fn raw_end(source: &str, from: usize) -> usize {
+    let mut at = from;
+    while let Some(found) = source[at..].find("{%") {
+        at += found;
+        let inner = source[at + 2..].trim_start_matches(['-', '+']).trim_start();
+        if inner.starts_with("endraw") {
+            return at;
+        }
+        at += 2;
+    }
+    source.len()
+}
+
+fn line(source: &str, at: usize) -> usize {
+    source[..at].matches('\n').count() + 1
+}
+
+/// The words of the tag that begins at `start`, and where it ends.
+fn words(source: &str, start: usize) -> Result<(Vec<Word>, usize), Fault> {
+    let closing = match &source[start..start + 2] {
+        "{{" => "}}",
+        _ => "%}",
+    };
+    let bytes = source.as_bytes();
+    let mut at = start + 2;
+    if matches!(bytes.get(at), Some(b'-' | b'+')) {
+        at += 1;
+    }
+    let (mut words, mut depth) = (Vec::new(), 0_usize);
+    while at < bytes.len() {
+        let rest = &source[at..];
+        let stripped = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+        if depth == 0 && (rest.starts_with(closing) || stripped.starts_with(closing)) {
+            let end = at + rest.len() - stripped.len();
+            let end = if rest.starts_with(closing) { at } else { end };
+            return Ok((words, end + 2));
+        }
+        let c = rest.chars().next().unwrap_or_default();
+        let (kind, len) = match c {
+            '\'' | '"' => match text_end(rest, c) {
+                Some(len) => (Kind::Text, len),
+                None => break,
+            },
+            c if c.is_alphabetic() || c == '_' => {
+                let word = |c: char| !(c.is_alphanumeric() || c == '_');
+                (Kind::Name, rest.find(word).unwrap_or(rest.len()))
+            }
+            c if c.is_ascii_digit() => {
+                let number = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+                (Kind::Number, rest.find(number).unwrap_or(rest.len()))
+            }
+            c => {
+                match c {
+                    '(' | '[' | '{' => depth += 1,
+                    ')' | ']' | '}' => depth = depth.saturating_sub(1),
+                    _ => {}
+                }
+                (Kind::Sign, c.len_utf8())
+            }
+        };
+        if !c.is_whitespace() {
+            words.push(Word {
+                kind,
+                at: at..at + len,
+            });
+        }
+        at += len;
+    }
+    // An open tag is for the parser to complain about.
+    Ok((Vec::new(), source.len()))
+}
+
+/// The length of the text that begins with a quote.
+fn text_end(rest: &str, quote: char) -> Option<usize> {
+    let mut escaped = false;
+    for (i, c) in rest.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == quote => return Some(i + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn rewritten(source: &str, tag: Range<usize>, words: &[Word]) -> Result<String, Fault> {
+    // What is put in the place of stretches of the source, by where they begin.
+    let mut edits: Vec<(Range<usize>, String)> = Vec::new();
+    let of = |word: &Word| &source[word.at.clone()];
+    for word in words.iter().filter(|word| word.kind == Kind::Text) {
+        if of(word).contains('\\') {
+            let text = of(word);
+            let text = unescaped(&text[1..text.len() - 1])
+                .map_err(|message| (line(source, word.at.start), message))?;
+            edits.push((word.at.clone(), quoted(&text)));
+        }
+    }
+    if source[tag.start..].starts_with("{%")
+        && let Some(first) = words.first()
+    {
+        match of(first) {
+            "generation" => edits.push((first.at.clone(), "with".to_owned())),
+            "endgeneration" => edits.push((first.at.clone(), "endwith".to_owned())),
+            _ => {}
+        }
+    }
+    for (i, dot) in words.iter().enumerate().filter(|(_, word)| of(word) == ".") {
+        let Some([name, is, rest @ ..]) = words.get(i + 1..) else {
+            continue;
+        };
+        let negated = rest.first().is_some_and(|word| of(word) == "not");
+        let callable = rest.get(usize::from(negated));
+        if let Some(callable) = callable.filter(|word| of(word) == "callable")
+            && MAP_METHODS.contains(&of(name))
+            && of(is) == "is"
+        {
+            edits.push((dot.at.start..name.at.end, String::new()));
+            edits.push((callable.at.clone(), format!("{METHOD}(\"{}\")", of(name))));
+        }
+    }
+    for (i, word) in words.iter().enumerate() {
+        if of(word) != "%" || word.kind != Kind::Sign || i == 0 {
+            continue;
+        }
+        let Some(left) = operand_before(source, words, i) else {
+            continue;
+        };
+        let right = operand_after(source, words, i + 1);
+        let (Some(first), Some(last)) = (words.get(i + 1), words.get(right.wrapping_sub(1))) else {
+            continue;
+        };
+        // `a % b` is `(a)|__percent(b)`.
+        let start = words[left].at.start;
+        edits.push((start..start, "(".to_owned()));
+        edits.push((word.at.clone(), format!(")|{PERCENT}(")));
+        let end = last.at.end.max(first.at.start);
+        edits.push((end..end, ")".to_owned()));
+    }
+    edits.sort_by_key(|(at, text)| (at.start, text != ")", at.end));
+    let mut out = String::new();
+    let mut at = tag.start;
+    for (range, text) in edits {
+        out.push_str(&source[at..range.start.max(at)]);
+        out.push_str(&text);
+        at = at.max(range.end);
+    }
+    out.push_str(&source[at..tag.end]);
+    Ok(out)
+}
+
+/// The first word of the operand that ends before the word `i`, if what stands before it binds less
+/// than `%` does.
+fn operand_before(source: &str, words: &[Word], i: usize) -> Option<usize> {
+    let of = |i: usize| &source[words[i].at.clone()];
+    let mut at = i;
+    loop {
+        at = at.checked_sub(1)?;
+        match words[at].kind {
+            Kind::Text | Kind::Number => {}
+            Kind::Name if OPERATORS.contains(&of(at)) => return None,
+            Kind::Name => {}
+            Kind::Sign if [")", "]", "}"].contains(&of(at)) => {
+                at = opener(source, words, at)?;
+                // A call or a subscript belongs to what it stands behind.
+                let before = at.checked_sub(1);
+                let callee = before.filter(|before| {
+                    let word = of(*before);
+                    let value = words[*before].kind != Kind::Sign && !OPERATORS.contains(&word);
+                    value || [")", "]"].contains(&word)
+                });
+                if callee.is_some() {
+                    continue;
+                }
+            }
+            Kind::Sign => return None,
+        }
+        // An attribute or a filter belongs to what it stands behind.
+        match at.checked_sub(1).map(of) {
+            Some("." | "|") => at -= 1,
+            Some("*" | "/" | "%" | "-" | "+" | "~") => {
+                let sign = at - 1;
+                let additive = ["-", "+", "~"].contains(&of(sign));
+                let binary = sign.checked_sub(1).is_some_and(|before| {
+                    words[before].kind != Kind::Sign || [")", "]", "}"].contains(&of(before))
+                });
+                return (additive && binary).then_some(at);
+            }
+            _ => return Some(at),
+        }
+    }
+}
+
+/// The index behind the last word of the operand that begins with the word `i`.
+fn operand_after(source: &str, words: &[Word], i: usize) -> usize {
+    let of = |i: usize| words.get(i).map(|word| &source[word.at.clone()]);
+    let mut at = i;
+    while matches!(of(at), Some("-" | "+")) {
+        at += 1;
+    }
+    at = match of(at) {
+        Some("(" | "[" | "{") => closer(source, words, at) + 1,
+        Some(_) => at + 1,
+        None => return at,
+    };
+    loop {
+        match of(at) {
+            Some("(" | "[") => at = closer(source, words, at) + 1,
+            Some("." | "|") => at += 2,
+            _ => return at.min(words.len()),
+        }
+    }
+}
+
+/// The bracket that opens what the one at `i` closes.
+fn opener(source: &str, words: &[Word], i: usize) -> Option<usize> {
+    let mut depth = 0;
+    (0..=i).rev().find(|at| {
+        match &source[words[*at].at.clone()] {
+            ")" | "]" | "}" => depth += 1,
+            "(" | "[" | "{" => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    })
+}
+
+/// The bracket that closes what the one at `i` opens; the last word where none does.
+fn closer(source: &str, words: &[Word], i: usize) -> usize {
+    let mut depth = 0;
+    let found = (i..words.len()).find(|at| {
+        match &source[words[*at].at.clone()] {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    found.unwrap_or(words.len().saturating_sub(1))
+}
+
+/// A text as Python reads its escapes.
+fn unescaped(text: &str) -> Result<String, String> {
+    // Halves of a character beyond the first 65536 come one by one.
+    let mut units: Vec<u16> = Vec::new();
+    let mut push = |c: char| units.extend_from_slice(c.encode_utf16(&mut [0; 2]));
+    let mut halves: Vec<(usize, u16)> = Vec::new();
+    let mut chars = text.chars().peekable();
+    let mut count = 0_usize;
+    let mut add = |c: char, count: &mut usize| {
+        push(c);
+        *count += c.len_utf16();
+    };
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            add(c, &mut count);
+            continue;
+        }
+        let hex = |chars: &mut std::iter::Peekable<std::str::Chars<'_>>, len: usize| {
+            let digits: String = (0..len)
+                .map_while(|_| chars.next_if(char::is_ascii_hexdigit))
+                .collect();
+            let whole = digits.len() == len;
+            whole
+                .then(|| u32::from_str_radix(&digits, 16).ok())
+                .flatten()
+        };
+        match chars.next() {
+            Some('\n') => {}
+            Some(c @ ('\\' | '\'' | '"')) => add(c, &mut count),
+            Some('a') => add('\x07', &mut count),
+            Some('b') => add('\x08', &mut count),
+            Some('f') => add('\x0c', &mut count),
+            Some('n') => add('\n', &mut count),
+            Some('r') => add('\r', &mut count),
+            Some('t') => add('\t', &mut count),
+            Some('v') => add('\x0b', &mut count),
+            Some(c @ ('x' | 'u' | 'U')) => {
+                let len = match c {
+                    'x' => 2,
+                    'u' => 4,
+                    _ => 8,
+                };
+                let code = hex(&mut chars, len);
+                let code = code.ok_or_else(|| format!("`\\{c}` needs {len} hexadecimal digits"))?;
+                match char::from_u32(code) {
+                    Some(c) => add(c, &mut count),
+                    None if code < 0x1_0000 => {
+                        halves.push((count, code as u16));
+                        add('\0', &mut count);
+                    }
+                    None => return Err(format!("`\\{c}{code:08x}` is no character")),
+                }
+            }
+            Some('N') => {
+                let rest: String = chars.clone().collect();
+                let name = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
+                let (name, _) = name.ok_or("`\\N` needs a name in braces")?;
+                let found = unicode_names2::character(name);
+                let found = found.ok_or_else(|| format!("`\\N{{{name}}}` is no character"))?;
+                add(found, &mut count);
+                chars.by_ref().take(name.chars().count() + 2).for_each(drop);
+            }
+            Some(first @ '0'..='7') => {
+                let mut code = first.to_digit(8).unwrap_or_default();
+                for _ in 0..2 {
+                    let Some(digit) = chars.next_if(|c| c.is_digit(8)) else {
+                        break;
+                    };
+                    code = code * 8 + digit.to_digit(8).unwrap_or_default();
+                }
+                add(char::from_u32(code).unwrap_or_default(), &mut count);
+            }
+            Some(other) => {
+                add('\\', &mut count);
+                add(other, &mut count);
+            }
+            None => return Err("a text ends in a backslash".to_owned()),
+        }
+    }
+    for (at, half) in halves {
+        units[at] = half;
+    }
+    String::from_utf16(&units).map_err(|_| "half of a character".to_owned())
+}
+
+/// A text between quotes, as minijinja reads it.
+fn quoted(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{escaped}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_strings_and_percent_signs() {
+        for (from, to) in [
+            (
+                "{% generation %}a{%- endgeneration -%}",
+                "{% with %}a{%- endwith -%}",
+            ),
+            ("{{ 'a\\\nb' }}", "{{ \"ab\" }}"),
+            (r"{{ '\101\d\u00e9' }}", "{{ \"A\\\\dé\" }}"),
+            (r"{{ '\N{EURO SIGN}' }}", "{{ \"€\" }}"),
+            (r"{{ '\ud83d\ude00' }}", "{{ \"😀\" }}"),
+            ("{{ '%s' % x }}", "{{ ('%s' )|__percent( x) }}"),
+            (
+                "{{ 1 + a.b(c)[0] % 2 == 1 }}",
+                "{{ 1 + (a.b(c)[0] )|__percent( 2) == 1 }}",
+            ),
+            (
+                "{{ a.items is not callable }}",
+                "{{ a is not __method(\"items\") }}",
+            ),
+            ("{{ a * b % c }}", "{{ a * b % c }}"),
+            ("{% if x %}%}{% endif %}", "{% if x %}%}{% endif %}"),
+            (
+                "{% raw %}{{ '\\q' % 1 }}{% endraw %}{{ a }}",
+                "{% raw %}{{ '\\q' % 1 }}{% endraw %}{{ a }}",
+            ),
+            (
+                "{# 'a % b #}{{ {'a': {'b': 1}} }}",
+                "{# 'a % b #}{{ {'a': {'b': 1}} }}",
+            ),
+            (
+                "{{ '%s' % ('a' % ()) }}",
+                "{{ ('%s' )|__percent( (('a' )|__percent( ()))) }}",
+            ),
+        ] {
+            assert_eq!(rewrite(from).unwrap(), to, "{from}");
+        }
+        assert_eq!(rewrite("\n{{ '\\x4' }}").unwrap_err().0, 2);
+        assert!(rewrite("{{ '\\N{NO SUCH}' }}").is_err());
+    }
+}

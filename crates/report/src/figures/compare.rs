@@ -1,0 +1,157 @@
+//! One arm over another at the end of the stream, for titles that say no more than the rows do.
+
+use super::one_seed;
+use crate::names::{axis, readable, sentence};
+use crate::paper::PaperData;
+use crate::root::Answer;
+use crate::streams::{METHOD, Streams, over};
+use crate::tables::claims::Verdict;
+use results::bootstrap::{Group, Series};
+use results::{Estimate, Metric};
+
+/// Largest ratio of two arms' mean draft lengths at which their acceptance can be compared.
+const ALIKE: f64 = 1.15;
+
+/// The arms that a picture of the stream compares, the one that should have more first: those of the first claim of the
+/// paper that are both there, else the paper's method with the direct loss alone, else the first of the page's `ratios` that
+/// are, else the last arm that learns with one that does not.
+pub fn pair<'a>(
+    streams: &'a Streams,
+    paper: Option<&'a PaperData>,
+    ratios: &'a [(String, String)],
+) -> Option<(&'a str, &'a str)> {
+    let drawn = |arm: &str| streams.drafting().any(|own| own.name == arm);
+    let claims = paper.into_iter().flat_map(|paper| &paper.claim);
+    let orders = claims.filter_map(|claim| claim.order.as_ref());
+    let pairs = orders
+        .filter(|order| order.axis == "arm")
+        .map(|order| (order.above.as_str(), order.below.as_str()));
+    let ratios = ratios.iter().map(|(a, b)| (a.as_str(), b.as_str()));
+    let known = pairs.chain([(METHOD, "L_DM")]).chain(ratios);
+    let mut known = known.filter(|(above, below)| drawn(above) && drawn(below));
+    known.next().or_else(|| {
+        let last = streams.learning().last().copied()?;
+        Some((last, streams.untrained()?))
+    })
+}
+
+/// What the arms of a picture are compared by: acceptance where their drafts are equally long, else tokens a round,
+/// which long drafts do not lower.
+pub fn comparable(streams: &Streams) -> Metric {
+    let drafting = streams.drafting().map(|arm| arm.name.as_str());
+    let arms: Vec<&str> = drafting.filter(|arm| !streams.looks_up(arm)).collect();
+    let lengths = arms
+        .iter()
+        .filter_map(|arm| over(Metric::DraftLength, streams.answers(arm)));
+    let (mut least, mut most) = (f64::INFINITY, 0.0f64);
+    for length in lengths {
+        (least, most) = (least.min(length), most.max(length));
+    }
+    match arms.len() {
+        2.. if most <= ALIKE * least => Metric::Acceptance,
+        _ => Metric::TokensPerRound,
+    }
+}
+
+/// The ratio of two arms in the last quarter of a segment's stream, prompts and seeds drawn.
+fn at_the_end(
+    streams: &Streams,
+    metric: Metric,
+    (above, below): (&str, &str),
+    segment: u32,
+) -> Option<Estimate> {
+    let last = |arm: &str| -> Vec<(u64, &Answer)> {
+        let seeds = streams.lengths(arm, segment).into_iter();
+        let last = seeds.flat_map(|(seed, length)| {
+            let own = streams.stream(arm, segment, seed).iter();
+            let own = own.skip(length - length.div_ceil(4));
+            own.map(move |answer| (seed, *answer))
+        });
+        last.collect()
+    };
+    let (above, below) = (last(above), last(below));
+    let members = above.iter().chain(&below);
+    let group = Group::new(
+        &format!("end of stream {segment}"),
+        members.map(|(seed, answer)| (*seed, answer.key.clone())),
+    );
+    let series = [&above, &below].map(|answers| {
+        let mut series = Series::default();
+        for (seed, answer) in answers {
+            if let Some(sums) = metric.sums(&answer.measured) {
+                group.push(&mut series, *seed, &answer.key, sums);
+            }
+        }
+        series
+    });
+    let mut found = group.estimate(&series).into_iter();
+    let (above, below) = (found.next()??, found.next()??);
+    above.over(&below)
+}
+
+/// The comparison in words: the ratio and its interval for one stream, for several how many of them say what.
+pub fn said(
+    streams: &Streams,
+    metric: Metric,
+    pair: (&str, &str),
+    smallest: f64,
+) -> Option<String> {
+    let segments = streams.segments.iter();
+    let ratios: Vec<Estimate> = segments
+        .filter_map(|segment| at_the_end(streams, metric, pair, segment.index))
+        .collect();
+    let what = format!(
+        "{}, {} over {}, last quarter of the stream",
+        sentence(&axis(metric)),
+        readable(pair.0),
+        readable(pair.1)
+    );
+    if let [only] = ratios.as_slice() {
+        let interval = only.interval().map_or(String::new(), |interval| {
+            format!(" ({:.2}–{:.2})", interval.low, interval.high)
+        });
+        let seed = one_seed(streams);
+        return Some(format!("{what}: {:.2}{interval}{seed}", only.value));
+    }
+    let count = |wanted: Verdict| {
+        let verdicts = ratios.iter().map(|ratio| Verdict::of(ratio, smallest));
+        verdicts.filter(|verdict| *verdict == wanted).count()
+    };
+    let mut words = vec![format!(
+        "more in {} of {}",
+        count(Verdict::Holds),
+        ratios.len()
+    )];
+    for (verdict, said) in [
+        (Verdict::Level, "level in"),
+        (Verdict::DoesNotHold, "less in"),
+        (Verdict::CannotTell, "open in"),
+    ] {
+        if count(verdict) > 0 {
+            words.push(format!("{said} {}", count(verdict)));
+        }
+    }
+    let seed = one_seed(streams);
+    (!ratios.is_empty()).then(|| format!("{what}: {}{seed}", words.join(", ")))
+}
+
+/// From where to where an arm went: first and last quarter of the stream, mean over streams.
+pub fn from_to(streams: &Streams, metric: Metric, arm: &str) -> Option<(f64, f64)> {
+    let mut ends: Vec<(f64, f64)> = Vec::new();
+    for segment in &streams.segments {
+        let (mut first, mut last) = (Vec::new(), Vec::new());
+        for seed in streams.streams(arm, segment.index) {
+            let quarter = seed.len().div_ceil(4);
+            first.extend(seed.iter().take(quarter).copied());
+            last.extend(seed.iter().rev().take(quarter).copied());
+        }
+        if let Some(pair) = over(metric, first).zip(over(metric, last)) {
+            ends.push(pair);
+        }
+    }
+    let count = ends.len() as f64;
+    let sums = ends
+        .iter()
+        .fold((0.0, 0.0), |(a, b), (first, last)| (a + first, b + last));
+    (!ends.is_empty()).then(|| (sums.0 / count, sums.1 / count))
+}

@@ -1,0 +1,402 @@
+//! How fast an arm is while it learns, and what that has saved since the stream began (Figures 2 to 4).
+//!
+//! Where cells are timed, an answer takes the seconds of its decoding, of its prefill and those for which learning held
+//! the stream up. Elsewhere its rounds are counted at `decode.costs`, in which learning costs nothing.
+
+use super::{
+    Quantity, Series, Stretch, by_arm, by_segment, curve_line, legend, multiples, one_seed,
+    over_stream, push_piece, reference_legend, seeds_note, style_of, who,
+};
+use crate::curves::{Band, curves_by, window};
+use crate::figure::{Figure, Level, Line, Mark, reference_style};
+use crate::names::{listed, readable};
+use crate::root::{Answer, Stage};
+use crate::streams::{Segment, Streams, over_by};
+use results::{Split, Sums};
+
+/// Plain decoding of held-out prompts, which stands in where it did not decode the stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlainRate {
+    task: String,
+    target: String,
+    /// Other axes of its cells, but the seed: `axis=value`.
+    other: Vec<String>,
+    tokens: f64,
+    seconds: f64,
+}
+
+/// The speeds of plain decoding in a stage's timed held-out rows.
+pub fn plain_rates(stage: &Stage) -> Vec<PlainRate> {
+    let mut rates: Vec<PlainRate> = Vec::new();
+    for cell in &stage.cells {
+        let axes = cell.manifest.cell.coordinates.iter();
+        let other: Vec<String> = axes
+            .filter(|(axis, _)| !["seed", "task", "target"].contains(&axis.as_str()))
+            .map(|(axis, value)| format!("{axis}={value}"))
+            .collect();
+        let plain = |answer: &&Answer| {
+            let measured = &answer.measured;
+            answer.split == Split::Test && measured.is_plain && measured.timed
+        };
+        for answer in cell.answers.iter().filter(plain) {
+            let same = |rate: &&mut PlainRate| {
+                rate.task == answer.task && rate.target == answer.target && rate.other == other
+            };
+            let (tokens, seconds) = (f64::from(answer.measured.counts.new_tokens), taken(answer));
+            match rates.iter_mut().find(same) {
+                Some(rate) => {
+                    rate.tokens += tokens;
+                    rate.seconds += seconds;
+                }
+                None => rates.push(PlainRate {
+                    task: answer.task.clone(),
+                    target: answer.target.clone(),
+                    other: other.clone(),
+                    tokens,
+                    seconds,
+                }),
+            }
+        }
+    }
+    rates
+}
+
+/// Seconds of an answer, prefill and learning in.
+fn taken(answer: &Answer) -> f64 {
+    let counts = &answer.measured.counts;
+    counts.seconds + counts.prefill_s + counts.learn_s
+}
+
+/// What plain decoding is taken from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Plain {
+    /// The same prompts of the stream, decoded plainly and timed.
+    OfTheStream,
+    /// Timed held-out prompts.
+    HeldOut,
+    /// Costs of a round: nothing is timed.
+    Counted,
+}
+
+impl Plain {
+    /// `None` where times lack anything to compare with, or rows their costs.
+    fn of(streams: &Streams, rates: &[PlainRate]) -> Option<Self> {
+        if !streams.timed {
+            let costs = streams
+                .drafting()
+                .flat_map(|arm| streams.answers(&arm.name))
+                .all(|answer| answer.measured.counts.cost.is_some());
+            return costs.then_some(Self::Counted);
+        }
+        let both = streams
+            .drafting()
+            .flat_map(|arm| streams.answers(&arm.name))
+            .all(|answer| answer.measured.plain.is_some());
+        let mut segments = streams.segments.iter();
+        let stands_in = !streams.cheaper && segments.all(|s| rate_of(rates, s).is_some());
+        match (both, stands_in) {
+            (true, _) => Some(Self::OfTheStream),
+            (false, true) => Some(Self::HeldOut),
+            (false, false) => None,
+        }
+    }
+
+    /// What a figure's caption says of it.
+    fn caption(self) -> &'static str {
+        match self {
+            Self::OfTheStream => {
+                "By the clock, prefill and learning in; plain decoding answered the same prompts."
+            }
+            Self::HeldOut => {
+                "By the clock, prefill and learning in. Plain decoding did not answer the stream: the mean speed of its held-out answers of the same task stands in for it."
+            }
+            Self::Counted => {
+                "Not timed: rounds counted at the costs of the experiment (decode.costs), in which learning costs nothing."
+            }
+        }
+    }
+}
+
+fn rate_of<'a>(rates: &'a [PlainRate], segment: &Segment) -> Option<&'a PlainRate> {
+    let same = |rate: &&PlainRate| {
+        let place = (&rate.task, &rate.target, &rate.other);
+        place == (&segment.task, &segment.target, &segment.other)
+    };
+    rates.iter().find(same).filter(|rate| rate.seconds > 0.0)
+}
+
+/// Tokens of an answer and what they took: seconds, or plain steps.
+fn speed(plain: Plain, answer: &Answer) -> Option<Sums> {
+    let tokens = f64::from(answer.measured.counts.new_tokens);
+    match plain {
+        Plain::Counted => {
+            let cost = answer.measured.counts.cost?;
+            Some(Sums::of(tokens * answer.plain_step, cost))
+        }
+        _ => Some(Sums::of(tokens, taken(answer))),
+    }
+}
+
+/// Tokens a second, or counted speed over plain decoding, over prompts seen. `None` where rows do not say.
+pub fn speed_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
+    let plain = Plain::of(streams, rates)?;
+    let window = window(&streams.segments);
+    let arms: Vec<&str> = streams
+        .arms
+        .iter()
+        .filter(|arm| !arm.is_plain || plain == Plain::OfTheStream)
+        .map(|arm| arm.name.as_str())
+        .collect();
+    let curves = curves_by(streams, &arms, window, &|answer| speed(plain, answer));
+    let label = match plain {
+        Plain::Counted => "counted speed over plain",
+        _ => "tokens a second, end to end",
+    };
+    let zero = plain != Plain::Counted;
+    let mut quantity = Quantity::new(label, zero, |series: &Series, stretch: &Stretch| {
+        curve_line(streams, &curves, series, stretch)
+    });
+    let stands_in = reference_style();
+    match plain {
+        Plain::Counted => quantity.reference = Some(1.0),
+        Plain::OfTheStream => {}
+        Plain::HeldOut => {
+            quantity.extras = Box::new(|_, stretch| {
+                let own = |segment: &&Segment| stretch.segments.contains(&segment.index);
+                let levels = streams.segments.iter().filter(own).filter_map(|segment| {
+                    let rate = rate_of(rates, segment)?;
+                    Some(Level {
+                        y: rate.tokens / rate.seconds,
+                        x: None,
+                        color: stands_in.color,
+                        dash: (5.0, 4.0),
+                    })
+                });
+                (levels.collect(), Vec::new())
+            });
+        }
+    }
+    let series = by_arm(streams, &arms);
+    let rows = multiples(&by_segment(streams), &series, &[quantity])?;
+    let mut legend = legend(&series);
+    match plain {
+        Plain::Counted => legend.push(reference_legend("plain decoding")),
+        Plain::HeldOut => legend.push(reference_legend("plain decoding of held-out prompts")),
+        Plain::OfTheStream => {}
+    }
+    let caption = format!(
+        "Averages over the last {window} prompts. {} {}{}",
+        plain.caption(),
+        seeds_note(streams),
+        who(&arms),
+    );
+    let title = at_the_end(streams, plain, rates);
+    let title = title.unwrap_or_else(|| "Speed over the stream".to_owned());
+    Some(over_stream(streams, title, legend, rows, caption))
+}
+
+/// How fast the method is in the last quarter of the stream against plain decoding of the same quarter, or what stands in.
+fn at_the_end(streams: &Streams, plain: Plain, rates: &[PlainRate]) -> Option<String> {
+    let arm = streams.method()?;
+    let plainly = streams.arms.iter().find(|arm| arm.is_plain);
+    let quarter = |arm: &str, segment: u32| -> Vec<&Answer> {
+        let seeds = streams.streams(arm, segment).into_iter();
+        let last = seeds.flat_map(|seed| seed.iter().rev().take(seed.len().div_ceil(4)));
+        last.copied().collect()
+    };
+    let of =
+        |arm: &str, segment: u32| over_by(&|answer| speed(plain, answer), quarter(arm, segment));
+    let ratios = streams.segments.iter().filter_map(|segment| {
+        let below = match plain {
+            Plain::Counted => 1.0,
+            Plain::OfTheStream => of(&plainly?.name, segment.index)?,
+            Plain::HeldOut => {
+                let rate = rate_of(rates, segment)?;
+                rate.tokens / rate.seconds
+            }
+        };
+        Some((segment, of(arm, segment.index)? / below))
+    });
+    let ratios: Vec<(&Segment, f64)> = ratios.collect();
+    let what = match plain {
+        Plain::Counted => "counted",
+        _ => "by the clock, learning in",
+    };
+    let values = match ratios.len() {
+        0 => return None,
+        1..=4 => listed(
+            &ratios
+                .iter()
+                .map(|(segment, ratio)| format!("{} {ratio:.2}", readable(&segment.title)))
+                .collect::<Vec<_>>(),
+        ),
+        count => {
+            let least = ratios.iter().map(|r| r.1).fold(f64::INFINITY, f64::min);
+            let most = ratios.iter().map(|r| r.1).fold(0.0, f64::max);
+            format!("{least:.2} to {most:.2} in {count} streams")
+        }
+    };
+    Some(format!(
+        "Speed of {} over plain decoding's in the last quarter of the stream, {what}: {values}{}",
+        readable(arm),
+        one_seed(streams)
+    ))
+}
+
+/// Seconds (or plain steps) that an arm has saved against plain decoding since the stream began. `None` where rows do not
+/// say.
+pub fn saved_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
+    let plain = Plain::of(streams, rates)?;
+    let arms: Vec<&str> = streams.drafting().map(|arm| arm.name.as_str()).collect();
+    let unit = match plain {
+        Plain::Counted => "plain steps saved",
+        _ => "seconds saved",
+    };
+    let mut quantity = Quantity::new(unit, false, |series: &Series, stretch: &Stretch| {
+        let points = saved(streams, plain, rates, &series.arm, stretch);
+        let mut line = Line {
+            style: series.style,
+            pieces: Vec::new(),
+            bands: Vec::new(),
+        };
+        if let Some(points) = points {
+            push_piece(&mut line, streams, &points, 0);
+        }
+        (!line.pieces.is_empty()).then_some(line)
+    });
+    quantity.reference = Some(0.0);
+    quantity.extras = Box::new(|series, stretch| {
+        let points = saved(streams, plain, rates, &series.arm, stretch);
+        let even = points.as_deref().and_then(break_even);
+        let marks = even.filter(|(at, _)| *at > 1).map(|(at, y)| Mark {
+            x: at as f64,
+            y,
+            color: style_of(streams, &series.arm).color,
+        });
+        (Vec::new(), marks.into_iter().collect())
+    });
+    let series = by_arm(streams, &arms);
+    let stretches = by_segment(streams);
+    let rows = multiples(&stretches, &series, &[quantity])?;
+    let mut legend = legend(&series);
+    legend.push(reference_legend("plain decoding"));
+    let caption = format!(
+        "Sum over the prompts so far of what plain decoding takes less what the arm takes. Dots: break-even, from which on the sum stays above zero; none where it is there from the first prompt or never. {} {}{}",
+        plain.caption(),
+        seeds_note(streams),
+        who(&arms),
+    );
+    let title = streams.method().and_then(|arm| {
+        let ends = stretches.iter().filter_map(|stretch| {
+            let points = saved(streams, plain, rates, arm, stretch)?;
+            Some((stretch, break_even(&points), *points.last()?))
+        });
+        let ends: Vec<_> = ends.collect();
+        let words: Vec<String> = ends
+            .iter()
+            .map(|(stretch, even, (prompts, _))| {
+                let even = match even {
+                    Some((1, _)) => "from the first prompt".to_owned(),
+                    Some((at, _)) => format!("after {at} prompts"),
+                    None => format!("not within {prompts} prompts"),
+                };
+                format!("{} {even}", stretch.title.clone().unwrap_or_default())
+            })
+            .collect();
+        let even = ends.iter().filter(|(_, even, _)| even.is_some()).count();
+        let said = match words.len() {
+            0 => return None,
+            1..=4 => words.join(", "),
+            count => format!("in {even} of {count} streams"),
+        };
+        let counted = match plain {
+            Plain::Counted => ", counted",
+            _ => "",
+        };
+        Some(format!(
+            "Break-even of {} with plain decoding{counted}: {said}{}",
+            readable(arm),
+            one_seed(streams)
+        ))
+    });
+    let title = title.unwrap_or_else(|| "Saved since the stream began".to_owned());
+    Some(over_stream(streams, title, legend, rows, caption))
+}
+
+/// What an arm has saved after each prompt of a stretch, mean over seeds with the smallest and largest.
+fn saved(
+    streams: &Streams,
+    plain: Plain,
+    rates: &[PlainRate],
+    arm: &str,
+    stretch: &Stretch,
+) -> Option<Vec<(usize, Band)>> {
+    let of_answer = |answer: &Answer, segment: &Segment| -> Option<f64> {
+        let counts = &answer.measured.counts;
+        let tokens = f64::from(counts.new_tokens);
+        Some(match plain {
+            Plain::Counted => tokens - counts.cost? / answer.plain_step,
+            Plain::OfTheStream => {
+                let plain = answer.measured.plain?;
+                plain.seconds + plain.prefill_s - taken(answer)
+            }
+            Plain::HeldOut => {
+                let rate = rate_of(rates, segment)?;
+                tokens * rate.seconds / rate.tokens - taken(answer)
+            }
+        })
+    };
+    let own = |segment: &&Segment| stretch.segments.contains(&segment.index);
+    let mut by_seed: Vec<Vec<f64>> = Vec::new();
+    for &seed in &streams.seeds {
+        let mut sum = 0.0;
+        let mut sums = Vec::new();
+        for segment in streams.segments.iter().filter(own) {
+            for answer in streams.stream(arm, segment.index, seed) {
+                sum += of_answer(answer, segment)?;
+                sums.push(sum);
+            }
+        }
+        if !sums.is_empty() {
+            by_seed.push(sums);
+        }
+    }
+    let length = by_seed.iter().map(Vec::len).min()?;
+    let point = |at: usize| {
+        let values: Vec<_> = by_seed.iter().map(|sums| sums.get(at).copied()).collect();
+        Some((at + 1, Band::of(&values)?))
+    };
+    Some((0..length).filter_map(point).collect())
+}
+
+/// The prompt from which on nothing is owed any more, and what is saved then; `None` where something is owed at the end.
+fn break_even(points: &[(usize, Band)]) -> Option<(usize, f64)> {
+    let owed = points.iter().rposition(|(_, band)| band.mean < 0.0);
+    let first = owed.map_or(0, |at| at + 1);
+    points.get(first).map(|(at, band)| (*at, band.mean))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn break_even_is_the_last_time_that_the_sum_becomes_positive() {
+        let points = |sums: &[f64]| -> Vec<(usize, Band)> {
+            let band = |(at, mean): (usize, &f64)| {
+                let band = Band {
+                    mean: *mean,
+                    low: *mean,
+                    high: *mean,
+                };
+                (at + 1, band)
+            };
+            sums.iter().enumerate().map(band).collect()
+        };
+        let even = |sums: &[f64]| break_even(&points(sums)).map(|(at, _)| at);
+        assert_eq!(even(&[-1.0, 0.5, -0.5, 1.0, 2.0]), Some(4));
+        assert_eq!(even(&[1.0, 2.0]), Some(1));
+        assert_eq!(even(&[1.0, -2.0]), None);
+        assert_eq!(even(&[]), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! Tables for a paper: booktabs, a file a table, as wide as a page has room for.
+//!
+//! ```text
+//! report.tex      a document of all of it, to look at
+//! table-ID.tex    one table, to be \input into another document
+//! figure-ID.tex   one figure, with its caption
+//! ```
+
+mod layout;
+mod words;
+
+use crate::model::{Entry, FigurePart, Head, Number, Page, Section, Table};
+use layout::Laid;
+use std::collections::BTreeMap;
+use words::{label, text};
+
+/// Floats after which a page begins, since LaTeX holds back only so many.
+const FLOATS: usize = 12;
+
+/// The page's files by name. `experiment` begins every label, so that two reports fit one document.
+pub fn latex(page: &Page, experiment: &str) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    let mut inputs = Vec::new();
+    let mut add = |name: String, text: String| {
+        inputs.push((
+            name.clone(),
+            text.matches("\\begin{table}").count() + text.matches("\\begin{figure}").count(),
+        ));
+        files.insert(name, text);
+    };
+    for section in &page.sections {
+        match section {
+            Section::Table(table) => {
+                let bare = without_paper(table);
+                add(
+                    format!("table-{}.tex", table.id),
+                    of_table(&bare, experiment),
+                );
+                if let Some(paper) = of_paper(table) {
+                    add(
+                        format!("table-{}.tex", paper.id),
+                        of_table(&paper, experiment),
+                    );
+                }
+            }
+            Section::Figure(figure) => add(
+                format!("figure-{}.tex", figure.id),
+                of_figure(figure, experiment),
+            ),
+        }
+    }
+    files.insert("report.tex".to_owned(), document(page, &inputs));
+    files
+}
+
+/// A document of all floats: files, each with its number of them.
+fn document(page: &Page, inputs: &[(String, usize)]) -> String {
+    let mut document = format!(
+        "% {}\n% Made by `omnidraft report`: everything, to look at. Another document takes single files by \\input; they need\n\
+         % \\usepackage{{booktabs}}, figures \\usepackage{{graphicx}} and a \\graphicspath to this folder.\n",
+        page.title
+    );
+    for warning in &page.warnings {
+        document.push_str(&format!("% {warning}\n"));
+    }
+    document.push_str(
+        "\\documentclass[11pt,a4paper]{article}\n\\usepackage{booktabs,graphicx}\n\\begin{document}\n",
+    );
+    let mut waiting = 0;
+    for (name, floats) in inputs {
+        if waiting > 0 && waiting + floats > FLOATS {
+            document.push_str("\\clearpage\n");
+            waiting = 0;
+        }
+        waiting += floats;
+        document.push_str(&format!("\\input{{{name}}}\n"));
+    }
+    document.push_str("\\end{document}\n");
+    document
+}
+
+fn of_figure(figure: &FigurePart, experiment: &str) -> String {
+    format!(
+        "\\begin{{figure}}\n\\centering\n\\includegraphics[width=\\linewidth]{{{}.png}}\n\\caption{{{}}}\n\\label{{fig:{}}}\n\\end{{figure}}\n",
+        figure.id,
+        text(&figure.message),
+        label(experiment, &figure.id)
+    )
+}
+
+/// A table of measured numbers alone: the paper's stand in a table of their own.
+fn without_paper(table: &Table) -> Table {
+    let mut table = table.clone();
+    for number in numbers(&mut table) {
+        number.against = None;
+    }
+    table
+}
+
+fn numbers(table: &mut Table) -> impl Iterator<Item = &mut Number> {
+    let entries = table.rows.iter_mut().flatten();
+    entries.flat_map(|entry| match entry {
+        Entry::Numbers { numbers } => numbers.as_mut_slice(),
+        _ => &mut [],
+    })
+}
+
+/// The paper's value of an entry of one number, and as printed.
+fn papers(entry: &Entry) -> Option<(f64, &str)> {
+    let Entry::Numbers { numbers } = entry else {
+        return None;
+    };
+    let [one] = &numbers[..] else {
+        return None;
+    };
+    // `paper 0.42, -0.39`
+    let against = one.against.as_deref()?;
+    let text = against.strip_prefix("paper ").unwrap_or(against);
+    Some((one.paper?, text.split(',').next().unwrap_or(text)))
+}
+
+/// The paper's values of a table, in the rows and columns that have some.
+fn of_paper(table: &Table) -> Option<Table> {
+    let has = |row: &Vec<Entry>| row.iter().any(|entry| papers(entry).is_some());
+    let rows: Vec<&Vec<Entry>> = table.rows.iter().filter(|row| has(row)).collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let kept: Vec<usize> = (0..table.head.len())
+        .filter(|&column| {
+            let mut entries = rows.iter().filter_map(|row| row.get(column));
+            table.head.get(column).is_some_and(|head| !head.numeric)
+                || entries.any(|entry| papers(entry).is_some())
+        })
+        .collect();
+    let pick = |row: &Vec<Entry>| {
+        let entries = kept.iter().filter_map(|&column| row.get(column));
+        let entries = entries.map(|entry| match (papers(entry), entry) {
+            (Some((value, text)), _) => Entry::number(Number::plain(value, text.to_owned())),
+            (None, Entry::Text { text }) => Entry::text(text.clone()),
+            (None, _) => Entry::missing("\u{2013}"),
+        });
+        entries.collect::<Vec<_>>()
+    };
+    Some(Table {
+        id: format!("{}-paper", table.id),
+        title: format!("{}, the paper's values", table.title),
+        lead: "They are of the paper's own models.".to_owned(),
+        head: kept
+            .iter()
+            .filter_map(|&column| table.head.get(column).cloned())
+            .collect(),
+        rows: rows.into_iter().map(pick).collect(),
+    })
+}
+
+fn of_table(table: &Table, experiment: &str) -> String {
+    let laid = Laid::new(table, &best(table));
+    let mut out = String::new();
+    let caption = format!("{}. {}", text(&table.title), text(&table.lead));
+    for (number, float) in laid.floats.iter().enumerate() {
+        if number > 0 && number.is_multiple_of(FLOATS) {
+            out.push_str("\\clearpage\n");
+        }
+        let size = match laid.wide {
+            true => "\\scriptsize",
+            false => "\\small",
+        };
+        out.push_str(&format!(
+            "\\begin{{table}}\n\\centering{size}\\setlength{{\\tabcolsep}}{{4pt}}\n"
+        ));
+        match number {
+            0 => out.push_str(&format!(
+                "\\caption{{{caption}}}\n\\label{{tab:{}}}\n",
+                label(experiment, &table.id)
+            )),
+            _ => out.push_str(&format!(
+                "\\addtocounter{{table}}{{-1}}\n\\caption{{{} (continued)}}\n",
+                text(&table.title)
+            )),
+        }
+        out.push_str(&float.join("\n\\par\\medskip\n"));
+        out.push_str("\n\\end{table}\n");
+    }
+    out
+}
+
+/// Metrics of which more is better.
+fn more_is_better(metric: &str) -> bool {
+    metric.contains("speedup")
+        || matches!(
+            metric,
+            "acceptance"
+                | "fresh_acceptance"
+                | "tokens_per_round"
+                | "bytes_per_round"
+                | "tokens_per_s"
+        )
+}
+
+/// Of every entry, whether its numbers are the best of the arms beside which they stand: rows that
+/// differ in nothing but the arm.
+fn best(table: &Table) -> Vec<Vec<Vec<bool>>> {
+    let mut best: Vec<Vec<Vec<bool>>> = table
+        .rows
+        .iter()
+        .map(|row| row.iter().map(|entry| vec![false; length(entry)]).collect())
+        .collect();
+    let Some(arm) = table.head.iter().position(|head| head.title == "arm") else {
+        return best;
+    };
+    let group = |row: &[Entry]| -> Vec<String> {
+        let labels = row.iter().zip(&table.head).enumerate();
+        let labels = labels.filter(|(column, (_, head))| *column != arm && !head.numeric);
+        labels.map(|(_, (entry, _))| plain(entry)).collect()
+    };
+    for column in 0..table.head.len() {
+        let deepest = table
+            .rows
+            .iter()
+            .filter_map(|row| row.get(column))
+            .map(length);
+        for place in 0..deepest.max().unwrap_or(0) {
+            let number = |row: &Vec<Entry>| match row.get(column) {
+                Some(Entry::Numbers { numbers }) => numbers.get(place).cloned(),
+                _ => None,
+            };
+            let mut groups: BTreeMap<Vec<String>, Vec<(usize, Number)>> = BTreeMap::new();
+            for (index, row) in table.rows.iter().enumerate() {
+                let found = number(row);
+                let found =
+                    found.filter(|own| more_is_better(&own.metric) && own.value.is_finite());
+                if let Some(found) = found {
+                    groups.entry(group(row)).or_default().push((index, found));
+                }
+            }
+            for members in groups.into_values().filter(|members| members.len() > 1) {
+                let by_value =
+                    |a: &&(usize, Number), b: &&(usize, Number)| a.1.value.total_cmp(&b.1.value);
+                let Some((_, most)) = members.iter().max_by(by_value) else {
+                    continue;
+                };
+                // What is printed alike is as good.
+                for (index, _) in members.iter().filter(|(_, own)| own.text == most.text) {
+                    let flag = best.get_mut(*index).and_then(|row| row.get_mut(column));
+                    if let Some(flag) = flag.and_then(|entry| entry.get_mut(place)) {
+                        *flag = true;
+                    }
+                }
+            }
+        }
+    }
+    best
+}
+
+fn length(entry: &Entry) -> usize {
+    match entry {
+        Entry::Numbers { numbers } => numbers.len(),
+        _ => 0,
+    }
+}
+
+/// An entry's words, for comparing.
+fn plain(entry: &Entry) -> String {
+    match entry {
+        Entry::Text { text } => text.clone(),
+        Entry::Missing { reason } => reason.clone(),
+        Entry::Numbers { numbers } => {
+            let texts: Vec<&str> = numbers.iter().map(|number| &*number.text).collect();
+            texts.join(" ")
+        }
+    }
+}
+
+/// Whether a column comes before all numbers: it names its row.
+fn names_rows(head: &[Head], column: usize) -> bool {
+    head.iter().take(column + 1).all(|head| !head.numeric)
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

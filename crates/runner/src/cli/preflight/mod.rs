@@ -1,0 +1,97 @@
+//! What a run needs, looked for before its first job: models, recordings, prompts, and what its page
+//! is made of.
+
+mod models;
+mod page;
+mod prompts;
+
+use std::path::Path;
+
+use anyhow::Result;
+use experiment::{ExperimentError, Fault, Job, Plan};
+use streams::DataSource;
+
+pub(super) use self::models::Models;
+
+/// What was found before a run.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    faults: Vec<Fault>,
+    warnings: Vec<String>,
+}
+
+impl Found {
+    /// Looks at what `jobs` of a plan need. `data_words` are the words of a command line that name
+    /// the data.
+    ///
+    /// # Errors
+    /// Prompts that cannot be read.
+    pub(super) fn look(
+        plan: &Plan,
+        jobs: &[&Job],
+        data: &DataSource,
+        data_words: &[String],
+    ) -> Result<Self> {
+        let mut found = Self::default();
+        found.models(plan, jobs);
+        found.recordings(plan, jobs, data_words);
+        found.prompts(plan, jobs, data)?;
+        found.page(plan);
+        Ok(found)
+    }
+
+    /// What does not stop a run.
+    pub(super) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Everything that would make a job fail, at once.
+    ///
+    /// # Errors
+    /// [`ExperimentError::Faults`] where there is something.
+    pub(super) fn refuse(self, file: &Path) -> Result<(), ExperimentError> {
+        match self.faults.is_empty() {
+            true => Ok(()),
+            false => Err(ExperimentError::Faults {
+                path: file.to_path_buf(),
+                faults: self.faults,
+            }),
+        }
+    }
+
+    fn fault(&mut self, plan: &Plan, key: &str, message: String, hint: String) {
+        let fault = Fault {
+            place: plan.place(key).map(str::to_owned),
+            key: key.to_owned(),
+            message,
+            hint: Some(hint),
+        };
+        if !self.faults.contains(&fault) {
+            self.faults.push(fault);
+        }
+    }
+
+    fn warn(&mut self, text: String) {
+        if !self.warnings.contains(&text) {
+            self.warnings.push(text);
+        }
+    }
+}
+
+/// The jobs of a plan that are not complete in the folder `out`.
+pub(super) fn open<'a>(plan: &'a Plan, out: &Path) -> Vec<&'a Job> {
+    let is_open = |job: &&Job| {
+        let folder = out.join(&job.id.stage).join(&job.id.cell);
+        // What is wrong with a folder is told by who goes on in it.
+        !results::is_complete(&folder).unwrap_or(false)
+    };
+    plan.jobs.iter().filter(is_open).collect()
+}
+
+/// `models.drafter` and `models.targets.NAME` of a job.
+fn keyed(job: &Job) -> impl Iterator<Item = (String, &experiment::ModelConfig)> {
+    let models = &job.config.models;
+    let targets = models.targets.iter();
+    std::iter::once(("models.drafter".to_owned(), &models.drafter))
+        .chain(targets.map(|(name, target)| (format!("models.targets.{name}"), target)))
+}

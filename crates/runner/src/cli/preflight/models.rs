@@ -1,0 +1,222 @@
+//! Model folders and recordings: whether they are there, and what they take.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use cpu_engine::MemoryUse;
+use experiment::{Job, ModelConfig, Plan};
+use hub::{is_model_name, local_copy};
+use lm::{EngineSettings, StoredCheckpoint};
+use models::{ChatTemplate, DRAFT_ROOM, FolderError, check_folder, engine_options};
+use streams::Split;
+
+use super::{Found, keyed};
+use crate::cli::check::size;
+
+impl Found {
+    /// Model folders that are not there, or lack what every one has.
+    pub(super) fn models(&mut self, plan: &Plan, jobs: &[&Job]) {
+        for (key, model) in jobs.iter().flat_map(|job| keyed(job)) {
+            if is_model_name(&model.path) {
+                continue;
+            }
+            let wrong = match &model.trace {
+                Some(_) => wrong_tokenizer(&model.path),
+                None => check_folder(&model.path).err(),
+            };
+            if let Some(wrong) = wrong {
+                self.fault(plan, &key, wrong.to_string(), wrong.hint());
+            }
+        }
+    }
+
+    /// Recordings that are not there, each with the command that makes it.
+    pub(super) fn recordings(&mut self, plan: &Plan, jobs: &[&Job], data_words: &[String]) {
+        let mut wanted: BTreeMap<PathBuf, Recording> = BTreeMap::new();
+        for job in jobs {
+            for segment in &job.config.segments {
+                let target = job.config.models.targets.get(&segment.target);
+                let Some((target, trace)) =
+                    target.and_then(|target| Some((target, target.trace.as_ref()?)))
+                else {
+                    continue;
+                };
+                for (split, count) in [(Split::Train, segment.train), (Split::Test, segment.test)] {
+                    if count.is_none() {
+                        continue;
+                    }
+                    let path = trace.path(&segment.task, split.name());
+                    let recording = wanted.entry(path).or_insert_with(|| Recording {
+                        key: format!("models.targets.{}", segment.target),
+                        tokenizer: target.path.clone(),
+                        task: segment.task.clone(),
+                        split,
+                        seeds: BTreeSet::new(),
+                        limit: Some(0),
+                        max_tokens: 0,
+                        weights: job.config.decode().weights.to_string(),
+                    });
+                    recording.seeds.insert(job.config.seed);
+                    let limit = count
+                        .limit()
+                        .map(|limit| limit.saturating_add(segment.skip));
+                    recording.limit = recording.limit.zip(limit).map(|(a, b)| a.max(b));
+                    let tokens = job.config.decode().max_new_tokens;
+                    recording.max_tokens = recording.max_tokens.max(tokens);
+                }
+            }
+        }
+        for (path, recording) in wanted {
+            if !path.is_file() {
+                let message = format!(
+                    "{}: there is no such recording (a command below makes it of a model; docs/traces.md)",
+                    path.display()
+                );
+                let hint = recording.command(&path, data_words);
+                self.fault(plan, &recording.key, message, hint);
+            }
+        }
+    }
+}
+
+/// A file of a recorded target that some job reads.
+struct Recording {
+    key: String,
+    tokenizer: PathBuf,
+    task: String,
+    split: Split,
+    seeds: BTreeSet<u64>,
+    /// Prompts; `None` for all.
+    limit: Option<usize>,
+    max_tokens: usize,
+    weights: String,
+}
+
+impl Recording {
+    fn command(&self, path: &Path, data_words: &[String]) -> String {
+        let mut words = vec![format!(
+            "omnidraft trace record --target {} --task {}",
+            self.tokenizer.display(),
+            self.task
+        )];
+        match self.split {
+            Split::Train => {
+                if let Some(limit) = self.limit {
+                    let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
+                    words.push(format!("--limit {limit} --seed {}", seeds.join(",")));
+                }
+            }
+            Split::Test => {
+                words.push("--split test".to_owned());
+                words.extend(self.limit.map(|limit| format!("--limit {limit}")));
+            }
+        }
+        words.push(format!("--max-tokens {}", self.max_tokens));
+        words.push(format!("--weights {}", self.weights));
+        words.extend(data_words.iter().cloned());
+        words.push(format!("--out {}", path.display()));
+        words.join(" ")
+    }
+}
+
+/// What is wrong with a tokenizer's file, or the folder that holds it.
+fn wrong_tokenizer(path: &Path) -> Option<FolderError> {
+    match path.is_file() && path.extension().is_some_and(|ending| ending == "json") {
+        true => None,
+        false => check_folder(path).err(),
+    }
+}
+
+/// The models of some jobs, for a reader.
+pub(in crate::cli) struct Models {
+    lines: Vec<String>,
+    /// Models of the hub that are not here.
+    pub(in crate::cli) absent: Vec<String>,
+}
+
+impl Models {
+    /// The models of `jobs`, each once.
+    ///
+    /// # Errors
+    /// A model that cannot be read; a name of the hub that is written wrongly.
+    pub(in crate::cli) fn of(jobs: &[&Job]) -> Result<Self> {
+        let mut lines: Vec<(String, String)> = Vec::new();
+        let mut absent = Vec::new();
+        for job in jobs {
+            for (key, model) in keyed(job) {
+                let name = key.rsplit('.').next().unwrap_or_default().to_owned();
+                if lines.iter().any(|(known, _)| *known == name) {
+                    continue;
+                }
+                let shown = model.path.display();
+                let line = match (&model.trace, is_model_name(&model.path)) {
+                    (Some(trace), _) => format!("{} (recorded), tokenizer {shown}", trace.file),
+                    (None, false) => format!("{shown}: {}", takes(job, model, &model.path)?),
+                    (None, true) => match local_copy(&model.path)? {
+                        Some(folder) => {
+                            format!("{shown}: downloaded, {}", takes(job, model, &folder)?)
+                        }
+                        None => {
+                            absent.push(shown.to_string());
+                            format!("{shown}: not here")
+                        }
+                    },
+                };
+                lines.push((name, line));
+            }
+        }
+        let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let lines = lines
+            .iter()
+            .map(|(name, line)| format!("{name:<width$}  {line}"))
+            .collect();
+        Ok(Self { lines, absent })
+    }
+
+    /// A line a model, then what a run would download.
+    pub(in crate::cli) fn text(&self) -> String {
+        let mut text = String::from("models\n");
+        for line in &self.lines {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "  {line}");
+        }
+        if !self.absent.is_empty() {
+            let _ = writeln!(
+                text,
+                "  a run downloads {} from the Hugging Face hub first (a dry run downloads nothing, so it knows no sizes and no times); \
+                 a gated one needs its terms accepted on its page and HF_TOKEN",
+                self.absent.join(", ")
+            );
+        }
+        text
+    }
+}
+
+/// Parameters of a model and the memory that decoding with it takes, in the job's storage of weights.
+fn takes(job: &Job, model: &ModelConfig, folder: &Path) -> Result<String> {
+    let decode = job.config.decode();
+    let config = StoredCheckpoint::read_config(folder)?;
+    let most = config.max_position_embeddings;
+    let template = ChatTemplate::from_model_dir(folder, most)?;
+    let context = template.max_prompt_tokens() + decode.max_new_tokens + DRAFT_ROOM;
+    let settings = EngineSettings {
+        context: Some(context.min(most)),
+        ..decode.engine()
+    };
+    let mut padded = config.clone();
+    padded.num_layers += model.padding.layers;
+    padded.intermediate_size += model.padding.width;
+    let memory = MemoryUse::expected(&padded, &engine_options(&padded, settings));
+    let padding = match model.padding.is_none() {
+        true => String::new(),
+        false => format!(" padded by {}", model.padding),
+    };
+    Ok(format!(
+        "{:.1}M parameters{padding}, decoding in {} takes {}",
+        config.num_params() as f64 / 1e6,
+        decode.weights,
+        size(memory.total() as u64)
+    ))
+}

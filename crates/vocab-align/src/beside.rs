@@ -1,0 +1,471 @@
+//! The files beside `tokenizer.json` that change what it does: `tokenizer_config.json`,
+//! `special_tokens_map.json`, `added_tokens.json`, and `config.json`, which names the kind of model.
+//! They are read as transformers 5 reads them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::error::AlignError;
+use crate::file::{AddedToken, PIECES, RawFile, parse_json};
+use crate::pieces::Reading;
+use crate::roles::{RoleHints, SpecialRole};
+
+/// File that names special tokens, and more.
+const CONFIG: &str = "tokenizer_config.json";
+/// File of older models that names special tokens.
+const SPECIAL_MAP: &str = "special_tokens_map.json";
+/// File of older models with tokens beyond the vocabulary and their ids.
+const ADDED: &str = "added_tokens.json";
+
+/// Names that every tokenizer may give a token.
+const STANDARD: [&str; 7] = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+];
+
+/// Classes of tokenizers that transformers 5 builds anew from the vocabulary and merges of
+/// `tokenizer.json`, whatever pipeline the file describes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    /// `LlamaTokenizer`.
+    Llama,
+    /// `CodeLlamaTokenizer`.
+    CodeLlama,
+    /// `GemmaTokenizer`.
+    Gemma,
+    /// Any other: the file's own pipeline counts.
+    AsWritten,
+}
+
+/// What the files beside a `tokenizer.json` say.
+pub(crate) struct Beside {
+    config: Map<String, Value>,
+    /// Special tokens by their names, `bos_token` and its kin.
+    named: BTreeMap<String, Named>,
+    /// Other special tokens.
+    extra: Vec<Named>,
+    /// Tokens with the ids that older files give them.
+    added: Vec<AddedToken>,
+    class: Class,
+}
+
+/// A token as a configuration names it.
+#[derive(Clone)]
+struct Named {
+    content: String,
+    lstrip: bool,
+    rstrip: bool,
+    single_word: bool,
+    normalized: bool,
+}
+
+impl Named {
+    /// A text, or an object with `content` and what text does around the token.
+    fn of(value: &Value) -> Option<Self> {
+        let content = value.as_str().or_else(|| value.get("content")?.as_str())?;
+        let flag = |key: &str| value.get(key).and_then(Value::as_bool).unwrap_or(false);
+        Some(Self {
+            content: content.to_owned(),
+            lstrip: flag("lstrip"),
+            rstrip: flag("rstrip"),
+            single_word: flag("single_word"),
+            normalized: flag("normalized"),
+        })
+    }
+
+    fn added(&self, id: u32) -> AddedToken {
+        AddedToken {
+            id,
+            content: self.content.clone(),
+            special: true,
+            single_word: self.single_word,
+            lstrip: self.lstrip,
+            rstrip: self.rstrip,
+            normalized: Some(self.normalized),
+        }
+    }
+}
+
+/// Special tokens of a model folder by the names that a chat template uses: `bos_token`,
+/// `eos_token` and every other one that its files give.
+///
+/// # Errors
+/// A file that cannot be read, is malformed, or names something that is no token.
+pub fn special_names(folder: &Path) -> Result<BTreeMap<String, String>, AlignError> {
+    let beside = Beside::read(folder)?;
+    let names = beside.named.into_iter();
+    Ok(names.map(|(name, token)| (name, token.content)).collect())
+}
+
+impl Beside {
+    /// Nothing beside the file.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            config: Map::new(),
+            named: BTreeMap::new(),
+            extra: Vec::new(),
+            added: Vec::new(),
+            class: Class::AsWritten,
+        }
+    }
+
+    /// The files of a folder, those that there are.
+    pub(crate) fn read(folder: &Path) -> Result<Self, AlignError> {
+        let config = object(folder, CONFIG)?.unwrap_or_default();
+        let mut beside = Self {
+            class: class(&config, folder),
+            ..Self::nothing()
+        };
+        let file = |name: &str| folder.join(name).is_file();
+        beside.defaults(file(PIECES) && !file("tokenizer.json"));
+        beside.name(folder, CONFIG, &config)?;
+        // Newer files say it all in `added_tokens_decoder`, and older ones are not looked at then.
+        if let Some(decoder) = config.get("added_tokens_decoder") {
+            beside.added = decoded(folder, decoder)?;
+        } else {
+            if let Some(map) = object(folder, SPECIAL_MAP)? {
+                beside.name(folder, SPECIAL_MAP, &map)?;
+            }
+            for (content, id) in object(folder, ADDED)?.into_iter().flatten() {
+                let special = beside.is_special(&content);
+                let key = format!("[{content:?}]");
+                beside.added.push(AddedToken {
+                    id: number(folder, ADDED, &key, &id)?,
+                    content,
+                    special,
+                    single_word: false,
+                    lstrip: false,
+                    rstrip: false,
+                    normalized: Some(!special),
+                });
+            }
+        }
+        beside.added.sort_by_key(|token| token.id);
+        beside.config = config;
+        Ok(beside)
+    }
+
+    /// The names that a class gives its tokens itself.
+    fn defaults(&mut self, pieces: bool) {
+        let names: &[(&str, &str)] = match self.class {
+            Class::Llama | Class::CodeLlama => &[
+                ("bos_token", "<s>"),
+                ("eos_token", "</s>"),
+                ("unk_token", "<unk>"),
+            ],
+            Class::Gemma => &[
+                ("bos_token", "<bos>"),
+                ("eos_token", "<eos>"),
+                ("unk_token", "<unk>"),
+                ("pad_token", "<pad>"),
+                ("mask_token", "<mask>"),
+            ],
+            // So does SentencePiece, whose own file has no other names for them.
+            Class::AsWritten if pieces => &[
+                ("bos_token", "<s>"),
+                ("eos_token", "</s>"),
+                ("unk_token", "<unk>"),
+            ],
+            Class::AsWritten => &[],
+        };
+        for (name, content) in names {
+            let token = Named::of(&json!(content));
+            self.named
+                .extend(token.map(|token| ((*name).to_owned(), token)));
+        }
+    }
+
+    fn is_special(&self, content: &str) -> bool {
+        let named = STANDARD.iter().filter_map(|name| self.named.get(*name));
+        named
+            .chain(&self.extra)
+            .any(|token| token.content == content)
+    }
+
+    /// Takes the names of an object.
+    fn name(
+        &mut self,
+        folder: &Path,
+        file: &str,
+        object: &Map<String, Value>,
+    ) -> Result<(), AlignError> {
+        let wrong = |key: &str| {
+            let message = "must be a text, or an object with a text `content`";
+            fault(folder, file, key, message)
+        };
+        for (key, value) in object {
+            let standard = STANDARD.contains(&key.as_str());
+            match value {
+                Value::Null => continue,
+                _ if standard => {
+                    let token = Named::of(value).ok_or_else(|| wrong(key))?;
+                    self.named.insert(key.clone(), token);
+                }
+                Value::String(_) | Value::Object(_) if key.ends_with("_token") => {
+                    if let Some(token) = Named::of(value) {
+                        self.named.insert(key.clone(), token);
+                    }
+                }
+                _ => {}
+            }
+        }
+        // The newer name of the list counts where both are there.
+        for key in ["extra_special_tokens", "additional_special_tokens"] {
+            match object.get(key) {
+                Some(Value::Object(tokens)) => {
+                    for (name, value) in tokens {
+                        let within = || wrong(&format!("{key}.{name}"));
+                        let token = Named::of(value).ok_or_else(within)?;
+                        self.named.insert(name.clone(), token);
+                    }
+                    break;
+                }
+                Some(Value::Array(tokens)) if !tokens.is_empty() => {
+                    for (i, value) in tokens.iter().enumerate() {
+                        let within = || wrong(&format!("{key}[{i}]"));
+                        self.extra.push(Named::of(value).ok_or_else(within)?);
+                    }
+                    break;
+                }
+                _ => {}
+            }
+        }
+        if let Some(Value::Object(tokens)) = object.get("model_specific_special_tokens") {
+            for (name, value) in tokens {
+                let within = || wrong(&format!("model_specific_special_tokens.{name}"));
+                let token = Named::of(value).ok_or_else(within)?;
+                self.named.insert(name.clone(), token);
+            }
+        }
+        Ok(())
+    }
+
+    /// How a `tokenizer.model` is read beside these files.
+    pub(crate) fn pieces(&self) -> Reading {
+        let flag = |key: &str| self.config.get(key).and_then(Value::as_bool);
+        let opens = flag("add_bos_token") == Some(true);
+        let opening = self.named.get("bos_token").filter(|_| opens);
+        Reading {
+            classed: self.class != Class::AsWritten,
+            legacy: flag("legacy").unwrap_or(true),
+            opening: opening.map(|token| token.content.clone()),
+        }
+    }
+
+    /// The roles of special tokens with unusual names.
+    pub(crate) fn hints(&self) -> RoleHints {
+        let keys = [
+            ("bos_token", SpecialRole::Bos),
+            ("eos_token", SpecialRole::Eos),
+            ("unk_token", SpecialRole::Unk),
+            ("pad_token", SpecialRole::Pad),
+        ];
+        let hint = |(key, role): (&str, SpecialRole)| {
+            let token = self.named.get(key)?;
+            Some((token.content.clone(), role))
+        };
+        keys.into_iter().filter_map(hint).collect()
+    }
+
+    /// Changes a file to what transformers makes of it beside these.
+    pub(crate) fn apply(&self, raw: &mut RawFile) {
+        self.rebuild(raw);
+        for token in &self.added {
+            self.add(raw, token);
+        }
+        for token in self.named.values().chain(&self.extra) {
+            let known = |added: &AddedToken| added.content == token.content;
+            if !raw.added_tokens.iter().any(known) {
+                self.add(raw, &token.added(0));
+            }
+        }
+    }
+
+    /// Adds a token, or changes what text does around it. Its id is what the tokenizers library would
+    /// give it: its own, where it is a token already, or the first free one.
+    fn add(&self, raw: &mut RawFile, token: &AddedToken) {
+        let mut token = token.clone();
+        token.special |= self
+            .named
+            .values()
+            .any(|named| named.content == token.content);
+        let known = |added: &&mut AddedToken| added.content == token.content;
+        if let Some(added) = raw.added_tokens.iter_mut().find(known) {
+            token.id = added.id;
+            *added = token;
+            return;
+        }
+        let (own, size) = in_model(&raw.model, &token.content);
+        let last = raw
+            .added_tokens
+            .iter()
+            .map(|added| u64::from(added.id))
+            .max();
+        let free = last.map_or(size, |last| size.max(last + 1));
+        let id = own.or_else(|| u32::try_from(free).ok());
+        token.id = id.unwrap_or(u32::MAX);
+        raw.added_tokens.push(token);
+    }
+
+    /// The pipeline that a class has whatever the file says.
+    fn rebuild(&self, raw: &mut RawFile) {
+        let bpe = raw.model["merges"].is_array();
+        if !bpe || raw.is_byte_level() {
+            return;
+        }
+        let replace = |from: &str, to: &str| json!({ "type": "Replace", "pattern": { "String": from }, "content": to });
+        let flag = |key: &str| self.config.get(key).and_then(Value::as_bool);
+        let prefix = flag("add_prefix_space").unwrap_or(true);
+        let scheme = match (self.class, prefix) {
+            (Class::AsWritten, _) => return,
+            (_, false) => "never",
+            (Class::Llama, true) if flag("legacy") == Some(true) => "always",
+            _ => "first",
+        };
+        let (normalizer, pre_tokenizer) = match self.class {
+            Class::Gemma => (
+                replace(" ", "▁"),
+                json!({
+                    "type": "Split", "pattern": { "String": " " },
+                    "behavior": "MergedWithPrevious", "invert": false,
+                }),
+            ),
+            _ => (
+                Value::Null,
+                json!({
+                    "type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": false,
+                }),
+            ),
+        };
+        raw.normalizer = normalizer;
+        raw.pre_tokenizer = pre_tokenizer;
+        raw.decoder = json!({
+            "type": "Sequence",
+            "decoders": [replace("▁", " "), { "type": "ByteFallback" }, { "type": "Fuse" }],
+        });
+        let unknown = match self.class {
+            Class::Llama => Value::Null,
+            _ => self.named["unk_token"].content.clone().into(),
+        };
+        let settings = [
+            ("unk_token", unknown),
+            ("fuse_unk", true.into()),
+            ("byte_fallback", true.into()),
+            ("ignore_merges", false.into()),
+        ];
+        if let Some(model) = raw.model.as_object_mut() {
+            model.extend(settings.map(|(key, value)| (key.to_owned(), value)));
+        }
+    }
+}
+
+/// The id of a string of the model's vocabulary, and the vocabulary's size.
+fn in_model(model: &Value, content: &str) -> (Option<u32>, u64) {
+    match &model["vocab"] {
+        Value::Object(vocab) => {
+            let id = vocab.get(content).and_then(Value::as_u64);
+            (id.and_then(|id| u32::try_from(id).ok()), vocab.len() as u64)
+        }
+        Value::Array(vocab) => {
+            let at = vocab.iter().position(|entry| entry[0] == content);
+            (at.and_then(|at| u32::try_from(at).ok()), vocab.len() as u64)
+        }
+        _ => (None, 0),
+    }
+}
+
+/// The class that transformers 5 would choose.
+fn class(config: &Map<String, Value>, folder: &Path) -> Class {
+    // What is wrong with config.json is for its own reader to say.
+    let model: Value = std::fs::read(folder.join("config.json"))
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .unwrap_or_default();
+    let family = model["model_type"].as_str().unwrap_or_default();
+    // For these families the class of the file is known to be wrong, or is not looked at.
+    let ignored = ["mistral", "phi3", "granite", "olmo2", "qwen2"].contains(&family);
+    let named = config
+        .get("tokenizer_class")
+        .and_then(Value::as_str)
+        .or_else(|| model["tokenizer_class"].as_str());
+    let own_code = config.get("auto_map").is_some_and(|map| !map.is_null());
+    match named.map(|name| name.strip_suffix("Fast").unwrap_or(name)) {
+        _ if ignored || own_code => Class::AsWritten,
+        Some("LlamaTokenizer") => Class::Llama,
+        Some("CodeLlamaTokenizer") => Class::CodeLlama,
+        Some("GemmaTokenizer") => Class::Gemma,
+        _ => Class::AsWritten,
+    }
+}
+
+/// `added_tokens_decoder`: tokens by their ids.
+fn decoded(folder: &Path, decoder: &Value) -> Result<Vec<AddedToken>, AlignError> {
+    let key = "added_tokens_decoder";
+    let Some(tokens) = decoder.as_object() else {
+        return Err(fault(
+            folder,
+            CONFIG,
+            key,
+            "must be an object of ids and tokens",
+        ));
+    };
+    let token = |(id, token): (&String, &Value)| {
+        let key = format!("{key}.{id}");
+        let number = id.parse().ok();
+        let id = number.ok_or_else(|| fault(folder, CONFIG, &key, "is no token id"))?;
+        let wrong = || {
+            fault(
+                folder,
+                CONFIG,
+                &key,
+                "must be an object with a text `content`",
+            )
+        };
+        let named = token.get("content").and_then(|_| Named::of(token));
+        let named = named.ok_or_else(wrong)?;
+        let flag = |key: &str| token.get(key).and_then(Value::as_bool);
+        let special = flag("special").unwrap_or(false);
+        Ok(AddedToken {
+            special,
+            normalized: Some(flag("normalized").unwrap_or(!special)),
+            ..named.added(id)
+        })
+    };
+    tokens.iter().map(token).collect()
+}
+
+/// An object in a file of the folder, if there is the file.
+fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, AlignError> {
+    let path = folder.join(name);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(&path).map_err(|source| AlignError::Read {
+        path: path.clone(),
+        source,
+    })?;
+    match parse_json(&bytes, &path.to_string_lossy())? {
+        Value::Object(object) => Ok(Some(object)),
+        _ => Err(fault(folder, name, ".", "must be an object")),
+    }
+}
+
+fn number(folder: &Path, file: &str, key: &str, value: &Value) -> Result<u32, AlignError> {
+    let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+    id.ok_or_else(|| fault(folder, file, key, &format!("{value} is no token id")))
+}
+
+fn fault(folder: &Path, file: &str, key: &str, message: &str) -> AlignError {
+    AlignError::Key {
+        file: folder.join(file).to_string_lossy().into_owned(),
+        key: key.to_owned(),
+        message: message.to_owned(),
+    }
+}

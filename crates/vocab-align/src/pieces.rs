@@ -1,0 +1,385 @@
+//! `tokenizer.model`, SentencePiece's own file, as the `tokenizer.json` that transformers 5 would make
+//! of it.
+//!
+//! The file is a message of Protocol Buffers, of which three parts count: the pieces with their scores
+//! and kinds, what the model is, and how text is normalised.
+
+use serde_json::{Map, Value, json};
+
+use crate::error::AlignError;
+use crate::file::{AddedToken, RawFile};
+use crate::prefix::{ENDS, SIGN};
+
+/// Most pieces that are believed.
+const MOST_PIECES: usize = 1 << 22;
+
+/// Kinds of pieces, as the format numbers them.
+const NORMAL: u64 = 1;
+const CONTROL: u64 = 3;
+const USER_DEFINED: u64 = 4;
+
+/// Kinds of models, as the format numbers them.
+const UNIGRAM: u64 = 1;
+const BPE: u64 = 2;
+
+/// A value of a field.
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    Four([u8; 4]),
+}
+
+/// The fields of a message, in order, with their numbers.
+struct Message<'a>(&'a [u8]);
+
+impl<'a> Message<'a> {
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    /// The next field; `None` at the end, an error where the message breaks off.
+    fn next(&mut self) -> Result<Option<(u64, Field<'a>)>, ()> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let key = self.varint().ok_or(())?;
+        let field = match key & 7 {
+            0 => self.varint().map(Field::Number),
+            1 => self.take(8).map(Field::Bytes),
+            2 => {
+                let len = self.varint().and_then(|len| usize::try_from(len).ok());
+                len.and_then(|len| self.take(len)).map(Field::Bytes)
+            }
+            5 => self
+                .take(4)
+                .and_then(|four| four.try_into().ok())
+                .map(Field::Four),
+            _ => None,
+        };
+        Ok(Some((key >> 3, field.ok_or(())?)))
+    }
+}
+
+struct Piece {
+    text: String,
+    score: f32,
+    kind: u64,
+}
+
+/// What of the file counts.
+struct Model {
+    pieces: Vec<Piece>,
+    kind: u64,
+    byte_fallback: bool,
+    unknown: u64,
+    unknown_piece: String,
+    charsmap: Vec<u8>,
+    dummy_prefix: bool,
+    remove_spaces: bool,
+    escape_spaces: bool,
+}
+
+impl Model {
+    fn read(bytes: &[u8]) -> Result<Self, ()> {
+        let mut model = Self {
+            pieces: Vec::new(),
+            kind: UNIGRAM,
+            byte_fallback: false,
+            unknown: 0,
+            unknown_piece: "<unk>".to_owned(),
+            charsmap: Vec::new(),
+            dummy_prefix: true,
+            remove_spaces: true,
+            escape_spaces: true,
+        };
+        let mut message = Message(bytes);
+        while let Some((number, field)) = message.next()? {
+            match (number, field) {
+                (1, Field::Bytes(piece)) if model.pieces.len() < MOST_PIECES => {
+                    model.pieces.push(Self::piece(piece)?);
+                }
+                (1, _) => return Err(()),
+                (2, Field::Bytes(trainer)) => model.trainer(trainer)?,
+                (3, Field::Bytes(normalizer)) => model.normalizer(normalizer)?,
+                _ => {}
+            }
+        }
+        match model.pieces.is_empty() {
+            true => Err(()),
+            false => Ok(model),
+        }
+    }
+
+    fn piece(bytes: &[u8]) -> Result<Piece, ()> {
+        let mut piece = Piece {
+            text: String::new(),
+            score: 0.0,
+            kind: NORMAL,
+        };
+        let mut message = Message(bytes);
+        while let Some((number, field)) = message.next()? {
+            match (number, field) {
+                (1, Field::Bytes(text)) => {
+                    piece.text = String::from_utf8(text.to_vec()).map_err(|_| ())?;
+                }
+                (2, Field::Four(score)) => piece.score = f32::from_le_bytes(score),
+                (3, Field::Number(kind)) => piece.kind = kind,
+                _ => {}
+            }
+        }
+        Ok(piece)
+    }
+
+    fn trainer(&mut self, bytes: &[u8]) -> Result<(), ()> {
+        let mut message = Message(bytes);
+        while let Some((number, field)) = message.next()? {
+            match (number, field) {
+                (3, Field::Number(kind)) => self.kind = kind,
+                (35, Field::Number(on)) => self.byte_fallback = on != 0,
+                (40, Field::Number(id)) => self.unknown = id,
+                (45, Field::Bytes(text)) => {
+                    self.unknown_piece = String::from_utf8(text.to_vec()).map_err(|_| ())?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn normalizer(&mut self, bytes: &[u8]) -> Result<(), ()> {
+        let mut message = Message(bytes);
+        while let Some((number, field)) = message.next()? {
+            match (number, field) {
+                (2, Field::Bytes(map)) => self.charsmap = map.to_vec(),
+                (3, Field::Number(on)) => self.dummy_prefix = on != 0,
+                (4, Field::Number(on)) => self.remove_spaces = on != 0,
+                (5, Field::Number(on)) => self.escape_spaces = on != 0,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn vocabulary(&self) -> Map<String, Value> {
+        let each = self.pieces.iter().enumerate();
+        each.map(|(id, piece)| (piece.text.clone(), id.into()))
+            .collect()
+    }
+
+    /// Pairs of pieces that make a piece, in the order in which they are merged: `rank` orders the
+    /// pieces that are made of `within`.
+    fn merges<K: Ord + Copy>(
+        &self,
+        within: impl Fn(&Piece) -> bool,
+        rank: impl Fn(usize, &Piece, (&str, &str)) -> K,
+    ) -> Vec<Value> {
+        let ids: std::collections::HashMap<&str, usize> = self
+            .pieces
+            .iter()
+            .enumerate()
+            .filter(|(_, piece)| within(piece))
+            .map(|(id, piece)| (piece.text.as_str(), id))
+            .collect();
+        let mut pairs = Vec::new();
+        for (text, id) in &ids {
+            for (cut, _) in text.char_indices().skip(1) {
+                let (left, right) = text.split_at(cut);
+                if ids.contains_key(left) && ids.contains_key(right) {
+                    let key = rank(*id, &self.pieces[*id], (left, right));
+                    pairs.push((key, (ids[left], ids[right]), [left, right]));
+                }
+            }
+        }
+        pairs.sort();
+        pairs.into_iter().map(|(.., pair)| json!(pair)).collect()
+    }
+
+    /// A `model` section whose merges go by the order of the pieces: what a class of tokenizers is
+    /// built from.
+    fn ordered(&self) -> Value {
+        let len = |text: &str| text.chars().count();
+        let merges = self.merges(|_| true, |id, _, (left, right)| (id, len(left), len(right)));
+        json!({
+            "type": "BPE", "vocab": self.vocabulary(), "merges": merges, "unk_token": null,
+            "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
+        })
+    }
+
+    /// A `model` section that does what SentencePiece does.
+    fn own(&self) -> Value {
+        if self.kind == UNIGRAM {
+            let each = self.pieces.iter();
+            let vocab = each.map(|piece| json!([piece.text, f64::from(piece.score)]));
+            return json!({
+                "type": "Unigram", "vocab": vocab.collect::<Vec<_>>(), "unk_id": self.unknown,
+                "byte_fallback": self.byte_fallback,
+            });
+        }
+        // The best score first; scores of normal numbers are ordered as their bits are.
+        let order = |score: f32| {
+            let bits = (-score).to_bits();
+            match bits >> 31 {
+                0 => bits | 1 << 31,
+                _ => !bits,
+            }
+        };
+        let merges = self.merges(
+            |piece| piece.kind == NORMAL,
+            |id, piece, _| (order(piece.score), id),
+        );
+        json!({
+            "type": "BPE", "vocab": self.vocabulary(), "merges": merges,
+            "unk_token": self.unknown_piece, "fuse_unk": true, "byte_fallback": self.byte_fallback,
+            "ignore_merges": self.pieces.iter().any(|piece| piece.kind == USER_DEFINED),
+        })
+    }
+
+    /// The pipeline of a file that no class reads, as SentencePiece's own settings say.
+    fn pipeline(&self, raw: &mut RawFile, legacy: bool) {
+        let replace = |pattern: Value, content: &str| json!({ "type": "Replace", "pattern": pattern, "content": content });
+        let regex = |pattern: &str| json!({ "Regex": pattern });
+        let mut normalizers = Vec::new();
+        if !self.charsmap.is_empty() {
+            normalizers.push(json!({
+                "type": "Precompiled", "precompiled_charsmap": base64(&self.charsmap),
+            }));
+        }
+        if self.remove_spaces {
+            normalizers.push(replace(regex(ENDS), ""));
+            normalizers.push(replace(regex(" {2,}"), " "));
+        }
+        if self.escape_spaces {
+            normalizers.push(replace(json!({ "String": " " }), "▁"));
+        }
+        if self.dummy_prefix && legacy {
+            normalizers.push(replace(regex(SIGN), "▁▁"));
+        }
+        raw.normalizer = json!({ "type": "Sequence", "normalizers": normalizers });
+        let mut pre_tokenizers = Vec::new();
+        if self.dummy_prefix {
+            let scheme = if legacy { "always" } else { "first" };
+            pre_tokenizers.push(json!({
+                "type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": false,
+            }));
+        }
+        raw.pre_tokenizer = match pre_tokenizers.is_empty() {
+            true => Value::Null,
+            false => json!({ "type": "Sequence", "pretokenizers": pre_tokenizers }),
+        };
+        let mut decoders = vec![replace(json!({ "String": "▁" }), " ")];
+        if self.byte_fallback {
+            decoders.push(json!({ "type": "ByteFallback" }));
+        }
+        decoders.push(json!({ "type": "Fuse" }));
+        raw.decoder = json!({ "type": "Sequence", "decoders": decoders });
+    }
+}
+
+/// How a file is read.
+pub(crate) struct Reading {
+    /// Whether a class of tokenizers gives the pipeline, and the file only its pieces.
+    pub(crate) classed: bool,
+    /// Whether text behind every added token has a dummy prefix.
+    pub(crate) legacy: bool,
+    /// The token that opens a text, where one does.
+    pub(crate) opening: Option<String>,
+}
+
+/// The `tokenizer.json` of a `tokenizer.model`.
+pub(crate) fn read(bytes: &[u8], name: &str, how: &Reading) -> Result<RawFile, AlignError> {
+    let fault = |key: &str, message: &str| AlignError::Key {
+        file: name.to_owned(),
+        key: key.to_owned(),
+        message: message.to_owned(),
+    };
+    let model = Model::read(bytes).map_err(|()| fault("(file)", "is no SentencePiece model"))?;
+    if ![UNIGRAM, BPE].contains(&model.kind) {
+        let message = "a model of words or characters is not read (BPE and Unigram are)";
+        return Err(fault("trainer_spec.model_type", message));
+    }
+    if how.classed && model.kind != BPE {
+        let message = "is Unigram, but tokenizer_class in tokenizer_config.json is a class of BPE";
+        return Err(fault("trainer_spec.model_type", message));
+    }
+    let user_defined = model.pieces.iter().any(|piece| piece.kind == USER_DEFINED);
+    if user_defined && !how.classed {
+        let message = "user-defined symbols are read from a tokenizer.json only: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers writes one";
+        return Err(fault("pieces", message));
+    }
+    let mut raw = RawFile::of(match how.classed {
+        true => model.ordered(),
+        false => model.own(),
+    });
+    if !how.classed {
+        model.pipeline(&mut raw, how.legacy);
+    }
+    let pieces = model.pieces.iter().enumerate();
+    let added = pieces.filter(|(_, piece)| [CONTROL, USER_DEFINED].contains(&piece.kind));
+    raw.added_tokens = added
+        .map(|(id, piece)| AddedToken {
+            id: id as u32,
+            content: piece.text.clone(),
+            special: piece.kind == CONTROL,
+            single_word: false,
+            lstrip: false,
+            rstrip: false,
+            normalized: Some(false),
+        })
+        .collect();
+    if let Some(opening) = &how.opening {
+        let id = model.pieces.iter().position(|piece| piece.text == *opening);
+        let id = id.ok_or_else(|| fault("pieces", "have no token that opens a text"))?;
+        raw.open_with(opening, id);
+    }
+    Ok(raw)
+}
+
+/// Bytes in letters, as JSON holds them.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for i in 0..4 {
+            match i <= chunk.len() {
+                true => out.push(char::from(LETTERS[(word >> (18 - 6 * i) & 63) as usize])),
+                false => out.push('='),
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_in_letters() {
+        for (bytes, letters) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), letters);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! `tokenizer.model` alone, as transformers 5.24 reads it. The ids are those of its `AutoTokenizer`.
+
+use std::path::Path;
+
+use vocab_align::{TargetId, Vocabulary};
+
+const TEXTS: [&str; 5] = [
+    "hello world",
+    "  hello",
+    "é</s>hello",
+    "</s> hello",
+    "lo\nld",
+];
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value > 0x7f {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn field(out: &mut Vec<u8>, number: u64, bytes: &[u8]) {
+    varint(out, number << 3 | 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn flag(out: &mut Vec<u8>, number: u64, value: u64) {
+    varint(out, number << 3);
+    varint(out, value);
+}
+
+/// A model of byte tokens and some words, of a kind, that keeps or removes extra spaces.
+fn model(kind: u64, remove: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut piece = |text: &str, score: f32, kind: u64| {
+        let mut inner = Vec::new();
+        field(&mut inner, 1, text.as_bytes());
+        varint(&mut inner, 2 << 3 | 5);
+        inner.extend_from_slice(&score.to_le_bytes());
+        flag(&mut inner, 3, kind);
+        field(&mut out, 1, &inner);
+    };
+    piece("<unk>", 0.0, 2);
+    piece("<s>", 0.0, 3);
+    piece("</s>", 0.0, 3);
+    for byte in 0..=255 {
+        piece(&format!("<0x{byte:02X}>"), 0.0, 6);
+    }
+    let words = [
+        "▁", "h", "e", "l", "o", "w", "r", "d", "he", "ll", "llo", "hello", "▁hello", "▁w", "or",
+        "▁wor", "ld", "▁world", "lo",
+    ];
+    for (i, word) in words.into_iter().enumerate() {
+        piece(word, -(i as f32), 1);
+    }
+    let (mut trainer, mut normalizer) = (Vec::new(), Vec::new());
+    flag(&mut trainer, 3, kind);
+    flag(&mut trainer, 35, 1);
+    flag(&mut normalizer, 3, 1);
+    flag(&mut normalizer, 4, u64::from(remove));
+    flag(&mut normalizer, 5, 1);
+    field(&mut out, 2, &trainer);
+    field(&mut out, 3, &normalizer);
+    out
+}
+
+fn folder(config: &str, bytes: &[u8]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in [
+        ("tokenizer.model", bytes),
+        ("tokenizer_config.json", config.as_bytes()),
+        ("config.json", br#"{"model_type": "llama"}"#),
+    ] {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    folder
+}
+
+fn load(folder: &Path) -> Result<Vocabulary<TargetId>, vocab_align::AlignError> {
+    Vocabulary::from_file(&folder.join("tokenizer.json"))
+}
+
+#[test]
+fn ids_are_those_of_transformers() {
+    let llama = r#"{"tokenizer_class": "LlamaTokenizer", "add_bos_token": true, "legacy": false}"#;
+    let legacy = r#"{"tokenizer_class": "LlamaTokenizer", "legacy": true}"#;
+    let cases: [(&str, u64, bool, [&[u32]; 5]); 5] = [
+        (
+            llama,
+            2,
+            false,
+            [
+                &[1, 271, 276],
+                &[1, 259, 271],
+                &[1, 259, 198, 172, 2, 270],
+                &[1, 2, 271],
+                &[1, 259, 277, 13, 275],
+            ],
+        ),
+        (
+            legacy,
+            2,
+            false,
+            [
+                &[271, 276],
+                &[259, 271],
+                &[259, 198, 172, 2, 271],
+                &[2, 271],
+                &[259, 277, 13, 275],
+            ],
+        ),
+        (
+            "{}",
+            2,
+            false,
+            [
+                &[271, 276],
+                &[259, 259, 271],
+                &[259, 198, 172, 2, 271],
+                &[2, 259, 271],
+                &[259, 277, 13, 275],
+            ],
+        ),
+        (
+            r#"{"legacy": false}"#,
+            2,
+            true,
+            [
+                &[271, 276],
+                &[270],
+                &[259, 198, 172, 2, 270],
+                &[2, 270],
+                &[259, 277, 13, 275],
+            ],
+        ),
+        (
+            "{}",
+            1,
+            false,
+            [
+                &[259, 270, 276],
+                &[259, 259, 259, 270],
+                &[259, 198, 172, 2, 259, 270],
+                &[2, 259, 259, 270],
+                &[259, 262, 263, 13, 262, 266],
+            ],
+        ),
+    ];
+    for (config, kind, remove, expected) in cases {
+        let folder = folder(config, &model(kind, remove));
+        let vocabulary = load(folder.path()).unwrap();
+        for (text, ids) in TEXTS.into_iter().zip(expected) {
+            let found = vocabulary.encode_whole(text).unwrap();
+            let found: Vec<u32> = found.iter().map(|id| id.0).collect();
+            assert_eq!(found, ids, "{config} {text:?}");
+        }
+        // In the middle of other text nothing is put in front and nothing is taken away.
+        let middle = vocabulary.encode(" world").unwrap();
+        assert_eq!(vocabulary.decode_lossy(&middle), " world", "{config}");
+    }
+}
+
+#[test]
+fn what_is_no_such_file_is_refused() {
+    let whole = model(2, false);
+    for (bytes, what) in [
+        (&whole[..whole.len() / 2], "no SentencePiece model"),
+        (&b"\x0a\x7f"[..], "no SentencePiece model"),
+        (&b""[..], "no SentencePiece model"),
+        (&model(3, false)[..], "words or characters"),
+    ] {
+        let folder = folder("{}", bytes);
+        let error = load(folder.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("tokenizer.model") && error.contains(what),
+            "{error}"
+        );
+    }
+}
