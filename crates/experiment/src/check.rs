@@ -92,7 +92,7 @@ pub(crate) fn models(models: &ModelsConfig) -> Option<Wrong> {
 }
 
 /// Keys of `decode` that all arms of a cell share.
-const SHARED: [&str; 9] = [
+const SHARED: [&str; 10] = [
     "temperature",
     "top_k",
     "top_p",
@@ -101,6 +101,7 @@ const SHARED: [&str; 9] = [
     "max_new_tokens",
     "ignore_eos",
     "weights",
+    "kv",
     "threads",
 ];
 

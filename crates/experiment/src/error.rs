@@ -50,7 +50,7 @@ pub enum ExperimentError {
         path: PathBuf,
         /// Line of the first fault, from 1.
         line: usize,
-        /// What the parser says of it.
+        /// The parser's words about it.
         message: String,
     },
     /// Files that include each other.

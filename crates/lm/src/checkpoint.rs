@@ -1,6 +1,7 @@
 //! A model in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::names::{HEAD, expected_tensors};
@@ -46,36 +47,7 @@ impl Checkpoint {
 
     /// Checks that exactly the tensors the configuration implies are there, in the right shapes.
     pub fn check(&self, origin: &Path) -> Result<(), LmError> {
-        let expected = expected_tensors(&self.config);
-        for (name, shape) in &expected {
-            let tensor = self
-                .tensors
-                .get(name)
-                .ok_or_else(|| LmError::MissingTensor {
-                    path: origin.to_owned(),
-                    tensor: name.clone(),
-                })?;
-            if tensor.shape != *shape || tensor.data.len() != shape.iter().product::<usize>() {
-                return Err(LmError::Shape {
-                    path: origin.to_owned(),
-                    tensor: name.clone(),
-                    found: tensor.shape.clone(),
-                    expected: shape.clone(),
-                });
-            }
-        }
-        if self.tensors.len() > expected.len() {
-            let known: std::collections::BTreeSet<_> =
-                expected.iter().map(|(name, _)| name).collect();
-            let mut leftover = self.tensors.keys().filter(|name| !known.contains(name));
-            let first = leftover.next().cloned().unwrap_or_default();
-            return Err(LmError::LeftoverTensors {
-                path: origin.to_owned(),
-                count: 1 + leftover.count(),
-                first,
-            });
-        }
-        Ok(())
+        check_tensors(&self.tensors, &expected_tensors(&self.config), origin)
     }
 
     /// Writes `model.safetensors`, then `config.json`, each through a temporary file and synced: an
@@ -110,4 +82,59 @@ impl Checkpoint {
         };
         self.tensor(name)
     }
+}
+
+/// Checks that exactly these tensors are there, in these shapes.
+///
+/// # Errors
+/// Missing, misshapen or leftover tensors, as of `origin`.
+pub(crate) fn check_tensors(
+    tensors: &BTreeMap<String, HostTensor>,
+    expected: &[(String, Vec<usize>)],
+    origin: &Path,
+) -> Result<(), LmError> {
+    for (name, shape) in expected {
+        let tensor = tensors.get(name).ok_or_else(|| LmError::MissingTensor {
+            path: origin.to_owned(),
+            tensor: name.clone(),
+        })?;
+        if tensor.shape != *shape || tensor.data.len() != shape.iter().product::<usize>() {
+            return Err(LmError::Shape {
+                path: origin.to_owned(),
+                tensor: name.clone(),
+                found: tensor.shape.clone(),
+                expected: shape.clone(),
+            });
+        }
+    }
+    if tensors.len() == expected.len() {
+        return Ok(());
+    }
+    let known: BTreeSet<_> = expected.iter().map(|(name, _)| name).collect();
+    let first = tensors.keys().find(|name| !known.contains(name));
+    Err(LmError::LeftoverTensors {
+        path: origin.to_owned(),
+        count: tensors.len() - expected.len(),
+        first: first.cloned().unwrap_or_default(),
+    })
+}
+
+/// Rows of a tensor in memory: entries of the outermost dimension, single values for vectors.
+///
+/// # Errors
+/// No such tensor or rows, as of `origin`.
+pub(crate) fn rows_of<'a>(
+    tensors: &'a BTreeMap<String, HostTensor>,
+    name: &str,
+    rows: Range<usize>,
+    origin: &str,
+) -> Result<&'a [f32], LmError> {
+    let missing = || LmError::MissingTensor {
+        path: origin.into(),
+        tensor: format!("{name}, rows {rows:?}"),
+    };
+    let HostTensor { shape, data } = tensors.get(name).ok_or_else(missing)?;
+    let width: usize = shape.iter().skip(1).product();
+    data.get(rows.start * width..rows.end * width)
+        .ok_or_else(missing)
 }

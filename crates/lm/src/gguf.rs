@@ -225,7 +225,7 @@ pub(crate) fn check_factors(files: &TensorFiles, config: &LmConfig) -> Result<()
     }
 }
 
-/// Whether the rotation of a configuration is that of a plain one, divided by these factors.
+/// True where the rotation of a configuration is that of a plain one, divided by these factors.
 fn scales_by(config: &LmConfig, plain: &LmConfig, factors: &[f32]) -> bool {
     let context = config.max_position_embeddings;
     let (before, after) = (

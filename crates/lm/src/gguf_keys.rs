@@ -190,7 +190,7 @@ impl Keys<'_> {
         Ok(())
     }
 
-    /// How the rotation is scaled, in the terms of `config.json`.
+    /// The scaling of the rotation, in the terms of `config.json`.
     pub(super) fn scaling(&self) -> Result<Option<Value>, LmError> {
         let factor = self.real("rope.scaling.factor").filter(|x| *x != 0.0);
         let factor = factor.or(self.real("rope.scale_linear").filter(|x| *x != 0.0));

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::checkpoint::rows_of;
 use crate::names::expected_tensors;
 use crate::{Checkpoint, HostTensor, LmConfig, LmError};
 
@@ -58,13 +59,7 @@ impl TensorSource for Checkpoint {
         rows: Range<usize>,
         _: &'a mut RowBuffer,
     ) -> Result<&'a [f32], LmError> {
-        let HostTensor { shape, data } = self.tensor(name)?;
-        let width: usize = shape.iter().skip(1).product();
-        data.get(rows.start * width..rows.end * width)
-            .ok_or_else(|| LmError::MissingTensor {
-                path: "(checkpoint in memory)".into(),
-                tensor: format!("{name}, rows {rows:?}"),
-            })
+        rows_of(&self.tensors, name, rows, "(checkpoint in memory)")
     }
 }
 

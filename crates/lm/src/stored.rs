@@ -233,7 +233,7 @@ fn candidates(config: &LmConfig, name: &str, shape: &[usize]) -> Vec<(String, us
 /// Rows that are compared at once.
 const COMPARED: usize = 256;
 
-/// Whether two tensors hold the same values.
+/// True where two tensors hold the same values.
 fn equal(files: &TensorFiles, one: &str, other: &str) -> Result<bool, LmError> {
     let shape = |name: &str| files.get(name).map(|tensor| tensor.shape.clone());
     if shape(one) != shape(other) {

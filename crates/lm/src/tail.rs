@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+use crate::checkpoint::{check_tensors, rows_of};
 use crate::names::{EMBEDDING, HEAD, expected_tensors, in_layer};
 use crate::{Checkpoint, HostTensor, LmConfig, LmError, RowBuffer, TensorSource};
 
@@ -74,30 +75,7 @@ impl Tail {
     /// Missing, misshapen or leftover tensors, as of `origin`.
     pub fn check(&self, origin: &Path) -> Result<(), LmError> {
         let expected = tail_tensors(&self.config, self.first);
-        for (name, shape) in &expected {
-            let tensor = self.tensors.get(name);
-            let tensor = tensor.ok_or_else(|| LmError::MissingTensor {
-                path: origin.to_owned(),
-                tensor: name.clone(),
-            })?;
-            if tensor.shape != *shape || tensor.data.len() != shape.iter().product::<usize>() {
-                return Err(LmError::Shape {
-                    path: origin.to_owned(),
-                    tensor: name.clone(),
-                    found: tensor.shape.clone(),
-                    expected: shape.clone(),
-                });
-            }
-        }
-        let known = |name: &String| expected.iter().any(|(other, _)| other == name);
-        match self.tensors.keys().find(|name| !known(name)) {
-            None => Ok(()),
-            Some(first) => Err(LmError::LeftoverTensors {
-                path: origin.to_owned(),
-                count: self.tensors.len() - expected.len(),
-                first: first.clone(),
-            }),
-        }
+        check_tensors(&self.tensors, &expected, origin)
     }
 
     /// Writes its weights over those of the model that it belongs to.
@@ -132,13 +110,6 @@ impl TensorSource for Tail {
         rows: Range<usize>,
         _: &'a mut RowBuffer,
     ) -> Result<&'a [f32], LmError> {
-        let missing = || LmError::MissingTensor {
-            path: "(tail in memory)".into(),
-            tensor: format!("{name}, rows {rows:?}"),
-        };
-        let HostTensor { shape, data } = self.tensors.get(name).ok_or_else(missing)?;
-        let width: usize = shape.iter().skip(1).product();
-        data.get(rows.start * width..rows.end * width)
-            .ok_or_else(missing)
+        rows_of(&self.tensors, name, rows, "(tail in memory)")
     }
 }

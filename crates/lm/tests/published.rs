@@ -4,7 +4,7 @@
 use lm::{LmConfig, LmError};
 use serde_json::{Value, json};
 
-/// What all of them have.
+/// Keys that all of them have.
 fn usual() -> Value {
     json!({
         "architectures": ["X"], "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2,

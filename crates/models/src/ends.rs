@@ -1,4 +1,4 @@
-//! Where an answer ends: the tokens that end it, and which file says so.
+//! Ends of an answer: the tokens that end it, and the file that says so.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ const GENERATION_CONFIG: &str = "generation_config.json";
 pub struct End<I> {
     /// The token.
     pub id: I,
-    /// Who says so.
+    /// The file that says so.
     pub from: Vec<&'static str>,
 }
 

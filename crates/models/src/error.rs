@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::TEMPLATE_FILE;
 
-/// What is wrong with a chat template.
+/// The kind of fault of a chat template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TemplateFault {

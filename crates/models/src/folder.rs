@@ -1,4 +1,4 @@
-//! Where a model folder should be, and is not.
+//! Paths that should be model folders and are not.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub enum FolderError {
 }
 
 impl FolderError {
-    /// What to do about it.
+    /// A hint: what to do about it.
     pub fn hint(&self) -> String {
         match self {
             Self::Missing { .. } => {

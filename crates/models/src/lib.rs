@@ -32,7 +32,10 @@ mod template;
 mod text;
 mod walks;
 
-pub use chat::{CHAT_TEMPLATE_FILE, ChatTemplate, Conversation, Markers, Message, TemplateRequest};
+pub use chat::{
+    CHAT_TEMPLATE_FILE, ChatTemplate, Conversation, Markers, Message, TemplateRequest,
+    TemplateValue, TemplateVariables, template_variables, whole_message,
+};
 pub use ends::{End, ends};
 pub use engine::Engine;
 pub use error::{TemplateError, TemplateFault};

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use hub::local_tokenizer;
 use lm::{LmConfig, StoredCheckpoint};
-use serde_json::{Map, Value};
 use vocab_align::{TokenId, Vocabulary};
 
 use crate::ends::{self, End, of_vocabulary};
 use crate::folder::model_folder;
-use crate::{ChatTemplate, Conversation, Markers, Rendered};
+use crate::{ChatTemplate, Conversation, Markers, Rendered, TemplateVariables};
 
 /// A model folder without its weights, in the role its ids have.
 #[derive(Clone)]
@@ -76,7 +75,7 @@ impl<I: TokenId> ModelText<I> {
     /// No template where one is needed; what the template raises.
     pub fn asked_with(
         &mut self,
-        variables: &Map<String, Value>,
+        variables: &TemplateVariables,
         system: Option<&str>,
         needed: bool,
     ) -> Result<()> {

@@ -311,7 +311,7 @@ fn templates_are_found_in_every_place() {
     assert_eq!(template.unwrap().render("x").unwrap().text(), "3x");
     let template = ChatTemplate::from_model_dir(folder.path(), 64).unwrap();
     let request = models::TemplateRequest {
-        tools: Some(vec![serde_json::json!({"name": "f"})]),
+        tools: Some(vec![serde_json::from_str(r#"{"name": "f"}"#).unwrap()]),
         ..models::TemplateRequest::default()
     };
     let message = [models::Message::new("user", "x")];

@@ -1,4 +1,4 @@
-//! Where an answer ends, and what says so.
+//! Ends of an answer, and the files that say so.
 
 use std::path::Path;
 

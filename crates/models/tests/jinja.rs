@@ -1,8 +1,9 @@
 //! Constructs of Jinja2 and Python that chat templates use. What is expected was rendered by the
 //! environment of transformers 5.24 (Jinja2 3.1.6).
 
-use models::{ChatTemplate, Message, TemplateRequest};
-use serde_json::json;
+use models::{
+    ChatTemplate, Message, TemplateRequest, TemplateValue, TemplateVariables, whole_message,
+};
 
 /// A construct, and what it renders as.
 const CONSTRUCTS: &[(&str, &str)] = &[
@@ -112,6 +113,10 @@ kl a/b",
         r"{{ 'a b/ü&' | urlencode }} {{ {'a b': 'c/d', 'e': 1} | urlencode }} {{ [('x', 'y z')] | urlencode }}",
         r"a%20b/%C3%BC%26 a+b=c%2Fd&e=1 x=y+z",
     ),
+    (
+        r#"{{ {'a': 1, 'b': none, 'c': '<"x">'} | xmlattr }}|{{ {'a': 1} | xmlattr(false) }}|{{ {} | xmlattr }}"#,
+        r#" a="1" c="&lt;&#34;x&#34;&gt;"|a="1"|"#,
+    ),
     (r"{{ '<p>Hello <b>you</b></p>' | striptags }}", r"Hello you"),
     (
         r"{% set j = joiner(' / ') %}{% for i in 'abc' %}{{ j() }}{{ i }}{% endfor %}",
@@ -200,11 +205,20 @@ fn load(template: &str) -> ChatTemplate {
     }
 }
 
+fn variables(json: &str) -> TemplateVariables {
+    serde_json::from_str(json).unwrap()
+}
+
+fn value(json: &str) -> TemplateValue {
+    serde_json::from_str(json).unwrap()
+}
+
 #[test]
 fn constructs_render_as_in_transformers() {
-    let tool = json!({"type": "function", "name": "f", "parameters": {"type": "object", "items": {"a": 1}, "properties": {"items": {"type": "array"}, "n": {"minimum": 1e-07}}}});
     let request = TemplateRequest {
-        variables: json!({"tool": tool}).as_object().unwrap().clone(),
+        variables: variables(
+            r#"{"tool": {"type": "function", "name": "f", "parameters": {"type": "object", "items": {"a": 1}, "properties": {"items": {"type": "array"}, "n": {"minimum": 1e-07}}}}}"#,
+        ),
         ..TemplateRequest::default()
     };
     let mut wrong = Vec::new();
@@ -233,11 +247,13 @@ fn contents_are_parts_where_the_template_reads_parts() {
         "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endfor %}<a>",
     );
     assert_eq!(template.render("hi").unwrap().text(), "<user>hi<a>");
-    let parts = json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]});
+    let parts = value(
+        r#"{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}"#,
+    );
     let message = Message {
         role: "user",
         content: "ab",
-        whole: parts.as_object(),
+        whole: Some(&parts),
     };
     let found = template.converse(&[message], &TemplateRequest::default());
     assert_eq!(found.unwrap().unwrap().text, "<user>ab<a>");
@@ -254,20 +270,26 @@ fn messages_are_given_whole() {
         "{% for m in messages %}[{{ m.role }}:{{ m.content if m.content is defined else '-' }}{% for c in m.tool_calls or [] %} {{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% if m.reasoning_content %} ({{ m.reasoning_content }}){% endif %}{{ m.name or '' }}]{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}>{% endif %}",
     );
     let sent = [
-        json!({"role": "user", "content": "q", "name": null}),
-        json!({"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"items": [1]}}}], "reasoning": "r"}),
-        json!({"role": "tool", "content": "7", "name": "f"}),
-    ];
-    let messages: Vec<Message<'_>> = sent
-        .iter()
-        .map(|sent| Message {
-            role: sent["role"].as_str().unwrap(),
-            content: sent["content"].as_str().unwrap_or_default(),
-            whole: sent.as_object(),
+        r#"{"role": "user", "content": "q", "name": null}"#,
+        r#"{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"items": [1]}}}], "reasoning": "r"}"#,
+        r#"{"role": "tool", "content": "7", "name": "f"}"#,
+    ]
+    .map(|sent| whole_message(&value(sent), &[]));
+    let text = |sent: &TemplateValue, key: &str| {
+        let found = sent.get_attr(key).unwrap();
+        found.as_str().unwrap_or_default().to_owned()
+    };
+    let roles = sent.each_ref().map(|sent| text(sent, "role"));
+    let contents = sent.each_ref().map(|sent| text(sent, "content"));
+    let messages: Vec<Message<'_>> = (0..sent.len())
+        .map(|i| Message {
+            role: &roles[i],
+            content: &contents[i],
+            whole: Some(&sent[i]),
         })
         .collect();
     let request = TemplateRequest {
-        tools: Some(vec![json!({"type": "function"})]),
+        tools: Some(vec![value(r#"{"type": "function"}"#)]),
         open: false,
         ..TemplateRequest::default()
     };
@@ -312,13 +334,10 @@ fn variables_and_a_system_message_can_be_set() {
     let template = load(
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if enable_thinking is defined and not enable_thinking %}<no>{% endif %}",
     );
-    let variables = json!({"enable_thinking": false})
-        .as_object()
-        .unwrap()
-        .clone();
+    let thoughtless = variables(r#"{"enable_thinking": false}"#);
     let set = template
         .clone()
-        .with(variables, Some("be brief".to_owned()))
+        .with(thoughtless, Some("be brief".to_owned()))
         .unwrap();
     assert_eq!(template.render("q").unwrap().text(), "<user>q");
     assert_eq!(
@@ -327,10 +346,7 @@ fn variables_and_a_system_message_can_be_set() {
     );
     let own = [Message::new("system", "x"), Message::new("user", "q")];
     let thinking = TemplateRequest {
-        variables: json!({"enable_thinking": true})
-            .as_object()
-            .unwrap()
-            .clone(),
+        variables: variables(r#"{"enable_thinking": true}"#),
         ..TemplateRequest::default()
     };
     let found = set.converse(&own, &thinking).unwrap().unwrap();
@@ -339,7 +355,7 @@ fn variables_and_a_system_message_can_be_set() {
     let plain = ChatTemplate::from_model_dir(folder.path(), 64).unwrap();
     assert!(
         plain
-            .with(serde_json::Map::new(), Some("x".to_owned()))
+            .with(TemplateVariables::new(), Some("x".to_owned()))
             .is_err()
     );
 }

@@ -11,7 +11,7 @@ use vocab_align::{DraftId, TargetId, TokenId};
 
 use experiment::{CostPadding, DecodeConfig, ModelConfig, ModelsConfig, TraceConfig};
 use models::step::{Stepper, measure, shape_engine};
-use models::{DRAFT_ROOM, Engine, ModelFolder, ModelText, align};
+use models::{DRAFT_ROOM, Engine, ModelFolder, ModelText, align, template_variables};
 use results::{Padding, RecordedTarget, StepTimes};
 use streams::Split;
 
@@ -75,9 +75,8 @@ impl Target {
         let mut folder: ModelFolder<TargetId> = ModelFolder::load(&config.path)?;
         let needed = config.system.is_some() || !config.chat_template_kwargs.is_empty();
         let system = config.system.as_deref();
-        folder
-            .text
-            .asked_with(&config.chat_template_kwargs, system, needed)?;
+        let variables = template_variables(&config.chat_template_kwargs);
+        folder.text.asked_with(&variables, system, needed)?;
         let pair = align(drafter, &folder);
         // All arms read the same prompts.
         if let Some(room) = arms.iter().filter_map(|arm| arm.prompt_room()).min() {

@@ -40,7 +40,7 @@ pub fn words(name: &str) -> &str {
     found.map_or(name, |(_, words)| words)
 }
 
-/// What stands on an axis, in a legend or in a title, each of its parts in words: parts are parted
+/// The words on an axis, in a legend or in a title, for each part of a name: parts are parted
 /// by commas and arrows, values from their keys by equals signs.
 pub fn readable(text: &str) -> String {
     let part = |part: &str| match part.split_once('=') {
@@ -77,7 +77,7 @@ pub fn axis(metric: Metric) -> String {
     words.to_owned()
 }
 
-/// What plain decoding has of a metric by definition, for a line to compare with.
+/// The value that plain decoding has of a metric by definition, for a line to compare with.
 pub fn plain_level(metric: Metric) -> Option<f64> {
     let speeds = [
         Metric::TokensPerRound,

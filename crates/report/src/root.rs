@@ -30,7 +30,7 @@ pub struct Answer {
     pub key: PromptKey,
     /// Its numbers.
     pub measured: Measured,
-    /// What plain decoding of one token costs at the costs that its arm counts with.
+    /// The cost of plain decoding of one token, at the costs that its arm counts with.
     pub plain_step: f64,
 }
 

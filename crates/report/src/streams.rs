@@ -35,7 +35,7 @@ pub struct Streams<'a> {
     pub continual: bool,
     /// Whether times mean anything.
     pub timed: bool,
-    /// Whether its steps cost less than those of held-out prompts, whose models were padded.
+    /// True where its steps cost less than those of held-out prompts, whose models were padded.
     pub cheaper: bool,
     /// Arms with answers, in table order.
     pub arms: Vec<ArmInfo>,
@@ -226,7 +226,7 @@ impl<'a> Streams<'a> {
         self.learning.contains(arm) || self.updates.iter().any(|(_, row)| row.arm == arm)
     }
 
-    /// Whether an arm's drafts were looked up.
+    /// True where an arm's drafts were looked up.
     pub fn looks_up(&self, arm: &str) -> bool {
         self.answers(arm).any(|answer| answer.measured.looks_up)
     }

@@ -283,13 +283,13 @@ impl Manifest {
         own.is_some_and(|own| own["decode"]["draft"] == "prompt-lookup")
     }
 
-    /// Whether an arm's drafter learns from the stream.
+    /// True where an arm's drafter learns from the stream.
     pub fn learns(&self, arm: &str) -> bool {
         let objective = self.arm(arm).map(|own| &own["learn"]["objective"]);
         objective.is_some_and(|objective| objective.is_string() && objective != "none")
     }
 
-    /// What plain decoding of a token costs at `decode.costs`.
+    /// The cost of plain decoding of a token, at `decode.costs`.
     pub fn plain_step(&self, arm: &str) -> f64 {
         let verify = self.arm(arm).map(|own| &own["decode"]["costs"]["verify"]);
         verify.and_then(|costs| costs[0].as_f64()).unwrap_or(1.0)

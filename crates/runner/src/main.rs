@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether messages may have colours: at a terminal whose user has not said otherwise.
+/// True where messages may have colours: at a terminal whose user has not said otherwise.
 fn coloured() -> bool {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     std::io::stderr().is_terminal() && !plain

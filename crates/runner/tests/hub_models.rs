@@ -169,15 +169,16 @@ fn a_run_reads_models_and_streams_from_the_hub() -> Result {
     let (hub, home) = (FakeHub::start(), tempfile::tempdir()?);
     hub.add("models/tiny/D", shipped("D")?);
     hub.add("models/tiny/L", shipped("L")?);
-    let rows = |count: usize| {
+    let rows = |numbers: std::ops::Range<usize>| {
+        let sums = numbers.clone().map(|i| i + 1);
         Table::default()
-            .texts("question", (0..count).map(|i| format!("Add {i} and 1.")))
-            .texts("answer", (1..=count).map(|i| format!("#### {i}")))
+            .texts("question", numbers.map(|i| format!("Add {i} and 1.")))
+            .texts("answer", sums.map(|i| format!("#### {i}")))
             .parquet()
     };
     let data = Repository::default()
-        .with("main/train/0000.parquet", rows(8))
-        .with("main/test/0000.parquet", rows(4));
+        .with("main/train/0000.parquet", rows(0..8))
+        .with("main/test/0000.parquet", rows(8..12));
     hub.add("datasets/openai/gsm8k", data);
     let config = home.path().join("run.toml");
     std::fs::write(

@@ -213,6 +213,7 @@ fn every_field_is_named_where_it_is_wrong_and_where_nobody_reads_it() {
         ("chat_template_kwargs", json!([])),
         ("drafter", json!(0)),
         // What would change the answer and is not done.
+        ("add_generation_prompt", json!(false)),
         ("functions", json!([{"name": "f"}])),
         ("function_call", json!({"name": "f"})),
         ("tool_choice", json!("required")),
@@ -239,7 +240,7 @@ fn every_field_is_named_where_it_is_wrong_and_where_nobody_reads_it() {
         assert_error(status, &answer, 400, Some(field), None);
         let message = answer["error"]["message"].as_str().unwrap();
         assert!(
-            !message.contains("enum") && !message.contains("struct"),
+            !message.contains("enum ") && !message.contains("struct "),
             "{message}"
         );
     }

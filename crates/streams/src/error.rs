@@ -43,7 +43,7 @@ pub enum StreamError {
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// What it is.
+        /// The value found.
         format: &'static str,
     },
     /// A JSON array is none, or breaks off.
@@ -53,7 +53,7 @@ pub enum StreamError {
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// What should be there.
+        /// The value expected.
         wanted: &'static str,
     },
     /// A record lacks a field.

@@ -61,9 +61,9 @@ pub fn load_texts(path: &Path, field: &str) -> Result<Vec<(String, String)>, Str
     })
 }
 
-/// Most bytes that a compressed file may hold.
+/// The largest size of a compressed file's content, in bytes.
 const MOST_BYTES: u64 = 4 << 30;
-/// How files that gzip made begin.
+/// The first bytes of files that gzip made.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
 fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
@@ -86,7 +86,7 @@ fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
     }
 }
 
-/// Whether a file holds one JSON array rather than lines, by its name.
+/// True of a file that holds one JSON array rather than lines, by its name.
 fn is_array(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.trim_end_matches(".gz").ends_with(".json")

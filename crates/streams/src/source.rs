@@ -107,7 +107,7 @@ impl DataSource {
         self.directory.as_deref()
     }
 
-    /// Whether a task can be read without preparing it: it is embedded, or its folder is there.
+    /// True of a task that can be read without preparing it: it is embedded, or its folder is there.
     pub fn is_here(&self, task: &str) -> bool {
         let folder = self.directory.as_ref().map(|folder| folder.join(task));
         folder.is_some_and(|folder| folder.is_dir())

@@ -44,7 +44,7 @@ enum Class {
     AsWritten,
 }
 
-/// What the files beside a `tokenizer.json` say.
+/// Settings in the files beside a `tokenizer.json`.
 pub(crate) struct Beside {
     config: Map<String, Value>,
     /// Special tokens by their names, `bos_token` and its kin.
@@ -247,7 +247,7 @@ impl Beside {
         Ok(())
     }
 
-    /// How a `tokenizer.model` is read beside these files.
+    /// The manner in which a `tokenizer.model` is read beside these files.
     pub(crate) fn pieces(&self) -> Reading {
         let flag = |key: &str| self.config.get(key).and_then(Value::as_bool);
         let opens = flag("add_bos_token") == Some(true);

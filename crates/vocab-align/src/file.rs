@@ -95,7 +95,7 @@ impl RawFile {
         });
     }
 
-    /// Whether strings of tokens are bytes that are written as letters.
+    /// True where strings of tokens are bytes that are written as letters.
     pub(crate) fn is_byte_level(&self) -> bool {
         mentions(&self.pre_tokenizer, "ByteLevel") || mentions(&self.decoder, "ByteLevel")
     }
@@ -185,7 +185,7 @@ impl TokenizerFile {
         })
     }
 
-    /// Whether the model has a row for a token.
+    /// True where the model has a row for a token.
     pub(crate) fn has_row(&self, id: u32) -> bool {
         self.rows.is_none_or(|rows| (id as usize) < rows)
     }

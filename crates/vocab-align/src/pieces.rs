@@ -10,7 +10,7 @@ use crate::error::AlignError;
 use crate::file::{AddedToken, RawFile};
 use crate::prefix::{ENDS, SIGN};
 
-/// Most pieces that are believed.
+/// The largest number of pieces that is believed.
 const MOST_PIECES: usize = 1 << 22;
 
 /// Kinds of pieces, as the format numbers them.
@@ -81,7 +81,7 @@ struct Piece {
     kind: u64,
 }
 
-/// What of the file counts.
+/// The parts of the file that count.
 struct Model {
     pieces: Vec<Piece>,
     kind: u64,
@@ -290,11 +290,11 @@ impl Model {
     }
 }
 
-/// How a file is read.
+/// The manner in which a file is read.
 pub(crate) struct Reading {
-    /// Whether a class of tokenizers gives the pipeline, and the file only its pieces.
+    /// True where a class of tokenizers gives the pipeline, and the file only its pieces.
     pub(crate) classed: bool,
-    /// Whether text behind every added token has a dummy prefix.
+    /// True where text behind every added token has a dummy prefix.
     pub(crate) legacy: bool,
     /// The token that opens a text, where one does.
     pub(crate) opening: Option<String>,

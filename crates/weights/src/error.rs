@@ -40,9 +40,9 @@ pub enum WeightsError {
     Parts {
         /// The first part.
         path: PathBuf,
-        /// How many there should be.
+        /// The number that there should be.
         count: i128,
-        /// How many there are.
+        /// The number that there is.
         found: usize,
     },
     /// A file does not keep to its format, or is cut short.

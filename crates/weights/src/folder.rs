@@ -297,7 +297,7 @@ pub fn gguf_parts(file: &Path) -> Vec<PathBuf> {
     parts.unwrap_or_else(|| vec![file.to_owned()])
 }
 
-/// Whether a folder holds GGUF files.
+/// True of a folder that holds GGUF files.
 pub fn has_gguf(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names = entries.map(|entry| entry.file_name());

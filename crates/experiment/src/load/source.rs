@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str, source: &str, lines: bool, faults: &mut Faults) 
 /// Tables of which a file may have several.
 const LISTS: [&str; 3] = ["arm", "segment", "when"];
 
-/// Where the line at an offset begins another table of a list: the list, and the offset of a line that
+/// The list and the offset of a line, where the line at an offset begins another table of that list: a line that
 /// begins one table of that name instead of an item.
 fn single_table(text: &str, at: usize) -> Option<(&'static str, usize)> {
     let start = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
@@ -64,7 +64,7 @@ fn single_table(text: &str, at: usize) -> Option<(&'static str, usize)> {
     Some((name, found))
 }
 
-/// What a file is told that is no TOML at all: the first fault.
+/// The first fault of a file that is no TOML at all.
 pub(super) fn no_toml(text: &str, path: &Path) -> ExperimentError {
     let (_, errors) = DeTable::parse_recoverable(text);
     let first = errors

@@ -51,7 +51,7 @@ impl Plan {
         }
     }
 
-    /// Whether some file or override says a dotted key itself.
+    /// True where some file or override says a dotted key itself.
     pub fn says(&self, key: &str) -> bool {
         self.places.contains_key(key)
     }

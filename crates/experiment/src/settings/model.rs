@@ -59,7 +59,7 @@ pub struct ModelConfig {
     pub trace: Option<TraceConfig>,
     /// Variables of its chat template.
     pub chat_template_kwargs: Map<String, Value>,
-    /// What stands before every prompt as a message of the role system.
+    /// A message of the role system that stands before every prompt.
     pub system: Option<String>,
 }
 

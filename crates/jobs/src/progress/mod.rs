@@ -66,7 +66,7 @@ impl ProgressView {
         }
     }
 
-    /// How far the run is, in a line: jobs, prompts, time left.
+    /// The run's progress in a line: jobs, prompts, time left.
     pub fn summary(&self) -> String {
         let now = self.started.elapsed();
         self.lock().0.total_line(now)

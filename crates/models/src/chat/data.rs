@@ -1,18 +1,96 @@
 //! JSON as a template sees it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use minijinja::value::{Enumerator, Object, ObjectRepr};
+use minijinja::value::{Enumerator, Object, ObjectRepr, Serde, ValueKind};
 use minijinja::{Error, State, Value};
 use minijinja_contrib::pycompat;
 use serde_json::Value as Json;
 
 use super::source::MAP_METHODS;
 
+/// JSON with the keys of its objects in the order in which they were written, which is the order in
+/// which a template writes them.
+pub type TemplateValue = Value;
+
+/// Values that a template is given by name.
+pub type TemplateVariables = BTreeMap<String, TemplateValue>;
+
+/// Variables of a template from JSON that was read elsewhere.
+pub fn template_variables(json: &serde_json::Map<String, Json>) -> TemplateVariables {
+    let entries = json.iter();
+    entries
+        .map(|(name, value)| (name.clone(), of_json(value)))
+        .collect()
+}
+
+/// JSON that was read elsewhere.
+pub(super) fn of_json(json: &Json) -> TemplateValue {
+    Value::from(Serde(json))
+}
+
+/// A message as a client sent it, for [`Message::whole`](super::Message::whole): without what is null
+/// and without the keys `beside` what a model reads. Arguments of a call of a tool, which come as JSON
+/// in a text, are what that text says.
+pub fn whole_message(sent: &TemplateValue, beside: &[&str]) -> TemplateValue {
+    let entries = pairs(sent).into_iter();
+    let entries = entries.filter(|(key, value)| {
+        !value.is_none() && key.as_str().is_none_or(|key| !beside.contains(&key))
+    });
+    let entries = entries.map(|(key, value)| match key.as_str() {
+        Some("tool_calls") if value.kind() == ValueKind::Seq => {
+            let calls = value.try_iter().into_iter().flatten();
+            (key, calls.map(|call| opened(&call)).collect())
+        }
+        _ => (key, value),
+    });
+    Value::from_pairs(entries)
+}
+
+/// A call of a tool whose arguments are read.
+fn opened(call: &Value) -> Value {
+    with(call, "function", |function| {
+        with(function, "arguments", |arguments| {
+            let read = arguments.as_str().and_then(|text| serde_json::from_str(text).ok());
+            let read = read.filter(|read: &Value| read.kind() == ValueKind::Map);
+            read.unwrap_or_else(|| arguments.clone())
+        })
+    })
+}
+
+/// A map with another value for one of its keys.
+fn with(map: &Value, name: &str, changed: impl Fn(&Value) -> Value) -> Value {
+    if map.kind() != ValueKind::Map {
+        return map.clone();
+    }
+    let entries = pairs(map).into_iter().map(|(key, value)| {
+        let value = match key.as_str() == Some(name) {
+            true => changed(&value),
+            false => value,
+        };
+        (key, value)
+    });
+    Value::from_pairs(entries)
+}
+
+/// The entries of a map; none of anything else.
+pub(super) fn pairs(map: &Value) -> Vec<(Value, Value)> {
+    if map.kind() != ValueKind::Map {
+        return Vec::new();
+    }
+    let keys = map.try_iter().into_iter().flatten();
+    let entry = |key: Value| {
+        let value = map.get_item(&key).ok()?;
+        Some((key, value))
+    };
+    keys.filter_map(entry).collect()
+}
+
 /// A map whose methods are there whatever its keys are, as those of Python's are: the schema of a tool
 /// may well have a key `items`.
 #[derive(Debug)]
-struct Map(Vec<(Value, Value)>);
+struct Map(Value);
 
 impl Object for Map {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
@@ -20,12 +98,12 @@ impl Object for Map {
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        let found = self.0.iter().find(|(own, _)| own == key);
-        found.map(|(_, value)| value.clone())
+        let found = self.0.get_item(key).ok();
+        found.filter(|found| !found.is_undefined())
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Values(self.0.iter().map(|(key, _)| key.clone()).collect())
+        Enumerator::Values(self.0.try_iter().into_iter().flatten().collect())
     }
 
     fn call_method(
@@ -42,22 +120,39 @@ impl Object for Map {
     }
 }
 
-/// A value of a template.
-pub(super) fn value(json: &Json) -> Value {
-    match json {
-        Json::Array(items) => items.iter().map(value).collect(),
-        Json::Object(entries) => {
-            let entries = entries.iter();
-            let entries = entries.map(|(key, item)| (Value::from(key.as_str()), value(item)));
-            Value::from_object(Map(entries.collect()))
+/// JSON for a template: its maps have Python's methods.
+pub(super) fn value(json: &Value) -> Value {
+    match json.kind() {
+        ValueKind::Seq => {
+            let items = json.try_iter().into_iter().flatten();
+            items.map(|item| value(&item)).collect()
         }
-        Json::Null => Value::from(()),
-        Json::Bool(on) => Value::from(*on),
-        Json::String(text) => Value::from(text.as_str()),
-        Json::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
-            (Some(whole), ..) => Value::from(whole),
-            (None, Some(whole), _) => Value::from(whole),
-            (None, None, real) => Value::from(real.unwrap_or(f64::NAN)),
-        },
+        ValueKind::Map => {
+            let entries = pairs(json).into_iter();
+            let entries = entries.map(|(key, item)| (key, value(&item)));
+            Value::from_object(Map(Value::from_pairs(entries)))
+        }
+        _ => json.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_keep_their_order_and_arguments_are_read() {
+        let sent: Value = serde_json::from_str(
+            r#"{"role": "assistant", "content": null, "id": "x", "tool_calls": [
+                {"type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": [2]}"}},
+                {"function": {"name": "g", "arguments": "not json"}}, 7]}"#,
+        )
+        .unwrap();
+        let whole = whole_message(&sent, &["id"]);
+        assert_eq!(
+            serde_json::to_string(&whole).unwrap(),
+            r#"{"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f","arguments":{"z":1,"a":[2]}}},{"function":{"name":"g","arguments":"not json"}},7]}"#
+        );
+        assert!(pairs(&Value::from(3)).is_empty());
     }
 }

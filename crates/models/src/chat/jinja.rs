@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, Value};
-use serde_json::{Map, Value as Json};
 
 use super::clock::Clock;
 use super::files::Source;
-use super::{Message, PROBE, TemplateRequest, data, python, source};
+use super::{Message, PROBE, TemplateRequest, TemplateValue, data, python, repr, source};
 use crate::{TemplateError, TemplateFault};
 
 /// Work a template may do; a loop without end is an error, not a hang.
@@ -16,6 +16,8 @@ const FUEL: u64 = 1_000_000;
 const MOST_TEXT: usize = 16 << 20;
 /// Longest list that is written out, in items.
 const MOST_ITEMS: usize = 1 << 20;
+/// Stands for another prompt than [`PROBE`].
+const OTHER_PROBE: &str = "another";
 /// Names under which models read what was thought before an answer; the first is the usual one.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
@@ -25,11 +27,15 @@ pub(super) struct Jinja {
     /// The file, for messages.
     origin: String,
     specials: Vec<(String, String)>,
-    /// Whether contents are lists of parts to it.
+    /// True where contents are lists of parts to it.
     parts: bool,
 }
 
 impl Jinja {
+    /// Compiles a template, to which contents are texts until [`Jinja::find_form`] finds otherwise.
+    ///
+    /// # Errors
+    /// Text that is no template.
     pub(super) fn compile(
         source: &Source,
         specials: Vec<(String, String)>,
@@ -46,28 +52,37 @@ impl Jinja {
         let text = source::rewrite(&text)
             .map_err(|(line, message)| jinja.fault(TemplateFault::Syntax, Some(line), &message))?;
         jinja.prepare(text, clock).map_err(|e| jinja.error(&e))?;
-        jinja.find_form()?;
         Ok(jinja)
     }
 
     /// Finds out whether contents are texts to the template or lists of parts: the form in which it
-    /// shows a message.
-    fn find_form(&mut self) -> Result<(), TemplateError> {
-        let user = Message::new("user", PROBE);
-        // Some templates want a system message first.
-        let asked = [vec![user], vec![Message::new("system", "-"), user]];
-        let none = TemplateRequest::default();
+    /// shows a message of this request, or else one in which what it writes depends on the message.
+    ///
+    /// # Errors
+    /// What the template raises; a message that is not shown.
+    pub(super) fn find_form(&mut self, request: &TemplateRequest) -> Result<(), TemplateError> {
+        let asked = |said| {
+            let user = Message::new("user", said);
+            // Some templates want a system message first.
+            [vec![user], vec![Message::new("system", "-"), user]]
+        };
         let mut first = None;
-        for messages in &asked {
+        let mut depends = None;
+        for (messages, others) in asked(PROBE).iter().zip(&asked(OTHER_PROBE)) {
             for parts in [false, true] {
                 self.parts = parts;
-                match self.render(messages, &none) {
+                match self.render(messages, request) {
                     Ok(text) if text.contains(PROBE) => return Ok(()),
-                    Ok(_) => {}
+                    Ok(text) => {
+                        let other = self.render(others, request);
+                        let differs = other.is_ok_and(|other| other != text);
+                        depends = depends.or(differs.then_some(parts));
+                    }
                     Err(error) => first = first.or(Some(error)),
                 }
             }
         }
+        self.parts = depends.unwrap_or(false);
         let unseen = || {
             self.fault(
                 TemplateFault::Message,
@@ -75,7 +90,10 @@ impl Jinja {
                 "does not show the user's message",
             )
         };
-        Err(first.unwrap_or_else(unseen))
+        match depends {
+            Some(_) => Ok(()),
+            None => Err(first.unwrap_or_else(unseen)),
+        }
     }
 
     fn prepare(&mut self, source: String, clock: Clock) -> Result<(), Error> {
@@ -92,8 +110,9 @@ impl Jinja {
                 let message = format!("a value of {items} items is written out");
                 Err(Error::new(ErrorKind::InvalidOperation, message))
             }
-            None if value.kind() == minijinja::value::ValueKind::Number => {
-                out.write_str(&python::written(value)).map_err(Error::from)
+            _ if repr::is_own(value) => {
+                let text = repr::written(value)?;
+                out.write_str(&text).map_err(Error::from)
             }
             _ => minijinja::escape_formatter(out, state, value),
         });
@@ -107,7 +126,7 @@ impl Jinja {
         environment.add_template_owned("chat", source)
     }
 
-    /// Where the messages stand in `text`: between the words that the template puts around others.
+    /// The places of the messages in `text`: between the words that the template puts around others.
     pub(super) fn bodies(
         &self,
         messages: &[Message<'_>],
@@ -146,32 +165,40 @@ impl Jinja {
 
     /// A message as the template sees it.
     fn turn(&self, message: &Message<'_>) -> Value {
-        let mut entries = Map::new();
-        entries.insert("role".to_owned(), message.role.into());
-        let said = match (
-            message.whole.and_then(|whole| whole.get("content")),
-            self.parts,
-        ) {
+        let mut entries = vec![(Value::from("role"), Value::from(message.role))];
+        let whole = message.whole.map(data::pairs).unwrap_or_default();
+        let sent = |name: &str| {
+            let found = whole.iter().find(|(key, _)| key.as_str() == Some(name));
+            found.map(|(_, value)| value)
+        };
+        let said = match (sent("content"), self.parts) {
             // A message without content, such as a call of a tool.
-            (Some(Json::Null), _) => None,
             (None, _) if message.whole.is_some() => None,
             // What was sent in parts is so to a template that reads them.
-            (Some(parts @ Json::Array(_)), true) => Some(parts.clone()),
-            (_, true) => Some(serde_json::json!([{"type": "text", "text": message.content}])),
+            (Some(parts), true) if parts.kind() == ValueKind::Seq => Some(parts.clone()),
+            (_, true) => {
+                let part = [("type", "text"), ("text", message.content)];
+                Some(Value::from(vec![Value::from_pairs(part)]))
+            }
             (_, false) => Some(message.content.into()),
         };
-        entries.extend(said.map(|said| ("content".to_owned(), said)));
-        // As transformers does, keys without a value are left out.
-        let others = message.whole.into_iter().flatten();
-        let others = others.filter(|(key, value)| !value.is_null() && *key != "content");
-        for (key, value) in others.filter(|(key, _)| *key != "role") {
-            entries.insert(key.clone(), value.clone());
+        entries.extend(said.map(|said| (Value::from("content"), said)));
+        for (key, value) in &whole {
+            if !["role", "content"].map(Some).contains(&key.as_str()) {
+                entries.push((key.clone(), value.clone()));
+            }
         }
-        if let Some(thought) = REASONING.iter().find_map(|key| entries.get(*key).cloned()) {
-            entries.entry("thinking").or_insert_with(|| thought.clone());
-            entries.insert(REASONING[0].to_owned(), thought);
+        let value_of = |entries: &[(Value, Value)], name: &str| {
+            let found = entries.iter().find(|(key, _)| key.as_str() == Some(name));
+            found.map(|(_, value)| value.clone())
+        };
+        let thought = REASONING.iter().find_map(|key| value_of(&entries, key));
+        for name in [REASONING[0], "thinking"] {
+            if let (Some(thought), None) = (&thought, value_of(&entries, name)) {
+                entries.push((name.into(), thought.clone()));
+            }
         }
-        data::value(&Json::Object(entries))
+        data::value(&Value::from_pairs(entries))
     }
 
     pub(super) fn render(
@@ -180,7 +207,7 @@ impl Jinja {
         request: &TemplateRequest,
     ) -> Result<String, TemplateError> {
         let turns: Vec<Value> = messages.iter().map(|message| self.turn(message)).collect();
-        let list = |list: &Option<Vec<Json>>| match list {
+        let list = |list: &Option<Vec<TemplateValue>>| match list {
             Some(items) => items.iter().map(data::value).collect(),
             None => Value::from(()),
         };

@@ -83,14 +83,14 @@ pub(super) fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
     String::from_utf8(out).map_err(|e| failed(e.to_string()))
 }
 
-/// How JSON is laid out.
+/// The layout of JSON.
 struct Style {
     ascii: bool,
     indent: Option<String>,
     item: String,
     key: String,
     depth: usize,
-    /// Whether the list or object at hand holds something.
+    /// True where the list or object at hand holds something.
     filled: bool,
 }
 

@@ -11,6 +11,7 @@ mod files;
 mod jinja;
 mod json;
 mod python;
+mod repr;
 mod source;
 
 use std::ops::Range;
@@ -18,10 +19,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::json;
 use vocab_align::special_names;
 
 use self::clock::Clock;
+pub use self::data::{TemplateValue, TemplateVariables, template_variables, whole_message};
 use self::files::{DEFAULT, TOOLS, sources};
 use self::jinja::Jinja;
 use super::template::fit_with;
@@ -37,15 +39,15 @@ const PROBE: &str = "omnidraft-prompt-probe";
 /// Longest prompt of a model whose folder sets none, in tokens; at most half of its context.
 const DEFAULT_PROMPT_TOKENS: usize = 2048;
 
-/// How a model wants to be asked. Clones share the compiled template.
+/// The form in which a model wants to be asked. Clones share the compiled template.
 #[derive(Clone)]
 pub struct ChatTemplate {
     templates: Option<Arc<Templates>>,
-    /// What stands before and behind a prompt, where that is the same for every prompt.
+    /// The words before and after a prompt, where they are the same for every prompt.
     frame: Option<Arc<(String, String)>>,
     /// Said before every conversation that does not begin so itself.
     system: Option<String>,
-    variables: Map<String, Value>,
+    variables: TemplateVariables,
     markers: Markers,
     max_prompt_tokens: usize,
 }
@@ -59,12 +61,13 @@ struct Templates {
 /// One message of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Message<'a> {
-    /// Who speaks: `system`, `user` or `assistant`, whatever the template knows.
+    /// The speaker: `system`, `user` or `assistant`, whatever the template knows.
     pub role: &'a str,
-    /// What is said.
+    /// The words.
     pub content: &'a str,
-    /// The whole message as a client sent it, with calls of tools and whatever else a template reads.
-    pub whole: Option<&'a Map<String, Value>>,
+    /// The whole message as a client sent it, with calls of tools and whatever else a template reads:
+    /// a map without keys whose value is null ([`whole_message`]).
+    pub whole: Option<&'a TemplateValue>,
 }
 
 impl<'a> Message<'a> {
@@ -78,16 +81,16 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What a template is given beside the messages.
+/// Values that a template is given beside the messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TemplateRequest {
     /// Tools that the model may call, as JSON schemas.
-    pub tools: Option<Vec<Value>>,
+    pub tools: Option<Vec<TemplateValue>>,
     /// Texts that the model may quote.
-    pub documents: Option<Vec<Value>>,
+    pub documents: Option<Vec<TemplateValue>>,
     /// Variables of the template, such as `enable_thinking`.
-    pub variables: Map<String, Value>,
-    /// Whether an answer is opened (`add_generation_prompt`).
+    pub variables: TemplateVariables,
+    /// Opens an answer (`add_generation_prompt`).
     pub open: bool,
 }
 
@@ -96,7 +99,7 @@ impl Default for TemplateRequest {
         Self {
             tools: None,
             documents: None,
-            variables: Map::new(),
+            variables: TemplateVariables::new(),
             open: true,
         }
     }
@@ -119,12 +122,12 @@ pub(super) struct ModelOptions {
     /// Longest prompt in tokens, template included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) max_prompt_tokens: Option<usize>,
-    /// What names of special tokens are that stand in a prompt.
+    /// The meaning of names of special tokens that stand in a prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) prompt_markers: Option<Markers>,
 }
 
-/// What the name of a special token is that somebody typed into a prompt.
+/// The meaning of a special token's name that somebody typed into a prompt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Markers {
@@ -163,17 +166,29 @@ impl ChatTemplate {
             compiled.transpose()
         };
         let templates = match compile(DEFAULT)? {
-            Some(usual) => Some(Arc::new(Templates {
-                usual,
-                tools: compile(TOOLS)?,
-            })),
+            Some(mut usual) => {
+                usual.find_form(&TemplateRequest::default())?;
+                let mut tools = compile(TOOLS)?;
+                if let Some(tools) = &mut tools {
+                    let function = json!({"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}});
+                    let request = TemplateRequest {
+                        tools: Some(vec![data::of_json(
+                            &json!({"type": "function", "function": function}),
+                        )]),
+                        ..TemplateRequest::default()
+                    };
+                    // A fault of it is said when it is asked: nobody may ever give it tools.
+                    let _ = tools.find_form(&request);
+                }
+                Some(Arc::new(Templates { usual, tools }))
+            }
             None => None,
         };
         let mut template = Self {
             templates,
             frame: None,
             system: None,
-            variables: Map::new(),
+            variables: TemplateVariables::new(),
             markers: options.prompt_markers.unwrap_or_default(),
             max_prompt_tokens,
         };
@@ -187,7 +202,7 @@ impl ChatTemplate {
     /// No template; what the template raises with these.
     pub fn with(
         mut self,
-        variables: Map<String, Value>,
+        variables: TemplateVariables,
         system: Option<String>,
     ) -> Result<Self, TemplateError> {
         if self.templates.is_none() && (system.is_some() || !variables.is_empty()) {
@@ -224,12 +239,12 @@ impl ChatTemplate {
         Ok(())
     }
 
-    /// Whether there is a template. It writes its own beginning of text; plain text has what the tokenizer adds.
+    /// True with a template. It writes its own beginning of text; plain text has what the tokenizer adds.
     pub fn is_chat(&self) -> bool {
         self.templates.is_some()
     }
 
-    /// What names of special tokens are in a prompt.
+    /// The meaning of names of special tokens in a prompt.
     pub fn markers(&self) -> Markers {
         self.markers
     }

@@ -1,11 +1,12 @@
-//! What Python and Jinja2 know of texts that minijinja and its compatibility crate do not.
+//! Methods and filters of Python and Jinja2 that minijinja and its compatibility crate lack.
 
 use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{ArgType, Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::{filters, globals, pycompat};
 
-use super::json::{float, to_json};
+use super::json::to_json;
+use super::repr::{repr, written};
 use super::source::{METHOD, PERCENT};
 
 /// Longest text that a method makes, in bytes.
@@ -29,9 +30,10 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter("wordwrap", word_wrap);
     environment.add_filter("filesizeformat", file_size);
     environment.add_filter("urlencode", url_encode);
+    environment.add_filter("xmlattr", xml_attributes);
     environment.add_filter("string", |value: Value| written(&value));
     environment.add_function("joiner", globals::joiner);
-    environment.add_function("cycler", globals::cycler);
+    environment.add_function("cycler", |items: Rest<Value>| globals::cycler(items.0));
     // To Jinja2, what is not defined can be called too; it fails then.
     let callable = |value: &Value| matches!(value.kind(), ValueKind::Plain | ValueKind::Undefined);
     environment.add_test("callable", move |value: Value| callable(&value));
@@ -46,14 +48,6 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
 
 fn wrong(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
-}
-
-/// A value as Python writes it.
-pub(super) fn written(value: &Value) -> String {
-    match (value.kind(), f64::try_from(value.clone())) {
-        (ValueKind::Number, Ok(number)) if !value.is_integer() => float(number),
-        _ => value.to_string(),
-    }
 }
 
 fn contains(list: &Value, item: &Value) -> Result<bool, Error> {
@@ -75,8 +69,8 @@ fn percent(left: Value, right: Value) -> Result<Value, Error> {
             .downcast_object_ref::<Tuple>()
             .map(|_| right.try_iter().map(Iterator::collect))
             .transpose()?;
-        let values = many.unwrap_or_else(|| vec![right]);
-        return format(FormatStyle::Printf, text, &values).map(Value::from);
+        let (text, values) = shown(text, many.unwrap_or_else(|| vec![right]))?;
+        return format(FormatStyle::Printf, &text, &values).map(Value::from);
     }
     let both = (i128::try_from(left.clone()), i128::try_from(right.clone()));
     if let (Ok(a), Ok(b), true) = (both.0, both.1, left.is_integer() && right.is_integer()) {
@@ -94,6 +88,37 @@ fn percent(left: Value, right: Value) -> Result<Value, Error> {
             right.kind()
         ))),
     }
+}
+
+/// A format and its values, in which `%r` is a `%s` of what `repr` writes.
+fn shown(format: &str, mut values: Vec<Value>) -> Result<(String, Vec<Value>), Error> {
+    let (mut out, mut rest, mut place) = (String::new(), format, 0);
+    while let Some((before, behind)) = rest.split_once('%') {
+        out.push_str(before);
+        out.push('%');
+        let letter = |c: char| c.is_ascii_alphabetic() && !"hlL".contains(c) || c == '%';
+        let named = behind.starts_with('(');
+        let from = if named { behind.find(')').unwrap_or(0) } else { 0 };
+        let Some(end) = behind[from..].find(letter).map(|end| from + end) else {
+            rest = behind;
+            continue;
+        };
+        let (flags, kind) = (&behind[..end], &behind[end..=end]);
+        out.push_str(flags);
+        // The width and the precision may be values too.
+        place += flags.matches('*').count();
+        match (kind, values.get_mut(place)) {
+            ("r" | "a", Some(value)) if !named => {
+                *value = Value::from(repr(value)?);
+                out.push('s');
+            }
+            _ => out.push_str(kind),
+        }
+        place += usize::from(kind != "%" && !named);
+        rest = &behind[end + 1..];
+    }
+    out.push_str(rest);
+    Ok((out, values))
 }
 
 /// Methods of Python's texts and maps.
@@ -239,7 +264,7 @@ fn triple(before: &str, separator: &str, after: &str) -> Value {
     Value::from(Tuple::from([before, separator, after].map(Value::from)))
 }
 
-/// How many characters a text lacks to this width.
+/// The number of characters that a text lacks to this width.
 fn room(text: &str, width: usize) -> Result<usize, Error> {
     match width > MOST_TEXT {
         true => Err(wrong(format!("a text of {width} characters is too long"))),
@@ -553,16 +578,46 @@ fn url_encode(value: Value) -> Result<String, Error> {
         each.collect()
     };
     if value.kind() != ValueKind::Map && (value.as_str().is_some() || value.try_iter().is_err()) {
-        return Ok(encoded(&written(&value), "/"));
+        return Ok(encoded(&written(&value)?, "/"));
     }
-    let part = |value: &Value| encoded(&written(value), "").replace("%20", "+");
+    let part = |value: &Value| -> Result<String, Error> {
+        Ok(encoded(&written(value)?, "").replace("%20", "+"))
+    };
     let mut pairs = Vec::new();
     for item in value.try_iter()? {
         let (key, of_key) = match value.kind() {
             ValueKind::Map => (item.clone(), value.get_item(&item)?),
             _ => (item.get_item_by_index(0)?, item.get_item_by_index(1)?),
         };
-        pairs.push(format!("{}={}", part(&key), part(&of_key)));
+        pairs.push(format!("{}={}", part(&key)?, part(&of_key)?));
     }
     Ok(pairs.join("&"))
+}
+
+/// Jinja2's `xmlattr`: the entries of a map as attributes of a tag.
+fn xml_attributes(value: Value, space: Option<bool>, named: Kwargs) -> Result<String, Error> {
+    let space = space.or(named.get("autospace")?).unwrap_or(true);
+    named.assert_all_used()?;
+    if value.kind() != ValueKind::Map {
+        return Err(wrong(format!("xmlattr: a map is needed, not a {}", value.kind())));
+    }
+    let escaped = |value: &Value| -> Result<String, Error> {
+        let text = written(value)?.replace('&', "&amp;").replace('<', "&lt;");
+        let text = text.replace('>', "&gt;").replace('\'', "&#39;");
+        Ok(text.replace('"', "&#34;"))
+    };
+    let mut attributes = Vec::new();
+    for key in value.try_iter()? {
+        let of_key = value.get_item(&key)?;
+        if of_key.is_none() || of_key.is_undefined() {
+            continue;
+        }
+        let name = written(&key)?;
+        if name.contains(|c: char| c.is_whitespace() || "/>=".contains(c)) {
+            return Err(wrong(format!("xmlattr: {name:?} is no name of an attribute")));
+        }
+        attributes.push(format!("{}=\"{}\"", escaped(&key)?, escaped(&of_key)?));
+    }
+    let lead = if space && !attributes.is_empty() { " " } else { "" };
+    Ok(format!("{lead}{}", attributes.join(" ")))
 }

@@ -16,7 +16,7 @@ pub(super) const METHOD: &str = "__method";
 /// Methods of Python's maps.
 pub(super) const MAP_METHODS: [&str; 4] = ["items", "keys", "values", "get"];
 
-/// What is wrong with a text, and in which of its lines, from 1.
+/// A fault of a text: its line, from 1, and a message.
 pub(super) type Fault = (usize, String);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(super) fn rewrite(source: &str) -> Result<String, Fault> {
     Ok(out)
 }
 
-/// Where the tag that ends a raw block begins.
+/// The beginning of the tag that ends a raw block.
 fn raw_end(source: &str, from: usize) -> usize {
     let mut at = from;
     while let Some(found) = source[at..].find("{%") {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use experiment::{JobConfig, Segment};
-use models::ModelFolder;
+use models::{ModelFolder, template_variables};
 use results::{InputFile, Manifest, RecordedTarget, StepLatency};
 use streams::{DataSource, Prompt, Split, StreamSpec};
 
@@ -22,9 +22,8 @@ impl<'a> Job<'a> {
         let own = &config.models.drafter;
         let mut drafter = ModelFolder::load(&own.path)?;
         let system = own.system.as_deref();
-        drafter
-            .text
-            .asked_with(&own.chat_template_kwargs, system, false)?;
+        let variables = template_variables(&own.chat_template_kwargs);
+        drafter.text.asked_with(&variables, system, false)?;
         let mut targets = BTreeMap::new();
         for (name, target) in &config.models.targets {
             let target = Target::load(

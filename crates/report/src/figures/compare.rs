@@ -35,7 +35,7 @@ pub fn pair<'a>(
     })
 }
 
-/// What the arms of a picture are compared by: acceptance where their drafts are equally long, else tokens a round,
+/// The metric by which arms of a picture are compared: acceptance where their drafts are equally long, else tokens a round,
 /// which long drafts do not lower.
 pub fn comparable(streams: &Streams) -> Metric {
     let drafting = streams.drafting().map(|arm| arm.name.as_str());

@@ -38,7 +38,7 @@ const MAX_POINTS: usize = 400;
 struct Stretch {
     title: Option<String>,
     segments: Vec<u32>,
-    /// What tells each of them apart from others of its task; nothing where all of the stream is one.
+    /// Words that tell each of them apart from others of its task; nothing where all of the stream is one.
     variants: Vec<String>,
     prompts: usize,
     shades: Vec<Shade>,
@@ -50,10 +50,10 @@ type LinesOf<'a> = Box<dyn Fn(&Series, &Stretch) -> Vec<Line> + 'a>;
 /// Levels and marks of a series in a stretch.
 type ExtrasOf<'a> = Box<dyn Fn(&Series, &Stretch) -> (Vec<Level>, Vec<Mark>) + 'a>;
 
-/// What has a line of its own in every panel: an arm, or an arm in one of the variants of a task.
+/// A line of every panel: an arm, or an arm in one of the variants of a task.
 struct Series {
     arm: String,
-    /// What tells its segments apart from others of the same task; every segment where nothing does.
+    /// Keys that tell its segments apart from others of the same task; every segment where nothing does.
     variant: Option<String>,
     label: String,
     style: ArmStyle,
@@ -174,7 +174,7 @@ fn by_segment(streams: &Streams) -> Vec<Stretch> {
     streams.segments.iter().map(stretch).collect()
 }
 
-/// What tells a segment apart from others of its task.
+/// Words that tell a segment apart from others of its task.
 fn variant(streams: &Streams, segment: &Segment) -> String {
     let mut words = Vec::new();
     let targets = streams.segments.iter().map(|other| &other.target);
@@ -256,7 +256,7 @@ fn merged(streams: &Streams, arms: &[&str]) -> (Vec<Stretch>, Vec<Series>) {
     (tasks.iter().map(stretch).collect(), series)
 }
 
-/// How the variants of an arm are drawn beside those of others.
+/// The style in which variants of an arm are drawn beside those of others.
 const VARIANT_DASHES: [Option<(f64, f64)>; 4] =
     [None, Some((6.0, 3.0)), Some((2.0, 2.5)), Some((9.0, 2.5))];
 
@@ -348,7 +348,7 @@ fn reference_legend(label: &str) -> Legend {
     }
 }
 
-/// Who the arms of the paper are, those of them that are drawn.
+/// The arms of the paper, those of them that are drawn.
 fn who(arms: &[&str]) -> String {
     const ARMS: [(&str, &str); 4] = [
         ("SpD_DM", "SpD_DM: nothing is learnt"),

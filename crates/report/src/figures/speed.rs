@@ -1,6 +1,6 @@
-//! How fast an arm is while it learns, and what that has saved since the stream began (Figures 2 to 4).
+//! An arm's speed while it learns, and the time saved since the stream began (Figures 2 to 4).
 //!
-//! Where cells are timed, an answer takes the seconds of its decoding, of its prefill and those for which learning held
+//! In timed cells, an answer takes the seconds of its decoding, of its prefill and those for which learning held
 //! the stream up. Elsewhere its rounds are counted at `decode.costs`, in which learning costs nothing.
 
 use super::{
@@ -67,7 +67,7 @@ fn taken(answer: &Answer) -> f64 {
     counts.seconds + counts.prefill_s + counts.learn_s
 }
 
-/// What plain decoding is taken from.
+/// The source of plain decoding's speed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Plain {
     /// The same prompts of the stream, decoded plainly and timed.
@@ -101,7 +101,7 @@ impl Plain {
         }
     }
 
-    /// What a figure's caption says of it.
+    /// The figure's caption about it.
     fn caption(self) -> &'static str {
         match self {
             Self::OfTheStream => {
@@ -195,7 +195,7 @@ pub fn speed_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
     Some(over_stream(streams, title, legend, rows, caption))
 }
 
-/// How fast the method is in the last quarter of the stream against plain decoding of the same quarter, or what stands in.
+/// Speed of the method in the last quarter of the stream over plain decoding of the same quarter, or what stands in.
 fn at_the_end(streams: &Streams, plain: Plain, rates: &[PlainRate]) -> Option<String> {
     let arm = streams.method()?;
     let plainly = streams.arms.iter().find(|arm| arm.is_plain);
@@ -323,7 +323,7 @@ pub fn saved_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
     Some(over_stream(streams, title, legend, rows, caption))
 }
 
-/// What an arm has saved after each prompt of a stretch, mean over seeds with the smallest and largest.
+/// Seconds that an arm has saved after each prompt of a stretch, mean over seeds with the smallest and largest.
 fn saved(
     streams: &Streams,
     plain: Plain,

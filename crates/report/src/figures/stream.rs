@@ -1,4 +1,4 @@
-//! What arms have over the stream: per segment, and across switches.
+//! Arms over the stream: per segment, and across switches.
 
 use super::compare::{comparable, from_to, pair, said};
 use super::{
@@ -110,7 +110,7 @@ pub fn curves_figure(
     ))
 }
 
-/// What a metric of a figure is.
+/// A metric of a figure.
 fn meaning(metric: Metric) -> &'static str {
     match metric {
         Metric::Acceptance => "Acceptance: accepted / proposed target tokens a round.",
@@ -135,7 +135,7 @@ struct Ratio {
     curves: Vec<Curve>,
 }
 
-/// Where every drafter that learns has so many times what an untrained one has, the ratio of the two adds nothing to
+/// If every drafter that learns has so many times what an untrained one has, the ratio of the two adds nothing to
 /// their lines.
 const PLAIN_TO_SEE: f64 = 1.5;
 
@@ -186,7 +186,7 @@ fn place(segment: &Segment, arm: &str) -> Where {
     ])
 }
 
-/// How an arm that has nothing to be compared with begins and ends.
+/// The first and last values of an arm that has nothing to be compared with.
 fn alone(streams: &Streams, metric: Metric) -> Option<String> {
     let arm = streams.method()?;
     let (first, last) = from_to(streams, metric, arm)?;
@@ -306,7 +306,7 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
     Some(over_stream(streams, title, legend, rows, caption))
 }
 
-/// How many prompts every arm that learns needs after the first switch that one of them has to recover from.
+/// Prompts that every arm that learns needs after the first switch that one of them has to recover from.
 fn recovered(streams: &Streams, recoveries: &[Recovery]) -> String {
     let learning: Vec<&Recovery> = recoveries
         .iter()

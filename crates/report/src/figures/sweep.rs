@@ -115,7 +115,7 @@ fn of_family(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Fig
     })
 }
 
-/// What is drawn: the metric of the first claim of the paper that names an arm of the sweep, else of its first claim, else
+/// The metric that is drawn: that of the first claim of the paper that names an arm of the sweep, else of its first claim, else
 /// the page's first speed, else its first metric.
 fn claimed(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Metric> {
     let claims = source.experiment.paper_data.iter().flat_map(|p| &p.claim);
@@ -254,7 +254,7 @@ fn series_line(
     (!marks.is_empty()).then_some((line, marks))
 }
 
-/// Which value is best in how many lines, those that are surely best apart.
+/// The best values, each with the number of its lines, those that are surely best apart.
 fn message(
     ranked: &[Option<(usize, bool)>],
     words: &[String],

@@ -1,4 +1,4 @@
-//! What differs between a job and the results that its folder holds.
+//! Differences between a job and the results that its folder holds.
 
 use std::collections::BTreeMap;
 use std::path::Path;

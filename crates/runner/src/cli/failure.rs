@@ -45,7 +45,7 @@ fn causes(error: &anyhow::Error) -> String {
     said.join(": ")
 }
 
-/// What to do about a tokenizer.
+/// A hint about a tokenizer.
 fn tokenizer_hint(error: &AlignError) -> Option<&'static str> {
     Some(match error {
         AlignError::Read { .. } => {

@@ -434,7 +434,7 @@ impl GenerateArgs {
     }
 }
 
-/// What answers took together: `64 tokens in 30 rounds (2.13 a round), 34 of 120 drafted tokens accepted
+/// A line about answers together: `64 tokens in 30 rounds (2.13 a round), 34 of 120 drafted tokens accepted
 /// (0.28), 512 tokens/s`.
 fn took(answers: &[Answer]) -> String {
     let sum = |of: fn(&Answer) -> usize| answers.iter().map(of).sum::<usize>();

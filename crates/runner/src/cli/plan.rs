@@ -131,7 +131,7 @@ pub fn record(plan: &Plan, all: Vec<JobSpec>) -> Result<RootRecord> {
 struct Sizes<'a> {
     data: &'a DataSource,
     known: HashMap<(String, Split), usize>,
-    /// Whether a task that is not here may be downloaded; otherwise it has what is asked for.
+    /// Allows a task that is not here to be downloaded; otherwise it has what is asked for.
     downloads: bool,
 }
 
@@ -179,7 +179,7 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// What a dry run says of the jobs that are not complete: models, cells, prompts, and about how long
+/// A dry run's words about the jobs that are not complete: models, cells, prompts, and about how long
 /// they take here.
 ///
 /// # Errors
@@ -306,7 +306,7 @@ fn answers(job: &JobConfig, [train, test]: [usize; 2]) -> String {
     }
 }
 
-/// Whether an arm answers streamed prompts.
+/// True where an arm answers streamed prompts.
 fn streams(job: &JobConfig, arm: &ArmConfig) -> bool {
     arm.learnt_by.is_none() && (job.on_stream == OnStream::All || arm.changes())
 }

@@ -1,13 +1,13 @@
-//! How a model's chat template is asked: the flags that `generate` and `chat` share.
+//! Flags for a model's chat template, which `generate` and `chat` share.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use serde_json::{Map, Value};
+use models::{TemplateValue, TemplateVariables};
 
-/// What a chat template is given beside the messages.
+/// Flags for what a chat template is given beside the messages.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TemplateArgs {
-    /// What the model is told before the conversation, as a message of the role system.
+    /// A message of the role system that the model reads before the conversation.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     /// Variables of the model's chat template as JSON, such as '{"enable_thinking": false}'.
@@ -21,19 +21,21 @@ impl TemplateArgs {
         self.system.as_deref()
     }
 
-    /// Whether anything was given.
+    /// True where anything was given.
     pub fn is_used(&self) -> bool {
         self.system.is_some() || self.chat_template_kwargs.is_some()
     }
 
     /// The variables.
-    pub fn variables(&self) -> Result<Map<String, Value>> {
+    pub fn variables(&self) -> Result<TemplateVariables> {
         let Some(text) = &self.chat_template_kwargs else {
-            return Ok(Map::new());
+            return Ok(TemplateVariables::new());
         };
-        match serde_json::from_str(text).context("--chat-template-kwargs")? {
-            Value::Object(variables) => Ok(variables),
-            other => bail!("--chat-template-kwargs: {other} is no object of names and values"),
+        let flag = "--chat-template-kwargs";
+        serde_json::from_str::<TemplateValue>(text).context(flag)?;
+        match serde_json::from_str(text) {
+            Ok(variables) => Ok(variables),
+            Err(_) => bail!("{flag}: {text} is no object of names and values"),
         }
     }
 }

@@ -145,7 +145,7 @@ fn files_that_are_no_experiment_are_told_what_they_are() {
     }
 }
 
-/// What a page could not show, and arms that would learn nothing: told, not refused.
+/// A page that could not show something and arms that would learn nothing are told, not refused.
 #[test]
 fn what_is_asked_for_in_vain_is_warned_of() {
     let folder = tempfile::tempdir().unwrap();

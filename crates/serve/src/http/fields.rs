@@ -188,7 +188,7 @@ fn same(usual: &Value, value: &Value) -> bool {
     usual == value || usual.is_number() && usual.as_f64() == value.as_f64()
 }
 
-/// Whether a value asks for nothing.
+/// True of a value that asks for nothing.
 pub(super) fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,

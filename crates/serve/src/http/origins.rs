@@ -17,13 +17,13 @@ pub(super) fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderV
     origins.iter().any(same).then(|| origin.clone())
 }
 
-/// Whether a browser asks what a page may send, before it sends it.
+/// True where a browser asks what a page may send, before it sends it.
 pub(super) fn asks_first(request: &Request) -> bool {
     let asked = header::ACCESS_CONTROL_REQUEST_METHOD;
     request.method() == Method::OPTIONS && request.headers().contains_key(asked)
 }
 
-/// What it is told.
+/// The answer to it.
 pub(super) fn answer_first(headers: &HeaderMap) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     let wanted = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();

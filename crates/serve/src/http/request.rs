@@ -1,7 +1,7 @@
 //! Requests as clients send them, and what they come to once checked.
 
-use models::{Message, TemplateRequest};
-use serde_json::{Map, Value};
+use models::{Message, TemplateRequest, TemplateValue, TemplateVariables, whole_message};
+use serde_json::Value;
 use spec_decode::{Sampling, SamplingOptions};
 
 use super::fields::Fields;
@@ -46,11 +46,15 @@ pub(super) struct Parsed {
 
 /// Reads and checks a body.
 pub(super) fn parse(kind: Kind, body: &[u8], service: &Service) -> Result<Parsed, ApiError> {
-    let body: Value = serde_json::from_slice(body)
-        .map_err(|error| ApiError::Malformed(error.to_string().chars().take(500).collect()))?;
+    let malformed = |error: serde_json::Error| {
+        ApiError::Malformed(error.to_string().chars().take(500).collect())
+    };
+    // Templates write objects with their keys in the order in which they came.
+    let ordered: TemplateValue = serde_json::from_slice(body).map_err(malformed)?;
+    let body: Value = serde_json::from_slice(body).map_err(malformed)?;
     let fields = Fields::of(&body)?;
     match kind {
-        Kind::Chat => chat(&fields, service),
+        Kind::Chat => chat(&fields, &ordered, service),
         Kind::Text => text(&fields, service),
     }
 }
@@ -60,10 +64,25 @@ struct Said<'a> {
     role: &'a str,
     content: String,
     /// All of it, where it says more than a role and a text.
-    whole: Option<Map<String, Value>>,
+    whole: Option<TemplateValue>,
 }
 
-fn chat(fields: &Fields<'_>, service: &Service) -> Result<Parsed, ApiError> {
+/// The value of a key; undefined where there is none.
+fn of_key(object: &TemplateValue, key: &str) -> TemplateValue {
+    object.get_attr(key).unwrap_or_default()
+}
+
+/// The items of a list, unless it is empty or none.
+fn filled(list: &TemplateValue) -> Option<Vec<TemplateValue>> {
+    let items: Vec<TemplateValue> = list.try_iter().ok()?.collect();
+    (!items.is_empty()).then_some(items)
+}
+
+fn chat(
+    fields: &Fields<'_>,
+    ordered: &TemplateValue,
+    service: &Service,
+) -> Result<Parsed, ApiError> {
     let target = service.models().find(fields.text("model")?)?;
     let messages = fields.list("messages")?;
     let messages = messages.ok_or_else(|| fields.error("messages", "messages must be a list"))?;
@@ -83,8 +102,9 @@ fn chat(fields: &Fields<'_>, service: &Service) -> Result<Parsed, ApiError> {
             return Err(fields.error("top_logprobs", "needs `logprobs: true`"));
         }
     };
-    let said = messages.iter().enumerate();
-    let said = said.map(|(i, message)| read_message(i, message));
+    let wholes = filled(&of_key(ordered, "messages")).unwrap_or_default();
+    let said = messages.iter().zip(&wholes).enumerate();
+    let said = said.map(|(i, (message, whole))| read_message(i, message, whole));
     let said = said.collect::<Result<Vec<_>, ApiError>>()?;
     let turns: Vec<Message<'_>> = said
         .iter()
@@ -94,7 +114,7 @@ fn chat(fields: &Fields<'_>, service: &Service) -> Result<Parsed, ApiError> {
             whole: said.whole.as_ref(),
         })
         .collect();
-    let request = template(fields)?;
+    let request = template(fields, ordered)?;
     let most = fields.whole("max_completion_tokens")?;
     let own = fields.whole("max_tokens")?;
     let wanted = most.map(|n| ("max_completion_tokens", n));
@@ -112,10 +132,15 @@ fn chat(fields: &Fields<'_>, service: &Service) -> Result<Parsed, ApiError> {
     )
 }
 
-/// What a request gives the template beside the messages.
-fn template(fields: &Fields<'_>) -> Result<TemplateRequest, ApiError> {
-    let filled = |list: Option<&[Value]>| list.filter(|list| !list.is_empty()).map(<[_]>::to_vec);
-    let mut tools = filled(fields.list("tools")?);
+/// Values that a request gives the template beside the messages.
+fn template(
+    fields: &Fields<'_>,
+    ordered: &TemplateValue,
+) -> Result<TemplateRequest, ApiError> {
+    for name in ["tools", "documents"] {
+        fields.list(name)?;
+    }
+    let mut tools = filled(&of_key(ordered, "tools"));
     match fields.value("tool_choice") {
         None => {}
         Some(Value::String(choice)) if choice == "auto" => {}
@@ -126,10 +151,13 @@ fn template(fields: &Fields<'_>) -> Result<TemplateRequest, ApiError> {
             return Err(fields.error("tool_choice", message));
         }
     }
-    let mut variables = fields
-        .object("chat_template_kwargs")?
-        .cloned()
-        .unwrap_or_default();
+    fields.object("chat_template_kwargs")?;
+    let given = of_key(ordered, "chat_template_kwargs");
+    let mut variables = TemplateVariables::new();
+    for name in given.try_iter().into_iter().flatten() {
+        let value = given.get_item(&name).unwrap_or_default();
+        variables.insert(name.to_string(), value);
+    }
     for name in ["messages", "tools", "documents", "add_generation_prompt"] {
         if variables.contains_key(name) {
             let message = format!("`{name}` is a field of its own");
@@ -144,13 +172,14 @@ fn template(fields: &Fields<'_>) -> Result<TemplateRequest, ApiError> {
     }
     Ok(TemplateRequest {
         tools,
-        documents: filled(fields.list("documents")?),
+        documents: filled(&of_key(ordered, "documents")),
         variables,
         open: fields.flag("add_generation_prompt")?.unwrap_or(true),
     })
 }
 
-/// Refuses tools, calls of tools and documents that the model's template does not write.
+/// Refuses tools, calls of tools, documents and an answer that is not opened, where the model's
+/// template writes the same without them.
 fn heeded(
     messages: &[Message<'_>],
     request: &TemplateRequest,
@@ -168,10 +197,10 @@ fn heeded(
     let called = |message: &Message<'_>| {
         message
             .whole
-            .is_some_and(|whole| whole.contains_key("tool_calls"))
+            .is_some_and(|whole| !of_key(whole, "tool_calls").is_undefined())
     };
     let calls = messages.iter().any(called);
-    if request.tools.is_none() && request.documents.is_none() && !calls {
+    if request.tools.is_none() && request.documents.is_none() && !calls && request.open {
         return Ok(());
     }
     let all = text(messages, request);
@@ -198,6 +227,14 @@ fn heeded(
         };
         without("documents", text(messages, &request))?;
     }
+    if !request.open {
+        let open = true;
+        let request = TemplateRequest {
+            open,
+            ..request.clone()
+        };
+        without("add_generation_prompt", text(messages, &request))?;
+    }
     if calls {
         let bare: Vec<Message<'_>> = messages
             .iter()
@@ -214,7 +251,11 @@ fn heeded(
 /// Fields of a message that are no part of what the model reads.
 const BESIDE_MESSAGE: [&str; 4] = ["annotations", "audio", "id", "refusal"];
 
-fn read_message(number: usize, message: &Value) -> Result<Said<'_>, ApiError> {
+fn read_message<'a>(
+    number: usize,
+    message: &'a Value,
+    whole: &TemplateValue,
+) -> Result<Said<'a>, ApiError> {
     let name = |field: &str| format!("messages[{number}]{field}");
     let object = message.as_object().ok_or_else(|| {
         ApiError::invalid(
@@ -237,30 +278,13 @@ fn read_message(number: usize, message: &Value) -> Result<Said<'_>, ApiError> {
     if fields.value("audio").is_some() {
         return Err(fields.error("audio", "`audio` is not supported"));
     }
-    let mut whole = object.clone();
-    whole.retain(|key, value| !value.is_null() && !BESIDE_MESSAGE.contains(&key.as_str()));
-    if let Some(Value::Array(calls)) = whole.get_mut("tool_calls") {
-        calls.iter_mut().for_each(opened);
-    }
-    let plain = whole.len() == 2 && whole.contains_key("role") && whole["content"].is_string();
+    let whole = whole_message(whole, &BESIDE_MESSAGE);
+    let plain = whole.len() == Some(2) && of_key(&whole, "content").as_str().is_some();
     Ok(Said {
         role,
         content,
         whole: (!plain).then_some(whole),
     })
-}
-
-/// Arguments of a call come as JSON in a text; templates read what it says.
-fn opened(call: &mut Value) {
-    let arguments = call.pointer_mut("/function/arguments");
-    if let Some(arguments) = arguments
-        && let Some(read) = arguments
-            .as_str()
-            .and_then(|text| serde_json::from_str(text).ok())
-        && let Value::Object(_) = read
-    {
-        *arguments = read;
-    }
 }
 
 /// The text of the parts of a message.
@@ -451,7 +475,7 @@ fn finish(
     })
 }
 
-/// Most tokens of an answer as a request wants it; `None` for as many as there may be, which is also
+/// The limit on an answer's tokens as a request wants it; `None` for as many as there may be, which is also
 /// what a number above the server's limit and -1 come to.
 fn limit(
     fields: &Fields<'_>,

@@ -1,4 +1,4 @@
-//! How a table is cut into blocks that a page has room for.
+//! Blocks of a table that a page has room for.
 //!
 //! A page of the article class is 70 to 74 digits of `\small` wide, whatever its size of type, and about
 //! 45 lines high. Columns that do not fit beside each other go below each other, with the columns that
@@ -10,7 +10,7 @@ use crate::model::{Entry, Number, Table};
 
 /// Digits of `\small` in a line.
 pub(super) const LINE: f64 = 68.0;
-/// What the space between two columns takes of them.
+/// The share of them that the space between two columns takes.
 const GAP: f64 = 1.6;
 /// A character of `\scriptsize` in digits of `\small`.
 const SMALL: f64 = 0.85;
@@ -28,7 +28,7 @@ const NAMES: f64 = 0.45;
 /// A table as LaTeX: floats, each of some blocks.
 pub(super) struct Laid {
     pub(super) floats: Vec<Vec<String>>,
-    /// Whether words that cannot be broken are too wide for `\small`.
+    /// True where words that cannot be broken are too wide for `\small`.
     pub(super) wide: bool,
 }
 
@@ -39,7 +39,7 @@ struct Column {
     width: f64,
     /// The width of its longest word.
     least: f64,
-    /// Whether its words are broken into lines of that width.
+    /// Breaks its words into lines of that width.
     broken: bool,
     numeric: bool,
 }

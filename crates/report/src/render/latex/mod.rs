@@ -272,7 +272,7 @@ fn plain(entry: &Entry) -> String {
     }
 }
 
-/// Whether a column comes before all numbers: it names its row.
+/// True of a column before all numbers: it names its row.
 fn names_rows(head: &[Head], column: usize) -> bool {
     head.iter().take(column + 1).all(|head| !head.numeric)
 }

@@ -1,6 +1,6 @@
 //! Words in LaTeX's terms, the paper's names as formulas.
 
-/// What names of methods are written as, the longest first.
+/// Names of methods and the formulas for them, the longest first.
 const NAMES: [(&str, &str); 6] = [
     (
         "L_DM+L_N-gram",

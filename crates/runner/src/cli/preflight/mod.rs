@@ -1,4 +1,4 @@
-//! What a run needs, looked for before its first job: models, recordings, prompts, and what its page
+//! Things that a run needs, looked for before its first job: models, recordings, prompts, and what its page
 //! is made of.
 
 mod models;
@@ -13,7 +13,7 @@ use streams::DataSource;
 
 pub(super) use self::models::Models;
 
-/// What was found before a run.
+/// Findings before a run.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     faults: Vec<Fault>,
@@ -40,7 +40,7 @@ impl Found {
         Ok(found)
     }
 
-    /// What does not stop a run.
+    /// Findings that do not stop a run.
     pub(super) fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -121,7 +121,7 @@ impl Recording {
     }
 }
 
-/// What is wrong with a tokenizer's file, or the folder that holds it.
+/// A fault of a tokenizer's file, or of the folder that holds it.
 fn wrong_tokenizer(path: &Path) -> Option<FolderError> {
     match path.is_file() && path.extension().is_some_and(|ending| ending == "json") {
         true => None,
