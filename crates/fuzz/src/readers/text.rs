@@ -105,7 +105,7 @@ pub const SPECIAL_TOKENS: Reader = Reader {
                 b"{\"tokenizer_class\": \"LlamaTokenizer\"}",
             )?;
             let path = folder.join("tokenizer.json");
-            let vocabulary = Vocabulary::<DraftId>::from_file_for(&path, 264)?;
+            let vocabulary = Vocabulary::<DraftId>::from_file_for(&path, 265)?;
             vocabulary.encode_with_specials("Hello <a> </s> b<b>").ok();
             Ok(())
         };

@@ -52,7 +52,9 @@ pub fn whole_message(sent: &TemplateValue, beside: &[&str]) -> TemplateValue {
 fn opened(call: &Value) -> Value {
     with(call, "function", |function| {
         with(function, "arguments", |arguments| {
-            let read = arguments.as_str().and_then(|text| serde_json::from_str(text).ok());
+            let read = arguments
+                .as_str()
+                .and_then(|text| serde_json::from_str(text).ok());
             let read = read.filter(|read: &Value| read.kind() == ValueKind::Map);
             read.unwrap_or_else(|| arguments.clone())
         })

@@ -98,7 +98,11 @@ fn shown(format: &str, mut values: Vec<Value>) -> Result<(String, Vec<Value>), E
         out.push('%');
         let letter = |c: char| c.is_ascii_alphabetic() && !"hlL".contains(c) || c == '%';
         let named = behind.starts_with('(');
-        let from = if named { behind.find(')').unwrap_or(0) } else { 0 };
+        let from = if named {
+            behind.find(')').unwrap_or(0)
+        } else {
+            0
+        };
         let Some(end) = behind[from..].find(letter).map(|end| from + end) else {
             rest = behind;
             continue;
@@ -599,7 +603,10 @@ fn xml_attributes(value: Value, space: Option<bool>, named: Kwargs) -> Result<St
     let space = space.or(named.get("autospace")?).unwrap_or(true);
     named.assert_all_used()?;
     if value.kind() != ValueKind::Map {
-        return Err(wrong(format!("xmlattr: a map is needed, not a {}", value.kind())));
+        return Err(wrong(format!(
+            "xmlattr: a map is needed, not a {}",
+            value.kind()
+        )));
     }
     let escaped = |value: &Value| -> Result<String, Error> {
         let text = written(value)?.replace('&', "&amp;").replace('<', "&lt;");
@@ -614,10 +621,16 @@ fn xml_attributes(value: Value, space: Option<bool>, named: Kwargs) -> Result<St
         }
         let name = written(&key)?;
         if name.contains(|c: char| c.is_whitespace() || "/>=".contains(c)) {
-            return Err(wrong(format!("xmlattr: {name:?} is no name of an attribute")));
+            return Err(wrong(format!(
+                "xmlattr: {name:?} is no name of an attribute"
+            )));
         }
         attributes.push(format!("{}=\"{}\"", escaped(&key)?, escaped(&of_key)?));
     }
-    let lead = if space && !attributes.is_empty() { " " } else { "" };
+    let lead = if space && !attributes.is_empty() {
+        " "
+    } else {
+        ""
+    };
     Ok(format!("{lead}{}", attributes.join(" ")))
 }

@@ -163,9 +163,11 @@ impl<'a> Fields<'a> {
         for (field, value) in self.object {
             let known = read.contains(field.as_str()) || IGNORED.contains(&field.as_str());
             let usual = ONE_VALUE.iter().find(|(name, _)| name == field);
+            // False and 0 are values of these, not their absence.
+            let said = usual.is_some() && (value.is_boolean() || value.is_number());
             let usual = usual.and_then(|(_, usual)| serde_json::from_str(usual).ok());
             let usual = usual.is_some_and(|usual: Value| same(&usual, value));
-            if !known && !usual && !is_nothing(value) {
+            if !known && !usual && (said || !is_nothing(value)) {
                 let short: String = field.chars().take(100).collect();
                 return Err(self.error(&short, format!("`{short}` is not supported")));
             }

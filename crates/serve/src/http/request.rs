@@ -133,10 +133,7 @@ fn chat(
 }
 
 /// Values that a request gives the template beside the messages.
-fn template(
-    fields: &Fields<'_>,
-    ordered: &TemplateValue,
-) -> Result<TemplateRequest, ApiError> {
+fn template(fields: &Fields<'_>, ordered: &TemplateValue) -> Result<TemplateRequest, ApiError> {
     for name in ["tools", "documents"] {
         fields.list(name)?;
     }
