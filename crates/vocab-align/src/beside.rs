@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::AlignError;
 use crate::file::{AddedToken, PIECES, RawFile, parse_json};
+use crate::named::{Entries, Named, Specials};
 use crate::pieces::Reading;
 use crate::roles::{RoleHints, SpecialRole};
 
@@ -18,17 +19,6 @@ const CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_MAP: &str = "special_tokens_map.json";
 /// File of older models with tokens beyond the vocabulary and their ids.
 const ADDED: &str = "added_tokens.json";
-
-/// Names that every tokenizer may give a token.
-const STANDARD: [&str; 7] = [
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-];
 
 /// Classes of tokenizers that transformers 5 builds anew from the vocabulary and merges of
 /// `tokenizer.json`, whatever pipeline the file describes.
@@ -47,50 +37,10 @@ enum Class {
 /// Settings in the files beside a `tokenizer.json`.
 pub(crate) struct Beside {
     config: Map<String, Value>,
-    /// Special tokens by their names, `bos_token` and its kin.
-    named: BTreeMap<String, Named>,
-    /// Other special tokens.
-    extra: Vec<Named>,
+    specials: Specials,
     /// Tokens with the ids that older files give them.
     added: Vec<AddedToken>,
     class: Class,
-}
-
-/// A token as a configuration names it.
-#[derive(Clone)]
-struct Named {
-    content: String,
-    lstrip: bool,
-    rstrip: bool,
-    single_word: bool,
-    normalized: bool,
-}
-
-impl Named {
-    /// A text, or an object with `content` and what text does around the token.
-    fn of(value: &Value) -> Option<Self> {
-        let content = value.as_str().or_else(|| value.get("content")?.as_str())?;
-        let flag = |key: &str| value.get(key).and_then(Value::as_bool).unwrap_or(false);
-        Some(Self {
-            content: content.to_owned(),
-            lstrip: flag("lstrip"),
-            rstrip: flag("rstrip"),
-            single_word: flag("single_word"),
-            normalized: flag("normalized"),
-        })
-    }
-
-    fn added(&self, id: u32) -> AddedToken {
-        AddedToken {
-            id,
-            content: self.content.clone(),
-            special: true,
-            single_word: self.single_word,
-            lstrip: self.lstrip,
-            rstrip: self.rstrip,
-            normalized: Some(self.normalized),
-        }
-    }
 }
 
 /// Special tokens of a model folder by the names that a chat template uses: `bos_token`,
@@ -100,7 +50,7 @@ impl Named {
 /// A file that cannot be read, is malformed, or names something that is no token.
 pub fn special_names(folder: &Path) -> Result<BTreeMap<String, String>, AlignError> {
     let beside = Beside::read(folder)?;
-    let names = beside.named.into_iter();
+    let names = beside.specials.named.into_iter();
     Ok(names.map(|(name, token)| (name, token.content)).collect())
 }
 
@@ -109,8 +59,7 @@ impl Beside {
     pub(crate) fn nothing() -> Self {
         Self {
             config: Map::new(),
-            named: BTreeMap::new(),
-            extra: Vec::new(),
+            specials: Specials::default(),
             added: Vec::new(),
             class: Class::AsWritten,
         }
@@ -118,23 +67,29 @@ impl Beside {
 
     /// The files of a folder, those that there are.
     pub(crate) fn read(folder: &Path) -> Result<Self, AlignError> {
-        let config = object(folder, CONFIG)?.unwrap_or_default();
+        let (config, mut entries) = object(folder, CONFIG)?.unwrap_or_default();
         let mut beside = Self {
             class: class(&config, folder),
             ..Self::nothing()
         };
         let file = |name: &str| folder.join(name).is_file();
-        beside.defaults(file(PIECES) && !file("tokenizer.json"));
-        beside.name(folder, CONFIG, &config)?;
+        beside.defaults(&mut entries, file(PIECES) && !file("tokenizer.json"));
         // Newer files say it all in `added_tokens_decoder`, and older ones are not looked at then.
+        let newer = config.contains_key("added_tokens_decoder");
+        let map = match newer {
+            true => None,
+            false => object(folder, SPECIAL_MAP)?.map(|(_, entries)| entries),
+        };
+        beside.specials = Specials::of(entries, map).map_err(|(older, key)| {
+            let file = if older { SPECIAL_MAP } else { CONFIG };
+            let message = "must be a text, or an object with a text `content`";
+            fault(folder, file, &key, message)
+        })?;
         if let Some(decoder) = config.get("added_tokens_decoder") {
             beside.added = decoded(folder, decoder)?;
         } else {
-            if let Some(map) = object(folder, SPECIAL_MAP)? {
-                beside.name(folder, SPECIAL_MAP, &map)?;
-            }
-            for (content, id) in object(folder, ADDED)?.into_iter().flatten() {
-                let special = beside.is_special(&content);
+            for (content, id) in object(folder, ADDED)?.into_iter().flat_map(|(map, _)| map) {
+                let special = beside.specials.is_special(&content);
                 let key = format!("[{content:?}]");
                 beside.added.push(AddedToken {
                     id: number(folder, ADDED, &key, &id)?,
@@ -152,8 +107,8 @@ impl Beside {
         Ok(beside)
     }
 
-    /// The names that a class gives its tokens itself.
-    fn defaults(&mut self, pieces: bool) {
+    /// The names that a class gives its tokens itself, where the file says nothing of them.
+    fn defaults(&self, entries: &mut Entries, pieces: bool) {
         let names: &[(&str, &str)] = match self.class {
             Class::Llama | Class::CodeLlama => &[
                 ("bos_token", "<s>"),
@@ -176,82 +131,17 @@ impl Beside {
             Class::AsWritten => &[],
         };
         for (name, content) in names {
-            let token = Named::of(&json!(content));
-            self.named
-                .extend(token.map(|token| ((*name).to_owned(), token)));
-        }
-    }
-
-    fn is_special(&self, content: &str) -> bool {
-        let named = STANDARD.iter().filter_map(|name| self.named.get(*name));
-        named
-            .chain(&self.extra)
-            .any(|token| token.content == content)
-    }
-
-    /// Takes the names of an object.
-    fn name(
-        &mut self,
-        folder: &Path,
-        file: &str,
-        object: &Map<String, Value>,
-    ) -> Result<(), AlignError> {
-        let wrong = |key: &str| {
-            let message = "must be a text, or an object with a text `content`";
-            fault(folder, file, key, message)
-        };
-        for (key, value) in object {
-            let standard = STANDARD.contains(&key.as_str());
-            match value {
-                Value::Null => continue,
-                _ if standard => {
-                    let token = Named::of(value).ok_or_else(|| wrong(key))?;
-                    self.named.insert(key.clone(), token);
-                }
-                Value::String(_) | Value::Object(_) if key.ends_with("_token") => {
-                    if let Some(token) = Named::of(value) {
-                        self.named.insert(key.clone(), token);
-                    }
-                }
-                _ => {}
+            if !entries.has(name) {
+                entries.set(name, json!(content));
             }
         }
-        // The newer name of the list counts where both are there.
-        for key in ["extra_special_tokens", "additional_special_tokens"] {
-            match object.get(key) {
-                Some(Value::Object(tokens)) => {
-                    for (name, value) in tokens {
-                        let within = || wrong(&format!("{key}.{name}"));
-                        let token = Named::of(value).ok_or_else(within)?;
-                        self.named.insert(name.clone(), token);
-                    }
-                    break;
-                }
-                Some(Value::Array(tokens)) if !tokens.is_empty() => {
-                    for (i, value) in tokens.iter().enumerate() {
-                        let within = || wrong(&format!("{key}[{i}]"));
-                        self.extra.push(Named::of(value).ok_or_else(within)?);
-                    }
-                    break;
-                }
-                _ => {}
-            }
-        }
-        if let Some(Value::Object(tokens)) = object.get("model_specific_special_tokens") {
-            for (name, value) in tokens {
-                let within = || wrong(&format!("model_specific_special_tokens.{name}"));
-                let token = Named::of(value).ok_or_else(within)?;
-                self.named.insert(name.clone(), token);
-            }
-        }
-        Ok(())
     }
 
     /// The manner in which a `tokenizer.model` is read beside these files.
     pub(crate) fn pieces(&self) -> Reading {
         let flag = |key: &str| self.config.get(key).and_then(Value::as_bool);
         let opens = flag("add_bos_token") == Some(true);
-        let opening = self.named.get("bos_token").filter(|_| opens);
+        let opening = self.specials.get("bos_token").filter(|_| opens);
         Reading {
             classed: self.class != Class::AsWritten,
             legacy: flag("legacy").unwrap_or(true),
@@ -268,7 +158,7 @@ impl Beside {
             ("pad_token", SpecialRole::Pad),
         ];
         let hint = |(key, role): (&str, SpecialRole)| {
-            let token = self.named.get(key)?;
+            let token = self.specials.get(key)?;
             Some((token.content.clone(), role))
         };
         keys.into_iter().filter_map(hint).collect()
@@ -280,7 +170,7 @@ impl Beside {
         for token in &self.added {
             self.add(raw, token);
         }
-        for token in self.named.values().chain(&self.extra) {
+        for token in self.specials.all() {
             let known = |added: &AddedToken| added.content == token.content;
             if !raw.added_tokens.iter().any(known) {
                 self.add(raw, &token.added(0));
@@ -292,10 +182,7 @@ impl Beside {
     /// give it: its own, where it is a token already, or the first free one.
     fn add(&self, raw: &mut RawFile, token: &AddedToken) {
         let mut token = token.clone();
-        token.special |= self
-            .named
-            .values()
-            .any(|named| named.content == token.content);
+        token.special |= self.specials.is_named(&token.content);
         let known = |added: &&mut AddedToken| added.content == token.content;
         if let Some(added) = raw.added_tokens.iter_mut().find(known) {
             token.id = added.id;
@@ -352,7 +239,7 @@ impl Beside {
         });
         let unknown = match self.class {
             Class::Llama => Value::Null,
-            _ => self.named["unk_token"].content.clone().into(),
+            _ => self.specials.get("unk_token").map(|token| token.content.clone()).into(),
         };
         let settings = [
             ("unk_token", unknown),
@@ -441,8 +328,8 @@ fn decoded(folder: &Path, decoder: &Value) -> Result<Vec<AddedToken>, AlignError
     tokens.iter().map(token).collect()
 }
 
-/// An object in a file of the folder, if there is the file.
-fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, AlignError> {
+/// An object in a file of the folder, if there is the file, and its entries in order.
+fn object(folder: &Path, name: &str) -> Result<Option<(Map<String, Value>, Entries)>, AlignError> {
     let path = folder.join(name);
     if !path.is_file() {
         return Ok(None);
@@ -452,7 +339,7 @@ fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, Align
         source,
     })?;
     match parse_json(&bytes, &path.to_string_lossy())? {
-        Value::Object(object) => Ok(Some(object)),
+        Value::Object(object) => Ok(Some((object, Entries::read(&bytes)))),
         _ => Err(fault(folder, name, ".", "must be an object")),
     }
 }

@@ -60,6 +60,7 @@ mod file;
 mod ids;
 mod joints;
 mod offsets;
+mod named;
 mod pieces;
 mod pipeline;
 mod pool;
