@@ -12,7 +12,7 @@ use crate::weights::stride;
 
 /// Most tokens of a pass.
 pub(crate) const PASS: usize = 64;
-/// Most rows that are scored by one pass, which reads the weights once: three tiles of twelve.
+/// Largest number of rows that one pass scores while it reads the weights once: three tiles of twelve.
 pub(crate) const SCORED: usize = 36;
 /// Words of the parameters of a pass: position, tokens, their ids.
 pub(crate) const PARAMS: usize = 2 + PASS;

@@ -19,7 +19,7 @@ use lm::LmError;
 const STREAM: StreamId = StreamId { value: 0x6f64 };
 /// Bytes of one upload: the device keeps a copy of what is on its way.
 const UPLOAD: usize = 64 << 20;
-/// How long an answer is waited for without going to sleep. Waking up, of two threads in turn, takes as long as
+/// Time for which an answer is waited for without going to sleep. Waking up, of two threads in turn, takes as long as
 /// a pass of a small drafter.
 const AWAKE: Duration = Duration::from_millis(2);
 
@@ -144,7 +144,7 @@ pub struct Gpu(Arc<Opened>);
 
 struct Opened {
     client: Client,
-    /// What answers come through.
+    /// The device that answers come through.
     device: cubecl::wgpu::wgpu::Device,
     software: bool,
     /// One call of one engine at a time.
@@ -231,7 +231,7 @@ impl Gpu {
         self.0.software
     }
 
-    /// Most bytes of a buffer.
+    /// Largest buffer, in bytes.
     pub fn max_buffer(&self) -> usize {
         self.0.client.properties().memory.max_page_size as usize
     }

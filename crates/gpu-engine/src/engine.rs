@@ -36,7 +36,7 @@ pub struct GpuOptions {
     pub max_len: usize,
     /// Threads that pack weights.
     pub threads: usize,
-    /// Whether passes of up to 36 tokens are recorded once and replayed: fewer calls of the driver. The
+    /// Makes passes of up to 36 tokens be recorded once and replayed, or not: fewer calls of the driver. The
     /// results are the same. By default the variable `OMNIDRAFT_GPU_REPLAY` (0 or 1) says it; without it
     /// devices of their own replay, and those that the processor plays do not.
     pub replay: bool,
@@ -57,7 +57,7 @@ impl GpuOptions {
     }
 }
 
-/// Whether passes are recorded unless somebody says otherwise: as `OMNIDRAFT_GPU_REPLAY` says, 0 or 1, and
+/// The default of recording passes and replaying them: as `OMNIDRAFT_GPU_REPLAY` says, 0 or 1, and
 /// without it not on software, where the threads of the driver cost more than calls do.
 fn replays(gpu: &Gpu) -> bool {
     match std::env::var("OMNIDRAFT_GPU_REPLAY").as_deref() {
@@ -337,23 +337,10 @@ impl GpuEngine {
             }
             false => (blocks, ids.len()),
         };
-        let (gpu, recordings) = (&self.gpu, &mut self.recordings);
-        let done = gpu.run(|client| {
+        let mut recordings = std::mem::take(&mut self.recordings);
+        let done = self.gpu.run(|client| {
             client.write(&self.scratch.params, Bytes::from_elems(params));
-            let pass = Pass {
-                client,
-                config: &self.config,
-                weights: &self.weights,
-                scratch: &self.scratch,
-                cache: &self.cache,
-                kv: self.kv,
-                nothing: gpu.nothing(),
-                blocks,
-                count,
-                cubes: None,
-                only: None,
-                launches: Cell::new(0),
-            };
+            let pass = self.whole_pass(client, blocks, count);
             match recorded {
                 true => recordings.run((count, blocks, scored), client, || pass.run(scored)),
                 false => {
@@ -362,9 +349,28 @@ impl GpuEngine {
                 }
             }
         });
+        self.recordings = recordings;
         done?;
         self.len = len;
         Ok(())
+    }
+
+    /// All launches of a pass over so many blocks of the cache, with so many rows.
+    fn whole_pass<'a>(&'a self, client: &'a Client, blocks: usize, count: usize) -> Pass<'a> {
+        Pass {
+            client,
+            config: &self.config,
+            weights: &self.weights,
+            scratch: &self.scratch,
+            cache: &self.cache,
+            kv: self.kv,
+            nothing: self.gpu.nothing(),
+            blocks,
+            count,
+            cubes: None,
+            only: None,
+            launches: Cell::new(0),
+        }
     }
 
     /// Makes room for a context of `len` tokens.

@@ -14,7 +14,7 @@ use crate::kernels::project::{Cubes, Epilogue, Gate, Plan, SizesLaunch, project}
 use crate::kernels::{attend, embed, norm, place};
 use crate::weights::{BlockWeights, Matrix, Weights, stride};
 
-/// Most rows that a cube of a projection multiplies.
+/// Largest number of rows that a cube of a projection multiplies.
 const TILE: usize = 16;
 /// Numbers of rows that projections are compiled for: those of the paper's k, and some between. More
 /// rows than tokens cost time, not bits.
@@ -22,7 +22,7 @@ pub(crate) const ROWS: [usize; 7] = [1, 2, 3, 5, 8, 12, TILE];
 /// Rows from which on two groups of units share a cube.
 const MANY_ROWS: usize = 12;
 
-/// How much of a matrix a cube multiplies, for so many rows: what was fastest on an H100 with the shape
+/// The part of a matrix that a cube multiplies, for so many rows: the fastest on an H100 with the shape
 /// of Llama-3-8B in bf16. One row keeps the more of the device busy the smaller its cubes are.
 pub(crate) fn cubes_for(rows: usize) -> Cubes {
     Cubes {
@@ -107,9 +107,9 @@ pub(crate) struct Pass<'a> {
     pub(crate) blocks: usize,
     /// Rows, at least the tokens of the parameters. Those beyond are left out or computed for nobody.
     pub(crate) count: usize,
-    /// How much of a matrix a cube multiplies, if that is not as [`cubes_for`] says.
+    /// The part of a matrix that a cube multiplies, where it is not as [`cubes_for`] says.
     pub(crate) cubes: Option<Cubes>,
-    /// Which launches of one kind alone, to be timed; all of all kinds without.
+    /// Launches of one kind that run alone, to be timed; without them all of all kinds run.
     pub(crate) only: Option<(Step, Range<usize>)>,
     /// Launches so far, of that kind or of all.
     pub(crate) launches: Cell<usize>,
@@ -148,7 +148,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether the next launch of a kind is left out.
+    /// Counts the next launch of a kind, and says if it is left out.
     fn leaves_out(&self, step: Step) -> bool {
         let at = self.launches.get();
         let (counts, out) = match &self.only {
@@ -228,7 +228,7 @@ impl Pass<'_> {
         self.weights.head.shape.format.fours()
     }
 
-    /// What the next projection reads: the residual stream after a norm, if there is one.
+    /// The input of the next projection: the residual stream after a norm, if there is one.
     fn input(&self, weight: Option<&Handle>) -> &Handle {
         match weight {
             None => &self.scratch.hidden,

@@ -112,7 +112,7 @@ fn replays_give_the_bits_of_launches() {
     }
 }
 
-/// What is compiled before is no other kernel, and leaves nothing in the cache.
+/// Kernels compiled beforehand are no other kernels, and leave nothing in the cache.
 #[test]
 fn preparing_changes_nothing() {
     let Some(gpu) = gpu() else { return };

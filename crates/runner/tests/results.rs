@@ -108,7 +108,7 @@ fn quoting(root: &Path) -> Vec<PathBuf> {
     pages
 }
 
-/// What was seen on a GPU has no experiment: a script makes its page.
+/// A run on a GPU has no experiment: a script makes its page.
 #[test]
 fn the_page_of_a_gpu_is_what_its_rows_give() {
     let script = repository().join("scripts/gpu_check.py");

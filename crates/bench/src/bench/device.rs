@@ -33,7 +33,7 @@ const STEPS: [(usize, Option<[usize; 2]>); 12] = [
     (16, Some([8, 1])),
     (16, Some([4, 2])),
 ];
-/// How often every part of such a pass runs.
+/// Runs of every part of such a pass.
 const REPEATS: usize = 5;
 /// Tokens of the prompts.
 const PROMPTS: [usize; 2] = [128, 512];
@@ -46,7 +46,7 @@ pub struct DeviceBenchArgs {
     /// Weight storage.
     #[arg(long, default_value_t = WeightFormat::Bf16)]
     weights: WeightFormat,
-    /// Which graphics device: gpu, or gpu:N for one of several, counted from 0.
+    /// Graphics device: gpu, or gpu:N for one of several, counted from 0.
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Gpu(0))]
     device: Device,
     /// Tokens in the cache before a call.
@@ -74,7 +74,7 @@ struct Report {
     peak_bytes: Option<u64>,
     /// Bytes of weights that a pass reads.
     weight_bytes: usize,
-    /// What the device reads of a large buffer.
+    /// Gigabytes a second that the device reads of a large buffer.
     memory_gb_per_s: f64,
     /// Bytes of weights over the time of one token (`greedy_ms`).
     weights_gb_per_s: f64,

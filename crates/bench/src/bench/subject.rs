@@ -73,7 +73,7 @@ pub(super) struct PassTime {
     pub(super) steps: Vec<StepTime>,
 }
 
-/// What a graphics device is.
+/// Facts about a graphics device.
 #[derive(Debug, Serialize)]
 pub(super) struct DeviceFacts {
     /// As its driver gives it.
@@ -82,7 +82,7 @@ pub(super) struct DeviceFacts {
     pub(super) interface: &'static str,
     /// Types beyond f32 that its shaders compute with.
     pub(super) types: Vec<&'static str>,
-    /// Most bytes of a buffer.
+    /// Largest buffer, in bytes.
     pub(super) buffer_bytes: usize,
     /// Bytes that the units of a cube share.
     pub(super) shared_bytes: usize,
@@ -234,7 +234,7 @@ impl Subject {
         }
     }
 
-    /// Whether a graphics device records passes and replays them from now on.
+    /// Makes a graphics device record passes and replay them from now on, or launch them call by call.
     pub(super) fn set_replay(&mut self, _replay: bool) {
         match self {
             Self::Cpu(_) => {}
@@ -243,7 +243,7 @@ impl Subject {
         }
     }
 
-    /// What the graphics device is; nothing on the processor.
+    /// Facts about the graphics device; nothing on the processor.
     pub(super) fn device_facts(&self) -> Option<DeviceFacts> {
         match self {
             Self::Cpu(_) => None,

@@ -1,6 +1,5 @@
-//! Where the time of a pass goes.
+//! The time of a pass, by its kinds of launches.
 
-use std::cell::Cell;
 use std::ops::Range;
 
 use cubecl::bytes::Bytes;
@@ -20,9 +19,9 @@ const WINDOW: usize = 24;
 /// The launches of one kind in a pass.
 #[derive(Clone, Debug)]
 pub struct StepTime {
-    /// What they do.
+    /// Name of what these launches do.
     pub name: &'static str,
-    /// How many there are.
+    /// Number of launches.
     pub launches: usize,
     /// Milliseconds of all of them by the clock of the device, one after the other, with what passes between two.
     pub ms: f64,
@@ -126,18 +125,9 @@ impl GpuEngine {
         self.gpu.sync()?;
         let (launches, timed) = self.gpu.run(|client| {
             let pass = Pass {
-                client,
-                config: &self.config,
-                weights: &self.weights,
-                scratch: &self.scratch,
-                cache: &self.cache,
-                kv: self.kv,
-                nothing: self.gpu.nothing(),
-                blocks: len.div_ceil(BLOCK),
-                count: rows_for(rows),
                 cubes: Some(cubes),
                 only,
-                launches: Cell::new(0),
+                ..self.whole_pass(client, len.div_ceil(BLOCK), rows_for(rows))
             };
             client.write(&self.scratch.params, Bytes::from_elems(params.to_vec()));
             let window = client.profile_start().map_err(failed)?;

@@ -46,7 +46,7 @@ pub(crate) fn cube_at() -> usize {
     CUBE_POS_X as usize + CUBE_POS_Y as usize * CUBE_COUNT_X as usize
 }
 
-/// Where four numbers of a row are that a projection reads: `[fours of a load of weights][loads]`. Units beside
+/// Place of four numbers of a row that a projection reads: `[fours of a load of weights][loads]`. Units beside
 /// each other take loads beside each other, and find the activations that these meet side by side too.
 /// `fours` are those of a load, `stride` those of a row.
 #[cube]

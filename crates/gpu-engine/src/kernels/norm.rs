@@ -10,7 +10,7 @@ pub(crate) const UNITS: usize = 128;
 /// Fours that a unit asks for before it waits for the first of them.
 const AT_ONCE: usize = 8;
 
-/// What a compiled norm is for.
+/// The constants that a norm is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Plan {
     /// Fours of a row.

@@ -91,7 +91,7 @@ impl From<Activation> for Gate {
     }
 }
 
-/// How much of a matrix a cube multiplies.
+/// The part of a matrix that a cube multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cubes {
     /// Outputs that a group of units makes, even: the more, the less often activations are loaded.
@@ -109,7 +109,7 @@ pub(crate) struct Plan {
     pub(crate) cubes: Cubes,
     /// Units of a group: a multiple of 8. They share out the inputs.
     pub(crate) units: usize,
-    /// Whether rows of `x` lie [`apart`].
+    /// True where rows of `x` lie [`apart`].
     pub(crate) apart: bool,
     pub(crate) epilogue: Epilogue,
     pub(crate) biased: bool,

@@ -59,7 +59,10 @@ impl Jinja {
     /// shows a message of this request, or else one in which what it writes depends on the message.
     ///
     /// # Errors
-    /// What the template raises; a message that is not shown.
+    /// Finds out if the template wants contents as text or as parts.
+    ///
+    /// # Errors
+    /// What the template raises, and a message that it does not show.
     pub(super) fn find_form(&mut self, request: &TemplateRequest) -> Result<(), TemplateError> {
         let asked = |said| {
             let user = Message::new("user", said);

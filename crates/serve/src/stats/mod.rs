@@ -136,7 +136,7 @@ impl Counters {
         controller.filter(|_| self.controlled)
     }
 
-    /// How things stand beside a target, where that is controlled.
+    /// The standing beside a target, where a controller decides.
     fn standing(&self, target: &str) -> Option<Standing> {
         let controller = self.sums.controller.as_ref();
         controller.filter(|_| self.controlled)?.standing(target)
