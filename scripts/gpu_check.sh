@@ -175,7 +175,7 @@ verify() { # NAME LIMIT SHAPE WEIGHTS [PROGRAM]
         --seconds "$SECONDS_EACH" --json
 }
 device() { # SHAPE WEIGHTS
-    part "device-$1-$2" 100 "$BIN/omnidraft" bench device --shape "$1" --weights "$2" --context 128 \
+    part "device-$1-$2" 160 "$BIN/omnidraft" bench device --shape "$1" --weights "$2" --context 128 \
         --seconds "$SECONDS_EACH" --json
 }
 # The same with another build of the program, if there is one: what a change of the engine did, on one card.
@@ -210,7 +210,7 @@ fi
 
 if [ $works = 1 ]; then
     printf '\n== 2. The promises of the engine (%s s)\n' "$(left)"
-    tests promise 90 test-engine "${PROMISES[@]}"
+    tests promise 200 test-engine "${PROMISES[@]}"
     printf '\n== 3. The large shape, the small one (%s s)\n' "$(left)"
     device $BIG bf16
     before $BIG bf16
