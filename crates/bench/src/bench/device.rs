@@ -21,7 +21,7 @@ const ROWS: [usize; 11] = [1, 2, 3, 4, 5, 8, 9, 12, 16, 17, 33];
 /// cube there, if they are not those of other passes.
 const STEPS: [(usize, Option<[usize; 2]>); 12] = [
     (1, None),
-    (1, Some([2, 1])),
+    (1, Some([8, 1])),
     (1, Some([4, 1])),
     (1, Some([16, 1])),
     (1, Some([8, 2])),
