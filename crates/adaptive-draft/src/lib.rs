@@ -59,7 +59,9 @@ use std::path::PathBuf;
 
 pub use acceptance::AcceptanceStop;
 pub use confidence::Confidence;
-pub use controller::{Answer, Controller, ControllerConfig, Ledger, RoundCost, Standing, Way};
+pub use controller::{
+    Agreed, Answer, Controller, ControllerConfig, Ledger, RoundCost, Standing, Way,
+};
 pub use copying::{CopyOrDraft, CopyRecord};
 pub use costs::Costs;
 pub use entropy::EntropyBound;

@@ -1,7 +1,7 @@
 //! The controller in simulated streams whose true costs are known: it is never far below plain
 //! decoding, and it keeps what there is to gain.
 
-use adaptive_draft::{Controller, ControllerConfig, Ledger, RoundCost, Way};
+use adaptive_draft::{Agreed, Controller, ControllerConfig, Ledger, RoundCost, Way};
 use spec_decode::{Dice, Purpose, StreamName};
 
 /// Answers of a stream, and those of a stretch.
@@ -28,6 +28,8 @@ struct World {
     update: f64,
     /// Times are off by up to so much, each round for itself.
     noise: f64,
+    /// Whether the learner is held against the first weights on the same text.
+    compares: bool,
 }
 
 impl Default for World {
@@ -40,6 +42,7 @@ impl Default for World {
             acceptance: |_, _, _, _| 0.6,
             update: 1.3,
             noise: 0.2,
+            compares: false,
         }
     }
 }
@@ -69,6 +72,25 @@ impl World {
     /// Emitted tokens of a round with a draft.
     fn emitted(&self, p: f64, dice: &mut Dice) -> usize {
         1 + (0..self.k).take_while(|_| dice.uniform() < p).count()
+    }
+
+    /// How far both agree with an answer of 100 tokens; on most of them both do or neither does.
+    fn agreed(&self, i: usize, learnt: f64, drawn: f64, dice: &mut Dice) -> Agreed {
+        const TOKENS: usize = 100;
+        let [learner, frozen] = [true, false].map(|who| (self.acceptance)(i, learnt, who, drawn));
+        let (mut by_learner, mut by_frozen) = (0, 0);
+        for _ in 0..TOKENS {
+            let both = dice.uniform();
+            let own = if dice.uniform() < 0.2 {
+                dice.uniform()
+            } else {
+                both
+            };
+            by_learner += usize::from(both < learner);
+            by_frozen += usize::from(own < frozen);
+        }
+        let [learner, frozen] = [by_learner, by_frozen].map(|n| n as f64 / TOKENS as f64);
+        Agreed { learner, frozen }
     }
 
     fn stream(&self, mut by: By<'_>, seed: u64) -> Stream {
@@ -124,7 +146,10 @@ impl World {
                     let learns = controller.close(answer, rejected);
                     let update = noisy.time(self.update);
                     if learns {
-                        controller.learnt("target", update);
+                        let agreed = self
+                            .compares
+                            .then(|| self.agreed(i, learnt, drawn, &mut text));
+                        controller.learnt("target", update, agreed);
                     }
                     learns.then_some(self.update)
                 }
@@ -514,7 +539,7 @@ fn every_target_has_a_floor_of_its_own() {
             });
         }
         if controller.close(answer, 1) {
-            controller.learnt(target, 1.0);
+            controller.learnt(target, 1.0, None);
         }
     }
     assert_eq!(rested[0], 0);
@@ -555,9 +580,108 @@ fn an_answer_at_rest_is_never_speculated() {
             });
         }
         if controller.close(answer, 1) {
-            controller.learnt("target", 1.0);
+            controller.learnt("target", 1.0, None);
         }
     }
     assert!(rested > 32, "{rested}");
     assert!(recorded < 40, "{recorded}");
+}
+
+/// Copies alone make a token a round; the drafter's rounds make three in `1.5` plain steps.
+#[test]
+fn copies_are_not_tried_behind_a_drafter_that_saves_more() {
+    let mut controller = Controller::new(ControllerConfig {
+        copies: true,
+        learns: false,
+        frozen: false,
+        ..ControllerConfig::default()
+    });
+    controller.turn_to("target", "task");
+    for _ in 0..4 * FIRST {
+        let mut answer = controller.open();
+        assert_ne!(answer.way(), Way::Copies);
+        for _ in 0..40 {
+            let k = if answer.speculates() { 4 } else { 0 };
+            answer.observe(&RoundCost {
+                positions: 1 + k,
+                drafted: k,
+                tokens: if k > 0 { 3 } else { 1 },
+                draft: 0.1 * k as f64,
+                rest: 1.0 + 0.025 * k as f64,
+            });
+        }
+        controller.close(answer, 1);
+    }
+}
+
+#[test]
+fn the_same_text_tells_the_learner_from_the_first_weights() {
+    let world = World {
+        compares: true,
+        acceptance: |_, n, learner, u| {
+            let learnt = if learner {
+                0.05 * (1.0 + n / 8.0).ln()
+            } else {
+                0.0
+            };
+            0.5 + 0.1 * u + learnt
+        },
+        ..World::default()
+    };
+    let ledger = holds("learns, compared", world, LEARNS, (1.1, 0.985, 0.985));
+    assert!(ledger.updates > 200);
+    let worse = World {
+        acceptance: |_, n, learner, u| {
+            let lost = if learner {
+                0.05 * (1.0 + n / 8.0).ln()
+            } else {
+                0.0
+            };
+            0.5 + 0.2 * u - lost
+        },
+        ..world
+    };
+    holds(
+        "learner worse, compared",
+        worse,
+        FROZEN,
+        (1.2, 0.985, 0.985),
+    );
+    let never = World {
+        acceptance: |_, _, _, u| 0.5 + 0.2 * u,
+        ..world
+    };
+    let ledger = holds("never learns, compared", never, DRAFTS, (1.2, 0.98, 0.98));
+    assert!(ledger.updates < 200);
+    // From answer 200 on, what was learnt before is worth nothing.
+    let falls = World {
+        acceptance: |i, n, learner, u| {
+            let learnt = if i < 200 { n } else { (n - 60.0).max(0.0) };
+            let learnt = if learner {
+                0.08 * (1.0 + learnt / 8.0).ln().min(1.5)
+            } else {
+                0.0
+            };
+            0.5 + 0.1 * u + learnt
+        },
+        ..world
+    };
+    holds("falls, compared", falls, DRAFTS, (1.1, 1.0, 1.0));
+    let later = World {
+        acceptance: |_, n, learner, _| {
+            let learnt = if learner {
+                0.12 * (1.0 + n / 8.0).ln()
+            } else {
+                0.0
+            };
+            0.25 + learnt
+        },
+        ..world
+    };
+    holds(
+        "pays after learning, compared",
+        later,
+        LEARNS,
+        (0.98, 0.87, 0.92),
+    );
 }

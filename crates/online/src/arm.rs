@@ -343,6 +343,10 @@ impl ArmState {
             )
             .within(self.positions, &question.pair.draft)
         });
+        let example = example.map(|example| Example {
+            sampled: !question.session.sampling.is_greedy(),
+            ..example
+        });
         if let Some(example) = &example {
             self.specials
                 .add(&arm.name, question.pair, &example.specials);
@@ -437,7 +441,7 @@ impl ArmState {
         match (&mut self.control, update) {
             (Some(control), Some(update)) => {
                 let beside = self.config.learn.asynchronous;
-                control.learnt(if beside { update.seconds } else { held_up });
+                control.learnt(if beside { update.seconds } else { held_up }, update.agreed);
             }
             (Some(control), None) => control.spent(held_up),
             (None, _) => {}

@@ -1,7 +1,9 @@
 //! The examples of one update as the trainer's objective.
 
 use anyhow::{Context, Result};
-use distill_loss::{DirectLoss, Merged, NgramLoss, alm, approximate_kl, ngram_likelihood};
+use distill_loss::{
+    DirectLoss, Merged, NgramLoss, alm, approximate_kl, log_sum_exp, ngram_likelihood,
+};
 use trainer::{Graded, Objective, Scored};
 
 use super::example::{Chunk, Example};
@@ -33,6 +35,8 @@ pub(super) struct Batch<'a> {
     pub(super) ngram_tokens: usize,
     /// N-grams it looks at.
     ngrams: usize,
+    /// The first examples, of which nothing was learnt yet: on them a drafter is judged.
+    pub(super) fresh: usize,
 }
 
 impl<'a> Batch<'a> {
@@ -45,6 +49,7 @@ impl<'a> Batch<'a> {
             positions: 0,
             ngram_tokens: 0,
             ngrams: 0,
+            fresh: examples.len(),
             examples,
         };
         for example in batch.examples.clone() {
@@ -207,16 +212,17 @@ impl<'a> Batch<'a> {
         (1.0 / of_direct.max(1.0), lambda / of_ngram.max(1.0))
     }
 
+    /// The loss of a group of positions, and what [`Agreement`] is made of.
     fn grade_direct(
         &self,
         loss: DirectLoss,
         example: &Example,
         chunks: &[usize],
         logits: &mut [f32],
-    ) -> f64 {
+    ) -> Graded {
         let (weight, _) = self.weights();
         let mut law = Vec::new();
-        let mut total = 0.0;
+        let (mut total, mut agreed, mut compared) = (0.0, 0.0, 0.0);
         for (row, i) in logits.chunks_exact_mut(example.shared.len()).zip(chunks) {
             let chunk = &example.chunks[*i];
             if let Some(taught) = &chunk.law {
@@ -228,10 +234,16 @@ impl<'a> Batch<'a> {
             for (log_prob, stands_for) in law.iter_mut().zip(&example.stands_for) {
                 *log_prob += stands_for;
             }
+            if let Some(share) = agreement(example, chunk, row, &law) {
+                agreed += share;
+                compared += 1.0;
+            }
             let label = label(example, chunk).unwrap_or_default();
             total += loss_at(loss, chunk).grade(row, &mut law, label, weight);
         }
-        total
+        Graded {
+            terms: [total, 0.0, agreed, compared],
+        }
     }
 
     fn grade_ngram(
@@ -263,6 +275,28 @@ impl<'a> Batch<'a> {
             _ => ngram_likelihood(logits, spelling, weight),
         }
     }
+}
+
+/// The share of positions at which a drafter agrees with a graded batch; `None` where none could tell.
+pub(super) fn share_agreed(graded: &Graded) -> Option<f64> {
+    let [_, _, agreed, compared] = graded.terms;
+    (compared > 0.0).then(|| agreed / compared)
+}
+
+/// How far a drafter with these logits agrees with the target at a position, from 0 to 1: where the
+/// text is greedy, that its best column is the emitted token; where it is sampled, the mass that
+/// both laws have in common, which is how often a drafted token is accepted.
+fn agreement(example: &Example, chunk: &Chunk, logits: &[f32], law: &[f32]) -> Option<f64> {
+    if !example.sampled {
+        let label = label(example, chunk)?;
+        let own = logits.get(label)?;
+        return Some(f64::from(u8::from(logits.iter().all(|x| x <= own))));
+    }
+    chunk.law.as_ref().filter(|_| law.len() == logits.len())?;
+    let [of_drafter, of_target] = [logits, law].map(|row| log_sum_exp(row) as f32);
+    let both = logits.iter().zip(law);
+    let common = both.map(|(q, p)| f64::from((q - of_drafter).min(p - of_target)).exp());
+    Some(common.sum::<f64>().min(1.0))
 }
 
 /// Column of the token a direct chunk emitted.
@@ -323,7 +357,12 @@ impl Objective for Batch<'_> {
                 Terms::Hybrid {
                     direct: Some(loss), ..
                 },
-            ) => graded.terms[0] = self.grade_direct(loss, example, chunks, logits),
+            ) => {
+                graded = self.grade_direct(loss, example, chunks, logits);
+                if sequence >= self.fresh {
+                    graded.terms[2..].fill(0.0);
+                }
+            }
             (Group::Spelled(members), terms) => {
                 let chunks = || members.iter().map(|i| &example.chunks[*i]);
                 let rows: usize = chunks().map(|chunk| chunk.draft.len()).sum();

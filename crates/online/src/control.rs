@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::time::Instant;
 
-use adaptive_draft::{Answer, Controller, ControllerConfig, RoundCost, Way};
+use adaptive_draft::{Agreed, Answer, Controller, ControllerConfig, RoundCost, Way};
 use anyhow::{Context, Result};
 use experiment::{ArmConfig, DraftSource, Lookup};
 use models::{Engine, Packed};
@@ -91,9 +91,9 @@ impl Control {
         }
     }
 
-    /// Takes in an update since `began`.
-    pub(super) fn learnt(&mut self, seconds: f64) {
-        self.controller.learnt(&self.target, seconds);
+    /// Takes in an update that took `seconds`, and how far drafters agreed with what it learnt from.
+    pub(super) fn learnt(&mut self, seconds: f64, agreed: Option<Agreed>) {
+        self.controller.learnt(&self.target, seconds, agreed);
     }
 
     /// Takes in other learning.

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
+use adaptive_draft::Agreed;
 use anyhow::{Context, Result};
 use lm::{AdamWConfig, Checkpoint};
 use trainer::{AdapterState, Trainer};
 
-use super::batch::Batch;
+use super::batch::{Batch, share_agreed};
 use super::example::Example;
 use super::replay::Replay;
 use super::state;
@@ -41,6 +42,9 @@ pub struct Update {
     pub pass_seconds: f64,
     /// Of which the optimiser, and merging adapters.
     pub step_seconds: f64,
+    /// How far the drafter agreed with the text before it learnt from it; where its last blocks learn
+    /// and something was learnt before.
+    pub agreed: Option<Agreed>,
 }
 
 /// What belongs to one adapter, or to the drafter where all its weights are trained.
@@ -235,11 +239,24 @@ impl DrafterTraining {
         let again = self.adapter_training.replay.draw();
         let kept = &self.adapter_training.replay.kept;
         let examples = fresh.iter().chain(again.iter().map(|i| &kept[*i]));
-        let batch = Batch::new(examples.collect(), self.terms);
+        let mut batch = Batch::new(examples.collect(), self.terms);
+        batch.fresh = fresh.len();
+        let mut agreed = None;
         let step = if batch.is_empty() {
             None
         } else {
             let graded = self.trainer.accumulate(&batch)?;
+            // Before the first update both are the same.
+            let first = match self.updates {
+                0 => None,
+                _ => self.trainer.evaluate_first(&batch)?,
+            };
+            agreed = first.and_then(|first| {
+                Some(Agreed {
+                    learner: share_agreed(&graded)?,
+                    frozen: share_agreed(&first)?,
+                })
+            });
             let (direct, ngram, loss) = batch.losses(graded);
             anyhow::ensure!(
                 loss.is_finite(),
@@ -278,6 +295,7 @@ impl DrafterTraining {
             seconds: began.elapsed().as_secs_f64(),
             pass_seconds: passed,
             step_seconds,
+            agreed,
         };
         self.updates += 1;
         Ok(Some((update, weights)))

@@ -245,6 +245,8 @@ pub struct Example {
     /// What entered the first of the drafter's last blocks, `[read(), hidden_size]`, where these learn
     /// alone; else empty.
     pub states: Vec<f32>,
+    /// Whether the response was drawn; else each token is the target's best.
+    pub sampled: bool,
 }
 
 impl Example {
@@ -321,6 +323,7 @@ impl Example {
             specials: response.iter().zip(learnt).filter_map(special).collect(),
             stands_for: Vec::new(),
             states: Vec::new(),
+            sampled: false,
         }
     }
 }

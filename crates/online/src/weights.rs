@@ -160,6 +160,18 @@ impl Gradients {
         }
     }
 
+    /// Forward of a batch with the weights that training started from, where they are at hand: those of
+    /// the last blocks are.
+    pub(super) fn evaluate_first(&mut self, batch: &Batch<'_>) -> Result<Option<Graded>> {
+        match self {
+            Self::Whole(_) => Ok(None),
+            Self::Tail(trainer) => {
+                let width = trainer.config().hidden_size;
+                Ok(Some(trainer.evaluate_first(&batch.states(width)?, batch)?))
+            }
+        }
+    }
+
     pub(super) fn step(&mut self, lr: f64) -> Result<f64, LmError> {
         match self {
             Self::Whole(trainer) => trainer.step(lr),

@@ -16,6 +16,8 @@ use crate::{Graded, Objective, Trainer};
 pub struct TailTrainer {
     /// A trainer of a layout that has these blocks alone.
     inner: Trainer,
+    /// What learns, as it was at first.
+    first: Vec<f32>,
 }
 
 impl TailTrainer {
@@ -32,7 +34,8 @@ impl TailTrainer {
         checkpoint.check("(checkpoint in memory)".as_ref())?;
         let layout = Layout::tail(&checkpoint.config, blocks)?;
         let inner = Trainer::of_layout(layout, checkpoint, AdamW::new(optimizer))?;
-        Ok(Self { inner })
+        let first = inner.weights[..inner.layout.learns].to_vec();
+        Ok(Self { inner, first })
     }
 
     /// Goes on with saved blocks and their optimiser.
@@ -62,13 +65,13 @@ impl TailTrainer {
     /// Sets the number of gradient accumulators, as [`Trainer::with_lanes`].
     pub fn with_lanes(self, lanes: usize) -> Self {
         let inner = self.inner.with_lanes(lanes);
-        Self { inner }
+        Self { inner, ..self }
     }
 
     /// Sets what products with weights multiply, as [`Trainer::with_products`].
     pub fn with_products(self, products: Products) -> Self {
         let inner = self.inner.with_products(products);
-        Self { inner }
+        Self { inner, ..self }
     }
 
     /// Shape of the whole model.
@@ -146,6 +149,26 @@ impl TailTrainer {
         objective: &dyn Objective,
     ) -> Result<Graded, LmError> {
         self.pass(states, objective, false)
+    }
+
+    /// As [`evaluate`](Self::evaluate), with the weights that training started from.
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate).
+    pub fn evaluate_first(
+        &mut self,
+        states: &[&[f32]],
+        objective: &dyn Objective,
+    ) -> Result<Graded, LmError> {
+        self.swap_first();
+        let graded = self.pass(states, objective, false);
+        self.swap_first();
+        graded
+    }
+
+    fn swap_first(&mut self) {
+        let learns = self.first.len();
+        self.inner.weights[..learns].swap_with_slice(&mut self.first);
     }
 
     fn pass(

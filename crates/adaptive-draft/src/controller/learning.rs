@@ -9,6 +9,10 @@ const BEND: f64 = 8.0;
 const SLOPE: [f64; 2] = [0.05, 0.05];
 /// Standard deviation of an answer's saving.
 const NOISE: f64 = 0.15;
+/// Answers that a comparison on the same text is worth.
+const COMPARED: f64 = 8.0;
+/// Comparisons in the mean of how far they are from the curve.
+const FEW: f64 = 4.0;
 /// Standard deviation of the saving before anything was learnt.
 const START: f64 = 1.0;
 /// Answers after which one counts 1/e.
@@ -32,14 +36,19 @@ const LONG: f64 = 48.0;
 const FALLEN: f64 = 3.0;
 
 /// The curve of savings over what was learnt, by least squares: `a + b ln(1 + u / 8)` behind u
-/// answers, which is how acceptance was seen to rise; answers by the first weights are at u = 0.
+/// answers, which is how acceptance was seen to rise; answers by the first weights are at u = 0. Where
+/// the learner was held against these on the same text, the points are those comparisons instead.
 ///
 /// Learning goes on while it is expected to save more than it costs over as many answers as were seen:
 /// a stream that has lasted so long is expected to last as long again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Learning {
-    /// Sums of 1, x, x x, y, x y over answers.
+    /// Sums of 1, x, x x, y, x y over answers, or over comparisons.
     sums: [f64; 5],
+    /// Whether they are comparisons: then y is what is saved more than by the first weights, which
+    /// save `base`.
+    compares: bool,
+    base: f64,
     /// Answers learnt from in all, and since something changed.
     learnt: u64,
     since: f64,
@@ -50,7 +59,8 @@ pub(super) struct Learning {
     /// Seconds of updates and the answers they took, faded; and all seconds.
     costs: [f64; 2],
     spent: f64,
-    /// What the drafter saves: short and long mean, and answers in them.
+    /// What the drafter saves: short and long mean, and answers in them. Of comparisons, how far above the
+    /// curve the last ones were.
     short: f64,
     long: f64,
     drafted: f64,
@@ -104,10 +114,12 @@ impl Learning {
 
     /// Takes in what an answer saved whose drafts were the learner's or those of the first weights.
     pub(super) fn observe(&mut self, learner: bool, saved: f64, weight: f64) {
-        let x = if learner { curve(self.since) } else { 0.0 };
-        for (sum, new) in self.sums.iter_mut().zip([1.0, x, x * x, saved, x * saved]) {
-            *sum += weight * new;
+        // Comparisons tell both the curve and its end better.
+        if self.compares {
+            return;
         }
+        let learnt = if learner { self.since } else { 0.0 };
+        self.add(learnt, saved, weight);
         if !learner {
             return;
         }
@@ -117,6 +129,33 @@ impl Learning {
         let doubt = NOISE / SHORT.sqrt();
         if self.drafted > 2.0 * SHORT && self.short < self.long - FALLEN * doubt {
             self.drift();
+        }
+    }
+
+    /// Takes in that the learner would save `more` than the first weights, which save `base`, on a text that it
+    /// has not learnt from yet.
+    pub(super) fn compare(&mut self, base: f64, more: f64) {
+        if !std::mem::replace(&mut self.compares, true) {
+            // Before it had learnt, it was the same.
+            (self.sums, self.short) = ([0.0; 5], 0.0);
+            self.add(0.0, 0.0, COMPARED);
+        }
+        self.base = base;
+        let (start, slope) = self.line();
+        let short = more - start - slope * curve(self.since);
+        self.short += (short - self.short) / FEW;
+        let doubt = NOISE / (COMPARED * FEW).sqrt();
+        if self.short < -FALLEN * doubt {
+            self.drift();
+            self.short = 0.0;
+        }
+        self.add(self.since, more, COMPARED);
+    }
+
+    fn add(&mut self, learnt: f64, y: f64, weight: f64) {
+        let x = curve(learnt);
+        for (sum, new) in self.sums.iter_mut().zip([1.0, x, x * x, y, x * y]) {
+            *sum += weight * new;
         }
     }
 
@@ -141,7 +180,8 @@ impl Learning {
         let cost = if mean > 0.0 { self.cost() / mean } else { 0.0 };
         let ahead = self.answers.max(LEAST_AHEAD);
         let (start, slope) = self.line();
-        let saves = |learnt: f64| (start + slope * curve(learnt)).max(0.0);
+        let base = self.base;
+        let saves = |learnt: f64| (base + start + slope * curve(learnt)).max(0.0);
         let now = saves(self.since);
         let gain = |duty: f64| {
             let point = |i: usize| ahead * (i as f64 + 0.5) / POINTS as f64;

@@ -7,6 +7,9 @@
 //! | Is the next update taken? | before an answer | what the drafter gains by learning, against what an update costs ([`Learning`](learning::Learning)) |
 //! | May anything be tried that is believed to lose? | before an answer | what the last answers have lost ([`Guard`](guard::Guard)) |
 //!
+//! The learner and the first weights are held against each other on the same text, wherever who learns
+//! can do so ([`Agreed`]): the clock would need a hundred answers to tell them apart.
+//!
 //! Savings are against plain decoding of the same tokens at the same time. What a plain step takes is
 //! measured: now and then a speculated answer has a round without a draft, and from those follows
 //! what a round of each length takes in plain steps ([`Steps`](steps::Steps)).
@@ -18,6 +21,7 @@
 mod answer;
 mod guard;
 mod learning;
+mod pairs;
 mod steps;
 mod worth;
 
@@ -26,9 +30,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use answer::{Answer, RoundCost};
+pub use pairs::Agreed;
 
 use guard::Guard;
 use learning::Learning;
+use pairs::Pairs;
 use steps::Steps;
 use worth::Worth;
 
@@ -40,6 +46,9 @@ const EXPLORE: f64 = 0.006;
 const MOST_EXPLORING: f64 = 1.0;
 /// Loss, in shares of an answer, believed of a way that was never taken.
 const UNKNOWN: f64 = 0.1;
+/// Share that copies without the drafter are believed to save at best: behind a drafter that saves more, with
+/// the same copies beside its drafts, they are not worth a trial.
+const COPIES_AT_BEST: f64 = 0.3;
 /// Least such loss: two ways that seem alike are told apart, but not by every other answer.
 const LEAST_LOSS: f64 = 0.02;
 /// Losses in a row, in mean answers, after which a way that was believed to save is not any more.
@@ -161,6 +170,7 @@ struct Known {
     task: String,
     steps: Steps,
     ways: BTreeMap<Way, Worth>,
+    pairs: Pairs,
     learning: Learning,
     ledger: Ledger,
     /// Seconds of a mean answer by plain decoding, and how many answers that is of.
@@ -215,6 +225,7 @@ impl Controller {
         if !known.task.is_empty() {
             known.ways.values_mut().for_each(Worth::doubt_all);
             known.learning.drift();
+            known.pairs.doubt();
         }
         task.clone_into(&mut known.task);
     }
@@ -297,9 +308,14 @@ impl Controller {
         }
     }
 
-    /// Takes in an update beside this target that took `seconds`.
-    pub fn learnt(&mut self, target: &str, seconds: f64) {
+    /// Takes in an update beside this target that took `seconds`, and how far drafters `agreed` with what it
+    /// learnt from, before it did.
+    pub fn learnt(&mut self, target: &str, seconds: f64, agreed: Option<Agreed>) {
+        let frozen = self.config.frozen;
         let known = self.known.entry(target.to_owned()).or_default();
+        if let Some(agreed) = agreed.filter(|_| frozen) {
+            known.compare(agreed);
+        }
         known.learning.learnt(seconds);
         known.ledger.learning += seconds;
         known.ledger.updates += 1;
@@ -354,9 +370,13 @@ impl Controller {
         } = self.config;
         let known = self.known.get(&self.target);
         let has_learnt = learns && known.is_some_and(|known| known.learning.has_learnt());
+        let gain = known.and_then(|known| known.pairs.gain());
         let all = [
-            (Way::Learner, true),
-            (Way::Frozen, frozen && has_learnt),
+            (Way::Learner, gain.is_none_or(|gain| gain >= 0.0)),
+            (
+                Way::Frozen,
+                frozen && has_learnt && gain.is_none_or(|gain| gain < 0.0),
+            ),
             (Way::Copies, copies),
         ];
         all.into_iter()
@@ -382,22 +402,26 @@ impl Controller {
         let mean = self.worth_of(way).map_or(0.0, Worth::mean);
         let learns = way == Way::Learner && self.config.learns;
         let known = self.known.get(&self.target).filter(|_| learns);
+        // Where both were compared, the mean follows at once.
+        let known = known.filter(|known| known.pairs.gain().is_none());
         known.map_or(mean, |known| mean.max(known.learning.expected()))
     }
 
     /// The way of the next answer, and whether it is taken to see what it is worth.
     fn choose(&self) -> (Way, bool) {
+        let (best, saves) = self.best();
         if self.answers < FIRST {
             let weight = |way: &Way| self.worth_of(*way).map_or(0.0, Worth::weight);
-            let unknown = self.ways().find(|way| weight(way) < 2.0);
-            if let Some(way) = unknown {
+            let hopeless = |way: &Way| *way == Way::Copies && saves >= COPIES_AT_BEST;
+            let mut unknown = self.ways().filter(|way| weight(way) < 2.0);
+            if let Some(way) = unknown.find(|way| !hopeless(way)) {
                 return (way, false);
             }
         }
-        let (best, saves) = self.best();
-        let hope = |way: Way| match self.worth_of(way) {
-            Some(worth) => worth.hope().max(self.expected(way)),
-            None => 1.0,
+        let hope = |way: Way| match (self.worth_of(way), way) {
+            (Some(worth), _) => worth.hope().max(self.expected(way)),
+            (None, Way::Copies) => COPIES_AT_BEST,
+            (None, _) => 1.0,
         };
         let others = self.ways().filter(|way| *way != best);
         let other = others.max_by(|a, b| hope(*a).total_cmp(&hope(*b)));
@@ -453,20 +477,53 @@ impl Known {
         if way == Way::Plain {
             return;
         }
-        let worth = self.ways.entry(way).or_default();
-        worth.add(saved, chance, weight);
-        let fell = worth.trips(TRIP);
         let drafts = matches!(way, Way::Learner | Way::Frozen);
+        let gain = self.pairs.gain().filter(|_| drafts);
+        // Of two that were compared, one is known by the other.
+        let (known_by, faster) = match (gain, way) {
+            (Some(gain), Way::Learner) => (Way::Frozen, -gain),
+            _ => (way, 0.0),
+        };
+        let worth = self.ways.entry(known_by).or_default();
+        worth.add(saved_by(saved, faster), chance, weight);
+        let fell = worth.trips(TRIP);
         if drafts {
             self.learning.observe(way == Way::Learner, saved, weight);
         }
+        self.even();
         // Until it has learnt, both are the same.
         if way == Way::Learner && config.learns && !self.learning.has_learnt() {
             let same = self.ways[&Way::Learner].clone();
             self.ways.insert(Way::Frozen, same);
         }
-        if fell && drafts {
+        if fell && drafts && gain.is_none() {
             self.learning.drift();
         }
     }
+
+    /// Takes in how far drafters agreed with a text.
+    fn compare(&mut self, agreed: Agreed) {
+        self.pairs.add(agreed);
+        self.even();
+        let Some(frozen) = self.ways.get(&Way::Frozen).map(Worth::mean) else {
+            return;
+        };
+        let now = Pairs::of(agreed);
+        self.learning
+            .compare(frozen, saved_by(frozen, now) - frozen);
+    }
+
+    /// The learner is worth what the first weights are, times what it was found to gain.
+    fn even(&mut self) {
+        if let (Some(gain), Some(frozen)) = (self.pairs.gain(), self.ways.get(&Way::Frozen)) {
+            let learner = frozen.with_mean(saved_by(frozen.mean(), gain));
+            self.ways.insert(Way::Learner, learner);
+        }
+    }
+}
+
+/// The share of plain decoding's time that is saved where `saved` of it was, by drafts that make
+/// tokens faster by a `gain`, a logarithm.
+fn saved_by(saved: f64, gain: f64) -> f64 {
+    1.0 - (1.0 - saved) * (-gain).exp()
 }

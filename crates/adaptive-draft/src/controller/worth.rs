@@ -35,6 +35,14 @@ impl Worth {
         self.mean
     }
 
+    /// The same answers with another mean.
+    pub(super) fn with_mean(&self, mean: f64) -> Self {
+        Self {
+            mean,
+            ..self.clone()
+        }
+    }
+
     pub(super) fn weight(&self) -> f64 {
         self.weight
     }

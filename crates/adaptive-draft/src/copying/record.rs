@@ -14,7 +14,7 @@ const BELIEVED: [f64; BINS] = [0.25, 0.35, 0.45, 0.5, 0.55, 0.7, 0.85];
 /// Weight of that belief, in tokens.
 const PRIOR: f64 = 4.0;
 /// Weight, in rounds, of the belief that a match says nothing about the drafter.
-const DRAFT_PRIOR: f64 = 40.0;
+const DRAFT_PRIOR: f64 = 8.0;
 /// Rounds with a draft after which one counts 1/e: a drafter that learns becomes another one soon.
 const DRAFT_MEMORY: f64 = 200.0;
 /// Rounds with a draft after which what one says of its bin counts 1/e.
@@ -185,11 +185,15 @@ impl CopyRecord {
         }
     }
 
-    /// One standard error of the accepted tokens of drafts, which are taken to be geometric. In doubt
-    /// a drafter from which is learnt drafts: a mean that is too high is soon seen to be, one that is
-    /// too low is not.
-    fn doubt(&self, accepted: f64) -> f64 {
-        (accepted * (1.0 + accepted) / self.drafts).sqrt()
+    /// One standard error of the accepted tokens of drafts behind a match of this length, 0 for none; they
+    /// are taken to be geometric. In doubt a drafter from which is learnt drafts: a mean that is too
+    /// high is soon seen to be, one that is too low is not.
+    fn doubt(&self, matched: usize, accepted: f64) -> f64 {
+        let Drafted { expected, .. } = self.drafted[draft_bin(matched)];
+        // So many drafts were made there, and as many more are believed to have been.
+        let own = (expected + DRAFT_PRIOR * accepted) / accepted.max(1e-9);
+        let variance = accepted * (1.0 + accepted);
+        (variance / self.drafts.min(own)).sqrt()
     }
 
     /// The best choice behind a match of `matched` that goes on with `found` tokens, with a draft of
@@ -223,7 +227,7 @@ impl CopyRecord {
                 if let Some(&made) = draft.checked_sub(1).and_then(|i| drafts.get(i)) {
                     let accepted = self.factor(behind, made.accepted) * made.accepted;
                     let doubt = if hopes {
-                        self.doubt(made.accepted)
+                        self.doubt(behind, made.accepted)
                     } else {
                         0.0
                     };
@@ -367,7 +371,7 @@ impl CopyRecord {
         let drafts = self.drafts(draft);
         let doubt = drafts
             .last()
-            .map_or(0.0, |draft| self.doubt(draft.accepted));
+            .map_or(0.0, |draft| self.doubt(0, draft.accepted));
         let lacks = (-value).max(0.0);
         let seldom = (1.0 + lacks / doubt.max(1e-9)).min(MOST_SELDOM);
         let every = every as f64 * seldom;

@@ -253,6 +253,7 @@ impl LearnArgs {
             specials: Vec::new(),
             stands_for: Vec::new(),
             states: Vec::new(),
+            sampled: false,
         }
     }
 }

@@ -375,6 +375,7 @@ impl Sequence {
             terms.ends,
         );
         let mut example = example.within(positions, &target.pair.draft);
+        example.sampled = !self.job.ask.sampling.is_greedy();
         if terms.blocks > 0 {
             let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();
             let session = &mut self.seat.session;

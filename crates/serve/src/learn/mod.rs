@@ -276,7 +276,7 @@ impl Teaching {
         if let Some((head, steps, report)) = self.heads.step(name)? {
             self.stats.head_step(target_of(name), &report);
             let seconds = began.elapsed().as_secs_f64();
-            self.stats.learnt(target_of(name), seconds, false);
+            self.stats.spent(target_of(name), seconds);
             // It is gone only where everything ends.
             let _ = self
                 .decoder
@@ -328,7 +328,7 @@ impl Teaching {
         self.stats.update(target, update.loss, update.seconds);
         // Beside decoding, it is charged for all its time.
         self.stats
-            .learnt(target, began.elapsed().as_secs_f64(), true);
+            .learnt(target, began.elapsed().as_secs_f64(), update.agreed);
         self.stats.replayed(self.learners.key(name), replayed);
         self.changed = true;
         Ok(())

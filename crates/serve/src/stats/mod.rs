@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use adaptive_draft::{Answer, Controller, ControllerConfig, HeadReport, Standing, Way};
+use adaptive_draft::{Agreed, Answer, Controller, ControllerConfig, HeadReport, Standing, Way};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spec_decode::{RoundOutcome, Totals};
@@ -196,13 +196,17 @@ impl Stats {
         }
     }
 
-    /// Takes in the seconds of learning beside a target: of an update, or of something else.
-    pub(crate) fn learnt(&self, target: &str, seconds: f64, update: bool) {
+    /// Takes in an update beside a target that took `seconds`.
+    pub(crate) fn learnt(&self, target: &str, seconds: f64, agreed: Option<Agreed>) {
         if let Some(controller) = self.counters().controller() {
-            match update {
-                true => controller.learnt(target, seconds),
-                false => controller.spent(target, seconds),
-            }
+            controller.learnt(target, seconds, agreed);
+        }
+    }
+
+    /// Takes in the seconds of other learning beside a target.
+    pub(crate) fn spent(&self, target: &str, seconds: f64) {
+        if let Some(controller) = self.counters().controller() {
+            controller.spent(target, seconds);
         }
     }
 
