@@ -117,6 +117,18 @@ kl a/b",
         r#"{{ {'a': 1, 'b': none, 'c': '<"x">'} | xmlattr }}|{{ {'a': 1} | xmlattr(false) }}|{{ {} | xmlattr }}"#,
         r#" a="1" c="&lt;&#34;x&#34;&gt;"|a="1"|"#,
     ),
+    (
+        r"{{ ' 12 ' | int }} {{ 'x' | int }} {{ 'x' | int(7) }} {{ '-1_000' | int }} {{ '0x1f' | int(base=16) }} {{ '3.9' | int }} {{ 2.9 | int }} {{ none | int(default=5) }} {{ '1e3' | float }} {{ 'y' | float }} {{ true | int }}",
+        r"12 0 7 -1000 31 3 2 5 1000.0 0.0 1",
+    ),
+    (
+        r"{{ [1e20, 1e-7, none, 'a'] | join(', ') }} {{ [{'a': {'b': 1}}, {'a': {'b': 'c'}}] | join('-', attribute='a.b') }} {{ 'abc' | join('.') }}",
+        r"1e+20, 1e-07, None, a 1-c a.b.c",
+    ),
+    (
+        r"{{ none is iterable }} {{ nothing is iterable }} {{ 'a' is iterable }} {{ 1 is iterable }} {{ nothing | length }} {{ 'é' | count }} {{ {'a': 1} | length }} {{ none is iterable and none | length > 0 }}",
+        r"False True True False 0 1 1 False",
+    ),
     (r"{{ '<p>Hello <b>you</b></p>' | striptags }}", r"Hello you"),
     (
         r"{% set j = joiner(' / ') %}{% for i in 'abc' %}{{ j() }}{{ i }}{% endfor %}",
