@@ -206,6 +206,10 @@ b' }}",
         r"{{ ', '.join(['a', 'b']) }} {{ 'abc'.startswith(('x', 'ab')) }} {{ 'xxaxx'.strip('x') }}",
         r"a, b True a",
     ),
+    (
+        r"{% for k, v in {'a': 1, 'b': 0}.items() if v -%} {{ k }}{% endfor %}{% for x in 'a-b-%s' % 'c' %}{{ x }}{% endfor %}{% for x in nothing %}{% else %}none{% endfor %}{% for x in [1, [2]] recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}{% for x in 1, 2 %}{{ x }}{% endfor %}",
+        r"aa-b-cnone1212",
+    ),
 ];
 
 fn load(template: &str) -> ChatTemplate {
@@ -251,6 +255,24 @@ fn constructs_render_as_in_transformers() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_loop_over_none_is_an_error() {
+    // Jinja2: 'NoneType' object is not iterable.
+    let template = load(
+        "{% if tool is defined %}{%- for t in none -%}{{ t }}{%- endfor -%}{% endif %}{{ messages[0].content }}",
+    );
+    let with = |json: &str| TemplateRequest {
+        variables: variables(json),
+        ..TemplateRequest::default()
+    };
+    let messages = [Message::new("user", "hi")];
+    let found = template.converse(&messages, &with(r#"{"tool": 1}"#));
+    let error = found.unwrap_err().to_string();
+    assert!(error.contains("none cannot be looped over"), "{error}");
+    let found = template.converse(&messages, &with("{}")).unwrap();
+    assert_eq!(found.unwrap().text, "hi");
 }
 
 #[test]

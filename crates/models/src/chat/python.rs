@@ -7,7 +7,7 @@ use minijinja_contrib::{globals, pycompat};
 
 use super::filters;
 use super::repr::repr;
-use super::source::{METHOD, PERCENT};
+use super::source::{EACH, METHOD, PERCENT};
 
 /// Longest text that a method makes, in bytes.
 const MOST_TEXT: usize = 1 << 20;
@@ -17,6 +17,10 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
     filters::add_to(environment);
     environment.add_filter(PERCENT, percent);
+    environment.add_filter(EACH, |items: Value| match items.is_none() {
+        true => Err(wrong("none cannot be looped over")),
+        false => Ok(items),
+    });
     environment.add_function("joiner", globals::joiner);
     environment.add_function("cycler", |items: Rest<Value>| globals::cycler(items.0));
     // To Jinja2, what is not defined can be called too; it fails then.
