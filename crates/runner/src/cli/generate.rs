@@ -182,7 +182,7 @@ impl GenerateArgs {
             // transformers; it is the same with and without a drafter.
             settings.context = Some(prompt + self.max_tokens + MOST_DRAFTED + 1);
         }
-        Ok(target.engine(settings)?)
+        target.engine(settings)
     }
 
     /// Says so where the context of a model ends before --max-tokens.
