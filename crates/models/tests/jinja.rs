@@ -207,6 +207,10 @@ b' }}",
         r"a, b True a",
     ),
     (
+        r"{% set n = 1 %}{% for m in ['a','b'] %}{% generation %}{% set n = 5 %}{{ m }}{{ n }}{% endgeneration %}{{ n }}|{% endfor %}{%- generation -%} x {%- endgeneration -%} y",
+        r"a51|b51|xy",
+    ),
+    (
         r"{% for k, v in {'a': 1, 'b': 0}.items() if v -%} {{ k }}{% endfor %}{% for x in 'a-b-%s' % 'c' %}{{ x }}{% endfor %}{% for x in nothing %}{% else %}none{% endfor %}{% for x in [1, [2]] recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}{% for x in 1, 2 %}{{ x }}{% endfor %}",
         r"aa-b-cnone1212",
     ),
