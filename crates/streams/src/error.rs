@@ -13,6 +13,15 @@ fn complaint(error: &serde_json::Error) -> String {
     }
 }
 
+/// What else a field may be.
+fn or_number(field: &str) -> &'static str {
+    if field == "id" {
+        " or a whole number"
+    } else {
+        ""
+    }
+}
+
 /// Why a stream cannot be used.
 ///
 /// Messages name the file and, where there is one, the line (counted from 1); [`StreamError::hint`] says what to do.
@@ -78,7 +87,7 @@ pub enum StreamError {
         field: String,
     },
     /// A field is not a text (of `id`: neither a text nor a whole number).
-    #[error("{}:{line}: field `{field}` is not a text", path.display())]
+    #[error("{}:{line}: field `{field}` is not a text{}", path.display(), or_number(field))]
     NotAString {
         /// The file.
         path: PathBuf,
