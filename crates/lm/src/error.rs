@@ -15,11 +15,11 @@ pub enum LmError {
         source: std::io::Error,
     },
     /// `config.json` is not valid JSON or misses a key.
-    #[error("{path}: key `{key}`: {message}")]
+    #[error("{path}: {}{message}", at_key(key))]
     Config {
         /// The file.
         path: PathBuf,
-        /// Dotted key.
+        /// Dotted key; nothing where the file as a whole is meant.
         key: String,
         /// What is wrong with it.
         message: String,
@@ -174,5 +174,12 @@ impl LmError {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
+    }
+}
+
+fn at_key(key: &str) -> String {
+    match key {
+        "" => String::new(),
+        key => format!("key `{key}`: "),
     }
 }

@@ -446,6 +446,12 @@ impl Keys<'_> {
     fn specials(&self) -> Result<Value, ImportError> {
         let tokens = self.texts("tokenizer.ggml.tokens")?;
         let mut config = Map::new();
+        // Another program builds no pipeline of its own, whatever the family of the model.
+        config.insert(
+            "tokenizer_class".to_owned(),
+            "PreTrainedTokenizerFast".into(),
+        );
+        config.insert(vocab_align::OWN_PIPELINE.to_owned(), true.into());
         for (ours, theirs) in [
             ("bos_token", "bos_token_id"),
             ("eos_token", "eos_token_id"),

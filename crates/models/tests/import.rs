@@ -8,7 +8,9 @@ use vocab_align::{TargetId, TokenId};
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 /// A value of a key.
+#[derive(Clone)]
 enum Entry {
+    Short(u16),
     Int(u32),
     Float(f32),
     Flag(bool),
@@ -32,6 +34,10 @@ fn list(bytes: &mut Vec<u8>, kind: u32, len: usize) {
 impl Entry {
     fn write(&self, to: &mut Vec<u8>) {
         match self {
+            Self::Short(value) => {
+                to.extend(2_u32.to_le_bytes());
+                to.extend(value.to_le_bytes());
+            }
             Self::Int(value) => {
                 to.extend(4_u32.to_le_bytes());
                 to.extend(value.to_le_bytes());
@@ -66,8 +72,11 @@ impl Entry {
 
 const WIDTH: usize = 32;
 
-/// A Llama of one block with these tokens, whose weights are all 1/16.
-fn model(tokens: &[String], mut tokenizer: Vec<(&'static str, Entry)>) -> Vec<u8> {
+type Keys = Vec<(String, Entry)>;
+type Tensors = Vec<(String, Vec<usize>)>;
+
+/// A Llama of one block with these tokens.
+fn model(tokens: &[String], mut tokenizer: Vec<(&'static str, Entry)>) -> (Keys, Tensors) {
     let shape = [
         ("embedding_length", WIDTH as u32),
         ("feed_forward_length", WIDTH as u32),
@@ -76,7 +85,7 @@ fn model(tokens: &[String], mut tokenizer: Vec<(&'static str, Entry)>) -> Vec<u8
         ("attention.head_count_kv", 2),
         ("context_length", 64),
     ];
-    let mut keys: Vec<(String, Entry)> = shape
+    let mut keys: Keys = shape
         .map(|(key, value)| (format!("llama.{key}"), Entry::Int(value)))
         .into();
     let eps = "llama.attention.layer_norm_rms_epsilon";
@@ -103,17 +112,21 @@ fn model(tokens: &[String], mut tokenizer: Vec<(&'static str, Entry)>) -> Vec<u8
         ("blk.0.attn_v".to_owned(), vec![WIDTH, half]),
     ];
     tensors.extend(square.map(|name| (format!("blk.0.{name}"), vec![WIDTH, WIDTH])));
+    (keys, tensors)
+}
 
+/// A file with these keys and tensors, whose numbers are all 1/16.
+fn written((keys, tensors): &(Keys, Tensors)) -> Vec<u8> {
     let mut bytes = b"GGUF".to_vec();
     bytes.extend(3_u32.to_le_bytes());
     bytes.extend((tensors.len() as u64).to_le_bytes());
     bytes.extend((keys.len() as u64).to_le_bytes());
-    for (key, value) in &keys {
+    for (key, value) in keys {
         text(&mut bytes, key);
         value.write(&mut bytes);
     }
     let mut values = 0;
-    for (name, shape) in &tensors {
+    for (name, shape) in tensors {
         text(&mut bytes, &format!("{name}.weight"));
         bytes.extend((shape.len() as u32).to_le_bytes());
         for size in shape {
@@ -142,6 +155,10 @@ fn letters() -> Vec<String> {
 
 /// End of text, bytes, and three longer tokens.
 fn byte_level(pre: &str) -> Vec<u8> {
+    written(&byte_level_model(pre))
+}
+
+fn byte_level_model(pre: &str) -> (Keys, Tensors) {
     let mut tokens = vec!["<|end|>".to_owned()];
     tokens.extend(letters());
     tokens.extend(["he", "hel", "ĊĊ"].map(str::to_owned));
@@ -174,7 +191,7 @@ fn pieces(prefix: bool) -> Vec<u8> {
     kinds.resize(tokens.len(), 1);
     let mut scores = vec![0.0; 259];
     scores.extend([-5.0, -6.0, -7.0, -1.0, -2.0, -3.0]);
-    model(
+    let made = model(
         &tokens,
         vec![
             ("model", Entry::Text("llama".into())),
@@ -185,7 +202,8 @@ fn pieces(prefix: bool) -> Vec<u8> {
             ("unknown_token_id", Entry::Int(0)),
             ("add_space_prefix", Entry::Flag(prefix)),
         ],
-    )
+    );
+    written(&made)
 }
 
 /// The folder of a file, made below `within`.
@@ -218,6 +236,40 @@ fn a_byte_level_file_is_a_model_folder() -> Result {
     assert_eq!(ids(&folder, "<|end|>")?, [0, colon]);
     let stop: Vec<u32> = folder.stop_tokens().iter().map(|id| id.get()).collect();
     assert_eq!(stop, [0]);
+    Ok(())
+}
+
+#[test]
+fn a_file_in_parts_is_imported_by_the_name_of_any() -> Result {
+    let (keys, mut tensors) = byte_level_model("smollm");
+    let rest = tensors.split_off(4);
+    let split = |part: u16| -> Keys {
+        let keys = [
+            ("split.no", Entry::Short(part)),
+            ("split.count", Entry::Short(2)),
+        ];
+        keys.map(|(key, value)| (key.to_owned(), value)).into()
+    };
+    let first = ([keys, split(0)].concat(), tensors);
+    let within = tempfile::tempdir()?;
+    let names = ["toy-00001-of-00002.gguf", "toy-00002-of-00002.gguf"];
+    let path = |i: usize| within.path().join(names[i]);
+    std::fs::write(path(0), written(&first))?;
+    let out = within.path().join("alone");
+    let error = import_gguf(&path(0), &out).err().ok_or("a part alone")?;
+    let error = error.to_string();
+    assert!(
+        error.contains(names[1]) && !error.contains(".part"),
+        "{error}"
+    );
+    std::fs::write(path(1), written(&(split(1), rest)))?;
+    for i in 0..2 {
+        let out = within.path().join(format!("model-{i}"));
+        import_gguf(&path(i), &out)?;
+        let folder: ModelFolder<TargetId> = ModelFolder::load(&out)?;
+        assert_eq!(folder.weights().files().tensors().count(), 11);
+        assert_eq!(ids(&folder, "hello")?[0], 258);
+    }
     Ok(())
 }
 

@@ -117,6 +117,18 @@ kl a/b",
         r#"{{ {'a': 1, 'b': none, 'c': '<"x">'} | xmlattr }}|{{ {'a': 1} | xmlattr(false) }}|{{ {} | xmlattr }}"#,
         r#" a="1" c="&lt;&#34;x&#34;&gt;"|a="1"|"#,
     ),
+    (
+        r"{{ ' 12 ' | int }} {{ 'x' | int }} {{ 'x' | int(7) }} {{ '-1_000' | int }} {{ '0x1f' | int(base=16) }} {{ '3.9' | int }} {{ 2.9 | int }} {{ none | int(default=5) }} {{ '1e3' | float }} {{ 'y' | float }} {{ true | int }}",
+        r"12 0 7 -1000 31 3 2 5 1000.0 0.0 1",
+    ),
+    (
+        r"{{ [1e20, 1e-7, none, 'a'] | join(', ') }} {{ [{'a': {'b': 1}}, {'a': {'b': 'c'}}] | join('-', attribute='a.b') }} {{ 'abc' | join('.') }}",
+        r"1e+20, 1e-07, None, a 1-c a.b.c",
+    ),
+    (
+        r"{{ none is iterable }} {{ nothing is iterable }} {{ 'a' is iterable }} {{ 1 is iterable }} {{ nothing | length }} {{ 'é' | count }} {{ {'a': 1} | length }} {{ none is iterable and none | length > 0 }}",
+        r"False True True False 0 1 1 False",
+    ),
     (r"{{ '<p>Hello <b>you</b></p>' | striptags }}", r"Hello you"),
     (
         r"{% set j = joiner(' / ') %}{% for i in 'abc' %}{{ j() }}{{ i }}{% endfor %}",
@@ -194,6 +206,14 @@ b' }}",
         r"{{ ', '.join(['a', 'b']) }} {{ 'abc'.startswith(('x', 'ab')) }} {{ 'xxaxx'.strip('x') }}",
         r"a, b True a",
     ),
+    (
+        r"{% set n = 1 %}{% for m in ['a','b'] %}{% generation %}{% set n = 5 %}{{ m }}{{ n }}{% endgeneration %}{{ n }}|{% endfor %}{%- generation -%} x {%- endgeneration -%} y",
+        r"a51|b51|xy",
+    ),
+    (
+        r"{% for k, v in {'a': 1, 'b': 0}.items() if v -%} {{ k }}{% endfor %}{% for x in 'a-b-%s' % 'c' %}{{ x }}{% endfor %}{% for x in nothing %}{% else %}none{% endfor %}{% for x in [1, [2]] recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}{% for x in 1, 2 %}{{ x }}{% endfor %}",
+        r"aa-b-cnone1212",
+    ),
 ];
 
 fn load(template: &str) -> ChatTemplate {
@@ -239,6 +259,24 @@ fn constructs_render_as_in_transformers() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_loop_over_none_is_an_error() {
+    // Jinja2: 'NoneType' object is not iterable.
+    let template = load(
+        "{% if tool is defined %}{%- for t in none -%}{{ t }}{%- endfor -%}{% endif %}{{ messages[0].content }}",
+    );
+    let with = |json: &str| TemplateRequest {
+        variables: variables(json),
+        ..TemplateRequest::default()
+    };
+    let messages = [Message::new("user", "hi")];
+    let found = template.converse(&messages, &with(r#"{"tool": 1}"#));
+    let error = found.unwrap_err().to_string();
+    assert!(error.contains("none cannot be looped over"), "{error}");
+    let found = template.converse(&messages, &with("{}")).unwrap();
+    assert_eq!(found.unwrap().text, "hi");
 }
 
 #[test]

@@ -2,6 +2,26 @@
 
 use std::path::PathBuf;
 
+/// A complaint of the parser without the line that it knows, which is none of the file's.
+fn complaint(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match text.strip_suffix(&place) {
+        Some(text) if error.line() == 1 => format!("{text} at column {}", error.column()),
+        Some(text) => text.to_owned(),
+        None => text,
+    }
+}
+
+/// What else a field may be.
+fn or_number(field: &str) -> &'static str {
+    if field == "id" {
+        " or a whole number"
+    } else {
+        ""
+    }
+}
+
 /// Why a stream cannot be used.
 ///
 /// Messages name the file and, where there is one, the line (counted from 1); [`StreamError::hint`] says what to do.
@@ -27,13 +47,13 @@ pub enum StreamError {
         byte: usize,
     },
     /// A line is not one complete JSON object.
-    #[error("{}:{line}: not a JSON object: {source}", path.display())]
+    #[error("{}:{line}: not a JSON object: {}", path.display(), complaint(source))]
     MalformedLine {
         /// The file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// The parser's complaint (its own line number is always 1).
+        /// The parser's complaint, whose own lines begin at this one.
         source: serde_json::Error,
     },
     /// A file has another form than its name says.
@@ -67,7 +87,7 @@ pub enum StreamError {
         field: String,
     },
     /// A field is not a text (of `id`: neither a text nor a whole number).
-    #[error("{}:{line}: field `{field}` is not a text", path.display())]
+    #[error("{}:{line}: field `{field}` is not a text{}", path.display(), or_number(field))]
     NotAString {
         /// The file.
         path: PathBuf,

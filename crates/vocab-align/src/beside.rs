@@ -7,8 +7,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use crate::class::Class;
 use crate::error::AlignError;
 use crate::file::{AddedToken, PIECES, RawFile, parse_json};
+use crate::named::{Entries, Named, Specials};
 use crate::pieces::Reading;
 use crate::roles::{RoleHints, SpecialRole};
 
@@ -19,78 +21,17 @@ const SPECIAL_MAP: &str = "special_tokens_map.json";
 /// File of older models with tokens beyond the vocabulary and their ids.
 const ADDED: &str = "added_tokens.json";
 
-/// Names that every tokenizer may give a token.
-const STANDARD: [&str; 7] = [
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-];
-
-/// Classes of tokenizers that transformers 5 builds anew from the vocabulary and merges of
-/// `tokenizer.json`, whatever pipeline the file describes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Class {
-    /// `LlamaTokenizer`.
-    Llama,
-    /// `CodeLlamaTokenizer`.
-    CodeLlama,
-    /// `GemmaTokenizer`.
-    Gemma,
-    /// Any other: the file's own pipeline counts.
-    AsWritten,
-}
-
 /// Settings in the files beside a `tokenizer.json`.
 pub(crate) struct Beside {
     config: Map<String, Value>,
-    /// Special tokens by their names, `bos_token` and its kin.
-    named: BTreeMap<String, Named>,
-    /// Other special tokens.
-    extra: Vec<Named>,
+    specials: Specials,
     /// Tokens with the ids that older files give them.
     added: Vec<AddedToken>,
+    /// True where `added_tokens_decoder` lists them.
+    newer: bool,
     class: Class,
-}
-
-/// A token as a configuration names it.
-#[derive(Clone)]
-struct Named {
-    content: String,
-    lstrip: bool,
-    rstrip: bool,
-    single_word: bool,
-    normalized: bool,
-}
-
-impl Named {
-    /// A text, or an object with `content` and what text does around the token.
-    fn of(value: &Value) -> Option<Self> {
-        let content = value.as_str().or_else(|| value.get("content")?.as_str())?;
-        let flag = |key: &str| value.get(key).and_then(Value::as_bool).unwrap_or(false);
-        Some(Self {
-            content: content.to_owned(),
-            lstrip: flag("lstrip"),
-            rstrip: flag("rstrip"),
-            single_word: flag("single_word"),
-            normalized: flag("normalized"),
-        })
-    }
-
-    fn added(&self, id: u32) -> AddedToken {
-        AddedToken {
-            id,
-            content: self.content.clone(),
-            special: true,
-            single_word: self.single_word,
-            lstrip: self.lstrip,
-            rstrip: self.rstrip,
-            normalized: Some(self.normalized),
-        }
-    }
+    /// `tokenizer_config.json`.
+    file: String,
 }
 
 /// Special tokens of a model folder by the names that a chat template uses: `bos_token`,
@@ -100,7 +41,7 @@ impl Named {
 /// A file that cannot be read, is malformed, or names something that is no token.
 pub fn special_names(folder: &Path) -> Result<BTreeMap<String, String>, AlignError> {
     let beside = Beside::read(folder)?;
-    let names = beside.named.into_iter();
+    let names = beside.specials.named.into_iter();
     Ok(names.map(|(name, token)| (name, token.content)).collect())
 }
 
@@ -109,32 +50,41 @@ impl Beside {
     pub(crate) fn nothing() -> Self {
         Self {
             config: Map::new(),
-            named: BTreeMap::new(),
-            extra: Vec::new(),
+            specials: Specials::default(),
             added: Vec::new(),
+            newer: false,
             class: Class::AsWritten,
+            file: CONFIG.to_owned(),
         }
     }
 
     /// The files of a folder, those that there are.
     pub(crate) fn read(folder: &Path) -> Result<Self, AlignError> {
-        let config = object(folder, CONFIG)?.unwrap_or_default();
+        let (config, mut entries) = object(folder, CONFIG)?.unwrap_or_default();
         let mut beside = Self {
-            class: class(&config, folder),
+            class: class(&config, folder)?,
+            newer: config.contains_key("added_tokens_decoder"),
+            file: folder.join(CONFIG).to_string_lossy().into_owned(),
             ..Self::nothing()
         };
         let file = |name: &str| folder.join(name).is_file();
-        beside.defaults(file(PIECES) && !file("tokenizer.json"));
-        beside.name(folder, CONFIG, &config)?;
+        beside.defaults(&mut entries, file(PIECES) && !file("tokenizer.json"));
         // Newer files say it all in `added_tokens_decoder`, and older ones are not looked at then.
+        let map = match beside.newer {
+            true => None,
+            false => object(folder, SPECIAL_MAP)?.map(|(_, entries)| entries),
+        };
+        beside.specials =
+            Specials::of(entries, map, beside.class.own_names()).map_err(|(older, key)| {
+                let file = if older { SPECIAL_MAP } else { CONFIG };
+                let message = "must be a text, or an object with a text `content`";
+                fault(folder, file, &key, message)
+            })?;
         if let Some(decoder) = config.get("added_tokens_decoder") {
             beside.added = decoded(folder, decoder)?;
         } else {
-            if let Some(map) = object(folder, SPECIAL_MAP)? {
-                beside.name(folder, SPECIAL_MAP, &map)?;
-            }
-            for (content, id) in object(folder, ADDED)?.into_iter().flatten() {
-                let special = beside.is_special(&content);
+            for (content, id) in object(folder, ADDED)?.into_iter().flat_map(|(map, _)| map) {
+                let special = beside.specials.is_special(&content);
                 let key = format!("[{content:?}]");
                 beside.added.push(AddedToken {
                     id: number(folder, ADDED, &key, &id)?,
@@ -147,113 +97,31 @@ impl Beside {
                 });
             }
         }
-        beside.added.sort_by_key(|token| token.id);
         beside.config = config;
         Ok(beside)
     }
 
-    /// The names that a class gives its tokens itself.
-    fn defaults(&mut self, pieces: bool) {
-        let names: &[(&str, &str)] = match self.class {
-            Class::Llama | Class::CodeLlama => &[
-                ("bos_token", "<s>"),
-                ("eos_token", "</s>"),
-                ("unk_token", "<unk>"),
-            ],
-            Class::Gemma => &[
-                ("bos_token", "<bos>"),
-                ("eos_token", "<eos>"),
-                ("unk_token", "<unk>"),
-                ("pad_token", "<pad>"),
-                ("mask_token", "<mask>"),
-            ],
+    /// The names that a class gives its tokens itself, where the file says nothing of them.
+    fn defaults(&self, entries: &mut Entries, pieces: bool) {
+        let names = match (self.class, pieces) {
             // So does SentencePiece, whose own file has no other names for them.
-            Class::AsWritten if pieces => &[
-                ("bos_token", "<s>"),
-                ("eos_token", "</s>"),
-                ("unk_token", "<unk>"),
-            ],
-            Class::AsWritten => &[],
+            (Class::AsWritten, true) => Class::Llama.standard_names(),
+            (class, _) => class.standard_names(),
         };
         for (name, content) in names {
-            let token = Named::of(&json!(content));
-            self.named
-                .extend(token.map(|token| ((*name).to_owned(), token)));
-        }
-    }
-
-    fn is_special(&self, content: &str) -> bool {
-        let named = STANDARD.iter().filter_map(|name| self.named.get(*name));
-        named
-            .chain(&self.extra)
-            .any(|token| token.content == content)
-    }
-
-    /// Takes the names of an object.
-    fn name(
-        &mut self,
-        folder: &Path,
-        file: &str,
-        object: &Map<String, Value>,
-    ) -> Result<(), AlignError> {
-        let wrong = |key: &str| {
-            let message = "must be a text, or an object with a text `content`";
-            fault(folder, file, key, message)
-        };
-        for (key, value) in object {
-            let standard = STANDARD.contains(&key.as_str());
-            match value {
-                Value::Null => continue,
-                _ if standard => {
-                    let token = Named::of(value).ok_or_else(|| wrong(key))?;
-                    self.named.insert(key.clone(), token);
-                }
-                Value::String(_) | Value::Object(_) if key.ends_with("_token") => {
-                    if let Some(token) = Named::of(value) {
-                        self.named.insert(key.clone(), token);
-                    }
-                }
-                _ => {}
+            if !entries.has(name) {
+                entries.set(name, json!(content));
             }
         }
-        // The newer name of the list counts where both are there.
-        for key in ["extra_special_tokens", "additional_special_tokens"] {
-            match object.get(key) {
-                Some(Value::Object(tokens)) => {
-                    for (name, value) in tokens {
-                        let within = || wrong(&format!("{key}.{name}"));
-                        let token = Named::of(value).ok_or_else(within)?;
-                        self.named.insert(name.clone(), token);
-                    }
-                    break;
-                }
-                Some(Value::Array(tokens)) if !tokens.is_empty() => {
-                    for (i, value) in tokens.iter().enumerate() {
-                        let within = || wrong(&format!("{key}[{i}]"));
-                        self.extra.push(Named::of(value).ok_or_else(within)?);
-                    }
-                    break;
-                }
-                _ => {}
-            }
-        }
-        if let Some(Value::Object(tokens)) = object.get("model_specific_special_tokens") {
-            for (name, value) in tokens {
-                let within = || wrong(&format!("model_specific_special_tokens.{name}"));
-                let token = Named::of(value).ok_or_else(within)?;
-                self.named.insert(name.clone(), token);
-            }
-        }
-        Ok(())
     }
 
     /// The manner in which a `tokenizer.model` is read beside these files.
     pub(crate) fn pieces(&self) -> Reading {
         let flag = |key: &str| self.config.get(key).and_then(Value::as_bool);
-        let opens = flag("add_bos_token") == Some(true);
-        let opening = self.named.get("bos_token").filter(|_| opens);
+        let opens = flag("add_bos_token").unwrap_or(self.class == Class::CodeLlama);
+        let opening = self.specials.get("bos_token").filter(|_| opens);
         Reading {
-            classed: self.class != Class::AsWritten,
+            classed: self.class.writes_space_sign(),
             legacy: flag("legacy").unwrap_or(true),
             opening: opening.map(|token| token.content.clone()),
         }
@@ -268,34 +136,62 @@ impl Beside {
             ("pad_token", SpecialRole::Pad),
         ];
         let hint = |(key, role): (&str, SpecialRole)| {
-            let token = self.named.get(key)?;
+            let token = self.specials.get(key)?;
             Some((token.content.clone(), role))
         };
         keys.into_iter().filter_map(hint).collect()
     }
 
-    /// Changes a file to what transformers makes of it beside these.
-    pub(crate) fn apply(&self, raw: &mut RawFile) {
-        self.rebuild(raw);
-        for token in &self.added {
+    /// Changes a file to what transformers makes of it beside these; `pieces` where it is a
+    /// `tokenizer.model`.
+    ///
+    /// # Errors
+    /// A class that cannot be built of this file.
+    pub(crate) fn apply(&self, raw: &mut RawFile, pieces: bool) -> Result<(), AlignError> {
+        let anew = self.rebuild(raw, pieces)? && !pieces;
+        let mut tokens: BTreeMap<u32, AddedToken> = BTreeMap::new();
+        tokens.extend(self.added.iter().map(|token| (token.id, token.clone())));
+        if !self.newer {
+            let own = |token: &AddedToken| (token.id, token.clone());
+            tokens.extend(raw.added_tokens.iter().map(own));
+        }
+        if anew {
+            // Of the file's own tokens those that are listed count, wherever they stood.
+            raw.added_tokens.clear();
+        }
+        for token in tokens.values() {
             self.add(raw, token);
         }
-        for token in self.named.values().chain(&self.extra) {
-            let known = |added: &AddedToken| added.content == token.content;
-            if !raw.added_tokens.iter().any(known) {
-                self.add(raw, &token.added(0));
+        for token in self.specials.all() {
+            let known = |added: &&mut AddedToken| added.content == token.content;
+            match raw.added_tokens.iter_mut().find(known) {
+                None => self.add(raw, &token.added(0)),
+                // This class adds its special tokens once more, as plain ones.
+                Some(added) if self.class == Class::Qwen2 => {
+                    *added = AddedToken::plain(added.id, &added.content);
+                }
+                Some(_) => {}
             }
         }
+        if anew && self.class == Class::GptNeoX {
+            raw.open_with_nothing();
+        }
+        if anew && self.class == Class::CodeLlama {
+            let opening = self.specials.get("bos_token").map(|token| &token.content);
+            let mut added = raw.added_tokens.iter();
+            match added.find(|token| Some(&token.content) == opening) {
+                Some(token) => raw.open_with(&token.content.clone(), token.id as usize),
+                None => raw.open_with_nothing(),
+            }
+        }
+        Ok(())
     }
 
     /// Adds a token, or changes what text does around it. Its id is what the tokenizers library would
     /// give it: its own, where it is a token already, or the first free one.
     fn add(&self, raw: &mut RawFile, token: &AddedToken) {
         let mut token = token.clone();
-        token.special |= self
-            .named
-            .values()
-            .any(|named| named.content == token.content);
+        token.special |= self.specials.is_named(&token.content);
         let known = |added: &&mut AddedToken| added.content == token.content;
         if let Some(added) = raw.added_tokens.iter_mut().find(known) {
             token.id = added.id;
@@ -314,55 +210,48 @@ impl Beside {
         raw.added_tokens.push(token);
     }
 
-    /// The pipeline that a class has whatever the file says.
-    fn rebuild(&self, raw: &mut RawFile) {
+    /// Gives the file the pipeline of its class; true where it has one.
+    fn rebuild(&self, raw: &mut RawFile, pieces: bool) -> Result<bool, AlignError> {
+        let Some([normalizer, pre_tokenizer, decoder]) = self.class.pipeline(&self.config) else {
+            return Ok(false);
+        };
         let bpe = raw.model["merges"].is_array();
-        if !bpe || raw.is_byte_level() {
-            return;
+        if pieces && !bpe && self.class.writes_space_sign() {
+            return Ok(false);
         }
-        let replace = |from: &str, to: &str| json!({ "type": "Replace", "pattern": { "String": from }, "content": to });
-        let flag = |key: &str| self.config.get(key).and_then(Value::as_bool);
-        let prefix = flag("add_prefix_space").unwrap_or(true);
-        let scheme = match (self.class, prefix) {
-            (Class::AsWritten, _) => return,
-            (_, false) => "never",
-            (Class::Llama, true) if flag("legacy") == Some(true) => "always",
-            _ => "first",
+        let refused = |what: String| AlignError::Unsupported {
+            file: self.file.clone(),
+            key: "tokenizer_class".to_owned(),
+            what: format!("a `{}` over {what}", self.class.name()),
+            hint: "it is what this file or the model_type of config.json asks for; another class can be named",
         };
-        let (normalizer, pre_tokenizer) = match self.class {
-            Class::Gemma => (
-                replace(" ", "▁"),
-                json!({
-                    "type": "Split", "pattern": { "String": " " },
-                    "behavior": "MergedWithPrevious", "invert": false,
-                }),
-            ),
-            _ => (
-                Value::Null,
-                json!({
-                    "type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": false,
-                }),
-            ),
-        };
+        if !bpe {
+            return Err(refused("a Unigram tokenizer.json".to_owned()));
+        }
+        if pieces && !self.class.writes_space_sign() {
+            return Err(refused(format!("a {PIECES}")));
+        }
+        let unknown = self.specials.get("unk_token");
+        let unknown = unknown.filter(|_| self.class.has_unknown());
+        let unknown = unknown.map(|token| token.content.clone());
+        let lacks = |token: &String| in_model(&raw.model, token).0.is_none();
+        if let Some(token) = unknown.as_ref().filter(|token| lacks(token)) {
+            return Err(refused(format!("a vocabulary without {token:?}")));
+        }
         raw.normalizer = normalizer;
         raw.pre_tokenizer = pre_tokenizer;
-        raw.decoder = json!({
-            "type": "Sequence",
-            "decoders": [replace("▁", " "), { "type": "ByteFallback" }, { "type": "Fuse" }],
-        });
-        let unknown = match self.class {
-            Class::Llama => Value::Null,
-            _ => self.named["unk_token"].content.clone().into(),
-        };
+        raw.decoder = decoder;
+        let signs = self.class.writes_space_sign();
         let settings = [
-            ("unk_token", unknown),
-            ("fuse_unk", true.into()),
-            ("byte_fallback", true.into()),
+            ("unk_token", unknown.into()),
+            ("fuse_unk", signs.into()),
+            ("byte_fallback", signs.into()),
             ("ignore_merges", false.into()),
         ];
         if let Some(model) = raw.model.as_object_mut() {
-            model.extend(settings.map(|(key, value)| (key.to_owned(), value)));
+            model.extend(settings.map(|(key, value): (&str, Value)| (key.to_owned(), value)));
         }
+        Ok(true)
     }
 }
 
@@ -382,27 +271,22 @@ fn in_model(model: &Value, content: &str) -> (Option<u32>, u64) {
 }
 
 /// The class that transformers 5 would choose.
-fn class(config: &Map<String, Value>, folder: &Path) -> Class {
+fn class(config: &Map<String, Value>, folder: &Path) -> Result<Class, AlignError> {
     // What is wrong with config.json is for its own reader to say.
     let model: Value = std::fs::read(folder.join("config.json"))
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
         .unwrap_or_default();
-    let family = model["model_type"].as_str().unwrap_or_default();
-    // For these families the class of the file is known to be wrong, or is not looked at.
-    let ignored = ["mistral", "phi3", "granite", "olmo2", "qwen2"].contains(&family);
-    let named = config
-        .get("tokenizer_class")
-        .and_then(Value::as_str)
-        .or_else(|| model["tokenizer_class"].as_str());
-    let own_code = config.get("auto_map").is_some_and(|map| !map.is_null());
-    match named.map(|name| name.strip_suffix("Fast").unwrap_or(name)) {
-        _ if ignored || own_code => Class::AsWritten,
-        Some("LlamaTokenizer") => Class::Llama,
-        Some("CodeLlamaTokenizer") => Class::CodeLlama,
-        Some("GemmaTokenizer") => Class::Gemma,
-        _ => Class::AsWritten,
-    }
+    let byte_level = || {
+        let text = std::fs::read_to_string(folder.join("tokenizer.json"));
+        text.is_ok_and(|text| text.contains("\"ByteLevel\""))
+    };
+    Class::choose(config, &model, byte_level).map_err(|name| AlignError::Unsupported {
+        file: folder.join(CONFIG).to_string_lossy().into_owned(),
+        key: "tokenizer_class".to_owned(),
+        what: format!("the pipeline that transformers builds for a `{name}`"),
+        hint: "`PreTrainedTokenizerFast` reads tokenizer.json as it is written",
+    })
 }
 
 /// `added_tokens_decoder`: tokens by their ids.
@@ -441,8 +325,11 @@ fn decoded(folder: &Path, decoder: &Value) -> Result<Vec<AddedToken>, AlignError
     tokens.iter().map(token).collect()
 }
 
+/// An object of a file, and its entries in order.
+type Object = (Map<String, Value>, Entries);
+
 /// An object in a file of the folder, if there is the file.
-fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, AlignError> {
+fn object(folder: &Path, name: &str) -> Result<Option<Object>, AlignError> {
     let path = folder.join(name);
     if !path.is_file() {
         return Ok(None);
@@ -452,7 +339,7 @@ fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, Align
         source,
     })?;
     match parse_json(&bytes, &path.to_string_lossy())? {
-        Value::Object(object) => Ok(Some(object)),
+        Value::Object(object) => Ok(Some((object, Entries::read(&bytes)))),
         _ => Err(fault(folder, name, ".", "must be an object")),
     }
 }

@@ -53,6 +53,21 @@ pub(crate) struct AddedToken {
     pub(crate) normalized: Option<bool>,
 }
 
+impl AddedToken {
+    /// A special token that takes no white space along.
+    pub(crate) fn plain(id: u32, content: &str) -> Self {
+        Self {
+            id,
+            content: content.to_owned(),
+            special: true,
+            single_word: false,
+            lstrip: false,
+            rstrip: false,
+            normalized: Some(false),
+        }
+    }
+}
+
 /// The file as it is.
 #[derive(Deserialize)]
 pub(crate) struct RawFile {
@@ -80,6 +95,11 @@ impl RawFile {
             decoder: Value::Null,
             model,
         }
+    }
+
+    /// Puts nothing before or after a text.
+    pub(crate) fn open_with_nothing(&mut self) {
+        self.post_processor = Value::Null;
     }
 
     /// Puts a token before every text.
@@ -142,7 +162,7 @@ impl TokenizerFile {
             true => pieces::read(json, name, &beside.pieces())?,
             false => parse_json(json, name)?,
         };
-        beside.apply(&mut raw);
+        beside.apply(&mut raw, name.ends_with(PIECES))?;
         let check = Check { name };
         if mentions(&raw.normalizer, "ByteLevel") {
             return Err(check.unsupported("normalizer", "a ByteLevel normalizer"));

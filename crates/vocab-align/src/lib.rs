@@ -54,11 +54,13 @@
 
 mod alignment;
 mod beside;
+mod class;
 mod context;
 mod error;
 mod file;
 mod ids;
 mod joints;
+mod named;
 mod offsets;
 mod pieces;
 mod pipeline;
@@ -71,6 +73,7 @@ mod vocabulary;
 
 pub use alignment::{Alignment, AlignmentStats, MappingMode};
 pub use beside::special_names;
+pub use class::OWN_PIPELINE;
 pub use context::DraftContext;
 pub use error::AlignError;
 pub use ids::{DraftId, TargetId, TokenId};

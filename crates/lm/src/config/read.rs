@@ -28,10 +28,11 @@ impl LmConfig {
     pub fn from_json(text: &str, path: &Path) -> Result<Self, LmError> {
         let error = |message: String| LmError::Config {
             path: path.to_owned(),
-            key: "(file)".into(),
+            key: String::new(),
             message,
         };
-        let file: Value = serde_json::from_str(text).map_err(|e| error(e.to_string()))?;
+        let file = serde_json::from_str(text);
+        let file: Value = file.map_err(|e| error(format!("is no JSON: {e}")))?;
         let object = file.as_object();
         let object = object.ok_or_else(|| error("must be an object".into()))?;
         let keys = Keys::new(path, "", object);

@@ -8,6 +8,7 @@
 mod clock;
 mod data;
 mod files;
+mod filters;
 mod jinja;
 mod json;
 mod python;

@@ -6,11 +6,14 @@
 //! * Strings have all escapes of Python.
 //! * To Jinja2, `a.items` of a map is its method even where it has a key of that name.
 //! * `a % b` formats where `a` is a text, so it becomes the filter [`PERCENT`].
+//! * A loop over `none` is an error, so what loops go over goes through the filter [`EACH`].
 
 use std::ops::Range;
 
 /// The filter that stands for the operator `%`.
 pub(super) const PERCENT: &str = "__percent";
+/// The filter that refuses `none` where a loop goes over it.
+pub(super) const EACH: &str = "__each";
 /// The test that stands for `.NAME is callable` where a map has a method of that name.
 pub(super) const METHOD: &str = "__method";
 /// Methods of Python's maps.
@@ -179,6 +182,12 @@ fn rewritten(source: &str, tag: Range<usize>, words: &[Word]) -> Result<String, 
         match of(first) {
             "generation" => edits.push((first.at.clone(), "with".to_owned())),
             "endgeneration" => edits.push((first.at.clone(), "endwith".to_owned())),
+            "for" => {
+                if let Some(items) = looped(source, words) {
+                    edits.push((items.start..items.start, "(".to_owned()));
+                    edits.push((items.end..items.end, format!(")|{EACH}")));
+                }
+            }
             _ => {}
         }
     }
@@ -224,6 +233,32 @@ fn rewritten(source: &str, tag: Range<usize>, words: &[Word]) -> Result<String, 
     }
     out.push_str(&source[at..tag.end]);
     Ok(out)
+}
+
+/// Where the items stand that a loop goes over.
+fn looped(source: &str, words: &[Word]) -> Option<Range<usize>> {
+    let mut depth = 0_usize;
+    let mut items: Option<Range<usize>> = None;
+    let mut begun = false;
+    for word in words.iter().skip(1) {
+        let text = &source[word.at.clone()];
+        match text {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth = depth.saturating_sub(1),
+            "in" if depth == 0 && !begun => {
+                begun = true;
+                continue;
+            }
+            "if" | "recursive" if depth == 0 && word.kind == Kind::Name => break,
+            _ => {}
+        }
+        // The sign of a tag that takes white space along is no word of it.
+        if begun {
+            let start = items.as_ref().map_or(word.at.start, |items| items.start);
+            items = Some(start..word.at.end);
+        }
+    }
+    items
 }
 
 /// The first word of the operand that ends before the word `i`, if what stands before it binds less

@@ -128,6 +128,14 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         Some(LmError::Io { .. }) => {
             "a model folder needs config.json, model.safetensors (or its shards and index) and tokenizer.json; paths are relative to the working directory, and hf:owner/name downloads one"
         }
+        Some(LmError::Config { key, message, .. }) if message.contains("is not understood") => {
+            return Some(format!(
+                "where the model's own code shows that `{key}` changes no number, take it out of the file"
+            ));
+        }
+        Some(LmError::Config { key, .. }) if key == "quantization_config" => {
+            "take the model as it was before it was quantised, or a GGUF file of it (omnidraft import); --weights int8 or int4 stores weights in fewer bits here"
+        }
         Some(LmError::Weights(error)) => return weights_hint(error).map(str::to_owned),
         Some(
             LmError::MissingTensor { .. } | LmError::LeftoverTensors { .. } | LmError::Shape { .. },
@@ -156,7 +164,10 @@ mod tests {
         let broken = parse_prompts(b"{\"id\": 1}\n{\"id\": x", "a.jsonl".as_ref(), "t");
         let broken = broken.map(|_| ()).unwrap_err();
         let told = report(&anyhow::Error::new(broken).context("task `t`"));
-        assert_eq!(told.matches("a.jsonl:").count(), 1, "{told}");
+        let broken = parse_prompts(b"\n{\"id\": x", "a.jsonl".as_ref(), "t").map(|_| ());
+        let told = report(&anyhow::Error::new(broken.unwrap_err()));
+        let place = "a.jsonl:2: not a JSON object: expected value at column 8\n";
+        assert!(told.contains(place) && !told.contains("line 1"), "{told}");
         let inner = anyhow::anyhow!("inner").context("outer");
         assert_eq!(report(&inner), "error: outer: inner");
     }

@@ -17,9 +17,12 @@ use vocab_align::{DraftId, TargetId, TokenId, Vocabulary};
 
 use bench::args::{DeviceArgs, flag, parse_verify, print};
 use experiment::{AcceptanceName, DecodeConfig, KvFormat, WeightFormat};
-use models::{ModelFolder, align};
+use models::{Engine, ModelFolder, align};
 
 use super::template::TemplateArgs;
+
+/// Most tokens that a round drafts.
+const MOST_DRAFTED: usize = 64;
 
 /// Arguments of `generate`.
 #[derive(Debug, Args)]
@@ -74,7 +77,7 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = 1)]
     n: u32,
     /// Draft tokens a round, 1 to 64.
-    #[arg(long, short, default_value_t = 4, value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
+    #[arg(long, short, default_value_t = 4, value_parser = RangedU64ValueParser::<usize>::new().range(1..=MOST_DRAFTED as u64))]
     k: usize,
     /// How drafts are verified: exact, paper, tli or slem. Or prompt-lookup: drafts are looked up
     /// in the text so far, without a drafter.
@@ -169,6 +172,17 @@ impl GenerateArgs {
         }
         eprintln!("{}", took(answers));
         Ok(())
+    }
+
+    /// The target's engine, for a prompt of so many tokens.
+    fn target_engine(&self, target: &ModelFolder<TargetId>, prompt: usize) -> Result<Engine> {
+        let mut settings = self.decode().engine().on(self.devices.target()?);
+        if target.config().rope.scaling.depends_on_context() {
+            // The context is what the text may need at most, so that a short one is decoded as in
+            // transformers; it is the same with and without a drafter.
+            settings.context = Some(prompt + self.max_tokens + MOST_DRAFTED + 1);
+        }
+        target.engine(settings)
     }
 
     /// Says so where the context of a model ends before --max-tokens.
@@ -299,8 +313,7 @@ impl GenerateArgs {
     fn plain(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
         let prompt = target.encode(&target.template.render(&self.prompt)?)?;
         self.note_room("target", target, prompt.len());
-        let decode = self.decode();
-        let mut engine = target.engine(decode.engine().on(self.devices.target()?))?;
+        let mut engine = self.target_engine(target, prompt.len())?;
         let stop = target.text.stop_tokens_unless(self.ignore_eos);
         let config = PlainConfig {
             sampling,
@@ -346,7 +359,7 @@ impl GenerateArgs {
         let decode = self.decode();
         let engines = (
             drafter.engine(decode.drafter_engine().on(self.devices.drafter()?))?,
-            target.engine(decode.engine().on(self.devices.target()?))?,
+            self.target_engine(target, target_ids.len())?,
         );
         let settings = self.settings(mode, sampling, target);
         let mut session = Session::new(engines.0, engines.1, align(drafter, target), settings)?;
@@ -365,8 +378,7 @@ impl GenerateArgs {
         let target_ids = target.encode(&target.template.render(&self.prompt)?)?;
         self.note_room("target", target, target_ids.len());
         let draft_ids: Vec<DraftId> = target_ids.iter().map(|id| DraftId(id.0)).collect();
-        let decode = self.decode();
-        let engine = target.engine(decode.engine().on(self.devices.target()?))?;
+        let engine = self.target_engine(target, target_ids.len())?;
         let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(&engine));
         let settings = self.settings(VerifyMode::Tli, sampling, target);
         let pair = Pair::shared(target.vocabulary.clone());

@@ -1,0 +1,256 @@
+//! The class of tokenizer that transformers 5 chooses for a folder, and the pipelines of the classes that
+//! it builds anew from the vocabulary and merges of `tokenizer.json`, whatever pipeline the file
+//! describes.
+
+use serde_json::{Map, Value, json};
+
+/// Key of `tokenizer_config.json` in folders whose `tokenizer.json` counts as it is written, because it is
+/// made of a GGUF file and its pipeline is llama.cpp's.
+pub const OWN_PIPELINE: &str = "omnidraft_pipeline";
+/// The class that reads a file as it is written.
+const WRITTEN: &str = "TokenizersBackend";
+/// How Qwen cuts a text into words.
+const QWEN_WORDS: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
+/// Classes that transformers builds anew, each in a manner that no listed model needs.
+const OTHERS: [&str; 38] = [
+    "AlbertTokenizer",
+    "BartTokenizer",
+    "BarthezTokenizer",
+    "BigBirdTokenizer",
+    "BlenderbotTokenizer",
+    "CLIPTokenizer",
+    "CamembertTokenizer",
+    "CodeGenTokenizer",
+    "DebertaTokenizer",
+    "DebertaV2Tokenizer",
+    "EsmcTokenizer",
+    "HerbertTokenizer",
+    "LEDTokenizer",
+    "LasrTokenizer",
+    "LayoutLMv3Tokenizer",
+    "LayoutXLMTokenizer",
+    "LukeTokenizer",
+    "MBart50Tokenizer",
+    "MBartTokenizer",
+    "MLukeTokenizer",
+    "MarkupLMTokenizer",
+    "MvpTokenizer",
+    "NllbTokenizer",
+    "NougatTokenizer",
+    "OpenAIGPTTokenizer",
+    "PegasusTokenizer",
+    "Qwen3_5Tokenizer",
+    "ReformerTokenizer",
+    "RemBertTokenizer",
+    "RobertaTokenizer",
+    "SeamlessM4TTokenizer",
+    "Siglip2Tokenizer",
+    "T5Tokenizer",
+    "UdopTokenizer",
+    "WhisperTokenizer",
+    "XGLMTokenizer",
+    "XLMRobertaTokenizer",
+    "XLNetTokenizer",
+];
+
+/// A class of tokenizers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    /// `LlamaTokenizer`.
+    Llama,
+    /// `CodeLlamaTokenizer`.
+    CodeLlama,
+    /// `GemmaTokenizer`.
+    Gemma,
+    /// `Qwen2Tokenizer`.
+    Qwen2,
+    /// `GPT2Tokenizer`.
+    Gpt2,
+    /// `GPTNeoXTokenizer`.
+    GptNeoX,
+    /// `CohereTokenizer`.
+    Cohere,
+    /// Any other: the file's own pipeline counts.
+    AsWritten,
+}
+
+impl Class {
+    /// The class for a `tokenizer_config.json` and a `config.json`; `byte_level` says whether the text of
+    /// `tokenizer.json` speaks of `ByteLevel`.
+    ///
+    /// # Errors
+    /// The name of a class with a pipeline that is not known here.
+    pub(crate) fn choose(
+        config: &Map<String, Value>,
+        model: &Value,
+        byte_level: impl FnOnce() -> bool,
+    ) -> Result<Self, String> {
+        let own_code = config.get("auto_map").is_some_and(|map| !map.is_null());
+        if own_code || config.contains_key(OWN_PIPELINE) {
+            return Ok(Self::AsWritten);
+        }
+        let family = model["model_type"].as_str().unwrap_or_default();
+        let registered = match family {
+            "qwen2" | "qwen3" => Some("Qwen2Tokenizer"),
+            "gemma2" | "gemma3" | "gemma3_text" => Some("GemmaTokenizer"),
+            "mistral" | "phi3" | "granite" | "olmo2" => Some(WRITTEN),
+            _ => None,
+        };
+        // Files of these families are known to name a wrong one.
+        let wrong = ["phi3", "qwen2"].contains(&family);
+        let named = config.get("tokenizer_class").and_then(Value::as_str);
+        let named = named.or_else(|| model["tokenizer_class"].as_str());
+        let named = named.map(|name| name.strip_suffix("Fast").unwrap_or(name));
+        let name = match (named, registered) {
+            (Some("LlamaTokenizer"), _) if !wrong && byte_level() => WRITTEN,
+            (Some(_), Some(WRITTEN)) => WRITTEN,
+            (Some(_), Some(registered)) if wrong => registered,
+            (Some(named), _) => named,
+            (None, registered) => registered.unwrap_or(WRITTEN),
+        };
+        Ok(match name {
+            "LlamaTokenizer" => Self::Llama,
+            "CodeLlamaTokenizer" => Self::CodeLlama,
+            "GemmaTokenizer" => Self::Gemma,
+            "Qwen2Tokenizer" => Self::Qwen2,
+            "GPT2Tokenizer" => Self::Gpt2,
+            "GPTNeoXTokenizer" => Self::GptNeoX,
+            "CohereTokenizer" => Self::Cohere,
+            other if OTHERS.contains(&other) => return Err(other.to_owned()),
+            _ => Self::AsWritten,
+        })
+    }
+
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Llama => "LlamaTokenizer",
+            Self::CodeLlama => "CodeLlamaTokenizer",
+            Self::Gemma => "GemmaTokenizer",
+            Self::Qwen2 => "Qwen2Tokenizer",
+            Self::Gpt2 => "GPT2Tokenizer",
+            Self::GptNeoX => "GPTNeoXTokenizer",
+            Self::Cohere => "CohereTokenizer",
+            Self::AsWritten => WRITTEN,
+        }
+    }
+
+    /// True of the classes whose tokens have a sign for a space, as those of SentencePiece.
+    pub(crate) fn writes_space_sign(self) -> bool {
+        matches!(self, Self::Llama | Self::CodeLlama | Self::Gemma)
+    }
+
+    /// The tokens of the standard names, where the files say nothing of them.
+    pub(crate) fn standard_names(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Llama | Self::CodeLlama => &[
+                ("bos_token", "<s>"),
+                ("eos_token", "</s>"),
+                ("unk_token", "<unk>"),
+            ],
+            Self::Gemma => &[
+                ("bos_token", "<bos>"),
+                ("eos_token", "<eos>"),
+                ("unk_token", "<unk>"),
+                ("pad_token", "<pad>"),
+                ("mask_token", "<mask>"),
+            ],
+            Self::Qwen2 => &[
+                ("eos_token", "<|endoftext|>"),
+                ("unk_token", "<|endoftext|>"),
+                ("pad_token", "<|endoftext|>"),
+            ],
+            Self::Gpt2 => &[
+                ("bos_token", "<|endoftext|>"),
+                ("eos_token", "<|endoftext|>"),
+                ("unk_token", "<|endoftext|>"),
+            ],
+            Self::GptNeoX => &[
+                ("bos_token", "<|endoftext|>"),
+                ("eos_token", "<|endoftext|>"),
+                ("unk_token", "<|endoftext|>"),
+                ("pad_token", "<|padding|>"),
+            ],
+            Self::Cohere => &[
+                ("bos_token", "<BOS_TOKEN>"),
+                ("eos_token", "<|END_OF_TURN_TOKEN|>"),
+                ("unk_token", "<UNK>"),
+                ("pad_token", "<PAD>"),
+                ("cls_token", "<CLS>"),
+                ("sep_token", "<SEP>"),
+                ("mask_token", "<MASK_TOKEN>"),
+            ],
+            Self::AsWritten => &[],
+        }
+    }
+
+    /// The tokens of names of its own.
+    pub(crate) fn own_names(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::CodeLlama => &[
+                ("prefix_token", "▁<PRE>"),
+                ("middle_token", "▁<MID>"),
+                ("suffix_token", "▁<SUF>"),
+                ("eot_token", "▁<EOT>"),
+                ("fill_token", "<FILL_ME>"),
+            ],
+            _ => &[],
+        }
+    }
+
+    /// True where its model has an unknown token.
+    pub(crate) fn has_unknown(self) -> bool {
+        matches!(self, Self::CodeLlama | Self::Gemma)
+    }
+
+    /// Its pipeline: normalizer, pre-tokenizer and decoder. `None` where the file's counts.
+    pub(crate) fn pipeline(self, config: &Map<String, Value>) -> Option<[Value; 3]> {
+        let flag = |key: &str| config.get(key).and_then(Value::as_bool);
+        let replace = |from: &str, to: &str| json!({ "type": "Replace", "pattern": { "String": from }, "content": to });
+        let split = |pattern: Value, behavior: &str| json!({ "type": "Split", "pattern": pattern, "behavior": behavior, "invert": false });
+        let prefix = flag("add_prefix_space");
+        let scheme = match (self, prefix.unwrap_or(true)) {
+            (_, false) => "never",
+            (Self::Llama, true) if flag("legacy") == Some(true) => "always",
+            _ => "first",
+        };
+        let bytes = |words: bool| {
+            let prefix = prefix.unwrap_or(false);
+            json!({ "type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": true, "use_regex": words })
+        };
+        let both = |first: Value, second: Value| json!({ "type": "Sequence", "pretokenizers": [first, second] });
+        let composed = json!({ "type": "NFC" });
+        let (normalizer, pre_tokenizer) = match self {
+            Self::AsWritten => return None,
+            Self::Llama | Self::CodeLlama => {
+                let spaces = json!({ "type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": false });
+                (Value::Null, spaces)
+            }
+            Self::Gemma => {
+                let words = split(json!({ "String": " " }), "MergedWithPrevious");
+                (replace(" ", "▁"), words)
+            }
+            Self::Qwen2 => {
+                let words = split(json!({ "Regex": QWEN_WORDS }), "Isolated");
+                (composed, both(words, bytes(false)))
+            }
+            Self::Gpt2 => (Value::Null, bytes(true)),
+            Self::GptNeoX => (composed, bytes(true)),
+            Self::Cohere => {
+                let digits = json!({ "type": "Digits", "individual_digits": true });
+                (composed, both(digits, bytes(true)))
+            }
+        };
+        let decoder = match self.writes_space_sign() {
+            true => json!({
+                "type": "Sequence",
+                "decoders": [replace("▁", " "), { "type": "ByteFallback" }, { "type": "Fuse" }],
+            }),
+            false => bytes(true),
+        };
+        Some([normalizer, pre_tokenizer, decoder])
+    }
+}
