@@ -212,7 +212,7 @@ impl<'a> Batch<'a> {
         (1.0 / of_direct.max(1.0), lambda / of_ngram.max(1.0))
     }
 
-    /// The loss of a group of positions, and what [`Agreement`] is made of.
+    /// The loss of a group of positions, and how far the drafter agrees with it.
     fn grade_direct(
         &self,
         loss: DirectLoss,
@@ -387,5 +387,77 @@ impl Objective for Batch<'_> {
             (Group::Direct(_), _) => logits.fill(0.0),
         }
         graded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example::TeacherRow;
+    use super::*;
+
+    /// One position that says token 7, the second of three columns, by this law.
+    fn taught(law: [f32; 3]) -> Example {
+        Example {
+            ids: vec![1, 7],
+            shared: [3, 7, 9].into(),
+            chunks: vec![Chunk {
+                draft: 1..2,
+                targets: 1,
+                log_prob: f64::from(law[1].ln()),
+                law: Some(TeacherRow::new(law.into_iter().map(f32::ln))),
+                own: None,
+                special: false,
+            }],
+            specials: Vec::new(),
+            stands_for: Vec::new(),
+            states: Vec::new(),
+            sampled: false,
+        }
+    }
+
+    fn agreed(example: &Example, drafter: [f32; 3]) -> Option<f64> {
+        let chunk = &example.chunks[0];
+        let mut law = Vec::new();
+        chunk.law.as_ref().unwrap().read(&mut law);
+        agreement(example, chunk, &drafter.map(f32::ln), &law)
+    }
+
+    #[test]
+    fn greedy_text_is_agreed_with_by_the_best_token() {
+        let example = taught([0.3, 0.6, 0.1]);
+        assert_eq!(agreed(&example, [0.2, 0.5, 0.3]), Some(1.0));
+        assert_eq!(agreed(&example, [0.5, 0.4, 0.1]), Some(0.0));
+        // A token outside the columns can be agreed with by nobody.
+        let mut other = example;
+        other.ids[1] = 8;
+        assert_eq!(agreed(&other, [0.2, 0.5, 0.3]), None);
+    }
+
+    #[test]
+    fn sampled_text_is_agreed_with_as_often_as_a_draft_is_accepted() {
+        let mut example = taught([0.3, 0.6, 0.1]);
+        example.sampled = true;
+        // The mass that both laws have in common: 0.2, 0.5 and 0.1. Laws are kept in halves.
+        let found = agreed(&example, [0.2, 0.5, 0.3]).unwrap();
+        assert!((found - 0.8).abs() < 2e-3, "{found}");
+        let same = agreed(&example, [0.3, 0.6, 0.1]).unwrap();
+        assert!((same - 1.0).abs() < 2e-3, "{same}");
+    }
+
+    #[test]
+    fn examples_that_were_learnt_from_before_do_not_judge() {
+        let example = taught([0.3, 0.6, 0.1]);
+        let terms = experiment::LearnConfig {
+            objective: experiment::ObjectiveName::Hybrid,
+            ..Default::default()
+        };
+        let mut batch = Batch::new(vec![&example, &example], terms.terms().unwrap());
+        batch.fresh = 1;
+        let graded = |sequence| {
+            let mut logits = [0.2_f32, 0.5, 0.3].map(f32::ln);
+            batch.grade(sequence, 0, &mut logits)
+        };
+        assert_eq!(share_agreed(&graded(0)), Some(1.0));
+        assert_eq!(share_agreed(&graded(1)), None);
     }
 }

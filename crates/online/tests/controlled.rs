@@ -43,11 +43,15 @@ name = "learns beside"
 preset = "L_DM"
 set = { "learn.asynchronous" = true }
 [[arm]]
+name = "last block"
+preset = "L_DM"
+set = { "learn.blocks" = 1 }
+[[arm]]
 name = "head"
 preset = "L_DM"
 set = { "decode.policy" = "throughput", "decode.k" = 6, "head.training" = "interleaved" }
 "#;
-const CONTROLLED: usize = 7;
+const CONTROLLED: usize = 8;
 
 fn run(lab: &Lab) -> Run {
     let models = models_table(&[("L", "L-small")]);
@@ -108,7 +112,7 @@ fn text_stays_and_knowledge_survives() {
         assert!(seen >= CONTROLLED * HELD_OUT, "{stage}: {seen}");
     }
     // A checkpoint after every 16 prompts made the arms anew from what they wrote.
-    for arm in ["SpD_DM", "learns", "looks up", "adapters"] {
+    for arm in ["SpD_DM", "learns", "looks up", "adapters", "last block"] {
         let ledger = known(&run, "stream", arm).ledger();
         assert_eq!(ledger.answers, STREAMED as u64, "{arm}");
         let rows = run.prompts("stream");

@@ -197,6 +197,7 @@ fn with_law(columns: usize, peaks: &[usize], other: impl Fn(usize) -> f32) -> (V
         specials: Vec::new(),
         stands_for: Vec::new(),
         states: Vec::new(),
+        sampled: false,
     };
     (law, example)
 }
@@ -332,6 +333,7 @@ fn taught(columns: u32) -> Example {
         specials: Vec::new(),
         stands_for: Vec::new(),
         states: Vec::new(),
+        sampled: false,
     }
 }
 

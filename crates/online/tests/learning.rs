@@ -41,6 +41,7 @@ fn example(seed: u32) -> Example {
         specials: Vec::new(),
         stands_for: Vec::new(),
         states: Vec::new(),
+        sampled: false,
     }
 }
 

@@ -65,6 +65,7 @@ fn example(seed: u32, engine: &mut Engine) -> Example {
         specials: Vec::new(),
         stands_for: Vec::new(),
         states: Vec::new(),
+        sampled: false,
     };
     assert_eq!(example.read(), &ids[..22]);
     if let Ok(states) = engine.states_of(example.read()) {

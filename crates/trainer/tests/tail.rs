@@ -107,6 +107,10 @@ fn steps_move_the_last_blocks_and_their_engine_follows() {
     let before = Trainer::new(&checkpoint, AdamWConfig::default());
     let before = before.unwrap().evaluate(&batch, &objective).unwrap().terms[0];
     assert!(loss < 0.95 * before, "{loss} after {before}");
+    // The trainer still knows what it began with, and goes on with what it has learnt.
+    let first = trainer.evaluate_first(&rows(&states), &objective).unwrap();
+    assert!((first.terms[0] - before).abs() < 1e-5 * before);
+    assert_eq!(trainer.tail(), tail);
 
     // An engine that loads the blocks computes what one with all of the weights computes.
     let options = EngineOptions::default;
