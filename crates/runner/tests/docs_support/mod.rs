@@ -41,6 +41,7 @@ pub fn pages() -> Vec<Page> {
     let mut names: Vec<String> = [
         "README.md",
         "CONTRIBUTING.md",
+        "SECURITY.md",
         "experiments/README.md",
         "datasets/README.md",
         "models/README.md",
