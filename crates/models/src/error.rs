@@ -12,6 +12,8 @@ pub enum TemplateFault {
     Syntax,
     /// It raised an exception.
     Raised,
+    /// It needs a variable that was not given.
+    Missing,
     /// It does not show the user's message as it must.
     Message,
 }
@@ -98,6 +100,9 @@ impl TemplateError {
                 }
                 TemplateFault::Raised => {
                     "the template itself refuses these messages; it may want a system message or other variables"
+                }
+                TemplateFault::Missing => {
+                    "variables are given by --chat-template-kwargs, or by chat_template_kwargs of an experiment's model or a request; special tokens by tokenizer_config.json"
                 }
                 TemplateFault::Message => "the template must show a message of the role user",
             },

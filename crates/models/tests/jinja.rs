@@ -262,6 +262,44 @@ fn constructs_render_as_in_transformers() {
 }
 
 #[test]
+fn loops_are_not_left_out_of_blocks() {
+    let told = |body: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("{{% for m in messages %}}\n{body}{{{{ m.content }}}}{{% endfor %}}");
+        std::fs::write(folder.path().join("chat_template.jinja"), text).unwrap();
+        let found = ChatTemplate::from_model_dir(folder.path(), 1024);
+        found.err().map(|error| error.to_string())
+    };
+    for (body, block) in [
+        (
+            "{% generation %}{% if true %}{% break %}{% endif %}{% endgeneration %}",
+            "generation",
+        ),
+        ("{% with x = 1 %}{%- continue -%}{% endwith %}", "with"),
+        (
+            "{% set x | indent(width=2) %}{% break %}{% endset %}",
+            "set",
+        ),
+        ("{% filter upper %}{% break %}{% endfilter %}", "filter"),
+    ] {
+        let error = told(body).unwrap_or_default();
+        let wanted = format!("out of a `{block}` block is not supported");
+        assert!(
+            error.contains(&wanted) && error.contains(":2"),
+            "{body}: {error}"
+        );
+    }
+    for body in [
+        "{% with x = 1 %}{% for y in [1, 2] %}{% if y > x %}{% break %}{% endif %}{% endfor %}{% endwith %}",
+        "{% set x = 1 %}{% set y = 'a' | replace('a', 'b') %}{% if false %}{% break %}{% endif %}",
+        "{% generation %}a{% endgeneration %}{% if loop.index > 9 %}{% continue %}{% endif %}",
+        "{% raw %}{% with %}{% endraw %}{% if false %}{% break %}{% endif %}",
+    ] {
+        assert_eq!(told(body), None, "{body}");
+    }
+}
+
+#[test]
 fn a_loop_over_none_is_an_error() {
     // Jinja2: 'NoneType' object is not iterable.
     let template = load(

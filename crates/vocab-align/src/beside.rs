@@ -162,15 +162,23 @@ impl Beside {
         for token in tokens.values() {
             self.add(raw, token);
         }
+        let own = |token: &AddedToken| token.content.clone();
+        let before: Vec<String> = raw.added_tokens.iter().map(own).collect();
+        let mut seen: Vec<&Named> = Vec::new();
         for token in self.specials.all() {
-            let known = |added: &&mut AddedToken| added.content == token.content;
-            match raw.added_tokens.iter_mut().find(known) {
-                None => self.add(raw, &token.added(0)),
-                // This class adds its special tokens once more, as plain ones.
-                Some(added) if self.class == Class::Qwen2 => {
+            // Of several tokens with one content, what text does around the last one counts.
+            if !before.contains(&token.content) && !seen.contains(&token) {
+                self.add(raw, &token.added(0));
+                seen.push(token);
+            }
+        }
+        if self.class == Class::Qwen2 {
+            // This class adds its special tokens once more, as plain ones.
+            for token in self.specials.all() {
+                let known = |added: &&mut AddedToken| added.content == token.content;
+                if let Some(added) = raw.added_tokens.iter_mut().find(known) {
                     *added = AddedToken::plain(added.id, &added.content);
                 }
-                Some(_) => {}
             }
         }
         if anew && self.class == Class::GptNeoX {

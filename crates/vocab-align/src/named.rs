@@ -30,9 +30,11 @@ const SPECIFIC: &str = "model_specific_special_tokens";
 const TYPE: &str = "__type";
 
 /// A token as a configuration names it.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
     pub(crate) content: String,
+    /// True of one that is written as a text.
+    is_text: bool,
     lstrip: bool,
     rstrip: bool,
     single_word: bool,
@@ -46,6 +48,7 @@ impl Named {
         let flag = |key: &str| value.get(key).and_then(Value::as_bool).unwrap_or(false);
         Some(Self {
             content: content.to_owned(),
+            is_text: value.is_string(),
             lstrip: flag("lstrip"),
             rstrip: flag("rstrip"),
             single_word: flag("single_word"),

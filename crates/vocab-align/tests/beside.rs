@@ -128,6 +128,29 @@ fn flags_of_tokenizer_config_count() {
 }
 
 #[test]
+fn of_one_content_that_is_named_twice_the_last_one_counts() {
+    let named = |keys: Value| {
+        let folder = folder(&[
+            ("tokenizer.json", tokenizer(&[])),
+            ("tokenizer_config.json", keys),
+        ]);
+        ids(&load(folder.path()), "a <x> b")
+    };
+    let strips = |left: bool, right: bool| json!({"__type": "AddedToken", "content": "<x>", "lstrip": left, "rstrip": right});
+    assert_eq!(
+        named(json!({"bos_token": "<x>", "eos_token": strips(true, true)})),
+        [0, 4, 1]
+    );
+    assert_eq!(
+        named(json!({"bos_token": strips(true, true), "eos_token": "<x>"})),
+        [0, 3, 4, 3, 1]
+    );
+    // The same text once more changes nothing.
+    let keys = json!({"bos_token": "<x>", "eos_token": strips(false, true), "pad_token": "<x>"});
+    assert_eq!(named(keys), [0, 3, 4, 1]);
+}
+
+#[test]
 fn a_token_beyond_the_embedding_is_refused_where_it_is_fed() {
     let folder = folder(&[(
         "tokenizer.json",

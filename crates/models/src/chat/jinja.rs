@@ -241,7 +241,7 @@ impl Jinja {
         let mut message = error
             .detail()
             .map_or_else(|| error.kind().to_string(), str::to_owned);
-        let kind = match error.kind() {
+        let mut kind = match error.kind() {
             ErrorKind::SyntaxError | ErrorKind::UnknownFilter | ErrorKind::UnknownTest => {
                 TemplateFault::Syntax
             }
@@ -260,6 +260,7 @@ impl Jinja {
             names.retain(|name| !known(name));
             names.sort_unstable();
             if !names.is_empty() {
+                kind = TemplateFault::Missing;
                 message = format!("{message} (not given: {})", names.join(", "));
             }
         }

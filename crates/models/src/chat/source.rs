@@ -6,6 +6,8 @@
 //! * Strings have all escapes of Python.
 //! * To Jinja2, `a.items` of a map is its method even where it has a key of that name.
 //! * `a % b` formats where `a` is a text, so it becomes the filter [`PERCENT`].
+//! * `break` and `continue` out of a block with variables or text of its own are refused: minijinja does
+//!   not leave the block.
 //! * A loop over `none` is an error, so what loops go over goes through the filter [`EACH`].
 
 use std::ops::Range;
@@ -43,6 +45,7 @@ const OPERATORS: [&str; 8] = ["and", "or", "not", "if", "else", "in", "is", "eli
 pub(super) fn rewrite(source: &str) -> Result<String, Fault> {
     let mut out = String::with_capacity(source.len());
     let mut rest = 0;
+    let mut open = Vec::new();
     while let Some(found) = source[rest..].find('{') {
         let at = rest + found;
         let opening = source[at..].get(..2).unwrap_or_default();
@@ -58,6 +61,9 @@ pub(super) fn rewrite(source: &str) -> Result<String, Fault> {
                 out.push_str(&source[rest..at]);
                 let (words, end) = words(source, at)?;
                 let first = words.first().map(|word| &source[word.at.clone()]);
+                if opening == "{%" {
+                    enter(source, at, &words, &mut open)?;
+                }
                 out.push_str(&rewritten(source, at..end, &words)?);
                 rest = end;
                 if opening == "{%" && first == Some("raw") {
@@ -75,6 +81,50 @@ pub(super) fn rewrite(source: &str) -> Result<String, Fault> {
     }
     out.push_str(&source[rest..]);
     Ok(out)
+}
+
+/// Keeps the loops and blocks that are open behind a tag.
+fn enter<'a>(
+    source: &'a str,
+    at: usize,
+    words: &[Word],
+    open: &mut Vec<&'a str>,
+) -> Result<(), Fault> {
+    let Some(first) = words.first() else {
+        return Ok(());
+    };
+    let first = &source[first.at.clone()];
+    let mut depth = 0_usize;
+    let given = words.iter().any(|word| {
+        match &source[word.at.clone()] {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth = depth.saturating_sub(1),
+            "=" => return depth == 0,
+            _ => {}
+        }
+        false
+    });
+    match first {
+        "for" | "with" | "generation" | "filter" | "autoescape" | "call" | "macro" | "block" => {
+            open.push(first);
+        }
+        // The text of the block is the value.
+        "set" if !given => open.push(first),
+        "break" | "continue" => {
+            if let Some(block) = open.last().filter(|block| **block != "for") {
+                let message = format!("`{first}` out of a `{block}` block is not supported");
+                return Err((line(source, at), message));
+            }
+        }
+        _ => {
+            let begun = first.strip_prefix("end");
+            if let Some(at) = begun.and_then(|begun| open.iter().rposition(|block| *block == begun))
+            {
+                open.truncate(at);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The beginning of the tag that ends a raw block.

@@ -164,6 +164,7 @@ mod tests {
         let broken = parse_prompts(b"{\"id\": 1}\n{\"id\": x", "a.jsonl".as_ref(), "t");
         let broken = broken.map(|_| ()).unwrap_err();
         let told = report(&anyhow::Error::new(broken).context("task `t`"));
+        assert_eq!(told.matches("a.jsonl:").count(), 1, "{told}");
         let broken = parse_prompts(b"\n{\"id\": x", "a.jsonl".as_ref(), "t").map(|_| ());
         let told = report(&anyhow::Error::new(broken.unwrap_err()));
         let place = "a.jsonl:2: not a JSON object: expected value at column 8\n";
