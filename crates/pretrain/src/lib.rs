@@ -154,6 +154,8 @@ fn tokenizer_for(
             "bos_token": recipe.bos,
             "eos_token": recipe.eos,
             "clean_up_tokenization_spaces": false,
+            // Families such as qwen2 have a pipeline of their own, and the model was taught with this one.
+            vocab_align::OWN_PIPELINE: true,
         }),
     )?;
     Ok(Vocabulary::from_file(&path)?)
