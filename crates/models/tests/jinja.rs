@@ -340,6 +340,27 @@ fn contents_are_parts_where_the_template_reads_parts() {
     assert_eq!(found.unwrap().unwrap().text, "ABab");
 }
 
+/// A list of parts that is written out as a whole is no message shown: these change a text.
+#[test]
+fn a_template_that_changes_the_text_is_given_a_text() {
+    for (content, shown) in [
+        ("m.content[:5]", "abcde"),
+        ("m.content[::-1]", "hgfedcba"),
+        ("m.content | capitalize", "Abcdefgh"),
+        (
+            "'long' if m.content | length > 20 else m.content",
+            "abcdefgh",
+        ),
+    ] {
+        let text = format!("{{% for m in messages %}}<{{{{ {content} }}}}>{{% endfor %}}");
+        let found = load(&text).render("abcdefgh").unwrap();
+        assert_eq!(found.text(), format!("<{shown}>"), "{content}");
+    }
+    let template =
+        load("{% for m in messages %}{% for c in m.content %}{{ c }}.{% endfor %}{% endfor %}");
+    assert_eq!(template.render("abc").unwrap().text(), "a.b.c.");
+}
+
 #[test]
 fn messages_are_given_whole() {
     let template = load(

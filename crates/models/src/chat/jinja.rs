@@ -55,11 +55,9 @@ impl Jinja {
         Ok(jinja)
     }
 
-    /// Finds out whether contents are texts to the template or lists of parts: the form in which it
-    /// shows a message of this request, or else one in which what it writes depends on the message.
-    ///
-    /// # Errors
-    /// Finds out if the template wants contents as text or as parts.
+    /// Finds out if contents are texts to the template or lists of parts: the form in which it shows a
+    /// message of this request, or else one in which what it writes depends on the message. A list that
+    /// is written out as a whole shows nothing: such a template reads texts, and changes them.
     ///
     /// # Errors
     /// What the template raises, and a message that it does not show.
@@ -69,13 +67,15 @@ impl Jinja {
             // Some templates want a system message first.
             [vec![user], vec![Message::new("system", "-"), user]]
         };
+        // How Python writes the part that holds the message.
+        let listed = format!("'text': '{PROBE}'");
         let mut first = None;
         let mut depends = None;
         for (messages, others) in asked(PROBE).iter().zip(&asked(OTHER_PROBE)) {
             for parts in [false, true] {
                 self.parts = parts;
                 match self.render(messages, request) {
-                    Ok(text) if text.contains(PROBE) => return Ok(()),
+                    Ok(text) if text.contains(PROBE) && !text.contains(&listed) => return Ok(()),
                     Ok(text) => {
                         let other = self.render(others, request);
                         let differs = other.is_ok_and(|other| other != text);
