@@ -28,7 +28,7 @@ struct World {
     update: f64,
     /// Times are off by up to so much, each round for itself.
     noise: f64,
-    /// Whether the learner is held against the first weights on the same text.
+    /// True where the learner is held against the first weights on the same text.
     compares: bool,
 }
 
@@ -74,7 +74,7 @@ impl World {
         1 + (0..self.k).take_while(|_| dice.uniform() < p).count()
     }
 
-    /// How far both agree with an answer of 100 tokens; on most of them both do or neither does.
+    /// Agreement of both with an answer of 100 tokens; on most of them both do or neither does.
     fn agreed(&self, i: usize, learnt: f64, drawn: f64, dice: &mut Dice) -> Agreed {
         const TOKENS: usize = 100;
         let [learner, frozen] = [true, false].map(|who| (self.acceptance)(i, learnt, who, drawn));

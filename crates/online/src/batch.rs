@@ -283,7 +283,7 @@ pub(super) fn share_agreed(graded: &Graded) -> Option<f64> {
     (compared > 0.0).then(|| agreed / compared)
 }
 
-/// How far a drafter with these logits agrees with the target at a position, from 0 to 1: where the
+/// Agreement of a drafter that has these logits with the target at a position, from 0 to 1: where the
 /// text is greedy, that its best column is the emitted token; where it is sampled, the mass that
 /// both laws have in common, which is how often a drafted token is accepted.
 fn agreement(example: &Example, chunk: &Chunk, logits: &[f32], law: &[f32]) -> Option<f64> {

@@ -42,7 +42,7 @@ pub struct Update {
     pub pass_seconds: f64,
     /// Of which the optimiser, and merging adapters.
     pub step_seconds: f64,
-    /// How far the drafter agreed with the text before it learnt from it; where its last blocks learn
+    /// Agreement of the drafter with the text before it learnt from it; where its last blocks learn
     /// and something was learnt before.
     pub agreed: Option<Agreed>,
 }

@@ -245,7 +245,7 @@ pub struct Example {
     /// What entered the first of the drafter's last blocks, `[read(), hidden_size]`, where these learn
     /// alone; else empty.
     pub states: Vec<f32>,
-    /// Whether the response was drawn; else each token is the target's best.
+    /// True of a response that was drawn; else each token is the target's best.
     pub sampled: bool,
 }
 

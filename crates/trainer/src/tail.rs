@@ -16,7 +16,7 @@ use crate::{Graded, Objective, Trainer};
 pub struct TailTrainer {
     /// A trainer of a layout that has these blocks alone.
     inner: Trainer,
-    /// What learns, as it was at first.
+    /// The weights that learn, as they were at first.
     first: Vec<f32>,
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 pub const OWN_PIPELINE: &str = "omnidraft_pipeline";
 /// The class that reads a file as it is written.
 const WRITTEN: &str = "TokenizersBackend";
-/// How Qwen cuts a text into words.
+/// The expression by which Qwen cuts a text into words.
 const QWEN_WORDS: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -45,7 +45,7 @@ const FALLEN: f64 = 3.0;
 pub(super) struct Learning {
     /// Sums of 1, x, x x, y, x y over answers, or over comparisons.
     sums: [f64; 5],
-    /// Whether they are comparisons: then y is what is saved more than by the first weights, which
+    /// True where they are comparisons: then y is what is saved more than by the first weights, which
     /// save `base`.
     compares: bool,
     base: f64,
@@ -59,8 +59,8 @@ pub(super) struct Learning {
     /// Seconds of updates and the answers they took, faded; and all seconds.
     costs: [f64; 2],
     spent: f64,
-    /// What the drafter saves: short and long mean, and answers in them. Of comparisons, how far above the
-    /// curve the last ones were.
+    /// Savings of the drafter: short and long mean, and answers in them. Of comparisons, the distance of the
+    /// last ones above the curve.
     short: f64,
     long: f64,
     drafted: f64,

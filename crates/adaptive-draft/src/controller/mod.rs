@@ -508,9 +508,8 @@ impl Known {
         let Some(frozen) = self.ways.get(&Way::Frozen).map(Worth::mean) else {
             return;
         };
-        let now = Pairs::of(agreed);
-        self.learning
-            .compare(frozen, saved_by(frozen, now) - frozen);
+        let more = saved_by(frozen, agreed.gain()) - frozen;
+        self.learning.compare(frozen, more);
     }
 
     /// The learner is worth what the first weights are, times what it was found to gain.

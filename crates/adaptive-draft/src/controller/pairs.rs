@@ -9,18 +9,18 @@ const DRAFT: i32 = 4;
 /// Weight, in comparisons, of what was found before something changed.
 const DOUBTED: f64 = 0.5;
 
-/// How often two drafters agree with the same text, from 0 to 1. Neither has learnt from it.
+/// Shares of the same text, from 0 to 1, that two drafters agree with. Neither has learnt from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Agreed {
     /// The weights that learn.
     pub learner: f64,
-    /// Those that they were at first.
+    /// The weights as they were at first.
     pub frozen: f64,
 }
 
 impl Agreed {
     /// Logarithm of the tokens of a round by the learner over those by the first weights.
-    fn gain(self) -> f64 {
+    pub(super) fn gain(self) -> f64 {
         (tokens(self.learner) / tokens(self.frozen)).ln()
     }
 }
@@ -42,11 +42,6 @@ impl Pairs {
     pub(super) fn add(&mut self, agreed: Agreed) {
         self.weight = (1.0 - 1.0 / MEMORY) * self.weight + 1.0;
         self.gain += (agreed.gain() - self.gain) / self.weight;
-    }
-
-    /// The gain that one comparison found.
-    pub(super) fn of(agreed: Agreed) -> f64 {
-        agreed.gain()
     }
 
     /// Logarithm of how many times as fast the learner's rounds make tokens; `None` while nothing was
