@@ -277,6 +277,36 @@ const DRAFTS: (Way, bool) = (Way::Learner, false);
 const LEARNS: (Way, bool) = (Way::Learner, true);
 const FROZEN: (Way, bool) = (Way::Frozen, false);
 
+/// Acceptance where the learner gains with what it learns.
+fn gains(_: usize, n: f64, learner: bool, u: f64) -> f64 {
+    0.5 + 0.1 * u + curve(0.05, n, learner)
+}
+
+/// Acceptance where it loses with what it learns.
+fn loses(_: usize, n: f64, learner: bool, u: f64) -> f64 {
+    0.5 + 0.2 * u - curve(0.05, n, learner)
+}
+
+/// Acceptance that pays only after much was learnt.
+fn pays_later(_: usize, n: f64, learner: bool, _: f64) -> f64 {
+    0.25 + curve(0.12, n, learner)
+}
+
+/// Acceptance where from answer 200 on what was learnt before is worth nothing, and there is as much to
+/// learn again.
+fn falls(i: usize, n: f64, learner: bool, u: f64) -> f64 {
+    let learnt = if i < 200 { n } else { (n - 60.0).max(0.0) };
+    0.5 + 0.1 * u + curve(0.08, learnt, learner).min(0.12)
+}
+
+fn curve(slope: f64, learnt: f64, learner: bool) -> f64 {
+    if learner {
+        slope * (1.0 + learnt / 8.0).ln()
+    } else {
+        0.0
+    }
+}
+
 #[test]
 fn a_drafter_that_never_pays_costs_two_in_a_hundred_at_most() {
     let world = World::default();
@@ -367,31 +397,15 @@ fn a_clock_that_is_off_by_much_is_no_matter() {
 
 #[test]
 fn learning_that_pays_goes_on() {
-    let learns: Acceptance = |_, n, learner, u| {
-        let learnt = if learner {
-            0.05 * (1.0 + n / 8.0).ln()
-        } else {
-            0.0
-        };
-        0.5 + 0.1 * u + learnt
-    };
     let world = World {
-        acceptance: learns,
+        acceptance: gains,
         ..World::default()
     };
     let ledger = holds("learns", world, LEARNS, (1.1, 0.98, 0.98));
     assert!(ledger.updates > 200);
     // What does not pay at first takes longer than without a bound on what may be lost.
-    let later: Acceptance = |_, n, learner, _| {
-        let learnt = if learner {
-            0.12 * (1.0 + n / 8.0).ln()
-        } else {
-            0.0
-        };
-        0.25 + learnt
-    };
     let world = World {
-        acceptance: later,
+        acceptance: pays_later,
         ..World::default()
     };
     let ledger = holds("pays after learning", world, LEARNS, (0.98, 0.85, 0.9));
@@ -423,16 +437,8 @@ fn learning_that_never_pays_rests() {
 
 #[test]
 fn a_learner_that_gets_worse_leaves_the_drafts_to_the_first_weights() {
-    let worse: Acceptance = |_, n, learner, u| {
-        let lost = if learner {
-            0.05 * (1.0 + n / 8.0).ln()
-        } else {
-            0.0
-        };
-        0.5 + 0.2 * u - lost
-    };
     let world = World {
-        acceptance: worse,
+        acceptance: loses,
         ..World::default()
     };
     holds("learner worse", world, FROZEN, (1.2, 0.98, 0.98));
@@ -466,16 +472,6 @@ fn another_task_is_noticed_without_being_told() {
 
 #[test]
 fn learning_comes_back_where_acceptance_falls() {
-    // From answer 200 on, what was learnt before is worth nothing, and there is as much to learn again.
-    let falls: Acceptance = |i, n, learner, u| {
-        let learnt = if i < 200 { n } else { (n - 60.0).max(0.0) };
-        let learnt = if learner {
-            0.08 * (1.0 + learnt / 8.0).ln().min(1.5)
-        } else {
-            0.0
-        };
-        0.5 + 0.1 * u + learnt
-    };
     let world = World {
         acceptance: falls,
         ..World::default()
@@ -618,27 +614,13 @@ fn copies_are_not_tried_behind_a_drafter_that_saves_more() {
 fn the_same_text_tells_the_learner_from_the_first_weights() {
     let world = World {
         compares: true,
-        acceptance: |_, n, learner, u| {
-            let learnt = if learner {
-                0.05 * (1.0 + n / 8.0).ln()
-            } else {
-                0.0
-            };
-            0.5 + 0.1 * u + learnt
-        },
+        acceptance: gains,
         ..World::default()
     };
     let ledger = holds("learns, compared", world, LEARNS, (1.1, 0.985, 0.985));
     assert!(ledger.updates > 200);
     let worse = World {
-        acceptance: |_, n, learner, u| {
-            let lost = if learner {
-                0.05 * (1.0 + n / 8.0).ln()
-            } else {
-                0.0
-            };
-            0.5 + 0.2 * u - lost
-        },
+        acceptance: loses,
         ..world
     };
     holds(
@@ -653,29 +635,13 @@ fn the_same_text_tells_the_learner_from_the_first_weights() {
     };
     let ledger = holds("never learns, compared", never, DRAFTS, (1.2, 0.98, 0.98));
     assert!(ledger.updates < 200);
-    // From answer 200 on, what was learnt before is worth nothing.
     let falls = World {
-        acceptance: |i, n, learner, u| {
-            let learnt = if i < 200 { n } else { (n - 60.0).max(0.0) };
-            let learnt = if learner {
-                0.08 * (1.0 + learnt / 8.0).ln().min(1.5)
-            } else {
-                0.0
-            };
-            0.5 + 0.1 * u + learnt
-        },
+        acceptance: falls,
         ..world
     };
     holds("falls, compared", falls, DRAFTS, (1.1, 1.0, 1.0));
     let later = World {
-        acceptance: |_, n, learner, _| {
-            let learnt = if learner {
-                0.12 * (1.0 + n / 8.0).ln()
-            } else {
-                0.0
-            };
-            0.25 + learnt
-        },
+        acceptance: pays_later,
         ..world
     };
     holds(
