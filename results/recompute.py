@@ -15,6 +15,8 @@ commands behind the figures that LOG.md quotes.
     python3 results/recompute.py learning NAME               the share of learning, the prompt's prefill in and out
     python3 results/recompute.py learning_on NAME            tokens a second while arms learn and after it, by the clock
     python3 results/recompute.py by_quarter NAME             the same by quarter of a stream that plain decoding answers, too
+    python3 results/recompute.py what_learnt NAME            what arms learnt from, and whether all of it is charged
+    python3 results/recompute.py never_slower NAME           speed over plain decoding over every 32 prompts in a row
     python3 results/recompute.py break_even NAME ARM OTHER   answers until what learning took is won back
     python3 results/recompute.py drafted NAME STAGE ARM      draft tokens of the drafter a round, beside tokens a round
     python3 results/recompute.py answers NAME STAGE          plain answers cut, different ones, arms' that are equal
@@ -404,6 +406,45 @@ def by_quarter(name):
         print("| " + " | ".join([at, arm, *row]) + " |")
 
 
+def what_learnt(name):
+    """Of arms that learn: the answers learnt from, whether updates are charged to rows, and what copies had of the accepted
+    tokens. A Markdown table."""
+    heads = ["target, task", "arm", "answers", "learnt from", "updates", "their seconds", "charged", "over plain, all charged"]
+    print("| " + " | ".join(heads + ["accepted in rounds that copied"]) + " |\n|:--|:--|" + "--:|" * 7)
+    whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
+    stream = grouped(load(name, "stream"), "at", "arm")
+    updates = grouped(load(name, "stream", "updates"), "at", "arm")
+    rounds = grouped(load(name, "stream", "rounds"), "at", "arm")
+    for (at, arm), steps in updates.items():
+        own, plain = stream[at, arm], stream[at, "autoregressive"]
+        seconds, charged = sum(u["seconds"] for u in steps), sum(r["learn_s"] for r in own)
+        tokens = sum(r["new_tokens"] for r in own) / sum(r["new_tokens"] for r in plain)
+        all_charged = tokens * whole(plain) / (whole(own) + max(0.0, seconds - charged))
+        accepted = lambda rows: sum(r["accepted"] for r in rows)
+        copied = accepted([r for r in rounds[at, arm] if r["looked_up"]]) / accepted(rounds[at, arm])
+        row = [f"{len(own)}", f"{max(u['prompts_seen'] for u in steps)}", f"{len(steps)}", f"{seconds:.1f}", f"{charged:.1f}"]
+        print("| " + " | ".join([at, arm, *row, f"{all_charged:.2f}x", f"{copied:.2f}"]) + " |")
+
+
+def never_slower(name, width="32", first="8"):
+    """Speed over plain decoding of the same prompts, prefill and learning in, over every `width` prompts in a row after the
+    `first` ones: the least and the mean of them. Answers that differ in length count by seconds a token. A Markdown table."""
+    width, first = int(width), int(first)
+    heads = ["target, task", "arm", "prompts", f"least of every {width}", "mean", f"the first {first}", "all", "plain answers"]
+    print("| " + " | ".join(heads + ["learning, s"]) + " |\n|:--|:--|" + "--:|" * 7)
+    stream = grouped(load(name, "stream"), "at", "arm")
+    each = lambda row: (row["seconds"] + row["prefill_s"] + row["learn_s"]) / row["new_tokens"]
+    for (at, arm), own in stream.items():
+        plain = {row["prompt_index"]: row for row in stream[at, "autoregressive"]}
+        own = sorted(own, key=lambda row: row["prompt_index"])
+        pairs = [(each(plain[r["prompt_index"]]), each(r), plain[r["prompt_index"]]["new_tokens"]) for r in own]
+        speed = lambda part: sum(p * n for p, _, n in part) / sum(o * n for _, o, n in part)
+        runs = [speed(pairs[i : i + width]) for i in range(first, len(pairs) - width + 1)]
+        rested = sum(row.get("way") == "plain" for row in own)
+        row = [f"{len(own)}", f"{min(runs):.3f}x", f"{np.mean(runs):.3f}x", f"{speed(pairs[:first]):.3f}x", f"{speed(pairs):.3f}x"]
+        print("| " + " | ".join([at, arm, *row, str(rested), f"{sum(r['learn_s'] for r in own):.1f}"]) + " |")
+
+
 def break_even(name, arm, other):
     """Answers by the frozen drafter after which what `arm` spent on the stream more than `other` is won back."""
     whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
@@ -447,7 +488,7 @@ def answers(name, stage):
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:] or ["help"]
     commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, learning_on, answers)}
-    commands |= {f.__name__: f for f in (by_quarter, break_even, drafted, check)}
+    commands |= {f.__name__: f for f in (by_quarter, what_learnt, never_slower, break_even, drafted, check)}
     if command not in commands:
         sys.exit(__doc__)
     commands[command](*arguments)

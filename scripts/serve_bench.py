@@ -6,6 +6,7 @@
   python3 scripts/serve_bench.py stream --requests 500
   python3 scripts/serve_bench.py load --clients 1 4 16 --seconds 600
   python3 scripts/serve_bench.py remote --delays 0 10 50
+  python3 scripts/serve_bench.py pays --target runs/models/qwen --drafter runs/models/smollm2 --task DATA/gsm8k
   python3 scripts/serve_bench.py beside
   python3 scripts/serve_bench.py memory --seconds 300
   python3 scripts/serve_bench.py page
@@ -290,6 +291,53 @@ def stream(args):
         with Server(args.omnidraft, *first) as back:
             run(back, name, 0, 100, "and back, on the first prompts")
             write("stream", rows, args, back)
+
+
+def pays(args):
+    """Seconds by hundred requests while the drafter learns, plain answers among them; a kill in the middle."""
+    every = prompts(args.task)
+    rows, half = [], args.requests // 2
+    with tempfile.TemporaryDirectory() as state:
+        command = [args.omnidraft, "--target", args.target, "--drafter", args.drafter, "--state", state,
+                   "--save-every", args.save_minutes, *args.more.split()]
+
+        def ask(server, number, **options):
+            began = time.time()
+            answer = server.ask(every[number % len(every)], max_tokens=args.max_tokens, **options)
+            return {**counts(answer), "seconds": time.time() - began}
+
+        def run(server, begin, end, event=""):
+            for start in range(begin, end, args.step):
+                drafted, plain = [], []
+                for number in range(start, min(start + args.step, end)):
+                    drafted.append(ask(server, number))
+                    # Other prompts, from the end of the task: what was read once is not read again.
+                    if number % args.plain == args.plain - 1:
+                        plain.append(ask(server, -1 - number // args.plain, drafter=False))
+                plain, metrics = summed(plain), server.metrics()
+                total = lambda name: sum(v for k, v in metrics.items() if k.startswith(f"omnidraft_{name}{{"))
+                rows.append({"from": start, "to": start + len(drafted), "event": event, **summed(drafted),
+                             "plain_tokens": plain["tokens"], "plain_seconds": plain["seconds"],
+                             "saved": total("saved_seconds"), "learning": total("learning_seconds_total"),
+                             "updates": total("updates_total"), "rested": total("rested_answers_total")})
+                event = ""
+
+        server = Server(*command)
+        run(server, 0, half)
+        before = server.metrics()
+        server.kill()
+        current = pathlib.Path(state, "current")
+        age = time.time() - current.stat().st_mtime if current.exists() else None
+        server = Server(*command)
+        answers = f'omnidraft_answers_total{{target="{pathlib.Path(args.target).name}"}}'
+        kept, had = server.metrics().get(answers, 0), before[answers]
+        event = f"kill -9; state {'none' if age is None else f'{age:.0f} s old'}, {kept:.0f} of {had:.0f} answers in it"
+        with server:
+            run(server, half, args.requests, event)
+            if args.picture:
+                from serve_picture import picture
+                picture(server, every[args.requests:args.requests + 2], args.picture)
+            write(args.rows, rows, args, server)
 
 
 def beside(args):
@@ -579,6 +627,19 @@ def page(_):
                              f"{r['p50']:.2f}", f"{r['p95']:.2f}", f"{r['tokens_per_round']:.2f}", f"{r['step_ms']:.1f}",
                              f"{r['draft_share']:.0%}", f"{r['target_share']:.0%}",
                              f"{r['memory_third']:.0f}", f"{r['memory_end']:.0f}"] for r in rows]))
+    for name in sorted(name for name in known if name.startswith("pays")):
+        rows = part(name, f"Seconds while the drafter learns: {name[4:].strip('-') or 'two models'}",
+                    "One client asks; answers without the drafter, to other prompts of the same task, stand between its requests. Tokens a\n"
+                    "second are the client's, prefill and learning in. *Saved* and *learning* are what the server itself counts, since it was\n"
+                    "first started.")
+        if not rows:
+            continue
+        speed = lambda r: r["tokens"] / r["seconds"]
+        plain = lambda r: r["plain_tokens"] / r["plain_seconds"]
+        parts.append(table(["requests", "tokens/s", "plain", "over plain", "tokens a round", "updates", "rested answers", "saved s", "learning s", ""],
+                           [[f"{r['from']}-{r['to']}", f"{speed(r):.1f}", f"{plain(r):.1f}", f"{speed(r) / plain(r):.2f}x",
+                             f"{r['tokens'] / r['rounds']:.2f}", f"{r['updates']:.0f}", f"{r['rested']:.0f}", f"{r['saved']:.1f}",
+                             f"{r['learning']:.1f}", r["event"]] for r in rows]))
     for name in ("remote", "remote-warm"):
         rows = part(name, "A target elsewhere" + (", above temperature 0" if name != "remote" else ""),
                     "Tokens a second with a round trip so much longer. *Drafted here*: a round trip a round, after learning; *token by\ntoken*: the same without drafts; *streamed plainly*: the target's own server decodes without a drafter and streams, which\npays the delay once an answer. Bytes are those of bodies. Texts are compared with the target's own where the delay is\nleast.")
@@ -623,6 +684,7 @@ def main():
     command(stream, *models, ("second", "models/Q"), ("requests", 500), ("task", "mini-math"), ("save-minutes", 0.25))
     command(load, *models, ("clients", [1, 4, 16]), ("seconds", 600.0), ("task", "mini-math"), ("more", "-k 4"), ("drafts", "yes"), ("rows", "load"))
     command(remote, *models, ("delays", [0.0, 10.0, 50.0]), ("prompts", 20), ("warm", 200), ("task", "mini-math"), ("k", 6), ("state", ""), ("temperature", 0.0), ("rows", "remote"))
+    command(pays, *models, ("requests", 300), ("step", 50), ("plain", 5), ("task", "mini-math"), ("save-minutes", 1.0), ("more", "--threads 2"), ("picture", ""), ("rows", "pays"))
     command(beside, *models, ("delay", 200.0), ("prompts", 40), ("clients", 2), ("task", "mini-math"))
     command(memory, *models, ("clients", 8), ("seconds", 300.0), ("examples-mb", [128, 16]), ("task", "mini-math"), ("more", "-k 4"))
     command(page)

@@ -105,6 +105,23 @@ class Browser:
         self.process.wait()
 
 
+def picture(server, questions, out, size=(1200, 1150)):
+    """Asks on the page of a running server, and keeps a picture of it."""
+    browser = Browser(f"http://127.0.0.1:{server.port}/", *size)
+    try:
+        browser.wait("document.querySelector('#model option') !== null")
+        for i, prompt in enumerate(questions):
+            browser.value(f"at('prompt').value = {json.dumps(prompt)}; at('form').requestSubmit(); true")
+            browser.wait(f"document.body.dataset.answers === '{i + 1}'")
+        # The figures on the page come every second.
+        time.sleep(3)
+        data = browser.call("Page.captureScreenshot", format="png")["data"]
+    finally:
+        browser.close()
+    pathlib.Path(out).write_bytes(base64.b64decode(data))
+    print(f"{out}: {os.path.getsize(out)} bytes")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--omnidraft", default=str(ROOT / "target/release/omnidraft"))
@@ -120,19 +137,7 @@ def main():
     with Server(args.omnidraft, "--target", args.target, "--drafter", args.drafter) as server:
         for prompt in every[:args.warm]:
             server.ask(prompt, max_tokens=48)
-        browser = Browser(f"http://127.0.0.1:{server.port}/", *args.size)
-        try:
-            browser.wait("document.querySelector('#model option') !== null")
-            for i, prompt in enumerate(every[args.warm:args.warm + args.questions]):
-                browser.value(f"at('prompt').value = {json.dumps(prompt)}; at('form').requestSubmit(); true")
-                browser.wait(f"document.body.dataset.answers === '{i + 1}'")
-            # The figures on the page come every second.
-            time.sleep(3)
-            picture = browser.call("Page.captureScreenshot", format="png")
-        finally:
-            browser.close()
-    pathlib.Path(args.out).write_bytes(base64.b64decode(picture["data"]))
-    print(f"{args.out}: {os.path.getsize(args.out)} bytes")
+        picture(server, every[args.warm:args.warm + args.questions], args.out, args.size)
 
 
 if __name__ == "__main__":

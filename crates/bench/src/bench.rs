@@ -17,7 +17,7 @@ use models::step::median;
 
 mod device;
 mod fidelity;
-mod learn;
+pub(crate) mod learn;
 mod logits;
 mod round;
 mod steps;

@@ -325,19 +325,18 @@ fn adapter_with(keys: Value) -> Result<Adapter, LmError> {
         rank: 4,
         alpha: 8.0,
         projections: Projections::ALL,
+        blocks: 0,
     };
-    let tensors = lm::adapted(&config, Projections::ALL)
-        .into_iter()
-        .flat_map(|matrix| {
-            let tensor = |shape: [usize; 2]| lm::HostTensor {
-                shape: shape.to_vec(),
-                data: vec![0.5; shape[0] * shape[1]],
-            };
-            [
-                (matrix.a, tensor([4, matrix.input])),
-                (matrix.b, tensor([matrix.out, 4])),
-            ]
-        });
+    let tensors = lm::adapted(&config, &lora).into_iter().flat_map(|matrix| {
+        let tensor = |shape: [usize; 2]| lm::HostTensor {
+            shape: shape.to_vec(),
+            data: vec![0.5; shape[0] * shape[1]],
+        };
+        [
+            (matrix.a, tensor([4, matrix.input])),
+            (matrix.b, tensor([matrix.out, 4])),
+        ]
+    });
     let adapter = Adapter {
         config: lora,
         tensors: tensors.collect(),

@@ -11,19 +11,20 @@ use lm::EngineSettings;
 use ngram_cache::{NgramCache, static_table};
 use serde::{Deserialize, Serialize};
 use spec_decode::{
-    DirectMap, Generation, LanguageModel, Lexicon, NoSink, Pair, Prompt, RoundOutcome, Session,
-    SessionConfig, StreamName, TeacherSink, VerifyMode,
+    DirectMap, Generation, LanguageModel, Lexicon, Pair, Prompt, RoundOutcome, Session,
+    SessionConfig, StreamName, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId};
 
 use super::adaptive::{Adaptive, HeadUpdate};
-use super::control::{Account, Control, Controlled, Timed, Watched};
+use super::control::{Account, Control, Controlled, Watched};
 use super::drafter_training::Update;
-use super::example::Example;
+use super::example::{Example, Recorder};
 use super::learner::{Learner, Learnt};
 use super::lookups::Lookups;
+use super::parts::Parts;
 use super::relabel::{JudgedDraft, Rules};
-use super::respond::{Show, generate, look_up, recorder};
+use super::respond::{Onlookers, generate, look_up, recorder};
 use super::specials::Specials;
 use super::state;
 use super::weights::LearntWeights;
@@ -53,6 +54,29 @@ pub struct Question<'a> {
 impl Question<'_> {
     fn is_streamed(&self) -> bool {
         self.split == Split::Train
+    }
+}
+
+/// An answer and what it teaches.
+pub struct Answered {
+    /// Its tokens and rounds.
+    pub generation: Generation,
+    /// What is left to be [learnt](ArmState::learn) from it, on the stream.
+    pub example: Option<Example>,
+    /// Updates from parts of it, taken while it was made.
+    pub updates: Vec<Update>,
+    /// Seconds that these held it up.
+    pub learn_seconds: f64,
+}
+
+impl Answered {
+    fn without_learning(generation: Generation) -> Self {
+        Self {
+            generation,
+            example: None,
+            updates: Vec::new(),
+            learn_seconds: 0.0,
+        }
     }
 }
 
@@ -236,7 +260,7 @@ impl ArmState {
         arm: &ArmConfig,
         target: &mut Engine,
         question: &Question<'_>,
-    ) -> Result<(Generation, Option<Example>)> {
+    ) -> Result<Answered> {
         let streamed = question.is_streamed();
         let control = self.control.as_mut().filter(|_| arm.decode.controller);
         let watched = control.map(|control| control.open(streamed));
@@ -267,6 +291,7 @@ impl ArmState {
                 asked: false,
             });
         }
+        let own = !(question.padded && self.padded.is_some());
         let drafter = match &mut self.drafter {
             Drafter::Model(drafter) => match &mut self.padded {
                 Some(padded) if question.padded => {
@@ -285,7 +310,7 @@ impl ArmState {
                 if streamed {
                     self.lookups.keep(lookup, vocabulary, history);
                 }
-                return Ok((done, None));
+                return Ok(Answered::without_learning(done));
             }
         };
         let swaps = self.control.as_mut().filter(|_| way == Some(Way::Frozen));
@@ -298,39 +323,37 @@ impl ArmState {
         }
         let rows = LanguageModel::<TargetId>::vocab_size(session.target());
         let records = watched.as_ref().is_none_or(Watched::records);
-        let learner = self.learner.as_ref().filter(|_| streamed && records);
+        let mut learner = self.learner.as_mut().filter(|_| streamed && records);
         let mut teacher = learner
+            .as_ref()
             .map(|learner| recorder(&session, question.pair, cache.as_deref(), learner.terms()));
-        let sink: &mut dyn TeacherSink = match &mut teacher {
-            Some(recorder) => recorder,
-            None => &mut NoSink,
-        };
-        let mut timed;
-        let sink: &mut dyn TeacherSink = match &watched {
-            Some(watched) => {
-                timed = Timed {
-                    inner: sink,
-                    watched,
-                };
-                &mut timed
-            }
-            None => sink,
-        };
         let (unjudged, mut drafts) = (session.config().score_unjudged, Vec::new());
         let relabels = streamed && self.relabels;
         let mut show = |context: &[DraftId], round: &RoundOutcome| {
             drafts.extend(JudgedDraft::new(context, round, unjudged));
         };
-        let show: Option<Show<'_>> = if relabels { Some(&mut show) } else { None };
-        let done = generate(
-            &mut session,
-            question,
-            cache,
-            policy.as_mut(),
-            sink,
-            show,
-            watched.as_ref(),
-        )?;
+        let mut parts = Parts::new(match own && way.is_none_or(|way| way == Way::Learner) {
+            true => self.config.learn.within,
+            false => 0,
+        });
+        let sampled = !question.session.sampling.is_greedy();
+        let mut between = |session: &mut Session<&mut Engine, &mut Engine>,
+                           recorder: Option<&Recorder>| {
+            let whole = session.draft_context().len() <= self.positions;
+            match (&mut learner, recorder) {
+                (Some(learner), Some(recorder)) if whole && parts.due(session.response()) => {
+                    parts.learn(session, recorder, learner, question, sampled)
+                }
+                _ => Ok(()),
+            }
+        };
+        let onlookers = Onlookers {
+            teacher: teacher.as_mut(),
+            show: if relabels { Some(&mut show) } else { None },
+            watched: watched.as_ref(),
+            between: &mut between,
+        };
+        let done = generate(&mut session, question, cache, policy.as_mut(), onlookers)?;
         let example = learner.zip(teacher).map(|(learner, recorder)| {
             Example::new(
                 (session.draft_context(), session.draft_lengths()),
@@ -341,12 +364,10 @@ impl ArmState {
                 learner.terms(),
                 learner.ends(),
             )
+            .behind(parts.taught)
             .within(self.positions, &question.pair.draft)
         });
-        let example = example.map(|example| Example {
-            sampled: !question.session.sampling.is_greedy(),
-            ..example
-        });
+        let example = example.map(|example| Example { sampled, ..example });
         if let Some(example) = &example {
             self.specials
                 .add(&arm.name, question.pair, &example.specials);
@@ -367,7 +388,24 @@ impl ArmState {
             self.adaptive.take_in(judged, drafts);
             self.last_pair = relabels.then(|| (question.pair.clone(), rows));
         }
-        Ok((done, example.filter(|_| learns)))
+        let Parts {
+            updates, seconds, ..
+        } = parts;
+        if !updates.is_empty() {
+            self.weights_changed();
+        }
+        if let Some(control) = &mut self.control {
+            let each = seconds / updates.len().max(1) as f64;
+            for update in &updates {
+                control.learnt(each, update.agreed);
+            }
+        }
+        Ok(Answered {
+            generation: done,
+            example: example.filter(|_| learns),
+            updates,
+            learn_seconds: seconds,
+        })
     }
 
     /// How the last streamed answer was made and what all have saved, where seconds decide.
@@ -491,11 +529,15 @@ impl ArmState {
         }
         let mut packed = match self.resident.remove(&name) {
             Some(packed) => packed,
-            None => {
-                let weights = learner.weights()?;
-                let whole = weights.whole().context("adapters are of all blocks")?;
-                Packed::new(whole, self.settings)?
-            }
+            None => match learner.weights()? {
+                LearntWeights::Whole(whole) => Packed::new(&whole, self.settings)?,
+                // The last blocks are packed anew each time: the others are the same for all.
+                tail => {
+                    tail.load_into(drafter)?;
+                    self.weights_changed();
+                    return Ok(());
+                }
+            },
         };
         drafter.swap_weights(&mut packed)?;
         self.weights_changed();

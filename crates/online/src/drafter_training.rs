@@ -7,7 +7,7 @@ use std::time::Instant;
 use adaptive_draft::Agreed;
 use anyhow::{Context, Result};
 use lm::{AdamWConfig, Checkpoint};
-use trainer::{AdapterState, Trainer};
+use trainer::AdapterState;
 
 use super::batch::{Batch, share_agreed};
 use super::example::Example;
@@ -82,17 +82,13 @@ impl DrafterTraining {
             max_grad_norm: Some(config.max_grad_norm),
             ..AdamWConfig::default()
         };
-        let trainer = match config.lora.adapters() {
+        let trainer = match config.adapters() {
             None => Gradients::new(checkpoint, optimizer, config.blocks, config.products)
                 .context("learn.blocks")?,
             Some(lora) => {
                 let seed = adapter_seed(seed, "");
-                let trainer = Trainer::with_adapter(checkpoint, optimizer, lora, seed);
-                Gradients::Whole(
-                    trainer
-                        .context("learn.lora")?
-                        .with_products(config.products),
-                )
+                Gradients::with_adapter(checkpoint, optimizer, lora, config.products, seed)
+                    .context("learn.lora")?
             }
         };
         let average = (config.ema > 0.0).then(|| trainer.weights());
@@ -128,7 +124,7 @@ impl DrafterTraining {
     /// Goes on with the adapter called `name`, a fresh one if there is none yet. Without adapters
     /// there is one training for everything.
     pub(super) fn turn_to(&mut self, name: &str) -> Result<()> {
-        if name == self.name || self.config.lora.adapters().is_none() {
+        if name == self.name || self.config.adapters().is_none() {
             return Ok(());
         }
         let mut next = match self.others.remove(name) {
@@ -136,7 +132,7 @@ impl DrafterTraining {
             None => self.fresh_training(name)?,
         };
         if let Some(state) = &mut next.adapter {
-            self.trainer.whole()?.swap_adapter(state)?;
+            self.trainer.swap_adapter(state)?;
         }
         // What the trainer held is now where the next adapter was.
         self.adapter_training.adapter = next.adapter.take();
@@ -152,7 +148,7 @@ impl DrafterTraining {
     fn fresh_training(&mut self, name: &str) -> Result<AdapterTraining> {
         let seed = adapter_seed(self.seed, name);
         Ok(AdapterTraining {
-            adapter: self.trainer.whole()?.fresh_adapter(seed),
+            adapter: self.trainer.fresh_adapter(seed),
             replay: Replay::new(&self.config, self.seed, name),
             // Filled by the first update: a fresh adapter changes nothing.
             average: None,
@@ -162,7 +158,7 @@ impl DrafterTraining {
     /// Writes every adapter, or the weights where there are none, with the history of their
     /// optimiser and the running mean. Examples to replay are not kept.
     pub(super) fn save(&mut self, folder: &Path, base: &str) -> Result<()> {
-        if self.config.lora.adapters().is_none() {
+        if self.config.adapters().is_none() {
             let weights = self.trainer.weights();
             state::save_weights(folder, weights.tensors(), self.trainer.optimizer())?;
             return self.save_mean(folder);
@@ -171,7 +167,7 @@ impl DrafterTraining {
         let names: Vec<String> = self.others.keys().cloned().collect();
         for name in names.into_iter().chain([active.clone()]) {
             self.turn_to(&name)?;
-            if let Some(adapter) = self.trainer.whole()?.adapter() {
+            if let Some(adapter) = self.trainer.adapter() {
                 let folder = folder.join(state::file_name(&name));
                 state::save_adapter(&folder, &name, &adapter, base, self.trainer.optimizer())?;
                 self.save_mean(&folder)?;
@@ -192,7 +188,7 @@ impl DrafterTraining {
     pub(super) fn load(&mut self, folder: &Path) -> Result<()> {
         let optimizer = self.trainer.optimizer().config();
         let model = self.trainer.config().clone();
-        if self.config.lora.adapters().is_none() {
+        if self.config.adapters().is_none() {
             let blocks = self.config.blocks;
             let (weights, optimizer) = state::load_weights(folder, &model, blocks, optimizer)?;
             let mean = match self.config.ema > 0.0 {
@@ -204,8 +200,7 @@ impl DrafterTraining {
             return Ok(());
         }
         for saved in state::load_adapters(folder, &model, optimizer)? {
-            let trainer = self.trainer.whole()?;
-            let state = trainer.saved_adapter(&saved.adapter, saved.optimizer);
+            let state = self.trainer.saved_adapter(&saved.adapter, saved.optimizer);
             let state = state.with_context(|| format!("{}: `{}`", folder.display(), saved.name))?;
             let mut adapter_training = self.fresh_training(&saved.name)?;
             adapter_training.adapter = Some(state);
@@ -235,7 +230,7 @@ impl DrafterTraining {
                 example.narrow(self.config.likely, self.config.sampled, &mut rng);
             }
         }
-        self.prompts += fresh.len() as u32;
+        self.prompts += fresh.iter().filter(|example| !example.goes_on).count() as u32;
         let again = self.adapter_training.replay.draw();
         let kept = &self.adapter_training.replay.kept;
         let examples = fresh.iter().chain(again.iter().map(|i| &kept[*i]));

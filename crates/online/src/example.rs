@@ -176,6 +176,18 @@ impl Recorder {
         &self.taught
     }
 
+    /// What was recorded from token `from` on, with nothing in the place of the tokens before it.
+    pub(super) fn since(&self, from: usize) -> (Arc<[u32]>, Vec<Taught>) {
+        let nothing = Taught {
+            log_prob: 0.0,
+            law: None,
+        };
+        let from = from.min(self.taught.len());
+        let mut taught = vec![nothing; from];
+        taught.extend_from_slice(&self.taught[from..]);
+        (Arc::clone(&self.columns), taught)
+    }
+
     fn law(&self, logits: &[f32], shift: f32) -> TeacherRow {
         match &self.of {
             LawColumns::Shared(targets) => {
@@ -247,6 +259,8 @@ pub struct Example {
     pub states: Vec<f32>,
     /// True of a response that was drawn; else each token is the target's best.
     pub sampled: bool,
+    /// True where the response goes on: the rest of it is another example.
+    pub goes_on: bool,
 }
 
 impl Example {
@@ -264,15 +278,36 @@ impl Example {
         terms: Terms,
         ends: bool,
     ) -> Self {
+        let Recorder {
+            columns, taught, ..
+        } = recorder;
+        Self::of(
+            (context, draft_lengths),
+            prompt_len,
+            response,
+            (columns, taught),
+            pair,
+            terms,
+            ends,
+        )
+    }
+
+    /// As [`new`](Self::new), of what was recorded over `columns`, an entry a token.
+    pub(super) fn of(
+        (context, draft_lengths): (&[DraftId], &[usize]),
+        prompt_len: usize,
+        response: &[TargetId],
+        (columns, taught): (Arc<[u32]>, Vec<Taught>),
+        pair: &Pair,
+        terms: Terms,
+        ends: bool,
+    ) -> Self {
         let spelling = &context[prompt_len..];
         let target_lengths = pair.alignment.spelled_lengths(&pair.target, response);
         let mut spans = align_offsets(draft_lengths, &target_lengths);
         if ends {
             spans = pair_specials(spans, spelling, response, &pair.alignment);
         }
-        let Recorder {
-            columns, taught, ..
-        } = recorder;
         let mut taught: Vec<Option<Taught>> = taught.into_iter().map(Some).collect();
         let (mut chunks, mut learnt) = (Vec::new(), vec![false; response.len()]);
         for span in spans {
@@ -324,7 +359,15 @@ impl Example {
             stands_for: Vec::new(),
             states: Vec::new(),
             sampled: false,
+            goes_on: false,
         }
+    }
+
+    /// Without what an earlier part of the response has taught: chunks that begin before draft token
+    /// `from` of the whole context.
+    pub(super) fn behind(mut self, from: usize) -> Self {
+        self.chunks.retain(|chunk| chunk.draft.start >= from);
+        self
     }
 }
 

@@ -22,6 +22,7 @@ mod job;
 mod learner;
 mod lookups;
 mod ngrams;
+mod parts;
 mod probe;
 mod prompt;
 mod record;
@@ -34,7 +35,7 @@ mod target;
 mod weights;
 
 pub use adaptive::HeadUpdate;
-pub use arm::{ArmState, Question};
+pub use arm::{Answered, ArmState, Question};
 pub use drafter_training::Update;
 pub use example::{Chunk, Example, Recorder, Taught, TeacherRow};
 pub use job::{JobSetting, Progress, run_job};

@@ -30,11 +30,19 @@ enum Made {
         generation: Box<Generation>,
         /// Stop tokens proposed, and accepted.
         ends: (u32, u32),
-        update: Option<Update>,
+        updates: Vec<Update>,
         head: Option<HeadUpdate>,
         learn_seconds: f64,
         account: Option<Account>,
     },
+}
+
+/// What an arm learnt when all that was left had to be learnt.
+pub(super) struct Settled {
+    /// Index of the arm.
+    pub(super) arm: usize,
+    pub(super) updates: Vec<Update>,
+    pub(super) head: Option<HeadUpdate>,
 }
 
 impl Answer {
@@ -47,7 +55,7 @@ impl Answer {
         arm: usize,
         generation: Generation,
         stop: &BTreeSet<TargetId>,
-        update: Option<Update>,
+        updates: Vec<Update>,
         head: Option<HeadUpdate>,
         (learn_seconds, account): (f64, Option<Account>),
     ) -> Self {
@@ -57,11 +65,26 @@ impl Answer {
             made: Made::Drafted {
                 ends: ends(&generation, stop),
                 generation,
-                update,
+                updates,
                 head,
                 learn_seconds,
                 account,
             },
+        }
+    }
+
+    /// Adds `seconds` of learning behind it, and what the controller's account says after them.
+    pub(super) fn charge(&mut self, seconds: f64, after: Option<Account>) {
+        if let Made::Drafted {
+            learn_seconds,
+            account,
+            ..
+        } = &mut self.made
+        {
+            *learn_seconds += seconds;
+            if let (Some(account), Some(after)) = (account, after) {
+                account.saved = after.saved;
+            }
         }
     }
 
@@ -174,7 +197,7 @@ impl<'a> Recording<'a> {
             Made::Drafted {
                 generation: done,
                 ends,
-                update,
+                updates,
                 head,
                 learn_seconds,
                 account,
@@ -211,7 +234,7 @@ impl<'a> Recording<'a> {
                 };
                 self.rounds(&arm.name, position, done)?;
                 self.writer.push_prompt(&row)?;
-                if let Some(update) = update {
+                for update in updates {
                     self.update(&arm.name, update)?;
                 }
                 if let Some(step) = head {
@@ -260,7 +283,20 @@ impl<'a> Recording<'a> {
     }
 
     /// One update of one arm's drafter.
-    pub(super) fn update(&mut self, arm: &str, update: &Update) -> Result<()> {
+    pub(super) fn settled(&mut self, settled: &Settled) -> Result<()> {
+        let Some(arm) = self.config.arms.get(settled.arm) else {
+            return Ok(());
+        };
+        for update in &settled.updates {
+            self.update(&arm.name, update)?;
+        }
+        settled
+            .head
+            .iter()
+            .try_for_each(|step| self.head(&arm.name, step))
+    }
+
+    fn update(&mut self, arm: &str, update: &Update) -> Result<()> {
         Ok(self.writer.push_update(&UpdateRow {
             arm: arm.to_owned(),
             seed: self.config.seed,
@@ -278,7 +314,7 @@ impl<'a> Recording<'a> {
     }
 
     /// One step of one arm's acceptance head.
-    pub(super) fn head(&mut self, arm: &str, step: &HeadUpdate) -> Result<()> {
+    fn head(&mut self, arm: &str, step: &HeadUpdate) -> Result<()> {
         let report = &step.report;
         Ok(self.writer.push_head(&HeadRow {
             arm: arm.to_owned(),

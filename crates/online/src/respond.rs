@@ -11,23 +11,40 @@ use spec_decode::{
 use vocab_align::{DraftId, TargetId};
 
 use super::arm::Question;
-use super::control::Watched;
+use super::control::{Timed, Watched};
 use super::example::Recorder;
 
 /// Sees every round with the draft context it began from.
 pub(super) type Show<'a> = &'a mut dyn FnMut(&[DraftId], &RoundOutcome);
 
-/// As [`Session::generate`], showing every round with the draft context it began from, and telling an
-/// answer under control what it took.
+/// Sees the session between two rounds, with what was recorded so far.
+pub(super) type Between<'a, D, T> =
+    &'a mut dyn FnMut(&mut Session<D, T>, Option<&Recorder>) -> Result<()>;
+
+/// Who looks on while an answer is made.
+pub(super) struct Onlookers<'a, D, T> {
+    /// Records what the answer teaches.
+    pub(super) teacher: Option<&'a mut Recorder>,
+    pub(super) show: Option<Show<'a>>,
+    /// The answer under control, which is told what rounds took.
+    pub(super) watched: Option<&'a Watched>,
+    pub(super) between: Between<'a, D, T>,
+}
+
+/// As [`Session::generate`], with onlookers.
 pub(super) fn generate<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
     session: &mut Session<D, T>,
     question: &Question<'_>,
     mut cache: Option<&mut NgramCache>,
     policy: &mut dyn DraftPolicy,
-    sink: &mut dyn TeacherSink,
-    mut show: Option<Show<'_>>,
-    watched: Option<&Watched>,
+    onlookers: Onlookers<'_, D, T>,
 ) -> Result<Generation> {
+    let Onlookers {
+        mut teacher,
+        mut show,
+        watched,
+        between,
+    } = onlookers;
     let prefill = session.start(question.prompt, question.name)?;
     if let Some(watched) = watched {
         watched.read(prefill.draft);
@@ -41,7 +58,21 @@ pub(super) fn generate<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
             Some(_) => session.draft_context().to_vec(),
             None => Vec::new(),
         };
-        let outcome = session.round(cache.as_deref_mut(), policy, sink)?;
+        let mut nobody = NoSink;
+        let sink: &mut dyn TeacherSink = match &mut teacher {
+            Some(recorder) => &mut **recorder,
+            None => &mut nobody,
+        };
+        let outcome = match watched {
+            Some(watched) => {
+                let mut timed = Timed {
+                    inner: sink,
+                    watched,
+                };
+                session.round(cache.as_deref_mut(), policy, &mut timed)?
+            }
+            None => session.round(cache.as_deref_mut(), policy, sink)?,
+        };
         if let Some(show) = &mut show {
             show(&context, &outcome);
         }
@@ -50,6 +81,9 @@ pub(super) fn generate<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
         }
         totals.add(&outcome);
         rounds.push(outcome);
+        if session.finished().is_none() {
+            between(session, teacher.as_deref())?;
+        }
     };
     Ok(Generation {
         tokens: session.response().to_vec(),

@@ -159,11 +159,13 @@ pub(super) fn load_adapters(
 ) -> Result<Vec<SavedAdapter>> {
     let mut found = Vec::new();
     for (name, folder) in named_folders(folder)? {
+        let adapter = Adapter::load(&folder, model)?;
+        let blocks = adapter.config.blocks;
         found.push(SavedAdapter {
             name,
-            adapter: Adapter::load(&folder, model)?,
+            adapter,
             optimizer: load_optimizer(&folder, optimizer)?,
-            mean: load_mean(&folder, model, 0)?,
+            mean: load_mean(&folder, model, blocks)?,
         });
     }
     Ok(found)

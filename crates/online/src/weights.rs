@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use lm::host::Products;
-use lm::{AdamW, AdamWConfig, Checkpoint, HostTensor, LmConfig, LmError, Tail};
+use lm::{
+    AdamW, AdamWConfig, Adapter, Checkpoint, HostTensor, LmConfig, LmError, LoraConfig, Tail,
+};
 use models::Engine;
-use trainer::{Graded, TailTrainer, Trainer};
+use trainer::{AdapterState, Graded, TailTrainer, Trainer};
 
 use super::batch::Batch;
 
@@ -86,6 +88,26 @@ impl Gradients {
         })
     }
 
+    /// Trains adapters of all blocks, or of the last `lora.blocks`; `seed` draws the first.
+    pub(super) fn with_adapter(
+        checkpoint: &Checkpoint,
+        optimizer: AdamWConfig,
+        lora: LoraConfig,
+        products: Products,
+        seed: u64,
+    ) -> Result<Self, LmError> {
+        Ok(match lora.blocks {
+            0 => {
+                let trainer = Trainer::with_adapter(checkpoint, optimizer, lora, seed)?;
+                Self::Whole(trainer.with_products(products))
+            }
+            _ => {
+                let trainer = TailTrainer::with_adapter(checkpoint, optimizer, lora, seed)?;
+                Self::Tail(trainer.with_products(products))
+            }
+        })
+    }
+
     pub(super) fn config(&self) -> &LmConfig {
         match self {
             Self::Whole(trainer) => trainer.config(),
@@ -100,11 +122,39 @@ impl Gradients {
         }
     }
 
-    /// The trainer of all weights or of an adapter; an error where the last blocks learn.
-    pub(super) fn whole(&mut self) -> Result<&mut Trainer, LmError> {
+    /// The adapter in training, if one is.
+    pub(super) fn adapter(&self) -> Option<Adapter> {
         match self {
-            Self::Whole(trainer) => Ok(trainer),
-            Self::Tail(_) => Err(LmError::OtherModel),
+            Self::Whole(trainer) => trainer.adapter(),
+            Self::Tail(trainer) => trainer.adapter(),
+        }
+    }
+
+    /// An adapter that changes nothing yet; `None` where weights are trained.
+    pub(super) fn fresh_adapter(&self, seed: u64) -> Option<AdapterState> {
+        match self {
+            Self::Whole(trainer) => trainer.fresh_adapter(seed),
+            Self::Tail(trainer) => trainer.fresh_adapter(seed),
+        }
+    }
+
+    /// A saved adapter with its optimiser.
+    pub(super) fn saved_adapter(
+        &self,
+        adapter: &Adapter,
+        optimizer: AdamW,
+    ) -> Result<AdapterState, LmError> {
+        match self {
+            Self::Whole(trainer) => trainer.saved_adapter(adapter, optimizer),
+            Self::Tail(trainer) => trainer.saved_adapter(adapter, optimizer),
+        }
+    }
+
+    /// Goes on with another adapter; `state` receives the one trained so far.
+    pub(super) fn swap_adapter(&mut self, state: &mut AdapterState) -> Result<(), LmError> {
+        match self {
+            Self::Whole(trainer) => trainer.swap_adapter(state),
+            Self::Tail(trainer) => trainer.swap_adapter(state),
         }
     }
 

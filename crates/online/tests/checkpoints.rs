@@ -47,6 +47,14 @@ name = "last block"
 preset = "L_DM+L_N-gram"
 set = {{ "learn.blocks" = 1 }}
 [[arm]]
+name = "adapters of the last block"
+preset = "L_DM+L_N-gram"
+set = {{ "learn.blocks" = 1, "learn.lora" = {{ rank = 4, alpha = 8.0, per = "target" }} }}
+[[arm]]
+name = "parts"
+preset = "L_DM+L_N-gram"
+set = {{ "learn.blocks" = 1, "learn.within" = 8, "learn.every" = 1 }}
+[[arm]]
 name = "head"
 preset = "L_DM"
 set = {{ "decode.policy" = "head", "decode.k" = 6, "head.training" = "interleaved" }}

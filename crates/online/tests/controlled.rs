@@ -28,6 +28,10 @@ preset = "SpD_DM"
 name = "learns"
 preset = "L_DM+L_N-gram"
 [[arm]]
+name = "learns late"
+preset = "L_DM+L_N-gram"
+set = { "learn.every" = 100, "decode.controller" = false }
+[[arm]]
 name = "exact"
 preset = "L_DM+L_N-gram"
 set = { "decode.verify" = "exact" }
@@ -47,11 +51,16 @@ name = "last block"
 preset = "L_DM"
 set = { "learn.blocks" = 1 }
 [[arm]]
+name = "parts"
+preset = "L_DM+L_N-gram"
+set = { "learn.within" = 6, "learn.every" = 1 }
+[[arm]]
 name = "head"
 preset = "L_DM"
 set = { "decode.policy" = "throughput", "decode.k" = 6, "head.training" = "interleaved" }
 "#;
-const CONTROLLED: usize = 8;
+const CONTROLLED: usize = 9;
+const UNCONTROLLED: &str = "learns late";
 
 fn run(lab: &Lab) -> Run {
     let models = models_table(&[("L", "L-small")]);
@@ -107,7 +116,9 @@ fn text_stays_and_knowledge_survives() {
                 );
                 seen += 1;
             }
-            check(row);
+            if row.arm != UNCONTROLLED {
+                check(row);
+            }
         }
         assert!(seen >= CONTROLLED * HELD_OUT, "{stage}: {seen}");
     }
@@ -118,12 +129,9 @@ fn text_stays_and_knowledge_survives() {
         let rows = run.prompts("stream");
         let last = rows.iter().rfind(|row| row.arm == arm).unwrap();
         let saved = last.saved_s.unwrap();
-        // What was left to learn from at the end of the stream came after the last row.
-        let after = saved - ledger.saved();
-        assert!(
-            after > -1e-6 && after <= ledger.learning + 1e-6,
-            "{arm}: {ledger:?}, {saved}"
-        );
+        // The last row has what was left to learn from at the end of the stream in it.
+        let after = (saved - ledger.saved()).abs();
+        assert!(after < 1e-6, "{arm}: {ledger:?}, {saved}");
         let tokens: u64 = rows
             .iter()
             .filter(|row| row.arm == arm)
@@ -131,13 +139,16 @@ fn text_stays_and_knowledge_survives() {
             .sum();
         assert_eq!(ledger.tokens, tokens, "{arm}");
     }
+    // Every update is in a row's seconds, the ones before a checkpoint and at the end too: of an
+    // arm whose turn to learn never comes, nothing else is.
     let rows = run.prompts("stream");
-    let learnt: f64 = rows
-        .iter()
-        .filter(|row| row.arm == "learns")
-        .map(|row| row.learn_s)
-        .sum();
-    assert!(learnt > 0.0, "nothing was learnt");
+    let of = |arm: &str| -> Vec<&PromptRow> { rows.iter().filter(|row| row.arm == arm).collect() };
+    assert!(of("learns").iter().map(|row| row.learn_s).sum::<f64>() > 0.0);
+    let mut late = of(UNCONTROLLED);
+    late.sort_by(|a, b| b.learn_s.total_cmp(&a.learn_s));
+    let mut late: Vec<u32> = late.iter().take(3).map(|row| row.prompt_index).collect();
+    late.sort_unstable();
+    assert_eq!(late, [15, 31, STREAMED as u32 - 1]);
 }
 
 /// Where the drafter rested, nothing was drafted.

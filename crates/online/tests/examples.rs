@@ -198,6 +198,7 @@ fn with_law(columns: usize, peaks: &[usize], other: impl Fn(usize) -> f32) -> (V
         stands_for: Vec::new(),
         states: Vec::new(),
         sampled: false,
+        goes_on: false,
     };
     (law, example)
 }
@@ -334,6 +335,7 @@ fn taught(columns: u32) -> Example {
         stands_for: Vec::new(),
         states: Vec::new(),
         sampled: false,
+        goes_on: false,
     }
 }
 

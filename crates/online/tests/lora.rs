@@ -279,16 +279,23 @@ fn a_target_finds_its_adapter_and_its_cache_again() {
 
 #[test]
 fn adapters_are_packed_as_the_drafter_decodes() {
-    let lab = Lab::new();
     let segments = [("L", 8, 3), ("Q", 8, 3), ("L", 0, 3)];
-    let text = text(&segments, &format!("{STREAM}{LATER}"), "").replace(
-        "\"learn.lora.rank\" = 8",
-        "\"learn.lora.rank\" = 8, \"decode.draft_weights\" = \"int4\"",
-    );
-    let run = lab.run("out", &text);
-    let own = held_out(&run, "stream", "own", 0);
-    assert_eq!(own, held_out(&run, "stream", "own", 2));
-    assert_eq!(own, held_out(&run, "later", "own", 0));
+    let drafted = |more: &str| {
+        let lab = Lab::new();
+        let with = format!("\"learn.lora.rank\" = 8, {more}");
+        let text = text(&segments, &format!("{STREAM}{LATER}"), "")
+            .replace("\"learn.lora.rank\" = 8", &with);
+        let run = lab.run("out", &text);
+        let own = held_out(&run, "stream", "own", 0);
+        assert_eq!(own, held_out(&run, "stream", "own", 2), "{more}");
+        assert_eq!(own, held_out(&run, "later", "own", 0), "{more}");
+        (own, held_out(&run, "stream", "own", 1))
+    };
+    let int4 = "\"decode.draft_weights\" = \"int4\"";
+    drafted(int4);
+    let last = drafted(&format!("{int4}, \"learn.blocks\" = 1"));
+    // Adapters of one block alone draft otherwise than such of all.
+    assert_ne!(last, drafted("\"learn.blocks\" = 2"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use experiment::{LearnConfig, ObjectiveName};
 use lm::{Checkpoint, EngineSettings, Tail, WeightType};
 use models::{Engine, ModelFolder, Packed};
 use online::{Chunk, Example, Learner, LearntWeights, TeacherRow};
-use results::RoundRow;
+use results::{RoundRow, UpdateRow};
 use support::{Lab, models, models_table};
 use vocab_align::DraftId;
 
@@ -232,4 +232,83 @@ set = {{ "learn.blocks" = 1, "learn.products" = "bf16", "learn.likely" = 1e-3, "
     };
     let (before, after) = (rounds("untaught"), rounds("last block"));
     assert!(after * 20 < before * 19, "{after} rounds after {before}");
+}
+
+/// Parts of answers teach what whole answers teach, each position once, and drafts go on from the new
+/// weights.
+#[test]
+fn an_answer_is_learnt_from_before_it_ends() {
+    let lab = Lab::new();
+    let text = format!(
+        r#"
+name = "parts"
+{models}
+[grid]
+task = ["mini-math"]
+[stage.stream]
+prompts = {{ train = 12 }}
+[decode]
+temperature = 0.0
+max_new_tokens = 40
+[learn]
+every = 1
+lr = 0.0
+[[arm]]
+preset = "autoregressive"
+[[arm]]
+name = "whole"
+preset = "L_DM+L_N-gram"
+[[arm]]
+name = "parts"
+preset = "L_DM+L_N-gram"
+set = {{ "learn.within" = 10 }}
+[[arm]]
+name = "last block"
+preset = "L_DM+L_N-gram"
+set = {{ "learn.within" = 10, "learn.blocks" = 1 }}
+[[arm]]
+name = "it learns"
+preset = "L_DM+L_N-gram"
+set = {{ "learn.within" = 10, "learn.blocks" = 1, "learn.lr" = 2e-3 }}
+"#,
+        models = models_table(&[("L", "L-small")])
+    );
+    let run = lab.run(
+        "parts",
+        &text.replace("[stage.stream]\n", "[stage.stream]\non_stream = \"all\"\n"),
+    );
+    let updates = run.cell("stream").updates().unwrap();
+    let of = |arm: &str| {
+        updates
+            .iter()
+            .filter(|row| row.arm == arm)
+            .collect::<Vec<_>>()
+    };
+    let positions = |arm: &str| -> (u32, u32) {
+        let rows = of(arm);
+        let sum = |count: fn(&UpdateRow) -> u32| rows.iter().map(|row| count(row)).sum();
+        (sum(|row| row.dm_positions), sum(|row| row.ngram_tokens))
+    };
+    assert_eq!(of("whole").len(), 12);
+    for arm in ["parts", "last block"] {
+        assert!(of(arm).len() > 24, "{arm}: {} updates", of(arm).len());
+        assert_eq!(positions(arm), positions("whole"), "{arm}");
+        assert_eq!(of(arm).last().unwrap().prompts_seen, 12, "{arm}");
+    }
+    let rows = run.prompts("stream");
+    let text = |arm: &str| -> Vec<String> {
+        let rows = rows.iter().filter(|row| row.arm == arm);
+        rows.map(|row| row.tokens_hash.clone()).collect()
+    };
+    let rounds = |arm: &str| -> u32 {
+        rows.iter()
+            .filter(|row| row.arm == arm)
+            .map(|row| row.rounds)
+            .sum()
+    };
+    for arm in ["whole", "parts", "last block", "it learns"] {
+        assert_eq!(text(arm), text("autoregressive"), "{arm}");
+    }
+    assert_eq!(rounds("parts"), rounds("whole"));
+    assert_ne!(rounds("it learns"), rounds("whole"));
 }

@@ -62,6 +62,16 @@ impl ColumnData {
         }
     }
 
+    /// Their type.
+    pub fn kind(&self) -> ColumnKind {
+        match self {
+            Self::Text(_) => ColumnKind::Text,
+            Self::U32(_) => ColumnKind::U32,
+            Self::U64(_) => ColumnKind::U64,
+            Self::F64(_) => ColumnKind::F64,
+        }
+    }
+
     /// `len` values that are not known.
     pub(crate) fn unknown(kind: ColumnKind, len: usize) -> Self {
         match kind {

@@ -82,6 +82,14 @@ pub enum ResultsError {
         /// Rows in the manifest.
         expected: u64,
     },
+    /// A folder has no cell to read rows of.
+    #[error("{}: no cell{} with rows", path.display(), of_stage(stage.as_deref()))]
+    NoCells {
+        /// The folder of the run.
+        path: PathBuf,
+        /// The stage that was asked for.
+        stage: Option<String>,
+    },
     /// Rows are to be published into the folder they come from.
     #[error("{}: cannot publish a folder into itself", path.display())]
     IntoItself {
@@ -100,6 +108,10 @@ pub enum ResultsError {
     },
 }
 
+fn of_stage(stage: Option<&str>) -> String {
+    stage.map_or_else(String::new, |stage| format!(" of stage `{stage}`"))
+}
+
 impl ResultsError {
     /// What to do about it, where there is something to say.
     pub fn hint(&self) -> Option<String> {
@@ -107,7 +119,9 @@ impl ResultsError {
             Self::Complete { .. } => {
                 "`omnidraft report` shows it; remove the folder to run it again"
             }
-            Self::NotACell { .. } => "give a folder that `omnidraft run` made",
+            Self::NotACell { .. } | Self::NoCells { .. } => {
+                "give a folder that `omnidraft run` made"
+            }
             Self::Schema { .. } => {
                 "use the version of the program that the manifest names, or run the experiment anew"
             }

@@ -24,6 +24,7 @@ pub mod bootstrap;
 mod column;
 mod common;
 mod error;
+mod flat;
 mod input;
 mod journal;
 mod machine;
@@ -41,6 +42,7 @@ mod writer;
 pub use bootstrap::{Estimate, Interval};
 pub use column::{Column, ColumnData, ColumnKind};
 pub use error::ResultsError;
+pub use flat::{FlatColumn, FlatKind, FlatTable};
 pub use input::InputFile;
 pub use machine::{BuildInfo, MachineInfo};
 pub use manifest::{
@@ -50,7 +52,7 @@ pub use manifest::{
 };
 pub use measure::{Counts, Measured, Sums};
 pub use metrics::Metric;
-pub use parquet::{read_table, table_path, write_table};
+pub use parquet::{read_table, table_path, write_flat, write_table};
 pub use publish::{EXPERIMENT_FILE, Published, cells, publish};
 pub use reader::CellReader;
 pub use rows::{

@@ -3,7 +3,7 @@
 //! A table is one row group of required columns: text as UTF-8, counts as unsigned integers, the
 //! rest as doubles; compressed with zstd.
 
-use crate::{Column, ColumnData, ColumnKind, ResultsError, Row, part_path};
+use crate::{Column, ColumnData, ColumnKind, FlatColumn, FlatTable, ResultsError, Row, part_path};
 use parquet::basic::{
     Compression, Encoding, LogicalType, Repetition, Type as PhysicalType, ZstdLevel,
 };
@@ -149,6 +149,87 @@ fn write_columns(
     Ok(())
 }
 
+/// Writes a flat table as one Parquet file, through `*.part` and a rename. What has no value is null.
+///
+/// # Errors
+/// An I/O or parquet error naming the file.
+pub fn write_flat(path: &Path, table: &FlatTable) -> Result<(), ResultsError> {
+    let part = part_path(path);
+    let io = |source| ResultsError::io("write", path, source);
+    let file = File::create(&part).map_err(io)?;
+    write_nullable(&file, table).map_err(|error| damaged(path, &error))?;
+    file.sync_all().map_err(io)?;
+    std::fs::rename(&part, path).map_err(io)
+}
+
+fn write_nullable(file: &File, table: &FlatTable) -> Result<(), ParquetError> {
+    let field = |column: &FlatColumn| {
+        let kind = column.data().kind();
+        let field = Type::primitive_type_builder(&column.name, physical(kind))
+            .with_repetition(Repetition::OPTIONAL)
+            .with_logical_type(logical(kind))
+            .build()?;
+        Ok(Arc::new(field))
+    };
+    let fields: Result<_, ParquetError> = table.columns.iter().map(field).collect();
+    let schema = Type::group_type_builder("rows")
+        .with_fields(fields?)
+        .build()?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .build();
+    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?;
+    let mut group = writer.next_row_group()?;
+    for column in &table.columns {
+        let known = |index: usize| !column.is_null(index);
+        let levels: Vec<i16> = (0..table.len()).map(|i| i16::from(known(i))).collect();
+        match column.data() {
+            ColumnData::Text(values) => {
+                let values = there(values, known).map(|v| v.as_str().into());
+                write_some::<ByteArrayType>(&mut group, &values.collect::<Vec<_>>(), &levels)?;
+            }
+            ColumnData::U32(values) => {
+                let values = there(values, known).map(|v| v.cast_signed());
+                write_some::<Int32Type>(&mut group, &values.collect::<Vec<_>>(), &levels)?;
+            }
+            ColumnData::U64(values) => {
+                let values = there(values, known).map(|v| v.cast_signed());
+                write_some::<Int64Type>(&mut group, &values.collect::<Vec<_>>(), &levels)?;
+            }
+            ColumnData::F64(values) => {
+                let values = there(values, known).copied();
+                write_some::<DoubleType>(&mut group, &values.collect::<Vec<_>>(), &levels)?;
+            }
+        }
+    }
+    group.close()?;
+    writer.close()?;
+    Ok(())
+}
+
+/// The values that are known.
+fn there<T>(values: &[T], known: impl Fn(usize) -> bool) -> impl Iterator<Item = &T> {
+    let values = values.iter().enumerate();
+    values
+        .filter(move |(i, _)| known(*i))
+        .map(|(_, value)| value)
+}
+
+/// Writes a column whose `levels` are 1 where there is a value.
+fn write_some<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, &File>,
+    values: &[T::T],
+    levels: &[i16],
+) -> Result<(), ParquetError> {
+    if let Some(mut column) = group.next_column()? {
+        column
+            .typed::<T>()
+            .write_batch(values, Some(levels), None)?;
+        column.close()?;
+    }
+    Ok(())
+}
+
 fn physical(kind: ColumnKind) -> PhysicalType {
     match kind {
         ColumnKind::Text => PhysicalType::BYTE_ARRAY,
@@ -158,16 +239,19 @@ fn physical(kind: ColumnKind) -> PhysicalType {
     }
 }
 
-fn field(column: &Column) -> Result<Arc<Type>, ParquetError> {
-    let logical = match column.kind {
+fn logical(kind: ColumnKind) -> Option<LogicalType> {
+    match kind {
         ColumnKind::Text => Some(LogicalType::String),
         ColumnKind::U32 => Some(LogicalType::integer(32, false)),
         ColumnKind::U64 => Some(LogicalType::integer(64, false)),
         ColumnKind::F64 => None,
-    };
+    }
+}
+
+fn field(column: &Column) -> Result<Arc<Type>, ParquetError> {
     let field = Type::primitive_type_builder(column.name, physical(column.kind))
         .with_repetition(Repetition::REQUIRED)
-        .with_logical_type(logical)
+        .with_logical_type(logical(column.kind))
         .build()?;
     Ok(Arc::new(field))
 }

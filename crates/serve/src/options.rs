@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lm::{EngineSettings, WeightType};
+use experiment::{DirectName, LearnConfig, LoraSettings, ObjectiveName};
+use lm::{EngineSettings, LmConfig, WeightType};
 use serde::{Deserialize, Serialize};
 
 /// Everything that decides how answers are made, apart from the requests.
@@ -106,12 +107,13 @@ pub struct Expose {
 pub struct LearnOptions {
     /// Answers an update learns from, at least 1.
     pub every: usize,
-    /// Learning rate of AdamW.
-    pub rate: f64,
+    /// Learning rate of AdamW; `None` for one that suits the drafter's size.
+    pub rate: Option<f64>,
     /// Rank of low-rank adapters; 0 trains weights.
     pub rank: usize,
-    /// Last blocks of the drafter that learn, without adapters; 0 for all of them.
-    pub blocks: usize,
+    /// Last blocks of the drafter that learn, or have adapters; 0 for all of them, `None` for what suits
+    /// the drafter's size.
+    pub blocks: Option<usize>,
     /// Most updates a minute; `None` for as many as there are answers for.
     pub updates_per_minute: Option<u32>,
     /// Who has weights of its own.
@@ -123,7 +125,7 @@ pub struct LearnOptions {
 pub(crate) struct Cut {
     /// Rank of its adapters, 0 for weights.
     pub(crate) rank: usize,
-    /// Last blocks whose weights learn, 0 for all.
+    /// Last blocks that learn, 0 for all.
     #[serde(default)]
     pub(crate) blocks: usize,
 }
@@ -133,7 +135,8 @@ impl std::fmt::Display for Cut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.rank, self.blocks) {
             (0, blocks) => write!(f, "--learn-blocks {blocks}"),
-            (rank, _) => write!(f, "--adapter-rank {rank}"),
+            (rank, 0) => write!(f, "--adapter-rank {rank}"),
+            (rank, blocks) => write!(f, "--adapter-rank {rank} --learn-blocks {blocks}"),
         }
     }
 }
@@ -150,12 +153,57 @@ pub enum LearnScope {
 /// Most users that get an adapter of their own; later ones learn into their target's.
 pub(crate) const MOST_ADAPTERS: usize = 256;
 
+/// Parameters from which on a drafter learns as a large one does: in its last blocks, in smaller
+/// steps, and from every answer once. All of it would take longer than it saves.
+const LARGE: usize = 50_000_000;
+
 impl LearnOptions {
+    /// With what was left open filled in, for a drafter of this shape whose states are kept or not.
+    pub(crate) fn suited(self, drafter: &LmConfig, keeps_states: bool) -> Self {
+        let large = drafter.num_params() >= LARGE;
+        let blocks = self.blocks.unwrap_or(match large && keeps_states {
+            true => drafter.num_layers.min(2),
+            false => 0,
+        });
+        let rate = self.rate.unwrap_or(match (large, blocks) {
+            (false, _) => 2e-3,
+            (true, 0) => 2e-4,
+            (true, _) => 5e-4,
+        });
+        Self {
+            rate: Some(rate),
+            blocks: Some(blocks),
+            ..self
+        }
+    }
+
+    /// The settings of a learner of a drafter of this shape.
+    pub(crate) fn config(&self, drafter: &LmConfig) -> LearnConfig {
+        let large = drafter.num_params() >= LARGE;
+        let defaults = LearnConfig::default();
+        LearnConfig {
+            objective: ObjectiveName::Hybrid,
+            direct: DirectName::ForwardKl,
+            every: self.every,
+            lr: self.rate.unwrap_or(defaults.lr),
+            replay: if large { 0 } else { 16 },
+            replay_window: 256,
+            ema: if large { 0.0 } else { 0.9 },
+            likely: if large { 1e-4 } else { 0.0 },
+            blocks: self.cut().blocks,
+            lora: LoraSettings {
+                rank: self.rank,
+                ..LoraSettings::default()
+            },
+            ..defaults
+        }
+    }
+
     /// What of the drafter learns.
     pub(crate) fn cut(&self) -> Cut {
         Cut {
             rank: self.rank,
-            blocks: self.blocks,
+            blocks: self.blocks.unwrap_or(0),
         }
     }
 

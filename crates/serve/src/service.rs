@@ -63,6 +63,11 @@ impl Service {
         }
         let models = Arc::new(Models::load(&options)?);
         check_memory(&models, &options)?;
+        let mut options = options;
+        options.learn = options.learn.map(|learn| {
+            let keeps_states = options.engine.device.is_cpu();
+            learn.suited(models.drafter.config(), keeps_states)
+        });
         let options = Arc::new(options);
         let cut = options.learn.map(|learn| learn.cut());
         let (state, saved) = match &options.state {

@@ -3,13 +3,16 @@
 //! For `y = x (W + s B A)^T` the gradients are `dB = s dy^T (x A^T)` and `dA = s (dy B)^T x`: the
 //! gradient of `W` itself, as large as the model, is never formed.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use lm::host::{Mat, MatMut, Store, multiply, normal};
-use lm::{Adapter, HostTensor, LmConfig, LmError, LoraConfig, adapted, expected_tensors};
+use lm::{Adapter, HostTensor, LmConfig, LmError, LoraConfig, adapted};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
+
+use crate::layout::Layout;
 
 /// One adapted matrix.
 struct Site {
@@ -36,33 +39,28 @@ pub(crate) struct LowRank {
 }
 
 impl LowRank {
-    /// Adapters of nothing yet (`B` = 0) on the flat `weights`.
+    /// Adapters of nothing yet (`B` = 0) on the flat `weights` of a layout.
     pub(crate) fn new(
-        model: &LmConfig,
+        layout: &Layout,
         config: LoraConfig,
         weights: &[f32],
         seed: u64,
     ) -> Result<Self, LmError> {
-        config.check(model)?;
-        let mut starts = std::collections::BTreeMap::new();
-        let mut start = 0;
-        for (name, shape) in expected_tensors(model) {
-            let len: usize = shape.iter().product();
-            starts.insert(name, start);
-            start += len;
-        }
+        config.check(&layout.config)?;
+        let places: BTreeMap<&str, Range<usize>> =
+            layout.tensors().map(|(name, _, at)| (name, at)).collect();
         let mut len = 0;
         let mut take = |count: usize| {
             len += count;
             len - count..len
         };
         let mut sites = Vec::new();
-        for matrix in adapted(model, config.projections) {
-            let Some(start) = starts.get(&matrix.weight) else {
-                continue;
+        for matrix in adapted(&layout.config, &config) {
+            let Some(at) = places.get(matrix.weight.as_str()) else {
+                return Err(LmError::OtherModel);
             };
             sites.push(Site {
-                weight: *start..start + matrix.out * matrix.input,
+                weight: at.clone(),
                 a: take(config.rank * matrix.input),
                 b: take(matrix.out * config.rank),
                 out: matrix.out,

@@ -1,18 +1,19 @@
 //! Training the last blocks of a model on states that whoever decoded with it has computed already.
 
 use lm::host::Products;
-use lm::{AdamW, AdamWConfig, Checkpoint, LmConfig, LmError, Tail};
+use lm::{AdamW, AdamWConfig, Adapter, Checkpoint, LmConfig, LmError, LoraConfig, Tail};
 
 use crate::layout::Layout;
 use crate::pass::Sequence;
 use crate::trainer::has_moments_of;
-use crate::{Graded, Objective, Trainer};
+use crate::{AdapterState, Graded, Objective, Trainer};
 
 /// The last blocks of a decoder and its last norm in training, with their AdamW state. Everything
 /// below them and the output head stay as they are, so that a pass begins at the residual stream that
 /// enters the first of these blocks.
 ///
-/// The gradient is that of the whole model with all other weights frozen.
+/// The gradient is that of the whole model with all other weights frozen. In place of the weights
+/// [adapters](Self::with_adapter) may be trained.
 pub struct TailTrainer {
     /// A trainer of a layout that has these blocks alone.
     inner: Trainer,
@@ -38,6 +39,57 @@ impl TailTrainer {
         Ok(Self { inner, first })
     }
 
+    /// Trains adapters of the last `lora.blocks` blocks of `checkpoint`, and freezes its weights, as
+    /// [`Trainer::with_adapter`].
+    ///
+    /// # Errors
+    /// Those of [`TailTrainer::new`] and [`LoraConfig::check`].
+    pub fn with_adapter(
+        checkpoint: &Checkpoint,
+        optimizer: AdamWConfig,
+        lora: LoraConfig,
+        seed: u64,
+    ) -> Result<Self, LmError> {
+        let Self { inner, first } = Self::new(checkpoint, lora.blocks, optimizer)?;
+        let inner = inner.adapt(lora, seed)?;
+        Ok(Self { inner, first })
+    }
+
+    /// As [`Trainer::adapter`].
+    pub fn adapter(&self) -> Option<Adapter> {
+        self.inner.adapter()
+    }
+
+    /// As [`Trainer::adapter_gradient`].
+    pub fn adapter_gradient(&self) -> Option<Adapter> {
+        self.inner.adapter_gradient()
+    }
+
+    /// As [`Trainer::fresh_adapter`].
+    pub fn fresh_adapter(&self, seed: u64) -> Option<AdapterState> {
+        self.inner.fresh_adapter(seed)
+    }
+
+    /// As [`Trainer::saved_adapter`].
+    ///
+    /// # Errors
+    /// An adapter or moments of another shape.
+    pub fn saved_adapter(
+        &self,
+        adapter: &Adapter,
+        optimizer: AdamW,
+    ) -> Result<AdapterState, LmError> {
+        self.inner.saved_adapter(adapter, optimizer)
+    }
+
+    /// As [`Trainer::swap_adapter`].
+    ///
+    /// # Errors
+    /// A state of another trainer; nothing is changed then.
+    pub fn swap_adapter(&mut self, state: &mut AdapterState) -> Result<(), LmError> {
+        self.inner.swap_adapter(state)
+    }
+
     /// Goes on with saved blocks and their optimiser.
     ///
     /// # Errors
@@ -45,7 +97,8 @@ impl TailTrainer {
     /// of another model; nothing is changed then. Missing or misshapen tensors.
     pub fn load(&mut self, tail: &Tail, optimizer: AdamW) -> Result<(), LmError> {
         let layout = &self.inner.layout;
-        let fits = tail.config == layout.config && tail.first == layout.first();
+        let same = tail.config == layout.config && tail.first == layout.first();
+        let fits = same && !self.inner.adapts();
         if !fits || !has_moments_of(&optimizer, layout.learns) {
             return Err(LmError::OtherModel);
         }
@@ -89,9 +142,9 @@ impl TailTrainer {
         self.inner.optimizer()
     }
 
-    /// The blocks as they are now.
+    /// The blocks as they are now, the adapter in training merged.
     pub fn tail(&self) -> Tail {
-        self.tail_of(&self.inner.weights)
+        self.tail_of(&self.inner.merged())
     }
 
     /// Writes what [`tail`](Self::tail) would return over an earlier one: no fresh pages.
@@ -104,13 +157,17 @@ impl TailTrainer {
             return Err(LmError::OtherModel);
         }
         tail.check("(tail in memory)".as_ref())?;
-        layout.write(&self.inner.weights, &mut tail.tensors);
+        layout.write(&self.inner.merged(), &mut tail.tensors);
         Ok(())
     }
 
-    /// The gradient accumulated since the last step, under the names of the weights.
+    /// The gradient accumulated since the last step, under the names of the weights; zeros where an
+    /// adapter is trained instead ([`adapter_gradient`](Self::adapter_gradient)).
     pub fn gradient(&self) -> Tail {
-        self.tail_of(&self.inner.summed_gradient())
+        match self.inner.adapts() {
+            true => self.tail_of(&vec![0.0; self.inner.layout.len]),
+            false => self.tail_of(&self.inner.summed_gradient()),
+        }
     }
 
     fn tail_of(&self, flat: &[f32]) -> Tail {
@@ -160,6 +217,7 @@ impl TailTrainer {
         states: &[&[f32]],
         objective: &dyn Objective,
     ) -> Result<Graded, LmError> {
+        self.inner.merge();
         self.swap_first();
         let graded = self.pass(states, objective, false);
         self.swap_first();

@@ -1,5 +1,7 @@
 //! A decoder in training: lanes of gradients, adapters, steps.
 
+use std::borrow::Cow;
+
 use cpu_engine::Vectors;
 use lm::host::{Products, RotaryTables};
 use lm::{AdamW, AdamWConfig, Adapter, Checkpoint, LmConfig, LmError, LoraConfig, Moments};
@@ -132,11 +134,14 @@ impl Trainer {
         lora: LoraConfig,
         seed: u64,
     ) -> Result<Self, LmError> {
-        let mut trainer = Self::new(checkpoint, optimizer)?;
-        let config = &trainer.layout.config;
-        trainer.low_rank = Some(LowRank::new(config, lora, &trainer.weights, seed)?);
-        let lanes = trainer.lanes.len();
-        Ok(trainer.with_lanes(lanes))
+        Self::new(checkpoint, optimizer)?.adapt(lora, seed)
+    }
+
+    /// Trains adapters of what it has, as [`with_adapter`](Self::with_adapter).
+    pub(crate) fn adapt(mut self, lora: LoraConfig, seed: u64) -> Result<Self, LmError> {
+        self.low_rank = Some(LowRank::new(&self.layout, lora, &self.weights, seed)?);
+        let lanes = self.lanes.len();
+        Ok(self.with_lanes(lanes))
     }
 
     /// Sets the number of gradient accumulators, each as large as what is trained: the most threads
@@ -155,6 +160,11 @@ impl Trainer {
     /// called.
     pub fn with_products(self, products: Products) -> Self {
         Self { products, ..self }
+    }
+
+    /// Whether adapters are trained.
+    pub(crate) fn adapts(&self) -> bool {
+        self.low_rank.is_some()
     }
 
     /// The adapter in training, if one is.
@@ -224,13 +234,26 @@ impl Trainer {
 
     /// The weights under their Hugging Face names, the adapter in training merged.
     pub fn checkpoint(&self) -> Checkpoint {
+        self.checkpoint_of(&self.merged())
+    }
+
+    /// The flat weights, the adapter in training merged.
+    pub(crate) fn merged(&self) -> Cow<'_, [f32]> {
         match &self.low_rank {
             Some(low_rank) if low_rank.stale => {
                 let mut weights = self.weights.clone();
                 low_rank.merge_into(&mut weights);
-                self.checkpoint_of(&weights)
+                Cow::Owned(weights)
             }
-            _ => self.checkpoint_of(&self.weights),
+            _ => Cow::Borrowed(&self.weights),
+        }
+    }
+
+    /// Merges the adapter in training into the weights, where they do not hold it yet.
+    pub(crate) fn merge(&mut self) {
+        if let Some(low_rank) = self.low_rank.as_mut().filter(|l| l.stale) {
+            low_rank.merge_into(&mut self.weights);
+            low_rank.stale = false;
         }
     }
 
@@ -250,10 +273,7 @@ impl Trainer {
         if checkpoint.config != self.layout.config {
             return Err(LmError::OtherModel);
         }
-        match &self.low_rank {
-            Some(low_rank) if low_rank.stale => *checkpoint = self.checkpoint(),
-            _ => self.layout.write(&self.weights, &mut checkpoint.tensors),
-        }
+        self.layout.write(&self.merged(), &mut checkpoint.tensors);
         Ok(())
     }
 
@@ -304,10 +324,7 @@ impl Trainer {
     ) -> Result<Graded, LmError> {
         self.check(sequences, objective)?;
         self.deal(sequences);
-        if let Some(low_rank) = self.low_rank.as_mut().filter(|l| l.stale) {
-            low_rank.merge_into(&mut self.weights);
-            low_rank.stale = false;
-        }
+        self.merge();
         let d = self.layout.config.hidden_size;
         let columns = objective.columns();
         let head_learns = self.layout.head.end <= self.layout.learns;

@@ -18,6 +18,7 @@ fn lora(rank: usize, projections: Projections) -> LoraConfig {
         rank,
         alpha: 6.0,
         projections,
+        blocks: 0,
     }
 }
 

@@ -5,8 +5,8 @@ mod train_support;
 use cpu_engine::{CpuEngine, EngineOptions};
 use lm::host::Products;
 use lm::{
-    AdamW, AdamWConfig, Checkpoint, DecodeEngine, LmError, Tail, TensorSource, random_checkpoint,
-    tail_tensors,
+    AdamW, AdamWConfig, Adapter, Checkpoint, DecodeEngine, LmError, LoraConfig, Projections,
+    StoredType, Tail, TensorSource, random_checkpoint, tail_tensors,
 };
 use trainer::{NextToken, TailTrainer, Trainer};
 
@@ -134,6 +134,100 @@ fn steps_move_the_last_blocks_and_their_engine_follows() {
     let mut earlier = Tail::of(&checkpoint, 2).unwrap();
     trainer.write_tail(&mut earlier).unwrap();
     assert_eq!(earlier, tail);
+}
+
+/// An adapter of the last block learns the same in a trainer that has all blocks, which finite
+/// differences hold to account, and in one that has this block alone.
+#[test]
+fn adapters_of_the_last_blocks_are_those_of_the_whole_model() {
+    let mut config = config("qwen2", true, 2);
+    config.num_layers = 3;
+    let checkpoint = lively(&config);
+    let ids = batch();
+    let batch = slices(&ids);
+    let objective = NextToken::new(&batch);
+    let states = states(&checkpoint, 2, &batch);
+    let lora = LoraConfig {
+        rank: 4,
+        alpha: 8.0,
+        projections: Projections::ALL,
+        blocks: 2,
+    };
+    let optimizer = AdamWConfig::default;
+    let mut whole = Trainer::with_adapter(&checkpoint, optimizer(), lora, 5).unwrap();
+    let mut tail = TailTrainer::with_adapter(&checkpoint, optimizer(), lora, 5).unwrap();
+    assert_eq!(whole.adapter(), tail.adapter());
+    assert_eq!(tail.tail(), Tail::of(&checkpoint, 2).unwrap());
+    for step in 0..6 {
+        let expected = whole.accumulate(&batch, &objective).unwrap().terms[0];
+        let found = tail.accumulate(&rows(&states), &objective).unwrap().terms[0];
+        assert!((expected - found).abs() < 1e-5 * expected, "step {step}");
+        let expected = as_tensors(whole.adapter_gradient().unwrap());
+        let found = as_tensors(tail.adapter_gradient().unwrap());
+        let error = relative_error(&found, &expected.tensors);
+        assert!(error < TOLERANCE, "step {step}: {error}");
+        whole.step(3e-3).unwrap();
+        tail.step(3e-3).unwrap();
+    }
+    let adapter = tail.adapter().unwrap();
+    assert_eq!(adapter.tensors.len(), 2 * 2 * 7);
+    assert_eq!(adapter.num_params(), lora.num_params(&config));
+
+    // What decodes is the model with the adapter merged; the first weights are still at hand.
+    let mut merged = checkpoint.clone();
+    merged.merge(&adapter).unwrap();
+    assert_eq!(tail.tail(), Tail::of(&merged, 2).unwrap());
+    let mut before = Trainer::new(&checkpoint, optimizer()).unwrap();
+    let before = before.evaluate(&batch, &objective).unwrap().terms[0];
+    let after = tail.evaluate(&rows(&states), &objective).unwrap().terms[0];
+    let first = tail
+        .evaluate_first(&rows(&states), &objective)
+        .unwrap()
+        .terms[0];
+    assert!(after < before && (first - before).abs() < 1e-5 * before);
+
+    // Another adapter takes its place, and the first weights do not take it along.
+    let mut fresh = tail.fresh_adapter(9).unwrap();
+    tail.swap_adapter(&mut fresh).unwrap();
+    let again = tail
+        .evaluate_first(&rows(&states), &objective)
+        .unwrap()
+        .terms[0];
+    assert_eq!(again, first);
+    assert_eq!(tail.tail(), Tail::of(&checkpoint, 2).unwrap());
+    let weights = Tail::of(&checkpoint, 2).unwrap();
+    assert!(tail.load(&weights, AdamW::new(optimizer())).is_err());
+    tail.swap_adapter(&mut fresh).unwrap();
+    assert_eq!(tail.tail(), Tail::of(&merged, 2).unwrap());
+    assert!(
+        tail.gradient()
+            .tensors
+            .values()
+            .all(|t| t.data.iter().all(|g| *g == 0.0))
+    );
+
+    // Files name the blocks as PEFT does.
+    let folder = tempfile::tempdir().unwrap();
+    adapter
+        .save(folder.path(), "base", StoredType::F32)
+        .unwrap();
+    let path = folder.path().join(lm::ADAPTER_CONFIG);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["layers_to_transform"], serde_json::json!([1, 2]));
+    assert_eq!(Adapter::load(folder.path(), &config).unwrap(), adapter);
+    std::fs::write(&path, text.replace("[\n    1,\n    2\n  ]", "[0, 1]")).unwrap();
+    let error = Adapter::load(folder.path(), &config)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("layers_to_transform"), "{error}");
+}
+
+fn as_tensors(adapter: Adapter) -> Checkpoint {
+    Checkpoint {
+        config: config("qwen2", true, 2),
+        tensors: adapter.tensors,
+    }
 }
 
 #[test]

@@ -42,9 +42,9 @@ pub struct LearnArgs {
     #[arg(long, default_value_t = 22_416)]
     shared: usize,
     /// Rank of adapters on every projection; 0 trains weights.
-    #[arg(long, default_value_t = 0, conflicts_with = "blocks")]
+    #[arg(long, default_value_t = 0)]
     rank: usize,
-    /// Last blocks that learn, on states that decoding has computed; 0 for all of them.
+    /// Last blocks that learn or have adapters, on states that decoding has computed; 0 for all of them.
     #[arg(long, default_value_t = 0)]
     blocks: usize,
     /// Multiply numbers rounded to bf16.
@@ -66,7 +66,7 @@ pub struct LearnArgs {
 
 /// Medians over the updates, in seconds.
 #[derive(Debug, Serialize)]
-struct LearnReport {
+pub(crate) struct LearnReport {
     parameters: usize,
     trained: usize,
     responses: usize,
@@ -75,13 +75,13 @@ struct LearnReport {
     shared: usize,
     threads: usize,
     /// Everything from the examples to the weights to decode with.
-    update_s: f64,
+    pub(crate) update_s: f64,
     /// Forward and backward.
     pass_s: f64,
     /// AdamW and, for adapters, merging.
     step_s: f64,
     /// After it: packing what changed for the engine that decodes.
-    pack_s: f64,
+    pub(crate) pack_s: f64,
 }
 
 impl What {
@@ -94,12 +94,30 @@ impl What {
     }
 }
 
-fn adapters(rank: usize) -> LoraConfig {
+fn adapters(rank: usize, blocks: usize) -> LoraConfig {
     LoraConfig {
         rank,
         alpha: 32.0,
         projections: Projections::ALL,
+        blocks,
     }
+}
+
+/// Random answers that a drafter learns from.
+pub(crate) struct Updates {
+    pub(crate) responses: usize,
+    /// Tokens of an answer, all but the first scored, and of the prompt before it.
+    pub(crate) tokens: usize,
+    pub(crate) prompt: usize,
+    /// Draft tokens over which the laws are compared.
+    pub(crate) shared: usize,
+    pub(crate) rank: usize,
+    pub(crate) blocks: usize,
+    pub(crate) products: Products,
+    /// Of the engine that the new weights are packed for.
+    pub(crate) weights: WeightFormat,
+    /// Updates timed, after one that is not.
+    pub(crate) updates: usize,
 }
 
 impl LearnArgs {
@@ -112,7 +130,8 @@ impl LearnArgs {
             pool = pool.num_threads(threads);
         }
         let pool = pool.build().context("threads")?;
-        let report = pool.install(|| self.measure())?;
+        let updates = self.updates()?;
+        let report = pool.install(|| updates.measure(&self.what.checkpoint()?))?;
         if self.json {
             return print(&format!("{:#}\n", serde_json::to_value(&report)?));
         }
@@ -134,12 +153,31 @@ impl LearnArgs {
         ))
     }
 
-    fn measure(&self) -> Result<LearnReport> {
-        let checkpoint = self.what.checkpoint()?;
-        let config = &checkpoint.config;
+    fn updates(&self) -> Result<Updates> {
         if self.responses == 0 || self.updates == 0 {
             bail!("--responses and --updates must be at least 1");
         }
+        Ok(Updates {
+            responses: self.responses,
+            tokens: self.tokens,
+            prompt: self.prompt,
+            shared: self.shared,
+            rank: self.rank,
+            blocks: self.blocks,
+            products: match self.bf16 {
+                true => Products::Bf16,
+                false => Products::F32,
+            },
+            weights: self.weights,
+            updates: self.updates,
+        })
+    }
+}
+
+impl Updates {
+    /// Learns from them, on the threads of the pool around it.
+    pub(crate) fn measure(&self, checkpoint: &Checkpoint) -> Result<LearnReport> {
+        let config = &checkpoint.config;
         let longest = config.max_position_embeddings.saturating_sub(self.prompt);
         if !(2..=longest).contains(&self.tokens) {
             bail!("--tokens {} is outside 2..={longest}", self.tokens);
@@ -156,17 +194,14 @@ impl LearnArgs {
             every: self.responses,
             lr: 1e-4,
             blocks: self.blocks,
-            products: match self.bf16 {
-                true => Products::Bf16,
-                false => Products::F32,
-            },
+            products: self.products,
             lora: LoraSettings {
                 rank: self.rank,
                 ..LoraSettings::default()
             },
             ..LearnConfig::default()
         };
-        let mut learner = Learner::new(&checkpoint, learn, 1)?;
+        let mut learner = Learner::new(checkpoint, learn, 1)?;
         let mut rng = StreamRng::new(1, "bench learn");
         let options = EngineOptions {
             weights: self.weights.into(),
@@ -174,7 +209,7 @@ impl LearnArgs {
             max_len: self.prompt + self.tokens,
             ..EngineOptions::default()
         };
-        let mut engine = CpuEngine::new(&checkpoint, options)?;
+        let mut engine = CpuEngine::new(checkpoint, options)?;
         if self.blocks > 0 {
             engine.keep_states(self.blocks).context("--blocks")?;
         }
@@ -211,7 +246,7 @@ impl LearnArgs {
                     .iter()
                     .map(|(_, shape)| shape.iter().product::<usize>())
                     .sum(),
-                (rank, _) => adapters(rank).num_params(config),
+                (rank, blocks) => adapters(rank, blocks).num_params(config),
             },
             responses: self.responses,
             prompt: self.prompt,
@@ -254,6 +289,7 @@ impl LearnArgs {
             stands_for: Vec::new(),
             states: Vec::new(),
             sampled: false,
+            goes_on: false,
         }
     }
 }
@@ -300,7 +336,7 @@ impl SwitchArgs {
         }
         let checkpoint = self.what.checkpoint()?;
         let config = &checkpoint.config;
-        let lora = adapters(self.rank);
+        let lora = adapters(self.rank, 0);
         let mut trainer = Trainer::with_adapter(&checkpoint, AdamWConfig::default(), lora, 1)?;
         let ids: Vec<u32> = (0..16).map(|i| i % config.vocab_size as u32).collect();
         let batch = [&ids[..]];

@@ -113,6 +113,8 @@ pub struct Measured {
     pub drafted: Vec<Way>,
     /// With lookups in the text so far, without a drafter.
     pub lookup: Way,
+    /// Tokens that the drafter reads of all prompts.
+    pub prompt_tokens: usize,
 }
 
 /// The models under examination.
@@ -146,11 +148,13 @@ pub fn measure(
         .iter()
         .map(|k| (Way::new(*k), NgramCache::new(CacheConfig::default())))
         .collect();
+    let mut prompt_tokens = 0;
     let (mut plain, mut lookup) = (Way::new(0), Way::new(longest));
     for (number, text) in prompts.iter().enumerate() {
         let name = StreamName::new(settings.seed, number as u64);
         let ids = target.encode(&target.template.render(text)?)?;
         let draft_ids = drafter.encode(&drafter.template.render(text)?)?;
+        prompt_tokens += draft_ids.len();
         let config = PlainConfig {
             sampling: settings.sampling,
             max_new_tokens: settings.max_tokens,
@@ -189,6 +193,7 @@ pub fn measure(
         plain,
         drafted: lengths.into_iter().map(|(way, _)| way).collect(),
         lookup,
+        prompt_tokens,
     })
 }
 

@@ -1,6 +1,7 @@
 //! `omnidraft doctor`: will speculation pay, here, with this pair?
 
 mod advice;
+mod learning;
 mod measure;
 mod model;
 
@@ -13,8 +14,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use experiment::{DecodeConfig, WeightFormat};
 use lm::{EngineSettings, LmConfig};
-use models::ModelFolder;
 use models::step::{StepTimes, Stepper};
+use models::{ModelFolder, align};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -23,6 +24,7 @@ use vocab_align::{DraftId, TargetId};
 
 use crate::args::DeviceArgs;
 use crate::{flag, print};
+use learning::Learning;
 use measure::{Measured, Patient, Settings, Way};
 use model::{best, break_even};
 
@@ -124,6 +126,8 @@ struct Diagnosis {
     break_even: Option<f64>,
     /// Acceptance rate, best draft length, expected speed.
     expected: Vec<(f64, usize, f64)>,
+    /// What learning costs and may bring; `None` for a drafter that cannot learn here.
+    learning: Option<Learning>,
     advice: Vec<String>,
 }
 
@@ -179,7 +183,9 @@ impl DoctorArgs {
         if show {
             eprint!("\r{:40}\r", "");
         }
-        let found = self.diagnosis(&measured, &steps);
+        let mut found = self.diagnosis(&measured, &steps);
+        found.learning = self.learning(&measured, &drafter, &target)?;
+        found.advice = advice::sentences(&found);
         match self.json {
             true => print(&format!("{:#}\n", serde_json::to_value(&found)?)),
             false => print(&found.text()),
@@ -233,6 +239,47 @@ impl DoctorArgs {
         models::step::measure(&mut small, &mut large)
     }
 
+    /// What learning takes on as many threads, and what it would have to bring.
+    fn learning(
+        &self,
+        measured: &Measured,
+        drafter: &ModelFolder<DraftId>,
+        target: &ModelFolder<TargetId>,
+    ) -> Result<Option<Learning>> {
+        let plain = &measured.plain;
+        let speed = |way: &&Way| way.speed(plain);
+        let fastest = measured
+            .drafted
+            .iter()
+            .max_by(|a, b| speed(a).total_cmp(&speed(b)));
+        let can = self.devices.drafter()?.is_cpu() && drafter.config().check_trainable().is_ok();
+        let Some(fastest) = fastest.filter(|_| can) else {
+            return Ok(None);
+        };
+        let rounds = measured.drafted.iter().map(|way| way.round_cost(plain));
+        let alignment = align(drafter, target).alignment;
+        let ids = 0..drafter.vocabulary.len() as u32;
+        let shared = ids.filter(|id| alignment.direct(DraftId(*id)).is_some());
+        let answers = plain.answers.len().max(1);
+        let pair = learning::Pair {
+            rounds: &rounds.collect::<Vec<_>>(),
+            fastest: (fastest.round_cost(plain), fastest.tokens_a_round()),
+            plain: plain.seconds_a_token(),
+            prompt: measured.prompt_tokens / answers,
+            tokens: plain
+                .answers
+                .iter()
+                .map(|(tokens, _)| tokens)
+                .sum::<usize>()
+                / answers,
+            shared: shared.count(),
+        };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads);
+        let checkpoint = drafter.checkpoint()?;
+        let learn = || learning::measure(&checkpoint, self.drafts_in(), &pair);
+        pool.build()?.install(learn).map(Some)
+    }
+
     fn diagnosis(&self, measured: &Measured, steps: &StepTimes) -> Diagnosis {
         let plain = &measured.plain;
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
@@ -245,7 +292,7 @@ impl DoctorArgs {
             .map(|way| way.round_cost(plain))
             .collect();
         let at = |rate: &f64| best(&rounds, *rate).map(|(k, speed)| (*rate, k, speed));
-        let mut found = Diagnosis {
+        Diagnosis {
             target: self.target.display().to_string(),
             drafter: self.drafter.display().to_string(),
             prompts: count,
@@ -266,10 +313,9 @@ impl DoctorArgs {
             lookup: row(&measured.lookup, plain, &draws),
             break_even: break_even(&rounds),
             expected: RATES.iter().filter_map(at).collect(),
+            learning: None,
             advice: Vec::new(),
-        };
-        found.advice = advice::sentences(&found);
-        found
+        }
     }
 }
 
@@ -326,6 +372,9 @@ impl Diagnosis {
         text.push_str("\nexpected where each proposed token is accepted with probability a:\n");
         for (rate, k, speed) in &self.expected {
             let _ = writeln!(text, "  a = {rate:.1}: {speed:.2}x, k = {k}");
+        }
+        if let Some(learning) = &self.learning {
+            text.push_str(&learning.text());
         }
         text.push('\n');
         for sentence in &self.advice {

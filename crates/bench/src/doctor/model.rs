@@ -15,6 +15,20 @@ pub struct RoundCost {
 }
 
 impl RoundCost {
+    /// The probability of acceptance, the same and independent for each proposed token, that gives so
+    /// many tokens a round.
+    pub fn rate_of(&self, tokens_a_round: f64) -> f64 {
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..40 {
+            let middle = f64::midpoint(low, high);
+            match self.speed(middle) * self.cost < tokens_a_round {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        low
+    }
+
     /// Speed over plain decoding where each proposed token is accepted with probability
     /// `acceptance`, independently: `(1 - a^(m + 1)) / (1 - a)` tokens a round of m proposals
     /// (Leviathan et al. 2023, Eq. 1), over the round's cost.
@@ -72,6 +86,15 @@ mod tests {
         assert!((round(2, 1.75).speed(0.5) - 1.0).abs() < 1e-12);
         assert!((round(3, 2.0).speed(1.0) - 2.0).abs() < 1e-12);
         assert!((round(3, 2.0).speed(0.0) - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_rate_is_what_the_formula_was_given() {
+        for rate in [0.05, 0.5, 0.9] {
+            let round = round(4, 1.5);
+            let found = round.rate_of(round.speed(rate) * round.cost);
+            assert!((found - rate).abs() < 1e-9, "{found} for {rate}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `[learn]`: what the drafter learns from, and how.
 
 use distill_loss::{DirectLoss, NgramLoss};
+use lm::LoraConfig;
 use lm::host::Products;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -61,11 +62,17 @@ pub struct LearnConfig {
     /// prompt on the new weights decode then depends on the machine: such runs do not repeat.
     pub asynchronous: bool,
     /// Last blocks of the drafter that learn, with its last norm, from what entered them while it
-    /// drafted: nothing below them is run again, and only they are packed anew. 0 for all weights. Not
-    /// with `lora`, with padding of the drafter, or on a graphics device.
+    /// drafted: nothing below them is run again, and only they are packed anew. 0 for all weights. With
+    /// `lora` their adapters learn. Not with padding of the drafter, or on a graphics device.
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(extend("default" = 0))]
     pub blocks: usize,
+    /// Tokens after which a part of an answer is learnt from before it ends, again and again; 0: answers
+    /// are learnt from when they end. A part counts among `every` as an answer does. Not with
+    /// `asynchronous`, or a drafter that costs padding.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(extend("default" = 0))]
+    pub within: usize,
     /// What products of an update multiply: `"bf16"` takes about half the time on processors that
     /// multiply pairs of such numbers.
     #[serde(skip_serializing_if = "is_exact")]
@@ -131,6 +138,7 @@ impl Default for LearnConfig {
             ema: 0.0,
             asynchronous: false,
             blocks: 0,
+            within: 0,
             products: Products::F32,
             lora: LoraSettings::default(),
         }
@@ -313,6 +321,11 @@ impl LearnConfig {
         })
     }
 
+    /// What the trainer adapts; `None` where weights learn.
+    pub fn adapters(&self) -> Option<LoraConfig> {
+        self.lora.adapters(self.blocks)
+    }
+
     /// What is wrong, by key.
     pub(crate) fn wrongs(&self) -> Vec<Wrong> {
         let least = |value: f64| value >= 0.0;
@@ -361,12 +374,12 @@ impl LearnConfig {
             let message = "learn.ngram = \"approximate-kl\" compares all columns; must be 0";
             wrongs.push(wrong("learn.likely", message));
         }
-        if self.blocks > 0 && self.lora.rank > 0 {
+        if self.within > 0 && self.asynchronous {
             let message = format!(
-                "{} last blocks learn by all their weights; must be 0 beside learn.lora.rank = {}",
-                self.blocks, self.lora.rank
+                "parts of {} tokens are learnt from on the spot; must be 0 beside learn.asynchronous",
+                self.within
             );
-            wrongs.push(wrong("learn.blocks", message));
+            wrongs.push(wrong("learn.within", message));
         }
         if self.every == 0 {
             wrongs.push(wrong("learn.every", "must be at least 1"));

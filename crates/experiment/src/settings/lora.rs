@@ -1,6 +1,6 @@
 //! `[learn.lora]`: adapters instead of weights.
 
-use lm::{LmConfig, LmError, LoraConfig, Projections};
+use lm::{LoraConfig, Projections};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use super::{Wrong, wrong};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoraSettings {
-    /// Inner dimension of the adapters; 0 trains all weights.
+    /// Inner dimension of the adapters, which `learn.blocks` keeps to the last blocks; 0 trains weights.
     pub rank: usize,
     /// Adapters are scaled by `alpha / rank`; above 0.
     pub alpha: f64,
@@ -58,12 +58,13 @@ impl Scope {
 }
 
 impl LoraSettings {
-    /// What the trainer adapts; `None` trains all weights.
-    pub fn adapters(&self) -> Option<LoraConfig> {
+    /// What the trainer adapts, in the last `blocks` blocks or, for 0, in all; `None` trains weights.
+    pub fn adapters(&self, blocks: usize) -> Option<LoraConfig> {
         (self.rank > 0).then_some(LoraConfig {
             rank: self.rank,
             alpha: self.alpha,
             projections: self.projections,
+            blocks,
         })
     }
 
@@ -73,14 +74,6 @@ impl LoraSettings {
             0 => String::new(),
             _ => self.per.key(target, task),
         }
-    }
-
-    /// Whether the drafter leaves room for the adapters.
-    ///
-    /// # Errors
-    /// A rank larger than an adapted projection.
-    pub fn check(&self, drafter: &LmConfig) -> Result<(), LmError> {
-        self.adapters().map_or(Ok(()), |lora| lora.check(drafter))
     }
 
     /// What is wrong, by key.

@@ -144,12 +144,13 @@ fn save_adapter(folder: &Path) -> Result<()> {
         rank: 2,
         alpha: 4.0,
         projections: Projections::ALL,
+        blocks: 0,
     };
     let ones = |rows: usize, columns: usize| HostTensor {
         shape: vec![rows, columns],
         data: vec![1.0; rows * columns],
     };
-    let matrices = adapted(&tiny_config()?, config.projections).into_iter();
+    let matrices = adapted(&tiny_config()?, &config).into_iter();
     let tensors = matrices.flat_map(|matrix| {
         let a = ones(config.rank, matrix.input);
         [(matrix.a, a), (matrix.b, ones(matrix.out, config.rank))]

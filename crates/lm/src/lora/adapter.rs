@@ -1,6 +1,6 @@
 //! An adapter on its own: tensors under PEFT's names, its two files, merging.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{LoraConfig, Projection, Projections};
 use crate::write::write_atomically;
 use crate::{
-    Checkpoint, HostTensor, LmConfig, LmError, StoredType, in_layer, read_safetensors,
-    write_safetensors,
+    Checkpoint, HostTensor, LmConfig, LmError, StoredType, first_of_last, in_layer,
+    read_safetensors, write_safetensors,
 };
 
 /// File of an adapter's settings.
@@ -41,8 +41,8 @@ pub struct Adapted {
     pub b: String,
 }
 
-/// The adapted matrices of a model, block after block.
-pub fn adapted(config: &LmConfig, projections: Projections) -> Vec<Adapted> {
+/// The matrices of a model that `lora` adapts, block after block.
+pub fn adapted(config: &LmConfig, lora: &LoraConfig) -> Vec<Adapted> {
     let one = |layer: usize, projection: Projection| {
         let module = in_layer(layer, &projection.part());
         let (out, input) = projection.shape(config);
@@ -54,8 +54,8 @@ pub fn adapted(config: &LmConfig, projections: Projections) -> Vec<Adapted> {
             b: format!("base_model.model.{module}.lora_B.weight"),
         }
     };
-    (0..config.num_layers)
-        .flat_map(|layer| projections.iter().map(move |p| one(layer, p)))
+    lora.layers(config)
+        .flat_map(|layer| lora.projections.iter().map(move |p| one(layer, p)))
         .collect()
 }
 
@@ -78,6 +78,9 @@ struct PeftConfig {
     #[serde(default)]
     inference_mode: bool,
     target_modules: Projections,
+    /// Indices of the adapted blocks, all of them where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    layers_to_transform: Option<Layers>,
     /// Rank-stabilised LoRA (arXiv 2312.03732): `B A` is scaled by `alpha / sqrt(rank)`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     use_rslora: bool,
@@ -87,6 +90,35 @@ struct PeftConfig {
     /// What else the file says.
     #[serde(flatten, skip_serializing)]
     others: BTreeMap<String, serde_json::Value>,
+}
+
+/// Blocks as PEFT takes them: one, or several.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Layers {
+    One(usize),
+    Several(Vec<usize>),
+}
+
+/// Index of the block that a tensor of an adapter belongs to.
+fn layer_of(name: &str) -> Option<usize> {
+    let (_, rest) = name.split_once(".layers.")?;
+    rest.split('.').next()?.parse().ok()
+}
+
+impl Layers {
+    /// How many of the last blocks of a model these are; `None` if they are others.
+    fn last_of(&self, model: &LmConfig) -> Option<usize> {
+        let mut layers = match self {
+            Self::One(layer) => vec![*layer],
+            Self::Several(layers) => layers.clone(),
+        };
+        layers.sort_unstable();
+        let blocks = layers.len();
+        let first = first_of_last(model, blocks).ok()?;
+        let last: Vec<usize> = (first..model.num_layers).collect();
+        (layers == last).then_some(blocks)
+    }
 }
 
 /// Keys that change nothing of what a finished adapter computes.
@@ -142,7 +174,7 @@ impl Adapter {
     /// Those of [`LoraConfig::check`]; missing, misshapen or leftover tensors.
     pub fn check(&self, config: &LmConfig, origin: &Path) -> Result<(), LmError> {
         self.config.check(config)?;
-        let matrices = adapted(config, self.config.projections);
+        let matrices = adapted(config, &self.config);
         let rank = self.config.rank;
         for matrix in &matrices {
             let shapes = [
@@ -189,6 +221,8 @@ impl Adapter {
     /// A folder that cannot be written.
     pub fn save(&self, folder: &Path, base: &str, stored: StoredType) -> Result<(), LmError> {
         std::fs::create_dir_all(folder).map_err(LmError::io(folder))?;
+        let layers = self.tensors.keys().filter_map(|name| layer_of(name));
+        let layers: BTreeSet<usize> = layers.collect();
         let config = PeftConfig {
             peft_type: "LORA".into(),
             task_type: Some("CAUSAL_LM".into()),
@@ -200,6 +234,10 @@ impl Adapter {
             fan_in_fan_out: false,
             inference_mode: true,
             target_modules: self.config.projections,
+            layers_to_transform: match self.config.blocks {
+                0 => None,
+                _ => Some(Layers::Several(layers.into_iter().collect())),
+            },
             use_rslora: false,
             init_lora_weights: serde_json::Value::Null,
             others: BTreeMap::new(),
@@ -233,6 +271,15 @@ impl Adapter {
         } else {
             found.lora_alpha
         };
+        let blocks = match &found.layers_to_transform {
+            None => 0,
+            Some(layers) => layers.last_of(model).ok_or_else(|| {
+                let blocks = model.num_layers;
+                wrong(format!(
+                    "key `layers_to_transform`: adapts other blocks than the last of {blocks}"
+                ))
+            })?,
+        };
         let path = folder.join(ADAPTER_WEIGHTS);
         let mut tensors = BTreeMap::new();
         read_safetensors(&path, &mut tensors)?;
@@ -241,6 +288,7 @@ impl Adapter {
                 rank: found.r,
                 alpha,
                 projections: found.target_modules,
+                blocks,
             },
             tensors,
         };
@@ -258,7 +306,7 @@ impl Checkpoint {
         let origin = "(adapter in memory)".as_ref();
         adapter.check(&self.config, origin)?;
         self.check("(checkpoint in memory)".as_ref())?;
-        for matrix in adapted(&self.config, adapter.config.projections) {
+        for matrix in adapted(&self.config, &adapter.config) {
             let parts = (
                 adapter.tensors.get(&matrix.a),
                 adapter.tensors.get(&matrix.b),

@@ -10,8 +10,10 @@ mod projection;
 pub use adapter::{ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, Adapter, adapted};
 pub use projection::{Projection, Projections};
 
+use std::ops::Range;
+
 use crate::host::{Mat, MatMut, Store, multiply};
-use crate::{LmConfig, LmError};
+use crate::{LmConfig, LmError, first_of_last};
 
 /// Which matrices are adapted, and how much.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +24,8 @@ pub struct LoraConfig {
     pub alpha: f64,
     /// Adapted matrices of every block, at least one.
     pub projections: Projections,
+    /// Last blocks that are adapted; 0 for all of them.
+    pub blocks: usize,
 }
 
 impl LoraConfig {
@@ -51,12 +55,24 @@ impl LoraConfig {
         );
     }
 
+    /// Indices of the adapted blocks of a model.
+    pub fn layers(&self, config: &LmConfig) -> Range<usize> {
+        let first = match self.blocks {
+            0 => 0,
+            blocks => config.num_layers.saturating_sub(blocks),
+        };
+        first..config.num_layers
+    }
+
     /// Checks that the shape of a model leaves room for the rank.
     ///
     /// # Errors
     /// [`LmError::Rank`] if the rank is 0 or larger than the smaller side of an adapted matrix;
-    /// [`LmError::NoProjections`] without any.
+    /// [`LmError::NoProjections`] without any; [`LmError::Blocks`] for more blocks than there are.
     pub fn check(&self, config: &LmConfig) -> Result<(), LmError> {
+        if self.blocks > 0 {
+            first_of_last(config, self.blocks)?;
+        }
         if self.projections.is_empty() {
             return Err(LmError::NoProjections);
         }
@@ -81,6 +97,6 @@ impl LoraConfig {
             out + input
         };
         let sides: usize = self.projections.iter().map(sides).sum();
-        config.num_layers * self.rank * sides
+        self.layers(config).len() * self.rank * sides
     }
 }

@@ -24,7 +24,7 @@ use self::checkpoint::Spot;
 use crate::arm::{ArmState, Question};
 use crate::ngrams::ngram_rows;
 use crate::prompt::{EncodedPrompt, Position};
-use crate::record::{Answer, Recording};
+use crate::record::{Answer, Recording, Settled};
 use crate::target::Target;
 
 /// The splits of a segment, in the order they are answered.
@@ -213,6 +213,7 @@ impl<'a> Job<'a> {
         let target = target_of(&mut self.targets, named)?;
         let vocabulary = target.text.vocabulary.clone();
         let mut recording = Recording::new(writer, config, segment, split, &vocabulary);
+        let count = prompts.len();
         for (index, prompt) in prompts.into_iter().enumerate().skip(spot.next) {
             let position = Position {
                 seed: config.seed,
@@ -237,15 +238,22 @@ impl<'a> Job<'a> {
                 );
             }
             answers.sort_by_key(|answer| answer.arm);
+            let done = self.tally.done + 1;
+            let due = config.checkpoint > 0 && done.is_multiple_of(config.checkpoint);
+            let due = due && done < self.tally.of;
+            let settled = match due || index + 1 == count {
+                true => settle(split, arms, &mut answers)?,
+                false => Vec::new(),
+            };
             for answer in &answers {
                 let cache = drafting(arms, answer.arm).and_then(|arm| arm.cache(&target.pair));
                 recording.answer(&prompt, index, answer, cache)?;
             }
+            for settled in &settled {
+                recording.settled(settled)?;
+            }
             watch(self.tally.note(answers.last()));
-            let done = self.tally.done;
-            let due = config.checkpoint > 0 && done.is_multiple_of(config.checkpoint);
-            if due && done < self.tally.of {
-                settle(config, split, arms, &mut recording)?;
+            if due {
                 let next = Spot {
                     next: index + 1,
                     ..spot
@@ -254,7 +262,7 @@ impl<'a> Job<'a> {
                 turn_to(arms, named)?;
             }
         }
-        settle(config, split, arms, &mut recording)
+        Ok(())
     }
 }
 
@@ -277,26 +285,24 @@ fn turn_to(arms: &mut [Arm], segment: &Segment) -> Result<()> {
     Ok(())
 }
 
-/// Learns what is left to be learnt of a split, or of it until now.
-fn settle(
-    config: &JobConfig,
-    split: Split,
-    arms: &mut [Arm],
-    recording: &mut Recording<'_>,
-) -> Result<()> {
-    for (arm, run) in config.arms.iter().zip(arms.iter_mut()) {
-        if let Arm::Own(state) = run {
-            for update in state.flush()? {
-                recording.update(&arm.name, &update)?;
-            }
-            if split == Split::Train
-                && let Some(step) = state.train_head(false, true)?
-            {
-                recording.head(&arm.name, &step)?;
-            }
+/// Learns what is left to be learnt of a split, or of it until now. The seconds are charged to the
+/// arm's last answer.
+fn settle(split: Split, arms: &mut [Arm], answers: &mut [Answer]) -> Result<Vec<Settled>> {
+    let mut all = Vec::new();
+    for (arm, run) in arms.iter_mut().enumerate() {
+        let Arm::Own(state) = run else { continue };
+        let began = Instant::now();
+        let updates = state.flush()?;
+        let head = match split {
+            Split::Train => state.train_head(false, true)?,
+            Split::Test => None,
+        };
+        if let Some(answer) = answers.iter_mut().find(|answer| answer.arm == arm) {
+            answer.charge(began.elapsed().as_secs_f64(), state.account());
         }
+        all.push(Settled { arm, updates, head });
     }
-    Ok(())
+    Ok(all)
 }
 
 /// One arm's answer to a prompt and what it learns from it; `None` where it has no part in it.
@@ -350,23 +356,23 @@ fn answer(
         split: position.split,
         padded,
     };
-    let (generation, example) = state.answer(arm, target.engine(padded), &question)?;
+    let answered = state.answer(arm, target.engine(padded), &question)?;
+    let mut updates = answered.updates;
     let began = Instant::now();
-    let update = match example {
-        Some(example) => state.learn(example)?,
-        None => None,
-    };
+    if let Some(example) = answered.example {
+        updates.extend(state.learn(example)?);
+    }
     let head = match streamed {
-        true => state.train_head(update.is_some(), false)?,
+        true => state.train_head(!updates.is_empty(), false)?,
         false => None,
     };
-    let learn_seconds = began.elapsed().as_secs_f64();
+    let learn_seconds = answered.learn_seconds + began.elapsed().as_secs_f64();
     let account = state.account().filter(|_| streamed);
     Ok(Some(Answer::drafted(
         index,
-        generation,
+        answered.generation,
         &stop,
-        update,
+        updates,
         head,
         (learn_seconds, account),
     )))

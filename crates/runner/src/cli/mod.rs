@@ -14,6 +14,7 @@ mod pages;
 mod plan;
 mod preflight;
 mod pretrain;
+mod rows;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
@@ -69,6 +70,8 @@ enum Command {
     Quote(pages::QuoteArgs),
     /// Copy what the pages of a run need, and nothing else.
     Publish(pages::PublishArgs),
+    /// Write the rows of a run as one table that any program reads.
+    Rows(rows::RowsArgs),
     /// Print the reference of every key of an experiment.
     Config,
     /// Compare two vocabularies and print how many tokens they share.
@@ -123,6 +126,7 @@ impl Cli {
             Command::Report(args) => args.execute(),
             Command::Quote(args) => args.execute(),
             Command::Publish(args) => args.execute(),
+            Command::Rows(args) => args.execute(),
             Command::Config => print(&experiment::reference::markdown()),
             Command::Align(args) => args.execute(),
             Command::Check(args) => args.execute(),

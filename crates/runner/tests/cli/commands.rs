@@ -13,6 +13,7 @@ fn help_shows_examples_for_every_command() {
         "status",
         "report",
         "publish",
+        "rows",
         "align",
         "cache replay",
         "generate",
@@ -126,6 +127,13 @@ fn the_doctor_measures_every_way_and_says_when_it_pays() {
         .map(|row| row[2].as_f64().unwrap())
         .collect();
     assert!(speeds.is_sorted(), "{found:#}");
+    let gains = found["learning"]["gains"].as_array().unwrap();
+    let speeds: Vec<f64> = gains
+        .iter()
+        .map(|gain| gain["speed"].as_f64().unwrap())
+        .collect();
+    assert!(speeds.len() == 3 && speeds.is_sorted(), "{found:#}");
+    assert!(found["learning"]["seconds"].as_f64().unwrap() > 0.0);
     if let Some(needed) = found["break_even"].as_f64() {
         assert!((0.0..=1.0).contains(&needed));
     }

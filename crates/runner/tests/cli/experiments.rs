@@ -3,6 +3,7 @@
 use crate::support::{CELL, EXPERIMENT, TWO_STAGES, files, omnidraft, refused, run_with};
 use predicates::prelude::*;
 use predicates::str::contains;
+use std::fs::File;
 use std::path::Path;
 
 #[test]
@@ -224,6 +225,47 @@ fn more_prompts_than_there_are_and_leaks_are_refused() {
     );
 }
 
+/// What the drafter does not have is told before anything is loaded, with what it has.
+#[test]
+fn more_than_the_drafter_has_to_learn_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = |set: &str, parts: &[&str]| {
+        let learns = format!("\n[[arm]]\npreset = \"L_DM\"\nset = {{ {set} }}\n");
+        let text = format!("{EXPERIMENT}{learns}");
+        for dry in [&[][..], &["--dry-run"]] {
+            refused(&mut run_with(&text, dry, folder.path()), parts);
+            assert!(!folder.path().join("out").exists());
+        }
+    };
+    let blocks = [
+        "experiment.toml:",
+        "learn.blocks: arm `L_DM`",
+        "9",
+        "hint: 1 to 2",
+    ];
+    told("\"learn.blocks\" = 9", &blocks);
+    let rank = ["experiment.toml:", "learn.lora.rank: arm `L_DM`", "hint:"];
+    told("\"learn.lora.rank\" = 999", &rank);
+    told(
+        "\"learn.likely\" = 1e-3, \"learn.sampled\" = 100000",
+        &[
+            "experiment.toml:",
+            "learn.sampled: arm `L_DM`",
+            "100000",
+            "hint:",
+        ],
+    );
+    told(
+        "\"learn.within\" = 16, \"learn.asynchronous\" = true",
+        &[
+            "experiment.toml:",
+            "learn.within",
+            "learn.asynchronous",
+            "hint:",
+        ],
+    );
+}
+
 #[test]
 fn faulty_streams_name_file_and_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -305,6 +347,48 @@ fn a_run_is_reported_published_and_gone_on_with() {
         .assert()
         .success();
     for folder in [&out, &published] {
+        // Rows of all cells in one table, told apart by columns.
+        let rows = |extra: &[&str]| {
+            let mut command = omnidraft();
+            command.arg("rows").arg(folder).args(extra);
+            command
+        };
+        let text = rows(&[]).assert().success().get_output().stdout.clone();
+        let text = String::from_utf8(text).unwrap();
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let names = reader.headers().unwrap().clone();
+        let at = |name: &str| names.iter().position(|own| own == name).unwrap();
+        assert_eq!((&names[0], &names[1]), ("stage", "cell"));
+        let all: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+        let cell = |row: &csv::StringRecord| (row[at("arm")].to_owned(), row[1].to_owned());
+        let cells: std::collections::BTreeSet<_> = all.iter().map(cell).collect();
+        assert!(cells.len() > 1 && all.len() >= cells.len(), "{cells:?}");
+        // A rate over no round has no value.
+        let plain = all.iter().find(|row| row[at("arm")] == "autoregressive");
+        assert_eq!(&plain.unwrap()[at("acceptance_rate")], "");
+        let file = folder.join("flat.parquet");
+        let parquet = ["--table", "prompts", "--out", file.to_str().unwrap()];
+        rows(&parquet)
+            .assert()
+            .success()
+            .stderr(contains(format!("{} rows", all.len())));
+        let reader = parquet::file::reader::SerializedFileReader::new(File::open(&file).unwrap());
+        let meta = parquet::file::reader::FileReader::metadata(&reader.unwrap()).clone();
+        assert_eq!(meta.file_metadata().num_rows(), all.len() as i64);
+        assert_eq!(
+            meta.file_metadata().schema_descr().num_columns(),
+            names.len()
+        );
+        std::fs::remove_file(&file).unwrap();
+        rows(&["--columns"])
+            .assert()
+            .success()
+            .stdout(contains("acceptance_rate: Mean of"));
+        refused(&mut rows(&["--stage", "nowhere"]), &["`nowhere`", "hint:"]);
+        refused(
+            &mut rows(&["--out", "rows.xls"]),
+            &["rows.xls", "hint: give --format"],
+        );
         let check = |folder: &Path| {
             let mut command = omnidraft();
             command.arg("report").arg(folder).arg("--check");

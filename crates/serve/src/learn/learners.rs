@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use online::Learner;
 
-use super::{SEED, Saved, config};
+use super::{SEED, Saved};
 use crate::models::Models;
 use crate::options::{LearnOptions, MOST_ADAPTERS};
 
@@ -65,7 +65,7 @@ impl Learners {
     pub(super) fn of(&mut self, name: &str) -> Result<&mut Learner> {
         let key = self.key(name);
         if !self.by_name.contains_key(&key) {
-            let config = config(&self.options);
+            let config = self.options.config(self.models.drafter.config());
             let mut learner = Learner::new(&self.models.drafter.checkpoint()?, config, SEED)?;
             learner.limit_replay(self.replay_bytes)?;
             let folder = self.saved.as_ref().map(|saved| saved.join(folder(&key)));

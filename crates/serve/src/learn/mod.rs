@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use adaptive_draft::SCALARS;
 use anyhow::Result;
-use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use models::Packed;
 use online::{Example, LearntWeights};
 
@@ -95,24 +94,6 @@ impl Mailbox {
             self.held.fetch_sub(bytes, Ordering::Relaxed);
         }
         stats.example(taken);
-    }
-}
-
-/// The settings of the learner.
-pub(crate) fn config(options: &LearnOptions) -> LearnConfig {
-    LearnConfig {
-        objective: ObjectiveName::Hybrid,
-        every: options.every,
-        lr: options.rate,
-        replay: 16,
-        replay_window: 256,
-        ema: 0.9,
-        blocks: options.blocks,
-        lora: LoraSettings {
-            rank: options.rank,
-            ..LoraSettings::default()
-        },
-        ..LearnConfig::default()
     }
 }
 
@@ -436,9 +417,9 @@ pub(crate) fn publish_saved(
     };
     let frozen = LearnOptions {
         every: 1,
-        rate: 0.0,
+        rate: Some(0.0),
         rank: state.cut().rank,
-        blocks: state.cut().blocks,
+        blocks: Some(state.cut().blocks),
         updates_per_minute: None,
         scope: LearnScope::Target,
     };

@@ -48,9 +48,9 @@ pub fn options() -> Options {
 pub fn learning() -> LearnOptions {
     LearnOptions {
         every: 2,
-        rate: 2e-3,
+        rate: Some(2e-3),
         rank: 0,
-        blocks: 0,
+        blocks: None,
         updates_per_minute: None,
         scope: LearnScope::Target,
     }

@@ -1,6 +1,7 @@
 //! Things that a run needs, looked for before its first job: models, recordings, prompts, and what its page
 //! is made of.
 
+mod learning;
 mod models;
 mod page;
 mod prompts;
@@ -34,6 +35,7 @@ impl Found {
     ) -> Result<Self> {
         let mut found = Self::default();
         found.models(plan, jobs);
+        found.learning(plan, jobs);
         found.recordings(plan, jobs, data_words);
         found.prompts(plan, jobs, data)?;
         found.page(plan);

@@ -1,0 +1,145 @@
+//! What learning costs here, and what it has to bring.
+
+use anyhow::Result;
+use experiment::WeightFormat;
+use lm::Checkpoint;
+use lm::host::Products;
+use serde::Serialize;
+
+use super::model::{RoundCost, best};
+use crate::bench::learn::Updates;
+
+/// Parameters from which on a drafter learns in its last blocks, as it does in `serve`.
+const LARGE: usize = 50_000_000;
+/// Blocks that learn then.
+const LAST: usize = 2;
+/// Columns over which laws are compared then: about as many as are likely at some position of an
+/// answer, or drawn from the others.
+const LIKELY: usize = 4000;
+/// Answers an update learns from.
+const TOGETHER: usize = 2;
+/// By how much acceptance may rise.
+const RISES: [f64; 3] = [0.05, 0.1, 0.2];
+
+/// What learning costs and may bring.
+#[derive(Debug, Clone, Serialize)]
+pub struct Learning {
+    /// Last blocks that learn; 0 for all.
+    pub blocks: usize,
+    /// Columns compared.
+    pub columns: usize,
+    /// Tokens of the prompt and of the answer that were learnt from.
+    pub prompt: usize,
+    pub tokens: usize,
+    /// Seconds of learning an answer, packing the new weights in.
+    pub seconds: f64,
+    /// Share of the time of a plain answer.
+    pub share: f64,
+    /// What a higher acceptance rate brings.
+    pub gains: Vec<Gain>,
+}
+
+/// What a rise of acceptance brings.
+#[derive(Debug, Clone, Serialize)]
+pub struct Gain {
+    /// Added to the probability that a proposed token is accepted.
+    pub rise: f64,
+    /// Over plain decoding, learning not charged.
+    pub speed: f64,
+    /// Seconds saved an answer, of the fastest draft length now.
+    pub saved: f64,
+}
+
+/// What was found of the pair.
+pub struct Pair<'a> {
+    /// Rounds of all draft lengths, and the tokens of a round of the fastest one.
+    pub rounds: &'a [RoundCost],
+    pub fastest: (RoundCost, f64),
+    /// Seconds of a token without drafts.
+    pub plain: f64,
+    /// Mean tokens of prompts and of answers.
+    pub prompt: usize,
+    pub tokens: usize,
+    /// Draft tokens that the target has, too.
+    pub shared: usize,
+}
+
+/// Times updates of a drafter on random answers of the size of those that were given.
+///
+/// # Errors
+/// A drafter that cannot learn.
+pub fn measure(drafter: &Checkpoint, weights: WeightFormat, pair: &Pair<'_>) -> Result<Learning> {
+    let config = &drafter.config;
+    let large = config.num_params() >= LARGE;
+    let (blocks, columns) = match large {
+        true => (LAST.min(config.num_layers), LIKELY.min(pair.shared)),
+        false => (0, pair.shared),
+    };
+    let prompt = pair.prompt.min(config.max_position_embeddings / 2);
+    let left = config.max_position_embeddings - prompt;
+    let tokens = pair.tokens.clamp(2, left.max(2));
+    let updates = Updates {
+        responses: TOGETHER,
+        tokens,
+        prompt,
+        shared: columns.max(1),
+        rank: 0,
+        blocks,
+        products: Products::F32,
+        weights,
+        updates: 3,
+    };
+    let report = updates.measure(drafter)?;
+    let seconds = (report.update_s + report.pack_s) / TOGETHER as f64;
+    let (round, tokens_a_round) = pair.fastest;
+    let rate = round.rate_of(tokens_a_round);
+    let now = tokens_a_round / round.cost;
+    let gain = |rise: f64| {
+        let (_, speed) = best(pair.rounds, (rate + rise).min(1.0))?;
+        let saved = pair.tokens as f64 * pair.plain * (1.0 / now - 1.0 / speed);
+        Some(Gain { rise, speed, saved })
+    };
+    Ok(Learning {
+        blocks,
+        columns,
+        prompt,
+        tokens,
+        seconds,
+        share: seconds / (pair.plain * pair.tokens as f64),
+        gains: RISES.into_iter().filter_map(gain).collect(),
+    })
+}
+
+impl Learning {
+    /// For people.
+    pub fn text(&self) -> String {
+        let what = match self.blocks {
+            0 => "all weights".to_owned(),
+            blocks => format!("the last {blocks} blocks"),
+        };
+        let mut text = format!(
+            "learning from an answer ({what}, {} tokens behind {}, {} columns): {:.3} s, {:.1}% of a plain answer\n",
+            self.tokens,
+            self.prompt,
+            self.columns,
+            self.seconds,
+            100.0 * self.share,
+        );
+        for gain in &self.gains {
+            text.push_str(&format!(
+                "  where it adds {:.2} to that probability: {:.2}x, {:.3} s saved an answer{}\n",
+                gain.rise,
+                gain.speed,
+                gain.saved,
+                match gain.saved > 0.0 {
+                    true => format!(
+                        ", an update is paid back after {:.1} answers",
+                        self.seconds / gain.saved
+                    ),
+                    false => String::new(),
+                },
+            ));
+        }
+        text
+    }
+}

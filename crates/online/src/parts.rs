@@ -1,0 +1,89 @@
+//! Learning from a part of an answer while the rest of it is still to come.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use models::Engine;
+use spec_decode::Session;
+use vocab_align::{DraftId, TargetId, TokenId};
+
+use super::arm::Question;
+use super::drafter_training::Update;
+use super::example::{Example, Recorder};
+use super::learner::Learner;
+
+/// The parts of an answer that were learnt from.
+pub(super) struct Parts {
+    /// Tokens of a part; 0 for no parts.
+    size: usize,
+    /// Target tokens that the parts so far have.
+    tokens: usize,
+    /// End of what they taught, in draft tokens of the context.
+    pub(super) taught: usize,
+    pub(super) updates: Vec<Update>,
+    /// Seconds of all this.
+    pub(super) seconds: f64,
+}
+
+impl Parts {
+    pub(super) fn new(size: usize) -> Self {
+        Self {
+            size,
+            tokens: 0,
+            taught: 0,
+            updates: Vec::new(),
+            seconds: 0.0,
+        }
+    }
+
+    /// Whether the response has grown by a part.
+    pub(super) fn due(&self, response: &[TargetId]) -> bool {
+        self.size > 0 && response.len() >= self.tokens + self.size
+    }
+
+    /// Learns from what the response has grown by. If that is an update, the drafter goes on with its
+    /// weights, and reads its context again.
+    pub(super) fn learn(
+        &mut self,
+        session: &mut Session<&mut Engine, &mut Engine>,
+        recorder: &Recorder,
+        learner: &mut Learner,
+        question: &Question<'_>,
+        sampled: bool,
+    ) -> Result<()> {
+        let began = Instant::now();
+        let example = Example::of(
+            (session.draft_context(), session.draft_lengths()),
+            question.prompt.draft.len(),
+            session.response(),
+            recorder.since(self.tokens),
+            question.pair,
+            learner.terms(),
+            learner.ends(),
+        );
+        let mut example = Example {
+            sampled,
+            goes_on: true,
+            ..example.behind(self.taught)
+        };
+        self.tokens = session.response().len();
+        if let Some(last) = example.chunks.last() {
+            self.taught = last.draft.end;
+            let read: Vec<DraftId> = example.read().iter().map(|id| DraftId::new(*id)).collect();
+            let update = session.let_drafter_read(&read, |drafter| {
+                if learner.blocks() > 0 {
+                    example.states = drafter.states_of(example.read())?.to_vec();
+                }
+                let Some((update, weights)) = learner.push(example)? else {
+                    return anyhow::Ok(None);
+                };
+                weights.load_into(drafter)?;
+                learner.give_back(weights);
+                Ok(Some(update))
+            })?;
+            self.updates.extend(update);
+        }
+        self.seconds += began.elapsed().as_secs_f64();
+        Ok(())
+    }
+}

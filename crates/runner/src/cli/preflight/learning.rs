@@ -1,0 +1,80 @@
+//! Whether the drafter has what its arms want to learn: blocks, ranks, columns.
+
+use experiment::{ArmConfig, Job, Plan};
+use hub::{is_model_name, local_copy};
+use lm::{LmConfig, StoredCheckpoint, first_of_last};
+
+use super::Found;
+
+impl Found {
+    /// Arms that want to learn more than their drafter has. A drafter that is not here is not looked at.
+    pub(super) fn learning(&mut self, plan: &Plan, jobs: &[&Job]) {
+        for job in jobs {
+            let path = &job.config.models.drafter.path;
+            let folder = match is_model_name(path) {
+                true => local_copy(path).ok().flatten(),
+                false => Some(path.clone()),
+            };
+            let config = folder.and_then(|folder| StoredCheckpoint::read_config(&folder).ok());
+            let Some(config) = config else { continue };
+            for arm in job.config.arms.iter().filter(|arm| arm.learns()) {
+                for (key, message, hint) in wrongs(arm, &config) {
+                    self.arm_fault(plan, arm, key, message, hint);
+                }
+            }
+        }
+    }
+
+    fn arm_fault(
+        &mut self,
+        plan: &Plan,
+        arm: &ArmConfig,
+        key: &str,
+        message: String,
+        hint: String,
+    ) {
+        let arms = &plan.experiment.arms;
+        let index = arms.iter().position(|own| arm.name.starts_with(&own.name));
+        let own = index.map(|index| format!("arm.{index}.set.{key}"));
+        let said = own.filter(|key| plan.says(key));
+        let place = said.unwrap_or_else(|| key.to_owned());
+        // What is left open may be more than a small drafter has.
+        if !plan.says(&place) {
+            return;
+        }
+        let message = format!("arm `{}`: {message}", arm.name);
+        let fault = experiment::Fault {
+            place: plan.place(&place).map(str::to_owned),
+            key: key.to_owned(),
+            message,
+            hint: Some(hint),
+        };
+        if !self.faults.contains(&fault) {
+            self.faults.push(fault);
+        }
+    }
+}
+
+/// Keys, what is wrong, and what to do.
+fn wrongs(arm: &ArmConfig, drafter: &LmConfig) -> Vec<(&'static str, String, String)> {
+    let learn = &arm.learn;
+    let mut found = Vec::new();
+    if learn.blocks > 0
+        && let Err(error) = first_of_last(drafter, learn.blocks)
+    {
+        let hint = format!("1 to {}, or 0 for all weights", drafter.num_layers);
+        found.push(("learn.blocks", error.to_string(), hint));
+    } else if let Some(Err(error)) = learn.adapters().map(|lora| lora.check(drafter)) {
+        let hint = "a smaller rank, or other projections".to_owned();
+        found.push(("learn.lora.rank", error.to_string(), hint));
+    }
+    if learn.likely > 0.0 && learn.sampled > drafter.vocab_size {
+        let message = format!(
+            "{} columns are to be drawn of the {} that the drafter has",
+            learn.sampled, drafter.vocab_size
+        );
+        let hint = "draw fewer, or set learn.likely = 0 for all of them".to_owned();
+        found.push(("learn.sampled", message, hint));
+    }
+    found
+}
