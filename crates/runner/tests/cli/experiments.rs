@@ -364,7 +364,7 @@ fn a_run_is_reported_published_and_gone_on_with() {
         let cells: std::collections::BTreeSet<_> = all.iter().map(cell).collect();
         assert!(cells.len() > 1 && all.len() >= cells.len(), "{cells:?}");
         // A rate over no round has no value.
-        let plain = all.iter().find(|row| row[at("arm")] == "autoregressive");
+        let plain = all.iter().find(|row| &row[at("arm")] == "autoregressive");
         assert_eq!(&plain.unwrap()[at("acceptance_rate")], "");
         let file = folder.join("flat.parquet");
         let parquet = ["--table", "prompts", "--out", file.to_str().unwrap()];
