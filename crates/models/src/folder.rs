@@ -133,7 +133,11 @@ fn is_gguf(path: &Path) -> bool {
 /// True of a path that looks like `owner/name` of the hub: two words, the first of which is no folder.
 fn is_of_hub(path: &Path) -> bool {
     let mut parts = path.components();
-    let plain = |part| matches!(part, Some(Component::Normal(_)));
+    let sign = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let plain = |part: Option<Component<'_>>| match part {
+        Some(Component::Normal(name)) => name.to_str().is_some_and(|name| name.chars().all(sign)),
+        _ => false,
+    };
     let owner = parts.next();
     let both = plain(owner) && plain(parts.next()) && parts.next().is_none();
     both && owner.is_some_and(|owner| !Path::new(&owner).exists())
@@ -274,7 +278,15 @@ mod tests {
         let hint = |path: &str| check_folder(path.as_ref()).unwrap_err().hint();
         assert!(hint("Nobody/Model-0.5B").contains("hf:Nobody/Model-0.5B downloads"));
         // This folder is there, so that a file in it was meant.
-        for path in ["src/none", "none", "a/b/c", "./Nobody/Model", "../x"] {
+        for path in [
+            "src/none",
+            "none",
+            "a/b/c",
+            "./Nobody/Model",
+            "../x",
+            "~/x",
+            "my models/x",
+        ] {
             assert!(hint(path).contains("hf:owner/name"), "{path}");
         }
     }

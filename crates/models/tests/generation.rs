@@ -67,7 +67,7 @@ fn what_changes_answers_is_named() {
         assert_eq!(found.note(&[key]), None);
         // Transformers takes it from config.json where there is no other file, and only then.
         let config = ("config.json", json!({ key: value, "model_type": "llama" }));
-        let older = read(&[config.clone()]).unwrap();
+        let older = read(std::slice::from_ref(&config)).unwrap();
         assert!(older.note(&[]).unwrap().starts_with("config.json asks for"));
         assert!(older.unknown.is_empty());
         let both = read(&[config, ("generation_config.json", json!({}))]).unwrap();
