@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use experiment::{Job, LoadOptions, Plan};
 use hub::{Hub, datasets::Datasets};
 use lm::Device;
@@ -91,12 +91,23 @@ impl DeviceArgs {
 /// Writes to stdout; a closed pipe is no failure.
 ///
 /// # Errors
-/// Anything else that stops the writing.
+/// As [`write_out`].
 pub fn print(text: &str) -> Result<()> {
+    write_out(text).map(drop)
+}
+
+/// Writes to stdout; false where nobody reads it any more.
+///
+/// # Errors
+/// Anything else that stops the writing, such as a full disk.
+pub fn write_out(text: &str) -> Result<bool> {
     use std::io::Write;
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
+    let mut out = std::io::stdout().lock();
+    // What stays in the buffer is lost without a word when the program ends.
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(e).context("standard output"),
     }
 }
 

@@ -97,6 +97,77 @@ fn keys_that_nobody_understands_are_refused() {
     read(&config).unwrap();
 }
 
+/// In words, not in the names of Rust's types.
+#[test]
+fn a_value_of_another_kind_is_told_with_what_it_must_be() {
+    for (key, value, said) in [
+        (
+            "hidden_size",
+            json!("7"),
+            r#"must be a whole number, 0 or more, not "7""#,
+        ),
+        (
+            "max_position_embeddings",
+            json!(-1),
+            "must be a whole number, 0 or more, not -1",
+        ),
+        (
+            "vocab_size",
+            json!(1.5),
+            "must be a whole number, 0 or more, not 1.5",
+        ),
+        (
+            "tie_word_embeddings",
+            json!("yes"),
+            r#"must be true or false, not "yes""#,
+        ),
+        (
+            "rms_norm_eps",
+            json!("small"),
+            r#"must be a number, not "small""#,
+        ),
+        (
+            "hidden_act",
+            json!(["silu"]),
+            r#"must be a text, not ["silu"]"#,
+        ),
+        (
+            "bos_token_id",
+            json!("x"),
+            r#"must be a whole number, not "x""#,
+        ),
+        (
+            "layer_types",
+            json!([1]),
+            "must be a list of texts, not [1]",
+        ),
+        ("rope_scaling", json!("linear"), "must be an object"),
+    ] {
+        let message = refused("qwen2", json!({ key: value }), key);
+        assert_eq!(message, said);
+    }
+    let short = json!({"rope_type": "longrope", "short_factor": ["a"], "long_factor": [1.0]});
+    let message = refused(
+        "phi3",
+        json!({ "rope_scaling": short }),
+        "rope_scaling.short_factor",
+    );
+    assert!(message.contains("must be a list of numbers"), "{message}");
+    let long = json!({ "hidden_act": vec![7; 500] });
+    assert!(refused("llama", long, "hidden_act").len() < 100);
+    let mut config = base("llama");
+    config.as_object_mut().unwrap().remove("hidden_size");
+    let error = read(&config).unwrap_err().to_string();
+    assert_eq!(error, "some/config.json: key `hidden_size`: is missing");
+}
+
+/// As editors of another system save it.
+#[test]
+fn a_mark_of_the_encoding_in_front_is_read_over() {
+    let text = format!("\u{feff}{}", base("llama"));
+    LmConfig::from_json(&text, "some/config.json".as_ref()).unwrap();
+}
+
 #[test]
 fn quantised_weights_are_refused_with_their_method() {
     for (key, method) in [

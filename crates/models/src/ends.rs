@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use lm::LmConfig;
-use serde_json::Value;
 use vocab_align::{SpecialRole, TokenId, Vocabulary};
 
-/// File of a model folder that says how answers were meant to be generated.
-const GENERATION_CONFIG: &str = "generation_config.json";
+use crate::generation::{GENERATION_CONFIG, Generation};
 
 /// A token that ends an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +42,7 @@ pub fn ends<I: TokenId>(
     for id in &config.eos_token_ids {
         add(*id, of_model);
     }
-    for id in generation_ends(folder)? {
+    for id in Generation::read(folder)?.ends {
         add(id, GENERATION_CONFIG);
     }
     for (role, from) in roles() {
@@ -73,33 +71,4 @@ fn roles() -> [(SpecialRole, &'static str); 2] {
         (SpecialRole::Eos, "the tokenizer"),
         (SpecialRole::EndOfTurn, "its name"),
     ]
-}
-
-/// `eos_token_id` of `generation_config.json`, one or several; none without the file.
-fn generation_ends(folder: &Path) -> Result<Vec<u32>> {
-    let path = folder.join(GENERATION_CONFIG);
-    let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(e).with_context(|| format!("{}", path.display())),
-    };
-    let file: Value =
-        serde_json::from_slice(&bytes).with_context(|| format!("{}", path.display()))?;
-    let ids = match &file["eos_token_id"] {
-        Value::Null => return Ok(Vec::new()),
-        Value::Array(ids) => ids.as_slice(),
-        id => std::slice::from_ref(id),
-    };
-    let mut found = Vec::new();
-    for id in ids {
-        let Some(number) = id.as_i64() else {
-            bail!(
-                "{}: key `eos_token_id`: {id} is no token id",
-                path.display()
-            );
-        };
-        // -1 stands for none.
-        found.extend(u32::try_from(number).ok());
-    }
-    Ok(found)
 }

@@ -1,14 +1,31 @@
 //! Paths that should be model folders and are not.
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::Result;
 use hub::local_folder;
+use serde_json::Value;
 
 const TOKENIZER: &str = "tokenizer.json";
 /// SentencePiece's own file, which is read where there is no other.
 const PIECES: &str = "tokenizer.model";
+/// What an adapter of PEFT is, in a folder that may have no model beside it.
+const ADAPTER: &str = "adapter_config.json";
+/// Files of a folder without which a model would be asked or read otherwise. Weights are looked after by
+/// who reads them.
+const READ: [&str; 10] = [
+    "config.json",
+    "generation_config.json",
+    TOKENIZER,
+    PIECES,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    crate::TEMPLATE_FILE,
+];
 
 /// Why a path is no model folder.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +43,32 @@ pub enum FolderError {
         /// The path.
         path: PathBuf,
     },
+    /// A link to nothing.
+    #[error("{}: a link to {}, where there is nothing", path.display(), target.display())]
+    Link {
+        /// The link.
+        path: PathBuf,
+        /// What it names.
+        target: PathBuf,
+    },
+    /// A text that stands for a file in a repository of git.
+    #[error("{}: a pointer of git-lfs, not the file itself", path.display())]
+    Pointer {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An adapter without the model that it adapts.
+    #[error(
+        "{}: an adapter of {} ({ADAPTER}), not a model",
+        path.display(),
+        base.as_deref().unwrap_or("a model that it does not name")
+    )]
+    Adapter {
+        /// The folder.
+        path: PathBuf,
+        /// The model that it names.
+        base: Option<String>,
+    },
     /// A folder without a tokenizer.
     #[error("{}: has no {TOKENIZER}", path.display())]
     NoTokenizer {
@@ -40,11 +83,27 @@ impl FolderError {
     /// A hint: what to do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Missing { .. } => {
+            Self::Missing { path } => {
                 let here = std::env::current_dir().unwrap_or_default();
+                let downloads = match is_of_hub(path) {
+                    true => format!("hf:{} downloads the model of this name", path.display()),
+                    false => "hf:owner/name downloads a model".to_owned(),
+                };
                 format!(
-                    "paths of models are relative to the working directory, {}; hf:owner/name downloads a model",
+                    "paths of models are relative to the working directory, {}; {downloads}",
                     here.display()
+                )
+            }
+            Self::Link { .. } => {
+                "the folder was moved without what its links name, as a snapshot of the hub's cache without blobs/; copy it with `cp -rL`, or download it again".to_owned()
+            }
+            Self::Pointer { .. } => {
+                "`git lfs pull` in the folder fetches the file".to_owned()
+            }
+            Self::Adapter { base, .. } => {
+                let base = base.as_deref().unwrap_or("its base model");
+                format!(
+                    "merge it into {base} first and name the folder of the result (in Python, merge_and_unload of PEFT, then save_pretrained)"
                 )
             }
             Self::File { path } if is_gguf(path) => import(path),
@@ -71,18 +130,79 @@ fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "gguf")
 }
 
-/// Looks whether a local path is a model folder, without reading its files.
+/// True of a path that looks like `owner/name` of the hub: two words, the first of which is no folder.
+fn is_of_hub(path: &Path) -> bool {
+    let mut parts = path.components();
+    let sign = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let plain = |part: Option<Component<'_>>| match part {
+        Some(Component::Normal(name)) => name.to_str().is_some_and(|name| name.chars().all(sign)),
+        _ => false,
+    };
+    let owner = parts.next();
+    let both = plain(owner) && plain(parts.next()) && parts.next().is_none();
+    both && owner.is_some_and(|owner| !Path::new(&owner).exists())
+}
+
+/// Refuses a link to nothing.
+fn check_link(path: &Path) -> Result<(), FolderError> {
+    match path.read_link() {
+        Ok(target) if !path.exists() => Err(FolderError::Link {
+            path: path.to_owned(),
+            target,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Looks whether a local path is a folder whose files are there: those that would change what is read of
+/// it or asked are no links to nothing and no pointers of git-lfs.
 ///
 /// # Errors
-/// [`FolderError`] where it is none.
-pub fn check_folder(path: &Path) -> Result<(), FolderError> {
+/// [`FolderError`] where it is none, or they are not.
+pub fn check_files(path: &Path) -> Result<(), FolderError> {
     let owned = || path.to_path_buf();
+    check_link(path)?;
     if path.is_file() {
         return Err(FolderError::File { path: owned() });
     }
     if !path.is_dir() {
         return Err(FolderError::Missing { path: owned() });
     }
+    for name in READ {
+        let file = path.join(name);
+        check_link(&file)?;
+        if weights::is_pointer(&file) {
+            return Err(FolderError::Pointer { path: file });
+        }
+    }
+    Ok(())
+}
+
+/// Looks whether a local path is the folder of a model, with a tokenizer or without.
+///
+/// # Errors
+/// As [`check_files`]; an adapter alone.
+pub fn check_model(path: &Path) -> Result<(), FolderError> {
+    check_files(path)?;
+    let adapter = path.join(ADAPTER);
+    if adapter.is_file() && !path.join("config.json").exists() && !weights::has_gguf(path) {
+        let text = std::fs::read(&adapter).unwrap_or_default();
+        let config: Value = serde_json::from_slice(crate::without_mark(&text)).unwrap_or_default();
+        let base = config["base_model_name_or_path"].as_str();
+        return Err(FolderError::Adapter {
+            path: path.to_owned(),
+            base: base.filter(|base| !base.is_empty()).map(str::to_owned),
+        });
+    }
+    Ok(())
+}
+
+/// Looks whether a local path is a model folder, without reading its files.
+///
+/// # Errors
+/// As [`check_model`]; a folder without a tokenizer.
+pub fn check_folder(path: &Path) -> Result<(), FolderError> {
+    check_model(path)?;
     if [TOKENIZER, PIECES]
         .iter()
         .any(|name| path.join(name).is_file())
@@ -94,7 +214,7 @@ pub fn check_folder(path: &Path) -> Result<(), FolderError> {
     // Who reads a folder without either says that its configuration is missing.
     match gguf.is_some() || path.join("config.json").is_file() {
         true => Err(FolderError::NoTokenizer {
-            path: owned(),
+            path: path.to_owned(),
             gguf,
         }),
         false => Ok(()),
@@ -151,5 +271,95 @@ mod tests {
             assert!(check_folder(root.path()).is_ok(), "{name}");
             std::fs::remove_file(&file).unwrap();
         }
+    }
+
+    #[test]
+    fn a_name_of_the_hub_is_told_as_such() {
+        let hint = |path: &str| check_folder(path.as_ref()).unwrap_err().hint();
+        assert!(hint("Nobody/Model-0.5B").contains("hf:Nobody/Model-0.5B downloads"));
+        // This folder is there, so that a file in it was meant.
+        for path in [
+            "src/none",
+            "none",
+            "a/b/c",
+            "./Nobody/Model",
+            "../x",
+            "~/x",
+            "my models/x",
+        ] {
+            assert!(hint(path).contains("hf:owner/name"), "{path}");
+        }
+    }
+
+    #[test]
+    fn an_adapter_alone_is_no_model() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(root.path().join(name), text).unwrap();
+        write(TOKENIZER, "{}");
+        write("adapter_model.safetensors", "");
+        for (config, base) in [
+            (r#"{"base_model_name_or_path": "owner/base"}"#, "owner/base"),
+            ("{}", "that it does not name"),
+            ("no JSON", "that it does not name"),
+        ] {
+            write(ADAPTER, config);
+            let error = check_folder(root.path()).unwrap_err();
+            let said = error.to_string();
+            assert!(
+                said.contains("an adapter of") && said.contains(base),
+                "{said}"
+            );
+            assert!(
+                error.hint().starts_with("merge it into "),
+                "{}",
+                error.hint()
+            );
+        }
+        write("config.json", "{}");
+        assert!(check_folder(root.path()).is_ok());
+    }
+
+    #[test]
+    fn pointers_of_git_lfs_are_no_files() {
+        let root = tempfile::tempdir().unwrap();
+        let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n";
+        for name in READ {
+            let file = root.path().join(name);
+            std::fs::write(&file, pointer).unwrap();
+            let error = check_files(root.path()).unwrap_err();
+            let said = error.to_string();
+            assert!(said.contains(name) && said.contains("git-lfs"), "{said}");
+            assert!(error.hint().contains("git lfs pull"));
+            std::fs::remove_file(&file).unwrap();
+        }
+        assert!(check_files(root.path()).is_ok());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_to_nothing_are_told_with_what_they_name() {
+        let root = tempfile::tempdir().unwrap();
+        let link = |target: &str, name: &str| {
+            let path = root.path().join(name);
+            std::os::unix::fs::symlink(target, &path).unwrap();
+            path
+        };
+        let told = |path: &Path, parts: [&str; 2]| {
+            let error = check_files(path).unwrap_err();
+            let said = error.to_string();
+            assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+            assert!(error.hint().contains("cp -rL"), "{}", error.hint());
+        };
+        for name in READ {
+            let file = link("../blobs/4d7a", name);
+            told(root.path(), [name, "../blobs/4d7a"]);
+            std::fs::remove_file(&file).unwrap();
+        }
+        told(&link("elsewhere", "model"), ["model: a link", "elsewhere"]);
+        // What nobody reads may be anywhere, and a link to something is as good as that.
+        link("nowhere", "README.md");
+        std::fs::write(root.path().join("blob"), "{}").unwrap();
+        link("blob", TOKENIZER);
+        assert!(check_folder(root.path()).is_ok());
     }
 }

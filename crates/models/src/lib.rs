@@ -6,6 +6,7 @@
 //!   side;
 //! * [`ChatTemplate`] is the template that a folder brings, [`PromptTemplate`] the one that a recipe of
 //!   `omnidraft pretrain` declares; both shorten a long prompt as text, so that drafter and target read the same;
+//! * [`Generation`] is how a model's owner draws its answers, as far as that is not done here;
 //! * [`import_gguf`] makes a folder out of a GGUF file;
 //! * [`step`] measures how long a decoding step takes on this machine.
 
@@ -25,6 +26,7 @@ mod ends;
 mod engine;
 mod error;
 mod folder;
+mod generation;
 mod import;
 mod packed;
 pub mod step;
@@ -39,7 +41,8 @@ pub use chat::{
 pub use ends::{End, ends};
 pub use engine::Engine;
 pub use error::{TemplateError, TemplateFault};
-pub use folder::{FolderError, check_folder};
+pub use folder::{FolderError, check_files, check_folder, check_model};
+pub use generation::{Generation, Setting};
 pub use import::{ImportError, import_gguf};
 pub use packed::{DeviceError, Packed, check_device};
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};
@@ -189,6 +192,11 @@ impl<I: TokenId> ModelFolder<I> {
     fn unbuilt(&self) -> String {
         format!("{}: the decode engine cannot be built", self.path.display())
     }
+}
+
+/// A file without the mark of its encoding (U+FEFF), which some editors write in front.
+fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes)
 }
 
 /// Most tokens that an engine with these settings holds of a model of this shape.

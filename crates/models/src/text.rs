@@ -9,8 +9,8 @@ use lm::{LmConfig, StoredCheckpoint};
 use vocab_align::{TokenId, Vocabulary};
 
 use crate::ends::{self, End, of_vocabulary};
-use crate::folder::model_folder;
-use crate::{ChatTemplate, Conversation, Markers, Rendered, TemplateVariables};
+use crate::folder::{check_files, model_folder};
+use crate::{ChatTemplate, Conversation, Generation, Markers, Rendered, TemplateVariables};
 
 /// A model folder without its weights, in the role its ids have.
 #[derive(Clone)]
@@ -21,6 +21,8 @@ pub struct ModelText<I: TokenId> {
     pub vocabulary: Vocabulary<I>,
     /// The words around a prompt.
     pub template: ChatTemplate,
+    /// How the owner of the model draws its answers; nothing of a tokenizer without a model.
+    pub generation: Generation,
     /// Tokens that end a response.
     stop: BTreeSet<I>,
 }
@@ -50,10 +52,14 @@ impl<I: TokenId> ModelText<I> {
             None => path.to_owned(),
         };
         let folder = file.parent().unwrap_or(Path::new(""));
+        if folder.is_dir() {
+            check_files(folder)?;
+        }
         let vocabulary = Vocabulary::from_file(&file)?;
         Ok(Self {
             path: folder.to_owned(),
             template: ChatTemplate::from_model_dir(folder, positions)?,
+            generation: Generation::default(),
             stop: ids(of_vocabulary(&vocabulary)),
             vocabulary,
         })
@@ -93,6 +99,7 @@ impl<I: TokenId> ModelText<I> {
         Ok(Self {
             path: path.to_owned(),
             template: ChatTemplate::from_model_dir(path, config.max_position_embeddings)?,
+            generation: Generation::read(path)?,
             stop: ids(ends::ends(path, config, &vocabulary)?),
             vocabulary,
         })

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use models::{ChatTemplate, Markers, PromptTemplate, Rendered, TemplateError};
+use models::{
+    ChatTemplate, Markers, Message, PromptTemplate, Rendered, TemplateError, TemplateRequest,
+    TemplateVariables,
+};
 
 /// Headers, trimmed messages, a dated system block: the style of Llama 3.
 const LLAMA3_STYLE: &str = r#"{{- bos_token }}
@@ -167,7 +170,9 @@ fn line_ends_of_other_systems_are_line_feeds() {
 #[test]
 fn faults_name_file_and_line() {
     let told = |files: &[(&str, &str)], parts: &[&str]| {
-        let Err(error) = load(files) else {
+        // Where a variable may still be given, a fault is told once nobody gives it.
+        let asked = load(files).and_then(|found| found.with(TemplateVariables::new(), None));
+        let Err(error) = asked else {
             panic!("accepted: {files:?}");
         };
         let message = error.to_string();
@@ -330,5 +335,48 @@ fn shipped_models_carry_their_template() {
             let template = ChatTemplate::from_model_dir(&folder, 1024).unwrap();
             assert!(template.is_chat(), "{} has no template", folder.display());
         }
+    }
+}
+
+/// A template that needs a variable can be loaded: who asks gives it, once for all or with a request.
+#[test]
+fn a_variable_may_be_given_later() {
+    for source in [
+        "{% for m in messages %}{{ m.content }}{% endfor %}{{ cfg.a }}",
+        "{% if cfg is not defined %}{{ raise_exception('cfg is needed') }}{% endif %}{{ messages[0].content }}{{ cfg.a }}",
+        "{% if cfg %}{{ messages[0].content }}{{ cfg.a }}{% endif %}",
+        // It reads parts, which shows only with the variable.
+        "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}{{ cfg.a }}",
+    ] {
+        let template = load(&[("chat_template.jinja", source)]).unwrap();
+        assert!(template.render("hi").is_err(), "{source}");
+        let user = Message::new("user", "hi");
+        let asked = template.converse(&[user], &TemplateRequest::default());
+        assert!(asked.is_err(), "{source}");
+        let variables: TemplateVariables = serde_json::from_str(r#"{"cfg": {"a": "!"}}"#).unwrap();
+        let request = TemplateRequest {
+            variables: variables.clone(),
+            ..TemplateRequest::default()
+        };
+        let asked = template.converse(&[user], &request).unwrap().unwrap();
+        assert_eq!(asked.text, "hi!", "{source}");
+        assert!(
+            template
+                .clone()
+                .with(TemplateVariables::new(), None)
+                .is_err()
+        );
+        let template = template.with(variables, None).unwrap();
+        assert_eq!(text(&template, "hi"), "hi!", "{source}");
+    }
+    // No variable mends these.
+    for source in [
+        "{{ messages[0].content | nothing }}{{ cfg.a }}",
+        "Hello {{ bos_token }}",
+    ] {
+        assert!(
+            load(&[("chat_template.jinja", source)]).is_err(),
+            "{source}"
+        );
     }
 }

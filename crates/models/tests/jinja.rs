@@ -139,6 +139,18 @@ kl a/b",
         r"xyx",
     ),
     (
+        r"{% set c = cycler('a', 'b') %}{{ c.current }}{{ c.next() }}{{ c.current }}{{ c.next() }}{{ c.current }}{{ c.reset() }}{{ c.current }}{{ c.pos }}{{ c.items }}[{{ c.other }}]",
+        r"aabbaNonea0('a', 'b')[]",
+    ),
+    (
+        r"{% set j = joiner(sep='|') %}[{{ j.used }}{{ j() }}][{{ j() }}{{ j.used }}{{ j.sep }}]{% set j = joiner() %}{{ j() }}{{ j() }}{% set j = joiner(1) %}{{ j() }}{{ j() + 1 }}",
+        r"[False][|True|], 2",
+    ),
+    (
+        r"{% set n = namespace(a={'x': 1}) %}{{ n }} {{ [n] }} {{ n is mapping }} {{ n.a is mapping }} {{ namespace() }}",
+        r"<Namespace {'a': {'x': 1}}> [<Namespace {'a': {'x': 1}}>] False True <Namespace {}>",
+    ),
+    (
         r"{{ nothing is callable }} {{ 1 is callable }} {{ range is callable }} {{ 'b' is in 'abc' }} {{ 4 is in [1, 4] }} {{ {'items': 1}.items is callable }} {{ {'a': 1}.a is not callable }}",
         r"True False True True True True True",
     ),

@@ -252,6 +252,22 @@ fn every_field_is_named_where_it_is_wrong_and_where_nobody_reads_it() {
             json!([{"role": "user", "content": {}}]),
             "messages[0].content",
         ),
+        (
+            json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", "prefix": true}]),
+            "messages[1].prefix",
+        ),
+        (
+            json!([{"role": "assistant", "content": "y", "partial": true}]),
+            "messages[0].partial",
+        ),
+        (
+            json!([{"role": "user", "content": "x", "images": ["aGk="]}]),
+            "messages[0].images",
+        ),
+        (
+            json!([{"role": "user", "content": "x", "function_call": {"name": "f"}}]),
+            "messages[0].function_call",
+        ),
     ];
     for (messages, param) in within {
         let (status, answer) = server.post("/v1/chat/completions", &with("messages", messages));
@@ -269,6 +285,92 @@ fn every_field_is_named_where_it_is_wrong_and_where_nobody_reads_it() {
         assert_error(status, &answer, 400, Some(field), None);
     }
     alive(&server);
+}
+
+#[test]
+fn a_part_without_its_text_is_told_as_such() {
+    let server = Server::start(options(), None);
+    for (part, said) in [
+        (
+            json!({"type": "text"}),
+            "a part of type `text` needs a text `text`",
+        ),
+        (
+            json!({"type": "text", "text": 5}),
+            "a part of type `text` needs a text `text`",
+        ),
+        (
+            json!({"type": "image_url", "text": "x"}),
+            "parts of type `image_url` cannot be read",
+        ),
+    ] {
+        let messages = json!([{"role": "user", "content": [part]}]);
+        let (status, answer) = server.post("/v1/chat/completions", &with("messages", messages));
+        assert_error(status, &answer, 400, Some("messages[0].content"), None);
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains(said), "{message}");
+    }
+}
+
+/// A target with another chat template than the shipped one.
+fn with_template(template: &str) -> (serve::Options, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("own");
+    std::fs::create_dir(&own).unwrap();
+    for file in std::fs::read_dir(model("L")).unwrap() {
+        let file = file.unwrap().path();
+        std::fs::copy(&file, own.join(file.file_name().unwrap())).unwrap();
+    }
+    std::fs::write(own.join("chat_template.jinja"), template).unwrap();
+    let mut options = options();
+    options.targets = vec![("own".into(), own)];
+    (options, folder)
+}
+
+#[test]
+fn a_server_starts_with_a_template_whose_variables_come_with_requests() {
+    let template = "{% for m in messages %}{{ m.content }}{% endfor %} {{ cfg.tone }}";
+    let (options, _folder) = with_template(template);
+    let server = Server::start(options, None);
+    let (status, answer) = server.post("/v1/chat/completions", &hello());
+    assert_error(status, &answer, 400, Some("messages"), None);
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("not given: cfg"), "{message}");
+    let tokens = |tone: &str| {
+        let body = with("chat_template_kwargs", json!({"cfg": {"tone": tone}}));
+        let (status, answer) = server.post("/v1/chat/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+        answer["usage"]["prompt_tokens"].as_u64().unwrap()
+    };
+    assert!(tokens("warm warm warm warm") > tokens("warm"));
+}
+
+#[test]
+fn what_a_template_reads_of_a_message_is_taken() {
+    let template = "{% for m in messages %}{{ m.content }}{{ '!!!' if m.prefix }}{% endfor %}";
+    let (options, _folder) = with_template(template);
+    let server = Server::start(options, None);
+    let asked = |message: Value| {
+        let body = with("messages", json!([message]));
+        server.post("/v1/chat/completions", &body)
+    };
+    let (status, answer) = asked(json!({"role": "assistant", "content": "x", "prefix": true}));
+    assert_eq!(status, 200, "{answer}");
+    let (status, answer) = asked(json!({"role": "assistant", "content": "x", "partial": true}));
+    assert_error(status, &answer, 400, Some("messages[0].partial"), None);
+    // What asks for nothing, and what only names somebody.
+    for (field, value) in [
+        ("prefix", json!(false)),
+        ("partial", json!(null)),
+        ("images", json!([])),
+        ("name", json!("Ann")),
+        ("weight", json!(1)),
+    ] {
+        let mut message = json!({"role": "user", "content": "x"});
+        message[field] = value;
+        let (status, answer) = asked(message);
+        assert_eq!(status, 200, "{field}: {answer}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::class::Class;
 use crate::error::AlignError;
-use crate::file::{AddedToken, PIECES, RawFile, parse_json};
+use crate::file::{AddedToken, PIECES, RawFile, parse_json, without_mark};
 use crate::named::{Entries, Named, Specials};
 use crate::pieces::Reading;
 use crate::roles::{RoleHints, SpecialRole};
@@ -125,6 +125,12 @@ impl Beside {
             legacy: flag("legacy").unwrap_or(true),
             opening: opening.map(|token| token.content.clone()),
         }
+    }
+
+    /// True where no text holds special tokens, whatever is written in it.
+    pub(crate) fn splits_specials(&self) -> bool {
+        let key = self.config.get("split_special_tokens");
+        key.and_then(Value::as_bool).unwrap_or(false)
     }
 
     /// The roles of special tokens with unusual names.
@@ -283,7 +289,7 @@ fn class(config: &Map<String, Value>, folder: &Path) -> Result<Class, AlignError
     // What is wrong with config.json is for its own reader to say.
     let model: Value = std::fs::read(folder.join("config.json"))
         .ok()
-        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .and_then(|bytes| serde_json::from_slice(without_mark(&bytes)).ok())
         .unwrap_or_default();
     let byte_level = || {
         let text = std::fs::read_to_string(folder.join("tokenizer.json"));

@@ -31,6 +31,8 @@ pub(crate) struct TokenizerFile {
     pub(crate) model: Value,
     /// Rows of the embedding of the model that reads these tokens, where there is one.
     pub(crate) rows: Option<usize>,
+    /// True where the names of special tokens are text in every text (`split_special_tokens`).
+    pub(crate) splits_specials: bool,
 }
 
 /// An entry of `added_tokens`.
@@ -124,12 +126,17 @@ impl RawFile {
 /// The strings and ids of `model.vocab`, and the unknown token's string.
 type ModelTokens = (Vec<(String, u32)>, Option<String>);
 
+/// A file without the mark of its encoding (U+FEFF), which some editors write in front.
+pub(crate) fn without_mark(json: &[u8]) -> &[u8] {
+    json.strip_prefix("\u{feff}".as_bytes()).unwrap_or(json)
+}
+
 /// Parses JSON into `T`; errors carry line, column and key.
 pub(crate) fn parse_json<T: for<'de> Deserialize<'de>>(
     json: &[u8],
     name: &str,
 ) -> Result<T, AlignError> {
-    let mut reader = serde_json::Deserializer::from_slice(json);
+    let mut reader = serde_json::Deserializer::from_slice(without_mark(json));
     let to_error = |key: String, error: serde_json::Error| AlignError::Json {
         file: name.to_owned(),
         line: error.line(),
@@ -202,6 +209,7 @@ impl TokenizerFile {
             post_processor: raw.post_processor,
             model,
             rows,
+            splits_specials: beside.splits_specials(),
         })
     }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::file::AddedToken;
+use crate::file::{AddedToken, without_mark};
 
 /// Names that every tokenizer may give a token, in the order in which they are added.
 const STANDARD: [&str; 7] = [
@@ -82,7 +82,7 @@ pub(crate) struct Entries {
 impl Entries {
     /// The entries of a JSON object; none of anything else.
     pub(crate) fn read(json: &[u8]) -> Self {
-        let Ok(Pairs(pairs)) = serde_json::from_slice::<Pairs<Node>>(json) else {
+        let Ok(Pairs(pairs)) = serde_json::from_slice::<Pairs<Node>>(without_mark(json)) else {
             return Self::default();
         };
         let mut found = Self::default();

@@ -466,6 +466,7 @@ fn library(file: &TokenizerFile, added: &[AddedToken]) -> Result<Library, AlignE
             _ => {}
         }
     }
+    library.set_encode_special_tokens(file.splits_specials);
     // What a post-processor names and does not hold is an index out of bounds in the library, with
     // any text.
     let framed = panic::catch_unwind(AssertUnwindSafe(|| library.encode_fast("", true).is_ok()));

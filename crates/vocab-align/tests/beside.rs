@@ -114,6 +114,50 @@ fn tokens_are_added_where_the_library_would_put_them() {
     assert_eq!(vocabulary.special(SpecialRole::Bos), Some(TargetId(6)));
 }
 
+/// With this key transformers reads the names of special tokens as text everywhere, in a template's words
+/// too; other added tokens stay what they are.
+#[test]
+fn special_tokens_may_be_split() {
+    let mut file = tokenizer(&[(4, "a<b")]);
+    let added = file["added_tokens"].as_array_mut().unwrap();
+    added.push(json!({"id": 5, "content": "cc", "special": false}));
+    for (splits, expected) in [
+        (json!(false), vec![4, 5, 0]),
+        (json!(null), vec![4, 5, 0]),
+        // There is no token for `<`.
+        (json!(true), vec![0, 1, 5, 0]),
+    ] {
+        let config = json!({ "split_special_tokens": splits });
+        let folder = folder(&[
+            ("tokenizer.json", file.clone()),
+            ("tokenizer_config.json", config),
+        ]);
+        let vocabulary = load(folder.path());
+        assert_eq!(ids(&vocabulary, "a<bcca"), expected, "{splits}");
+        let around = vocabulary.encode_between("a<b", "cc", "a", false).unwrap();
+        assert_eq!(around.iter().map(|id| id.0).collect::<Vec<_>>(), expected);
+        // The token is one all the same.
+        assert_eq!(vocabulary.len(), 6);
+    }
+}
+
+/// As editors of another system save them.
+#[test]
+fn a_mark_of_the_encoding_in_front_is_read_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, value: &Value| {
+        let text = format!("\u{feff}{value}");
+        std::fs::write(folder.path().join(name), text).unwrap();
+    };
+    write("tokenizer.json", &tokenizer(&[(4, "<last>")]));
+    write("tokenizer_config.json", &json!({"eos_token": "<last>"}));
+    write("special_tokens_map.json", &json!({"bos_token": "<first>"}));
+    write("config.json", &json!({"model_type": "llama"}));
+    let vocabulary = load(folder.path());
+    assert_eq!(ids(&vocabulary, "a<last><first>"), [0, 4, 5]);
+    assert_eq!(vocabulary.special(SpecialRole::Eos), Some(TargetId(4)));
+}
+
 #[test]
 fn flags_of_tokenizer_config_count() {
     let decoder = json!({"4": {"content": "<last>", "special": true, "rstrip": true}});

@@ -14,6 +14,20 @@ pub enum WeightsError {
         /// The operating system's reason.
         source: std::io::Error,
     },
+    /// A link to nothing.
+    #[error("{path}: a link to {target}, where there is nothing")]
+    Link {
+        /// The link.
+        path: PathBuf,
+        /// What it names.
+        target: PathBuf,
+    },
+    /// A text that stands for a file in a repository of git.
+    #[error("{path}: a pointer of git-lfs, not the file itself")]
+    Pointer {
+        /// The file.
+        path: PathBuf,
+    },
     /// A folder without weights in a known format.
     #[error(
         "{path}: there are no weights (model.safetensors, pytorch_model.bin, either with an index, or a .gguf file)"

@@ -4,6 +4,18 @@ use std::path::{Path, PathBuf};
 
 use crate::WeightsError;
 
+/// The first words of a pointer of git-lfs, and the longest one.
+const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+const LONGEST_POINTER: u64 = 1024;
+
+/// True of a file that is a pointer of git-lfs: a short text that stands for the file in a repository until
+/// `git lfs pull` fetches it.
+pub fn is_pointer(path: &Path) -> bool {
+    let short = |about: std::fs::Metadata| about.is_file() && about.len() <= LONGEST_POINTER;
+    let short = std::fs::metadata(path).is_ok_and(short);
+    short && std::fs::read(path).is_ok_and(|bytes| bytes.starts_with(POINTER))
+}
+
 /// An open file.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
@@ -21,10 +33,21 @@ impl OpenFile {
             path: path.to_owned(),
             source,
         };
-        let handle = std::fs::File::open(path).map_err(failed)?;
+        let handle = std::fs::File::open(path).map_err(|source| match path.read_link() {
+            Ok(target) if source.kind() == std::io::ErrorKind::NotFound => WeightsError::Link {
+                path: path.to_owned(),
+                target,
+            },
+            _ => failed(source),
+        })?;
         let about = handle.metadata().map_err(failed)?;
         if about.is_dir() {
             return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+        }
+        if is_pointer(path) {
+            return Err(WeightsError::Pointer {
+                path: path.to_owned(),
+            });
         }
         Ok(Self {
             path: path.to_owned(),

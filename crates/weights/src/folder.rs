@@ -59,12 +59,13 @@ impl TensorFiles {
             (Format::Safetensors, "model.safetensors"),
             (Format::Torch, "pytorch_model.bin"),
         ] {
+            // A link to nothing is there too: what it was to be is not read from elsewhere.
             let index = folder.join(format!("{name}.index.json"));
-            if index.exists() {
+            if index.exists() || index.is_symlink() {
                 return Self::indexed(format, &index);
             }
             let file = folder.join(name);
-            if file.exists() {
+            if file.exists() || file.is_symlink() {
                 return Self::of(format, [file]);
             }
         }
@@ -90,9 +91,12 @@ impl TensorFiles {
 
     fn indexed(format: Format, path: &Path) -> Result<Self, WeightsError> {
         let folder = path.parent().unwrap_or(Path::new("."));
+        OpenFile::open(path)?;
         let text = std::fs::read(path).map_err(WeightsError::io(path))?;
+        // Some editors write the mark of an encoding in front.
+        let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&text);
         let index: Index =
-            serde_json::from_slice(&text).map_err(|error| WeightsError::Malformed {
+            serde_json::from_slice(text).map_err(|error| WeightsError::Malformed {
                 path: path.to_owned(),
                 format: "index",
                 message: format!("weight_map: {error}"),

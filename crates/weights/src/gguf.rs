@@ -219,6 +219,10 @@ pub(crate) fn contents(file: &OpenFile) -> Result<Contents, WeightsError> {
         return Err(reader.bad("it does not begin with `GGUF`"));
     }
     let version = reader.u32()?;
+    if (1..=3).contains(&version.swap_bytes()) {
+        let message = "it is big-endian, and only little-endian files are read";
+        return Err(reader.bad(message));
+    }
     if !(2..=3).contains(&version) {
         return Err(reader.bad(format!("version {version}; 2 and 3 are read")));
     }

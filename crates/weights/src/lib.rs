@@ -11,6 +11,7 @@ mod torch;
 
 pub use encoding::Encoding;
 pub use error::WeightsError;
+pub use file::is_pointer;
 pub use folder::{Format, TensorFiles, gguf_parts, has_gguf};
 pub use gguf::GgufValue;
 pub use tensor::{RowBuffer, StoredTensor};

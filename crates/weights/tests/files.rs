@@ -206,6 +206,76 @@ fn malicious_headers_are_refused() {
     told(&[u64::MAX, 0], "it ends at byte");
     told(&[0, 1, u64::MAX], "a text of");
     told(&[1, 0, 1 << 16], "expected");
+    for version in [2_u32, 3] {
+        let bytes = [b"GGUF".as_slice(), &version.to_be_bytes(), &[0; 16]].concat();
+        std::fs::write(&path, bytes).unwrap();
+        let error = TensorFiles::open(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("it is big-endian"), "{error}");
+    }
+}
+
+#[test]
+fn a_pointer_of_git_lfs_is_told_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1234\n";
+    for name in [
+        "model.safetensors",
+        "pytorch_model.bin",
+        "model.gguf",
+        "model.safetensors.index.json",
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, pointer).unwrap();
+        let error = TensorFiles::open(folder.path()).unwrap_err();
+        assert!(
+            matches!(&error, WeightsError::Pointer { path: found } if *found == path),
+            "{error}"
+        );
+        assert!(weights::is_pointer(&path));
+        std::fs::remove_file(&path).unwrap();
+    }
+    let path = folder.path().join("model.safetensors");
+    std::fs::write(&path, format!("{pointer}{}", " ".repeat(2000))).unwrap();
+    let error = TensorFiles::open(folder.path()).unwrap_err();
+    assert!(matches!(error, WeightsError::Malformed { .. }), "{error}");
+}
+
+/// A snapshot of the hub's cache that was moved without what its links name.
+#[cfg(unix)]
+#[test]
+fn a_link_to_nothing_is_told_with_what_it_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = |name: &str| {
+        let path = folder.path().join(name);
+        std::os::unix::fs::symlink("../../blobs/4d7a", &path).unwrap();
+        path
+    };
+    for name in [
+        "model.safetensors",
+        "pytorch_model.bin",
+        "model.gguf",
+        "model.safetensors.index.json",
+        "pytorch_model.bin.index.json",
+    ] {
+        let path = link(name);
+        let error = TensorFiles::open(folder.path()).unwrap_err();
+        assert!(
+            matches!(&error, WeightsError::Link { path: found, .. } if *found == path),
+            "{error}"
+        );
+        assert!(error.to_string().contains("../../blobs/4d7a"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+    }
+    let index = r#"{"weight_map": {"a": "model-00001-of-00001.safetensors"}}"#;
+    let path = folder.path().join("model.safetensors.index.json");
+    // With the mark of an encoding in front, as some editors write it.
+    std::fs::write(path, format!("\u{feff}{index}")).unwrap();
+    let shard = link("model-00001-of-00001.safetensors");
+    let error = TensorFiles::open(folder.path()).unwrap_err();
+    assert!(
+        matches!(&error, WeightsError::Link { path, .. } if *path == shard),
+        "{error}"
+    );
 }
 
 /// Of two names for one tensor a writer keeps one, and the file says which.

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::LmError;
@@ -12,6 +11,90 @@ use crate::LmError;
 /// Largest width, count or number of positions that is believed: products of two of them fit into 64
 /// bits, and tables of that many entries into memory.
 pub(super) const MOST: usize = 1 << 24;
+
+/// Longest value that a message shows, in characters.
+const MOST_SHOWN: usize = 60;
+
+/// What a key may have for a value.
+pub(super) trait Wanted: Sized {
+    /// In words, behind "must be".
+    const WORDS: &'static str;
+
+    /// The value, if it is one.
+    fn of(value: &Value) -> Option<Self>;
+}
+
+impl Wanted for bool {
+    const WORDS: &'static str = "true or false";
+
+    fn of(value: &Value) -> Option<Self> {
+        value.as_bool()
+    }
+}
+
+impl Wanted for usize {
+    const WORDS: &'static str = "a whole number, 0 or more";
+
+    fn of(value: &Value) -> Option<Self> {
+        Self::try_from(value.as_u64()?).ok()
+    }
+}
+
+impl Wanted for i64 {
+    const WORDS: &'static str = "a whole number";
+
+    fn of(value: &Value) -> Option<Self> {
+        value.as_i64()
+    }
+}
+
+impl Wanted for f64 {
+    const WORDS: &'static str = "a number";
+
+    fn of(value: &Value) -> Option<Self> {
+        value.as_f64()
+    }
+}
+
+impl Wanted for String {
+    const WORDS: &'static str = "a text";
+
+    fn of(value: &Value) -> Option<Self> {
+        value.as_str().map(str::to_owned)
+    }
+}
+
+impl Wanted for Value {
+    const WORDS: &'static str = "anything";
+
+    fn of(value: &Value) -> Option<Self> {
+        Some(value.clone())
+    }
+}
+
+impl Wanted for Vec<String> {
+    const WORDS: &'static str = "a list of texts";
+
+    fn of(value: &Value) -> Option<Self> {
+        value.as_array()?.iter().map(String::of).collect()
+    }
+}
+
+impl Wanted for Vec<f64> {
+    const WORDS: &'static str = "a list of numbers";
+
+    fn of(value: &Value) -> Option<Self> {
+        value.as_array()?.iter().map(f64::of).collect()
+    }
+}
+
+impl Wanted for Vec<usize> {
+    const WORDS: &'static str = "a list of whole numbers, 0 or more";
+
+    fn of(value: &Value) -> Option<Self> {
+        value.as_array()?.iter().map(usize::of).collect()
+    }
+}
 
 /// One object of a configuration file.
 pub(super) struct Keys<'a> {
@@ -60,16 +143,20 @@ impl<'a> Keys<'a> {
     }
 
     /// The value of a key; `None` where it is absent or null.
-    pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, LmError> {
-        let parse = |value: &Value| T::deserialize(value);
-        let value = self.value(key).map(parse).transpose();
-        value.map_err(|e| self.error(key, e.to_string()))
+    pub(super) fn get<T: Wanted>(&self, key: &str) -> Result<Option<T>, LmError> {
+        let read = self.value(key).map(|value| {
+            T::of(value).ok_or_else(|| {
+                let shown: String = value.to_string().chars().take(MOST_SHOWN).collect();
+                self.error(key, format!("must be {}, not {shown}", T::WORDS))
+            })
+        });
+        read.transpose()
     }
 
     /// The value of a key that must be there.
-    pub(super) fn need<T: DeserializeOwned>(&self, key: &str) -> Result<T, LmError> {
+    pub(super) fn need<T: Wanted>(&self, key: &str) -> Result<T, LmError> {
         let found = self.get(key)?;
-        found.ok_or_else(|| self.error(key, format!("missing field `{key}`")))
+        found.ok_or_else(|| self.error(key, "is missing"))
     }
 
     /// A count, at least 1 and at most [`MOST`].

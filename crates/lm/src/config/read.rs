@@ -31,7 +31,8 @@ impl LmConfig {
             key: String::new(),
             message,
         };
-        let file = serde_json::from_str(text);
+        // Some editors write the mark of an encoding in front.
+        let file = serde_json::from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
         let file: Value = file.map_err(|e| error(format!("is no JSON: {e}")))?;
         let object = file.as_object();
         let object = object.ok_or_else(|| error("must be an object".into()))?;
@@ -51,8 +52,7 @@ impl LmConfig {
             });
         };
         let inner = keys.object("text_config")?;
-        let inner =
-            inner.ok_or_else(|| keys.error("text_config", "missing field `text_config`"))?;
+        let inner = inner.ok_or_else(|| keys.error("text_config", "is missing"))?;
         refuse_quantised(&inner)?;
         let mut config = read(&inner, family)?;
         if inner.get::<bool>("tie_word_embeddings")?.is_none() {
@@ -414,7 +414,7 @@ fn read_rotated(keys: &Keys<'_>, family: &Family, count: usize) -> Result<Vec<bo
         return Ok(vec![true; count]);
     }
     let interval = keys.count("no_rope_layer_interval", Some(4))?;
-    let Some(list) = keys.get::<Vec<u8>>("no_rope_layers")? else {
+    let Some(list) = keys.get::<Vec<usize>>("no_rope_layers")? else {
         let by_interval = (0..count).map(|layer| !(layer + 1).is_multiple_of(interval));
         return Ok(by_interval.collect());
     };

@@ -113,7 +113,7 @@ fn read_scaling(
     }
     let factor = |implied: Option<f64>| -> Result<f64, LmError> {
         let found = dict.get::<f64>("factor")?.or(implied);
-        let found = found.ok_or_else(|| dict.error("factor", "missing field `factor`"))?;
+        let found = found.ok_or_else(|| dict.error("factor", "is missing"))?;
         if !(found.is_finite() && found >= 1.0) {
             return Err(dict.error("factor", format!("{found} is not a number from 1 on")));
         }
@@ -213,7 +213,7 @@ fn read_longrope(
 fn read_llama3(dict: &Keys<'_>, original: usize, factor: f64) -> Result<RopeScaling, LmError> {
     let need = |key: &str| -> Result<f64, LmError> {
         let found = dict.positive(key)?;
-        found.ok_or_else(|| dict.error(key, format!("missing field `{key}`")))
+        found.ok_or_else(|| dict.error(key, "is missing"))
     };
     let (low, high) = (need("low_freq_factor")?, need("high_freq_factor")?);
     if low >= high {

@@ -262,7 +262,8 @@ impl Adapter {
             path: path.clone(),
             message,
         };
-        let found: PeftConfig = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        let found: PeftConfig = serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
         if let Some((key, message)) = found.not_understood() {
             return Err(wrong(format!("key `{key}`: {message}")));
         }

@@ -7,7 +7,9 @@ use minijinja::{Environment, Error, ErrorKind, Value};
 
 use super::clock::Clock;
 use super::files::Source;
-use super::{Message, PROBE, TemplateRequest, TemplateValue, data, python, repr, source};
+use super::{
+    Message, PROBE, TemplateRequest, TemplateValue, TemplateVariables, data, python, repr, source,
+};
 use crate::{TemplateError, TemplateFault};
 
 /// Work a template may do; a loop without end is an error, not a hang.
@@ -27,8 +29,9 @@ pub(super) struct Jinja {
     /// The file, for messages.
     origin: String,
     specials: Vec<(String, String)>,
-    /// True where contents are lists of parts to it.
-    parts: bool,
+    /// True where contents are lists of parts to it; `None` where that shows only once a request gives
+    /// it variables.
+    parts: Option<bool>,
 }
 
 impl Jinja {
@@ -45,23 +48,60 @@ impl Jinja {
             environment: Environment::new(),
             origin: source.origin.clone(),
             specials,
-            parts: false,
+            parts: Some(false),
         };
         // To Jinja2 every line end of a template is a line feed, inside its strings too.
         let text = source.text.replace("\r\n", "\n").replace('\r', "\n");
         let text = source::rewrite(&text)
             .map_err(|(line, message)| jinja.fault(TemplateFault::Syntax, Some(line), &message))?;
-        jinja.prepare(text, clock).map_err(|e| jinja.error(&e))?;
+        let prepared = jinja.prepare(text, clock);
+        prepared.map_err(|e| jinja.error(&e, &TemplateVariables::new()))?;
         Ok(jinja)
     }
 
-    /// Finds out if contents are texts to the template or lists of parts: the form in which it shows a
-    /// message of this request, or else one in which what it writes depends on the message. A list that
-    /// is written out as a whole shows nothing: such a template reads texts, and changes them.
+    /// Finds out if contents are texts to the template or lists of parts, for good. A template that wants
+    /// variables which nobody has given yet is asked again with those of each request.
+    ///
+    /// # Errors
+    /// As [`Jinja::form`], where no variable could change it.
+    pub(super) fn find_form(&mut self, request: &TemplateRequest) -> Result<(), TemplateError> {
+        self.parts = match self.form(request) {
+            Ok(parts) => Some(parts),
+            Err(error) if self.may_want(&error, request) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+
+    /// Says what is wrong with a template that waits for these variables.
+    ///
+    /// # Errors
+    /// As [`Jinja::form`].
+    pub(super) fn check(&self, request: &TemplateRequest) -> Result<(), TemplateError> {
+        match self.parts {
+            Some(_) => Ok(()),
+            None => self.form(request).map(drop),
+        }
+    }
+
+    /// True of a fault that a variable which is not given may have caused.
+    fn may_want(&self, error: &TemplateError, request: &TemplateRequest) -> bool {
+        let TemplateError::ChatTemplate { kind, .. } = error else {
+            return false;
+        };
+        // Names of special tokens are in the model's files, or nowhere.
+        let not_given = self.not_given(&request.variables);
+        let mut variables = not_given.iter().filter(|name| !name.ends_with("_token"));
+        *kind != TemplateFault::Syntax && variables.next().is_some()
+    }
+
+    /// True where contents are lists of parts to the template: the form in which it shows a message of
+    /// this request, or else one in which what it writes depends on the message. A list that is written
+    /// out as a whole shows nothing: such a template reads texts, and changes them.
     ///
     /// # Errors
     /// What the template raises, and a message that it does not show.
-    pub(super) fn find_form(&mut self, request: &TemplateRequest) -> Result<(), TemplateError> {
+    fn form(&self, request: &TemplateRequest) -> Result<bool, TemplateError> {
         let asked = |said| {
             let user = Message::new("user", said);
             // Some templates want a system message first.
@@ -73,11 +113,12 @@ impl Jinja {
         let mut depends = None;
         for (messages, others) in asked(PROBE).iter().zip(&asked(OTHER_PROBE)) {
             for parts in [false, true] {
-                self.parts = parts;
-                match self.render(messages, request) {
-                    Ok(text) if text.contains(PROBE) && !text.contains(&listed) => return Ok(()),
+                match self.render_as(messages, request, parts) {
+                    Ok(text) if text.contains(PROBE) && !text.contains(&listed) => {
+                        return Ok(parts);
+                    }
                     Ok(text) => {
-                        let other = self.render(others, request);
+                        let other = self.render_as(others, request, parts);
                         let differs = other.is_ok_and(|other| other != text);
                         depends = depends.or(differs.then_some(parts));
                     }
@@ -85,7 +126,6 @@ impl Jinja {
                 }
             }
         }
-        self.parts = depends.unwrap_or(false);
         let unseen = || {
             self.fault(
                 TemplateFault::Message,
@@ -93,10 +133,7 @@ impl Jinja {
                 "does not show the user's message",
             )
         };
-        match depends {
-            Some(_) => Ok(()),
-            None => Err(first.unwrap_or_else(unseen)),
-        }
+        depends.ok_or_else(|| first.unwrap_or_else(unseen))
     }
 
     fn prepare(&mut self, source: String, clock: Clock) -> Result<(), Error> {
@@ -167,14 +204,14 @@ impl Jinja {
     }
 
     /// A message as the template sees it.
-    fn turn(&self, message: &Message<'_>) -> Value {
+    fn turn(message: &Message<'_>, in_parts: bool) -> Value {
         let mut entries = vec![(Value::from("role"), Value::from(message.role))];
         let whole = message.whole.map(data::pairs).unwrap_or_default();
         let sent = |name: &str| {
             let found = whole.iter().find(|(key, _)| key.as_str() == Some(name));
             found.map(|(_, value)| value)
         };
-        let said = match (sent("content"), self.parts) {
+        let said = match (sent("content"), in_parts) {
             // A message without content, such as a call of a tool.
             (None, _) if message.whole.is_some() => None,
             // What was sent in parts is so to a template that reads them.
@@ -209,7 +246,21 @@ impl Jinja {
         messages: &[Message<'_>],
         request: &TemplateRequest,
     ) -> Result<String, TemplateError> {
-        let turns: Vec<Value> = messages.iter().map(|message| self.turn(message)).collect();
+        let parts = match self.parts {
+            Some(parts) => parts,
+            None => self.form(request)?,
+        };
+        self.render_as(messages, request, parts)
+    }
+
+    fn render_as(
+        &self,
+        messages: &[Message<'_>],
+        request: &TemplateRequest,
+        parts: bool,
+    ) -> Result<String, TemplateError> {
+        let turns = messages.iter().map(|message| Self::turn(message, parts));
+        let turns: Vec<Value> = turns.collect();
         let list = |list: &Option<Vec<TemplateValue>>| match list {
             Some(items) => items.iter().map(data::value).collect(),
             None => Value::from(()),
@@ -231,13 +282,31 @@ impl Jinja {
         self.environment
             .get_template("chat")
             .and_then(|template| template.render_captured_to(variables, &mut text))
-            .map_err(|e| self.error(&e))?;
+            .map_err(|e| self.error(&e, &request.variables))?;
         let failed =
             |e: std::string::FromUtf8Error| self.fault(TemplateFault::Raised, None, &e.to_string());
         String::from_utf8(text.0).map_err(failed)
     }
 
-    fn error(&self, error: &Error) -> TemplateError {
+    /// Names that the template reads and that neither it nor anybody else has given a value.
+    fn not_given(&self, variables: &TemplateVariables) -> Vec<String> {
+        let Ok(template) = self.environment.get_template("chat") else {
+            return Vec::new();
+        };
+        let given = ["messages", "add_generation_prompt", "tools", "documents"];
+        let known = |name: &String| {
+            given.contains(&name.as_str())
+                || variables.contains_key(name)
+                || self.specials.iter().any(|(special, _)| special == name)
+                || self.environment.globals().any(|(global, _)| global == name)
+        };
+        let mut names: Vec<String> = template.undeclared_variables(false).into_iter().collect();
+        names.retain(|name| !known(name));
+        names.sort_unstable();
+        names
+    }
+
+    fn error(&self, error: &Error, variables: &TemplateVariables) -> TemplateError {
         let mut message = error
             .detail()
             .map_or_else(|| error.kind().to_string(), str::to_owned);
@@ -247,18 +316,8 @@ impl Jinja {
             }
             _ => TemplateFault::Raised,
         };
-        if message.contains("undefined")
-            && let Ok(template) = self.environment.get_template("chat")
-        {
-            let mut names: Vec<String> = template.undeclared_variables(false).into_iter().collect();
-            let given = ["messages", "add_generation_prompt", "tools", "documents"];
-            let known = |name: &String| {
-                given.contains(&name.as_str())
-                    || self.specials.iter().any(|(special, _)| special == name)
-                    || self.environment.globals().any(|(global, _)| global == name)
-            };
-            names.retain(|name| !known(name));
-            names.sort_unstable();
+        if message.contains("undefined") {
+            let names = self.not_given(variables);
             if !names.is_empty() {
                 kind = TemplateFault::Missing;
                 message = format!("{message} (not given: {})", names.join(", "));

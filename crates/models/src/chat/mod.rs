@@ -9,6 +9,7 @@ mod clock;
 mod data;
 mod files;
 mod filters;
+mod globals;
 mod jinja;
 mod json;
 mod python;
@@ -143,8 +144,9 @@ impl ChatTemplate {
     /// The template of a model folder whose context has `positions` tokens; without one, prompts are plain text.
     ///
     /// # Errors
-    /// Unreadable or malformed files; a template that does not parse (with its line), raises an exception, or does not
-    /// show the user's message; several templates without a default; a prompt budget of 0.
+    /// Unreadable or malformed files; a template that does not parse (with its line); one that raises an exception or
+    /// does not show the user's message, unless it reads a variable that [`with`](Self::with) or a request may give;
+    /// several templates without a default; a prompt budget of 0.
     pub fn from_model_dir(folder: &Path, positions: usize) -> Result<Self, TemplateError> {
         let options: ModelOptions = read_json(&folder.join(TEMPLATE_FILE))?.unwrap_or_default();
         let max_prompt_tokens = options
@@ -213,6 +215,9 @@ impl ChatTemplate {
             });
         }
         (self.variables, self.system) = (variables, system);
+        if let Some(templates) = &self.templates {
+            templates.usual.check(&self.request())?;
+        }
         self.find_frame()?;
         Ok(self)
     }
@@ -267,13 +272,17 @@ impl ChatTemplate {
 
     /// One prompt in a template.
     fn text(&self, templates: &Templates, prompt: &str) -> Result<String, TemplateError> {
-        let request = TemplateRequest {
-            variables: self.variables.clone(),
-            ..TemplateRequest::default()
-        };
         let system = self.system.iter().map(|text| Message::new("system", text));
         let messages: Vec<_> = system.chain([Message::new("user", prompt)]).collect();
-        templates.usual.render(&messages, &request)
+        templates.usual.render(&messages, &self.request())
+    }
+
+    /// What the template is given with one prompt.
+    fn request(&self) -> TemplateRequest {
+        TemplateRequest {
+            variables: self.variables.clone(),
+            ..TemplateRequest::default()
+        }
     }
 
     /// One user message and the opening of the answer.
@@ -400,7 +409,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, T
             });
         }
     };
-    serde_json::from_slice(&bytes)
+    serde_json::from_slice(crate::without_mark(&bytes))
         .map(Some)
         .map_err(|source| TemplateError::MalformedTemplate {
             path: path.to_owned(),

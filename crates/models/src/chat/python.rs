@@ -1,13 +1,13 @@
 //! Methods, operators and tests of Python and Jinja2 that minijinja and its compatibility crate lack.
 
 use minijinja::formatting::{FormatStyle, format};
-use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, from_args};
+use minijinja::value::{Kwargs, Tuple, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
-use minijinja_contrib::{globals, pycompat};
+use minijinja_contrib::pycompat;
 
-use super::filters;
-use super::repr::repr;
+use super::repr::{is_namespace, repr};
 use super::source::{EACH, METHOD, PERCENT};
+use super::{filters, globals};
 
 /// Longest text that a method makes, in bytes.
 const MOST_TEXT: usize = 1 << 20;
@@ -21,8 +21,10 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
         true => Err(wrong("none cannot be looped over")),
         false => Ok(items),
     });
-    environment.add_function("joiner", globals::joiner);
-    environment.add_function("cycler", |items: Rest<Value>| globals::cycler(items.0));
+    globals::add_to(environment);
+    environment.add_test("mapping", |value: Value| {
+        value.kind() == ValueKind::Map && !is_namespace(&value)
+    });
     // To Jinja2, what is not defined can be called too; it fails then.
     let callable = |value: &Value| matches!(value.kind(), ValueKind::Plain | ValueKind::Undefined);
     environment.add_test("callable", move |value: Value| callable(&value));

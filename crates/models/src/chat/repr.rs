@@ -19,6 +19,12 @@ pub(super) fn is_own(value: &Value) -> bool {
     )
 }
 
+/// True of what `namespace()` makes, which is no map to Jinja2.
+pub(super) fn is_namespace(value: &Value) -> bool {
+    let object = value.as_object();
+    object.is_some_and(|object| object.type_name().ends_with("::Namespace"))
+}
+
 /// Python's `str` of a value.
 ///
 /// # Errors
@@ -72,8 +78,15 @@ fn write(out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
             list(out, if tuple { ['(', ')'] } else { ['[', ']'] })?;
         }
         ValueKind::Map => {
-            out.push('{');
-            for (i, (key, value)) in pairs(value).iter().enumerate() {
+            let entries = pairs(value);
+            let namespace = is_namespace(value);
+            if namespace && entries.len() > 1 {
+                let message =
+                    "a namespace of several values is written out, whose order is not kept";
+                return Err(Error::new(ErrorKind::InvalidOperation, message));
+            }
+            out.push_str(if namespace { "<Namespace {" } else { "{" });
+            for (i, (key, value)) in entries.iter().enumerate() {
                 if i > 0 {
                     out.push_str(", ");
                 }
@@ -81,7 +94,7 @@ fn write(out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
                 out.push_str(": ");
                 write(out, value, depth + 1)?;
             }
-            out.push('}');
+            out.push_str(if namespace { "}>" } else { "}" });
         }
         _ => out.push_str(&value.to_string()),
     }

@@ -1,17 +1,18 @@
 //! `omnidraft chat`.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
+use bench::args::write_out;
 use clap::Args;
 use models::{Message, TemplateRequest};
 use serve::{Ask, Done, Event, Service, watch_interrupts};
 use spec_decode::Sampling;
 
 use super::serve::ServiceArgs;
-use super::template::TemplateArgs;
+use super::template::{TemplateArgs, note_left_out};
 
 const HELP: &str = "\
 /reset          forget the conversation
@@ -68,6 +69,9 @@ impl ChatArgs {
     pub fn execute(self) -> Result<()> {
         let sampling = Sampling::new(self.temperature).map_err(bench::args::flag)?;
         let service = Service::start(self.service.options(1, 0)?)?;
+        for target in &service.models().targets {
+            note_left_out(&target.text, &[], "");
+        }
         let mut chat = Chat {
             service: Arc::new(Mutex::new(service)),
             stop: Arc::default(),
@@ -227,15 +231,13 @@ impl Chat {
             }]);
             asked.map_err(|e| anyhow!("{e}\n{hint}"))?
         };
-        let mut out = std::io::stdout().lock();
         let mut text = String::new();
         let mut open = true;
         while let Some((_, event)) = events.blocking_recv() {
             match event {
                 Event::Piece(piece) => {
                     text.push_str(&piece.text);
-                    let written = out.write_all(piece.text.as_bytes());
-                    open = written.and_then(|()| out.flush()).is_ok();
+                    open = write_out(&piece.text)?;
                 }
                 Event::Done(done) => {
                     self.last = Some(done);
@@ -247,7 +249,7 @@ impl Chat {
                 break;
             }
         }
-        open &= out.write_all(b"\n").and_then(|()| out.flush()).is_ok();
+        open &= write_out("\n")?;
         Ok(open.then_some(text))
     }
 }

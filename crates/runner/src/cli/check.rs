@@ -1,5 +1,6 @@
 //! `omnidraft check`: whether models can be used here, before anything is loaded.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use cpu_engine::MemoryUse;
 use experiment::{DecodeConfig, KvFormat};
 use hub::local_folder;
 use lm::{EngineSettings, LmConfig, LmError, StoredCheckpoint, TensorSource, WeightType};
-use models::{ChatTemplate, DRAFT_ROOM, ends, engine_options};
+use models::{ChatTemplate, DRAFT_ROOM, Generation, check_model, ends, engine_options};
 use serde::Serialize;
 use vocab_align::{Alignment, AlignmentStats, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
 use weights::WeightsError;
@@ -64,6 +65,8 @@ struct Model {
     tokenizer: Option<usize>,
     /// Tokens that end an answer; none without a tokenizer.
     ends: Vec<AnswerEnd>,
+    /// What its owner sets for answers.
+    generation: Generation,
     /// `None` where the folder has none.
     files: Option<Files>,
     /// Tokens for which the following holds.
@@ -146,6 +149,7 @@ impl CheckArgs {
     }
 
     fn model(&self, folder: &Path) -> Result<Model> {
+        check_model(folder)?;
         let stored = match StoredCheckpoint::open(folder) {
             Ok(stored) => Some(stored),
             Err(LmError::Weights(WeightsError::NoWeights { .. })) => None,
@@ -205,6 +209,7 @@ impl CheckArgs {
             parameters: config.num_params(),
             tokenizer: tokenizer.map(|vocabulary| vocabulary.len()),
             ends,
+            generation: Generation::read(folder)?,
             files: stored.as_ref().map(|stored| Files {
                 format: stored.files().format().to_string(),
                 count: stored.files().paths().count(),
@@ -317,6 +322,35 @@ impl Report {
 }
 
 impl Model {
+    /// What the owner sets for answers, and what becomes of it here.
+    fn write_generation(&self, text: &mut String) -> Result<()> {
+        let Generation {
+            file,
+            by_flag,
+            unknown,
+            ..
+        } = &self.generation;
+        if !by_flag.is_empty() {
+            let said: Vec<String> = by_flag.iter().map(ToString::to_string).collect();
+            let flags: BTreeSet<&str> = by_flag.iter().filter_map(|own| own.flag).collect();
+            let flags: Vec<&str> = flags.into_iter().collect();
+            writeln!(
+                text,
+                "  {file} has {}; here {}, or fields of requests, say so",
+                said.join(", "),
+                flags.join(", ")
+            )?;
+        }
+        if let Some(note) = self.generation.note(&[]) {
+            writeln!(text, "  {note}")?;
+        }
+        if !unknown.is_empty() {
+            let names = unknown.join(", ");
+            writeln!(text, "  {file} has keys that are not known here: {names}")?;
+        }
+        Ok(())
+    }
+
     fn write(&self, text: &mut String) -> Result<()> {
         let LmConfig {
             num_layers,
@@ -353,6 +387,7 @@ impl Model {
             (Some(_), true) => writeln!(text, "  no token ends an answer")?,
             (Some(_), false) => writeln!(text, "  answers end at {}", ends.join("; "))?,
         }
+        self.write_generation(text)?;
         match &self.files {
             Some(files) => writeln!(
                 text,

@@ -74,6 +74,10 @@ fn weights_hint(error: &WeightsError) -> Option<&'static str> {
         WeightsError::Io { .. } | WeightsError::NoWeights { .. } => {
             "a model folder needs config.json, weights (model.safetensors, pytorch_model.bin or a .gguf file) and tokenizer.json; paths are relative to the working directory, and hf:owner/name downloads one"
         }
+        WeightsError::Pointer { .. } => "`git lfs pull` in the folder fetches the file",
+        WeightsError::Link { .. } => {
+            "the folder was moved without what its links name, as a snapshot of the hub's cache without blobs/; copy it with `cp -rL`, or download it again"
+        }
         WeightsError::Global { .. } | WeightsError::Escape { .. } => {
             "a checkpoint of weights alone needs none of this; do not trust where it came from"
         }

@@ -1,6 +1,5 @@
 //! `omnidraft generate`.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
@@ -15,12 +14,14 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId, TokenId, Vocabulary};
 
-use bench::args::{DeviceArgs, flag, parse_verify, print};
+use bench::args::{DeviceArgs, flag, parse_verify, print, write_out};
 use experiment::{AcceptanceName, DecodeConfig, KvFormat, WeightFormat};
 use models::{Engine, ModelFolder, align};
 
-use super::template::TemplateArgs;
+use super::template::{TemplateArgs, note_left_out};
 
+/// How a penalty that a model's owner sets is applied here.
+const APPLIED_BY: &str = "--repetition-penalty";
 /// Most tokens that a round drafts.
 const MOST_DRAFTED: usize = 64;
 
@@ -150,6 +151,7 @@ impl GenerateArgs {
             .as_deref()
             .map(ModelFolder::<DraftId>::load)
             .transpose()?;
+        note_left_out(&target.text, &self.penalties(), APPLIED_BY);
         let (variables, system) = (self.template.variables()?, self.template.system());
         let needed = self.template.is_used();
         target.text.asked_with(&variables, system, needed)?;
@@ -229,6 +231,7 @@ impl GenerateArgs {
             self.max_tokens,
         ))?;
         let models = service.models();
+        note_left_out(&models.targets[0].text, &self.penalties(), APPLIED_BY);
         let system = self.template.system();
         let system = system.map(|text| models::Message::new("system", text));
         let user = models::Message::new("user", &self.prompt);
@@ -284,6 +287,12 @@ impl GenerateArgs {
         }
         service.stop()?;
         self.close(&answers)
+    }
+
+    /// Keys of a `generation_config.json` that a flag has set.
+    fn penalties(&self) -> Vec<&'static str> {
+        let set = self.repetition_penalty != 1.0;
+        set.then_some("repetition_penalty").into_iter().collect()
     }
 
     fn decode(&self) -> DecodeConfig {
@@ -469,6 +478,8 @@ struct TextStream<'a> {
     vocabulary: &'a Vocabulary<TargetId>,
     pending: Vec<u8>,
     visible: bool,
+    /// What stopped the writing; a closed pipe only ends the display, not the answer.
+    failed: Option<anyhow::Error>,
 }
 
 impl<'a> TextStream<'a> {
@@ -477,14 +488,16 @@ impl<'a> TextStream<'a> {
             vocabulary,
             pending: Vec::new(),
             visible,
+            failed: None,
         }
     }
 
     fn finish(self) -> Result<()> {
-        if !self.visible {
-            return Ok(());
+        match self.failed {
+            Some(error) => Err(error),
+            None if !self.visible => Ok(()),
+            None => print(&format!("{}\n", String::from_utf8_lossy(&self.pending))),
         }
-        print(&format!("{}\n", String::from_utf8_lossy(&self.pending)))
     }
 }
 
@@ -507,11 +520,12 @@ impl TeacherSink for TextStream<'_> {
         };
         let text = String::from_utf8_lossy(&self.pending[..whole]).into_owned();
         self.pending.drain(..whole);
-        // A closed pipe only ends the display, not the answer.
-        let mut out = std::io::stdout().lock();
-        self.visible = out
-            .write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .is_ok();
+        match write_out(&text) {
+            Ok(open) => self.visible = open,
+            Err(error) => {
+                self.visible = false;
+                self.failed = Some(error);
+            }
+        }
     }
 }

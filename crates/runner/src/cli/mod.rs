@@ -152,9 +152,13 @@ impl Cli {
 
 /// Accepts a `tokenizer.json`, a folder that holds one, or a model of the hub.
 fn tokenizer_file(path: &std::path::Path) -> Result<PathBuf> {
-    Ok(match local_tokenizer(path)? {
+    let file = match local_tokenizer(path)? {
         Some(file) => file,
         None if path.is_dir() => path.join("tokenizer.json"),
         None => path.to_owned(),
-    })
+    };
+    if let Some(folder) = file.parent().filter(|folder| folder.is_dir()) {
+        models::check_files(folder)?;
+    }
+    Ok(file)
 }

@@ -12,6 +12,8 @@ use serve::{
     About, Expose, Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service, name_of,
 };
 
+use super::template::note_left_out;
+
 /// Models and what becomes of them while they answer; `serve` and `chat` share it.
 #[derive(Debug, Args)]
 pub struct ServiceArgs {
@@ -335,6 +337,9 @@ impl ServeArgs {
         };
         http.check()?;
         let service = Service::start(options)?;
+        for target in &service.models().targets {
+            note_left_out(&target.text, &[], "in a request, repetition_penalty");
+        }
         let targets = service.models().targets.iter();
         let names: Vec<String> = targets.map(|target| target.name.clone()).collect();
         let ready = |address: SocketAddr| {

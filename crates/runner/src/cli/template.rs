@@ -1,8 +1,10 @@
-//! Flags for a model's chat template, which `generate` and `chat` share.
+//! Flags for a model's chat template, and a note about what its owner sets, which commands that answer
+//! share.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use models::{TemplateValue, TemplateVariables};
+use models::{ModelText, TemplateValue, TemplateVariables};
+use vocab_align::TargetId;
 
 /// Flags for what a chat template is given beside the messages.
 #[derive(Debug, Clone, Default, Args)]
@@ -38,4 +40,19 @@ impl TemplateArgs {
             Err(_) => bail!("{flag}: {text} is no object of names and values"),
         }
     }
+}
+
+/// Says on stderr what the owner of a target sets for answers and what is not done here, without the keys
+/// that are `set`. A penalty of repetitions is: `by` names where it is asked for.
+pub fn note_left_out(target: &ModelText<TargetId>, set: &[&str], by: &str) {
+    let Some(note) = target.generation.note(set) else {
+        return;
+    };
+    let penalty = target.generation.left_out.iter();
+    let mut penalty = penalty.filter(|setting| setting.key == "repetition_penalty");
+    let advice = match penalty.next().filter(|own| !set.contains(&&*own.key)) {
+        Some(own) if !by.is_empty() => format!(" ({by} {} applies the penalty)", own.value),
+        _ => String::new(),
+    };
+    eprintln!("note: {}: {note}{advice}", target.path.display());
 }

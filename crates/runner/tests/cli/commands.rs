@@ -411,3 +411,67 @@ fn align_and_replay_print_their_json_keys() {
     }
     assert_eq!(replay["texts"], 400);
 }
+
+/// A disk that is full loses what was asked for, and the program says so; a reader that has had enough is
+/// none of its business.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_a_failure_and_a_closed_pipe_is_none() {
+    use std::process::Stdio;
+    let folder = tempfile::tempdir().unwrap();
+    run_with(EXPERIMENT, &[], folder.path()).assert().success();
+    let run = folder.path().join("out").display().to_string();
+    let target = repository().join("models/L").display().to_string();
+    let pair = ["--target", &target, "--drafter", "models/D"];
+    let ask = [
+        "generate",
+        "--prompt",
+        "Hello",
+        "--max-tokens",
+        "4",
+        "--target",
+        &target,
+    ];
+    let commands: Vec<Vec<&str>> = vec![
+        ask.to_vec(),
+        [&ask[..], &["--json"]].concat(),
+        [&ask[..], &["--drafter", "models/D", "--n", "2"]].concat(),
+        vec!["check", &target],
+        vec!["config"],
+        [&["align"], &pair[..]].concat(),
+        [
+            &["doctor", "--prompts", "1", "--max-tokens", "2"],
+            &pair[..],
+        ]
+        .concat(),
+        vec!["status", &run],
+        vec!["report", &run],
+    ];
+    for command in commands {
+        let program = || {
+            let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_omnidraft"));
+            program.current_dir(repository()).args(&command);
+            program
+        };
+        let full = std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let output = program().stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+        assert!(
+            said.contains("error: standard output: No space left"),
+            "{command:?}: {said}"
+        );
+        // The read end is gone before anything is written.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = program().stdout(Stdio::from(writer)).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && !said.contains("error:"),
+            "{command:?}: {said}"
+        );
+    }
+}

@@ -1,6 +1,8 @@
 //! Model folders that are damaged, missing, too small or padded.
 
-use crate::support::{CELL, EXPERIMENT, copy_of, generate, omnidraft, refused, run_with, shorten};
+use crate::support::{
+    CELL, EXPERIMENT, copy_of, generate, omnidraft, refused, repository, run_with, shorten,
+};
 use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
@@ -351,7 +353,199 @@ fn check_says_what_models_are_and_take() {
         .arg(folder.path().join("nowhere"))
         .assert()
         .code(2)
-        .stderr(contains("config.json"));
+        .stderr(contains("nowhere: no such model folder").and(contains("hint:")));
+}
+
+/// As Qwen2.5's instruction models have it, with a key that nobody knows.
+const OWNERS: &str = r#"{"bos_token_id": 0, "eos_token_id": [1], "do_sample": true, "temperature": 0.7,
+    "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.1, "suppress_tokens": [5], "presence": 1}"#;
+
+/// What a model's owner sets for answers is used nowhere and named wherever it would change them.
+#[test]
+fn what_the_owner_sets_for_answers_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = copy_of("L", folder.path());
+    let file = target.join("generation_config.json");
+    let silent = generate(&target).output().unwrap();
+    assert!(!String::from_utf8_lossy(&silent.stderr).contains("note:"));
+    std::fs::write(&file, OWNERS).unwrap();
+    let note = "generation_config.json asks for repetition_penalty 1.1, suppress_tokens [5], which is not done: answers are the model's own without them";
+    let output = generate(&target).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let wanted = format!(
+        "note: {}: {note} (--repetition-penalty 1.1 applies the penalty)",
+        target.display()
+    );
+    assert_eq!(said.matches("note:").count(), 1, "{said}");
+    assert!(said.contains(&wanted), "{said}");
+    assert_eq!(output.stdout, silent.stdout);
+    // Who has set the penalty is told of the other key alone.
+    let output = generate(&target)
+        .args(["--repetition-penalty", "1.2"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("asks for suppress_tokens [5], which") && !said.contains("1.1"),
+        "{said}"
+    );
+
+    let check = |more: &[&str]| {
+        let output = omnidraft()
+            .arg("check")
+            .arg(&target)
+            .args(more)
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = check(&[]);
+    for part in [
+        "generation_config.json has do_sample true, temperature 0.7, top_k 20, top_p 0.8; here --temperature, --top-k, --top-p, or fields of requests, say so",
+        note,
+        "keys that are not known here: presence",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let report: serde_json::Value = serde_json::from_str(&check(&["--json"])).unwrap();
+    let generation = &report["models"][0]["generation"];
+    assert_eq!(generation["left_out"][0]["key"], "repetition_penalty");
+    assert_eq!(generation["by_flag"][1]["flag"], "--temperature");
+    assert_eq!(generation["unknown"][0], "presence");
+}
+
+/// What is no model folder though it looks like one, by the name of what it is.
+#[test]
+fn common_faults_of_folders_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n";
+    let second = |name: &str| {
+        let into = folder.path().join(name);
+        std::fs::create_dir(&into).unwrap();
+        copy_of("L", &into)
+    };
+    for name in ["model.safetensors", "tokenizer.json", "config.json"] {
+        let target = second(name);
+        std::fs::write(target.join(name), pointer).unwrap();
+        let said = [name, "a pointer of git-lfs", "hint: `git lfs pull`"];
+        refused(&mut generate(&target), &said);
+        refused(omnidraft().arg("check").arg(&target), &said);
+        if name == "tokenizer.json" {
+            let command = ["align", "--drafter", "models/D", "--target"];
+            refused(omnidraft().args(command).arg(&target), &said);
+        }
+    }
+    refused(
+        &mut generate("Nobody/Model-0.5B".as_ref()),
+        &[
+            "Nobody/Model-0.5B: no such model folder",
+            "hf:Nobody/Model-0.5B downloads",
+        ],
+    );
+    let adapter = folder.path().join("adapter");
+    std::fs::create_dir(&adapter).unwrap();
+    std::fs::write(adapter.join("adapter_model.safetensors"), "").unwrap();
+    let config = r#"{"peft_type": "LORA", "base_model_name_or_path": "owner/base"}"#;
+    std::fs::write(adapter.join("adapter_config.json"), config).unwrap();
+    let said = [
+        "an adapter of owner/base",
+        "hint: merge it into owner/base first",
+    ];
+    refused(&mut generate(&adapter), &said);
+    refused(omnidraft().arg("check").arg(&adapter), &said);
+
+    let target = second("words");
+    let path = target.join("config.json");
+    let config = std::fs::read_to_string(&path).unwrap();
+    let words = config.replace("\"hidden_size\": 192", "\"hidden_size\": \"192\"");
+    std::fs::write(&path, words).unwrap();
+    refused(
+        &mut generate(&target),
+        &["key `hidden_size`: must be a whole number, 0 or more, not \"192\""],
+    );
+    // The mark of an encoding changes nothing.
+    let plain = generate(&repository().join("models/L"))
+        .output()
+        .unwrap()
+        .stdout;
+    std::fs::write(&path, format!("\u{feff}{config}")).unwrap();
+    for name in [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "generation_config.json",
+        "omnidraft.json",
+    ] {
+        let path = target.join(name);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, format!("\u{feff}{text}")).unwrap();
+    }
+    let output = generate(&target).output().unwrap();
+    assert!(
+        output.status.success() && output.stdout == plain,
+        "{output:?}"
+    );
+}
+
+/// A snapshot of the hub's cache that was moved without what its links name.
+#[cfg(unix)]
+#[test]
+fn links_to_nothing_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [
+        "model.safetensors",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+    ] {
+        let into = folder.path().join(name);
+        std::fs::create_dir(&into).unwrap();
+        let target = copy_of("L", &into);
+        std::fs::remove_file(target.join(name)).unwrap();
+        std::os::unix::fs::symlink("../../blobs/4d7a", target.join(name)).unwrap();
+        let said = [
+            name,
+            "a link to ../../blobs/4d7a, where there is nothing",
+            "hint:",
+            "cp -rL",
+        ];
+        refused(&mut generate(&target), &said);
+        refused(omnidraft().arg("check").arg(&target), &said);
+    }
+}
+
+#[test]
+fn a_template_is_given_its_variables_on_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = copy_of("L", folder.path());
+    let template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ cfg.tone }}";
+    std::fs::write(target.join("chat_template.jinja"), template).unwrap();
+    refused(
+        &mut generate(&target),
+        &[
+            "not given: cfg",
+            "hint: variables are given by --chat-template-kwargs",
+        ],
+    );
+    let tokens = |tone: &str| {
+        let given = format!(r#"{{"cfg": {{"tone": "{tone}"}}}}"#);
+        let output = generate(&target)
+            .args(["--json", "--chat-template-kwargs", &given])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let answers: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        answers[0]["prompt_ids"].as_array().unwrap().len()
+    };
+    assert!(tokens(" warm warm") > tokens(" warm"));
+    // With a drafter, whose own template has no such variable.
+    generate(&target)
+        .args([
+            "--drafter",
+            "models/D",
+            "--chat-template-kwargs",
+            r#"{"cfg": {"tone": ""}}"#,
+        ])
+        .assert()
+        .success();
 }
 
 /// A context that the prompt does not fit shortens the prompt; keys and values in half precision

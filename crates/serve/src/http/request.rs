@@ -4,7 +4,7 @@ use models::{Message, TemplateRequest, TemplateValue, TemplateVariables, whole_m
 use serde_json::Value;
 use spec_decode::{Sampling, SamplingOptions};
 
-use super::fields::Fields;
+use super::fields::{Fields, is_nothing};
 use crate::ask::Ask;
 use crate::error::ApiError;
 use crate::models::Encoded;
@@ -65,6 +65,8 @@ struct Said<'a> {
     content: String,
     /// All of it, where it says more than a role and a text.
     whole: Option<TemplateValue>,
+    /// Its fields out of [`STEERING`].
+    steering: Vec<&'static str>,
 }
 
 /// The value of a key; undefined where there is none.
@@ -120,7 +122,7 @@ fn chat(
     let wanted = most.map(|n| ("max_completion_tokens", n));
     let wanted = wanted.or(own.map(|n| ("max_tokens", n)));
     let prompt = service.models().converse(target, &turns, &request)?;
-    heeded(&turns, &request, target, service)?;
+    heeded(&turns, &said, &request, target, service)?;
     finish(
         Kind::Chat,
         fields,
@@ -175,10 +177,11 @@ fn template(fields: &Fields<'_>, ordered: &TemplateValue) -> Result<TemplateRequ
     })
 }
 
-/// Refuses tools, calls of tools, documents and an answer that is not opened, where the model's
-/// template writes the same without them.
+/// Refuses tools, calls of tools, documents, an answer that is not opened, and what steers an answer in
+/// a message, where the model's template writes the same without them.
 fn heeded(
     messages: &[Message<'_>],
+    said: &[Said<'_>],
     request: &TemplateRequest,
     target: usize,
     service: &Service,
@@ -197,17 +200,31 @@ fn heeded(
             .is_some_and(|whole| !of_key(whole, "tool_calls").is_undefined())
     };
     let calls = messages.iter().any(called);
-    if request.tools.is_none() && request.documents.is_none() && !calls && request.open {
+    let steered = said.iter().any(|said| !said.steering.is_empty());
+    let plain = request.tools.is_none() && request.documents.is_none() && request.open;
+    if plain && !calls && !steered {
         return Ok(());
     }
     let all = text(messages, request);
-    let without = |field: &'static str, others: Option<String>| match all == others {
+    let without = |field: &str, others: Option<String>| match all == others {
         true => {
-            let message = format!("the model's chat template does not know `{field}`");
-            Err(ApiError::invalid(field, message))
+            let name = field.rsplit("].").next().unwrap_or_default();
+            let message = format!("the model's chat template does not know `{name}`");
+            Err(ApiError::invalid(field.to_owned(), message))
         }
         false => Ok(()),
     };
+    for (i, said) in said.iter().enumerate() {
+        for field in &said.steering {
+            let whole = said
+                .whole
+                .as_ref()
+                .map(|whole| whole_message(whole, &[field]));
+            let mut others = messages.to_vec();
+            others[i].whole = whole.as_ref();
+            without(&format!("messages[{i}].{field}"), text(&others, request))?;
+        }
+    }
     if request.tools.is_some() {
         let tools = None;
         let request = TemplateRequest {
@@ -248,6 +265,17 @@ fn heeded(
 /// Fields of a message that are no part of what the model reads.
 const BESIDE_MESSAGE: [&str; 4] = ["annotations", "audio", "id", "refusal"];
 
+/// Fields of a message by which some servers steer an answer: to go on with the message itself, or to
+/// look at more than its text.
+const STEERING: [&str; 6] = [
+    "prefix",
+    "partial",
+    "function_call",
+    "images",
+    "videos",
+    "audios",
+];
+
 fn read_message<'a>(
     number: usize,
     message: &'a Value,
@@ -276,11 +304,13 @@ fn read_message<'a>(
         return Err(fields.error("audio", "`audio` is not supported"));
     }
     let whole = whole_message(whole, &BESIDE_MESSAGE);
+    let steers = |field: &&str| object.get(*field).is_some_and(|value| !is_nothing(value));
     let plain = whole.len() == Some(2) && of_key(&whole, "content").as_str().is_some();
     Ok(Said {
         role,
         content,
         whole: (!plain).then_some(whole),
+        steering: STEERING.into_iter().filter(steers).collect(),
     })
 }
 
@@ -291,6 +321,10 @@ fn spoken(fields: &Fields<'_>, parts: &[Value]) -> Result<String, ApiError> {
         let kind = part["type"].as_str().unwrap_or_default();
         match part["text"].as_str() {
             Some(text) if kind == "text" => all.push_str(text),
+            None if kind == "text" => {
+                let message = "a part of type `text` needs a text `text`";
+                return Err(fields.error("content", message));
+            }
             _ => {
                 let kind: String = kind.chars().take(100).collect();
                 let message = format!("parts of type `{kind}` cannot be read, only `text`");

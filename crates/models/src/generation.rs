@@ -1,0 +1,262 @@
+//! How the owner of a model draws its answers: the keys of `generation_config.json`, which transformers
+//! applies unless it is told otherwise. Here a user says how answers are drawn, so that a key is read,
+//! changes nothing, is one that the user sets by a flag, or is named.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// File of a model folder that says how answers were meant to be generated.
+pub(crate) const GENERATION_CONFIG: &str = "generation_config.json";
+/// In folders without that file, transformers takes these keys from here.
+const CONFIG: &str = "config.json";
+/// Longest value that is shown, in characters.
+const MOST_SHOWN: usize = 60;
+
+/// Keys that are read, or change nothing of an answer: ids that are used elsewhere, what is returned
+/// beside the answer, how memory is kept, and what matters to searches along several answers alone.
+const HARMLESS: &[&str] = &[
+    "assistant_confidence_threshold",
+    "assistant_early_exit",
+    "assistant_ensemble_weight",
+    "assistant_lookbehind",
+    "bos_token_id",
+    "cache_config",
+    "cache_implementation",
+    "compile_config",
+    "continuous_batching_config",
+    "decoder_start_token_id",
+    "disable_compile",
+    "early_stopping",
+    "eos_token_id",
+    "is_assistant",
+    "length_penalty",
+    "low_memory",
+    "max_cache_len",
+    "max_matching_ngram_size",
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "output_attentions",
+    "output_hidden_states",
+    "output_logits",
+    "output_scores",
+    "pad_token_id",
+    "prefill_chunk_size",
+    "prompt_lookup_num_tokens",
+    "remove_invalid_values",
+    "renormalize_logits",
+    "return_dict_in_generate",
+    "speculation_type",
+    "target_lookbehind",
+    "transformers_version",
+    "trust_remote_code",
+    "use_cache",
+    "use_mtp",
+];
+
+/// Keys that a user sets by a flag, with the number at which they ask for nothing.
+const BY_FLAG: &[(&str, &str, f64)] = &[
+    ("do_sample", "--temperature", 0.0),
+    ("max_length", "--max-tokens", 20.0),
+    ("max_new_tokens", "--max-tokens", 0.0),
+    ("min_p", "--min-p", 0.0),
+    ("num_return_sequences", "--n", 1.0),
+    ("temperature", "--temperature", 1.0),
+    ("top_k", "--top-k", 0.0),
+    ("top_p", "--top-p", 1.0),
+];
+
+/// Keys that change which tokens can be said, whatever the flags are, with the number at which they ask
+/// for nothing; `None` where every number asks for something.
+const LEFT_OUT: &[(&str, Option<f64>)] = &[
+    ("bad_words_ids", None),
+    ("begin_suppress_tokens", None),
+    ("constraints", None),
+    ("diversity_penalty", Some(0.0)),
+    ("dola_layers", None),
+    ("encoder_no_repeat_ngram_size", Some(0.0)),
+    ("encoder_repetition_penalty", Some(1.0)),
+    ("epsilon_cutoff", Some(0.0)),
+    ("eta_cutoff", Some(0.0)),
+    ("exponential_decay_length_penalty", None),
+    ("force_words_ids", None),
+    ("forced_bos_token_id", None),
+    ("forced_decoder_ids", None),
+    ("forced_eos_token_id", None),
+    ("guidance_scale", Some(1.0)),
+    ("max_time", None),
+    ("min_length", Some(0.0)),
+    ("min_new_tokens", Some(0.0)),
+    ("no_repeat_ngram_size", Some(0.0)),
+    ("num_beam_groups", Some(1.0)),
+    ("num_beams", Some(1.0)),
+    ("penalty_alpha", Some(0.0)),
+    ("repetition_penalty", Some(1.0)),
+    ("sequence_bias", None),
+    ("stop_strings", None),
+    ("suppress_tokens", None),
+    ("token_healing", Some(0.0)),
+    ("top_h", None),
+    ("typical_p", Some(1.0)),
+    ("watermarking_config", None),
+];
+
+/// A key that asks for something, and its value.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Setting {
+    /// The key.
+    pub key: String,
+    /// The value.
+    pub value: Value,
+    /// The flag by which a user sets it here, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flag: Option<&'static str>,
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = self.value.to_string();
+        let short: String = value.chars().take(MOST_SHOWN).collect();
+        let more = if short.len() < value.len() { "..." } else { "" };
+        write!(f, "{} {short}{more}", self.key)
+    }
+}
+
+/// The way in which the owner of a model draws its answers, as far as it is not done here.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Generation {
+    /// The file that says it.
+    pub file: &'static str,
+    /// What a user sets by a flag or by a field of a request; what the file says is not used.
+    pub by_flag: Vec<Setting>,
+    /// What is not done here and changes answers.
+    pub left_out: Vec<Setting>,
+    /// Keys that nobody knows here.
+    pub unknown: Vec<String>,
+    /// Tokens that end an answer.
+    #[serde(skip)]
+    pub(crate) ends: Vec<u32>,
+}
+
+impl Generation {
+    /// What a model folder says; nothing where it has no file that could.
+    ///
+    /// # Errors
+    /// A `generation_config.json` that cannot be read or is no object, or whose `eos_token_id` is no id.
+    pub fn read(folder: &Path) -> Result<Self> {
+        if let Some(keys) = object(&folder.join(GENERATION_CONFIG))? {
+            let mut found = Self::of(GENERATION_CONFIG, &keys);
+            found.ends = ends(&folder.join(GENERATION_CONFIG), &keys["eos_token_id"])?;
+            return Ok(found);
+        }
+        // What is wrong with config.json is for its own reader to say. What it says of other things than
+        // answers is not looked at here.
+        let keys = object(&folder.join(CONFIG)).ok().flatten();
+        let Some(Value::Object(mut keys)) = keys else {
+            return Ok(Self::default());
+        };
+        if let Some(Value::Object(inner)) = keys.get("text_config").cloned() {
+            for (key, value) in inner {
+                keys.entry(key).or_insert(value);
+            }
+        }
+        let mut found = Self::of(CONFIG, &Value::Object(keys));
+        found.unknown.clear();
+        Ok(found)
+    }
+
+    fn of(file: &'static str, keys: &Value) -> Self {
+        let mut found = Self {
+            file,
+            ..Self::default()
+        };
+        for (key, value) in keys.as_object().into_iter().flatten() {
+            let setting = |flag| Setting {
+                key: key.clone(),
+                value: value.clone(),
+                flag,
+            };
+            if let Some((_, flag, neutral)) = BY_FLAG.iter().find(|(name, ..)| name == key) {
+                if asks(value, Some(*neutral)) {
+                    found.by_flag.push(setting(Some(flag)));
+                }
+            } else if let Some((_, neutral)) = LEFT_OUT.iter().find(|(name, _)| name == key) {
+                if asks(value, *neutral) {
+                    found.left_out.push(setting(None));
+                }
+            } else if !HARMLESS.contains(&key.as_str()) && !key.starts_with('_') {
+                found.unknown.push(key.clone());
+            }
+        }
+        found
+    }
+
+    /// What is left out and changes answers, in words, without the keys that a user has set; `None` where
+    /// that is nothing.
+    pub fn note(&self, set: &[&str]) -> Option<String> {
+        let left_out = self.left_out.iter();
+        let left_out = left_out.filter(|setting| !set.contains(&setting.key.as_str()));
+        let words: Vec<String> = left_out.map(Setting::to_string).collect();
+        let them = if words.len() == 1 { "it" } else { "them" };
+        (!words.is_empty()).then(|| {
+            format!(
+                "{} asks for {}, which is not done: answers are the model's own without {them}",
+                self.file,
+                words.join(", ")
+            )
+        })
+    }
+}
+
+/// True of a value that asks for something; `neutral` is a number that does not. True and false count as
+/// 1 and 0.
+fn asks(value: &Value, neutral: Option<f64>) -> bool {
+    let is = |number: f64| neutral != Some(number);
+    match value {
+        Value::Null => false,
+        Value::Bool(on) => is(f64::from(u8::from(*on))),
+        Value::Number(number) => number.as_f64().is_none_or(is),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(entries) => !entries.is_empty(),
+    }
+}
+
+/// The object of a file; `None` where there is no such file.
+fn object(path: &Path) -> Result<Option<Value>> {
+    let said = || format!("{}", path.display());
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e).with_context(said),
+    };
+    let keys: Map<String, Value> =
+        match serde_json::from_slice(crate::without_mark(&bytes)).with_context(said)? {
+            Value::Object(keys) => keys,
+            _ => bail!("{}: must be an object", path.display()),
+        };
+    Ok(Some(Value::Object(keys)))
+}
+
+/// The ids of `eos_token_id`, one or several.
+fn ends(path: &Path, value: &Value) -> Result<Vec<u32>> {
+    let ids = match value {
+        Value::Null => return Ok(Vec::new()),
+        Value::Array(ids) => ids.as_slice(),
+        id => std::slice::from_ref(id),
+    };
+    let mut found = Vec::new();
+    for id in ids {
+        let Some(number) = id.as_i64() else {
+            bail!(
+                "{}: key `eos_token_id`: {id} is no token id",
+                path.display()
+            );
+        };
+        // -1 stands for none.
+        found.extend(u32::try_from(number).ok());
+    }
+    Ok(found)
+}
