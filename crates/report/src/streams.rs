@@ -106,7 +106,11 @@ impl<'a> Streams<'a> {
             arms: Vec::new(),
             segments: Vec::new(),
             seeds: Vec::new(),
-            about: experiment.report.ratios.first().map(|(above, _)| above.as_str()),
+            about: experiment
+                .report
+                .ratios
+                .first()
+                .map(|(above, _)| above.as_str()),
             learning: BTreeSet::new(),
             answers: BTreeMap::new(),
             updates: Vec::new(),
