@@ -336,7 +336,7 @@ def pays(args):
             run(server, half, args.requests, event)
             if args.picture:
                 from serve_picture import picture
-                picture(server, every[args.requests:args.requests + 2], args.picture)
+                picture(server, every[args.requests:args.requests + 2], args.picture, tokens=args.max_tokens)
             write(args.rows, rows, args, server)
 
 

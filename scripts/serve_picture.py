@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """A picture of the server's page after a chat, taken with a headless Chromium.
 
-  python3 scripts/serve_picture.py --warm 200 --task mini-math --out docs/serve-page.png
+  python3 scripts/serve_picture.py --target runs/models/qwen --drafter runs/models/smollm2 --warm 3 --tokens 60 -- \
+      --weights int8 --learn-blocks 2
 
 Starts a server, lets it learn from `--warm` prompts of a task, then asks further ones on the page
-as a reader would. Nothing but Python's own library and Chromium is needed.
+as a reader would. What stands after `--` is for the server. Nothing but Python's own library and
+Chromium is needed.
 """
 
 import argparse
@@ -94,10 +96,10 @@ class Browser:
         return result["result"].get("value")
 
     def wait(self, condition):
-        until = time.time() + 120
+        until = time.time() + 300
         while self.value(condition) is not True:
             if time.time() > until:
-                raise SystemExit(f"two minutes passed, and still not: {condition}")
+                raise SystemExit(f"five minutes passed, and still not: {condition}")
             time.sleep(0.1)
 
     def close(self):
@@ -105,16 +107,15 @@ class Browser:
         self.process.wait()
 
 
-def picture(server, questions, out, size=(1200, 1150)):
+def picture(server, questions, out, size=(1200, 1330), tokens=200):
     """Asks on the page of a running server, and keeps a picture of it."""
     browser = Browser(f"http://127.0.0.1:{server.port}/", *size)
     try:
         browser.wait("document.querySelector('#model option') !== null")
+        browser.value(f"at('most').value = {tokens}; true")
         for i, prompt in enumerate(questions):
             browser.value(f"at('prompt').value = {json.dumps(prompt)}; at('form').requestSubmit(); true")
             browser.wait(f"document.body.dataset.answers === '{i + 1}'")
-        # The figures on the page come every second.
-        time.sleep(3)
         data = browser.call("Page.captureScreenshot", format="png")["data"]
     finally:
         browser.close()
@@ -127,17 +128,19 @@ def main():
     parser.add_argument("--omnidraft", default=str(ROOT / "target/release/omnidraft"))
     parser.add_argument("--target", default="models/L")
     parser.add_argument("--drafter", default="models/D")
-    parser.add_argument("--task", default="mini-chat")
+    parser.add_argument("--task", default="mini-math")
     parser.add_argument("--warm", type=int, default=100, help="prompts that it learns from first")
     parser.add_argument("--questions", type=int, default=2, help="prompts that are asked on the page")
-    parser.add_argument("--size", type=int, nargs=2, default=[1200, 1150], help="of the window, in pixels")
+    parser.add_argument("--tokens", type=int, default=200, help="most tokens of an answer")
+    parser.add_argument("--size", type=int, nargs=2, default=[1200, 1330], help="of the window, in pixels")
     parser.add_argument("--out", default=str(ROOT / "docs/serve-page.png"))
+    parser.add_argument("more", nargs="*", help="options of the server")
     args = parser.parse_args()
     every = prompts(args.task)
-    with Server(args.omnidraft, "--target", args.target, "--drafter", args.drafter) as server:
+    with Server(args.omnidraft, "--target", args.target, "--drafter", args.drafter, *args.more) as server:
         for prompt in every[:args.warm]:
-            server.ask(prompt, max_tokens=48)
-        picture(server, every[args.warm:args.warm + args.questions], args.out, args.size)
+            server.ask(prompt, max_tokens=min(48, args.tokens))
+        picture(server, every[args.warm:args.warm + args.questions], args.out, args.size, args.tokens)
 
 
 if __name__ == "__main__":

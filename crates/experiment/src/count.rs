@@ -115,7 +115,7 @@ pub struct PromptCounts {
     /// Prompts streamed once, in a seeded order; what learns, learns from them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<Count>,
-    /// Held-out prompts, answered behind the streamed ones.
+    /// Held-out prompts, answered after the streamed ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<Count>,
 }

@@ -22,7 +22,8 @@ pub struct ReportConfig {
     /// Arms shown, in order, by name or by the name that a sweep took values for; left out, all.
     pub arms: Vec<String>,
     /// Pairs of arms: the first over the second, prompt by prompt, with an interval. The name that a
-    /// sweep took values for stands for the best of them, chosen after the fact; the page says so.
+    /// sweep took values for stands for the best of them, chosen after the fact; the page says so. Titles of `speed` and
+    /// `saved` are about the first arm of the first pair.
     pub ratios: Vec<(String, String)>,
     /// Smallest difference that counts, as a share: a claim holds where the interval of its ratio lies above 1
     /// and this.

@@ -43,6 +43,8 @@ pub struct Streams<'a> {
     pub segments: Vec<Segment>,
     /// Seeds.
     pub seeds: Vec<u64>,
+    /// The arm that the page divides by another first.
+    about: Option<&'a str>,
     /// Arms whose drafters learn.
     learning: BTreeSet<String>,
     /// By segment, arm and seed.
@@ -104,6 +106,11 @@ impl<'a> Streams<'a> {
             arms: Vec::new(),
             segments: Vec::new(),
             seeds: Vec::new(),
+            about: experiment
+                .report
+                .ratios
+                .first()
+                .map(|(above, _)| above.as_str()),
             learning: BTreeSet::new(),
             answers: BTreeMap::new(),
             updates: Vec::new(),
@@ -243,13 +250,15 @@ impl<'a> Streams<'a> {
         arms.filter(|arm| self.learnt(arm)).collect()
     }
 
-    /// The arm that a picture names where it names one: the paper's method, else the last that learns, else the last
-    /// that drafts.
+    /// The arm that a picture names where it names one: the first that the page divides by another (`ratios`), else the
+    /// paper's method, else the last that learns, else the last that drafts.
     pub fn method(&self) -> Option<&str> {
         let learning = self.learning();
+        let drafting = || self.drafting().map(|arm| arm.name.as_str());
+        let about = drafting().find(|arm| self.about == Some(arm));
         let own = learning.iter().find(|arm| **arm == METHOD);
-        let last = self.drafting().last().map(|arm| arm.name.as_str());
-        own.or(learning.last()).copied().or(last)
+        let own = own.or(learning.last()).copied();
+        about.or(own).or(drafting().last())
     }
 
     /// Prompts of the stream before a segment; 0 where segments stand beside each other.

@@ -426,6 +426,30 @@ fn sweeps_have_their_best_value_and_its_border() {
 }
 
 #[test]
+fn a_picture_of_speed_names_the_arm_that_the_page_is_about() {
+    let root = tempfile::tempdir().unwrap();
+    let mut experiment = Experiment::quickstart();
+    experiment.report["figures"] = json!(["speed", "saved"]);
+    experiment.write(root.path());
+    let title = |id: &str| {
+        let sections = build(root.path()).unwrap().page.sections.into_iter();
+        let mut figures = sections.filter_map(|section| match section {
+            Section::Figure(figure) => Some(figure),
+            Section::Table(_) => None,
+        });
+        figures.find(|figure| figure.id == id).unwrap().message
+    };
+    // Without a word on it, the paper's method.
+    assert!(title("speed").starts_with("Speed of L_DM + L_N-gram over"));
+    // Else the arm that the page divides by another.
+    experiment.report["ratios"] = json!([["L_DM", "SpD_DM"], ["L_DM+L_N-gram", "L_DM"]]);
+    let text = experiment.json().to_string();
+    std::fs::write(root.path().join("experiment.json"), text).unwrap();
+    assert!(title("speed").starts_with("Speed of L_DM over"));
+    assert!(title("saved").starts_with("Break-even of L_DM with"));
+}
+
+#[test]
 fn without_columns_every_metric_has_one() {
     let root = tempfile::tempdir().unwrap();
     let mut experiment = small();

@@ -91,6 +91,8 @@ pub struct Token {
     pub id: TargetId,
     /// Where it came from.
     pub from: From,
+    /// What it added to the text: a character that several tokens spell comes with the last of them.
+    pub text: String,
     /// Its probability and those of others, where asked for.
     pub logprobs: Option<LogProbs>,
 }

@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
 
 use lm::{EngineSettings, WeightType};
 use models::{ModelFolder, align};
@@ -307,6 +308,49 @@ fn several_answers_stops_and_probabilities() {
         choices[0]["logprobs"]["tokens"].as_array().unwrap().len(),
         5
     );
+}
+
+/// What listed tokens added, put together, is the text: no part of a character stands alone.
+#[test]
+fn listed_tokens_spell_the_text() {
+    let server = Server::start(options(), None);
+    let mut split = 0;
+    for seed in 0..4 {
+        // Hot enough for characters of several bytes, whole and broken ones.
+        let extra = json!({"temperature": 2.0, "seed": seed, "max_tokens": 200, "include_origins": true, "ignore_eos": true});
+        let (status, answer) = server.post("/v1/chat/completions", &ask("Add 2 and 3.", extra));
+        assert_eq!(status, 200, "{answer}");
+        let tokens = answer["choices"][0]["tokens"].as_array().unwrap();
+        let texts: Vec<&str> = tokens.iter().map(|t| t["text"].as_str().unwrap()).collect();
+        // What is incomplete at the very end belongs to no token.
+        let rest = content(&answer).strip_prefix(&texts.concat());
+        assert!(matches!(rest, Some("" | "\u{fffd}")), "{rest:?}");
+        split += texts.iter().filter(|text| text.is_empty()).count();
+    }
+    assert!(split > 0, "no character was spelt by several tokens");
+}
+
+/// Whoever has the end of an answer and asks what was counted finds the answer in it.
+#[test]
+fn what_is_counted_is_there_when_an_answer_ends() {
+    let server = Server::start(options(), None);
+    let body = ask("Add 2 and 3.", json!({"max_tokens": 8, "stream": true}));
+    for answers in 1..=8 {
+        // Not until the server has closed the connection: as soon as the last event is there.
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n{JSON}\r\n",
+            server.address,
+            body.to_string().len()
+        );
+        let mut stream = server.connect();
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.to_string().as_bytes()).unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        assert!(lines.any(|line| line.unwrap() == "data: [DONE]"));
+        let stats: Value = serde_json::from_str(&server.get("/stats").1).unwrap();
+        assert_eq!(stats["targets"]["L"]["answers"], answers);
+        assert_eq!(stats["running"], 0);
+    }
 }
 
 /// Tokens behind a stop text are no part of an answer: neither text, nor listed tokens, nor account.

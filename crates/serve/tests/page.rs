@@ -234,7 +234,11 @@ fn the_page_chats() {
         browser.value("document.querySelectorAll('.error').length"),
         json!(0)
     );
-    browser.wait("at('all').rows.length > 0 && at('all').rows[0].cells[1].textContent !== '0'");
+    // Two answers with the drafter, and one without.
+    browser.wait("at('all').rows[0].cells[1].textContent === '2'");
+    // Only accepted drafts are marked.
+    let plain = "[...document.querySelectorAll('.turn .corrected, .turn .target')].every((span) => getComputedStyle(span).backgroundColor === 'rgba(0, 0, 0, 0)')";
+    assert_eq!(browser.value(plain), json!(true));
     if let Some(path) = std::env::var_os("OMNIDRAFT_SCREENSHOT") {
         let picture = browser.call("Page.captureScreenshot", json!({"format": "png"}));
         let text = picture["data"].as_str().unwrap();

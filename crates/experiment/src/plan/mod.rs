@@ -24,7 +24,7 @@ pub struct LoadOptions {
 pub struct Plan {
     /// The experiment without its jobs.
     pub experiment: Experiment,
-    /// Its jobs: by stage, a stage behind the one it starts from, then in the order of the grid.
+    /// Its jobs: by stage, a stage after the one it starts from, then in the order of the grid.
     pub jobs: Vec<Job>,
     /// Files and lines by dotted key.
     pub(crate) places: BTreeMap<String, String>,

@@ -120,7 +120,7 @@ fn sections() -> Vec<Section> {
         section(
             "`[stage.NAME]`",
             "stage.NAME",
-            "Every cell goes through every stage, in the order of the file, a stage behind the one \
+            "Every cell goes through every stage, in the order of the file, a stage after the one \
              it starts from. A job is a cell of a \
              stage.",
             of::<StageFile>(),

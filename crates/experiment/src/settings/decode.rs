@@ -67,7 +67,7 @@ pub struct DecodeConfig {
     pub repetition_penalty: f64,
     /// Longest response, in target tokens, at least 1.
     pub max_new_tokens: usize,
-    /// Go on behind tokens that end a response, until `max_new_tokens`: how rounds fare in long answers
+    /// Go on after tokens that end a response, until `max_new_tokens`: how rounds fare in long answers
     /// of a target whose own are short. Not for recorded targets.
     #[serde(skip_serializing_if = "is_false")]
     #[schemars(extend("default" = false))]

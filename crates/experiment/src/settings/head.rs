@@ -32,7 +32,7 @@ pub struct HeadOptions {
     pub batch: usize,
     /// Steps of every turn of training, at least 1.
     pub steps: usize,
-    /// Whether proposals behind the first rejected one are examples too.
+    /// Whether proposals after the first rejected one are examples too.
     pub unjudged: bool,
     /// A head trained before (`omnidraft head`), to start from; relative to the working directory.
     pub path: Option<PathBuf>,

@@ -195,7 +195,7 @@ pub fn speed_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
     Some(over_stream(streams, title, legend, rows, caption))
 }
 
-/// Speed of the method in the last quarter of the stream over plain decoding of the same quarter, or what stands in.
+/// Speed of one arm in the last quarter of the stream over plain decoding of the same quarter, or what stands in.
 fn at_the_end(streams: &Streams, plain: Plain, rates: &[PlainRate]) -> Option<String> {
     let arm = streams.method()?;
     let plainly = streams.arms.iter().find(|arm| arm.is_plain);

@@ -318,10 +318,16 @@ impl Sequence {
                 break;
             }
             let bytes = target.pair.target.bytes(id).unwrap_or_default();
-            piece.text.push_str(&self.text.push(bytes));
+            let text = self.text.push(bytes);
+            piece.text.push_str(&text);
             let from = origin(outcome, i);
             self.given.add(from);
-            piece.tokens.push(Token { id, from, logprobs });
+            piece.tokens.push(Token {
+                id,
+                from,
+                text,
+                logprobs,
+            });
         }
         piece
     }

@@ -305,7 +305,14 @@ impl Decoder {
                         }
                         None => true,
                     };
-                    // Whoever asks what was counted then finds this answer in it.
+                    // Whoever has the answer, and asks what was counted, finds the answer in it.
+                    self.stats.answer(
+                        &target.name,
+                        &sequence.totals,
+                        sequence.given(),
+                        sequence.job.ask.drafting,
+                    );
+                    self.stats.load(self.running.len(), self.waiting.len());
                     sequence.tell_end(reason);
                     if learns
                         && let Some(example) = sequence.example(target, terms, room)
@@ -313,12 +320,6 @@ impl Decoder {
                     {
                         learner.offer(&sequence.adapter, example, judged, &self.stats);
                     }
-                    self.stats.answer(
-                        &target.name,
-                        &sequence.totals,
-                        sequence.given(),
-                        sequence.job.ask.drafting,
-                    );
                 }
                 Ok(None) => self.stats.cancelled(),
                 Err(error) => fail_with(&mut sequence.job, error, &self.stats),

@@ -131,7 +131,7 @@ pub(super) async fn whole(
         choice["finish_reason"] = json!(done.reason);
         choice["logprobs"] = log_probs(heading.kind, tokens, target, &mut 0);
         if heading.origins {
-            choice["tokens"] = origins(tokens, target);
+            choice["tokens"] = origins(tokens);
         }
         choice
     });
@@ -154,10 +154,10 @@ fn prompts(request: &Parsed) -> usize {
 }
 
 /// The tokens with where they came from.
-fn origins(tokens: &[Token], target: &Target) -> Value {
+fn origins(tokens: &[Token]) -> Value {
     let each = tokens
         .iter()
-        .map(|token| json!({"text": spelled(token.id, target), "from": token.from.name()}));
+        .map(|token| json!({"text": token.text, "from": token.from.name()}));
     each.collect()
 }
 
@@ -288,7 +288,7 @@ impl Chunks {
         choice["finish_reason"] = Value::Null;
         choice["logprobs"] = logprobs;
         if self.heading.origins {
-            choice["tokens"] = origins(&piece.tokens, target);
+            choice["tokens"] = origins(&piece.tokens);
         }
         out.push_str(&self.chunk(choice));
         out
