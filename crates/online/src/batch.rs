@@ -412,6 +412,7 @@ mod tests {
             stands_for: Vec::new(),
             states: Vec::new(),
             sampled: false,
+            goes_on: false,
         }
     }
 

@@ -43,6 +43,7 @@ fn example(seed: u32) -> Example {
         stands_for: Vec::new(),
         states: Vec::new(),
         sampled: false,
+        goes_on: false,
     }
 }
 

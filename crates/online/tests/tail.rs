@@ -66,6 +66,7 @@ fn example(seed: u32, engine: &mut Engine) -> Example {
         stands_for: Vec::new(),
         states: Vec::new(),
         sampled: false,
+        goes_on: false,
     };
     assert_eq!(example.read(), &ids[..22]);
     if let Ok(states) = engine.states_of(example.read()) {
