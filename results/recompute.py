@@ -15,6 +15,7 @@ commands behind the figures that LOG.md quotes.
     python3 results/recompute.py learning NAME               the share of learning, the prompt's prefill in and out
     python3 results/recompute.py learning_on NAME            tokens a second while arms learn and after it, by the clock
     python3 results/recompute.py by_quarter NAME             the same by quarter of a stream that plain decoding answers, too
+    python3 results/recompute.py by_task NAME                the same, an arm a line
     python3 results/recompute.py what_learnt NAME            what arms learnt from, and whether all of it is charged
     python3 results/recompute.py never_slower NAME           speed over plain decoding over every 32 prompts in a row
     python3 results/recompute.py break_even NAME ARM OTHER   answers until what learning took is won back
@@ -406,6 +407,25 @@ def by_quarter(name):
         print("| " + " | ".join([at, arm, *row]) + " |")
 
 
+def by_task(name):
+    """An arm a line, a task a column: tokens a second, over plain decoding, the same in the last quarter, learning's share of
+    the time. A Markdown table."""
+    whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
+    speed = lambda rows: sum(row["new_tokens"] for row in rows) / whole(rows)
+    stream = grouped(load(name, "stream"), "at", "arm")
+    tasks, arms = (list(dict.fromkeys(key[i] for key in stream)) for i in (0, 1))
+    print("| " + " | ".join(["arm", *tasks]) + " |\n|:--|" + "--:|" * len(tasks))
+    for arm in arms:
+        cells = []
+        for at in tasks:
+            own, plain = stream[at, arm], stream[at, "autoregressive"]
+            last = lambda rows: [r for r in rows if 4 * r["prompt_index"] // len(rows) == 3]
+            share = sum(r["learn_s"] for r in own) / whole(own)
+            over = speed(own) / speed(plain), speed(last(own)) / speed(last(plain))
+            cells.append(f"{speed(own):.1f} · {over[0]:.2f}x · {over[1]:.2f}x · {share:.2f}")
+        print("| " + " | ".join([arm, *cells]) + " |")
+
+
 def what_learnt(name):
     """Of arms that learn: the answers learnt from, whether updates are charged to rows, and what copies had of the accepted
     tokens. A Markdown table."""
@@ -488,7 +508,7 @@ def answers(name, stage):
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:] or ["help"]
     commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, learning_on, answers)}
-    commands |= {f.__name__: f for f in (by_quarter, what_learnt, never_slower, break_even, drafted, check)}
+    commands |= {f.__name__: f for f in (by_quarter, by_task, what_learnt, never_slower, break_even, drafted, check)}
     if command not in commands:
         sys.exit(__doc__)
     commands[command](*arguments)
