@@ -147,6 +147,10 @@ kl a/b",
         r"[False][|True|], 2",
     ),
     (
+        r"{{ 'a' is sequence }} {{ {} is sequence }} {{ nothing is sequence }} {{ none is sequence }} {{ 1 is sequence }} {{ [] is sequence }} {{ namespace() is sequence }} {{ messages is sequence }} {{ messages[0] is sequence }}",
+        r"True True True False False True False True True",
+    ),
+    (
         r"{% set n = namespace(a={'x': 1}) %}{{ n }} {{ [n] }} {{ n is mapping }} {{ n.a is mapping }} {{ namespace() }}",
         r"<Namespace {'a': {'x': 1}}> [<Namespace {'a': {'x': 1}}>] False True <Namespace {}>",
     ),

@@ -25,6 +25,12 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_test("mapping", |value: Value| {
         value.kind() == ValueKind::Map && !is_namespace(&value)
     });
+    // Whatever has a length and can be asked for an item is one: texts and maps too.
+    environment.add_test("sequence", |value: Value| match value.kind() {
+        ValueKind::String | ValueKind::Seq | ValueKind::Undefined => true,
+        ValueKind::Map => !is_namespace(&value),
+        _ => false,
+    });
     // To Jinja2, what is not defined can be called too; it fails then.
     let callable = |value: &Value| matches!(value.kind(), ValueKind::Plain | ValueKind::Undefined);
     environment.add_test("callable", move |value: Value| callable(&value));
