@@ -283,7 +283,7 @@ fn the_drafter_learns_from_laws_that_came_back() {
 
 #[test]
 fn who_waits_for_a_reply_holds_up_nobody() {
-    let there = Server::start(exposing(8), None);
+    let there = Server::patient(exposing(8));
     let proxy = Proxy::start(there.address);
     // Both spell alike, so that they share their n-grams.
     let both = Options {

@@ -74,10 +74,27 @@ pub struct Server {
 
 impl Server {
     pub fn start(options: Options, api_key: Option<&str>) -> Self {
+        Self::within(limits(), options, api_key)
+    }
+
+    /// One that waits for a client as long as a busy machine may keep it.
+    pub fn patient(options: Options) -> Self {
+        let patience = Duration::from_secs(120);
+        Self::within(
+            Limits {
+                patience,
+                ..limits()
+            },
+            options,
+            None,
+        )
+    }
+
+    fn within(limits: Limits, options: Options, api_key: Option<&str>) -> Self {
         let http = Http {
             address: "127.0.0.1:0".parse().unwrap(),
             api_key: api_key.map(str::to_owned),
-            limits: limits(),
+            limits,
             origins: vec!["http://localhost:3000".to_owned()],
             about: About {
                 version: "1.2.3".to_owned(),
