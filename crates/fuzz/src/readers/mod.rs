@@ -17,6 +17,7 @@ pub const ALL: &[&Reader] = &[
     &text::TOKENIZER,
     &text::TEMPLATE,
     &text::TOKENIZER_CONFIG,
+    &text::GENERATION,
     &text::SPECIAL_TOKENS,
     &text::PIECES,
     &text::PROMPTS,

@@ -78,6 +78,34 @@ pub const TOKENIZER_CONFIG: Reader = Reader {
     },
 };
 
+/// `generation_config.json`: where answers end, and how their owner draws them.
+pub const GENERATION: Reader = Reader {
+    name: "generation",
+    what: "generation_config.json, and what is said of it",
+    shape: Shape::Json,
+    seeds: || {
+        let files = [
+            json!({"bos_token_id": 1, "eos_token_id": [2, 3], "do_sample": true, "temperature": 0.7, "top_p": 0.8,
+                "top_k": 20, "repetition_penalty": 1.1, "transformers_version": "4.37.0"}),
+            json!({"eos_token_id": -1, "suppress_tokens": [5, 6], "bad_words_ids": [[7], [8, 9]], "min_new_tokens": 3,
+                "sequence_bias": {"[1, 2]": -5.0}, "num_beams": 4, "early_stopping": true, "own_key": null}),
+        ];
+        Ok(files.map(|file| file.to_string().into_bytes()).to_vec())
+    },
+    read: |folder, bytes| {
+        let read = || -> Result<()> {
+            put(folder, "generation_config.json", bytes)?;
+            let found = models::Generation::read(folder)?;
+            let _ = (
+                found.note(&["repetition_penalty"]),
+                serde_json::to_string(&found)?,
+            );
+            Ok(())
+        };
+        read().into()
+    },
+};
+
 /// `special_tokens_map.json` and `added_tokens.json` beside a tokenizer.
 pub const SPECIAL_TOKENS: Reader = Reader {
     name: "special-tokens",
