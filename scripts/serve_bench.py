@@ -107,7 +107,7 @@ class Server:
 def prompts(task, split="train"):
     path = pathlib.Path(task)
     path = path if path.is_dir() else ROOT / "datasets" / task
-    rows = [json.loads(line) for line in (path / f"{split}.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (path / f"{split}.jsonl").read_text().split("\n") if line.strip()]
     return [row["prompt"] for row in rows]
 
 

@@ -143,7 +143,7 @@ impl Answer {
         if self.way == Way::Plain || self.rests.is_some() {
             return false;
         }
-        let spacing = match self.steps.seen() + self.sums.plain()[0] < FEW {
+        let spacing = match self.steps.seen() + self.sums.plain() < FEW {
             true => return self.since + 1 < FIRST_SPACING,
             false => SPACING,
         };

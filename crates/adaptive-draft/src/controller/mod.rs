@@ -238,7 +238,8 @@ impl Controller {
         let known = self.here();
         let worth = known.ways.get(&way).cloned().unwrap_or_default();
         let worth = (worth.mean(), worth.spread());
-        let records = config.learns && allowed && known.learning.takes_turn();
+        // Where nothing is drafted nothing can fall, and there is nothing to learn.
+        let records = config.learns && allowed && way != Way::Plain && known.learning.takes_turn();
         let steps = known.steps.clone();
         Answer::new(&self.target, (way, tried), steps, worth, records)
     }
