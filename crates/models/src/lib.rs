@@ -6,7 +6,7 @@
 //!   side;
 //! * [`ChatTemplate`] is the template that a folder brings, [`PromptTemplate`] the one that a recipe of
 //!   `omnidraft pretrain` declares; both shorten a long prompt as text, so that drafter and target read the same;
-//! * [`import_gguf`] makes a folder out of a GGUF file;
+//! * [`import_gguf`] makes a folder out of a GGUF file; [`gguf_text`] is the text of a folder as the keys of such a file;
 //! * [`step`] measures how long a decoding step takes on this machine.
 
 use std::collections::BTreeMap;
@@ -21,9 +21,11 @@ use spec_decode::Pair;
 use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId};
 
 mod chat;
+mod cut;
 mod ends;
 mod engine;
 mod error;
+mod export;
 mod folder;
 mod import;
 mod packed;
@@ -39,6 +41,7 @@ pub use chat::{
 pub use ends::{End, ends};
 pub use engine::Engine;
 pub use error::{TemplateError, TemplateFault};
+pub use export::{ExportError, copy_text, gguf_text};
 pub use folder::{FolderError, check_folder};
 pub use import::{ImportError, import_gguf};
 pub use packed::{DeviceError, Packed, check_device};
