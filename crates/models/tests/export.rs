@@ -91,12 +91,13 @@ fn a_tokenizer_without_a_name_is_refused_by_what_it_does() {
         r#""</w>""#,
         "end_of_word_suffix",
     );
-    let frame = r#"{"type": "TemplateProcessing", "special_tokens": {}, "pair": [], "single":
-        [{"SpecialToken": {"id": "<|user|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]}"#;
+    let frame = r#"{"type": "TemplateProcessing", "pair": [], "single":
+        [{"SpecialToken": {"id": "<|user|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "special_tokens": {"<|user|>": {"id": "<|user|>", "ids": [2], "tokens": ["<|user|>"]}}}"#;
     refused("/post_processor", frame, "`<|user|>` around every text");
 
     // The token that opens every text is a flag of the file.
-    let framed = frame.replace("<|user|>", "<|begin|>");
+    let framed = frame.replace("<|user|>", "<|begin|>").replace("[2]", "[0]");
     let keys = changed("/post_processor", &framed).unwrap();
     let flag = keys.iter().find(|(key, _)| key.ends_with("add_bos_token"));
     assert_eq!(flag.unwrap().1, GgufEntry::Flag(true));
