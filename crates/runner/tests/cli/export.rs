@@ -117,7 +117,7 @@ fn what_the_arms_of_a_run_learnt_becomes_models() {
     let out = folder.path().join("last");
     let said = done(export(&cell, "hf", &out).args(["--arm", "last"]));
     assert!(
-        said.contains("bfloat16 as the drafter's own, to which they are rounded"),
+        said.contains("bfloat16 as the drafter's own, rounded by"),
         "{said}"
     );
     let mut whole = base.clone();

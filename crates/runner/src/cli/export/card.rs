@@ -113,21 +113,17 @@ impl Card<'_> {
         format!("| | |\n|---|---|\n{}", rows.collect::<String>())
     }
 
-    /// The card of a whole model in the folder `out`.
-    pub(super) fn of_folder(&self, out: &Path, rounded: &str) -> String {
-        let rounded = match rounded.trim_start_matches([',', ';', ' ']) {
-            "" => String::new(),
-            text => {
-                format!("\nWeights learn in f32 and are stored in this folder's type: {text}.\n")
-            }
-        };
+    /// The card of a whole model in the folder `out`, whose weights are `stored` so.
+    pub(super) fn of_folder(&self, out: &Path, stored: &str) -> String {
         format!(
             "# {name}
 
 A drafter: a small model that proposes tokens to a larger one, its target, which verifies them. This one went on
 learning from what `{target}` accepted and rejected. What a target answers does not depend on it; how fast, does.
 
-{facts}{rounded}
+{facts}
+Weights learn in f32. Here they are in {stored}.
+
 ## Use
 
 With transformers, as an assistant. Where both models have one tokenizer, leave out the two arguments that name them:

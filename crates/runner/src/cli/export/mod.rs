@@ -199,7 +199,11 @@ impl ExportArgs {
             write_model(&card.saved.weights, folder, stored, SHARD)?;
             copy_text(&drafter.path, folder)?;
             keep_keys(&drafter.path, folder, stored)?;
-            write(&folder.join("README.md"), &card.of_folder(&self.out, &said))
+            let stored = format!("{}{said}", stored.torch_name());
+            write(
+                &folder.join("README.md"),
+                &card.of_folder(&self.out, &stored),
+            )
         })?;
         let why = match (wanted, plain) {
             (None, true) => " as the drafter's own",
@@ -249,7 +253,7 @@ fn stored_as(weights: &StoredCheckpoint) -> (StoredType, bool) {
     }
 }
 
-/// What rounding takes of what was learnt, to be said.
+/// What rounding takes of what was learnt, to be said behind the type; nothing where it takes nothing.
 fn rounding(
     drafter: &ModelFolder<DraftId>,
     stored: StoredType,
@@ -262,11 +266,9 @@ fn rounding(
     let percent = 100.0 * share;
     Ok(match stored {
         StoredType::F32 => String::new(),
-        _ if percent < 10.0 => {
-            format!(", to which they are rounded: by {percent:.1} % of what learning changed")
-        }
+        _ if percent < 10.0 => format!(", rounded by {percent:.1} % of what learning changed"),
         _ => format!(
-            ", to which they are rounded: by {percent:.0} % of what learning changed (--to hf --type f32 rounds nothing)"
+            ", rounded by {percent:.0} % of what learning changed (--to hf --type f32 rounds nothing)"
         ),
     })
 }
