@@ -24,6 +24,8 @@ pub enum StoredType {
     F32,
     /// Two bytes a weight, rounded to nearest even.
     Bf16,
+    /// Two bytes a weight in half precision, rounded to nearest even, those beyond 65504 to that.
+    F16,
 }
 
 /// A model as the project passes it around: files, engines and trainers all convert from and to

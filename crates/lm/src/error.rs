@@ -68,6 +68,12 @@ pub enum LmError {
         /// Shape the configuration implies.
         expected: Vec<usize>,
     },
+    /// A model that has something for which there is no place in a GGUF file.
+    #[error("a GGUF file is not written of {what}")]
+    NotGguf {
+        /// What it is.
+        what: String,
+    },
     /// A token id outside the model's vocabulary.
     #[error("token id {id} is outside the model's vocabulary of {vocab_size}")]
     TokenOutOfRange {

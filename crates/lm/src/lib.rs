@@ -6,6 +6,7 @@ mod engine;
 mod error;
 mod gguf;
 mod gguf_keys;
+mod gguf_write;
 pub mod host;
 mod init;
 mod lora;
@@ -27,6 +28,7 @@ pub use config::{
 };
 pub use engine::{DecodeEngine, DeviceLogits, check_call};
 pub use error::LmError;
+pub use gguf_write::{GgufType, check_gguf, write_gguf};
 pub use init::{RandomWeights, random_checkpoint};
 pub use lora::{
     ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, Adapter, LoraConfig, Projection, Projections, adapted,

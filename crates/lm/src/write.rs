@@ -14,7 +14,7 @@ use weights::{Format, TensorFiles};
 
 use crate::names::{self, expected_tensors};
 use crate::source::{RowBuffer, TensorSource};
-use crate::{HostTensor, LmError, StoredType};
+use crate::{HostTensor, LmError, StoredType, saturated_half};
 
 const ONE_FILE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -29,26 +29,45 @@ impl StoredType {
         match self {
             Self::F32 => "F32",
             Self::Bf16 => "BF16",
+            Self::F16 => "F16",
         }
     }
 
     fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
-            Self::Bf16 => 2,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+
+    /// The value that is read again of one that was written.
+    pub fn rounded(self, x: f32) -> f32 {
+        match self {
+            Self::F32 => x,
+            Self::Bf16 => half::bf16::from_f32(x).to_f32(),
+            Self::F16 => saturated_half(x).to_f32(),
+        }
+    }
+
+    /// The type by the name that `config.json` gives it.
+    pub fn torch_name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::Bf16 => "bfloat16",
+            Self::F16 => "float16",
         }
     }
 }
 
 /// A file on its way to its place.
-struct Part {
+pub(crate) struct Part {
     path: PathBuf,
     part: PathBuf,
     to: BufWriter<File>,
 }
 
 impl Part {
-    fn new(path: &Path) -> Result<Self, LmError> {
+    pub(crate) fn new(path: &Path) -> Result<Self, LmError> {
         let mut part = path.as_os_str().to_owned();
         part.push(".part");
         let part = PathBuf::from(part);
@@ -60,12 +79,29 @@ impl Part {
         })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), LmError> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), LmError> {
         self.to.write_all(bytes).map_err(LmError::io(&self.part))
     }
 
+    /// Hands over what was written, so that the file can be read where it is.
+    pub(crate) fn flush(&mut self) -> Result<(), LmError> {
+        self.to.flush().map_err(LmError::io(&self.part))
+    }
+
+    /// Where it is on its way.
+    pub(crate) fn place(&self) -> &Path {
+        &self.part
+    }
+
+    /// Takes the file away again.
+    pub(crate) fn discard(self) {
+        drop(self.to);
+        // The error that is told is the one before.
+        let _ = std::fs::remove_file(&self.part);
+    }
+
     /// Moves the file to its place, with everything in it on the disk.
-    fn finish(self) -> Result<(), LmError> {
+    pub(crate) fn finish(self) -> Result<(), LmError> {
         let Self { path, part, to } = self;
         let file = to
             .into_inner()
@@ -133,6 +169,9 @@ fn write_file(
                             .iter()
                             .flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()),
                     ),
+                    StoredType::F16 => {
+                        bytes.extend(values.iter().flat_map(|x| saturated_half(*x).to_le_bytes()));
+                    }
                 }
                 part.write(&bytes)?;
             }
@@ -225,11 +264,7 @@ pub fn write_model(
         std::fs::remove_file(&index).map_err(LmError::io(&index))?;
     }
     let mut config = source.config().to_json();
-    config["torch_dtype"] = match stored {
-        StoredType::F32 => "float32",
-        StoredType::Bf16 => "bfloat16",
-    }
-    .into();
+    config["torch_dtype"] = stored.torch_name().into();
     write_atomically(
         &folder.join("config.json"),
         format!("{config:#}\n").as_bytes(),

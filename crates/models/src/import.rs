@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use weights::{GgufValue, TensorFiles, WeightsError};
 
 use super::chat::{CHAT_TEMPLATE_FILE, CHAT_TEMPLATES};
+use super::cut::Cut;
 
 /// Why a GGUF file does not become a model folder.
 #[derive(Debug, thiserror::Error)]
@@ -74,16 +75,6 @@ enum Kind {
 struct Keys<'a> {
     path: &'a Path,
     files: &'a TensorFiles,
-}
-
-/// How text is cut before pairs of a byte-level BPE are merged.
-struct Cut {
-    normalizer: Value,
-    pre_tokenizer: Value,
-    /// Whether a word that is a token is that token, whatever the merges say.
-    whole_words: bool,
-    /// Whether text begins with the beginning-of-text token unless the file says otherwise.
-    framed: bool,
 }
 
 /// Makes the folder `out` of the file `file`: the weights as they are (linked where the file system
@@ -356,54 +347,15 @@ impl Keys<'_> {
         }))
     }
 
-    /// Of the many ways that llama.cpp knows by name, those of models that are read here.
+    /// How text is cut before pairs are merged, by llama.cpp's name of it.
     fn cut(&self) -> Result<Cut, ImportError> {
         let key = "tokenizer.ggml.pre";
-        let bytes = |regex: bool| {
-            json!({
-                "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
-                "use_regex": regex,
-            })
-        };
-        // Contractions, words, numbers of so many digits, signs, line breaks, other white space.
-        let words = |digits: &str| {
-            let pattern = format!(
-                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-            );
-            let split = json!({
-                "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated",
-                "invert": false,
-            });
-            json!({ "type": "Sequence", "pretokenizers": [split, bytes(false)] })
-        };
-        let cut = |pre_tokenizer| Cut {
-            normalizer: Value::Null,
-            pre_tokenizer,
-            whole_words: false,
-            framed: false,
-        };
-        match self.text(key)? {
-            Some("smollm") => {
-                let digits = json!({ "type": "Digits", "individual_digits": true });
-                let both = json!({ "type": "Sequence", "pretokenizers": [digits, bytes(true)] });
-                Ok(cut(both))
-            }
-            Some("gpt-2") => Ok(cut(bytes(true))),
-            Some("llama-bpe" | "llama3" | "llama-v3") => Ok(Cut {
-                whole_words: true,
-                framed: true,
-                ..cut(words("{1,3}"))
-            }),
-            Some("qwen2" | "deepseek-r1-qwen") => Ok(Cut {
-                normalizer: json!({ "type": "NFC" }),
-                ..cut(words(""))
-            }),
-            Some(other) => Err(self.fault(
-                key,
-                format!("`{other}` is not read (smollm, gpt-2, llama-bpe and qwen2 are)"),
-            )),
-            None => Err(self.fault(key, "is missing")),
-        }
+        let name = self.text(key)?;
+        let name = name.ok_or_else(|| self.fault(key, "is missing"))?;
+        Cut::named(name).ok_or_else(|| {
+            let known = Cut::NAMES.join(", ");
+            self.fault(key, format!("`{name}` is not read ({known} are)"))
+        })
     }
 
     /// A SentencePiece BPE, whose pieces have scores: of all pairs that make a piece, the one of the

@@ -7,7 +7,7 @@
 //! * [`ChatTemplate`] is the template that a folder brings, [`PromptTemplate`] the one that a recipe of
 //!   `omnidraft pretrain` declares; both shorten a long prompt as text, so that drafter and target read the same;
 //! * [`Generation`] is how a model's owner draws its answers, as far as that is not done here;
-//! * [`import_gguf`] makes a folder out of a GGUF file;
+//! * [`import_gguf`] makes a folder out of a GGUF file; [`gguf_text`] is the text of a folder as the keys of such a file;
 //! * [`step`] measures how long a decoding step takes on this machine.
 
 use std::collections::BTreeMap;
@@ -22,9 +22,11 @@ use spec_decode::Pair;
 use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId};
 
 mod chat;
+mod cut;
 mod ends;
 mod engine;
 mod error;
+mod export;
 mod folder;
 mod generation;
 mod import;
@@ -41,6 +43,7 @@ pub use chat::{
 pub use ends::{End, ends};
 pub use engine::Engine;
 pub use error::{TemplateError, TemplateFault};
+pub use export::{ExportError, copy_text, gguf_text};
 pub use folder::{FolderError, check_files, check_folder, check_model};
 pub use generation::{Generation, Setting};
 pub use import::{ImportError, import_gguf};

@@ -33,7 +33,7 @@ use models::{Engine, ModelFolder, Packed};
 use streams::Split;
 
 /// Folder of weights or adapters inside the folder of an arm.
-const LEARNT: &str = "drafter";
+pub(super) const LEARNT: &str = "drafter";
 
 /// A prompt with everything it is asked under.
 pub struct Question<'a> {

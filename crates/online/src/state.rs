@@ -63,7 +63,7 @@ pub(super) fn load_weights(
     blocks: usize,
     optimizer: AdamWConfig,
 ) -> Result<(LearntWeights, AdamW)> {
-    let weights = read_weights(&folder.join(WEIGHTS), model, blocks)?;
+    let weights = read_weights(&folder.join(WEIGHTS), model, Some(blocks))?;
     Ok((weights, load_optimizer(folder, optimizer)?))
 }
 
@@ -81,14 +81,35 @@ pub(super) fn load_mean(
 ) -> Result<Option<LearntWeights>> {
     let path = folder.join(MEAN);
     path.is_file()
-        .then(|| read_weights(&path, model, blocks))
+        .then(|| read_weights(&path, model, Some(blocks)))
         .transpose()
 }
 
-fn read_weights(path: &Path, model: &LmConfig, blocks: usize) -> Result<LearntWeights> {
+/// What decodes of what [`save_weights`] and [`save_mean`] wrote, whatever it is of a model, with whether
+/// it is the mean.
+pub(super) fn load_decoding(folder: &Path, model: &LmConfig) -> Result<(LearntWeights, bool)> {
+    let mean = folder.join(MEAN);
+    let is_mean = mean.is_file();
+    let path = if is_mean { mean } else { folder.join(WEIGHTS) };
+    Ok((read_weights(&path, model, None)?, is_mean))
+}
+
+/// Whether [`save_weights`] wrote into a folder.
+pub(super) fn has_weights(folder: &Path) -> bool {
+    folder.join(WEIGHTS).is_file()
+}
+
+/// Updates that the optimiser beside weights or an adapter took.
+pub(super) fn updates(folder: &Path) -> Result<u64> {
+    Ok(load_optimizer(folder, AdamWConfig::default())?.state().0)
+}
+
+/// Weights of the last `blocks` blocks, 0 for all of them; of whatever there is, where that is not said.
+fn read_weights(path: &Path, model: &LmConfig, blocks: Option<usize>) -> Result<LearntWeights> {
     let mut tensors = BTreeMap::new();
     read_safetensors(path, &mut tensors)?;
     let found = blocks_of(&tensors, model);
+    let blocks = blocks.unwrap_or(found);
     if found != blocks {
         let named = |blocks: usize| match blocks {
             0 => "all weights".to_owned(),

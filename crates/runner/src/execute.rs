@@ -12,7 +12,7 @@ use streams::DataSource;
 use crate::build;
 
 /// Folder of what arms learnt, inside a job's folder.
-const STATE: &str = "state";
+pub(crate) const STATE: &str = "state";
 /// Memory read to measure bandwidth: several times the largest cache of common machines.
 const PROBE_BYTES: usize = 256 << 20;
 /// Times it is read; the fastest counts.

@@ -14,6 +14,7 @@ mod stats;
 pub use ask::{Ask, Done, Event, From, LogProbs, Piece, Token};
 pub use error::ApiError;
 pub use http::{About, Http, Limits, interrupted, serve, watch_interrupts};
+pub use learn::{LearntBy, SavedState};
 pub use models::{Encoded, Models, Target, name_of};
 pub use options::{Expose, LearnOptions, LearnScope, Options, RemoteOptions};
 pub use service::{Events, Service};

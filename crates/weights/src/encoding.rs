@@ -61,6 +61,20 @@ impl Encoding {
         }
     }
 
+    /// Appends `values`, whole blocks, to `to` as they are stored: in F32 as they are, in F16 the nearest
+    /// number (the largest for those beyond), in Q8_0 whole multiples of the largest of a block over 127.
+    /// False, and nothing appended, for an encoding that is not written.
+    #[must_use]
+    pub fn encode(self, values: &[f32], to: &mut Vec<u8>) -> bool {
+        match self {
+            Self::F32 => to.extend(values.iter().flat_map(|x| x.to_le_bytes())),
+            Self::F16 => to.extend(values.iter().flat_map(|x| saturated(*x).to_le_bytes())),
+            Self::Q8_0 => values.chunks(32).for_each(|block| encode_q8_0(block, to)),
+            _ => return false,
+        }
+        true
+    }
+
     /// Appends the values stored in `bytes`, whole blocks, to `to`.
     pub(crate) fn decode(self, bytes: &[u8], to: &mut Vec<f32>) {
         let (values, size) = self.block();
@@ -126,6 +140,27 @@ fn scale(block: &[u8], at: usize) -> f32 {
 fn decode_q8_0(block: &[u8], to: &mut Vec<f32>) {
     let scale = scale(block, 0);
     to.extend(block[2..].iter().map(|q| scale * f32::from(*q as i8)));
+}
+
+/// The nearest number in half precision, its largest for those beyond.
+fn saturated(x: f32) -> f16 {
+    let most = f16::MAX.to_f32();
+    f16::from_f32(x.clamp(-most, most))
+}
+
+fn encode_q8_0(block: &[f32], to: &mut Vec<u8>) {
+    let largest = block.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+    let scale = largest / 127.0;
+    let inverse = match scale > 0.0 {
+        true => scale.recip(),
+        false => 0.0,
+    };
+    to.extend(saturated(scale).to_le_bytes());
+    to.extend(
+        block
+            .iter()
+            .map(|x| (x * inverse).round().clamp(-127.0, 127.0) as i8 as u8),
+    );
 }
 
 /// Low nibbles are the first sixteen values.

@@ -120,6 +120,16 @@ pub enum WeightsError {
         /// Its type.
         dtype: String,
     },
+    /// A tensor whose values cannot be written in an encoding.
+    #[error("tensor `{tensor}` of shape {shape:?} cannot be written in {encoding}")]
+    Unwritten {
+        /// Its name.
+        tensor: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The encoding.
+        encoding: crate::Encoding,
+    },
     /// A tensor that is asked for and not there.
     #[error("there is no tensor `{tensor}`")]
     Missing {

@@ -8,13 +8,13 @@ use crate::tensor::{StoredTensor, count};
 use crate::{Encoding, WeightsError};
 
 const FORMAT: &str = "GGUF";
-const MAGIC: &[u8] = b"GGUF";
+pub(crate) const MAGIC: &[u8] = b"GGUF";
 /// Most dimensions of a tensor.
 const DIMENSIONS: u32 = 4;
 /// Longest name of a tensor or a key, and longest text that is kept, in bytes.
 const LONGEST_TEXT: u64 = 1 << 20;
 /// Where tensors start unless the file says otherwise, in bytes.
-const ALIGNMENT: u64 = 32;
+pub(crate) const ALIGNMENT: u64 = 32;
 /// Bytes of a file that are read at once.
 const WINDOW: usize = 64 << 10;
 

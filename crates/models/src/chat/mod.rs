@@ -36,6 +36,14 @@ pub const CHAT_TEMPLATE_FILE: &str = "chat_template.jinja";
 /// Folder of a model folder with templates by name.
 pub(crate) const CHAT_TEMPLATES: &str = "chat_templates";
 
+/// The texts of a folder's templates by their names, of which one is `default`; none where it has none.
+pub(crate) fn templates(
+    folder: &Path,
+) -> Result<std::collections::BTreeMap<String, String>, TemplateError> {
+    let sources = files::sources(folder)?.into_iter();
+    Ok(sources.map(|(name, source)| (name, source.text)).collect())
+}
+
 /// Stands for the prompt when the words around it are looked for.
 const PROBE: &str = "omnidraft-prompt-probe";
 /// Longest prompt of a model whose folder sets none, in tokens; at most half of its context.

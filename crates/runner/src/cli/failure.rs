@@ -8,7 +8,7 @@ use ::trace::TraceError;
 use experiment::ExperimentError;
 use hub::HubError;
 use jobs::JobsError;
-use models::{DeviceError, FolderError, ImportError, TemplateError};
+use models::{DeviceError, ExportError, FolderError, ImportError, TemplateError};
 use pretrain::CorpusError;
 use report::ReportError;
 use results::ResultsError;
@@ -116,6 +116,9 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(e) = cause.downcast_ref::<ImportError>() {
         return e.hint();
     }
+    if let Some(e) = cause.downcast_ref::<ExportError>() {
+        return e.hint().map(str::to_owned);
+    }
     if let Some(e) = cause.downcast_ref::<CorpusError>() {
         return e.hint();
     }
@@ -137,6 +140,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
                 "where the model's own code shows that `{key}` changes no number, take it out of the file"
             ));
         }
+        Some(LmError::NotGguf { .. }) => "--to hf writes any model",
         Some(LmError::Config { key, .. }) if key == "quantization_config" => {
             "take the model as it was before it was quantised, or a GGUF file of it (omnidraft import); --weights int8 or int4 stores weights in fewer bits here"
         }

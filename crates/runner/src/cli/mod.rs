@@ -6,6 +6,7 @@ mod cache;
 mod chat;
 mod check;
 mod edited;
+mod export;
 mod failure;
 mod generate;
 mod head;
@@ -80,6 +81,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Make a model folder out of a GGUF file.
     Import(import::ImportArgs),
+    /// Write what a drafter learnt as a model that other programs read.
+    Export(export::ExportArgs),
     /// Work with n-gram caches.
     #[command(subcommand)]
     Cache(cache::CacheCommand),
@@ -131,6 +134,7 @@ impl Cli {
             Command::Align(args) => args.execute(),
             Command::Check(args) => args.execute(),
             Command::Import(args) => args.execute(),
+            Command::Export(args) => args.execute(),
             Command::Cache(command) => command.execute(),
             Command::Generate(args) => args.execute(),
             #[cfg(feature = "serve")]

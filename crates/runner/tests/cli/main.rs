@@ -3,6 +3,7 @@
 
 mod commands;
 mod experiments;
+mod export;
 mod launchers;
 mod models;
 #[cfg(feature = "serve")]

@@ -98,7 +98,7 @@ impl Learners {
 }
 
 /// Folder of a learner inside the saved state.
-fn folder(key: &str) -> String {
+pub(super) fn folder(key: &str) -> String {
     match key {
         "" => "adapters".to_owned(),
         key => online::file_name(key),

@@ -3,6 +3,7 @@
 
 mod heads;
 mod learners;
+mod saved;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,6 +24,7 @@ use crate::stats::Stats;
 
 use heads::Heads;
 use learners::Learners;
+pub use saved::{LearntBy, SavedState};
 pub(crate) use state::{Saved, State};
 
 /// Examples that wait for the learner; more are dropped.

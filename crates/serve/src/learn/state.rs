@@ -32,7 +32,7 @@ use crate::stats::Sums;
 const CURRENT: &str = "current";
 const GENERATION: &str = "generation-";
 const META: &str = "state.json";
-const LEARNT: &str = "learnt";
+pub(super) const LEARNT: &str = "learnt";
 const NGRAMS: &str = "ngrams-";
 const CHAINS: &str = "chains-";
 const HEADS: &str = "heads";
@@ -52,16 +52,49 @@ pub(crate) struct State {
 
 /// Whose a state is.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Meta {
+pub(super) struct Meta {
     version: u32,
     /// Digest of the drafter's files.
-    drafter: String,
+    pub(super) drafter: String,
+    /// Folder of the drafter, as it was named; nothing in older states.
+    #[serde(default)]
+    pub(super) drafter_path: PathBuf,
     /// What of it learns.
     #[serde(flatten)]
-    cut: Cut,
+    pub(super) cut: Cut,
     /// Adapters that learnt.
-    adapters: Vec<String>,
-    sums: Sums,
+    pub(super) adapters: Vec<String>,
+    pub(super) sums: Sums,
+}
+
+impl Meta {
+    /// Whose the generation in `folder` is.
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join(META);
+        let named = || path.display().to_string();
+        let text = fs::read_to_string(&path).with_context(named)?;
+        let meta: Self = serde_json::from_str(&text).with_context(named)?;
+        if meta.version != VERSION {
+            bail!("{}: version {} is not {VERSION}", named(), meta.version);
+        }
+        Ok(meta)
+    }
+}
+
+/// The generation that counts, by its number and its folder; `None` of a state that is new.
+pub(super) fn current(root: &Path) -> Result<Option<(u64, PathBuf)>> {
+    let path = root.join(CURRENT);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e).with_context(|| path.display().to_string()),
+    };
+    let number = text.trim().strip_prefix(GENERATION);
+    let number = number.and_then(|number| number.parse().ok());
+    let Some(number) = number else {
+        bail!("{}: names no generation of a state", path.display());
+    };
+    Ok(Some((number, root.join(text.trim()))))
 }
 
 /// What a state holds.
@@ -109,13 +142,17 @@ impl State {
             meta: Meta {
                 version: VERSION,
                 drafter: fingerprint(&models.drafter.path)?,
+                drafter_path: models.drafter.path.clone(),
                 cut: cut.unwrap_or_default(),
                 ..Meta::default()
             },
             _lock: lock,
         };
-        let saved = match state.current()? {
-            Some(folder) => state.read(&folder, models, options, cut)?,
+        let saved = match current(root)? {
+            Some((number, folder)) => {
+                state.number = number;
+                state.read(&folder, models, options, cut)?
+            }
             None => Saved::default(),
         };
         state.clean();
@@ -127,23 +164,6 @@ impl State {
         self.meta.cut
     }
 
-    /// The generation that counts.
-    fn current(&mut self) -> Result<Option<PathBuf>> {
-        let path = self.root.join(CURRENT);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(e).with_context(|| path.display().to_string()),
-        };
-        let number = text.trim().strip_prefix(GENERATION);
-        let number = number.and_then(|number| number.parse().ok());
-        let Some(number) = number else {
-            bail!("{}: names no generation of a state", path.display());
-        };
-        self.number = number;
-        Ok(Some(self.root.join(text.trim())))
-    }
-
     fn read(
         &mut self,
         folder: &Path,
@@ -151,16 +171,7 @@ impl State {
         options: &Options,
         cut: Option<Cut>,
     ) -> Result<Saved> {
-        let path = folder.join(META);
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let meta: Meta = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-        if meta.version != VERSION {
-            bail!(
-                "{}: version {} is not {VERSION}",
-                path.display(),
-                meta.version
-            );
-        }
+        let meta = Meta::read(folder)?;
         if meta.drafter != self.meta.drafter {
             bail!(
                 "{}: learnt by another drafter than {}\nhint: every drafter has a --state of its own",
@@ -207,7 +218,12 @@ impl State {
         }
         let kept = |name: &str| Some(folder.join(name)).filter(|path| path.is_dir());
         (saved.learnt, saved.heads) = (kept(LEARNT), kept(HEADS));
-        self.meta = Meta { cut, ..meta };
+        let drafter_path = models.drafter.path.clone();
+        self.meta = Meta {
+            cut,
+            drafter_path,
+            ..meta
+        };
         Ok(saved)
     }
 
@@ -335,7 +351,7 @@ fn sync(folder: &Path) -> Result<u64> {
 
 /// Tells drafters apart: configuration, tokenizer, and size and beginning of every other file of
 /// weights.
-fn fingerprint(folder: &Path) -> Result<String> {
+pub(super) fn fingerprint(folder: &Path) -> Result<String> {
     use std::io::Read;
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

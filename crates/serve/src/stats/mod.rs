@@ -14,7 +14,7 @@ use spec_decode::{RoundOutcome, Totals};
 use crate::remote::Traffic;
 
 /// Answers that a point of the history is the mean of.
-const STRIDE: usize = 10;
+pub(crate) const STRIDE: usize = 10;
 /// What is left of earlier steps, behind every further one, in the estimate of the speedup.
 const MEMORY: f64 = 0.998;
 /// Weight of a new measurement of a plain step.
@@ -79,6 +79,22 @@ pub(crate) struct TargetSums {
     history: Vec<[f64; 2]>,
     /// Of the answers behind the last point: number, sums.
     open: (usize, f64, f64),
+}
+
+impl TargetSums {
+    /// Answers with the drafter so far.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers
+    }
+
+    /// Mean acceptance of the first and of the last [`STRIDE`] answers that are known, where those are
+    /// two.
+    pub(crate) fn acceptance(&self) -> Option<[f64; 2]> {
+        match self.history.as_slice() {
+            [[first, _], .., [last, _]] => Some([*first, *last]),
+            _ => None,
+        }
+    }
 }
 
 impl Sums {

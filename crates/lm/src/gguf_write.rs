@@ -1,0 +1,306 @@
+//! Writing a model as a GGUF file, as llama.cpp's own converter lays it out: what [`gguf`](crate::gguf)
+//! undoes when it reads one.
+
+use std::ops::Range;
+use std::path::Path;
+
+use serde_json::Value;
+use weights::{Encoding, GgufEntry, GgufTensor, gguf_head, gguf_padding};
+
+use crate::config::{Architecture, RopeScaling};
+use crate::gguf::{ROPE_FACTORS, permuted_row, stored_name};
+use crate::names::expected_tensors;
+use crate::source::{RowBuffer, TensorSource};
+use crate::write::Part;
+use crate::{LmConfig, LmError, StoredCheckpoint};
+
+/// Values that are read, encoded and written at once.
+const AT_ONCE: usize = 1 << 20;
+/// Version of the layout of quantised blocks.
+const QUANTIZATION_VERSION: u32 = 2;
+
+/// Keys of a file, in the order in which they are written.
+type Keys = Vec<(String, GgufEntry)>;
+
+/// How the matrices of a GGUF file are written. Norms and biases are in f32 always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GgufType {
+    /// Half precision.
+    F16,
+    /// Eight bits with a scale for 32 values; half precision where rows are not whole blocks.
+    Q8_0,
+}
+
+impl GgufType {
+    fn encoding(self, width: usize) -> Encoding {
+        match self {
+            Self::Q8_0 if width.is_multiple_of(Encoding::Q8_0.block().0) => Encoding::Q8_0,
+            _ => Encoding::F16,
+        }
+    }
+
+    /// llama.cpp's number of files whose matrices are mostly of this type.
+    fn file_type(self) -> u32 {
+        match self {
+            Self::F16 => 1,
+            Self::Q8_0 => 7,
+        }
+    }
+}
+
+/// Writes a model as a GGUF file, a few rows at a time, with `others` as further keys: its name, its
+/// tokenizer. The file is read again before it is put to its place: what its keys say of the model must
+/// be the model.
+///
+/// # Errors
+/// [`LmError::NotGguf`], which names what cannot be written; a file that cannot be written; those of the
+/// source.
+pub fn write_gguf(
+    source: &dyn TensorSource,
+    path: &Path,
+    stored: GgufType,
+    others: Keys,
+) -> Result<(), LmError> {
+    source.check()?;
+    let config = source.config();
+    let mut keys = keys(config, stored)?;
+    keys.extend(others);
+    let mut part = Part::new(path)?;
+    match fill(source, stored, &keys, &mut part) {
+        Ok(()) => part.finish(),
+        Err(error) => {
+            part.discard();
+            Err(error)
+        }
+    }
+}
+
+fn fill(
+    source: &dyn TensorSource,
+    stored: GgufType,
+    keys: &[(String, GgufEntry)],
+    part: &mut Part,
+) -> Result<(), LmError> {
+    let config = source.config();
+    let (tensors, names) = tensors(config, stored);
+    part.write(&gguf_head(keys, &tensors)?)?;
+    for (tensor, own) in tensors.iter().zip(&names) {
+        write_tensor(source, own.as_deref(), tensor, part)?;
+    }
+    part.flush()?;
+    same(config, &StoredCheckpoint::open_gguf(part.place())?)
+}
+
+/// What can be checked before weights are at hand: whether the model is one that is written.
+///
+/// # Errors
+/// [`LmError::NotGguf`].
+pub fn check_gguf(config: &LmConfig) -> Result<(), LmError> {
+    keys(config, GgufType::F16).map(drop)
+}
+
+/// llama.cpp's name of the architecture.
+fn architecture(config: &LmConfig) -> Result<&'static str, LmError> {
+    match config.architecture {
+        Architecture::Llama => Ok("llama"),
+        Architecture::Qwen2 => Ok("qwen2"),
+        Architecture::Qwen3 => Ok("qwen3"),
+        _ => {
+            let name = config.to_json()["model_type"].take();
+            let name = name.as_str().unwrap_or_default();
+            Err(unwritten(format!(
+                "model_type `{name}` (llama, qwen2 and qwen3 are)"
+            )))
+        }
+    }
+}
+
+fn unwritten(what: impl Into<String>) -> LmError {
+    LmError::NotGguf { what: what.into() }
+}
+
+/// The keys that say what the model computes.
+fn keys(config: &LmConfig, stored: GgufType) -> Result<Keys, LmError> {
+    let name = architecture(config)?;
+    let biases = config.block.biases;
+    let of_family = config.architecture == Architecture::Qwen2;
+    if biases.out || biases.mlp || biases.qkv != of_family {
+        return Err(unwritten(format!(
+            "a `{name}` whose projections have biases"
+        )));
+    }
+    let mut keys = vec![
+        ("general.architecture".to_owned(), name.into()),
+        ("general.type".to_owned(), "model".into()),
+        ("general.file_type".to_owned(), stored.file_type().into()),
+        (
+            "general.quantization_version".to_owned(),
+            QUANTIZATION_VERSION.into(),
+        ),
+    ];
+    let mut add = |key: &str, value: GgufEntry| keys.push((format!("{name}.{key}"), value));
+    let sizes = [
+        ("block_count", config.num_layers),
+        ("context_length", config.max_position_embeddings),
+        ("embedding_length", config.hidden_size),
+        ("feed_forward_length", config.intermediate_size),
+        ("attention.head_count", config.num_heads),
+        ("attention.head_count_kv", config.num_kv_heads),
+    ];
+    for (key, size) in sizes {
+        add(key, count(size)?);
+    }
+    add("rope.freq_base", GgufEntry::Float(config.rope.theta as f32));
+    add(
+        "attention.layer_norm_rms_epsilon",
+        GgufEntry::Float(config.rms_norm_eps as f32),
+    );
+    if config.head_dim * config.num_heads != config.hidden_size {
+        add("attention.key_length", count(config.head_dim)?);
+        add("attention.value_length", count(config.head_dim)?);
+    }
+    if name == "llama" {
+        add("vocab_size", count(config.vocab_size)?);
+        add("rope.dimension_count", count(config.rope.dims)?);
+    }
+    match &config.rope.scaling {
+        // Llama 3's is a tensor of factors.
+        RopeScaling::Default | RopeScaling::Llama3 { .. } => {}
+        RopeScaling::Linear { factor } => {
+            add("rope.scaling.type", "linear".into());
+            add("rope.scaling.factor", GgufEntry::Float(*factor as f32));
+        }
+        _ => {
+            let mut json = config.to_json();
+            let name = json["rope_scaling"]["rope_type"].take();
+            return Err(unwritten(format!("rope_scaling of type {name}")));
+        }
+    }
+    Ok(keys)
+}
+
+fn count(size: usize) -> Result<GgufEntry, LmError> {
+    let size = u32::try_from(size).map_err(|_| unwritten(format!("a size of {size}")))?;
+    Ok(size.into())
+}
+
+/// The tensors of a file, and the name of each in memory; none of the factors of the rotation.
+fn tensors(config: &LmConfig, stored: GgufType) -> (Vec<GgufTensor>, Vec<Option<String>>) {
+    let each = expected_tensors(config).into_iter().map(|(own, shape)| {
+        let tensor = GgufTensor {
+            name: stored_name(config, &own),
+            encoding: match shape.as_slice() {
+                [_, width] => stored.encoding(*width),
+                _ => Encoding::F32,
+            },
+            shape,
+        };
+        (tensor, Some(own))
+    });
+    let (mut tensors, mut names): (Vec<_>, Vec<_>) = each.unzip();
+    if matches!(config.rope.scaling, RopeScaling::Llama3 { .. }) {
+        tensors.push(GgufTensor {
+            name: ROPE_FACTORS.to_owned(),
+            shape: vec![config.rope.dims / 2],
+            encoding: Encoding::F32,
+        });
+        names.push(None);
+    }
+    (tensors, names)
+}
+
+fn write_tensor(
+    source: &dyn TensorSource,
+    own: Option<&str>,
+    tensor: &GgufTensor,
+    part: &mut Part,
+) -> Result<(), LmError> {
+    let config = source.config();
+    let (mut bytes, mut written) = (Vec::new(), 0);
+    let mut put = |values: &[f32]| {
+        bytes.clear();
+        if !tensor.encoding.encode(values, &mut bytes) {
+            return Err(unwritten(format!("a tensor in {}", tensor.encoding)));
+        }
+        written += bytes.len() as u64;
+        part.write(&bytes)
+    };
+    match own {
+        None => put(&factors(config))?,
+        Some(own) => {
+            let rotated = own.contains("self_attn.q_proj") || own.contains("self_attn.k_proj");
+            let head =
+                (rotated && config.architecture == Architecture::Llama).then_some(config.head_dim);
+            let width: usize = tensor.shape.iter().skip(1).product();
+            let rows = tensor.shape.first().copied().unwrap_or(1);
+            let step = (AT_ONCE / width.max(1)).max(1);
+            // Whole heads, whose rows change places.
+            let step = head.map_or(step, |head| step.next_multiple_of(head));
+            let (mut buffer, mut turned) = (RowBuffer::default(), Vec::new());
+            for start in (0..rows).step_by(step) {
+                let some = start..rows.min(start + step);
+                let values = source.rows(own, some.clone(), &mut buffer)?;
+                match head {
+                    None => put(values)?,
+                    Some(head) => put(permuted(values, some, head, &mut turned))?,
+                }
+            }
+        }
+    }
+    let padding = gguf_padding(written);
+    part.write(&[0; 32][..padding])
+}
+
+/// Rows of whole heads in llama.cpp's order.
+fn permuted<'a>(
+    values: &[f32],
+    rows: Range<usize>,
+    head: usize,
+    to: &'a mut Vec<f32>,
+) -> &'a [f32] {
+    let width = values.len() / rows.len().max(1);
+    to.clear();
+    to.resize(values.len(), 0.0);
+    for row in rows.clone() {
+        let from = (row - rows.start) * width;
+        let at = (permuted_row(row, head) - rows.start) * width;
+        to[at..at + width].copy_from_slice(&values[from..from + width]);
+    }
+    to
+}
+
+/// What Llama 3's scaling divides the frequencies of the rotation by.
+fn factors(config: &LmConfig) -> Vec<f32> {
+    let mut plain = config.rope.clone();
+    plain.scaling = RopeScaling::Default;
+    let context = config.max_position_embeddings;
+    let (before, after) = (plain.frequencies(context), config.rope.frequencies(context));
+    let pairs = before.iter().zip(&after);
+    pairs
+        .map(|(before, after)| (before / after) as f32)
+        .collect()
+}
+
+/// Compares what was written with what was meant: a key that a GGUF file has no word for is named.
+fn same(config: &LmConfig, read: &StoredCheckpoint) -> Result<(), LmError> {
+    // Tokens at the ends of a text are keys of the tokenizer.
+    let ends = ["bos_token_id", "eos_token_id"];
+    let (meant, found) = (config.to_json(), read.config().to_json());
+    let (Value::Object(meant), Value::Object(found)) = (meant, found) else {
+        return Err(unwritten("its configuration"));
+    };
+    for (key, value) in &meant {
+        let other = found.get(key).unwrap_or(&Value::Null);
+        if value != other && !ends.contains(&key.as_str()) {
+            return Err(unwritten(format!(
+                "`{key}` of its configuration: a GGUF file says {other}, not {value}"
+            )));
+        }
+    }
+    let new = found.keys().find(|key| !meant.contains_key(*key));
+    new.map_or(Ok(()), |key| {
+        Err(unwritten(format!(
+            "its configuration, which has no `{key}`"
+        )))
+    })
+}

@@ -1,0 +1,325 @@
+//! `omnidraft export`: what a drafter learnt, as a whole model that other programs read.
+
+mod card;
+mod found;
+mod of_run;
+#[cfg(feature = "serve")]
+mod of_state;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use bench::args::print;
+use clap::{Args, ValueEnum};
+use lm::{Checkpoint, GgufType, StoredCheckpoint, StoredType, check_gguf, write_gguf, write_model};
+use models::{ModelFolder, copy_text, gguf_text};
+use online::SavedDrafter;
+use serde_json::Value;
+use vocab_align::DraftId;
+use weights::{Encoding, GgufEntry};
+
+use card::Card;
+use found::Found;
+
+/// Most bytes of a file of weights, as in transformers.
+const SHARD: u64 = 5_000_000_000;
+
+/// Arguments of `export`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft export runs/chats --to hf --out runs/models/learnt
+  omnidraft export runs/chats --to gguf --type q8_0 --out runs/models/learnt.gguf
+  omnidraft export runs/lora --target qwen05 --arm L_DM --to hf --adapter --out runs/models/adapter
+  omnidraft generate --target models/L --drafter runs/models/learnt --prompt 'Write a haiku.'
+
+A run keeps what its drafters learnt in stages that a later stage starts from (from = \"stream\").")]
+pub struct ExportArgs {
+    /// The state folder of `serve` or `chat`, the folder of a run, or of one of its cells.
+    #[arg(value_name = "STATE|RUN")]
+    source: PathBuf,
+    /// What to write: a model folder as transformers reads it, or a file of llama.cpp.
+    #[arg(long, value_enum)]
+    to: Form,
+    /// The folder, or for gguf the file, to make.
+    #[arg(long)]
+    out: PathBuf,
+    /// The drafter that learnt [default: the one that the state or the run names].
+    #[arg(long, value_name = "DIR")]
+    drafter: Option<PathBuf>,
+    /// For which target it learnt, where it learnt for several.
+    #[arg(long, value_name = "NAME")]
+    target: Option<String>,
+    /// On which task, where a run has several.
+    #[arg(long, value_name = "TASK")]
+    task: Option<String>,
+    /// Which arm of a run, where several learnt.
+    #[arg(long, value_name = "NAME")]
+    arm: Option<String>,
+    /// How weights are written [default: as the drafter's are for hf, f16 for gguf].
+    #[arg(long = "type", value_enum, value_name = "TYPE")]
+    stored: Option<Stored>,
+    /// The adapter by itself, in the files of PEFT, not merged.
+    #[arg(long)]
+    adapter: bool,
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// A folder: configuration, safetensors, tokenizer, card.
+    Hf,
+    /// A file with everything.
+    Gguf,
+}
+
+/// Types of weights in files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+enum Stored {
+    /// 32 bits; hf only.
+    F32,
+    /// 16 bits, of which 8 for the fraction; hf only.
+    Bf16,
+    /// 16 bits, of which 11 for the fraction.
+    F16,
+    /// 8 bits and a scale for 32 of them; gguf only.
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
+impl ExportArgs {
+    /// Writes the model and says what it is.
+    pub fn execute(self) -> Result<()> {
+        if self.out.exists() {
+            bail!(
+                "{}: is there already\nhint: name another place with --out, or remove this one",
+                self.out.display()
+            );
+        }
+        let form = self.form()?;
+        let found = self.find()?;
+        let path = found.drafter_path(self.drafter.as_deref())?;
+        let drafter = ModelFolder::<DraftId>::load(&path)?;
+        found.check_drafter(&drafter.path)?;
+        if self.to == Form::Gguf {
+            check_gguf(drafter.config()).with_context(|| path.display().to_string())?;
+        }
+        let saved = SavedDrafter::read(
+            &found.learnt,
+            drafter.checkpoint()?,
+            found.adapter.as_deref(),
+        )
+        .with_context(|| format!("what {} learnt", drafter.path.display()))?;
+        saved.check_finite()?;
+        let card = Card {
+            found: &found,
+            base: &path,
+            saved: &saved,
+        };
+        let said = match form {
+            Written::Adapter => self.write_adapter(&card)?,
+            Written::Folder(stored) => self.write_folder(&drafter, stored, &card)?,
+            Written::File(stored) => self.write_file(&drafter, stored, &card)?,
+        };
+        print(&format!("{}: {}\n{said}", self.out.display(), card.line()))
+    }
+
+    /// What is written, by all that was asked for.
+    fn form(&self) -> Result<Written> {
+        let stored = match (self.to, self.adapter, self.stored) {
+            (Form::Gguf, true, _) => {
+                bail!("--adapter: adapters are written with --to hf, in the files of PEFT")
+            }
+            (Form::Hf, true, None) => Written::Adapter,
+            (Form::Hf, true, Some(_)) => bail!("--type: adapters are written in f32"),
+            (Form::Hf, false, None) => Written::Folder(None),
+            (Form::Hf, false, Some(Stored::F32)) => Written::Folder(Some(StoredType::F32)),
+            (Form::Hf, false, Some(Stored::Bf16)) => Written::Folder(Some(StoredType::Bf16)),
+            (Form::Hf, false, Some(Stored::F16)) => Written::Folder(Some(StoredType::F16)),
+            (Form::Gguf, false, None | Some(Stored::F16)) => Written::File(GgufType::F16),
+            (Form::Gguf, false, Some(Stored::Q8_0)) => Written::File(GgufType::Q8_0),
+            (_, false, Some(_)) => {
+                bail!("--type: hf takes f32, bf16 and f16, gguf takes f16 and q8_0")
+            }
+        };
+        Ok(stored)
+    }
+
+    /// What was learnt, by what the source is.
+    fn find(&self) -> Result<Found> {
+        let source = &self.source;
+        if !source.is_dir() {
+            bail!("{}: no such folder", source.display());
+        }
+        let chosen = found::Chosen {
+            target: self.target.as_deref(),
+            task: self.task.as_deref(),
+            arm: self.arm.as_deref(),
+        };
+        #[cfg(feature = "serve")]
+        if let Some(state) = serve::SavedState::open(source)? {
+            return of_state::find(source, state, chosen);
+        }
+        match of_run::find(source, chosen)? {
+            Some(found) => Ok(found),
+            None => bail!(
+                "{}: nothing that a drafter learnt is in it\nhint: the --state folder of serve or chat holds it once they have learnt and saved, and the folder of a run with a stage that another one starts from (from = \"stream\")",
+                source.display()
+            ),
+        }
+    }
+
+    fn write_adapter(&self, card: &Card<'_>) -> Result<String> {
+        let Some(adapter) = &card.saved.adapter else {
+            bail!(
+                "--adapter: {} learnt, not an adapter\nhint: without --adapter a whole model is written",
+                card.saved.part
+            );
+        };
+        in_place(&self.out, |folder| {
+            adapter.save(folder, &card.base.display().to_string(), StoredType::F32)?;
+            write(&folder.join("README.md"), &card.of_adapter())
+        })?;
+        Ok(match card.saved.mean {
+            true => "the adapter is as it was last; what decodes here is a running mean of merged weights, which is no adapter\n".to_owned(),
+            false => String::new(),
+        })
+    }
+
+    fn write_folder(
+        &self,
+        drafter: &ModelFolder<DraftId>,
+        wanted: Option<StoredType>,
+        card: &Card<'_>,
+    ) -> Result<String> {
+        let (own, plain) = stored_as(drafter.weights());
+        let stored = wanted.unwrap_or(own);
+        let said = rounding(drafter, stored, card.saved)?;
+        in_place(&self.out, |folder| {
+            write_model(&card.saved.weights, folder, stored, SHARD)?;
+            copy_text(&drafter.path, folder)?;
+            keep_keys(&drafter.path, folder, stored)?;
+            let stored = format!("{}{said}", stored.torch_name());
+            write(
+                &folder.join("README.md"),
+                &card.of_folder(&self.out, &stored),
+            )
+        })?;
+        let why = match (wanted, plain) {
+            (None, true) => " as the drafter's own",
+            (None, false) => ", for the drafter's own are quantised",
+            _ => "",
+        };
+        Ok(format!("weights in {}{why}{said}\n", stored.torch_name()))
+    }
+
+    fn write_file(
+        &self,
+        drafter: &ModelFolder<DraftId>,
+        stored: GgufType,
+        card: &Card<'_>,
+    ) -> Result<String> {
+        let text = |text: String| GgufEntry::Text(text);
+        let mut keys = vec![
+            ("general.name".to_owned(), text(card.name())),
+            ("general.description".to_owned(), text(card.line())),
+        ];
+        keys.extend(gguf_text(&drafter.path, drafter.config())?);
+        let (said, name) = match stored {
+            GgufType::F16 => (rounding(drafter, StoredType::F16, card.saved)?, "F16"),
+            GgufType::Q8_0 => (String::new(), "Q8_0"),
+        };
+        write_gguf(&card.saved.weights, &self.out, stored, keys)?;
+        Ok(format!("matrices in {name}{said}\n"))
+    }
+}
+
+/// What is written, and how.
+enum Written {
+    Adapter,
+    /// In the drafter's own type where none is asked for.
+    Folder(Option<StoredType>),
+    File(GgufType),
+}
+
+/// The type in which a folder is written after a model's own, and whether it is that of the model:
+/// quantised ones become f16.
+fn stored_as(weights: &StoredCheckpoint) -> (StoredType, bool) {
+    match weights.encoding() {
+        Some(Encoding::F32) => (StoredType::F32, true),
+        Some(Encoding::Bf16) => (StoredType::Bf16, true),
+        Some(Encoding::F16) => (StoredType::F16, true),
+        _ => (StoredType::F16, false),
+    }
+}
+
+/// What rounding takes of what was learnt, to be said behind the type; nothing where it takes nothing.
+fn rounding(
+    drafter: &ModelFolder<DraftId>,
+    stored: StoredType,
+    saved: &SavedDrafter,
+) -> Result<String> {
+    let base: Checkpoint = drafter.checkpoint()?;
+    let Some(share) = saved.rounding(&base, stored)? else {
+        return Ok("; no weight is other than the drafter's".to_owned());
+    };
+    let percent = 100.0 * share;
+    Ok(match stored {
+        StoredType::F32 => String::new(),
+        _ if percent < 10.0 => format!(", rounded by {percent:.1} % of what learning changed"),
+        _ => format!(
+            ", rounded by {percent:.0} % of what learning changed (--to hf --type f32 rounds nothing)"
+        ),
+    })
+}
+
+/// Lets `fill` write a folder beside its place, and moves it there once it is whole.
+fn in_place(out: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let mut part = out.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let named = || part.display().to_string();
+    if part.exists() {
+        std::fs::remove_dir_all(&part).with_context(named)?;
+    }
+    std::fs::create_dir_all(&part).with_context(named)?;
+    let moved = || std::fs::rename(&part, out).with_context(|| out.display().to_string());
+    let made = fill(&part).and_then(|()| moved());
+    if made.is_err() {
+        // The error that is told is the first one.
+        let _ = std::fs::remove_dir_all(&part);
+    }
+    made
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+/// Keeps the configuration of the drafter as its makers wrote it, where it says all that the written one
+/// says: keys that other programs read and this one does not are in it too.
+fn keep_keys(base: &Path, folder: &Path, stored: StoredType) -> Result<()> {
+    let read = |path: &Path| -> Result<Option<Value>> {
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let named = || path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(named)?;
+        Ok(Some(serde_json::from_str(&text).with_context(named)?))
+    };
+    let path = folder.join("config.json");
+    let (Some(mut own), Some(written)) = (read(&base.join("config.json"))?, read(&path)?) else {
+        return Ok(());
+    };
+    // A model that sees as well as reads has its text model under a key.
+    if own["model_type"] != written["model_type"] || !own["hidden_size"].is_number() {
+        return Ok(());
+    }
+    let key = match own.get("dtype") {
+        Some(_) => "dtype",
+        None => "torch_dtype",
+    };
+    own[key] = stored.torch_name().into();
+    own["tie_word_embeddings"] = written["tie_word_embeddings"].clone();
+    write(&path, &format!("{own:#}\n"))
+}
