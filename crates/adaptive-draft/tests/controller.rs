@@ -399,7 +399,7 @@ fn a_clock_that_is_off_by_much_is_no_matter() {
             ..world
         },
         PLAIN,
-        (0.97, 0.98, 0.98),
+        (0.96, 0.98, 0.98),
     );
 }
 

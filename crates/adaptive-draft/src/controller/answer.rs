@@ -143,7 +143,7 @@ impl Answer {
         if self.way == Way::Plain || self.rests.is_some() {
             return false;
         }
-        let spacing = match self.steps.seen() + self.sums.plain() < FEW {
+        let spacing = match self.steps.seen() + self.sums.plain()[0] < FEW {
             true => return self.since + 1 < FIRST_SPACING,
             false => SPACING,
         };
@@ -152,15 +152,18 @@ impl Answer {
 
     /// Takes in a round.
     pub fn observe(&mut self, round: &RoundCost) {
+        let plain = round.drafted == 0 && round.positions <= 1;
         let step = self.steps.plain_step(&self.sums);
         let expected = step * self.steps.ratio(round.positions);
         let rest = self.steps.settled(round.rest, expected);
         let draft = self.steps.settled(round.draft, expected.max(step));
         self.sums.add(round.positions, rest);
+        if plain && self.rests.is_none() && self.way != Way::Plain {
+            self.sums.beside(rest);
+        }
         self.tokens += round.tokens;
         self.seconds += round.draft + round.rest;
         self.settled += draft + rest;
-        let plain = round.drafted == 0 && round.positions <= 1;
         self.since = if plain { 0 } else { self.since + 1 };
         if self.way == Way::Plain {
             return;

@@ -15,44 +15,31 @@ const BEFORE: f64 = 2.0;
 /// A round that takes so many times what is expected was disturbed, and counts as that many.
 const DISTURBED: f64 = 4.0;
 
-/// Rounds of one answer by positions of the target's forward, from 1.
+/// Rounds of one answer by positions of the target's forward, from 1: how many, and their seconds
+/// without those of the drafter; and plain steps between speculated rounds, the same of them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Sums(Vec<Rounds>);
-
-/// Rounds over so many positions.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Rounds {
-    /// Seconds of each, without those of the drafter.
-    all: Vec<f64>,
-    seconds: f64,
-}
-
-impl Rounds {
-    fn count(&self) -> f64 {
-        self.all.len() as f64
-    }
-
-    /// Seconds of the middle one: what disturbs some of them does not count. 0 without any.
-    fn middle(&self) -> f64 {
-        let mut all = self.all.clone();
-        all.sort_unstable_by(f64::total_cmp);
-        all.get(all.len() / 2).copied().unwrap_or_default()
-    }
-}
+pub(super) struct Sums(Vec<[f64; 2]>, [f64; 2]);
 
 impl Sums {
     pub(super) fn add(&mut self, positions: usize, seconds: f64) {
         let at = place(positions);
         if self.0.len() <= at {
-            self.0.resize(at + 1, Rounds::default());
+            self.0.resize(at + 1, [0.0; 2]);
         }
-        self.0[at].all.push(seconds);
-        self.0[at].seconds += seconds;
+        self.0[at][0] += 1.0;
+        self.0[at][1] += seconds;
     }
 
-    /// How many rounds were plain steps.
-    pub(super) fn plain(&self) -> f64 {
-        self.0.first().map_or(0.0, Rounds::count)
+    /// Takes in a plain step between speculated rounds, apart from [`add`](Self::add).
+    /// Others, made while drafting rests, are of another stretch of time, which may have been disturbed.
+    pub(super) fn beside(&mut self, seconds: f64) {
+        self.1[0] += 1.0;
+        self.1[1] += seconds;
+    }
+
+    /// Plain steps between speculated rounds, and their seconds.
+    pub(super) fn plain(&self) -> [f64; 2] {
+        self.1
     }
 }
 
@@ -83,9 +70,9 @@ impl Steps {
     /// Seconds of a plain step in an answer with these rounds; 0 where nothing is known.
     pub(super) fn plain_step(&self, sums: &Sums) -> f64 {
         let (mut seconds, mut steps) = (0.0, 0.0);
-        for (at, rounds) in sums.0.iter().enumerate() {
-            seconds += rounds.seconds;
-            steps += rounds.count() * self.ratio(at + 1);
+        for (at, [rounds, took]) in sums.0.iter().enumerate() {
+            seconds += took;
+            steps += rounds * self.ratio(at + 1);
         }
         if self.last > 0.0 {
             seconds += BEFORE * self.last;
@@ -109,23 +96,22 @@ impl Steps {
 
     /// Takes in an answer's rounds.
     pub(super) fn close(&mut self, sums: &Sums) {
-        let count = sums.plain();
-        let others: f64 = sums.0.iter().skip(1).map(Rounds::count).sum();
-        if let Some(plain) = sums.0.first().filter(|_| count > 0.0 && others > 0.0) {
+        let [count, seconds] = sums.plain();
+        let others: f64 = sums.0.iter().skip(1).map(|[rounds, _]| rounds).sum();
+        if count > 0.0 && others > 0.0 {
             self.seen += count;
-            // A stretch that was disturbed may hold rounds of one kind alone.
-            let step = plain.middle();
+            let step = seconds / count;
             if self.ratios.len() < sums.0.len() {
                 self.ratios.resize(sums.0.len(), [0.0; 2]);
             }
-            for (own, rounds) in self.ratios.iter_mut().zip(&sums.0).skip(1) {
-                if rounds.all.is_empty() {
+            for (own, [rounds, took]) in self.ratios.iter_mut().zip(&sums.0).skip(1) {
+                if *rounds == 0.0 {
                     continue;
                 }
                 // What two means are worth beside each other.
-                let weight = rounds.count() * count / (rounds.count() + count);
+                let weight = rounds * count / (rounds + count);
                 let keep = (1.0 - weight / MEMORY).max(0.0);
-                own[0] = keep * own[0] + weight * rounds.middle();
+                own[0] = keep * own[0] + weight * took / rounds;
                 own[1] = keep * own[1] + weight * step;
             }
         }
