@@ -451,7 +451,7 @@ def never_slower(name, width="32", first="8"):
     `first` ones: the least and the mean of them. Answers that differ in length count by seconds a token. A Markdown table."""
     width, first = int(width), int(first)
     heads = ["target, task", "arm", "prompts", f"least of every {width}", "mean", f"the first {first}", "all", "plain answers"]
-    print("| " + " | ".join(heads + ["learning, s"]) + " |\n|:--|:--|" + "--:|" * 7)
+    print("| " + " | ".join(heads + ["speed of these", "learning, s"]) + " |\n|:--|:--|" + "--:|" * 8)
     stream = grouped(load(name, "stream"), "at", "arm")
     each = lambda row: (row["seconds"] + row["prefill_s"] + row["learn_s"]) / row["new_tokens"]
     for (at, arm), own in stream.items():
@@ -460,9 +460,9 @@ def never_slower(name, width="32", first="8"):
         pairs = [(each(plain[r["prompt_index"]]), each(r), plain[r["prompt_index"]]["new_tokens"]) for r in own]
         speed = lambda part: sum(p * n for p, _, n in part) / sum(o * n for _, o, n in part)
         runs = [speed(pairs[i : i + width]) for i in range(first, len(pairs) - width + 1)]
-        rested = sum(row.get("way") == "plain" for row in own)
+        rested = [pair for pair, row in zip(pairs, own) if row.get("way") == "plain"]
         row = [f"{len(own)}", f"{min(runs):.3f}x", f"{np.mean(runs):.3f}x", f"{speed(pairs[:first]):.3f}x", f"{speed(pairs):.3f}x"]
-        print("| " + " | ".join([at, arm, *row, str(rested), f"{sum(r['learn_s'] for r in own):.1f}"]) + " |")
+        print("| " + " | ".join([at, arm, *row, str(len(rested)), f"{speed(rested):.3f}x" if rested else "–", f"{sum(r['learn_s'] for r in own):.1f}"]) + " |")
 
 
 def break_even(name, arm, other):
