@@ -61,7 +61,7 @@ impl Question<'_> {
 pub struct Answered {
     /// Its tokens and rounds.
     pub generation: Generation,
-    /// What is left to be [learnt](ArmState::learn) from it, on the stream.
+    /// The part that is still to be [learnt](ArmState::learn) from, on the stream.
     pub example: Option<Example>,
     /// Updates from parts of it, taken while it was made.
     pub updates: Vec<Update>,

@@ -176,7 +176,7 @@ impl Recorder {
         &self.taught
     }
 
-    /// What was recorded from token `from` on, with nothing in the place of the tokens before it.
+    /// The record from token `from` on, with nothing in the place of the tokens before it.
     pub(super) fn since(&self, from: usize) -> (Arc<[u32]>, Vec<Taught>) {
         let nothing = Taught {
             log_prob: 0.0,

@@ -36,7 +36,7 @@ impl Parts {
         }
     }
 
-    /// Whether the response has grown by a part.
+    /// True once the response has grown by a part.
     pub(super) fn due(&self, response: &[TargetId]) -> bool {
         self.size > 0 && response.len() >= self.tokens + self.size
     }

@@ -37,7 +37,7 @@ enum Made {
     },
 }
 
-/// What an arm learnt when all that was left had to be learnt.
+/// The updates of an arm that had to learn all that was left.
 pub(super) struct Settled {
     /// Index of the arm.
     pub(super) arm: usize,

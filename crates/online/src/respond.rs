@@ -21,7 +21,7 @@ pub(super) type Show<'a> = &'a mut dyn FnMut(&[DraftId], &RoundOutcome);
 pub(super) type Between<'a, D, T> =
     &'a mut dyn FnMut(&mut Session<D, T>, Option<&Recorder>) -> Result<()>;
 
-/// Who looks on while an answer is made.
+/// The onlookers while an answer is made.
 pub(super) struct Onlookers<'a, D, T> {
     /// Records what the answer teaches.
     pub(super) teacher: Option<&'a mut Recorder>,

@@ -50,7 +50,7 @@ impl FlatColumn {
     }
 }
 
-/// Which rows of a run.
+/// The kinds of rows of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlatKind {
     /// A row an answer.

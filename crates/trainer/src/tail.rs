@@ -43,7 +43,7 @@ impl TailTrainer {
     /// [`Trainer::with_adapter`].
     ///
     /// # Errors
-    /// Those of [`TailTrainer::new`] and [`LoraConfig::check`].
+    /// The errors of [`TailTrainer::new`] and [`LoraConfig::check`].
     pub fn with_adapter(
         checkpoint: &Checkpoint,
         optimizer: AdamWConfig,

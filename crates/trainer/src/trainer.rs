@@ -162,7 +162,7 @@ impl Trainer {
         Self { products, ..self }
     }
 
-    /// Whether adapters are trained.
+    /// True where adapters are trained.
     pub(crate) fn adapts(&self) -> bool {
         self.low_rank.is_some()
     }

@@ -21,7 +21,7 @@ const TOGETHER: usize = 2;
 /// By how much acceptance may rise.
 const RISES: [f64; 3] = [0.05, 0.1, 0.2];
 
-/// What learning costs and may bring.
+/// The cost of learning, and what it may bring.
 #[derive(Debug, Clone, Serialize)]
 pub struct Learning {
     /// Last blocks that learn; 0 for all.
@@ -35,11 +35,11 @@ pub struct Learning {
     pub seconds: f64,
     /// Share of the time of a plain answer.
     pub share: f64,
-    /// What a higher acceptance rate brings.
+    /// Gains at higher acceptance rates.
     pub gains: Vec<Gain>,
 }
 
-/// What a rise of acceptance brings.
+/// The gain of a rise of acceptance.
 #[derive(Debug, Clone, Serialize)]
 pub struct Gain {
     /// Added to the probability that a proposed token is accepted.
@@ -50,7 +50,7 @@ pub struct Gain {
     pub saved: f64,
 }
 
-/// What was found of the pair.
+/// Findings about a pair that the reckoning rests on.
 pub struct Pair<'a> {
     /// Rounds of all draft lengths, and the tokens of a round of the fastest one.
     pub rounds: &'a [RoundCost],

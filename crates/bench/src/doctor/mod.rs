@@ -126,7 +126,7 @@ struct Diagnosis {
     break_even: Option<f64>,
     /// Acceptance rate, best draft length, expected speed.
     expected: Vec<(f64, usize, f64)>,
-    /// What learning costs and may bring; `None` for a drafter that cannot learn here.
+    /// The cost of learning and what it may bring; `None` for a drafter that cannot learn here.
     learning: Option<Learning>,
     advice: Vec<String>,
 }
@@ -239,7 +239,7 @@ impl DoctorArgs {
         models::step::measure(&mut small, &mut large)
     }
 
-    /// What learning takes on as many threads, and what it would have to bring.
+    /// Times learning on as many threads, and reckons what it would have to bring.
     fn learning(
         &self,
         measured: &Measured,

@@ -321,7 +321,7 @@ impl LearnConfig {
         })
     }
 
-    /// What the trainer adapts; `None` where weights learn.
+    /// The adapters that are trained; `None` where weights learn.
     pub fn adapters(&self) -> Option<LoraConfig> {
         self.lora.adapters(self.blocks)
     }

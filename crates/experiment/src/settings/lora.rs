@@ -58,7 +58,7 @@ impl Scope {
 }
 
 impl LoraSettings {
-    /// What the trainer adapts, in the last `blocks` blocks or, for 0, in all; `None` trains weights.
+    /// The adapters that are trained, in the last `blocks` blocks or, for 0, in all; `None` trains weights.
     pub fn adapters(&self, blocks: usize) -> Option<LoraConfig> {
         (self.rank > 0).then_some(LoraConfig {
             rank: self.rank,

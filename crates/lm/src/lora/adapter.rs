@@ -107,7 +107,7 @@ fn layer_of(name: &str) -> Option<usize> {
 }
 
 impl Layers {
-    /// How many of the last blocks of a model these are; `None` if they are others.
+    /// Counts the last blocks of a model that these are; `None` if they are others.
     fn last_of(&self, model: &LmConfig) -> Option<usize> {
         let mut layers = match self {
             Self::One(layer) => vec![*layer],
