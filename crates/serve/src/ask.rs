@@ -1,4 +1,4 @@
-//! What the decode thread is asked, and what it answers: checked, in tokens.
+//! Checked requests to the decode thread, in tokens, and the events that it answers with.
 
 use std::time::Instant;
 
@@ -14,71 +14,73 @@ use crate::models::Encoded;
 pub struct Ask {
     /// Index of the target.
     pub target: usize,
-    /// What is answered.
+    /// The prompt that is answered.
     pub prompt: Encoded,
-    /// How tokens are drawn.
+    /// Distribution that tokens are drawn from.
     pub sampling: Sampling,
-    /// Most tokens of the answer, at least 1.
+    /// Maximum number of tokens of the answer, at least 1.
     pub max_tokens: usize,
-    /// Whether to go on behind tokens that end an answer, until `max_tokens`.
+    /// True if decoding goes on after tokens that end an answer, until `max_tokens`.
     pub ignore_eos: bool,
     /// Texts that end the answer and are not part of it.
     pub stop: Vec<String>,
     /// Seed of the random streams.
     pub seed: u64,
-    /// Which of several answers to the same prompt.
+    /// Number of this answer among several answers to the same prompt.
     pub sample: u32,
-    /// Most probable tokens to list beside each token; `None` for no probabilities at all.
+    /// Number of most probable tokens to list beside each token; `None` for no probabilities at
+    /// all.
     pub logprobs: Option<usize>,
-    /// Whether the drafter drafts; without it the target decodes alone.
+    /// True if the drafter drafts; otherwise the target decodes alone.
     pub drafting: bool,
-    /// Whose request it is; may be empty.
+    /// User who sent the request; may be empty.
     pub user: String,
 }
 
-/// An [`Ask`] on its way.
+/// An [`Ask`] with the channel for its events.
 pub(crate) struct Job {
     pub(crate) ask: Ask,
     pub(crate) events: mpsc::UnboundedSender<(u32, Event)>,
     pub(crate) arrived: Instant,
-    /// The place in the queue.
+    /// The request's place in the queue.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Job {
-    /// Tells the client; whether it still listens.
+    /// Sends an event to the client. Returns false if the client has hung up.
     pub(crate) fn tell(&self, event: Event) -> bool {
         self.events.send((self.ask.sample, event)).is_ok()
     }
 
-    /// Tells the client the last thing. The place is free by then: who has an answer may ask again.
+    /// Sends the last event. The place in the queue is free before, so that a client that has its
+    /// answer can send the next request.
     pub(crate) fn end(&mut self, event: Event) {
         self.permit = None;
         self.tell(event);
     }
 
-    /// Whether the client has hung up.
+    /// True if the client has hung up.
     pub(crate) fn abandoned(&self) -> bool {
         self.events.is_closed()
     }
 }
 
-/// What comes of an [`Ask`], in order: pieces, then one of the others.
+/// An event of an [`Ask`]: pieces in order, then one of the others.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// More of the answer: what one round added.
+    /// More of the answer: the tokens that one round added.
     Piece(Piece),
     /// The answer has ended.
     Done(Done),
-    /// There is no (whole) answer.
+    /// The answer failed, at its start or after some pieces.
     Failed(ApiError),
 }
 
 /// Tokens that one round added to an answer.
 #[derive(Debug, Clone, Default)]
 pub struct Piece {
-    /// Text that can be shown now: less than the tokens spell where a character or a stop string may
-    /// be on its way.
+    /// Text that can be shown now. It is shorter than the text of the tokens where an incomplete
+    /// character or the beginning of a stop string is held back.
     pub text: String,
     /// The tokens.
     pub tokens: Vec<Token>,
@@ -89,24 +91,24 @@ pub struct Piece {
 pub struct Token {
     /// The token.
     pub id: TargetId,
-    /// Where it came from.
+    /// Origin of the token.
     pub from: From,
-    /// What it added to the text: a character that several tokens spell comes with the last of them.
+    /// Text that the token added. A character made of several tokens comes with the last of them.
     pub text: String,
-    /// Its probability and those of others, where asked for.
+    /// Log-probabilities of the token and of others, if the request wants them.
     pub logprobs: Option<LogProbs>,
 }
 
-/// Where a token of an answer came from.
+/// Origin of a token of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// Drafted as one token, and accepted.
+    /// Drafted as one token and accepted.
     Drafted,
-    /// Merged from several draft tokens by the n-gram cache, and accepted.
+    /// Merged from several draft tokens by the n-gram cache and accepted.
     Ngram,
-    /// The target's, in the place of a rejected draft.
+    /// Drawn from the target in place of a rejected draft token.
     Corrected,
-    /// The target's, behind a draft that stood as a whole or where nothing was drafted.
+    /// Drawn from the target after a draft that was accepted as a whole, or without any draft.
     Target,
 }
 
@@ -122,34 +124,34 @@ impl From {
     }
 }
 
-/// Log-probabilities under the target's law at temperature 1.
+/// Log-probabilities under the target's distribution at temperature 1.
 #[derive(Debug, Clone)]
 pub struct LogProbs {
-    /// Of the token itself.
+    /// Log-probability of the token itself.
     pub own: f32,
-    /// The most probable ones, in order.
+    /// The most probable tokens, in descending order.
     pub top: Vec<(TargetId, f32)>,
 }
 
 /// The end of an answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Done {
-    /// `stop` where the answer ended by itself or at a stop string, `length` at the limit.
+    /// `stop` if the answer ended by itself or at a stop string, `length` at the limit.
     pub reason: &'static str,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Of which the KV cache still held from the last answer.
+    /// Number of prompt tokens that the KV cache still held from the last answer.
     pub cached_tokens: usize,
     /// Tokens of the answer.
     pub tokens: usize,
-    /// Rounds: forwards of the target.
+    /// Number of rounds, which are forwards of the target.
     pub rounds: usize,
-    /// Proposed tokens.
+    /// Number of proposed tokens.
     pub proposed: usize,
-    /// Accepted ones.
+    /// Number of accepted tokens.
     pub accepted: usize,
-    /// Accepted ones that were merged n-grams.
+    /// Number of accepted tokens that were merged n-grams.
     pub ngrams: usize,
-    /// Seconds from its first round to its last, those of others in between included.
+    /// Seconds from its first round to its last, rounds of other answers in between included.
     pub seconds: f64,
 }

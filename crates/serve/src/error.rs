@@ -1,5 +1,5 @@
-//! What a request can be refused for: one table from error to status, type and code, for plain and
-//! streamed answers alike.
+//! Errors of requests: one table from error to HTTP status, type and code, for plain and streamed
+//! answers alike.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// Why a request has no answer.
+/// Reason for which a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
     /// The body is not JSON, or not of the shape of the API.
@@ -66,7 +66,7 @@ pub enum ApiError {
     /// The server is being stopped.
     #[error("the server is shutting down")]
     Stopping,
-    /// A target elsewhere that cannot be asked.
+    /// A remote target that cannot be reached.
     #[error("{0}")]
     Target(String),
     /// A fault of the server's own.
@@ -81,7 +81,7 @@ impl ApiError {
         Self::Invalid { param, message }
     }
 
-    /// Status, type, code.
+    /// HTTP status, type and code of the error.
     fn row(&self) -> (StatusCode, &'static str, Option<&'static str>) {
         const INVALID: &str = "invalid_request_error";
         const SERVER: &str = "server_error";
@@ -137,7 +137,7 @@ impl IntoResponse for ApiError {
             Self::QueueFull(_) => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
-            // What is left of the body is not read, so the connection cannot go on.
+            // The rest of the body is not read, so the connection cannot be used again.
             Self::TooLarge(_) | Self::Slow(_) => {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }

@@ -1,4 +1,4 @@
-//! The drafter and the targets, and requests as these models read them.
+//! The drafter and the targets, and the tokenisation of requests for both.
 
 use std::path::Path;
 
@@ -11,27 +11,27 @@ use crate::error::ApiError;
 use crate::options::{Options, RemoteOptions};
 use crate::remote::{Remote, is_address};
 
-/// A target by the name that requests use.
+/// A target with the name that requests use.
 pub struct Target {
     /// The name.
     pub name: String,
-    /// The model: here, or elsewhere.
+    /// The model: local or remote.
     pub(crate) source: Source,
-    /// What of the model is needed to write and read its tokens.
+    /// Tokenizer, template and special tokens of the model.
     pub text: ModelText<TargetId>,
-    /// Rows of its head.
+    /// Vocabulary size: the number of logits per position.
     pub vocab_size: usize,
-    /// Its vocabulary beside the drafter's.
+    /// Alignment of its vocabulary with the drafter's.
     pub pair: Pair,
-    /// Most tokens of prompt and answer.
+    /// Maximum number of tokens of prompt and answer.
     pub context: usize,
 }
 
-/// Where a target computes.
+/// Machine on which a target computes.
 pub(crate) enum Source {
     /// On this machine.
     Local(Box<ModelFolder<TargetId>>),
-    /// Where an address says.
+    /// On the server at an address.
     Remote(Box<Remote>),
 }
 
@@ -53,7 +53,7 @@ impl Target {
         Ok((Source::Remote(Box::new(remote)), text, vocab, context))
     }
 
-    /// The model on this machine, if it is here.
+    /// The model folder; `None` if the target is remote.
     pub(crate) fn folder(&self) -> Option<&ModelFolder<TargetId>> {
         match &self.source {
             Source::Local(folder) => Some(folder),
@@ -61,7 +61,7 @@ impl Target {
         }
     }
 
-    /// The way to it, if it is elsewhere.
+    /// The connection to it; `None` if the target is local.
     pub(crate) fn elsewhere(&self) -> Option<&Remote> {
         match &self.source {
             Source::Local(_) => None,
@@ -81,9 +81,9 @@ pub struct Models {
 /// A prompt in the tokens of both models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
-    /// For the target.
+    /// Tokens of the target.
     pub target: Vec<TargetId>,
-    /// For the drafter.
+    /// Tokens of the drafter.
     pub draft: Vec<DraftId>,
 }
 
@@ -130,8 +130,9 @@ impl Models {
         found.ok_or_else(|| ApiError::UnknownModel(name.to_owned()))
     }
 
-    /// A conversation as both models read it. The drafter's template need not know every role of the
-    /// target's: what the drafter reads decides how well it drafts, never what is answered.
+    /// Tokens of a conversation for both models. The drafter's template need not know every role of
+    /// the target's: the text that the drafter reads decides how well it drafts, never what is
+    /// answered.
     ///
     /// # Errors
     /// A conversation that the target's template refuses.
@@ -143,7 +144,7 @@ impl Models {
     ) -> Result<Encoded, ApiError> {
         let refused = |e: &dyn std::fmt::Display| ApiError::invalid("messages", e.to_string());
         let folder = &self.targets[target].text;
-        // One message is read as `generate` reads a prompt.
+        // A single user message is tokenised as `generate` tokenises a prompt.
         let plain = *request == TemplateRequest::default();
         let ids = match messages {
             [only] if plain && only.role == "user" && only.whole.is_none() => {
@@ -183,7 +184,8 @@ impl Models {
         if let Ok(Some(text)) = drafter.template.converse(messages, request) {
             return drafter.encode_conversation(&text);
         }
-        // Without the roles it does not know: what they say goes in front of the next message.
+        // Roles that the drafter's template does not know are left out; their text goes in front of
+        // the next message.
         let mut merged: Vec<(String, String)> = Vec::new();
         let mut carried = String::new();
         for message in messages {
@@ -206,7 +208,7 @@ impl Models {
         drafter.encode(&drafter.template.render(&all.join("\n\n"))?)
     }
 
-    /// Plain text as both models read it, with what their tokenizers put in front.
+    /// Tokens of plain text for both models, with the tokens that their tokenizers put in front.
     ///
     /// # Errors
     /// Text that a tokenizer refuses, or nothing at all.
@@ -224,10 +226,10 @@ impl Models {
         }
     }
 
-    /// Tokens of the target as both models read them.
+    /// Tokens of the target, and the same text in tokens of the drafter.
     ///
     /// # Errors
-    /// Ids that are none of the target's.
+    /// Ids that are not in the target's vocabulary.
     pub fn tokens(&self, target: usize, ids: &[u32]) -> Result<Encoded, ApiError> {
         let folder = &self.targets[target].text;
         let size = folder.vocabulary.len();
@@ -238,7 +240,7 @@ impl Models {
         let ids: Vec<TargetId> = ids.iter().map(|id| TargetId(*id)).collect();
         let text = folder.vocabulary.decode_lossy(&ids);
         let draft = self.drafter.vocabulary.encode_whole(&text).ok();
-        // The drafter must read something; the target's first token stands for nothing at all.
+        // The drafter must read at least one token; its first token stands in for an empty text.
         let draft = draft.filter(|ids| !ids.is_empty());
         if ids.is_empty() {
             return Err(ApiError::invalid("prompt", "the prompt is empty"));
@@ -250,7 +252,7 @@ impl Models {
     }
 }
 
-/// A name for requests, from the folder of a model: its last part.
+/// Name of a model for requests: the last part of the path of its folder.
 pub fn name_of(path: &std::path::Path) -> Result<String> {
     let text = path.to_string_lossy();
     let text = text.trim_start_matches("hf:").trim_end_matches('/');

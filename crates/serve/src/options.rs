@@ -1,4 +1,4 @@
-//! What a server is told when it starts.
+//! Options of a server, fixed when it starts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,60 +7,62 @@ use experiment::{DirectName, LearnConfig, LoraSettings, ObjectiveName};
 use lm::{EngineSettings, LmConfig, WeightType};
 use serde::{Deserialize, Serialize};
 
-/// Everything that decides how answers are made, apart from the requests.
+/// The options that decide how answers are made, apart from the requests.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Targets: the name that requests call one by, and its model folder (or `hf:owner/name`). The
+    /// Targets: each with the name that requests use and its model folder (or `hf:owner/name`). The
     /// first one answers requests that name none.
     pub targets: Vec<(String, PathBuf)>,
     /// Model folder of the drafter.
     pub drafter: PathBuf,
-    /// Storage of weights, keys and values, threads, and most tokens of prompt and answer.
+    /// Formats of weights, keys and values, number of threads, and maximum tokens of prompt and
+    /// answer.
     pub engine: EngineSettings,
-    /// Storage of the drafter's weights; `None` for that of `engine`.
+    /// Format of the drafter's weights; `None` for that of `engine`.
     pub draft_weights: Option<WeightType>,
-    /// Draft tokens a round, at least 1; the most, where lengths are adapted.
+    /// Draft length k, at least 1; the maximum if lengths are adapted.
     pub draft_length: usize,
-    /// Whether drafts end where a further token is not worth its time, by what is learnt of each
-    /// target: an acceptance head, how often tokens that it gives which chance are accepted, and what
-    /// rounds cost.
+    /// True if a draft ends where a further token is not worth its time, by statistics of each
+    /// target: an acceptance head, the acceptance rate at each predicted probability, and the
+    /// measured costs of rounds.
     pub adapt_length: bool,
-    /// Whether seconds decide if the drafter drafts, by which weights, and if it learns
-    /// ([`adaptive_draft::Controller`]): for targets decoded here, by answers that were made alone.
+    /// True if measured seconds decide whether the drafter drafts, with which weights, and whether
+    /// it learns ([`adaptive_draft::Controller`]). Only for local targets, measured on answers that
+    /// were decoded alone.
     pub controller: bool,
-    /// Whether drafts may begin with text looked up in prompt and answer.
+    /// True if drafts may begin with text looked up in prompt and answer.
     pub lookup: bool,
-    /// Sequences decoded at once, at least 1.
+    /// Number of sequences decoded at once, at least 1.
     pub parallel: usize,
-    /// Requests that may wait for a place.
+    /// Number of requests that may wait for a slot.
     pub queue: usize,
-    /// Most tokens of an answer, and what one gets that names no number.
+    /// Maximum number of tokens of an answer, which is also the default.
     pub max_tokens: usize,
-    /// Seconds after which an answer is given up, waiting included.
+    /// Time after which an answer is given up, waiting included.
     pub timeout: Duration,
-    /// Most bytes that keys, values and activations of all sequences may take; `None` for no limit.
+    /// Maximum bytes of keys, values and activations of all sequences; `None` for no limit.
     pub memory: Option<usize>,
-    /// Most bytes of the n-gram cache of a pair of vocabularies.
+    /// Maximum bytes of the n-gram cache of a pair of vocabularies.
     pub ngram_bytes: usize,
-    /// Most bytes of the examples that wait to be learnt from and, for each learner, of those that it
-    /// replays.
+    /// Maximum bytes of the examples that wait to be learnt from and, for each learner, of those
+    /// that it replays.
     pub example_bytes: usize,
-    /// What the drafter learns; `None` where it does not.
+    /// Learning options; `None` if the drafter does not learn.
     pub learn: Option<LearnOptions>,
-    /// Folder in which what was learnt is kept; `None` keeps nothing.
+    /// Folder in which the learnt state is kept; `None` keeps nothing.
     pub state: Option<PathBuf>,
     /// Time between two savings of the state.
     pub save_every: Duration,
-    /// Most bytes of a saved state; a larger one is not written.
+    /// Maximum bytes of a saved state; a larger one is not written.
     pub state_bytes: u64,
-    /// How targets elsewhere are asked.
+    /// Options for remote targets.
     pub remote: RemoteOptions,
-    /// Whether drafts made elsewhere are judged here, and for how many; `None` where they are not.
+    /// Capacity for verifying drafts of other servers; `None` if none are verified.
     pub expose: Option<Expose>,
 }
 
 impl Options {
-    /// How the drafter is decoded.
+    /// Engine settings of the drafter.
     pub fn drafter_engine(&self) -> EngineSettings {
         EngineSettings {
             weights: self.draft_weights.unwrap_or(self.engine.weights),
@@ -69,16 +71,17 @@ impl Options {
     }
 }
 
-/// How targets elsewhere are asked: those whose model folder is an `http://` address.
+/// Options for remote targets, which are those whose model folder is an `http://` address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteOptions {
-    /// Their API key.
+    /// API key of their servers.
     pub key: Option<String>,
-    /// Most probable draft tokens that drafts are drawn from, at least 1.
+    /// Number of most probable draft tokens that drafts are drawn from, at least 1.
     pub draft_top: usize,
-    /// Most probable tokens of the target's law that come back for each token, to be learnt from.
+    /// Number of most probable tokens of the target's distribution that come back for each token,
+    /// to be learnt from.
     pub law_top: usize,
-    /// Time to wait for an answer.
+    /// Time to wait for a reply.
     pub patience: Duration,
 }
 
@@ -93,45 +96,45 @@ impl Default for RemoteOptions {
     }
 }
 
-/// For whom drafts are judged.
+/// Capacity for verifying drafts of other servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expose {
-    /// KV caches for drafts from elsewhere, at least 1.
+    /// Number of KV caches for such drafts, at least 1.
     pub sessions: usize,
-    /// Time after which one that is not used is freed.
+    /// Time after which an unused one is freed.
     pub idle: Duration,
 }
 
-/// How a drafter learns while it serves.
+/// Options of a drafter that learns while it serves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LearnOptions {
-    /// Answers an update learns from, at least 1.
+    /// Number of answers per update, at least 1.
     pub every: usize,
     /// Learning rate of AdamW; `None` for one that suits the drafter's size.
     pub rate: Option<f64>,
     /// Rank of low-rank adapters; 0 trains weights.
     pub rank: usize,
-    /// Last blocks of the drafter that learn, or have adapters; 0 for all of them, `None` for what suits
-    /// the drafter's size.
+    /// Number of last blocks that learn, or have adapters; 0 for all of them, `None` for a number
+    /// that suits the drafter's size.
     pub blocks: Option<usize>,
-    /// Most updates a minute; `None` for as many as there are answers for.
+    /// Maximum updates a minute; `None` for as many as there are answers for.
     pub updates_per_minute: Option<u32>,
-    /// Who has weights of its own.
+    /// Granularity at which the drafter has weights of its own.
     pub scope: LearnScope,
 }
 
-/// What of a drafter learns: one state holds one of these.
+/// The trainable part of a drafter. All weights of a state folder have the same one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cut {
-    /// Rank of its adapters, 0 for weights.
+    /// Rank of the adapters; 0 if weights are trained.
     pub(crate) rank: usize,
-    /// Last blocks that learn, 0 for all.
+    /// Number of last blocks that learn; 0 for all.
     #[serde(default)]
     pub(crate) blocks: usize,
 }
 
 impl std::fmt::Display for Cut {
-    /// As the arguments of a server that ask for it.
+    /// The command-line arguments of a server that trains this part.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.rank, self.blocks) {
             (0, blocks) => write!(f, "--learn-blocks {blocks}"),
@@ -141,24 +144,24 @@ impl std::fmt::Display for Cut {
     }
 }
 
-/// Who has drafter weights of its own.
+/// Granularity at which a drafter has weights of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LearnScope {
-    /// Every target.
+    /// One set of weights for each target.
     Target,
-    /// Every user of every target, by the field `user` of requests; needs adapters.
+    /// One adapter for each user of each target, by the field `user` of requests; needs adapters.
     User,
 }
 
-/// Most users that get an adapter of their own; later ones learn into their target's.
+/// Maximum number of users with an adapter of their own; later ones train their target's.
 pub(crate) const MOST_ADAPTERS: usize = 256;
 
-/// Parameters from which on a drafter learns as a large one does: in its last blocks, in smaller
-/// steps, and from every answer once. All of it would take longer than it saves.
+/// Number of parameters from which a drafter learns in its last blocks only, in smaller steps, and
+/// from every answer once. Training all of it would take longer than it saves.
 const LARGE: usize = 50_000_000;
 
 impl LearnOptions {
-    /// With what was left open filled in, for a drafter of this shape whose states are kept or not.
+    /// Options with defaults filled in for a drafter of this shape, whose states are kept or not.
     pub(crate) fn suited(self, drafter: &LmConfig, keeps_states: bool) -> Self {
         let large = drafter.num_params() >= LARGE;
         let blocks = self.blocks.unwrap_or(match large && keeps_states {
@@ -177,7 +180,7 @@ impl LearnOptions {
         }
     }
 
-    /// The settings of a learner of a drafter of this shape.
+    /// Settings of the learner for a drafter of this shape.
     pub(crate) fn config(&self, drafter: &LmConfig) -> LearnConfig {
         let large = drafter.num_params() >= LARGE;
         let defaults = LearnConfig::default();
@@ -199,7 +202,7 @@ impl LearnOptions {
         }
     }
 
-    /// What of the drafter learns.
+    /// The trainable part of the drafter.
     pub(crate) fn cut(&self) -> Cut {
         Cut {
             rank: self.rank,
@@ -207,7 +210,7 @@ impl LearnOptions {
         }
     }
 
-    /// What drafts for this target and user.
+    /// Name of the adapter that drafts for this target and user.
     pub(crate) fn adapter(&self, target: &str, user: &str) -> String {
         match self.scope {
             LearnScope::User if !user.is_empty() => format!("{target}/{user}"),

@@ -1,4 +1,4 @@
-//! A decode thread and a learner, and the way to ask them.
+//! A decode thread and a learner's thread, and the interface to them.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -20,10 +20,10 @@ use crate::options::Options;
 use crate::remote::wire::{Answers, Round};
 use crate::stats::Stats;
 
-/// Time that running answers have to end when the server stops.
+/// Time that running answers have to end after the server is told to stop.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-/// Models at work: answers requests, several at a time, and learns from the answers.
+/// A drafter and targets that answer several requests at a time and learn from the answers.
 pub struct Service {
     models: Arc<Models>,
     options: Arc<Options>,
@@ -38,11 +38,11 @@ struct Threads {
     decoder: JoinHandle<Kept>,
     learner: Option<JoinHandle<()>>,
     caches: Sender<Kept>,
-    /// The state, where there is no learner's thread to keep it.
+    /// The state, if there is no learner's thread to keep it.
     state: Option<State>,
 }
 
-/// The events of a request: answers by their number, pieces in order.
+/// The events of a request: each with the number of its answer, pieces in order.
 pub type Events = mpsc::UnboundedReceiver<(u32, Event)>;
 
 impl Service {
@@ -50,7 +50,7 @@ impl Service {
     ///
     /// # Errors
     /// Models that cannot be loaded or do not fit the memory; a state that is damaged, in use, or
-    /// another drafter's.
+    /// of another drafter.
     pub fn start(options: Options) -> Result<Self> {
         if options.parallel == 0 || options.draft_length == 0 || options.max_tokens == 0 {
             bail!("the number of sequences, of draft tokens and of tokens must be at least 1");
@@ -139,24 +139,24 @@ impl Service {
         &self.models
     }
 
-    /// What it was started with.
+    /// The options that the service was started with.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// What it has counted.
+    /// The service's counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Whether the decode thread is at work.
+    /// True while the decode thread runs.
     pub fn is_alive(&self) -> bool {
         self.threads
             .as_ref()
             .is_some_and(|threads| !threads.decoder.is_finished())
     }
 
-    /// Asks for several answers to one prompt. Dropping the events takes the requests back.
+    /// Submits requests for several answers to one prompt. Dropping the events cancels them.
     ///
     /// # Errors
     /// [`ApiError::ContextLength`], [`ApiError::QueueFull`], [`ApiError::Stopping`].
@@ -192,7 +192,8 @@ impl Service {
         Ok(receiver)
     }
 
-    /// Has drafts that were made elsewhere judged; nothing comes where the service is being stopped.
+    /// Submits drafts of other servers for verification. Nothing is sent back if the service is
+    /// being stopped.
     pub(crate) fn judge(&self, target: usize, rounds: Vec<Round>) -> oneshot::Receiver<Answers> {
         let (reply, answers) = oneshot::channel();
         let waiting = Waiting {
@@ -200,21 +201,21 @@ impl Service {
             rounds,
             reply,
         };
-        // Where nobody takes it, the receiver says so.
+        // If the decode thread has ended, the receiver reports it.
         let _ = self.commands.send(Command::Judge(waiting));
         answers
     }
 
-    /// Saves what was learnt, soon.
+    /// Asks the learner's thread to save its state soon.
     pub fn save(&self) {
         if let Some(teaching) = &self.teaching {
             teaching.save();
         }
     }
 
-    /// Takes no more requests; answers in the making may come to their end for some seconds.
+    /// Takes no more requests. Running answers have some seconds to finish.
     pub fn wind_up(&self) {
-        // It may have ended by itself.
+        // The decode thread may have ended by itself.
         let _ = self
             .commands
             .send(Command::Stop(Instant::now() + LAST_WORDS));
@@ -260,7 +261,7 @@ impl Drop for Service {
     }
 }
 
-/// Holds the sequences at their longest against the memory that they may take.
+/// Checks that the sequences, at their longest, fit the memory limit.
 fn check_memory(models: &Models, options: &Options) -> Result<()> {
     let of = |config: &lm::LmConfig, settings: lm::EngineSettings| {
         let expected = MemoryUse::expected(config, &engine_options(config, settings));

@@ -1,4 +1,4 @@
-//! Answers through the server are those of the sessions and models below it.
+//! Answers of the server equal those of the sessions and models below it.
 
 mod support;
 
@@ -25,7 +25,7 @@ const PROMPTS: [&str; 6] = [
     "Say hello.",
 ];
 
-/// What `omnidraft generate` answers.
+/// The models and settings of `omnidraft generate`, whose answers are the reference.
 struct Generate {
     target: ModelFolder<TargetId>,
     drafter: ModelFolder<DraftId>,
@@ -189,7 +189,7 @@ fn a_drafter_in_fewer_bits_is_another_drafter_and_changes_no_law() {
         let expected = generate.drafted(prompt, warm, 48, seed);
         assert_eq!(content(&answer), expected);
     }
-    // What is learnt comes back packed as the drafter decodes.
+    // Learnt weights come back packed in the format that the drafter decodes with.
     let server = Server::start(options(Some(learning())), None);
     for prompt in PROMPTS.iter().chain(&PROMPTS) {
         let body = ask(prompt, json!({"temperature": 0}));
@@ -244,7 +244,7 @@ fn a_chat_goes_on_where_its_caches_stopped() {
     let (_, alone) = server.post("/v1/chat/completions", &next);
     let cached = alone["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64();
     assert!(cached.unwrap_or(0) > 8, "{alone}");
-    // A server that never saw the first turn says the same.
+    // A server that has not seen the first turn gives the same answer.
     let fresh = Server::start(options(), None);
     let (_, other) = fresh.post("/v1/chat/completions", &next);
     assert_eq!(content(&alone), content(&other));
@@ -288,7 +288,7 @@ fn several_answers_stops_and_probabilities() {
         answer["usage"]["completion_tokens"].as_u64().unwrap()
     );
     for entry in entries {
-        // Greedy: the token is the most probable one.
+        // Greedy decoding: the token is the most probable one.
         assert_eq!(entry["token"], entry["top_logprobs"][0]["token"]);
         assert!(entry["logprob"].as_f64().unwrap() <= 1e-6);
     }
@@ -310,19 +310,19 @@ fn several_answers_stops_and_probabilities() {
     );
 }
 
-/// What listed tokens added, put together, is the text: no part of a character stands alone.
+/// The texts of the listed tokens add up to the answer, and each consists of whole characters.
 #[test]
 fn listed_tokens_spell_the_text() {
     let server = Server::start(options(), None);
     let mut split = 0;
     for seed in 0..4 {
-        // Hot enough for characters of several bytes, whole and broken ones.
+        // At this temperature there are characters of several bytes, complete and broken ones.
         let extra = json!({"temperature": 2.0, "seed": seed, "max_tokens": 200, "include_origins": true, "ignore_eos": true});
         let (status, answer) = server.post("/v1/chat/completions", &ask("Add 2 and 3.", extra));
         assert_eq!(status, 200, "{answer}");
         let tokens = answer["choices"][0]["tokens"].as_array().unwrap();
         let texts: Vec<&str> = tokens.iter().map(|t| t["text"].as_str().unwrap()).collect();
-        // What is incomplete at the very end belongs to no token.
+        // Bytes that are incomplete at the very end belong to no token.
         let rest = content(&answer).strip_prefix(&texts.concat());
         assert!(matches!(rest, Some("" | "\u{fffd}")), "{rest:?}");
         split += texts.iter().filter(|text| text.is_empty()).count();
@@ -330,13 +330,13 @@ fn listed_tokens_spell_the_text() {
     assert!(split > 0, "no character was spelt by several tokens");
 }
 
-/// Whoever has the end of an answer and asks what was counted finds the answer in it.
+/// A client that has the end of an answer finds the answer in the counters.
 #[test]
 fn what_is_counted_is_there_when_an_answer_ends() {
     let server = Server::start(options(), None);
     let body = ask("Add 2 and 3.", json!({"max_tokens": 8, "stream": true}));
     for answers in 1..=8 {
-        // Not until the server has closed the connection: as soon as the last event is there.
+        // The counters are read as soon as the last event is there, before the connection closes.
         let head = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n{JSON}\r\n",
             server.address,
@@ -353,7 +353,7 @@ fn what_is_counted_is_there_when_an_answer_ends() {
     }
 }
 
-/// Tokens behind a stop text are no part of an answer: neither text, nor listed tokens, nor account.
+/// Tokens after a stop string are not part of an answer: neither of its text nor of its counts.
 #[test]
 fn what_is_counted_is_what_was_given_out() {
     let server = Server::start(options(), None);
@@ -362,7 +362,7 @@ fn what_is_counted_is_what_was_given_out() {
         &ask("Add 2 and 3.", json!({"max_tokens": 24, "temperature": 0})),
     );
     let text = content(&whole.1).to_owned();
-    // A stop text in the middle of what is said.
+    // A stop string in the middle of the answer.
     let middle: String = text
         .chars()
         .skip(text.chars().count() / 2)

@@ -1,5 +1,4 @@
-//! Draft lengths that follow what is learnt, text that is looked up, long prompts: speed and never
-//! the text.
+//! Adaptive draft lengths, looked-up text and long prompts change the speed and never the text.
 
 mod support;
 
@@ -52,7 +51,7 @@ fn lengths_follow_acceptance_and_are_kept() {
         drafted += number(&details, "drafted_tokens");
         rounds += number(&details, "rounds");
     }
-    // This drafter is seldom right, so that eight tokens at a time would be a waste.
+    // This drafter is seldom accepted, so that drafts of eight tokens would be a waste.
     assert!(drafted > 0 && drafted < 6 * rounds, "{drafted} in {rounds}");
     server.stop().unwrap();
     let files = std::fs::read_dir(folder.path().join("generation-1")).unwrap();
@@ -96,7 +95,8 @@ fn heads_learn_take_over_and_are_kept() {
         asked += 1;
         assert!(asked < 400, "{} steps", server.metric(steps));
     }
-    // Every second answer is followed by an update of the drafter, the others by a step of the head.
+    // Every second answer is followed by an update of the drafter, the others by a training step of
+    // the head.
     let taken = server.metric(steps);
     assert!(
         (32.0..=f64::from(asked)).contains(&taken),
@@ -116,7 +116,7 @@ fn heads_learn_take_over_and_are_kept() {
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // Before anything was asked.
+    // Before any request.
     assert_eq!(server.metric(in_use), 1.0);
     assert!(server.metric(steps) >= taken);
     for prompt in PROMPTS {
@@ -124,7 +124,7 @@ fn heads_learn_take_over_and_are_kept() {
         assert_eq!(ask(&server, prompt, json!({})).0, plain);
     }
     server.stop().unwrap();
-    // A server that learns nothing drafts by what was learnt.
+    // A server that learns nothing drafts with the saved statistics.
     let frozen = Options {
         learn: None,
         ..adapting()
@@ -154,7 +154,7 @@ fn looked_up_text_is_proposed_and_changes_nothing() {
         let plain = ask(&server, prompt, json!({"drafter": false})).0;
         let (text, details) = ask(&server, prompt, json!({}));
         assert_eq!(text, plain);
-        // Whatever was answered before, this answer is made alone.
+        // The answer does not depend on earlier answers.
         assert_eq!(ask(&server, prompt, json!({})).1, details);
         rounds[0] += number(&details, "rounds");
         rounds[1] += number(&ask(&without, prompt, json!({})).1, "rounds");
@@ -179,7 +179,7 @@ fn a_long_prompt_is_read_beside_other_answers() {
             assert_eq!(text.join().unwrap(), *alone);
         }
     });
-    // Read in pieces or not, the next turn finds it read.
+    // However the prompt was read, the next turn finds it in the cache.
     let body = json!({"messages": [{"role": "user", "content": long}], "max_tokens": 4});
     let (_, answer) = fresh.post("/v1/chat/completions", &body);
     let usage = &answer["usage"];

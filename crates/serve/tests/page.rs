@@ -1,4 +1,4 @@
-//! The page, driven in headless Chromium where it is installed.
+//! The page, driven in headless Chromium if that is installed.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::*;
 
-/// A browser with one page, spoken to by the DevTools protocol.
+/// A browser with one page, controlled over the DevTools protocol.
 struct Browser {
     child: Child,
     socket: BufReader<TcpStream>,
@@ -19,7 +19,7 @@ struct Browser {
 }
 
 impl Browser {
-    /// `None` where there is no Chromium.
+    /// `None` if there is no Chromium.
     fn open(url: &str) -> Option<Self> {
         let profile = tempfile::tempdir().unwrap();
         let mut child = Command::new("chromium")
@@ -48,7 +48,7 @@ impl Browser {
                 break rest.split('/').next()?.to_owned();
             }
         };
-        // Nobody else reads what it says.
+        // The output is read so that the browser is not blocked.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         let path = page_socket(&port, url);
         let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
@@ -212,7 +212,7 @@ fn the_page_chats() {
     };
     say(&mut browser, "Give three tips for staying healthy.", 1);
     say(&mut browser, "Add 2 and 3.", 2);
-    // What is shown is what was said, token by token.
+    // The page shows the tokens of the answer.
     let shown = "messages[1].content === [...document.querySelectorAll('.turn')[1].childNodes].slice(1).map((n) => n.textContent).join('')";
     assert_eq!(browser.value(shown), json!(true));
     assert_eq!(browser.value("messages.length"), json!(4));

@@ -1,4 +1,4 @@
-//! Whatever a client sends or fails to send: an error of the API's shape, and a server that goes on.
+//! Wrong and incomplete requests get an error of the API's format, and the server goes on.
 
 mod support;
 
@@ -19,13 +19,13 @@ fn with(key: &str, value: Value) -> Value {
     body
 }
 
-/// The server still answers.
+/// Checks that the server still answers.
 fn alive(server: &Server) {
     let (status, answer) = server.post("/v1/chat/completions", &hello());
     assert_eq!(status, 200, "{answer}");
 }
 
-/// An error object with everything that clients read.
+/// Checks the fields of an error object that clients read.
 fn assert_error(status: u16, body: &Value, wanted: u16, param: Option<&str>, code: Option<&str>) {
     assert_eq!(status, wanted, "{body}");
     let error = &body["error"];
@@ -142,7 +142,7 @@ fn impossible_requests_have_their_error() {
     ];
     for body in texts {
         let (status, answer) = server.post("/v1/completions", &body);
-        // The tokenizer of L puts a beginning of text in front of nothing at all.
+        // The tokenizer of L puts a beginning-of-text token in front of an empty text.
         if status != 200 {
             assert_error(status, &answer, 400, Some("prompt"), None);
         }
@@ -172,7 +172,7 @@ fn impossible_requests_have_their_error() {
         Some("model"),
         code,
     );
-    // What a page of another site could send without asking.
+    // Requests that a page of another site could send without a preflight.
     let (status, text) = server.send(
         "POST",
         chat,
@@ -212,7 +212,7 @@ fn every_field_is_named_where_it_is_wrong_and_where_nobody_reads_it() {
         ("stream_options", json!(true)),
         ("chat_template_kwargs", json!([])),
         ("drafter", json!(0)),
-        // What would change the answer and is not done.
+        // Fields that would change the answer and are not supported.
         ("add_generation_prompt", json!(false)),
         ("functions", json!([{"name": "f"}])),
         ("function_call", json!({"name": "f"})),
@@ -358,7 +358,7 @@ fn what_a_template_reads_of_a_message_is_taken() {
     assert_eq!(status, 200, "{answer}");
     let (status, answer) = asked(json!({"role": "assistant", "content": "x", "partial": true}));
     assert_error(status, &answer, 400, Some("messages[0].partial"), None);
-    // What asks for nothing, and what only names somebody.
+    // Fields that ask for nothing, or only identify the user.
     for (field, value) in [
         ("prefix", json!(false)),
         ("partial", json!(null)),
@@ -428,10 +428,10 @@ fn large_bodies_are_not_read() {
             "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
         )
     };
-    // Refused by its head.
+    // Refused by the declared length.
     let answer = server.raw(head(100 << 20).as_bytes());
     assert_eq!(parsed(&answer).0, 413);
-    // Refused while it comes: nothing says how long it is.
+    // Refused while it arrives, since no length is declared.
     let mut stream = server.connect();
     let chunked = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(chunked.as_bytes()).unwrap();
@@ -443,7 +443,7 @@ fn large_bodies_are_not_read() {
     }
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
-    // Whoever goes on writing may lose the answer with the connection.
+    // A client that goes on writing may lose the answer with the connection.
     assert!(answer.is_empty() || parsed(&answer).0 == 413);
     alive(&server);
 }
@@ -456,7 +456,7 @@ fn slow_and_vanished_clients_hold_nobody_up() {
         "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    // A head that never ends, a body that never ends, half a connection.
+    // A head that never ends, a body that never ends, an idle connection.
     let mut stalled: Vec<_> = (0..20).map(|_| server.connect()).collect();
     for (i, stream) in stalled.iter_mut().enumerate() {
         let part = match i % 3 {
@@ -508,7 +508,7 @@ fn an_answer_that_nobody_waits_for_is_given_up() {
         let _ = stream.read(&mut some);
         drop(stream);
     }
-    // The place is free again, and the queue is empty.
+    // The slot is free again, and the queue is empty.
     let clock = Instant::now();
     loop {
         let (status, _) = server.post("/v1/chat/completions", &hello());
@@ -584,7 +584,7 @@ fn a_key_is_asked_for() {
     assert!(open.check().is_err());
 }
 
-/// A small generator of its own: the same requests on every machine.
+/// A small random generator, for the same requests on every machine.
 struct Chaos(u64);
 
 impl Chaos {
@@ -596,7 +596,7 @@ impl Chaos {
         (self.0 >> 33) as usize % n.max(1)
     }
 
-    /// Bytes of a request with some of them changed, doubled or lost.
+    /// Changes, doubles or drops some bytes of a request.
     fn mutate(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         for _ in 0..=self.below(4) {

@@ -1,4 +1,5 @@
-//! The drafter here, the target elsewhere: texts, laws, learning, and what goes wrong on the way.
+//! A drafter here and a remote target: texts, distributions, learning, and failures of the
+//! connection.
 
 mod support;
 
@@ -31,7 +32,7 @@ fn exposing(sessions: usize) -> Options {
     }
 }
 
-/// A server whose target is the one at an address.
+/// Options of a server whose target is the one at an address.
 fn beside(address: SocketAddr) -> Options {
     Options {
         targets: vec![(String::new(), format!("http://{address}").into())],
@@ -56,12 +57,12 @@ fn ask(server: &Server, prompt: &str, extra: Value) -> (String, Value) {
     (text.unwrap().to_owned(), answer["usage"].clone())
 }
 
-/// Passes bytes on, counts them, and cuts everything off when told to.
+/// A proxy that counts bytes and can hold back or cut off the connection.
 struct Proxy {
     address: SocketAddr,
     bytes: Arc<AtomicUsize>,
     cut: Arc<AtomicBool>,
-    /// Holds back whatever comes, both ways.
+    /// True while bytes are held back in both directions.
     held: Arc<AtomicBool>,
 }
 
@@ -119,7 +120,7 @@ impl Proxy {
         }
     }
 
-    /// Holds back or lets through.
+    /// Sets if bytes are held back.
     fn hold(&self, held: bool) {
         self.held.store(held, Ordering::SeqCst);
     }
@@ -143,7 +144,7 @@ fn greedy_texts_are_those_of_the_target_alone() {
         rounds += details["rounds"].as_u64().unwrap();
         accepted += details["accepted_tokens"].as_u64().unwrap();
         tokens += usage["completion_tokens"].as_u64().unwrap();
-        // A penalty looks at the whole text, which the other side has to know.
+        // A repetition penalty depends on the whole text, which the other server has to know.
         let penalised = json!({"repetition_penalty": 1.3, "max_tokens": 20});
         let alone = ask(
             &there,
@@ -185,7 +186,8 @@ fn turns_of_a_chat_send_what_is_new() {
         messages.push(json!({"role": "assistant", "content": text}));
         messages.push(json!({"role": "user", "content": "And again."}));
     }
-    // Somebody else takes the only session; the text is sent again, and nobody notices.
+    // Another client takes the only session; the text is sent again, without an effect on the
+    // answer.
     let other = Server::start(beside(there.address), None);
     for prompt in PROMPTS {
         let alone = ask(&there, prompt, json!({"drafter": false})).0;
@@ -197,7 +199,7 @@ fn turns_of_a_chat_send_what_is_new() {
 }
 
 /// Log-likelihood ratio of two samples over the same outcomes, and its degrees of freedom; rare
-/// outcomes are one.
+/// outcomes are merged into one.
 fn g_test(one: &BTreeMap<String, f64>, other: &BTreeMap<String, f64>) -> (f64, f64) {
     let mut pooled: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
     for (i, counts) in [one, other].into_iter().enumerate() {
@@ -245,7 +247,7 @@ fn above_temperature_0_texts_have_the_targets_law() {
         }
     }
     let (g, freedom) = g_test(&alone, &apart);
-    // Four standard deviations of chi-square.
+    // Four standard deviations of the chi-square distribution.
     let limit = freedom + 4.0 * (2.0 * freedom).sqrt();
     assert!(
         freedom > 5.0 && g < limit,
@@ -285,7 +287,7 @@ fn the_drafter_learns_from_laws_that_came_back() {
 fn who_waits_for_a_reply_holds_up_nobody() {
     let there = Server::patient(exposing(8));
     let proxy = Proxy::start(there.address);
-    // Both spell alike, so that they share their n-grams.
+    // Both targets have the same vocabulary, so that they share their n-grams.
     let both = Options {
         targets: vec![
             ("far".into(), format!("http://{}", proxy.address).into()),
@@ -306,7 +308,7 @@ fn who_waits_for_a_reply_holds_up_nobody() {
         while here.metric("omnidraft_running") < 2.0 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Whole answers are made while not one reply has come.
+        // Other answers are completed while no reply has come.
         for (prompt, alone) in PROMPTS.iter().zip(&alone) {
             assert_eq!(on("near", prompt).0, *alone);
         }
@@ -317,7 +319,7 @@ fn who_waits_for_a_reply_holds_up_nobody() {
             assert_eq!(far.join().unwrap(), *alone);
         }
     });
-    // A client that hangs up while its round is on the way leaves nothing behind.
+    // A client that hangs up while its round is on the way leaves no session in use.
     for _ in 0..4 {
         proxy.hold(true);
         let asked = body(PROMPTS[3], json!({"model": "far"})).to_string();
@@ -364,7 +366,7 @@ fn a_server_that_vanishes_is_an_error_with_a_hint() {
     });
     let (status, answer) = here.post("/v1/chat/completions", &body(PROMPTS[0], json!({})));
     assert_eq!(status, 502, "{answer}");
-    // It is there again.
+    // The target can be reached again.
     proxy.cut.store(false, Ordering::SeqCst);
     let alone = ask(&there, PROMPTS[0], json!({"drafter": false})).0;
     assert_eq!(ask(&here, PROMPTS[0], json!({})).0, alone);

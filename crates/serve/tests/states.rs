@@ -1,4 +1,4 @@
-//! What was learnt is found again, whole, and belongs to its drafter and target.
+//! The saved state is restored whole, and only for its drafter and target.
 
 mod support;
 
@@ -50,7 +50,7 @@ fn a_restart_goes_on_and_targets_keep_their_own() {
     let current = std::fs::read_to_string(folder.path().join("current")).unwrap();
     assert_eq!(current, "generation-1");
 
-    // Another target: what L learnt stays where it is.
+    // Another target is served: what was learnt for L stays in the folder.
     let other = Options {
         targets: vec![("Q".into(), model("Q"))],
         ..keeping(folder.path())
@@ -75,7 +75,7 @@ fn a_restart_goes_on_and_targets_keep_their_own() {
     let learnt = folder.path().join("generation-3/learnt");
     assert_eq!(std::fs::read_dir(learnt).unwrap().count(), 2);
 
-    // Without learning it is read and not written.
+    // Without learning the state is read and not written.
     let frozen = Options {
         learn: None,
         ..keeping(folder.path())
@@ -113,7 +113,7 @@ fn users_have_adapters() {
     for name in ["L/ann", "L/bob"] {
         assert!(names.iter().any(|found| found == name), "{names:?}");
     }
-    // So do acceptance heads, and what is known of draft lengths.
+    // Acceptance heads and statistics of draft lengths are restored as well.
     for (of, part) in [
         ("L-ann", ".safetensors"),
         ("L-bob", ".safetensors"),
@@ -129,7 +129,7 @@ fn users_have_adapters() {
             "{of}"
         );
     }
-    // Another rank cannot go on from there.
+    // Adapters of another rank cannot continue from this state.
     options.learn = Some(learning());
     let refused = Service::start(options).err().unwrap();
     assert!(
@@ -157,7 +157,7 @@ fn damaged_and_foreign_states_are_refused() {
         "{refused:#}"
     );
 
-    // A generation that was cut off does not count.
+    // An incomplete generation is ignored.
     let torn = folder.path().join("generation-2");
     std::fs::create_dir_all(&torn).unwrap();
     std::fs::write(torn.join("state.json"), "{").unwrap();
@@ -181,7 +181,7 @@ fn what_is_replayed_has_a_budget() {
         };
         let server = Server::start(small, None);
         stream(&server, "L", 24);
-        // Until what it learns from has stopped growing: the learner works beside the answers.
+        // Waits until the replay buffer has stopped growing: the learner works beside the answers.
         let mut before = -1.0;
         for _ in 0..40 {
             let bytes = server.metric("omnidraft_replay_bytes");

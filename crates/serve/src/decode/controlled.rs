@@ -1,4 +1,4 @@
-//! Answers that seconds decide for.
+//! Draft policies under the controller that decides by measured seconds.
 
 use std::time::Instant;
 
@@ -7,19 +7,19 @@ use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
 
 use super::lengths::{Policy, Scores};
 
-/// A policy, asked in the rounds that an answer's controller lets it have.
+/// A draft policy that is asked only in the rounds in which the answer's controller speculates.
 pub(super) struct Controlled {
     policy: Policy,
     answer: Option<Answer>,
-    /// Whether the policy has a part in the round, and had one in the last.
+    /// True if the policy has a part in the present round. `had_part`: in the last one.
     asked: bool,
     had_part: bool,
-    /// Whether the answer has shared its time with others.
+    /// True if the answer was decoded beside others at some time.
     shared: bool,
 }
 
 impl Controlled {
-    /// Without an answer under control, the policy alone.
+    /// Without an answer under control the policy is asked in every round.
     pub(super) fn new(policy: Policy, answer: Option<Answer>) -> Self {
         Self {
             policy,
@@ -34,20 +34,21 @@ impl Controlled {
         &mut self.policy
     }
 
-    /// What the tokens drafted last were expected to be worth, where lengths are adapted and the last
-    /// round was the policy's.
+    /// Predicted acceptance of the tokens drafted last, if lengths are adapted and the policy took
+    /// part in the last round.
     pub(super) fn scores(&self) -> Option<&Scores> {
         self.policy.scores().filter(|_| self.had_part)
     }
 
-    /// Takes in the seconds in which the drafter read the prompt.
+    /// Records the seconds in which the drafter read the prompt.
     pub(super) fn read(&mut self, seconds: f64) {
         if let Some(answer) = &mut self.answer {
             answer.read(seconds);
         }
     }
 
-    /// Takes in a round that recorded for so many seconds, made `alone` or beside others.
+    /// Records a round. `recording` are the seconds that were spent on examples; `alone` is true if
+    /// no other sequence was decoded beside it.
     pub(super) fn take_in(&mut self, outcome: &RoundOutcome, recording: f64, alone: bool) {
         self.shared |= !alone;
         if let Some(answer) = &mut self.answer {
@@ -58,12 +59,12 @@ impl Controlled {
         }
     }
 
-    /// The answer at its end, and whether its seconds are its own.
+    /// The answer at its end, and true if it was never decoded beside others.
     pub(super) fn end(&mut self) -> Option<(Answer, bool)> {
         Some((self.answer.take()?, !self.shared))
     }
 
-    /// Whether the drafter may have a part in this round, and text that is looked up.
+    /// Permissions for this round: for the drafter, and for looked-up text.
     fn allowed(&self) -> (bool, bool) {
         let Some(answer) = &self.answer else {
             return (true, true);
@@ -109,7 +110,7 @@ impl DraftPolicy for Controlled {
     }
 }
 
-/// Sums the seconds of what it is asked to do.
+/// Calls `act` and adds its duration to `seconds`.
 pub(super) fn timed<T>(seconds: &mut f64, act: impl FnOnce() -> T) -> T {
     let began = Instant::now();
     let done = act();

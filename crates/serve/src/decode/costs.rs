@@ -1,38 +1,39 @@
-//! What rounds cost on this machine, alone and in company.
+//! Measured costs of rounds on this machine, alone and beside others.
 
 use adaptive_draft::{Costs, Forwards, MeasuredCosts, SharedCosts, SharedStep};
 use spec_decode::RoundOutcome;
 
 use super::Decoder;
 
-/// What rounds of one target were found to take.
+/// Measured costs of rounds of one target.
 #[derive(Default)]
 pub(super) struct TargetCosts {
-    /// Of rounds of a sequence alone.
+    /// Costs of rounds of a sequence that is decoded alone.
     alone: MeasuredCosts,
-    /// Of steps of any number of sequences.
+    /// Costs of steps of any number of sequences.
     shared: SharedCosts,
 }
 
-/// A target's part in a step.
+/// Costs of one target in a step.
 #[derive(Default)]
 pub(super) struct Verified {
     pub(super) forward: Forwards,
-    /// Seconds of judging and committing.
+    /// Seconds of verification and commit.
     pub(super) rest: f64,
-    /// Drafts that were made elsewhere were scored too.
+    /// True if drafts of other servers were scored too.
     pub(super) guests: bool,
 }
 
 impl TargetCosts {
-    /// Takes in a round of a sequence that was alone.
+    /// Records a round of a sequence that was decoded alone.
     pub(super) fn observe(&mut self, outcome: &RoundOutcome) {
         self.alone.observe(outcome);
     }
 
-    /// Takes in a step of sequences of this target.
+    /// Records a step of sequences of this target.
     pub(super) fn observe_step(&mut self, draft: Forwards, verified: &Verified) {
-        // A step without drafts says nothing of what they cost, and guests draft elsewhere.
+        // A step without drafts says nothing of their cost, and drafts of other servers are not
+        // drafted here.
         if draft.calls > 0 && verified.forward.calls > 0 && !verified.guests {
             self.shared.observe(&SharedStep {
                 draft,
@@ -42,8 +43,8 @@ impl TargetCosts {
         }
     }
 
-    /// For one of `crowd` sequences: what steps were found to take, else what rounds alone were, else
-    /// the defaults.
+    /// Costs for one of `crowd` sequences: those measured in steps if there are any, else those of
+    /// rounds alone, else the defaults.
     pub(super) fn of(&self, crowd: usize) -> Costs {
         match self.shared.costs(crowd) {
             Some(shared) if crowd > 1 => shared,
@@ -53,8 +54,8 @@ impl TargetCosts {
 }
 
 impl Decoder {
-    /// Answers of a target that are made or about to be, in powers of two: what is planned for a crowd
-    /// outlasts one of them that ends early.
+    /// Number of answers of a target that run or are about to begin, rounded up to a power of two,
+    /// so that a plan for it stays valid when one of them ends early.
     pub(super) fn crowd(&self, target: usize, beginning: usize) -> usize {
         let running = self.running.iter().map(|sequence| sequence.seat.target);
         let reading = self.reading.iter().map(|reading| reading.job.ask.target);
@@ -62,7 +63,7 @@ impl Decoder {
         (same.count() + beginning).max(1).next_power_of_two()
     }
 
-    /// The target of all sequences, if they have one and it is decoded here.
+    /// The target of all sequences, if they share one and it is local.
     pub(super) fn only_target(&self) -> Option<usize> {
         let target = self.running.first()?.seat.target;
         let same = self.running.iter().all(|other| other.seat.target == target);

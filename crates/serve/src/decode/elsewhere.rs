@@ -1,5 +1,5 @@
-//! Rounds on their way to targets elsewhere. Whoever waits for a reply holds up nobody else: threads
-//! ask, and the decode thread is told.
+//! Rounds for remote targets. Threads send the requests and wait for the replies, so that the
+//! decode thread never waits for the network.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,33 +13,34 @@ use crate::models::Models;
 use crate::remote::wire::{Answers, Refusal, Round};
 use crate::stats::Step;
 
-/// Most requests under way at a time; sequences that wait for one target in a step share one.
+/// Maximum number of requests under way at a time. Sequences with the same target in a step share
+/// one request.
 const MOST: usize = 8;
 
-/// Rounds for one target, and whose they are.
+/// Rounds for one target, with the ticket of each one's sequence.
 pub(crate) struct Errand {
     target: usize,
     tickets: Vec<u64>,
     rounds: Vec<Round>,
-    /// Whether the texts are sent a second time, as a whole.
+    /// True if the rounds are sent a second time, with their whole texts.
     again: bool,
 }
 
-/// What came back.
+/// The reply to an [`Errand`].
 pub(crate) struct Reply {
     errand: Errand,
     answers: Result<Answers>,
 }
 
-/// The way out.
+/// The queue of rounds for remote targets.
 pub(super) struct Errands {
     sender: Sender<Errand>,
     next: u64,
 }
 
 impl Errands {
-    /// Starts the threads that ask targets elsewhere, if there are such targets; they end when this is
-    /// dropped.
+    /// Starts the threads that send rounds to remote targets, if there are any; they end when this
+    /// is dropped.
     pub(super) fn start(
         models: &Arc<Models>,
         replies: &Sender<Command>,
@@ -88,7 +89,7 @@ fn run(models: &Models, errands: &Mutex<Receiver<Errand>>, replies: &Sender<Comm
 }
 
 impl Decoder {
-    /// Whether there is something to do beside waiting for replies.
+    /// True if there is something to do beside waiting for replies.
     pub(super) fn is_busy(&self) -> bool {
         let room = self.running.len() + self.reading.len() < self.options.parallel;
         !self.reading.is_empty()
@@ -98,8 +99,8 @@ impl Decoder {
             || self.running.iter().any(|s| s.awaited.is_none())
     }
 
-    /// Sends the drafts for targets elsewhere, in one request a target. It comes before any draft of
-    /// the step is committed: what is sent depends on the n-grams that were drafted with.
+    /// Sends the drafts for remote targets, one request per target. This comes before any draft of
+    /// the step is committed: the message depends on the n-grams that were drafted with.
     pub(super) fn send_rounds(&mut self, step: &mut Step, failed: &mut Failures) {
         for target in 0..self.models.targets.len() {
             if self.models.targets[target].elsewhere().is_none() {
@@ -137,12 +138,12 @@ impl Decoder {
     fn send(&self, errand: Errand, step: &mut Step) {
         if !errand.rounds.is_empty() {
             step.forwards += 1;
-            // The threads live as long as the decode thread.
+            // The threads live as long as the decode thread, so the send does not fail.
             let _ = self.errands.sender.send(errand);
         }
     }
 
-    /// Commits what targets elsewhere have judged.
+    /// Commits the rounds whose replies have come.
     pub(super) fn settle_replies(
         &mut self,
         step: &mut Step,
@@ -161,7 +162,7 @@ impl Decoder {
                 again: true,
             };
             for (n, (ticket, round)) in errand.tickets.iter().zip(errand.rounds).enumerate() {
-                // It may have left meanwhile.
+                // The sequence may have ended meanwhile.
                 let of = |sequence: &Sequence| sequence.awaited == Some(*ticket);
                 let Some(i) = self.running.iter().position(of) else {
                     continue;

@@ -1,4 +1,4 @@
-//! How long drafts are.
+//! Adaptive draft lengths.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,44 +12,45 @@ use spec_decode::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, Found, Round
 use super::target_of;
 use crate::options::MOST_ADAPTERS;
 
-/// Rounds after which a plan is made anew.
+/// Number of rounds after which a plan is recomputed.
 const STALE: usize = 64;
-/// Of so many rounds of an answer, the first is as long as possible, to see what else would not be.
+/// Period of exploration: one of so many rounds of an answer drafts the maximum length, so that the
+/// acceptance of long drafts is observed.
 const EXPLORE: usize = 16;
-/// Steps of its training after which a head is asked; before that, the drafter's own probability.
+/// Number of training steps after which a head is used; before that, the drafter's own probability.
 const TRAINED: u64 = 32;
 
-/// What is known of the drafter beside its targets: of each adapter its own.
+/// Statistics of draft lengths, of each adapter its own.
 pub(super) struct Lengths {
     known: BTreeMap<String, Knowledge>,
-    /// Features of a token that a head reads.
+    /// Number of features of a token that a head reads.
     features: usize,
     longest: usize,
 }
 
-/// What is known of one adapter of the drafter beside its target.
+/// Statistics of one adapter of the drafter for its target.
 struct Knowledge {
-    /// By the drafter's own probability, and by its head's.
+    /// Acceptance at each value of the drafter's own probability, and at each value of its head's.
     own: Chain,
     by_head: Chain,
     head: Option<(u64, Arc<Head>)>,
     plan: Arc<Plan>,
-    /// Sequences at a time that the plan was made for.
+    /// Number of concurrent sequences that the plan was made for.
     crowd: usize,
     rounds: usize,
 }
 
-/// What a draft and its verdict showed: the scores of its tokens.
+/// Predicted acceptance of the tokens of one draft.
 #[derive(Default)]
 pub(super) struct Scores {
     own: Vec<f64>,
-    /// By the head, where there is one.
+    /// Predictions of the head, if there is one.
     by_head: Vec<f64>,
 }
 
 impl Lengths {
-    /// Goes on with chains that were kept. `width` is that of the drafter's states, `longest` the most
-    /// tokens of a draft.
+    /// Starts from saved chains. `width` is the length of the drafter's hidden states, `longest`
+    /// the maximum draft length.
     pub(super) fn new(kept: BTreeMap<String, Vec<Chain>>, width: usize, longest: usize) -> Self {
         let known = |(name, chains)| (name, Knowledge::new(chains, longest));
         Self {
@@ -59,7 +60,7 @@ impl Lengths {
         }
     }
 
-    /// What is to be kept, by adapter.
+    /// The chains to be saved, by adapter.
     pub(super) fn chains(&self) -> BTreeMap<String, Vec<Chain>> {
         let chains = |known: &Knowledge| vec![known.own.clone(), known.by_head.clone()];
         let all = self.known.iter();
@@ -67,8 +68,8 @@ impl Lengths {
             .collect()
     }
 
-    /// Whose knowledge an answer follows and adds to: that of `adapter`, or of its target where too
-    /// many have some of their own.
+    /// Statistics that an answer uses and adds to: those of `adapter`, or of its target if too many
+    /// adapters have their own.
     fn of(&mut self, adapter: &str) -> &mut Knowledge {
         let full = self.known.len() >= MOST_ADAPTERS && !self.known.contains_key(adapter);
         let name = if full { target_of(adapter) } else { adapter };
@@ -77,7 +78,7 @@ impl Lengths {
         self.known.entry(name.to_owned()).or_insert_with(fresh)
     }
 
-    /// Takes over a head, and how many steps of training it has behind it.
+    /// Replaces the head of an adapter; `steps` is the number of its training steps.
     pub(super) fn follow(
         &mut self,
         adapter: &str,
@@ -93,14 +94,14 @@ impl Lengths {
         }
     }
 
-    /// Whether drafts of this adapter end by its head.
+    /// True if drafts of this adapter end by its head.
     pub(super) fn by_head(&self, adapter: &str) -> bool {
         let plan = self.known.get(adapter).map(|known| &known.plan);
         plan.is_some_and(|plan| plan.chain().score() == Score::Head)
     }
 
-    /// Takes in a round of nothing but drafted tokens; where a plan is made anew, `costs` gives the
-    /// crowd it is made for and what rounds cost in it.
+    /// Records a round without looked-up text. If the plan is recomputed, `costs` gives the number
+    /// of concurrent sequences and the costs of rounds among them.
     pub(super) fn observe(
         &mut self,
         adapter: &str,
@@ -121,7 +122,8 @@ impl Lengths {
         }
     }
 
-    /// The policy of an answer that is one of `crowd`; `records` what a head learns from.
+    /// The policy of an answer that is one of `crowd` sequences. `records` is true if examples for
+    /// the head are kept.
     pub(super) fn policy(
         &mut self,
         adapter: &str,
@@ -181,21 +183,21 @@ impl Knowledge {
     }
 }
 
-/// Drafts by a plan, and keeps what a round shows.
+/// A draft length policy that follows a plan and records what a round shows.
 pub(super) struct Adapted {
-    /// What the plan goes by.
+    /// The score that the plan is computed from.
     by: Score,
     inner: Throughput<'static>,
     head: Option<Arc<Head>>,
-    /// Features of a token.
+    /// Number of features of a token.
     width: usize,
     scores: Scores,
     scratch: HeadScratch,
-    /// Of the token before us.
+    /// Features of the token just drafted.
     features: Vec<f32>,
-    /// Of the tokens of this round.
+    /// Features of the tokens of this round.
     drafted: Vec<Vec<f32>>,
-    /// Tokens that verification spoke about, where a head learns from them.
+    /// Tokens that verification decided, as examples for the head; `None` if none are kept.
     judged: Option<Vec<Example>>,
 }
 
@@ -213,7 +215,7 @@ impl DraftPolicy for Adapted {
         self.scores.own.push(score);
         if self.head.is_some() || self.judged.is_some() {
             write_features(signal, step.state, &mut self.features);
-            // An engine may have no states to show.
+            // An engine may provide no hidden states.
             if self.features.len() == self.width {
                 if let Some(head) = &self.head {
                     let chance = head.probability(&self.features, &mut self.scratch);
@@ -246,21 +248,22 @@ impl DraftPolicy for Adapted {
     }
 }
 
-/// The draft lengths of an answer.
+/// The draft length policy of an answer.
 pub(super) enum Lengthy {
     Constant(ConstantLength),
     Adapted(Box<Adapted>),
 }
 
-/// The policy of an answer: how long to draft and, with looking up, what to copy.
+/// The policy of an answer: the draft length and, with lookup, the length of copies.
 pub(crate) enum Policy {
     Draft(Lengthy),
-    /// What copies are worth is learnt anew in every answer: nothing of one shows in another.
+    /// The acceptance of copies is estimated anew in every answer: nothing of one shows in another.
     Lookup(Box<CopyOrDraft<Box<CopyRecord>, Lengthy>>),
 }
 
 impl Policy {
-    /// `lookup`: what rounds cost, by which copies are weighed, and the longest draft.
+    /// `lookup` holds the costs of rounds, by which copies are weighed, and the maximum draft
+    /// length.
     pub(super) fn new(lengthy: Lengthy, lookup: Option<(Costs, usize)>) -> Self {
         match lookup {
             None => Self::Draft(lengthy),
@@ -278,7 +281,7 @@ impl Policy {
         }
     }
 
-    /// What the tokens drafted last were expected to be worth, where lengths are adapted.
+    /// Predicted acceptance of the tokens drafted last, if lengths are adapted.
     pub(super) fn scores(&self) -> Option<&Scores> {
         let lengthy = match self {
             Self::Draft(lengthy) => lengthy,
@@ -290,7 +293,7 @@ impl Policy {
         }
     }
 
-    /// Takes out what a head learns from.
+    /// Takes out the examples for the head.
     pub(super) fn take_judged(&mut self) -> Vec<Example> {
         let lengthy = match self {
             Self::Draft(lengthy) => lengthy,

@@ -1,4 +1,4 @@
-//! Probabilities for who asked for them.
+//! Log-probabilities for requests that want them.
 
 use vocab_align::{TargetId, TokenId};
 

@@ -1,13 +1,13 @@
-//! The decode thread: it owns engines and sequences, and takes a round of all of them at a time.
+//! The decode thread: it owns engines and sequences, and decodes one round of all of them per step.
 //!
 //! ```text
-//! admit -> draft (each sequence) -> one target forward (all) -> judge (each) -> commit (each) -> tell
-//!                                \-> send to a target elsewhere ... reply -> commit -> tell
+//! admit -> draft (each sequence) -> one target forward (all) -> verify (each) -> commit (each) -> send
+//!                                \-> request to a remote target ... reply -> commit -> send
 //! ```
 //!
-//! All drafts of a step are judged, or sent to where they are judged, before any of them is committed:
-//! sequences of a pair share an n-gram cache, and a draft has to be judged by the cache it was drafted
-//! with. A sequence that waits for a reply sits out steps; the others go on.
+//! All drafts of a step are verified, or sent to a remote target, before any of them is committed:
+//! sequences of a pair share an n-gram cache, and a draft has to be verified with the cache that it
+//! was drafted with. A sequence that waits for a reply sits out steps; the others go on.
 
 mod controlled;
 mod costs;
@@ -49,14 +49,14 @@ use sequence::{Seat, Sequence};
 use verifier::Verifiers;
 pub(crate) use verifier::Waiting;
 
-/// N-gram caches by index of the target; targets of one vocabulary share that of the first.
+/// N-gram caches by index of the target; targets with the same vocabulary share that of the first.
 pub(crate) type Caches = BTreeMap<usize, NgramCache>;
 
-/// What the decode thread learns by itself.
+/// The state that the decode thread learns by itself.
 #[derive(Clone, Default)]
 pub(crate) struct Kept {
     pub(crate) caches: Caches,
-    /// How often draft tokens stand, by name of the adapter.
+    /// Acceptance statistics of draft tokens, by name of the adapter.
     pub(crate) chains: BTreeMap<String, Vec<Chain>>,
 }
 
@@ -64,38 +64,38 @@ pub(crate) struct Kept {
 struct Reading {
     job: Job,
     seat: Seat,
-    /// Tokens that need not be read.
+    /// Number of prompt tokens that the KV cache holds already.
     cached: usize,
 }
 
-/// Answers that failed in a step, by place.
+/// Answers that failed in a step, by index.
 type Failures = Vec<(usize, ApiError)>;
 
-/// Answers that came to their end in a step, by place; `None` where nobody listens any more.
+/// Answers that ended in a step, by index, with the reason; `None` if the client has hung up.
 type Ended = Vec<(usize, Option<&'static str>)>;
 
-/// Time between two looks at clients while all that there is to do is to wait for replies.
+/// Time between two checks of clients while there is nothing to do but to wait for replies.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the decode thread is told.
+/// A message to the decode thread.
 pub(crate) enum Command {
     /// A request.
     Ask(Box<Job>),
-    /// Drafts made elsewhere.
+    /// Drafts of another server.
     Judge(Waiting),
-    /// What became of such drafts elsewhere.
+    /// The reply to drafts sent to a remote target.
     Judged(Reply),
     /// New weights of an adapter.
     Weights(String, Box<Packed>),
-    /// Another state of an adapter's acceptance head, and the steps of training behind it.
+    /// A new state of an adapter's acceptance head, and the number of its training steps.
     Head(String, Arc<Head>, u64),
-    /// A copy of the n-gram caches is wanted.
+    /// A request for a copy of the n-gram caches.
     Caches(Sender<Kept>),
-    /// No more requests; running answers may be finished until then.
+    /// No more requests are taken; running answers have until then.
     Stop(Instant),
 }
 
-/// The decode thread's own.
+/// The state of the decode thread.
 pub(crate) struct Decoder {
     models: Arc<Models>,
     options: Arc<Options>,
@@ -107,33 +107,33 @@ pub(crate) struct Decoder {
     cache_of: Vec<usize>,
     /// Packed weights by adapter, with their version.
     weights: HashMap<String, (u64, Packed)>,
-    /// What an adapter that has learnt nothing decodes with.
+    /// Weights of an adapter that has learnt nothing.
     base: Packed,
-    /// The targets' weights, which stay packed while no seat uses them.
+    /// The targets' packed weights, kept also while no slot uses them.
     resident: Vec<Packed>,
     waiting: VecDeque<Job>,
-    /// Requests with a seat whose prompts are being read.
+    /// Requests with a slot whose prompts are being read.
     reading: VecDeque<Reading>,
-    /// How long to draft.
+    /// Draft lengths.
     lengths: Lengths,
-    /// What rounds take, by target.
+    /// Costs of rounds, by target.
     costs: Vec<TargetCosts>,
     running: Vec<Sequence>,
-    /// Rounds on their way to targets elsewhere, and what came back of them.
+    /// Rounds on their way to remote targets, and the replies that have come.
     errands: Errands,
     replies: Vec<Reply>,
     idle: Vec<Seat>,
     verifiers: Verifiers,
-    /// Rows of the target, and of the drafter.
+    /// Logits of the target, and of the drafter.
     logits: Vec<f32>,
     draft_logits: Vec<f32>,
-    /// When a plain step was measured last.
+    /// Time of the last measurement of a plain step.
     probed: Option<Instant>,
     stopping: Option<Instant>,
 }
 
 impl Decoder {
-    /// Builds a first seat, so that unusable models are told at the start.
+    /// Creates a first slot, so that unusable models are reported at the start.
     pub(crate) fn new(
         models: Arc<Models>,
         options: Arc<Options>,
@@ -207,7 +207,7 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// Decodes until it is told to stop; the n-gram caches as they are then.
+    /// Decodes until it is told to stop. Returns the state at the end.
     pub(crate) fn run(mut self) -> Kept {
         loop {
             self.stats.load(self.running.len(), self.waiting.len());
@@ -242,7 +242,7 @@ impl Decoder {
         }
     }
 
-    /// Takes in what has come; waits for something where there is nothing to do.
+    /// Handles the messages that have come; waits for one if there is nothing to do.
     fn listen(&mut self) {
         let replies = !self.running.is_empty() || !self.waiting.is_empty();
         if !self.is_busy() && (replies || self.stopping.is_none()) {
@@ -282,7 +282,7 @@ impl Decoder {
                 self.weights.insert(adapter, (version, *packed));
             }
             Command::Caches(reply) => {
-                // Who asked may have given up.
+                // The learner may have given up waiting.
                 let _ = reply.send(self.kept());
             }
             Command::Stop(until) => {
@@ -292,7 +292,7 @@ impl Decoder {
         }
     }
 
-    /// Takes over a head, of a target that is served or of a user of it.
+    /// Replaces the head of a served target, or of one of its users.
     fn follow_head(&mut self, adapter: &str, head: Arc<Head>, steps: u64) {
         let name = target_of(adapter);
         let found = self.models.targets.iter().position(|t| t.name == name);
@@ -312,7 +312,7 @@ impl Decoder {
     }
 }
 
-/// The n-grams that the sequences of a pair share; `None` where the sequence has its own.
+/// The n-grams that the sequences of a pair share; `None` if the sequence has its own.
 fn shared<'a>(
     caches: &'a BTreeMap<usize, Box<NgramCache>>,
     cache_of: &[usize],
@@ -333,7 +333,7 @@ fn fail_with(job: &mut Job, error: ApiError, stats: &Stats) {
     job.end(Event::Failed(error));
 }
 
-/// The target of an adapter.
+/// Name of the target of an adapter.
 pub(crate) fn target_of(adapter: &str) -> &str {
     adapter
         .split_once('/')
@@ -349,7 +349,7 @@ pub(crate) fn cache_config(options: &Options) -> CacheConfig {
     }
 }
 
-/// Seconds of decoding one token alone: the least of a few, behind one that warms up.
+/// Seconds of decoding one token alone: the minimum of a few tries, the first of which warms up.
 fn plain_step(engine: &mut Engine) -> Result<f64> {
     let mut logits = Vec::new();
     let mut least = Duration::MAX;

@@ -1,4 +1,4 @@
-//! The target of a seat: here, or elsewhere.
+//! The target model of a slot: local or remote.
 
 use models::Engine;
 use ngram_cache::NgramCache;
@@ -9,7 +9,7 @@ use super::sequence::{Sequence, Stage};
 use crate::remote::RemoteTarget;
 use crate::remote::wire::{Judgement, Round};
 
-/// The target of a seat: here, or elsewhere.
+/// The target model of a slot: local or remote.
 pub(crate) enum Seated {
     Here(Engine),
     Elsewhere(RemoteTarget),
@@ -60,8 +60,8 @@ impl LanguageModel<TargetId> for Seated {
 }
 
 impl Sequence {
-    /// What a target elsewhere is to judge in this round, with at most `top` tokens of its law in
-    /// return for each token.
+    /// The message for a remote target in this round; `None` if there is nothing to verify. At most
+    /// `top` tokens of its distribution come back for each token.
     pub(crate) fn remote_round(
         &mut self,
         shared: Option<&NgramCache>,
@@ -76,7 +76,7 @@ impl Sequence {
             Ok(draft) => draft,
             Err(error) => return Some(Err(error)),
         };
-        // Coins have the answer's name, and the round's.
+        // The random numbers of verification are named by the request and the round.
         let coins = StreamName {
             sample: self.job.ask.sample,
             ..StreamName::new(self.job.ask.seed, self.totals.rounds as u64)
@@ -89,7 +89,7 @@ impl Sequence {
         }
     }
 
-    /// A round once more, with the whole text: the other side does not hold it any more.
+    /// The same round with the whole text, for a server that does not hold it any more.
     pub(crate) fn whole(&mut self, round: Round) -> Round {
         match self.seat.session.target_mut() {
             Seated::Here(_) => round,
@@ -97,7 +97,7 @@ impl Sequence {
         }
     }
 
-    /// Takes over how the target elsewhere judged; the rows of logits that came with it.
+    /// Applies the verdict of a remote target. Returns the logits that came with it.
     pub(crate) fn settle(&mut self, judgement: &Judgement) -> Result<Vec<f32>, SpecError> {
         let Stage::Drafted(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
             return Ok(Vec::new());
@@ -107,7 +107,7 @@ impl Sequence {
         let emitted = judgement.accepted as usize + 1;
         let logits = judgement.rows.logits(vocab, emitted).unwrap_or_default();
         if logits.is_empty() {
-            // Nothing can be learnt from an answer without its laws.
+            // Without the target's distributions nothing can be learnt from an answer.
             self.recorder = None;
         }
         if let Seated::Elsewhere(target) = session.target_mut() {

@@ -1,4 +1,4 @@
-//! Who is decoded: requests get seats, prompts are read in turns, answers begin.
+//! Admission: requests get slots, prompts are read in chunks, answers begin.
 
 use adaptive_draft::{Answer, Costs, Way};
 use anyhow::{Context, Result};
@@ -14,11 +14,12 @@ use crate::error::ApiError;
 use crate::learn::{Mailbox, Terms};
 use crate::remote::RemoteTarget;
 
-/// Tokens of prompts that are read in a step, beside which other sequences go on.
+/// Number of prompt tokens that are read in a step, beside which other sequences go on.
 const CHUNK: usize = 128;
 
 impl Decoder {
-    /// Seats waiting requests: of those whose user has the fewest answers in the making, the first.
+    /// Gives slots to waiting requests: first to the user with the fewest running answers, then in
+    /// order of arrival.
     pub(super) fn admit(&mut self) {
         let limit = self.options.timeout;
         let late = |job: &Job| job.arrived.elapsed() > limit;
@@ -55,7 +56,7 @@ impl Decoder {
         }
     }
 
-    /// Reads some of the prompts; those that are read begin.
+    /// Reads up to [`CHUNK`] tokens of prompts. Answers whose prompts are complete begin.
     pub(super) fn read_prompts(&mut self) {
         let mut left = CHUNK;
         while left > 0
@@ -90,13 +91,13 @@ impl Decoder {
             || target.name.clone(),
             |learn| learn.adapter(&target.name, &job.ask.user),
         );
-        // Seconds of a target elsewhere are those of its machine and of the way there.
+        // The seconds of a remote target are those of its machine and of the network.
         let controlled = job.ask.drafting && target.folder().is_some();
         let answer = match controlled {
             true => self.stats.open(&target.name),
             false => None,
         };
-        // The weights that nobody taught have no name.
+        // The untrained weights have the empty name.
         let (own, of_all) = match answer.as_ref().map(Answer::way) {
             Some(Way::Frozen) => ("", ""),
             _ => (adapter.as_str(), target.name.as_str()),
@@ -107,7 +108,7 @@ impl Decoder {
             return fail(&mut job, &format!("{error:#}"), &self.stats);
         }
         let terms = self.terms();
-        // Where nothing is learnt, an answer depends on its request alone.
+        // If nothing is learnt, an answer depends on its request alone.
         let own = terms.is_none() && job.ask.drafting;
         let own = own.then(|| self.caches[&self.cache_of[index]].clone());
         let crowd = self.crowd(index, 1);
@@ -120,7 +121,7 @@ impl Decoder {
             }
             false => Lengthy::Constant(ConstantLength(self.options.draft_length)),
         };
-        // The same holds for what copies are weighed by.
+        // For the same reason copies are then weighed by default costs.
         let costs = if terms.is_some() {
             costs
         } else {
@@ -143,7 +144,7 @@ impl Decoder {
         self.learner.as_ref().map(Mailbox::terms)
     }
 
-    /// The seat whose caches hold most of a prompt; another one where none holds half of it.
+    /// The slot whose caches hold most of a prompt; another one if none holds half of it.
     pub(super) fn take_seat(&mut self, target: usize, prompt: &[TargetId]) -> Result<Seat> {
         let fitting = self
             .idle
@@ -157,7 +158,8 @@ impl Decoder {
         if let Some((held, i)) = best
             && (2 * held >= prompt.len() || seats >= self.options.parallel)
         {
-            // Without anything in common, the longest unused one is the least loss.
+            // If no cache holds half of the prompt, the slot that was unused for longest is
+            // replaced.
             let oldest = |target: usize| {
                 let own = self
                     .idle
@@ -174,7 +176,7 @@ impl Decoder {
             return Ok(self.idle.swap_remove(i));
         }
         if seats >= self.options.parallel {
-            // All are of other targets: one of them makes room.
+            // All slots are of other targets: the one that was unused for longest is freed.
             let oldest = self
                 .idle
                 .iter()
@@ -187,7 +189,7 @@ impl Decoder {
         self.seat(target)
     }
 
-    /// A new pair of KV caches.
+    /// A new slot: a pair of KV caches.
     pub(super) fn seat(&self, index: usize) -> Result<Seat> {
         let target = &self.models.targets[index];
         let mut drafter = self.models.drafter.engine(self.options.drafter_engine())?;
@@ -212,7 +214,7 @@ impl Decoder {
         Ok(Seat::new(index, session, (String::new(), 0)))
     }
 
-    /// Gives a seat's drafter the weights of an adapter: those of its target where it has none.
+    /// Loads the weights of an adapter into a slot's drafter; those of its target if it has none.
     pub(super) fn dress(&self, seat: &mut Seat, adapter: &str, target: &str) -> Result<()> {
         let known = [adapter, target]
             .into_iter()

@@ -1,4 +1,4 @@
-//! One answer in the making, and the seat it is made on.
+//! One running answer, and the slot that it is decoded on.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ use crate::ask::{Ask, Done, Event, From, Job, LogProbs, Piece, Token};
 use crate::learn::Terms;
 use crate::models::Target;
 
-/// A pair of KV caches, which one sequence uses at a time.
+/// A pair of KV caches, used by one sequence at a time.
 pub(crate) struct Seat {
     pub(crate) target: usize,
     pub(crate) session: Session<Engine, Seated>,
@@ -32,39 +32,39 @@ pub(crate) struct Seat {
     pub(crate) last_used: Instant,
 }
 
-/// Where a sequence is in its round.
+/// Stage of a sequence within its round.
 pub(crate) enum Stage {
     /// Between rounds.
     Ready,
     /// Waits for forwards of the drafter.
     Drafting(DraftingRound),
-    /// Waits for the target's forward, or for the reply of one elsewhere.
+    /// Waits for the forward of a local target, or for the reply of a remote one.
     Drafted(DraftedRound),
     /// Waits to be committed.
     Judged(JudgedRound),
 }
 
-/// An answer in the making.
+/// A running answer.
 pub(crate) struct Sequence {
     pub(crate) job: Job,
     pub(crate) seat: Seat,
     pub(crate) stage: Stage,
-    /// Number of the round that is on its way to a target elsewhere.
+    /// Ticket of the round that is on its way to a remote target.
     pub(super) awaited: Option<u64>,
     pub(super) policy: Controlled,
-    /// The n-grams of this answer alone, where nothing is learnt.
+    /// N-grams of this answer alone, if nothing is learnt.
     pub(crate) own_cache: Option<Box<NgramCache>>,
     pub(crate) totals: Totals,
     pub(crate) adapter: String,
     pub(super) recorder: Option<Recorder>,
     text: AnswerText,
-    /// Tokens that the client was given, by where they came from.
+    /// Numbers of tokens that were sent to the client, by origin.
     given: Given,
     cached: usize,
     began: Instant,
 }
 
-/// Tokens of an answer: those behind a stop text are none of them.
+/// Numbers of tokens of an answer. Tokens after a stop string are not counted.
 #[derive(Default)]
 struct Given {
     all: usize,
@@ -80,11 +80,11 @@ impl Given {
     }
 }
 
-/// Sees every emitted token with the target's logits: for the learner, and for who asked for
-/// probabilities.
+/// Receives every emitted token with the target's logits: for the learner, and for requests that
+/// want log-probabilities.
 struct Sink<'a> {
     recorder: Option<&'a mut Recorder>,
-    /// Seconds of recording.
+    /// Seconds spent on recording.
     seconds: f64,
     logprobs: Option<usize>,
     rows: Vec<LogProbs>,
@@ -101,8 +101,9 @@ impl TeacherSink for Sink<'_> {
     }
 }
 
-/// Settings of a session for a request. Blocks never accept fewer tokens than one by one, by the same
-/// law; without drafts every token is drawn as plain decoding draws it.
+/// Session settings of a request. Block verification never accepts fewer tokens than tokenwise
+/// verification, from the same distribution; without drafts every token is drawn as in plain
+/// decoding.
 fn settings(ask: &Ask, target: &Target, draft_top: usize, way: Option<Way>) -> SessionConfig {
     let rests = way == Some(Way::Plain);
     let (mode, acceptance) = match ask.drafting && !rests {
@@ -115,15 +116,15 @@ fn settings(ask: &Ask, target: &Target, draft_top: usize, way: Option<Way>) -> S
         stop: target.text.stop_tokens_unless(ask.ignore_eos),
         learn_ngrams: ask.drafting,
         drafter_reads: way.is_none_or(|way| matches!(way, Way::Learner | Way::Frozen)),
-        // What is not sent cannot be judged.
+        // A remote target can only verify a draft whose probabilities are sent along.
         draft_top: target.elsewhere().map_or(0, |_| draft_top),
         ..SessionConfig::new(mode, ask.max_tokens)
     }
 }
 
 impl Sequence {
-    /// Reads the prompt. `terms` are what the learner wants to know, if it learns from this answer;
-    /// `own_cache` are n-grams that this answer alone may add to.
+    /// Starts an answer on a slot that holds its prompt. `terms` say what the learner needs, if it
+    /// learns from this answer; `own_cache` holds n-grams that this answer alone may add to.
     pub(crate) fn start(
         reading: Reading,
         target: &Target,
@@ -156,7 +157,7 @@ impl Sequence {
             target: &ask.prompt.target,
         };
         match lookup.is_some() && ask.drafting {
-            // Of this prompt and answer alone: nothing of others shows in what is copied.
+            // The history holds this prompt and answer alone: nothing of others shows in copies.
             true => seat.session.look_up_in(History::default()),
             false => drop(seat.session.take_history()),
         }
@@ -195,7 +196,8 @@ impl Sequence {
         })
     }
 
-    /// Begins a draft, between rounds. `shared` are the n-grams of all sequences of this pair.
+    /// Begins a draft if the sequence is between rounds. `shared` holds the n-grams of all
+    /// sequences of this pair.
     pub(crate) fn draft(&mut self, shared: Option<&NgramCache>) -> Result<(), SpecError> {
         if !matches!(self.stage, Stage::Ready) {
             return Ok(());
@@ -206,7 +208,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// What the drafter is to read next, with the engine that does.
+    /// The tokens that the drafter reads next, with its engine.
     pub(crate) fn draft_input(&mut self) -> Option<(&mut Engine, &[DraftId])> {
         match &self.stage {
             Stage::Drafting(round) if !round.input().is_empty() => {
@@ -216,7 +218,7 @@ impl Sequence {
         }
     }
 
-    /// Draws the next token of the draft from the drafter's rows.
+    /// Draws the next token of the draft from the drafter's logits.
     pub(crate) fn draft_token(
         &mut self,
         shared: Option<&NgramCache>,
@@ -245,7 +247,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// What the target is to score in this round, with the engine that does.
+    /// The tokens that the target scores in this round, with its engine.
     pub(crate) fn input(&mut self) -> Option<(&mut Engine, &[TargetId])> {
         match (&self.stage, self.seat.session.target_mut()) {
             (Stage::Drafted(round), Seated::Here(engine)) => Some((engine, round.input())),
@@ -253,7 +255,7 @@ impl Sequence {
         }
     }
 
-    /// Judges the draft by the target's rows.
+    /// Verifies the draft with the target's logits.
     pub(crate) fn judge(
         &mut self,
         shared: Option<&NgramCache>,
@@ -268,8 +270,8 @@ impl Sequence {
         Ok(())
     }
 
-    /// Commits the round, which was made `alone` or beside others, and tells the client; the end of the answer, if it is one. `None` where the
-    /// client has hung up.
+    /// Commits the round and sends its tokens to the client. `alone` is true if no other sequence
+    /// was decoded beside it. Returns `None` if the client has hung up.
     pub(crate) fn commit(
         &mut self,
         shared: Option<&mut NgramCache>,
@@ -332,12 +334,12 @@ impl Sequence {
         piece
     }
 
-    /// Tokens that the client was given.
+    /// Number of tokens that were sent to the client.
     pub(crate) fn given(&self) -> usize {
         self.given.all
     }
 
-    /// Tells the client that the answer has ended.
+    /// Sends the end of the answer to the client.
     pub(crate) fn tell_end(&mut self, reason: &'static str) {
         let rest = self.text.finish();
         if !rest.is_empty() {
@@ -358,7 +360,7 @@ impl Sequence {
         }));
     }
 
-    /// What the answer teaches the drafter, if it teaches anything.
+    /// The example that the answer gives the drafter, if any.
     pub(crate) fn example(
         &mut self,
         target: &Target,
@@ -399,13 +401,13 @@ impl Sequence {
         Some(example)
     }
 
-    /// The seat, with its caches as they are.
+    /// Releases the slot, with its caches as they are.
     pub(crate) fn stand_up(self) -> (Seat, Job) {
         let mut seat = self.seat;
         if self.awaited.is_some()
             && let Seated::Elsewhere(target) = seat.session.target_mut()
         {
-            // What is still on its way there must not meet the next answer's rounds.
+            // A reply that is still on its way must not meet the rounds of the next answer.
             target.renew(crate::http::fresh_number());
         }
         seat.last_used = Instant::now();
@@ -413,15 +415,15 @@ impl Sequence {
     }
 }
 
-/// What a committed round came to.
+/// Result of a committed round.
 #[derive(Default)]
 pub(crate) struct Progress {
     pub(crate) outcome: Option<RoundOutcome>,
-    /// Why the answer has ended, if it has.
+    /// Reason for which the answer has ended, if it has.
     pub(crate) reason: Option<&'static str>,
 }
 
-/// Where the `i`-th emitted token of a round came from.
+/// Origin of the `i`-th emitted token of a round.
 fn origin(outcome: &RoundOutcome, i: usize) -> From {
     match outcome.proposals.get(i) {
         Some(proposal) if i < outcome.accepted => match proposal.kind {
@@ -434,7 +436,7 @@ fn origin(outcome: &RoundOutcome, i: usize) -> From {
 }
 
 impl Seat {
-    /// A seat with empty caches.
+    /// A slot with empty caches.
     pub(crate) fn new(
         target: usize,
         session: Session<Engine, Seated>,
@@ -449,7 +451,7 @@ impl Seat {
     }
 }
 
-/// What the learner reads of an answer.
+/// The data that the learner needs of an answer.
 pub(crate) fn terms_of(learner: &Learner) -> Terms {
     Terms {
         losses: learner.terms(),
@@ -458,7 +460,7 @@ pub(crate) fn terms_of(learner: &Learner) -> Terms {
     }
 }
 
-/// Positions of a drafter.
+/// Maximum number of positions of a drafter.
 pub(crate) fn positions(drafter: &models::ModelFolder<DraftId>) -> usize {
     drafter.config().max_position_embeddings
 }

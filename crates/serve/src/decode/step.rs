@@ -42,7 +42,7 @@ impl Decoder {
         };
         let (mut failed, mut ended) = (Failures::new(), Ended::new());
         self.settle_replies(&mut step, &mut failed, &mut ended);
-        // Who has its answer does not draft.
+        // An answer that ended by a reply does not draft again.
         self.leave(std::mem::take(&mut failed), std::mem::take(&mut ended));
         self.probe();
         self.open_rounds();
@@ -62,8 +62,8 @@ impl Decoder {
         self.leave(failed, ended);
     }
 
-    /// Drafts for every sequence, a token of all of them at a time: one forward for those whose
-    /// drafters have the same weights. Returns what they took.
+    /// Drafts for all sequences, one token of each at a time, in one forward for those whose
+    /// drafters have the same weights. Returns the costs.
     pub(super) fn draft(&mut self, failed: &mut Failures) -> Forwards {
         let (clock, mut forwards) = (Instant::now(), Forwards::default());
         self.each(failed, |sequence, shared| sequence.draft(shared));
@@ -90,7 +90,7 @@ impl Decoder {
                 };
                 let range = at..at + input.len() * vocab;
                 at = range.end;
-                // Without rows it fails, and leaves.
+                // Without logits the sequence fails and ends.
                 let rows = logits.get(range).filter(|_| read.is_ok());
                 let taken = sequence.draft_token(shared, rows.unwrap_or_default());
                 if taken.is_err() {
@@ -105,7 +105,7 @@ impl Decoder {
         forwards
     }
 
-    /// Does something with every sequence and the n-grams that it shares.
+    /// Calls `act` with every sequence and the n-grams that it shares.
     fn each(
         &mut self,
         failed: &mut Failures,
@@ -119,7 +119,7 @@ impl Decoder {
         }
     }
 
-    /// Scores the drafts for one target in one forward, judges them, and then commits them.
+    /// Scores the drafts for one target in one forward, verifies them, and then commits them.
     pub(super) fn verify(
         &mut self,
         target: usize,
@@ -159,7 +159,7 @@ impl Decoder {
         }
         let entry = &self.models.targets[target];
         let vocab = entry.vocab_size;
-        // Where each sequence's rows are.
+        // The range of each sequence's logits.
         let (mut at, mut rows) = (0, Vec::new());
         for (i, sequence) in self.running.iter_mut().enumerate() {
             if sequence.seat.target != target {
@@ -173,7 +173,7 @@ impl Decoder {
             let shared = shared(&self.caches, &self.cache_of, sequence);
             let logits = match &error {
                 None => self.logits.get(range.clone()).unwrap_or_default(),
-                // A failed forward is the failure of every sequence in it.
+                // A failed forward fails every sequence in it.
                 Some(_) => &[],
             };
             match sequence.judge(shared, logits) {
@@ -198,7 +198,8 @@ impl Decoder {
         }
     }
 
-    /// Now and then, while one answer is made, measures a plain step where it stands.
+    /// Measures a plain step at intervals of [`PROBE`], at the present context, while one answer
+    /// runs.
     fn probe(&mut self) {
         let [only] = &mut self.running[..] else {
             return;
@@ -224,7 +225,7 @@ impl Decoder {
         }
     }
 
-    /// Begins the rounds of drafts that were made elsewhere.
+    /// Begins the verification of drafts of other servers.
     pub(super) fn open_rounds(&mut self) {
         let (models, options) = (&self.models, &self.options);
         let engine = |target: usize| match models.targets[target].folder() {
@@ -236,7 +237,7 @@ impl Decoder {
         self.stats.sessions(self.verifiers.sessions());
     }
 
-    /// Commits a judged round.
+    /// Commits a verified round.
     pub(super) fn commit(
         &mut self,
         i: usize,
@@ -257,7 +258,7 @@ impl Decoder {
             Ok(Some(Progress { outcome, reason })) => {
                 if let Some(outcome) = outcome {
                     let costs = &mut self.costs[target];
-                    // Alone, its times are its own.
+                    // Only a round decoded alone has times of its own.
                     if sequence.job.ask.drafting && step.alone {
                         costs.observe(&outcome);
                     }
@@ -278,14 +279,14 @@ impl Decoder {
         }
     }
 
-    /// Frees the seats of answers that have ended or failed.
+    /// Releases the slots of answers that have ended or failed.
     pub(super) fn leave(&mut self, failed: Failures, ended: Ended) {
         let mut reasons: Vec<(usize, Result<Option<&'static str>, ApiError>)> = failed
             .into_iter()
             .map(|(i, error)| (i, Err(error)))
             .chain(ended.into_iter().map(|(i, reason)| (i, Ok(reason))))
             .collect();
-        // From the back, so that indices stay what they are.
+        // In descending order, so that the remaining indices stay valid.
         reasons.sort_by_key(|(i, _)| std::cmp::Reverse(*i));
         reasons.dedup_by_key(|(i, _)| *i);
         for (i, reason) in reasons {
@@ -305,7 +306,8 @@ impl Decoder {
                         }
                         None => true,
                     };
-                    // Whoever has the answer, and asks what was counted, finds the answer in it.
+                    // Counted before the client has its answer, so that a client that then reads
+                    // the counters finds it.
                     self.stats.answer(
                         &target.name,
                         &sequence.totals,
@@ -332,7 +334,7 @@ impl Decoder {
         }
     }
 
-    /// Answers that nobody waits for any more, or that took too long.
+    /// Ends answers whose client has hung up or that took too long.
     pub(super) fn leave_abandoned(&mut self) {
         let limit = self.options.timeout;
         let mut i = 0;

@@ -1,10 +1,10 @@
-//! Tokens as text that can be shown: whole characters, nothing of a stop string.
+//! Text of an answer that can be shown: whole characters, without stop strings.
 
-/// Collects the bytes of an answer and gives out text that can no longer change.
+/// Collects the bytes of an answer and returns text that can no longer change.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerText {
     stops: Vec<String>,
-    /// Bytes that are no whole character yet.
+    /// Bytes of an incomplete character.
     bytes: Vec<u8>,
     /// Text that may be the beginning of a stop string.
     held: String,
@@ -12,7 +12,7 @@ pub(crate) struct AnswerText {
 }
 
 impl AnswerText {
-    /// Text that ends before the first of `stops`, none of which is empty.
+    /// A text that ends before the first of `stops`, none of which is empty.
     pub(crate) fn new(stops: Vec<String>) -> Self {
         Self {
             stops,
@@ -20,12 +20,12 @@ impl AnswerText {
         }
     }
 
-    /// Whether a stop string was met; nothing comes behind it.
+    /// True if a stop string was met; nothing comes after it.
     pub(crate) fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Takes the bytes of a token; returns what can be shown now.
+    /// Adds the bytes of a token; returns the text that can be shown now.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         if self.ended {
             return String::new();
@@ -43,7 +43,7 @@ impl AnswerText {
                     let text = String::from_utf8_lossy(&self.bytes[..valid]);
                     self.held.push_str(&text);
                     self.bytes.drain(..valid);
-                    // Bytes that can never become a character are shown as such.
+                    // Bytes that can never become a character are shown as U+FFFD.
                     let Some(wrong) = wrong else { break };
                     self.held.push(char::REPLACEMENT_CHARACTER);
                     self.bytes.drain(..wrong);
@@ -63,7 +63,7 @@ impl AnswerText {
         std::mem::replace(&mut self.held, behind)
     }
 
-    /// What is left at the end of the answer.
+    /// The remaining text at the end of the answer.
     pub(crate) fn finish(&mut self) -> String {
         let mut rest = std::mem::take(&mut self.held);
         if !self.ended {
@@ -74,7 +74,7 @@ impl AnswerText {
     }
 }
 
-/// Bytes of the longest end of `text` that `stop` begins with, not all of `stop`.
+/// Length in bytes of the longest suffix of `text` that is a proper prefix of `stop`.
 fn overlap(text: &str, stop: &str) -> usize {
     let longest = text.len().min(stop.len().saturating_sub(1));
     (1..=longest)
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!((rest.as_str(), ended), ("", true));
         let (shown, rest, ended) = run(&["ab", "xaby"], &[b"xa", b"q", b"xa"]);
         assert_eq!((shown.concat() + &rest, ended), ("xaqxa".into(), false));
-        // The stop string that comes first in the text, whatever their order.
+        // The stop string that comes first in the text ends it, in whatever order they are given.
         let (shown, rest, _) = run(&["late", "so"], &[b"and so late"]);
         assert_eq!(shown.concat() + &rest, "and ");
     }

@@ -1,4 +1,4 @@
-//! Judging drafts that were made elsewhere: the KV caches that belong to them.
+//! Verification of drafts of other servers, with the KV caches that belong to them.
 
 use std::time::{Duration, Instant};
 
@@ -9,39 +9,39 @@ use vocab_align::TargetId;
 
 use crate::remote::wire::{self, Answers, Judgement, Refusal, Round, digest};
 
-/// Most tokens whose laws are sent back for each emitted token.
+/// Maximum number of tokens of the target's distribution that are sent back for each emitted token.
 const MOST_TOP: u32 = 1024;
 
-/// Rounds that wait for the next step, and who waits for them.
+/// Rounds that wait for the next step, with the channel for their answers.
 pub(crate) struct Waiting {
     pub(crate) target: usize,
     pub(crate) rounds: Vec<Round>,
     pub(crate) reply: oneshot::Sender<Answers>,
 }
 
-/// A KV cache for drafts from elsewhere.
+/// A KV cache for drafts of one session of another server.
 struct Verifier {
     session: u64,
     target: usize,
     engine: Engine,
-    /// What the cache holds.
+    /// Tokens that the cache holds.
     text: Vec<TargetId>,
     last_used: Instant,
 }
 
-/// A round in the making.
+/// A round that is being verified.
 struct Open {
-    /// Whose it is: of those that wait, and of their rounds.
+    /// Index of its request among those that wait, and its index in the request.
     place: (usize, usize),
     round: Round,
     sampling: Sampling,
-    /// Its verifier.
+    /// Index of its verifier.
     at: usize,
-    /// What is scored: the last token of the text, and the proposals.
+    /// Tokens that are scored: the last token of the text, and the proposals.
     input: Vec<TargetId>,
 }
 
-/// All of them.
+/// The KV caches for drafts of other servers, and the rounds that wait for them.
 pub(crate) struct Verifiers {
     all: Vec<Verifier>,
     limit: usize,
@@ -49,12 +49,12 @@ pub(crate) struct Verifiers {
     waiting: Vec<Waiting>,
     /// Rounds of the present step, by verifier.
     open: Vec<Open>,
-    /// Their answers, by place.
+    /// Answers to the rounds, by request.
     answers: Vec<Vec<Result<Judgement, Refusal>>>,
 }
 
 impl Verifiers {
-    /// At most `limit`, each for `idle` after its last round.
+    /// At most `limit` caches, each freed when it was unused for `idle`.
     pub(crate) fn new(limit: usize, idle: Duration) -> Self {
         Self {
             all: Vec::new(),
@@ -78,13 +78,13 @@ impl Verifiers {
         self.all.len()
     }
 
-    /// Nobody is answered any more.
+    /// Drops all waiting rounds without an answer.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
     }
 
-    /// Begins a step: finds or makes the caches of the rounds that wait, and reads what is new of
-    /// their texts. `engine` makes a cache of a target, `vocab` says how many tokens it has.
+    /// Begins a step: finds or creates the caches of the waiting rounds, and reads the new tokens
+    /// of their texts. `engine` creates a cache of a target, `vocab` is the size of its vocabulary.
     pub(crate) fn begin(
         &mut self,
         mut engine: impl FnMut(usize) -> anyhow::Result<Engine>,
@@ -114,11 +114,11 @@ impl Verifiers {
         self.open.sort_by_key(|open| open.at);
     }
 
-    /// Ends a step: answers whoever waits.
+    /// Ends a step: sends the answers.
     pub(crate) fn end(&mut self) {
         self.open.clear();
         for (waiting, answers) in self.waiting.drain(..).zip(self.answers.drain(..)) {
-            // Who asked may have hung up.
+            // The client may have hung up.
             let _ = waiting.reply.send(answers);
         }
     }
@@ -173,7 +173,7 @@ impl Verifiers {
         })
     }
 
-    /// The cache of a round, which holds what the round takes for granted.
+    /// Index of a round's cache, after a check that it holds the tokens that the round relies on.
     fn find(
         &mut self,
         round: &Round,
@@ -186,7 +186,7 @@ impl Verifiers {
         if let Some(at) = self.all.iter().position(own) {
             let held = self.all[at].text.get(..keep);
             return match held.is_some_and(|held| digest(held) == round.digest) {
-                // Two rounds of one session in one step cannot both be meant.
+                // A client sends at most one round of a session at a time.
                 _ if taken.contains(&at) => Err(Refusal::Impossible("a session twice".into())),
                 true => Ok(at),
                 false => Err(Refusal::Unknown),
@@ -206,7 +206,7 @@ impl Verifiers {
             });
             return Ok(self.all.len() - 1);
         }
-        // The one that was not used for longest makes room: its owner sends the whole text again.
+        // The cache that was unused for longest is replaced: its client sends the whole text again.
         let free = (0..self.all.len()).filter(|at| !taken.contains(at));
         let at = free.min_by_key(|at| self.all[*at].last_used);
         let at = at.ok_or(Refusal::Busy)?;
@@ -220,7 +220,7 @@ impl Verifiers {
         Ok(at)
     }
 
-    /// What is to be scored for a target, in order.
+    /// The tokens to be scored for a target, in order.
     pub(crate) fn inputs(&mut self, target: usize) -> Vec<(&mut Engine, &[TargetId])> {
         let mut open = self.open.iter().peekable();
         let mut inputs = Vec::new();
@@ -234,7 +234,8 @@ impl Verifiers {
         inputs
     }
 
-    /// Judges the rounds of a target by the rows of [`inputs`](Self::inputs), or fails them all.
+    /// Verifies the rounds of a target with the logits of [`inputs`](Self::inputs), or fails them
+    /// all.
     pub(crate) fn judge(&mut self, target: usize, vocab: usize, logits: Result<&[f32], &str>) {
         let mut from = 0;
         for open in &self.open {
@@ -252,7 +253,7 @@ impl Verifiers {
             from += count;
             match &judged {
                 Ok(_) => verifier.text.extend_from_slice(&open.input[1..]),
-                // What the cache holds is not known any more.
+                // The content of the cache is unknown after a failure.
                 Err(_) => verifier.text.clear(),
             }
             self.answers[open.place.0][open.place.1] = judged;
@@ -261,7 +262,7 @@ impl Verifiers {
 }
 
 impl Open {
-    /// `text` is what the target has read before the first row.
+    /// Verifies one round. `text` is the text that the target has read before the first logits.
     fn judge(&self, text: &[TargetId], vocab: usize, logits: &[f32]) -> Result<Judgement, Refusal> {
         let failed = |e: &dyn std::fmt::Display| Refusal::Failed(e.to_string());
         let rows = Rows::new(logits, vocab, self.input.len());

@@ -1,4 +1,4 @@
-//! Answers as clients read them: whole, or in pieces as server-sent events.
+//! Answers in the format of the API: whole, or in pieces as server-sent events.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use crate::error::ApiError;
 use crate::models::{Models, Target};
 use crate::service::Events;
 
-/// What all parts of an answer say.
+/// The fields that all parts of an answer share.
 struct Heading {
     id: String,
     created: u64,
@@ -69,11 +69,11 @@ impl Heading {
     }
 }
 
-/// Sums over the answers of a request, and the API's account of them.
+/// The API's usage object: sums over the answers of a request.
 fn usage(done: &[Done], prompts: usize) -> Value {
     let sum = |of: fn(&Done) -> usize| done.iter().map(of).sum::<usize>();
     let completion = sum(|d| d.tokens);
-    // Several answers to one prompt read it once, as far as the account goes: the first of them.
+    // Several answers to one prompt count its tokens once, those of the first answer.
     let answers = (done.len() / prompts.max(1)).max(1);
     let firsts = || done.iter().step_by(answers);
     let prompt: usize = firsts().map(|d| d.prompt_tokens).sum();
@@ -92,7 +92,7 @@ fn usage(done: &[Done], prompts: usize) -> Value {
     })
 }
 
-/// Answers to a request, one choice each.
+/// The whole answers to a request, one choice each.
 pub(super) async fn whole(
     models: &Models,
     request: &Parsed,
@@ -140,7 +140,7 @@ pub(super) async fn whole(
     Ok(axum::Json(heading.wrap(false, choices, Some(usage))).into_response())
 }
 
-/// Different prompts of a request.
+/// Number of different prompts of a request.
 fn prompts(request: &Parsed) -> usize {
     let mut count = 0;
     let mut last = None;
@@ -153,7 +153,7 @@ fn prompts(request: &Parsed) -> usize {
     count
 }
 
-/// The tokens with where they came from.
+/// The tokens with their origins.
 fn origins(tokens: &[Token]) -> Value {
     let each = tokens
         .iter()
@@ -161,7 +161,7 @@ fn origins(tokens: &[Token]) -> Value {
     each.collect()
 }
 
-/// A token's own text.
+/// Text of a single token.
 fn spelled(id: TargetId, target: &Target) -> String {
     let vocabulary = &target.pair.target;
     match (vocabulary.bytes(id), vocabulary.content(id)) {
@@ -170,8 +170,8 @@ fn spelled(id: TargetId, target: &Target) -> String {
     }
 }
 
-/// Probabilities in the shape of the interface; null where none were asked for. `offset` is where
-/// the tokens begin in the text.
+/// Log-probabilities in the format of the API; null if the request wants none. `offset` is the
+/// number of characters in front of the tokens.
 fn log_probs(kind: Kind, tokens: &[Token], target: &Target, offset: &mut usize) -> Value {
     let known: Vec<(&Token, &LogProbs)> = tokens
         .iter()
@@ -181,7 +181,7 @@ fn log_probs(kind: Kind, tokens: &[Token], target: &Target, offset: &mut usize) 
         return Value::Null;
     }
     let bytes = |id: TargetId| target.pair.target.bytes(id).unwrap_or_default();
-    // Minus infinity is no number of JSON.
+    // JSON has no minus infinity.
     let finite = |x: f32| x.max(-9999.0);
     match kind {
         Kind::Chat => {
@@ -210,7 +210,7 @@ fn log_probs(kind: Kind, tokens: &[Token], target: &Target, offset: &mut usize) 
     }
 }
 
-/// Where a stream is.
+/// State of a stream.
 enum Phase {
     Running,
     /// The last events are written.
@@ -225,14 +225,14 @@ struct Chunks {
     usage: bool,
     prompts: usize,
     events: Events,
-    /// Characters of each answer so far; `None` where nothing was sent yet.
+    /// Number of characters of each answer so far; `None` if nothing was sent yet.
     offsets: Vec<Option<usize>>,
     ends: Vec<Option<Done>>,
     phase: Phase,
 }
 
-/// Answers to a request in pieces. An error behind the first piece is an event of its own, with the
-/// same object that a plain answer has.
+/// The answers to a request in pieces. An error after the first piece is an event of its own, with
+/// the same object as in a plain answer.
 pub(super) fn stream(request: Parsed, events: Events, app: Arc<App>) -> Response {
     let chunks = Chunks {
         heading: Heading::new(&request),
@@ -258,7 +258,7 @@ impl Chunks {
     }
 
     fn chunk(&self, choice: Value) -> String {
-        // With usage asked for, every chunk has the key, all but the last null.
+        // If usage was requested, every chunk has the key, null in all but the last.
         let usage = self.usage.then_some(Value::Null);
         Self::event(&self.heading.wrap(true, vec![choice], usage))
     }

@@ -1,5 +1,5 @@
-//! The fields of a request, read one by one: what is wrong is said with the field's name, and what
-//! nobody reads is not passed over.
+//! The fields of a request, read one by one: errors give the name of the field, and fields that are
+//! neither read nor known to be harmless are refused.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 
-/// Fields that change nothing of an answer: who asks, what for, how it is paid and kept.
+/// Fields that change nothing of an answer.
 const IGNORED: &[&str] = &[
     "cache_prompt",
     "cache_salt",
@@ -28,7 +28,8 @@ const IGNORED: &[&str] = &[
     "store",
 ];
 
-/// Fields that would change the answer, and the value that stands for what is done anyway.
+/// Fields that would change the answer, each with the one value that is accepted, since the server
+/// behaves like that anyway.
 const ONE_VALUE: &[(&str, &str)] = &[
     ("best_of", "1"),
     ("detokenize", "true"),
@@ -43,10 +44,10 @@ const ONE_VALUE: &[(&str, &str)] = &[
     ("verbosity", "\"medium\""),
 ];
 
-/// The fields of an object.
+/// The fields of a JSON object, with a record of those that were read.
 pub(super) struct Fields<'a> {
     object: &'a Map<String, Value>,
-    /// Dotted name of the object with a dot behind it, or empty.
+    /// Dotted name of the object followed by a dot, or empty.
     prefix: String,
     read: RefCell<BTreeSet<&'static str>>,
 }
@@ -106,7 +107,7 @@ impl<'a> Fields<'a> {
         self.read(field, "a number", Value::as_f64)
     }
 
-    /// A whole number of 64 bits.
+    /// An integer of 64 bits.
     pub(super) fn whole(&self, field: &'static str) -> Result<Option<i64>, ApiError> {
         self.read(field, "a whole number of 64 bits", whole)
     }
@@ -136,7 +137,7 @@ impl<'a> Fields<'a> {
         Ok(texts?.unwrap_or_default())
     }
 
-    /// A count between two bounds.
+    /// A count between two bounds, both inclusive.
     pub(super) fn count(
         &self,
         field: &'static str,
@@ -157,13 +158,13 @@ impl<'a> Fields<'a> {
         found.map(count).transpose()
     }
 
-    /// Refuses what nobody has read, unless it changes nothing.
+    /// Refuses a field that was not read, unless it changes nothing.
     pub(super) fn finish(&self) -> Result<(), ApiError> {
         let read = self.read.borrow();
         for (field, value) in self.object {
             let known = read.contains(field.as_str()) || IGNORED.contains(&field.as_str());
             let usual = ONE_VALUE.iter().find(|(name, _)| name == field);
-            // False and 0 are values of these, not their absence.
+            // For these fields false and 0 are values of their own.
             let said = usual.is_some() && (value.is_boolean() || value.is_number());
             let usual = usual.and_then(|(_, usual)| serde_json::from_str(usual).ok());
             let usual = usual.is_some_and(|usual: Value| same(&usual, value));
@@ -176,7 +177,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A whole number, also where it is written with a point.
+/// An integer, also if it is written with a decimal point.
 fn whole(value: &Value) -> Option<i64> {
     let pointed = || {
         let number = value.as_f64()?;
@@ -190,7 +191,7 @@ fn same(usual: &Value, value: &Value) -> bool {
     usual == value || usual.is_number() && usual.as_f64() == value.as_f64()
 }
 
-/// True of a value that asks for nothing.
+/// True if the value is null, false, 0 or empty.
 pub(super) fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,4 +1,4 @@
-//! HTTP in front of a [`Service`]: routes, guards, connections.
+//! HTTP interface of a [`Service`]: routes, access checks, connections.
 
 mod answer;
 mod fields;
@@ -33,44 +33,44 @@ use request::Kind;
 
 /// The page at `/`.
 const PAGE: &str = include_str!("page.html");
-/// Threads that read requests and write answers; decoding is not theirs.
+/// Number of threads that read requests and write answers; decoding has a thread of its own.
 const WORKERS: usize = 2;
-/// Pause between two looks at whether the last answers have ended.
+/// Pause between two checks of whether the last answers have ended.
 const POLL: Duration = Duration::from_millis(20);
-/// Threads that tokenise prompts.
+/// Number of threads that tokenise prompts.
 const TOKENISERS: usize = 2;
 
-/// Where and how a server listens.
+/// Options of the HTTP interface.
 #[derive(Debug, Clone)]
 pub struct Http {
-    /// Address; port 0 takes a free one.
+    /// Address to listen on; port 0 takes a free one.
     pub address: SocketAddr,
-    /// Key that requests must bring; without one, only loopback is listened on.
+    /// Key that requests must have; without one, the server listens on loopback addresses only.
     pub api_key: Option<String>,
-    /// What a client may take up.
+    /// Limits on what a client may use.
     pub limits: Limits,
-    /// What `/metrics` says of the program and the machine.
+    /// Program and machine as `/metrics` shows them.
     pub about: About,
     /// Origins (`http://localhost:3000`) whose pages may read answers in a browser; `*` for all.
     pub origins: Vec<String>,
 }
 
-/// The program of a server, and what it runs on: so that what was measured can be told apart.
+/// The program of a server and its machine, which tell measurements apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
     /// Version of the program.
     pub version: String,
     /// Commit it was built from, with a `+` where the sources differed from it.
     pub commit: String,
-    /// Processor, memory and system, in a line that names nobody.
+    /// Processor, memory and operating system, in a line without personal names.
     pub machine: String,
 }
 
 impl Http {
-    /// Refuses an address that other machines reach, unless there is a key.
+    /// Refuses an address that other machines can reach, unless there is a key.
     ///
     /// # Errors
-    /// Such an address.
+    /// The address is not loopback and there is no key.
     pub fn check(&self) -> Result<()> {
         let Self {
             address, api_key, ..
@@ -84,7 +84,7 @@ impl Http {
     }
 }
 
-/// Waits for the signal to end: an interrupt, or the system's wish to terminate.
+/// Waits for an interrupt or a request of the system to terminate.
 pub async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
@@ -97,7 +97,7 @@ pub async fn interrupted() {
     }
 }
 
-/// Calls `tell` at every interrupt, on a thread of its own, in the place of the program's end.
+/// Calls `tell` at every interrupt, on a thread of its own, instead of ending the program.
 ///
 /// # Errors
 /// A thread that cannot be started.
@@ -118,14 +118,14 @@ pub fn watch_interrupts(tell: impl Fn() + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-/// What a client may take up.
+/// Limits on what a client may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a body.
+    /// Maximum bytes of a body.
     pub body: usize,
-    /// Time for the head of a request, for its body, and for taking in what is written.
+    /// Time for the head of a request, for its body, and for reading what is written to the client.
     pub patience: Duration,
-    /// Connections at a time; further ones wait.
+    /// Maximum number of connections at a time; further ones wait.
     pub connections: usize,
 }
 
@@ -139,19 +139,19 @@ impl Default for Limits {
     }
 }
 
-/// What handlers share.
+/// State that handlers share.
 struct App {
     service: Service,
     limits: Limits,
     about: About,
     origins: Vec<String>,
-    /// When the server was started, in seconds since 1970.
+    /// Start of the server, in seconds since 1970.
     started: u64,
-    /// Digest of the key, so that a comparison takes as long whatever is sent.
+    /// Digest of the key, so that the time of a comparison does not depend on what is sent.
     key: Option<[u8; 32]>,
 }
 
-/// Listens until `stop` comes, then stops the service. `ready` is told the address.
+/// Listens until `stop` resolves, then stops the service. `ready` is called with the address.
 ///
 /// # Errors
 /// An address that is not loopback without a key, or cannot be bound; a service that failed.
@@ -197,7 +197,7 @@ pub fn serve(
             () = accept(listener, router, limits) => {}
             () = stop => {}
         }
-        // No more connections; answers in the making may come to their end.
+        // No more connections; running answers may finish.
         serving.service.wind_up();
         while serving.service.is_alive() {
             tokio::time::sleep(POLL).await;
@@ -206,7 +206,7 @@ pub fn serve(
         drop(serving);
         anyhow::Ok(())
     })?;
-    // Handlers hold on to the service; what they wait for ends with it.
+    // Handlers hold references to the service and end with it.
     runtime.shutdown_timeout(Duration::from_millis(200));
     match Arc::try_unwrap(app) {
         Ok(mut app) => app.service.stop(),
@@ -214,18 +214,18 @@ pub fn serve(
     }
 }
 
-/// Takes connections, each on a task of its own.
+/// Accepts connections, each on a task of its own.
 async fn accept(listener: tokio::net::TcpListener, router: Router, limits: Limits) {
     let places = Arc::new(Semaphore::new(limits.connections));
     loop {
-        // Never closed.
+        // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
         };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of file descriptors, or a client that was gone at once.
+                // No file descriptor was free, or the client closed the connection at once.
                 tracing::debug!("a connection failed: {error}");
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
@@ -267,8 +267,8 @@ fn router(app: Arc<App>) -> Router {
     api.with_state(app)
 }
 
-/// Counts answers by status, and refuses names that are not this machine's: a page of another site
-/// must not reach a server on loopback through a name of its own.
+/// Counts answers by status, and refuses host names that are not this machine's: a page of another
+/// site must not reach a server on loopback through a name of its own.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let origin = origins::allowed(&app.origins, request.headers());
     let mut response = match host(request.headers(), request.uri()) {
@@ -337,7 +337,7 @@ async fn answer(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    // Another content type needs no permission for a page of another site to send.
+    // A page of another site may send other content types without a preflight request.
     let kind_of_body = headers
         .get(header::CONTENT_TYPE)
         .map(|value| value.as_bytes());
@@ -361,7 +361,7 @@ async fn answer(
     }
 }
 
-/// The body, if it is small enough and comes in time.
+/// The body, if it is small enough and arrives in time.
 async fn read(headers: &HeaderMap, body: Body, limits: Limits) -> Result<Bytes, ApiError> {
     let declared = headers
         .get(header::CONTENT_LENGTH)
@@ -415,7 +415,7 @@ async fn stats(State(app): State<Arc<App>>) -> Response {
 async fn page() -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        // The page needs nothing from elsewhere, and shows what models write.
+        // The page needs nothing from other sites, and shows text written by models.
         (
             header::CONTENT_SECURITY_POLICY,
             "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:",
@@ -431,9 +431,9 @@ async fn health(State(app): State<Arc<App>>) -> Response {
     }
 }
 
-/// A number that nobody guesses.
+/// A random number that cannot be guessed.
 pub(crate) fn fresh_number() -> u64 {
-    // The standard library's hashers begin with keys of the system's randomness.
+    // The standard library seeds its hashers with randomness of the system.
     RandomState::new().build_hasher().finish()
 }
 

@@ -1,15 +1,15 @@
-//! Pages of other origins that may read answers in a browser.
+//! Cross-origin requests: pages of other origins that may read answers in a browser.
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-/// Seconds that a browser may remember what it was told.
+/// Seconds that a browser may cache the answer to a preflight request.
 const REMEMBERED: HeaderValue = HeaderValue::from_static("600");
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, OPTIONS");
 const HEADERS: HeaderValue = HeaderValue::from_static("authorization, content-type");
 
-/// The origin of a request, if it is one of these, with or without a slash at its end.
+/// The origin of a request if it is one of `origins`, with or without a slash at its end.
 pub(super) fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(header::ORIGIN)?;
     let text = origin.to_str().ok()?;
@@ -17,13 +17,13 @@ pub(super) fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderV
     origins.iter().any(same).then(|| origin.clone())
 }
 
-/// True where a browser asks what a page may send, before it sends it.
+/// True for a preflight request: the browser asks what a page may send, before it sends it.
 pub(super) fn asks_first(request: &Request) -> bool {
     let asked = header::ACCESS_CONTROL_REQUEST_METHOD;
     request.method() == Method::OPTIONS && request.headers().contains_key(asked)
 }
 
-/// The answer to it.
+/// The answer to a preflight request.
 pub(super) fn answer_first(headers: &HeaderMap) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     let wanted = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();

@@ -1,4 +1,4 @@
-//! Drafts that were made elsewhere: where a target describes itself, and where rounds are judged.
+//! Routes for drafts of other servers: descriptions of targets, and verification of rounds.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::error::ApiError;
 use crate::models::Target;
 use crate::remote::wire::{Described, FILES, ROUNDS, Rounds, TARGETS, VERSION};
 
-/// Content type of rounds, which no page of another site may send unasked.
+/// Content type of rounds, which a page of another site may not send without a preflight request.
 const BINARY: &[u8] = b"application/octet-stream";
 
-/// The routes, where drafts from elsewhere are judged at all.
+/// The routes; none unless drafts of other servers are verified.
 pub(super) fn router(app: &App) -> Router<Arc<App>> {
     match app.service.options().expose {
         None => Router::new(),
@@ -40,7 +40,7 @@ async fn described(
     describe(&app, Some(&name))
 }
 
-/// A target that is on this machine.
+/// A local target by its name.
 fn local<'a>(app: &'a App, name: Option<&str>) -> Result<(usize, &'a Target), ApiError> {
     let models = app.service.models();
     let index = models.find(name)?;
@@ -71,7 +71,8 @@ fn describe(app: &App, name: Option<&str>) -> Result<Response, ApiError> {
     Ok(axum::Json(described).into_response())
 }
 
-/// A file that is needed to write and read a target's tokens, and no other one.
+/// One of the files that are needed to write and read a target's tokens; other files are not
+/// served.
 async fn file(
     State(app): State<Arc<App>>,
     Path((name, file)): Path<(String, String)>,

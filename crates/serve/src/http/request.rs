@@ -1,4 +1,4 @@
-//! Requests as clients send them, and what they come to once checked.
+//! Requests in the format of the API, and their checks.
 
 use models::{Message, TemplateRequest, TemplateValue, TemplateVariables, whole_message};
 use serde_json::Value;
@@ -10,17 +10,17 @@ use crate::error::ApiError;
 use crate::models::Encoded;
 use crate::service::Service;
 
-/// Most answers to one prompt, and most answers of a request.
+/// Maximum number of answers to one prompt, and of a request.
 const MOST_ANSWERS: usize = 16;
-/// Most stop strings, and most bytes of one.
+/// Maximum number of stop strings, and maximum bytes of one.
 const MOST_STOPS: usize = 16;
 const LONGEST_STOP: usize = 256;
-/// Most messages of a conversation.
+/// Maximum number of messages of a conversation.
 const MOST_MESSAGES: usize = 1024;
-/// Most probabilities beside a token.
+/// Maximum number of probabilities per token.
 const MOST_LOGPROBS: usize = 20;
 
-/// Which of the two interfaces.
+/// One of the two interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `/v1/chat/completions`.
@@ -35,12 +35,12 @@ pub(super) struct Parsed {
     /// Name of the target.
     pub(super) model: String,
     pub(super) target: usize,
-    /// One an answer, in their order.
+    /// One request per answer, in order.
     pub(super) asks: Vec<Ask>,
     pub(super) stream: bool,
-    /// Whether a stream ends with a chunk of usage.
+    /// True if a stream ends with a chunk of usage.
     pub(super) usage: bool,
-    /// Whether pieces say where their tokens came from.
+    /// True if pieces give the origins of their tokens.
     pub(super) origins: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn parse(kind: Kind, body: &[u8], service: &Service) -> Result<Parsed
     let malformed = |error: serde_json::Error| {
         ApiError::Malformed(error.to_string().chars().take(500).collect())
     };
-    // Templates write objects with their keys in the order in which they came.
+    // Templates write objects with their keys in the order of the request.
     let ordered: TemplateValue = serde_json::from_slice(body).map_err(malformed)?;
     let body: Value = serde_json::from_slice(body).map_err(malformed)?;
     let fields = Fields::of(&body)?;
@@ -59,22 +59,22 @@ pub(super) fn parse(kind: Kind, body: &[u8], service: &Service) -> Result<Parsed
     }
 }
 
-/// A message, read.
+/// A parsed message.
 struct Said<'a> {
     role: &'a str,
     content: String,
-    /// All of it, where it says more than a role and a text.
+    /// The whole message, if it has more than a role and a text.
     whole: Option<TemplateValue>,
-    /// Its fields out of [`STEERING`].
+    /// Its fields that are in [`STEERING`].
     steering: Vec<&'static str>,
 }
 
-/// The value of a key; undefined where there is none.
+/// The value of a key; undefined if there is none.
 fn of_key(object: &TemplateValue, key: &str) -> TemplateValue {
     object.get_attr(key).unwrap_or_default()
 }
 
-/// The items of a list, unless it is empty or none.
+/// The items of a list; `None` if it is empty or no list.
 fn filled(list: &TemplateValue) -> Option<Vec<TemplateValue>> {
     let items: Vec<TemplateValue> = list.try_iter().ok()?.collect();
     (!items.is_empty()).then_some(items)
@@ -134,7 +134,7 @@ fn chat(
     )
 }
 
-/// Values that a request gives the template beside the messages.
+/// The values that a request gives the template beside the messages.
 fn template(fields: &Fields<'_>, ordered: &TemplateValue) -> Result<TemplateRequest, ApiError> {
     for name in ["tools", "documents"] {
         fields.list(name)?;
@@ -143,7 +143,7 @@ fn template(fields: &Fields<'_>, ordered: &TemplateValue) -> Result<TemplateRequ
     match fields.value("tool_choice") {
         None => {}
         Some(Value::String(choice)) if choice == "auto" => {}
-        // No tool may be called, so none is offered.
+        // No tool may be called, so none is offered to the model.
         Some(Value::String(choice)) if choice == "none" => tools = None,
         Some(_) => {
             let message = "`tool_choice` can be `auto` or `none`: what a model says is not forced";
@@ -177,8 +177,8 @@ fn template(fields: &Fields<'_>, ordered: &TemplateValue) -> Result<TemplateRequ
     })
 }
 
-/// Refuses tools, calls of tools, documents, an answer that is not opened, and what steers an answer in
-/// a message, where the model's template writes the same without them.
+/// Refuses tools, tool calls, documents, an answer without a generation prompt, and steering fields
+/// of a message if the text that the model's template writes does not depend on them.
 fn heeded(
     messages: &[Message<'_>],
     said: &[Said<'_>],
@@ -262,11 +262,11 @@ fn heeded(
     Ok(())
 }
 
-/// Fields of a message that are no part of what the model reads.
+/// Fields of a message that are not part of the text that the model reads.
 const BESIDE_MESSAGE: [&str; 4] = ["annotations", "audio", "id", "refusal"];
 
-/// Fields of a message by which some servers steer an answer: to go on with the message itself, or to
-/// look at more than its text.
+/// Fields of a message by which some servers steer an answer: to continue the message itself, or to
+/// read more than its text.
 const STEERING: [&str; 6] = [
     "prefix",
     "partial",
@@ -427,7 +427,7 @@ fn stops(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
     Ok(stops)
 }
 
-/// What both interfaces check alike.
+/// Checks the fields that both interfaces share.
 fn finish(
     kind: Kind,
     fields: &Fields<'_>,
@@ -461,10 +461,10 @@ fn finish(
     let seed = fields.whole("seed")?;
     let seed = seed.map_or_else(super::fresh_number, i64::cast_unsigned);
     let ignore_eos = fields.flag("ignore_eos")?.unwrap_or(false);
-    // Ours: `false` decodes without the drafter.
+    // Our own field: `false` decodes without the drafter.
     let drafting = fields.flag("drafter")?.unwrap_or(true);
     let stream = fields.flag("stream")?.unwrap_or(false);
-    // Ours: where tokens came from.
+    // Our own field: the origins of tokens.
     let origins = fields.flag("include_origins")?.unwrap_or(false);
     let options = fields.object("stream_options")?;
     let usage = options.map(|options| {
@@ -476,7 +476,7 @@ fn finish(
     let mut asks = Vec::new();
     for prompt in prompts {
         let room = entry.context.saturating_sub(prompt.target.len());
-        // A prompt without room for a token is refused when it is asked.
+        // A prompt without room for a token is refused when it is submitted.
         let max_tokens = wanted.unwrap_or_else(|| most.min(room).max(1));
         for _ in 0..n {
             asks.push(Ask {
@@ -487,7 +487,7 @@ fn finish(
                 ignore_eos,
                 stop: stop.clone(),
                 seed,
-                // Answers are told apart by their number.
+                // The number of an answer distinguishes its random stream.
                 sample: asks.len() as u32,
                 logprobs,
                 drafting,
@@ -506,8 +506,8 @@ fn finish(
     })
 }
 
-/// The limit on an answer's tokens as a request wants it; `None` for as many as there may be, which is also
-/// what a number above the server's limit and -1 come to.
+/// The maximum number of tokens of an answer as the request wants it; `None` for as many as
+/// possible, which is also the meaning of -1 and of a number above the server's limit.
 fn limit(
     fields: &Fields<'_>,
     wanted: Option<(&'static str, i64)>,

@@ -1,4 +1,4 @@
-//! Acceptance heads: trained from answers by Algorithm 4 of the paper, one an adapter.
+//! Acceptance heads, trained on answers by Algorithm 4 of the paper, one per adapter.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,21 @@ use anyhow::{Context, Result, bail};
 
 use super::SEED;
 
-/// Most examples of the buffer R.
+/// Maximum number of examples in the buffer R.
 const BUFFER: usize = 4096;
 
-/// All of them.
+/// The acceptance heads of all adapters.
 pub(super) struct Heads {
-    /// Features that a head reads.
+    /// Number of features that a head reads.
     features: usize,
-    /// Folder of saved ones.
+    /// Folder of saved heads.
     saved: Option<PathBuf>,
     by_name: BTreeMap<String, HeadTrainer>,
 }
 
 impl Heads {
-    /// Goes on with what `saved` holds. Heads read `features` of a token.
+    /// Heads that continue from those in `saved`, read when first used. `features` is their input
+    /// length.
     pub(super) fn new(features: usize, saved: Option<PathBuf>) -> Self {
         Self {
             features,
@@ -31,7 +32,7 @@ impl Heads {
         }
     }
 
-    /// The head of an adapter as it was saved, with the steps behind it.
+    /// The head of an adapter and the number of its training steps; `None` if it was never trained.
     pub(super) fn known(&mut self, name: &str) -> Result<Option<(Arc<Head>, u64)>> {
         let here = self.by_name.contains_key(name);
         if !here && !self.file(name).is_some_and(|path| path.is_file()) {
@@ -41,13 +42,13 @@ impl Heads {
         Ok(Some((Arc::new(trainer.head().clone()), trainer.steps())))
     }
 
-    /// Takes in tokens that verification spoke about.
+    /// Adds tokens that verification decided to the buffer R.
     pub(super) fn extend(&mut self, name: &str, judged: Vec<Example>) -> Result<()> {
         self.of(name)?.extend(judged);
         Ok(())
     }
 
-    /// A turn on a batch drawn from R; the head behind it.
+    /// One training step on a batch drawn from R. Returns the head after it.
     pub(super) fn step(&mut self, name: &str) -> Result<Option<(Arc<Head>, u64, HeadReport)>> {
         let trainer = self.of(name)?;
         let report = trainer.step_on_buffer()?;
@@ -55,7 +56,7 @@ impl Heads {
         Ok(report.map(|report| (head(), trainer.steps(), report)))
     }
 
-    /// Writes all of them.
+    /// Writes the heads that were used since the start.
     pub(super) fn save(&self, folder: &Path) -> Result<()> {
         for (name, trainer) in &self.by_name {
             trainer.save(&folder.join(file_of(name)))?;

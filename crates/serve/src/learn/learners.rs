@@ -11,11 +11,11 @@ use super::{SEED, Saved};
 use crate::models::Models;
 use crate::options::{LearnOptions, MOST_ADAPTERS};
 
-/// The learners: one for all adapters, which it switches between, or one a name where all weights
+/// The learners: a single one that switches between all adapters, or one per target if all weights
 /// are trained.
 pub(super) struct Learners {
     pub(super) options: LearnOptions,
-    /// Most bytes of the examples that each of them replays.
+    /// Maximum bytes of the examples that each learner replays.
     replay_bytes: usize,
     pub(super) models: Arc<Models>,
     /// Folder of saved weights or adapters.
@@ -42,7 +42,7 @@ impl Learners {
         }
     }
 
-    /// The adapter that learns in place of `wanted`: its target's, where there are too many.
+    /// The adapter that learns in place of `wanted`: that of its target, if there are too many.
     pub(super) fn name(&mut self, wanted: String) -> String {
         let known = self.names.contains(&wanted);
         match (
@@ -61,7 +61,7 @@ impl Learners {
         }
     }
 
-    /// The learner of an adapter, turned to it.
+    /// The learner of an adapter, switched to it.
     pub(super) fn of(&mut self, name: &str) -> Result<&mut Learner> {
         let key = self.key(name);
         if !self.by_name.contains_key(&key) {
@@ -87,7 +87,7 @@ impl Learners {
         self.by_name.remove(&self.key(name));
     }
 
-    /// Writes all of them into folders of their own; the names of those that learnt.
+    /// Writes each learner into a folder of its own. Returns the names of adapters in use.
     pub(super) fn save(&mut self, root: &Path) -> Result<Vec<String>> {
         let base = self.models.drafter.path.display().to_string();
         for (key, learner) in &mut self.by_name {

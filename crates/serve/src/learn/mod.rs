@@ -1,5 +1,5 @@
-//! The learner's thread: examples come in from answers, updates go back to the decode thread as
-//! packed weights, and what was learnt goes to the disk.
+//! The learner's thread: it receives examples from answers, sends updated weights to the decode
+//! thread, and saves the state.
 
 mod heads;
 mod learners;
@@ -27,46 +27,46 @@ use learners::Learners;
 pub use saved::{LearntBy, SavedState};
 pub(crate) use state::{Saved, State};
 
-/// Examples that wait for the learner; more are dropped.
+/// Maximum number of examples that wait for the learner; more are dropped.
 const WAITING: usize = 64;
-/// Time the decode thread has to hand out its n-grams.
+/// Time that the decode thread has to hand out its n-grams.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Root of what is random in learning: how adapters begin, and what is replayed.
+/// Root seed of learning: of initial adapters, and of replay.
 const SEED: u64 = 0;
 
-/// What the learner wants to know of an answer.
+/// The data that the learner needs of an answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
-    /// What it minimises.
+    /// Terms of the loss.
     pub(crate) losses: experiment::Terms,
-    /// Whether special tokens are learnt.
+    /// True if special tokens are learnt.
     pub(crate) ends: bool,
-    /// The last blocks that learn, from what entered them; 0 where all do.
+    /// Number of last blocks that learn, from the states that entered them; 0 if all blocks learn.
     pub(crate) blocks: usize,
 }
 
-/// What a finished answer teaches.
+/// The examples of a finished answer.
 struct Lesson {
     adapter: String,
-    /// The drafter.
+    /// For the drafter.
     example: Example,
-    /// The acceptance head, where there is one.
+    /// For the acceptance head, if there is one.
     judged: Vec<adaptive_draft::Example>,
 }
 
-/// A note to the learner.
+/// A message to the learner's thread.
 enum Note {
     Lesson(Box<Lesson>),
     Save,
     Stop,
 }
 
-/// Where the decode thread leaves examples.
+/// The decode thread's end of the learner's queue.
 #[derive(Clone)]
 pub(crate) struct Mailbox {
     notes: SyncSender<Note>,
     terms: Terms,
-    /// Bytes of the examples that wait, and the most.
+    /// Bytes of the examples that wait. `limit`: their maximum.
     held: Arc<AtomicUsize>,
     limit: usize,
 }
@@ -76,7 +76,7 @@ impl Mailbox {
         self.terms
     }
 
-    /// Hands over what an answer teaches, unless too much waits: decoding never waits for learning.
+    /// Queues the examples of an answer, unless too many wait: decoding never waits for learning.
     pub(crate) fn offer(
         &self,
         adapter: &str,
@@ -99,7 +99,7 @@ impl Mailbox {
     }
 }
 
-/// The thread that learns and saves. Without learning it saves n-grams alone.
+/// The thread that learns and saves.
 pub(crate) struct Teaching {
     models: Arc<Models>,
     options: Arc<Options>,
@@ -109,39 +109,39 @@ pub(crate) struct Teaching {
     learners: Learners,
     heads: Heads,
     waiting: BTreeMap<String, VecDeque<Example>>,
-    /// Bytes of the examples that wait, here and on their way.
+    /// Bytes of the examples that wait, here and in the queue.
     held: Arc<AtomicUsize>,
     state: Option<State>,
     next_update: Instant,
     next_save: Instant,
-    /// Whether something was learnt behind the last saving.
+    /// True if something was learnt after the last saving.
     changed: bool,
-    /// Answers with the drafter at the last saving: n-grams and seconds of those that nothing else was
-    /// learnt from are saved, too.
+    /// Number of answers with the drafter at the last saving. The n-grams and counters of answers
+    /// that gave no example are saved as well.
     answers: u64,
 }
 
-/// The other ends of a [`Teaching`].
+/// The other end of a [`Teaching`].
 pub(crate) struct Handle {
     notes: SyncSender<Note>,
     pub(crate) mailbox: Mailbox,
 }
 
 impl Handle {
-    /// Saves soon.
+    /// Asks for a saving soon.
     pub(crate) fn save(&self) {
-        // A full mailbox means that it is at work; it saves by itself in time.
+        // A full queue means that the learner is at work; it saves by itself in time.
         let _ = self.notes.try_send(Note::Save);
     }
 
-    /// No more notes come.
+    /// Ends the learner's thread.
     pub(crate) fn stop(&self) {
         let _ = self.notes.send(Note::Stop);
     }
 }
 
 impl Teaching {
-    /// Goes on with what `saved` holds; its weights go to the decode thread at once.
+    /// Starts from `saved`, and sends its weights to the decode thread at once.
     pub(crate) fn new(
         models: Arc<Models>,
         options: Arc<Options>,
@@ -228,7 +228,7 @@ impl Teaching {
         let waiting = self.waiting.entry(name.clone()).or_default();
         waiting.push_back(lesson.example);
         self.changed = true;
-        // Where updates are limited, the latest answers are the ones to learn from.
+        // If updates are limited, the latest answers are learnt from.
         while waiting.len() > every {
             let oldest = waiting.pop_front();
             let bytes = oldest.map_or(0, |example| example.bytes());
@@ -243,8 +243,8 @@ impl Teaching {
         }
     }
 
-    /// Algorithm 4: a step on a batch from R behind every answer but those that the drafter is
-    /// distilled behind.
+    /// Algorithm 4: a training step on a batch from R after every answer, except those after which
+    /// the drafter is distilled.
     fn train_head(
         &mut self,
         name: &str,
@@ -260,7 +260,7 @@ impl Teaching {
             self.stats.head_step(target_of(name), &report);
             let seconds = began.elapsed().as_secs_f64();
             self.stats.spent(target_of(name), seconds);
-            // It is gone only where everything ends.
+            // The decode thread is gone only when the server stops.
             let _ = self
                 .decoder
                 .send(Command::Head(name.to_owned(), head, steps));
@@ -268,7 +268,7 @@ impl Teaching {
         Ok(())
     }
 
-    /// An adapter that has the examples of an update.
+    /// The name of an adapter that has enough examples for an update.
     fn due(&self) -> Option<String> {
         let every = self.learners.options.every;
         let due = self
@@ -285,7 +285,7 @@ impl Teaching {
         if let Err(error) = self.try_update(name) {
             tracing::warn!(adapter = name, "an update failed: {error:#}");
             self.stats.update_failed();
-            // What it holds may be half an update: it goes on from what was saved.
+            // The learner may hold half an update: it starts again from what was saved.
             self.learners.forget(name);
         }
     }
@@ -309,7 +309,7 @@ impl Teaching {
         let replayed = learner.replay_bytes()?;
         let target = target_of(name);
         self.stats.update(target, update.loss, update.seconds);
-        // Beside decoding, it is charged for all its time.
+        // An update beside decoding is charged for all its time.
         self.stats
             .learnt(target, began.elapsed().as_secs_f64(), update.agreed);
         self.stats.replayed(self.learners.key(name), replayed);
@@ -361,25 +361,25 @@ fn publish(
 ) -> Result<()> {
     let packed = match weights {
         LearntWeights::Whole(weights) => Packed::new(weights, options.drafter_engine())?,
-        // The decode thread holds the others, which are the drafter's own.
+        // The other blocks are the drafter's own, which the decode thread has.
         LearntWeights::Tail(tail) => {
             let base = models.drafter.engine(options.drafter_engine())?.packed()?;
             base.with_tail(tail, options.drafter_engine())?
         }
     };
-    // It is gone only where everything ends.
+    // The decode thread is gone only when the server stops.
     let _ = decoder.send(Command::Weights(name.to_owned(), Box::new(packed)));
     Ok(())
 }
 
-/// The heads of a drafter, as they were saved.
+/// The heads of a drafter as they were saved.
 fn heads_of(models: &Models, saved: &Saved) -> Heads {
     let features = models.drafter.config().hidden_size + SCALARS;
     Heads::new(features, saved.heads.clone())
 }
 
-/// Sends what adapters of targets that are served had learnt before, and their heads; the others stay
-/// where they are.
+/// Sends the saved weights and heads of adapters whose targets are served to the decode thread; the
+/// others stay on disk.
 fn publish_all(
     (learners, heads): (&mut Learners, &mut Heads),
     adapters: &[String],
@@ -395,7 +395,7 @@ fn publish_all(
     if !options.adapt_length {
         return Ok(());
     }
-    // A head may have learnt before its drafter did.
+    // A head may have been trained before its drafter.
     let targets = models.targets.iter().map(|target| &target.name);
     let names: BTreeSet<&String> = targets.chain(adapters).collect();
     for name in names.into_iter().filter(|name| served(name)) {
@@ -406,7 +406,7 @@ fn publish_all(
     Ok(())
 }
 
-/// As [`publish_all`] for a server that learns nothing.
+/// Like [`publish_all`], for a server that learns nothing.
 pub(crate) fn publish_saved(
     models: &Arc<Models>,
     options: &Options,

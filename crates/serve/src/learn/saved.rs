@@ -1,4 +1,4 @@
-//! A state folder as others read it: which drafter learnt for whom, and where the files of it are.
+//! Read access to a state folder: the drafter, the names it learnt for, and the files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,24 +9,25 @@ use super::state::{LEARNT, Meta, current, fingerprint};
 use crate::decode::target_of;
 use crate::stats::STRIDE;
 
-/// What a state folder of a server holds.
+/// The content of a server's state folder.
 pub struct SavedState {
     root: PathBuf,
     generation: PathBuf,
     meta: Meta,
 }
 
-/// What a drafter learnt by, for one target.
+/// The answers from which a drafter learnt for one target.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearntBy {
-    /// Answers that it drafted for.
+    /// Number of answers that it drafted for.
     pub answers: u64,
-    /// Mean acceptance of the first so many and of the last so many answers, where those are known.
+    /// Mean acceptance rates of the first and of the last answers, and the number of answers in
+    /// each mean; `None` if there are too few.
     pub acceptance: Option<([f64; 2], usize)>,
 }
 
 impl SavedState {
-    /// Opens a state folder; `None` of a folder that is none.
+    /// Opens a state folder; `None` if the folder holds no state.
     ///
     /// # Errors
     /// Files that cannot be read, or of another version.
@@ -41,21 +42,21 @@ impl SavedState {
         }))
     }
 
-    /// Names for which a drafter learnt: of targets, or of a target and one who asked it.
+    /// The names for which the drafter learnt: `TARGET`, or `TARGET/USER`.
     pub fn names(&self) -> &[String] {
         &self.meta.adapters
     }
 
-    /// The drafter's folder as the server was told, where the state says it.
+    /// The drafter's folder as it was given to the server; `None` in older states.
     pub fn drafter(&self) -> Option<&Path> {
         let path = self.meta.drafter_path.as_path();
         (!path.as_os_str().is_empty()).then_some(path)
     }
 
-    /// Fails where another drafter than the one in `folder` learnt.
+    /// Fails if the drafter that learnt is not the one in `folder`.
     ///
     /// # Errors
-    /// As said; a folder that cannot be read.
+    /// Another drafter; a folder that cannot be read.
     pub fn check_drafter(&self, folder: &Path) -> Result<()> {
         if fingerprint(folder)? == self.meta.drafter {
             return Ok(());
@@ -70,8 +71,8 @@ impl SavedState {
         )
     }
 
-    /// Folder of what was learnt for one of the [`names`](Self::names), and the name of its adapter where
-    /// it is one.
+    /// Folder of the weights learnt for one of the [`names`](Self::names), and the adapter's name
+    /// if they are an adapter.
     pub fn learnt(&self, name: &str) -> (PathBuf, Option<String>) {
         let (key, adapter) = match self.meta.cut.rank {
             0 => (name, None),
@@ -80,7 +81,7 @@ impl SavedState {
         (self.generation.join(LEARNT).join(folder(key)), adapter)
     }
 
-    /// What it learnt by.
+    /// The answers from which the drafter learnt for one of the [`names`](Self::names).
     pub fn learnt_by(&self, name: &str) -> LearntBy {
         let sums = self.meta.sums.targets.get(target_of(name));
         sums.map_or_else(LearntBy::default, |sums| LearntBy {

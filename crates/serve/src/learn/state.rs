@@ -1,17 +1,18 @@
-//! What a server learnt, on disk.
+//! The state of a server on disk.
 //!
 //! ```text
 //! STATE/lock                       held by the server that uses it
-//! STATE/current                    name of the generation that counts
-//! STATE/generation-7/state.json    whose it is, counters
+//! STATE/current                    name of the current generation
+//! STATE/generation-7/state.json    drafter, adapters, counters
 //! STATE/generation-7/ngrams-*.bin  n-gram caches, by names of vocabularies
-//! STATE/generation-7/chains-*.txt  how often draft tokens stand, by adapter
-//! STATE/generation-7/heads/*       acceptance heads with their training, by adapter
+//! STATE/generation-7/chains-*.txt  acceptance statistics of draft tokens, by adapter
+//! STATE/generation-7/heads/*       acceptance heads with their training state, by adapter
 //! STATE/generation-7/learnt/NAME/  weights, or all adapters, with their optimisers
 //! ```
 //!
-//! A generation is written whole, and synced, before `current` names it: whenever the program ends,
-//! `current` names a whole one. What belongs to targets that are not served is carried along.
+//! A generation is written whole and synced before `current` names it, so that `current` names a
+//! whole generation whenever the program ends. Files of targets that are not served are carried
+//! along.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -38,7 +39,7 @@ const CHAINS: &str = "chains-";
 const HEADS: &str = "heads";
 /// Version of the layout.
 const VERSION: u32 = 1;
-/// Bytes of a file of weights that tell one drafter from another.
+/// Number of leading bytes of a weight file that enter the fingerprint of a drafter.
 const SAMPLE: u64 = 1 << 20;
 
 /// A state folder in use.
@@ -50,25 +51,25 @@ pub(crate) struct State {
     _lock: File,
 }
 
-/// Whose a state is.
+/// Description of a state.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Meta {
     version: u32,
     /// Digest of the drafter's files.
     pub(super) drafter: String,
-    /// Folder of the drafter, as it was named; nothing in older states.
+    /// Folder of the drafter as it was given to the server; empty in older states.
     #[serde(default)]
     pub(super) drafter_path: PathBuf,
-    /// What of it learns.
+    /// The trainable part of the drafter.
     #[serde(flatten)]
     pub(super) cut: Cut,
-    /// Adapters that learnt.
+    /// Names of the adapters that learnt.
     pub(super) adapters: Vec<String>,
     pub(super) sums: Sums,
 }
 
 impl Meta {
-    /// Whose the generation in `folder` is.
+    /// Reads the description of the generation in `folder`.
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(META);
         let named = || path.display().to_string();
@@ -81,7 +82,7 @@ impl Meta {
     }
 }
 
-/// The generation that counts, by its number and its folder; `None` of a state that is new.
+/// Number and folder of the current generation; `None` for a new state.
 pub(super) fn current(root: &Path) -> Result<Option<(u64, PathBuf)>> {
     let path = root.join(CURRENT);
     let text = match fs::read_to_string(&path) {
@@ -97,7 +98,7 @@ pub(super) fn current(root: &Path) -> Result<Option<(u64, PathBuf)>> {
     Ok(Some((number, root.join(text.trim()))))
 }
 
-/// What a state holds.
+/// The loaded parts of a state.
 #[derive(Default)]
 pub(crate) struct Saved {
     pub(crate) kept: Kept,
@@ -118,8 +119,8 @@ pub(crate) struct Folders<'a> {
 }
 
 impl State {
-    /// Opens a folder, which is made where there is none, and reads what it holds. `cut` is what
-    /// learns, `None` where nothing does.
+    /// Opens a folder, which is created if there is none, and loads its state. `cut` is the
+    /// trainable part of the drafter, `None` if nothing learns.
     pub(crate) fn open(
         root: &Path,
         models: &Models,
@@ -159,7 +160,7 @@ impl State {
         Ok((state, saved))
     }
 
-    /// What learnt of the drafter.
+    /// The trainable part of the drafter.
     pub(crate) fn cut(&self) -> Cut {
         self.meta.cut
     }
@@ -227,8 +228,8 @@ impl State {
         Ok(saved)
     }
 
-    /// Writes another generation and makes it the one that counts; its size in bytes. `learnt` writes
-    /// weights and heads and returns the names of adapters.
+    /// Writes another generation and makes it the current one. Returns its size in bytes. `learnt`
+    /// writes weights and heads and returns the names of adapters.
     pub(crate) fn write(
         &mut self,
         models: &Models,
@@ -291,26 +292,26 @@ impl State {
         Ok(bytes)
     }
 
-    /// Removes generations that do not count: earlier ones, and one that was cut off.
+    /// Removes generations that are not current: earlier ones, and incomplete ones.
     fn clean(&self) {
         let current = format!("{GENERATION}{}", self.number);
         let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
         for entry in entries {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with(GENERATION) && name != current {
-                // It costs space alone; the next one tries again.
+                // A folder that stays costs space only; the next saving tries again.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
     }
 }
 
-/// File of what is known of an adapter's draft lengths.
+/// Name of the file of an adapter's acceptance statistics.
 fn chains_name(adapter: &str) -> String {
     format!("{CHAINS}{}.txt", online::file_name(adapter))
 }
 
-/// Links what `from` has and `to` has not: nothing writes into a generation that is whole.
+/// Hard-links the files of `from` that `to` lacks: nothing writes into a complete generation.
 fn carry(from: &Path, to: &Path, wanted: fn(&str) -> bool) -> Result<()> {
     let Ok(entries) = fs::read_dir(from) else {
         return Ok(());
@@ -332,7 +333,7 @@ fn carry(from: &Path, to: &Path, wanted: fn(&str) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Brings a folder to the disk; its size.
+/// Syncs a folder to the disk. Returns its size in bytes.
 fn sync(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder)? {
@@ -349,8 +350,8 @@ fn sync(folder: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Tells drafters apart: configuration, tokenizer, and size and beginning of every other file of
-/// weights.
+/// Fingerprint of a drafter: configuration, tokenizer, and the size and the first bytes of every
+/// weight file.
 pub(super) fn fingerprint(folder: &Path) -> Result<String> {
     use std::io::Read;
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;

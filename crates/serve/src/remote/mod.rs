@@ -1,9 +1,9 @@
-//! A target on another machine, where `omnidraft serve --expose-logits` runs: the drafter drafts
-//! here, the target judges there, one round trip a round.
+//! A remote target, served by `omnidraft serve --expose-logits` on another machine: the drafter
+//! drafts here, the target verifies there, with one round trip per round.
 //!
-//! What is sent is the draft in target tokens with the probabilities that its judgement needs
-//! ([`SparseDraft`](spec_decode::SparseDraft)); what comes back is how many tokens stand, the one
-//! behind them and, where the drafter learns, the target's law at them cut to its top.
+//! The request holds the draft in target tokens with the probabilities that verification needs
+//! ([`SparseDraft`](spec_decode::SparseDraft)). The reply holds the number of accepted tokens, the
+//! token after them and, if the drafter learns, the top of the target's distribution at each.
 
 mod target;
 pub(crate) mod wire;
@@ -18,29 +18,29 @@ use vocab_align::TargetId;
 pub(crate) use target::RemoteTarget;
 use wire::{Answers, Described, FILES, ROUNDS, Round, Rounds, TARGETS, VERSION};
 
-/// Time to connect.
+/// Time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Most bytes of an answer.
+/// Maximum bytes of a reply.
 const MOST: u64 = 256 << 20;
 
-/// Whether a target is named by an address.
+/// True if a target is named by an address.
 pub(crate) fn is_address(target: &std::path::Path) -> bool {
     let text = target.to_string_lossy();
     text.starts_with("http://") || text.starts_with("https://")
 }
 
-/// The way to a target.
+/// The connection to a target.
 pub(crate) struct Remote {
     agent: ureq::Agent,
-    /// Without a slash at its end.
+    /// Address without a slash at its end.
     url: String,
     key: Option<String>,
-    /// What it says of itself.
+    /// The target's description.
     pub(crate) described: Described,
     pub(crate) traffic: Traffic,
 }
 
-/// What went to and fro.
+/// Counters of the traffic with a target.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) calls: AtomicU64,
@@ -50,7 +50,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Round trips, bytes sent and received, seconds.
+    /// Number of round trips, bytes sent, bytes received, seconds.
     pub(crate) fn sums(&self) -> [f64; 4] {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         [
@@ -62,7 +62,7 @@ impl Traffic {
     }
 }
 
-/// A target's server that cannot be spoken to.
+/// The error of a target's server that does not answer.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the target at {url} does not answer: {what}\nhint: is `omnidraft serve --expose-logits` at work there, and is the way there open?"
@@ -73,8 +73,8 @@ pub(crate) struct Unreachable {
 }
 
 impl Remote {
-    /// Asks for a target: `http://host:port` for the first one there is, `http://host:port/NAME`.
-    /// Loads what is needed to write and read its tokens.
+    /// Connects to a target: `http://host:port` for the server's first one, or
+    /// `http://host:port/NAME`. Loads the files that are needed to write and read its tokens.
     pub(crate) fn connect(
         address: &str,
         key: Option<String>,
@@ -127,7 +127,7 @@ impl Remote {
         Ok((remote, text))
     }
 
-    /// Tokenizer and template, by way of a folder that is gone afterwards.
+    /// Loads tokenizer and template through a temporary folder.
     fn text(&self) -> Result<ModelText<TargetId>> {
         let folder = tempfile::tempdir().context("a folder for the target's tokenizer")?;
         let known = |file: &&&str| self.described.files.iter().any(|other| other == **file);
@@ -179,8 +179,8 @@ impl Remote {
         Err(anyhow!("{}: {status} {said}{hint}", self.url))
     }
 
-    /// Has rounds judged, and gives them back. A connection that broke is tried once more: a round may
-    /// come twice.
+    /// Sends rounds for verification, and returns them with the answers. After a broken connection
+    /// it tries once more, so that the server may receive a round twice.
     pub(crate) fn judge(&self, rounds: Vec<Round>) -> (Vec<Round>, Result<Answers>) {
         let rounds = Rounds {
             version: VERSION,

@@ -1,4 +1,4 @@
-//! What is known here of a target elsewhere: the text that its KV cache holds.
+//! The local record of a remote target: the text that its KV cache holds.
 
 use spec_decode::{
     Acceptance, LanguageModel, ModelError, SessionConfig, SparseDraft, StreamName, Verdict,
@@ -7,23 +7,23 @@ use vocab_align::TargetId;
 
 use super::wire::{Judgement, Round, digest};
 
-/// The text of a session with a target elsewhere.
+/// The text of a session with a remote target.
 pub(crate) struct RemoteTarget {
     text: Vec<TargetId>,
-    /// How much of the text is known to be held there.
+    /// Number of tokens of the text that the server is known to hold.
     held: usize,
     session: u64,
     vocab: usize,
     context: usize,
 }
 
-/// Nothing is computed here.
+/// The error of computing with a remote target here.
 #[derive(Debug, thiserror::Error)]
 #[error("the target is elsewhere")]
 struct Elsewhere;
 
 impl RemoteTarget {
-    /// A session of this number, which nobody should guess.
+    /// A session with this number, which must not be guessable.
     pub(crate) fn new(session: u64, vocab: usize, context: usize) -> Self {
         Self {
             text: Vec::new(),
@@ -34,7 +34,7 @@ impl RemoteTarget {
         }
     }
 
-    /// The same round with the whole text, for the other side that does not hold it any more.
+    /// The same round with the whole text, for a server that does not hold it any more.
     pub(crate) fn whole(&mut self, round: Round) -> Round {
         self.held = 0;
         let last = round.append.last().copied();
@@ -46,12 +46,12 @@ impl RemoteTarget {
         }
     }
 
-    /// Goes on as another session: nobody knows what the other side holds of this one.
+    /// Continues as another session, since the state of this one on the server is unknown.
     pub(crate) fn renew(&mut self, session: u64) {
         (self.session, self.held) = (session, 0);
     }
 
-    /// What is to be judged there: `last`, the last token of the text, and a draft behind it.
+    /// The message for a round: `last` is the last token of the text, `draft` comes after it.
     pub(crate) fn round(
         &self,
         last: TargetId,
@@ -74,7 +74,7 @@ impl RemoteTarget {
         }
     }
 
-    /// Takes in that `input` was read there.
+    /// Records that the server has read `input`.
     pub(crate) fn read(&mut self, input: &[TargetId]) {
         self.text.extend_from_slice(input);
         self.held = self.text.len();
@@ -110,7 +110,8 @@ impl LanguageModel<TargetId> for RemoteTarget {
 }
 
 impl Judgement {
-    /// As verification here would have said it; `proposed` are the probabilities of the proposals.
+    /// The verdict as local verification returns it; `proposed` are the probabilities of the
+    /// proposals.
     pub(crate) fn verdict(&self, proposed: impl Iterator<Item = f64>) -> Verdict {
         let scores = self.scores.iter().zip(proposed);
         Verdict {

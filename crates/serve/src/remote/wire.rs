@@ -1,5 +1,5 @@
-//! What a drafter here and a target elsewhere say to each other: one request and one reply a round,
-//! in postcard (integers take as many bytes as they need).
+//! Messages between a drafter here and a remote target: one request and one reply per round, in
+//! postcard (integers take as many bytes as they need).
 
 use half::f16;
 use serde::{Deserialize, Serialize};
@@ -10,12 +10,12 @@ use vocab_align::TargetId;
 /// Version of these messages.
 pub(crate) const VERSION: u32 = 1;
 
-/// Where rounds are sent.
+/// Path that rounds are sent to.
 pub(crate) const ROUNDS: &str = "/omnidraft/rounds";
-/// Where a target describes itself, and its files.
+/// Path of the descriptions of targets and of their files.
 pub(crate) const TARGETS: &str = "/omnidraft/targets";
 
-/// What of a model folder is needed to write and read its tokens.
+/// Files of a model folder that are needed to write and read its tokens.
 pub(crate) const FILES: [&str; 10] = [
     "config.json",
     "tokenizer.json",
@@ -29,7 +29,7 @@ pub(crate) const FILES: [&str; 10] = [
     "omnidraft.json",
 ];
 
-/// A round of several sequences.
+/// Rounds of several sequences.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Rounds {
     pub(crate) version: u32,
@@ -37,47 +37,48 @@ pub(crate) struct Rounds {
     pub(crate) rounds: Vec<Round>,
 }
 
-/// A round of one sequence. The same request has the same reply, however often it is sent.
+/// A round of one sequence. Equal requests have equal replies, however often they are sent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Round {
-    /// Whose KV cache is meant: a number that nobody guesses.
+    /// Number of the session whose KV cache is used; it cannot be guessed.
     pub(crate) session: u64,
-    /// Tokens of that cache which stay.
+    /// Number of tokens of that cache that stay.
     pub(crate) keep: u32,
-    /// [`digest`] of these.
+    /// [`digest`] of these tokens.
     pub(crate) digest: u64,
-    /// The text behind them, at least one token.
+    /// The text after them, at least one token.
     pub(crate) append: Vec<TargetId>,
-    /// What is proposed behind that.
+    /// The draft after that text.
     pub(crate) draft: SparseDraft,
     pub(crate) sampling: SamplingOptions,
-    /// Whether proposals are judged together.
+    /// True for block verification, false for tokenwise.
     pub(crate) block: bool,
-    /// Name of the coins that verification throws: seed, round, sample.
+    /// Name of the random stream of verification: seed, round, sample.
     pub(crate) coins: (u64, u64, u32),
-    /// Most probable tokens of the target's law to be sent back for each emitted token; 0 for none.
+    /// Number of most probable tokens of the target's distribution to be returned for each emitted
+    /// token; 0 for none.
     pub(crate) top: u32,
 }
 
-/// The answer to [`Rounds`], in order.
+/// The answers to [`Rounds`], in order.
 pub(crate) type Answers = Vec<Result<Judgement, Refusal>>;
 
-/// How a round was judged.
+/// Result of the verification of a round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Judgement {
     pub(crate) accepted: u32,
     pub(crate) last: TargetId,
     pub(crate) origin: Origin,
-    /// p of the judged proposals.
+    /// Target probabilities p of the verified proposals.
     pub(crate) scores: Vec<f32>,
-    /// The target's law at the emitted tokens.
+    /// The target's distribution at the emitted tokens.
     pub(crate) rows: Rows,
 }
 
-/// Why a round was not judged.
+/// Reason for which a round was not verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// The text is not held any more: all of it has to be sent.
+    /// The server does not hold the text any more: all of it has to be sent.
     #[error("the target's server does not hold the text any more")]
     Unknown,
     /// All sessions are in use.
@@ -86,7 +87,7 @@ pub(crate) enum Refusal {
     /// Text and draft are longer than the target's context.
     #[error("the text is longer than the target's context")]
     TooLong,
-    /// The draft is none.
+    /// The draft is not valid.
     #[error("the target's server refuses the draft: {0}")]
     Impossible(String),
     /// The target failed.
@@ -94,19 +95,19 @@ pub(crate) enum Refusal {
     Failed(String),
 }
 
-/// The target's law at some tokens, each by its most probable tokens.
+/// The target's distribution at some positions, each by its most probable tokens.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Rows {
     top: u32,
     ids: Vec<u32>,
-    /// Log-probabilities in f16, without their sign.
+    /// Negated log-probabilities in f16.
     log_probs: Vec<u16>,
-    /// Mass of the others.
+    /// Probability mass of all other tokens.
     rest: Vec<f32>,
 }
 
 impl Rows {
-    /// Of rows of logits, `[V]` each.
+    /// Rows of logits, `[V]` each, cut to their `top` most probable tokens.
     pub(crate) fn new<'a>(
         vocab: usize,
         top: usize,
@@ -137,7 +138,8 @@ impl Rows {
         }
     }
 
-    /// The rows again, `[count, V]`, as the trace format makes them; `None` where they are none.
+    /// The logits `[count, V]` as the trace format restores them; `None` if the message is not
+    /// valid.
     pub(crate) fn logits(&self, vocab: usize, count: usize) -> Option<Vec<f32>> {
         let top = self.top as usize;
         let values: Vec<f16> = self.log_probs.iter().map(|x| -f16::from_bits(*x)).collect();
@@ -166,7 +168,7 @@ impl Rows {
     }
 }
 
-/// A number that texts which differ do not share, by any chance that matters.
+/// A hash of a text; two different texts share it with negligible probability.
 pub(crate) fn digest(text: &[TargetId]) -> u64 {
     use sha2::{Digest, Sha256};
     let mut hash = Sha256::new();
@@ -180,14 +182,14 @@ pub(crate) fn digest(text: &[TargetId]) -> u64 {
         .fold(0, |n, byte| n << 8 | u64::from(*byte))
 }
 
-/// A target as it describes itself.
+/// A target's description of itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Described {
     pub(crate) version: u32,
     pub(crate) name: String,
     pub(crate) vocab_size: usize,
-    /// Most tokens of text and draft.
+    /// Maximum number of tokens of text and draft.
     pub(crate) context: usize,
-    /// Those of [`FILES`] that there are.
+    /// The files of [`FILES`] that exist.
     pub(crate) files: Vec<String>,
 }

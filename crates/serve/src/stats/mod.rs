@@ -1,4 +1,4 @@
-//! What a server counts, and how Prometheus reads it.
+//! Counters of a server, and their output as JSON and for Prometheus.
 
 mod prometheus;
 
@@ -13,24 +13,24 @@ use spec_decode::{RoundOutcome, Totals};
 
 use crate::remote::Traffic;
 
-/// Answers that a point of the history is the mean of.
+/// Number of answers per point of the history.
 pub(crate) const STRIDE: usize = 10;
-/// What is left of earlier steps, behind every further one, in the estimate of the speedup.
+/// Factor by which earlier steps fade, per step, in the estimate of the speedup.
 const MEMORY: f64 = 0.998;
 /// Weight of a new measurement of a plain step.
 const FRESH: f64 = 0.3;
-/// Weight of what a head got right of an answer.
+/// Weight of a new calibration error of a head.
 const FRESH_HEAD: f64 = 0.05;
-/// Points of the history that are kept.
+/// Maximum number of points of the history.
 const POINTS: usize = 500;
 
 /// One step of the decode thread: a round of all sequences.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Step {
     pub(crate) sequences: usize,
-    /// Nothing was decoded but one sequence.
+    /// True if nothing but one sequence was decoded.
     pub(crate) alone: bool,
-    /// Of one sequence alone: its target.
+    /// The target, if there is only one sequence.
     pub(crate) target: Option<usize>,
     pub(crate) forwards: usize,
     pub(crate) seconds: f64,
@@ -42,7 +42,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// A round of one sequence.
+    /// Adds a round of one sequence.
     pub(crate) fn add(&mut self, drafting: bool, outcome: &RoundOutcome) {
         self.tokens += outcome.emitted.len();
         match drafting {
@@ -52,13 +52,13 @@ impl Step {
     }
 }
 
-/// Sums since the state was new; saved with it.
+/// Sums since the state was new, saved with it.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Sums {
-    /// By target: answers with a drafter.
+    /// Sums over answers with the drafter, by target.
     pub(crate) targets: BTreeMap<String, TargetSums>,
-    /// What answers have cost and saved, where that is controlled.
+    /// Costs and savings of answers, if a controller decides.
     controller: Option<Controller>,
 }
 
@@ -73,22 +73,22 @@ pub(crate) struct TargetSums {
     accepted: u64,
     ngrams: u64,
     pub(crate) updates: u64,
-    /// Steps of its acceptance heads.
+    /// Training steps of its acceptance heads.
     head_steps: u64,
-    /// Mean acceptance, and tokens a round, of every so many answers.
+    /// Mean acceptance rate and mean tokens per round of every [`STRIDE`] answers.
     history: Vec<[f64; 2]>,
-    /// Of the answers behind the last point: number, sums.
+    /// Number and sums of the answers after the last point.
     open: (usize, f64, f64),
 }
 
 impl TargetSums {
-    /// Answers with the drafter so far.
+    /// Number of answers with the drafter so far.
     pub(crate) fn answers(&self) -> u64 {
         self.answers
     }
 
-    /// Mean acceptance of the first and of the last [`STRIDE`] answers that are known, where those are
-    /// two.
+    /// Mean acceptance rates of the first and of the last [`STRIDE`] answers that are kept; `None`
+    /// if there are fewer than two points.
     pub(crate) fn acceptance(&self) -> Option<[f64; 2]> {
         match self.history.as_slice() {
             [[first, _], .., [last, _]] => Some([*first, *last]),
@@ -98,7 +98,7 @@ impl TargetSums {
 }
 
 impl Sums {
-    /// Answers with the drafter so far.
+    /// Number of answers with the drafter so far.
     pub(crate) fn answers(&self) -> u64 {
         self.targets.values().map(|own| own.answers).sum()
     }
@@ -107,7 +107,7 @@ impl Sums {
 #[derive(Debug, Default)]
 struct Counters {
     sums: Sums,
-    /// The controller of the sums is in use; one that is not is only kept.
+    /// True if the controller of the sums is in use; otherwise it is only kept.
     controlled: bool,
     plain_step: BTreeMap<usize, f64>,
     requests: BTreeMap<u16, u64>,
@@ -130,29 +130,29 @@ struct Counters {
     loss: f64,
     /// Bytes of the examples that each learner replays.
     replayed: BTreeMap<String, usize>,
-    /// Of targets: whether drafts end by an acceptance head.
+    /// True for targets whose drafts end by an acceptance head.
     by_head: BTreeMap<String, bool>,
-    /// Of targets: mean distance between what a head predicted of fresh tokens and what was.
+    /// Mean absolute difference between predicted and true acceptance of new tokens, by target.
     calibration: BTreeMap<String, f64>,
     saves: u64,
     save_failures: u64,
     saved_bytes: u64,
-    /// KV caches for drafts from elsewhere.
+    /// Number of KV caches for drafts of other servers.
     sessions: usize,
-    /// Of targets elsewhere: round trips, bytes sent and received, seconds.
+    /// Round trips, bytes sent, bytes received and seconds, by remote target.
     traffic: BTreeMap<usize, [f64; 4]>,
-    /// Seconds and tokens of steps with one drafting sequence alone, by target; they fade.
+    /// Fading sums of seconds and tokens of steps with a single drafting sequence, by target.
     alone: BTreeMap<usize, (f64, f64)>,
 }
 
 impl Counters {
-    /// The controller in use.
+    /// The controller, if it is in use.
     fn controller(&mut self) -> Option<&mut Controller> {
         let controller = self.sums.controller.as_mut();
         controller.filter(|_| self.controlled)
     }
 
-    /// The standing beside a target, where a controller decides.
+    /// The decisions for a target, if a controller is in use.
     fn standing(&self, target: &str) -> Option<Standing> {
         let controller = self.sums.controller.as_ref();
         controller.filter(|_| self.controlled)?.standing(target)
@@ -178,7 +178,7 @@ impl Stats {
         }
     }
 
-    /// Goes on under a controller with these choices.
+    /// Continues under a controller with these settings.
     pub(crate) fn control(&self, config: ControllerConfig) {
         let mut counters = self.counters();
         counters.controlled = true;
@@ -197,7 +197,7 @@ impl Stats {
         Some(controller.open())
     }
 
-    /// Ends an answer under control whose drafts had so many proposals fall. Returns whether it is to be
+    /// Ends an answer under control with so many rejected proposals. Returns true if it is to be
     /// learnt from.
     pub(crate) fn close(&self, answer: Answer, rejected: usize) -> bool {
         let mut counters = self.counters();
@@ -205,21 +205,21 @@ impl Stats {
         controller.is_some_and(|controller| controller.close(answer, rejected))
     }
 
-    /// Drops an answer under control that says nothing.
+    /// Drops an answer under control without an observation.
     pub(crate) fn leave(&self, answer: &Answer) {
         if let Some(controller) = self.counters().controller() {
             controller.leave(answer);
         }
     }
 
-    /// Takes in an update beside a target that took `seconds`.
+    /// Records an update for a target that took `seconds`.
     pub(crate) fn learnt(&self, target: &str, seconds: f64, agreed: Option<Agreed>) {
         if let Some(controller) = self.counters().controller() {
             controller.learnt(target, seconds, agreed);
         }
     }
 
-    /// Takes in the seconds of other learning beside a target.
+    /// Records seconds of other learning for a target.
     pub(crate) fn spent(&self, target: &str, seconds: f64) {
         if let Some(controller) = self.counters().controller() {
             controller.spent(target, seconds);
@@ -230,7 +230,7 @@ impl Stats {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what a plain step takes: measured at the start, and again while one answer is made.
+    /// Records the seconds of a plain step, measured at the start and again while one answer runs.
     pub(crate) fn plain_step(&self, target: usize, seconds: f64) {
         let mut counters = self.counters();
         let known = counters.plain_step.entry(target).or_insert(seconds);
@@ -265,7 +265,7 @@ impl Stats {
         }
     }
 
-    /// Takes in an answer, of which clients were given so many tokens.
+    /// Records an answer; `given` is the number of tokens that were sent to its client.
     pub(crate) fn answer(&self, target: &str, totals: &Totals, given: usize, drafting: bool) {
         let mut counters = self.counters();
         if !drafting {
@@ -324,7 +324,7 @@ impl Stats {
         counters.update_seconds += seconds;
     }
 
-    /// Takes in whose chances end the drafts for a target.
+    /// Records if drafts for a target end by an acceptance head.
     pub(crate) fn head(&self, target: &str, by_head: bool) {
         let mut counters = self.counters();
         counters.by_head.insert(target.to_owned(), by_head);
@@ -363,13 +363,13 @@ impl Stats {
         }
     }
 
-    /// What is saved with the state.
+    /// The sums that are saved with the state.
     pub(crate) fn sums(&self) -> Sums {
         self.counters().sums.clone()
     }
 
-    /// Tokens of plain decoding that fit into the time of one token with the drafter, where one
-    /// answer was made at a time; `None` before there was one.
+    /// Speedup estimate: seconds of plain decoding over seconds with the drafter for the same
+    /// tokens, from steps with a single sequence; `None` if there was none.
     fn speedup(counters: &Counters) -> Option<f64> {
         let of = |(target, (seconds, tokens)): (&usize, &(f64, f64))| {
             let plain = counters.plain_step.get(target)?;
@@ -380,7 +380,7 @@ impl Stats {
         (drafted > 0.0).then(|| plain / drafted)
     }
 
-    /// A line a target, for people.
+    /// A line per target, for people.
     pub fn summary(&self) -> Vec<String> {
         let counters = self.counters();
         let line = |(name, sums): (&String, &TargetSums)| {
@@ -406,7 +406,7 @@ impl Stats {
         lines.chain(stands).collect()
     }
 
-    /// Everything, for the page.
+    /// All counters, for the page.
     pub(crate) fn to_json(&self) -> Value {
         let counters = self.counters();
         let targets: BTreeMap<&String, Value> = counters

@@ -255,7 +255,7 @@ impl Page {
         );
     }
 
-    /// What was built from what, and where it runs: the value says nothing, the labels do.
+    /// Writes program and machine as labels of a constant.
     fn about(&mut self, about: &About) {
         let labels = [
             ("version", &about.version),

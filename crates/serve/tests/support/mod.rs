@@ -1,4 +1,4 @@
-//! A server on a free loopback port, and a client of raw sockets.
+//! A server on a free loopback port, and a client with raw sockets.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,13 +11,13 @@ use lm::{EngineSettings, WeightType};
 use serde_json::Value;
 use serve::{About, Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service};
 
-/// A model of the repository.
+/// Folder of a model in the repository.
 pub fn model(name: &str) -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.join("../../models").join(name)
 }
 
-/// A server that learns nothing and keeps nothing.
+/// Options of a server that learns nothing and keeps no state.
 pub fn options() -> Options {
     Options {
         targets: vec![("L".into(), model("L"))],
@@ -44,7 +44,7 @@ pub fn options() -> Options {
     }
 }
 
-/// Learns from every second answer.
+/// Options that learn from every second answer.
 pub fn learning() -> LearnOptions {
     LearnOptions {
         every: 2,
@@ -56,7 +56,7 @@ pub fn learning() -> LearnOptions {
     }
 }
 
-/// Short patience, so that tests of slow clients end.
+/// Short timeouts, so that tests of slow clients end.
 pub fn limits() -> Limits {
     Limits {
         body: 64 << 10,
@@ -65,7 +65,7 @@ pub fn limits() -> Limits {
     }
 }
 
-/// A server at work; stopped when dropped.
+/// A running server; stopped when dropped.
 pub struct Server {
     pub address: SocketAddr,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
@@ -77,7 +77,7 @@ impl Server {
         Self::within(limits(), options, api_key)
     }
 
-    /// One that waits for a client as long as a busy machine may keep it.
+    /// A server with timeouts that suit a busy machine.
     pub fn patient(options: Options) -> Self {
         let patience = Duration::from_secs(120);
         Self::within(
@@ -123,7 +123,7 @@ impl Server {
         }
     }
 
-    /// Sends bytes as they are; all that comes back until the server closes.
+    /// Sends bytes as they are; returns everything that is received until the server closes.
     pub fn raw(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
         // The server may have answered and closed before all of it was sent.
@@ -144,7 +144,7 @@ impl Server {
         stream
     }
 
-    /// Status and body.
+    /// Status and body of a reply.
     pub fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
@@ -172,7 +172,7 @@ impl Server {
         lines.map(str::to_owned).collect()
     }
 
-    /// A number of `/metrics`.
+    /// Value of a metric of `/metrics`.
     pub fn metric(&self, name: &str) -> f64 {
         let (_, text) = self.get("/metrics");
         let line = text
@@ -181,7 +181,7 @@ impl Server {
         line.map_or(0.0, |number| number.parse().unwrap())
     }
 
-    /// Stops it and says how that went.
+    /// Stops the server and returns its result.
     pub fn stop(mut self) -> anyhow::Result<()> {
         self.end()
     }
@@ -208,7 +208,7 @@ impl Drop for Server {
 
 pub const JSON: &str = "content-type: application/json\r\n";
 
-/// Status and body of an answer; the body of a chunked one put together.
+/// Status and body of an answer; a chunked body is joined.
 pub fn parsed(answer: &[u8]) -> (u16, String) {
     let mut reader = BufReader::new(answer);
     let mut line = String::new();
