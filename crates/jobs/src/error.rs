@@ -1,25 +1,25 @@
-//! What can go wrong around jobs, as opposed to in them.
+//! Errors around jobs, as opposed to errors of jobs.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::JobId;
 
-/// Errors of folders, locks and launchers; [`JobsError::hint`] says what to do.
+/// Errors of folders, locks and launchers, each with a [hint](JobsError::hint) for the user.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobsError {
     /// The operating system refused a file operation.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// `read`, `write`, `remove`, ...
+        /// The operation that failed: `read`, `write`, `remove`, ...
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-    /// The file system has no locks.
+    /// The file system does not support locks.
     #[error("cannot lock {path}: {source}")]
     Lock {
         /// The lock's file.
@@ -27,40 +27,40 @@ pub enum JobsError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A stage or cell that cannot be a folder.
+    /// The name of a stage or cell is not a valid folder name.
     #[error("`{name}` cannot name a stage or a cell: it {problem}")]
     BadName {
         /// The name.
         name: String,
-        /// What is wrong with it, as the end of a sentence.
+        /// The problem, as the end of a sentence.
         problem: &'static str,
     },
-    /// Two jobs of one name.
+    /// Two jobs have the same name.
     #[error("there are two jobs {id}")]
     TwoJobs {
         /// The name.
         id: JobId,
     },
-    /// A folder with something else in it.
+    /// The folder is not empty and holds no run.
     #[error("{path} is not empty and holds no run: it has no experiment.json")]
     NotARun {
         /// The folder.
         path: PathBuf,
     },
-    /// A folder that is to be looked at, but holds no run.
+    /// The folder of a status request holds no run.
     #[error("there is no run in {path}: it has no experiment.json")]
     NoRun {
         /// The folder.
         path: PathBuf,
     },
-    /// A JSON file of the run that cannot be read.
+    /// A JSON file of the run is not valid.
     #[error("{path}, line {line}: {message}")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The parser's message.
         message: String,
     },
     /// The folder belongs to an experiment of another name.
@@ -70,7 +70,7 @@ pub enum JobsError {
         path: PathBuf,
         /// Its experiment.
         found: String,
-        /// The experiment that was to run.
+        /// The experiment that should run.
         expected: String,
     },
     /// A cell was written from another configuration.
@@ -101,39 +101,39 @@ pub enum JobsError {
         /// Commit of this program.
         expected: String,
     },
-    /// A path or argument that cannot stand in a command line.
+    /// A path or argument is not valid in a command line.
     #[error("`{word}` cannot stand in a command line: it {problem}")]
     BadWord {
         /// The path or argument.
         word: String,
-        /// What is wrong with it, as the end of a sentence.
+        /// The problem, as the end of a sentence.
         problem: &'static str,
     },
-    /// A key of `[launcher.slurm]` that cannot be passed on.
+    /// A key of `[launcher.slurm]` is not valid.
     #[error("launcher.slurm.{key}: {problem}")]
     SlurmKey {
         /// The key.
         key: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
-    /// A program of Slurm is not there.
+    /// A program of Slurm was not found.
     #[error("`{program}` was not found: Slurm is not installed here, or not in PATH")]
     NoSlurm {
         /// The program.
         program: String,
     },
-    /// A program of Slurm says no.
+    /// A program of Slurm failed.
     #[error("{program} refused: {message}")]
     SlurmRefused {
         /// The program.
         program: String,
-        /// What it wrote.
+        /// Its error message.
         message: String,
         /// The command, quoted for a shell.
         command: String,
     },
-    /// Another process submits the same run.
+    /// Another process is submitting the same run.
     #[error("another process is submitting {path}")]
     Submitting {
         /// The run's folder.
@@ -158,7 +158,7 @@ impl JobsError {
         }
     }
 
-    /// What to do about it.
+    /// Advice for the user; `None` if the message says it all.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Io { .. } => return None,

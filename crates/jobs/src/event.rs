@@ -1,88 +1,88 @@
-//! What happens to jobs: all that a view of a run, or a record of it, is made from.
+//! Events of jobs, from which views and records of a run are made.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{JobId, JobSpec};
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Progress {
-    /// Prompts answered.
+    /// Number of answered prompts.
     pub done: u64,
-    /// Prompts in all.
+    /// Number of all prompts.
     pub of: u64,
-    /// Mean acceptance so far, where something was drafted.
+    /// Mean acceptance rate so far, if something was drafted.
     pub acceptance: Option<f64>,
-    /// Tokens a second so far.
+    /// Tokens per second so far.
     pub tokens_per_s: Option<f64>,
 }
 
-/// Something that happened to a job.
+/// An event of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Event {
-    /// The job is part of this run. Every job begins with this.
+    /// The job is part of this run. It is the first event of every job.
     Planned {
         /// The job.
         job: JobSpec,
     },
-    /// The job is complete without this process: before it, or meanwhile by another.
+    /// The job was completed before this run, or meanwhile by another process.
     Skipped {
         /// The job.
         id: JobId,
     },
-    /// The job is held up.
+    /// The job waits.
     Waiting {
         /// The job.
         id: JobId,
-        /// What for, in words.
+        /// The cause, in words.
         what: String,
     },
-    /// The job runs.
+    /// The job has started.
     Started {
         /// The job.
         id: JobId,
     },
-    /// The job goes on from a checkpoint of an earlier attempt.
+    /// The job continues from a checkpoint of an earlier attempt.
     Resumed {
         /// The job.
         id: JobId,
-        /// Prompts answered until there.
+        /// Number of prompts answered before the checkpoint.
         done: u64,
     },
-    /// The job got on.
+    /// The job has made progress.
     Progress {
         /// The job.
         id: JobId,
-        /// How far.
+        /// Progress so far.
         progress: Progress,
     },
-    /// The job is complete.
+    /// The job has been completed.
     Finished {
         /// The job.
         id: JobId,
         /// Time since it started.
         seconds: f64,
     },
-    /// The job ended by an error.
+    /// The job has failed.
     Failed {
         /// The job.
         id: JobId,
         /// The error.
         message: String,
     },
-    /// The job cannot run, because of another.
+    /// The job cannot run because of another one.
     Blocked {
         /// The job.
         id: JobId,
-        /// Why, in words.
+        /// The reason, in words.
         reason: String,
     },
 }
 
 impl Event {
-    /// The job it is about.
+    /// The job that the event belongs to.
     pub fn id(&self) -> &JobId {
         match self {
             Self::Planned { job } => &job.id,

@@ -1,4 +1,4 @@
-//! Writing files so that a reader sees the old one or the new one, never half of one.
+//! Atomic writes: a reader sees the old file or the new one, never a part of one.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::JobsError;
 
-/// Writes `bytes` to `path` by way of a `.part` file beside it and a rename, both synced to disk.
+/// Writes `bytes` to `path` through a `.part` file beside it and a rename, both synced to disk.
 ///
-/// Two processes may write one path at the same time: each has a `.part` file of its own, and the
+/// Two processes may write the same path at the same time: each has its own `.part` file, and the
 /// last rename wins.
 ///
 /// # Errors
-/// [`JobsError::Io`]; the file at `path` is then the old one.
+/// [`JobsError::Io`]; the old file at `path` then remains.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), JobsError> {
     let (part, mut file) = create_part(path)?;
     let written = file
@@ -21,7 +21,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), JobsError> {
         .and_then(|()| fs::rename(&part, path));
     drop(file);
     if let Err(source) = written {
-        // The message to the user is the first error.
+        // The first error is the one to report.
         let _ = fs::remove_file(&part);
         return Err(JobsError::io("write", path, source));
     }
@@ -29,7 +29,8 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), JobsError> {
     Ok(())
 }
 
-/// A new file `NAME.PID-N.part`: N counts up past what a killed process of the same number left.
+/// Creates a new file `NAME.PID-N.part`. N counts past files that a killed process with the same
+/// number left.
 fn create_part(path: &Path) -> Result<(PathBuf, File), JobsError> {
     let mut count = 0u32;
     loop {
@@ -44,7 +45,7 @@ fn create_part(path: &Path) -> Result<(PathBuf, File), JobsError> {
     }
 }
 
-/// Makes a rename in the folder of `path` last through a power cut, where the system can do that.
+/// Makes a rename in the folder of `path` survive a power cut, if the system supports that.
 fn sync_folder(path: &Path) {
     if let Some(Ok(folder)) = path.parent().map(File::open) {
         // Some file systems refuse; the rename is then as durable as they make it.
@@ -52,12 +53,12 @@ fn sync_folder(path: &Path) {
     }
 }
 
-/// Whether a file is a leftover of [`write_atomically`].
+/// True if the name is that of a leftover of [`write_atomically`].
 pub(crate) fn is_part(name: &std::ffi::OsStr) -> bool {
     name.to_string_lossy().ends_with(".part")
 }
 
-/// The text of a file, or nothing where there is no such file.
+/// The text of a file; `None` if there is no such file.
 pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, JobsError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -66,12 +67,12 @@ pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, JobsError> {
     }
 }
 
-/// Creates a folder and those above it.
+/// Creates a folder and its parents.
 pub(crate) fn create_folder(path: &Path) -> Result<(), JobsError> {
     fs::create_dir_all(path).map_err(|source| JobsError::io("create the folder", path, source))
 }
 
-/// Names of what is in a folder, sorted; empty where there is no such folder.
+/// Names of the entries of a folder, sorted; empty if there is no such folder.
 pub(crate) fn entries(path: &Path) -> Result<Vec<std::ffi::OsString>, JobsError> {
     let failed = |source| JobsError::io("list", path, source);
     let listing = match fs::read_dir(path) {

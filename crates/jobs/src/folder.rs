@@ -1,13 +1,13 @@
-//! Where the files of a run are. No other place knows their names.
+//! Layout of a run's folder. No other module knows the names of its files.
 //!
 //! ```text
 //! ROOT/experiment.json             the experiment and its jobs
-//! ROOT/.machine-HOST.lock          whether a timed job runs on HOST
-//! ROOT/STAGE/CELL/lock             who runs the job
-//! ROOT/STAGE/CELL/manifest.json    how far it got, written last
+//! ROOT/.machine-HOST.lock          lock of timed jobs on HOST
+//! ROOT/STAGE/CELL/lock             lock of the process that runs the job
+//! ROOT/STAGE/CELL/manifest.json    status of the job, written last
 //! ROOT/STAGE/CELL/prompts.jsonl    the answers so far, while it runs
-//! ROOT/STAGE/CELL/checkpoint.json  where it goes on after a stop, beside what was learnt until there
-//! ROOT/STAGE/CELL/error.txt        why it failed
+//! ROOT/STAGE/CELL/checkpoint.json  position from which a stopped job resumes, beside the learnt state
+//! ROOT/STAGE/CELL/error.txt        error of a failed job
 //! ROOT/slurm/                      batch scripts, lists of cells, logs
 //! ROOT/report/                     tables and pages
 //! ```
@@ -19,56 +19,56 @@ use crate::files::{create_folder, entries, is_part};
 use crate::{JobId, JobsError};
 
 const LOCK: &str = "lock";
-/// Says where a job that was stopped goes on.
+/// File with the position from which a stopped job resumes.
 const CHECKPOINT: &str = "checkpoint.json";
-/// What its file and the folder of its state begin with.
+/// Common prefix of the checkpoint's file and of the folder of its state.
 const CHECKPOINTS: &str = "checkpoint";
-/// What the names of journals end with.
+/// Common suffix of the names of journals.
 const JOURNALS: &str = ".jsonl";
 
-/// The folder of a run: one experiment.
+/// The folder of a run, which holds one experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRoot {
     path: PathBuf,
 }
 
 impl RunRoot {
-    /// The folder `path`, which need not exist.
+    /// The run in the folder `path`, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file with the experiment and its jobs.
+    /// File with the experiment and its jobs.
     pub fn record(&self) -> PathBuf {
         self.path.join("experiment.json")
     }
 
-    /// The folder of tables and pages.
+    /// Folder of tables and pages.
     pub fn report(&self) -> PathBuf {
         self.path.join("report")
     }
 
-    /// The folder of what was given to Slurm.
+    /// Folder of scripts, lists and logs for Slurm.
     pub fn slurm(&self) -> PathBuf {
         self.path.join("slurm")
     }
 
-    /// The folder of logs that Slurm's tasks write.
+    /// Folder of the logs that Slurm's tasks write.
     pub fn slurm_logs(&self) -> PathBuf {
         self.slurm().join("logs")
     }
 
-    /// The file that keeps timed jobs alone on a machine.
+    /// Lock file that keeps timed jobs alone on a machine.
     pub fn machine_lock(&self, host: &str) -> PathBuf {
         self.path.join(format!(".machine-{host}.lock"))
     }
 
-    /// A job's folder, which need not exist.
+    /// Folder of a job, which need not exist.
     pub fn folder(&self, id: &JobId) -> JobFolder {
         JobFolder {
             id: id.clone(),
@@ -76,10 +76,11 @@ impl RunRoot {
         }
     }
 
-    /// Folders of jobs that exist, whoever planned them: those that have a manifest, sorted.
+    /// The jobs whose folders have a manifest, sorted, also jobs that are not part of the
+    /// experiment.
     ///
     /// # Errors
-    /// [`JobsError::Io`] where a folder cannot be read.
+    /// [`JobsError::Io`] if a folder cannot be read.
     pub fn cells(&self) -> Result<Vec<JobId>, JobsError> {
         let mut cells = Vec::new();
         for stage in entries(&self.path)? {
@@ -88,7 +89,7 @@ impl RunRoot {
                 continue;
             }
             for cell in entries(&folder)? {
-                // What cannot be a job's name is none of ours.
+                // A folder whose name is not valid for a job was not created by a run.
                 let Ok(id) = JobId::new(&stage.to_string_lossy(), &cell.to_string_lossy()) else {
                     continue;
                 };
@@ -100,7 +101,7 @@ impl RunRoot {
         Ok(cells)
     }
 
-    /// Whether there is nothing in the folder but what a run leaves that ended before it began.
+    /// True if the folder holds nothing but files of a run that ended before its start.
     pub(crate) fn is_unused(&self) -> Result<bool, JobsError> {
         let ours = |name: &std::ffi::OsString| {
             let text = name.to_string_lossy();
@@ -118,33 +119,33 @@ pub struct JobFolder {
 }
 
 impl JobFolder {
-    /// The job.
+    /// Name of the job.
     pub fn id(&self) -> &JobId {
         &self.id
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How far the job got, by whom and from what. Written by the job; `complete` is its last
-    /// write.
+    /// File with the job's status, program and configuration. The job writes it; `complete` is its
+    /// last write.
     pub fn manifest(&self) -> PathBuf {
         self.path.join("manifest.json")
     }
 
-    /// Answers so far, one a line, while the job runs.
+    /// File of the answers so far, one per line, while the job runs.
     pub fn journal(&self) -> PathBuf {
         self.path.join("prompts.jsonl")
     }
 
-    /// Why the job failed.
+    /// File with the error of a failed job.
     pub fn error(&self) -> PathBuf {
         self.path.join("error.txt")
     }
 
-    /// Prompts after which the job goes on from the checkpoint of an earlier attempt, if there is one.
+    /// Number of prompts after which the job resumes from a checkpoint; `None` if there is none.
     pub(crate) fn resumes_after(&self) -> Option<u64> {
         #[derive(serde::Deserialize)]
         struct Done {
@@ -154,12 +155,13 @@ impl JobFolder {
         serde_json::from_str(&text).ok().map(|Done { done }| done)
     }
 
-    /// Held by who runs the job. Never removed: two files would be two locks.
+    /// Lock file, held by the process that runs the job. It is never removed: a new file would be a
+    /// second lock.
     pub fn lock(&self) -> PathBuf {
         self.path.join(LOCK)
     }
 
-    /// Whether the folder holds anything but its lock.
+    /// True if the folder holds nothing but its lock.
     pub(crate) fn is_empty(&self) -> Result<bool, JobsError> {
         Ok(entries(&self.path)?.iter().all(|name| name == LOCK))
     }
@@ -169,8 +171,8 @@ impl JobFolder {
         create_folder(&self.path)
     }
 
-    /// Removes what an earlier attempt left: everything but the lock and, where there is one, its
-    /// checkpoint with the journals that belong to it. The caller holds the lock.
+    /// Removes the files of an earlier attempt: everything but the lock and, if there is one, the
+    /// checkpoint with its journals. The caller holds the lock.
     pub(crate) fn clear(&self) -> Result<(), JobsError> {
         let resumable = self.path.join(CHECKPOINT).is_file();
         let kept = |name: &str| {

@@ -1,4 +1,4 @@
-//! Locks between processes. A lock goes with the process that holds it, however that ends.
+//! Locks between processes. The system releases them when the holder ends, however it ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -7,41 +7,42 @@ use std::time::Duration;
 
 use crate::{JobFolder, JobsError, RunRoot};
 
-/// Pause before a lock that was taken is tried once more: who only looks whether it is taken holds
-/// it for a moment.
+/// Pause before a second try for a lock: [`CellLock::holder`] takes a lock for a moment to see if
+/// it is free.
 const GLANCE: Duration = Duration::from_millis(5);
 /// Pause between two tries while a job waits for its machine.
 const MACHINE_POLL: Duration = Duration::from_millis(100);
 
-/// The right to run a job and to write its folder, held until dropped.
+/// The exclusive right to run a job and to write its folder, held until dropped.
 #[derive(Debug)]
 pub struct CellLock {
     _held: Held,
 }
 
 impl CellLock {
-    /// Takes the lock of a job's folder, which must exist; `None` where another process or thread
-    /// has it.
+    /// Takes the lock of a job's folder, which must exist; `None` if another process or thread
+    /// holds it.
     ///
     /// # Errors
-    /// [`JobsError::Lock`] where the file system has no locks, [`JobsError::Io`].
+    /// [`JobsError::Lock`] if the file system does not support locks, [`JobsError::Io`].
     pub fn try_take(folder: &JobFolder) -> Result<Option<Self>, JobsError> {
         let path = folder.lock();
         let mut file = open(&path)?;
         if !attempt_twice(&path, || file.try_lock())? {
             return Ok(None);
         }
-        // Only told to people, by `holder`.
+        // This text is informative only; `holder` shows it.
         let _ = file
             .set_len(0)
             .and_then(|()| write!(file, "process {} on {}", std::process::id(), host_name()));
         Ok(Some(Self { _held: Held(file) }))
     }
 
-    /// Who holds the lock of a job's folder: `process 7 on HOST`. `None` where nobody does.
+    /// The holder of the lock of a job's folder, as `process 7 on HOST`; `None` if the lock is
+    /// free.
     ///
     /// # Errors
-    /// [`JobsError::Lock`] where the file system has no locks, [`JobsError::Io`].
+    /// [`JobsError::Lock`] if the file system does not support locks, [`JobsError::Io`].
     pub fn holder(folder: &JobFolder) -> Result<Option<String>, JobsError> {
         let path = folder.lock();
         let mut file = match File::open(&path) {
@@ -65,26 +66,27 @@ impl CellLock {
     }
 }
 
-/// How a job uses its machine.
+/// Use of a machine by a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MachineMode {
-    /// Beside other jobs.
+    /// Together with other jobs.
     Shared,
     /// Timed: alone among the jobs of the run.
     Alone,
 }
 
-/// A job's place on this machine among the jobs of one run, held until dropped.
+/// A job's permission to use this machine among the jobs of one run, held until dropped.
 #[derive(Debug)]
 pub struct MachineLock {
     _held: Held,
 }
 
 impl MachineLock {
-    /// Waits for a place. `waits` is called before every pause; it says whether to go on waiting.
+    /// Waits for permission. `waits` is called before every pause; if it returns false, the result
+    /// is `None`.
     ///
     /// # Errors
-    /// [`JobsError::Lock`] where the file system has no locks, [`JobsError::Io`].
+    /// [`JobsError::Lock`] if the file system does not support locks, [`JobsError::Io`].
     pub fn take(
         root: &RunRoot,
         mode: MachineMode,
@@ -108,7 +110,7 @@ impl MachineLock {
     }
 }
 
-/// Opens a lock file, made where there is none, without touching its text.
+/// Opens a lock file without changing its text; creates it if there is none.
 fn open(path: &Path) -> Result<File, JobsError> {
     OpenOptions::new()
         .read(true)
@@ -119,7 +121,7 @@ fn open(path: &Path) -> Result<File, JobsError> {
         .map_err(|source| JobsError::io("open", path, source))
 }
 
-/// Whether the lock was to be had.
+/// Tries to take a lock once. Returns true if it was taken.
 fn attempt(path: &Path, lock: impl Fn() -> Result<(), TryLockError>) -> Result<bool, JobsError> {
     match lock() {
         Ok(()) => Ok(true),
@@ -131,7 +133,7 @@ fn attempt(path: &Path, lock: impl Fn() -> Result<(), TryLockError>) -> Result<b
     }
 }
 
-/// As [`attempt`], but not misled by who only looks.
+/// Tries twice, so that a process that only checks the lock does not count as its holder.
 fn attempt_twice(
     path: &Path,
     lock: impl Fn() -> Result<(), TryLockError>,
@@ -143,13 +145,14 @@ fn attempt_twice(
     attempt(path, &lock)
 }
 
-/// A lock file that is locked. Closing it would do to let go, were there not, while a program is
-/// being started, a moment in which that has the file too.
+/// A locked file. It is unlocked explicitly: a child process that is just being started has the
+/// file open as well for a moment, so that closing it here would not release the lock.
 #[derive(Debug)]
 pub(crate) struct Held(File);
 
 impl Held {
-    /// Takes a lock that is short and one of a kind; `None` where another process has it.
+    /// Takes a short-lived lock that only calls of this function contend for; `None` if another
+    /// process holds it.
     pub(crate) fn try_take(path: &Path) -> Result<Option<Self>, JobsError> {
         let file = open(path)?;
         let taken = attempt(path, || file.try_lock())?;
@@ -159,12 +162,12 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Where that fails, closing has to do.
+        // If unlocking fails, closing the file has to suffice.
         let _ = self.0.unlock();
     }
 }
 
-/// This machine's name, as it may stand in the name of a file.
+/// Name of this machine, reduced to characters that are valid in a file name.
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()

@@ -1,4 +1,4 @@
-//! `experiment.json`: what a run's folder is a run of.
+//! `experiment.json`: the record of the experiment that a run's folder belongs to.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::{Checks, JobSpec, JobsError, RunRoot, write_atomically};
 /// Version of `experiment.json`.
 pub const RECORD_SCHEMA: u32 = 1;
 
-/// The experiment of a run and all of its jobs, whichever of them a command runs.
+/// The experiment of a run with all of its jobs, also those that the present command does not run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RootRecord {
     /// [`RECORD_SCHEMA`].
@@ -23,17 +23,16 @@ pub struct RootRecord {
     pub hash: String,
     /// Every job, in order.
     pub jobs: Vec<JobSpec>,
-    /// What others read from the file, as further keys: the merged experiment, what pages are made
-    /// from.
+    /// Further keys, which other programs read: the merged experiment, and data for the pages.
     #[serde(flatten)]
     pub others: Map<String, Value>,
 }
 
-/// Keys of a record's own.
+/// Keys of the record itself.
 const KEYS: [&str; 4] = ["schema", "name", "hash", "jobs"];
 
 impl RootRecord {
-    /// The record of an experiment. Of `others`, keys that the record has itself are left out.
+    /// The record of an experiment. Keys of `others` that the record has itself are left out.
     pub fn new(name: &str, hash: &str, jobs: Vec<JobSpec>, others: Map<String, Value>) -> Self {
         let own = |key: &str| KEYS.contains(&key);
         Self {
@@ -47,7 +46,7 @@ impl RootRecord {
 }
 
 impl RunRoot {
-    /// The record in the folder, or nothing where there is none.
+    /// The record in the folder; `None` if there is none.
     ///
     /// # Errors
     /// [`JobsError::Malformed`], [`JobsError::OtherVersion`], [`JobsError::Io`].
@@ -72,13 +71,13 @@ impl RunRoot {
         Ok(Some(serde_json::from_str(&text).map_err(malformed)?))
     }
 
-    /// Makes the folder this experiment's, after a look at every one of `jobs`, some or all of the
-    /// record's, and at what they start from; nothing is written where something is refused. Returns where each of `jobs`
-    /// stands.
+    /// Makes the folder that of this experiment, after a check of `jobs` (all of the record's or
+    /// some of them) and of the jobs that they need. If something is refused, nothing is written.
+    /// Returns the states of `jobs`.
     ///
     /// # Errors
-    /// A folder of something else, another experiment's, or with a cell that this program must not
-    /// go on with: see [`state::inspect`].
+    /// A folder with other files, or of another experiment, or with a cell that this program must
+    /// not continue: see [`state::inspect`].
     pub fn claim(
         &self,
         record: &RootRecord,
@@ -111,7 +110,7 @@ impl RunRoot {
             .iter()
             .map(|job| state::inspect(self, job, checks))
             .collect::<Result<Vec<_>, _>>()?;
-        // What a job starts from need not be one of them.
+        // A needed job is not always one of `jobs`.
         for need in jobs.iter().filter_map(|job| job.needs.as_ref()) {
             state::needed(self, need, checks)?;
         }

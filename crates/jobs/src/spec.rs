@@ -1,4 +1,4 @@
-//! What a job is to this crate: a name, a hash, and what must be complete before it.
+//! A job as this crate knows it: a name, a hash, and the job that it needs.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::JobsError;
 
-/// Folders directly below a run's folder that are no stages.
+/// Folders directly below a run's folder that are not stages.
 const RESERVED: [&str; 2] = ["report", "slurm"];
-/// Bytes of one file name on the usual file systems.
+/// Maximum bytes of a file name on common file systems.
 const NAME_LIMIT: usize = 255;
 
-/// A job's name: a cell of a stage. Both parts are names of folders.
+/// A job's name: a stage and a cell, both of which are names of folders.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "RawId")]
 pub struct JobId {
@@ -33,11 +33,11 @@ impl TryFrom<RawId> for JobId {
 }
 
 impl JobId {
-    /// The cell `cell` of the stage `stage`.
+    /// The job of cell `cell` in stage `stage`.
     ///
     /// # Errors
-    /// [`JobsError::BadName`] where one of them cannot be the name of a folder or, with quotes left
-    /// out, a word of a shell: letters, digits and `._+=,-` only.
+    /// [`JobsError::BadName`] if one of them is not valid as a folder's name and as an unquoted
+    /// word of a shell: only letters, digits and `._+=,-`.
     pub fn new(stage: &str, cell: &str) -> Result<Self, JobsError> {
         let reserved = RESERVED
             .contains(&stage)
@@ -61,7 +61,7 @@ impl JobId {
         &self.stage
     }
 
-    /// The cell, as `target=L,task=gsm8k,seed=1`.
+    /// The cell, such as `target=L,task=gsm8k,seed=1`.
     pub fn cell(&self) -> &str {
         &self.cell
     }
@@ -88,7 +88,7 @@ fn check(name: &str) -> Option<&'static str> {
     }
 }
 
-/// What a job starts from.
+/// A job that another one starts from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Need {
     /// The job.
@@ -96,12 +96,12 @@ pub struct Need {
     pub id: JobId,
     /// Hash of that job's configuration, as in [`JobSpec::hash`].
     pub hash: String,
-    /// Hash of what that job starts from.
+    /// Hash of the job that this one starts from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
 }
 
-/// A job, as far as running it goes.
+/// A job as the scheduler knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
     /// Its name.
@@ -109,21 +109,21 @@ pub struct JobSpec {
     pub id: JobId,
     /// Hash of its configuration: `config_sha256` of its manifest.
     pub hash: String,
-    /// What must be complete before.
+    /// The job that must be complete before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs: Option<Need>,
-    /// Timed: alone on its machine.
+    /// True if the job is timed: it runs alone on its machine.
     #[serde(default)]
     pub exclusive: bool,
-    /// Prompts it answers, where that is known: the weight of the job in the time still needed.
+    /// Number of prompts, if known: the weight of the job in the remaining time.
     #[serde(default)]
     pub prompts: Option<u64>,
-    /// Axes of the grid and this cell's values.
+    /// Axes of the grid with this cell's values.
     #[serde(default)]
     pub coordinates: Vec<(String, String)>,
 }
 
-/// The program that runs, as the `build` of a manifest names it.
+/// Identity of the running program, as in the `build` of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Build {
     /// Version of the results folder's layout: `schema` of a manifest.
@@ -134,19 +134,19 @@ pub struct Build {
     pub commit: String,
 }
 
-/// The hash that this program would give to a configuration that another one wrote into a manifest,
-/// in which keys may be missing that the other did not know; `None` where it cannot be read. Where the
-/// cell starts from another one, that one's hash is given.
+/// Function that computes the hash this program would give to the configuration in a manifest of
+/// another build, in which newer keys may be missing; `None` if it cannot be read. `from` is the
+/// hash of the job that the cell starts from.
 pub type Reread = fn(config: &serde_json::Value, from: Option<&str>) -> Option<String>;
 
-/// Which earlier results this program may go on with.
+/// Rules for using earlier results.
 #[derive(Debug, Clone)]
 pub struct Checks {
     /// This program.
     pub build: Build,
-    /// Also results of another commit of the same version.
+    /// True if results of another commit of the same version are accepted.
     pub accept_other_build: bool,
-    /// Tells an edited configuration from an older one.
+    /// Distinguishes an edited configuration from one of an older build.
     pub reread: Reread,
 }
 

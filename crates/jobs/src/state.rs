@@ -1,33 +1,33 @@
-//! Where a cell stands, told from its folder alone.
+//! State of a cell, determined from its folder alone.
 
 use serde::{Deserialize, Serialize};
 
 use crate::files::read_if_there;
 use crate::{CellLock, Checks, JobFolder, JobSpec, JobsError, Need, RunRoot};
 
-/// Where a cell stands.
+/// State of a cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum CellState {
-    /// Nothing was done.
+    /// Not begun.
     Todo,
-    /// Everything is there.
+    /// All results are there.
     Complete,
-    /// A process works on it.
+    /// A process is running it.
     Running {
-        /// Which one, in words.
+        /// Description of that process.
         holder: String,
     },
-    /// Begun by a process that is gone. What it left is thrown away.
+    /// Begun by a process that is gone. Its files are discarded, except a checkpoint.
     Unfinished,
-    /// Ended by an error. Tried anew, like an unfinished one.
+    /// Failed; it is retried like an unfinished one.
     Failed {
         /// First line of the error.
         message: String,
     },
 }
 
-/// What jobs read of a manifest. The rest is the job's own business.
+/// The part of a manifest that this crate reads.
 #[derive(Debug, Deserialize)]
 struct Head {
     status: Status,
@@ -56,7 +56,7 @@ enum Status {
     Interrupted,
 }
 
-/// A manifest: of this layout, or of another one, whose other keys mean nothing here.
+/// A manifest: of this layout, or of another one of which only the number is read.
 enum Manifest {
     Missing,
     Head(Head),
@@ -84,18 +84,18 @@ impl Manifest {
     }
 }
 
-/// Where a job stands, provided that this program may go on with what its folder holds.
+/// State of a job, after a check that this program may use the contents of its folder.
 ///
 /// # Errors
 /// A manifest of another configuration ([`JobsError::Edited`]) or program
-/// ([`JobsError::OtherVersion`], [`JobsError::OtherBuild`]), unless the job failed: then nothing of
-/// it is kept. [`JobsError::Malformed`].
+/// ([`JobsError::OtherVersion`], [`JobsError::OtherBuild`]), unless the job failed, since nothing
+/// of a failed job is used. [`JobsError::Malformed`].
 pub fn inspect(root: &RunRoot, job: &JobSpec, checks: &Checks) -> Result<CellState, JobsError> {
     let from = job.needs.as_ref().map(|need| need.hash.as_str());
     look_and_check(&root.folder(&job.id), &job.hash, from, checks)
 }
 
-/// Where something stands that a job needs; checked like a job.
+/// State of a needed job, checked like a job.
 ///
 /// # Errors
 /// As [`inspect`].
@@ -122,7 +122,7 @@ fn look_and_check(
     Ok(state)
 }
 
-/// Where a cell stands, whoever wrote it and from what.
+/// State of a cell, without a check of its program and configuration.
 pub(crate) fn look(folder: &JobFolder) -> Result<CellState, JobsError> {
     place(folder, &Manifest::read(folder, None)?)
 }

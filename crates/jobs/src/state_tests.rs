@@ -97,7 +97,7 @@ fn states_from_disk() {
     assert_eq!(run.state().unwrap(), failed);
     run.write(&run.manifest("complete"));
     assert_eq!(run.state().unwrap(), CellState::Complete);
-    // Its process has not let go yet.
+    // Complete although its process still holds the lock.
     let _lock = CellLock::try_take(&run.folder()).unwrap().unwrap();
     assert_eq!(run.state().unwrap(), CellState::Complete);
 }
@@ -110,7 +110,8 @@ fn rows_without_a_manifest_are_a_job_cut_short() {
     assert_eq!(run.state().unwrap(), CellState::Unfinished);
 }
 
-/// Another program's configuration may lack keys: what counts is what it means here.
+/// Keys may be missing in a configuration of another build: the configuration is compared as this
+/// program reads it.
 #[test]
 fn an_older_configuration_is_read_as_this_program_reads_it() {
     let mut run = Run::new();
@@ -124,7 +125,7 @@ fn an_older_configuration_is_read_as_this_program_reads_it() {
     assert!(matches!(run.refusal(), JobsError::OtherBuild { .. }));
     run.checks.accept_other_build = true;
     assert_eq!(run.state().unwrap(), CellState::Complete);
-    // What it starts from counts too.
+    // The hash of the job it starts from is part of its own.
     run.job.needs = Some(Need {
         id: JobId::new("before", "seed=1").unwrap(),
         hash: "2".to_owned(),
@@ -133,7 +134,7 @@ fn an_older_configuration_is_read_as_this_program_reads_it() {
     assert!(matches!(run.refusal(), JobsError::Edited { .. }));
     run.job.hash = "12".to_owned();
     assert_eq!(run.state().unwrap(), CellState::Complete);
-    // And so where another job starts from this one.
+    // The same holds for a needed job.
     let as_needed = |from: Option<&str>| {
         let need = Need {
             id: run.job.id.clone(),
@@ -179,7 +180,7 @@ fn another_program_is_refused() {
     let error = run.refusal();
     assert!(error.to_string().contains("version 0.1.0"), "{error}");
 
-    // Of another layout nothing else is read.
+    // Nothing but the number is read of another layout.
     run.write(&json!({"schema": 1}));
     let error = run.refusal();
     assert!(
@@ -210,7 +211,7 @@ fn claiming_writes_the_record_once_all_is_checked() {
     let claim = |record: &RootRecord| run.root.claim(record, jobs, &run.checks);
     assert_eq!(claim(&record).unwrap(), [CellState::Todo]);
     assert_eq!(run.root.read_record().unwrap(), Some(record.clone()));
-    // Others find their keys at the top, and the name is written once.
+    // Other programs find their keys at the top level, and the name is written once.
     let text = fs::read_to_string(run.root.record()).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! `omnidraft status`: where a run stands, from its folder.
+//! `omnidraft status`: the state of a run, read from its folder.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::files::read_if_there;
 use crate::state::{self, CellState};
 use crate::{JobFolder, JobId, JobsError, RunRoot};
 
-/// Where a run stands.
+/// State of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StatusReport {
     /// Name of the experiment.
@@ -19,39 +19,39 @@ pub struct StatusReport {
     pub path: PathBuf,
     /// Stages, in order.
     pub stages: Vec<StageStatus>,
-    /// Jobs that some process works on.
+    /// Jobs that are running.
     pub running: Vec<RunningCell>,
     /// Jobs that failed.
     pub failed: Vec<FailedCell>,
-    /// Folders of jobs that are not part of the experiment: an earlier state of it had them.
+    /// Folders of jobs that are not part of the experiment, written by an earlier version of it.
     pub strangers: Vec<JobId>,
 }
 
-/// Numbers of jobs of a stage.
+/// Numbers of jobs of a stage, by state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StageStatus {
     /// The stage.
     pub stage: String,
-    /// Complete.
+    /// Complete jobs.
     pub complete: usize,
-    /// Some process works on it.
+    /// Running jobs.
     pub running: usize,
-    /// Ended by an error.
+    /// Failed jobs.
     pub failed: usize,
-    /// Not begun, or begun by a process that is gone.
+    /// Jobs not begun, or begun by a process that is gone.
     pub waiting: usize,
 }
 
-/// A job that some process works on.
+/// A running job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunningCell {
     /// The job.
     pub job: JobId,
-    /// Prompts of which there is an answer.
+    /// Number of prompts with an answer.
     pub prompts_done: u64,
-    /// Prompts in all, where that is known.
+    /// Number of all prompts, if known.
     pub prompts: Option<u64>,
-    /// Which process, in words.
+    /// Description of the process.
     pub holder: String,
 }
 
@@ -64,10 +64,10 @@ pub struct FailedCell {
     pub message: String,
 }
 
-/// Looks at every job of the run in `root`.
+/// Reads the state of every job of the run in `root`.
 ///
 /// # Errors
-/// [`JobsError::NoRun`], an `experiment.json` or manifest that cannot be read.
+/// [`JobsError::NoRun`]; an `experiment.json` or manifest that cannot be read.
 pub fn status(root: &Path) -> Result<StatusReport, JobsError> {
     let root = RunRoot::new(root);
     let Some(record) = root.read_record()? else {
@@ -114,9 +114,9 @@ pub fn status(root: &Path) -> Result<StatusReport, JobsError> {
     Ok(report)
 }
 
-/// Prompts of which the journal has an answer of at least one arm.
+/// Number of prompts with an answer of at least one arm in the journal.
 fn prompts_done(folder: &JobFolder) -> Result<u64, JobsError> {
-    /// The columns that tell one prompt of a job from another.
+    /// The columns that identify a prompt of a job.
     #[derive(Deserialize, PartialEq, Eq, Hash)]
     struct Position {
         segment: u64,

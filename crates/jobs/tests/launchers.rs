@@ -1,4 +1,4 @@
-//! Handing jobs over: as lines, and to stand-ins for Slurm's programs.
+//! Launchers: printed command lines, and Slurm with stand-ins for its programs.
 #![cfg(unix)]
 #![allow(missing_docs)]
 
@@ -138,7 +138,7 @@ fn only_what_failed_is_submitted_again() {
     let site = Site::new(3);
     site.submit().unwrap();
     site.calls();
-    // 0 is complete, 1 runs, 2 failed; its dependant was cancelled.
+    // Job 0 is complete, 1 runs, 2 failed, and its dependent task was cancelled.
     site.complete("stream", "seed=0");
     site.queue("41_1|RUNNING|None\n42_0|PENDING|Resources\n42_1|PENDING|Dependency\n");
     let submission = site.submit().unwrap();
@@ -159,7 +159,7 @@ fn only_what_failed_is_submitted_again() {
     assert_eq!(read("0003-stream.cells"), "seed=2\n");
     assert_eq!(read("0004-held-out.cells"), "seed=2\n");
 
-    // With all of it in the queue, the same command does nothing.
+    // With all jobs in the queue, the same command submits nothing.
     site.queue(
         "41_1|RUNNING|None\n42_0|PENDING|Resources\n42_1|PENDING|Dependency\n43_0|PENDING|None\n\
          44_0|PENDING|Dependency\n",
@@ -214,7 +214,7 @@ fn a_stage_alone_waits_for_the_queue_or_is_blocked() {
     site.jobs = all[..1].to_vec();
     site.submit().unwrap();
     site.queue("41_0|RUNNING|None\n");
-    // Of the stage before, one is in the queue and one was never submitted.
+    // Of the stage before, one job is in the queue and one was never submitted.
     site.jobs = all[2..].to_vec();
     let submission = site.submit().unwrap();
     assert_eq!(submission.submitted, 1);
@@ -308,8 +308,8 @@ fn two_submissions_at_once_are_refused() {
         site.submit().unwrap_err(),
         JobsError::Submitting { .. }
     ));
-    // Closing would not do: another test may be starting a program just now, which has the file for
-    // a moment.
+    // Closing the file would not release the lock if another test is just starting a program, which
+    // has the file open for a moment.
     lock.unlock().unwrap();
     assert_eq!(site.submit().unwrap().submitted, 2);
     assert_eq!(

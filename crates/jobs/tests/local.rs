@@ -75,7 +75,7 @@ fn resume_is_a_set_difference() {
         "seed=1" => Err("no".to_owned()),
         _ => Ok(()),
     });
-    // As a process leaves it that was killed.
+    // The folder as a killed process leaves it.
     let killed = id("held-out", "seed=2");
     let killed = run.jobs.iter().find(|job| job.id == killed).unwrap();
     let folder = run.folder("held-out", "seed=2");
@@ -134,7 +134,7 @@ fn without_keep_going_nothing_starts_after_a_failure() {
     });
     assert_eq!(summary.finished.len(), 1);
     assert_eq!(summary.failed.len(), 1);
-    // The one that starts from the failed job.
+    // The blocked job starts from the failed one.
     assert_eq!(summary.blocked.len(), 1);
     assert_eq!(summary.left.len(), 3);
 }

@@ -1,4 +1,4 @@
-//! Several processes on one run. The test program starts itself as the others.
+//! Several processes on one run. The test program starts itself as the other processes.
 #![allow(missing_docs)]
 
 mod support;
@@ -17,7 +17,8 @@ use support::{
 const ROOT: &str = "JOBS_TEST_ROOT";
 const CELLS: usize = 5;
 
-/// The other process: runs all jobs of the run that the environment names. No test without it.
+/// The other process: runs all jobs of the run that the environment names. Without it, nothing is
+/// tested.
 #[test]
 fn other_process() {
     let Some(root) = env::var_os(ROOT) else {
@@ -64,7 +65,7 @@ fn until(what: &str, mut test: impl FnMut() -> bool) {
     }
 }
 
-/// How often each job started.
+/// Number of starts of each job.
 fn starts(log: &[String]) -> BTreeMap<&str, usize> {
     let mut starts = BTreeMap::new();
     for job in log.iter().filter_map(|line| line.strip_prefix("start ")) {
@@ -127,7 +128,7 @@ fn waiting_jobs_of_a_timed_one_say_so() {
     streamed.root = run.root.clone();
     streamed.jobs.truncate(CELLS);
     streamed.run(&options(2), &fine);
-    // All that is left for the other process is timed.
+    // Only timed jobs are left for the other process.
     let mut child = spawn(run.root.path(), 1, 300);
     let log = run.root.path().with_extension("log");
     until("a timed job runs", || {
@@ -147,7 +148,7 @@ fn waiting_jobs_of_a_timed_one_say_so() {
 fn twenty_kills_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("run");
-    // A fixed sequence of pauses stands in for random ones.
+    // A fixed sequence of pauses, so that the test is repeatable.
     let mut seed = 7u64;
     for _ in 0..20 {
         let mut child = spawn(&root, 2, 12);

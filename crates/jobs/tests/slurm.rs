@@ -1,4 +1,4 @@
-//! Jobs through a real Slurm, started by the script of the repository.
+//! Jobs through a real Slurm, which a script of the repository starts.
 #![cfg(unix)]
 #![allow(missing_docs)]
 
@@ -19,10 +19,10 @@ use serde_json::json;
 use support::{assert_timed_alone, checks, options, traces, two_stages, work};
 
 const CELLS: usize = 4;
-/// What the test is told to fail for instead of saying that it did nothing.
+/// Environment variable that makes the test fail instead of skip if Slurm is missing.
 const REQUIRED: &str = "OMNIDRAFT_REQUIRE_SLURM";
 
-/// Slurm's programs, if they are installed.
+/// True if Slurm's programs are installed.
 fn installed() -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
@@ -63,7 +63,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The test program as `omnidraft`: does one job of the run that its arguments name.
+/// The test program in the role of `omnidraft`: runs one job of the run that its arguments name.
 fn job(arguments: &[String]) -> i32 {
     let value = |name: &str| {
         let at = arguments.iter().position(|word| word == name).unwrap();
@@ -94,7 +94,7 @@ fn job(arguments: &[String]) -> i32 {
     i32::from(summary.exit_code())
 }
 
-/// The inner test programs come in here, each with its arguments in the environment.
+/// Entry of the inner test programs, each with its arguments in the environment.
 #[test]
 fn job_of_the_other_test() {
     if let Ok(arguments) = env::var("JOBS_TEST_ARGUMENTS") {
@@ -103,7 +103,7 @@ fn job_of_the_other_test() {
     }
 }
 
-/// A program that takes `job FILE --stage ...` and is this test program again.
+/// A program that takes `job FILE --stage ...` and starts this test program again.
 fn program(folder: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let path = folder.join("omni'draft");
@@ -180,7 +180,7 @@ impl Site {
     }
 }
 
-/// Programs that ask the Slurm in `cluster`, whatever this process's environment says.
+/// Programs that address the Slurm in `cluster`, whatever the environment of this process.
 fn programs(folder: &Path, cluster: &Cluster) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let programs = folder.join("bin");
@@ -207,7 +207,7 @@ fn stages_failures_and_reruns_on_a_real_slurm() {
             !required,
             "{REQUIRED}=1, but slurm-wlm and munge are not installed"
         );
-        // Not println!, which is not shown of a test that passes.
+        // println! would not be shown for a test that passes.
         let text = "skipped: 1 test, Slurm is not installed (Debian: slurm-wlm, munge)";
         writeln!(std::io::stderr(), "{text}").unwrap();
         return;
@@ -222,12 +222,12 @@ fn stages_failures_and_reruns_on_a_real_slurm() {
         folder,
     };
 
-    // Refused: nothing is left that looks submitted.
+    // After a refusal nothing is recorded as submitted.
     let error = site.submit(json!({"partition": "nowhere"})).unwrap_err();
     assert!(error.to_string().contains("nowhere"), "{error}");
     assert!(!site.root.slurm().join("submitted.json").exists());
 
-    // One job fails; what starts from it is cancelled, the others go on.
+    // One job fails; the job that needs it is cancelled, and the others go on.
     let submission = site.submit(json!({"time": 5})).unwrap();
     assert_eq!(submission.submitted, 2 * CELLS);
     let again = site.submit(json!({"time": 5})).unwrap();
@@ -245,7 +245,7 @@ fn stages_failures_and_reruns_on_a_real_slurm() {
             .any(|log| log.contains(ended) && log.contains("the model is missing"))
     );
 
-    // The same command again: the failed job and what starts from it, no other.
+    // The same command again submits the failed job and the one that needs it, and no other.
     fs::write(site.root.path().with_extension("mended"), "").unwrap();
     let submission = site.submit(json!({"time": 5})).unwrap();
     assert_eq!(

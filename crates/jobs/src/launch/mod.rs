@@ -1,4 +1,4 @@
-//! Handing jobs over to something else that runs them: each becomes one `omnidraft job` command.
+//! Launchers, which hand jobs over to another program: each becomes one `omnidraft job` command.
 
 mod print;
 mod shell;
@@ -12,66 +12,66 @@ pub use print::{PrintJobs, print_jobs};
 pub use shell::quote;
 pub use slurm::{Slurm, SlurmOptions};
 
-/// Something that takes jobs over.
+/// A program that takes jobs over.
 pub trait Launcher {
-    /// Hands over the jobs of a run that are not complete, and do not run already.
+    /// Hands over the jobs of a run that are neither complete nor running.
     ///
     /// # Errors
-    /// What the launcher refuses. What it took before that stays handed over; the same call goes on
+    /// Refusals of the launcher. Jobs that it took before stay handed over; the same call continues
     /// from there.
     fn submit(&self, batch: &Batch<'_>) -> Result<Submission, JobsError>;
 }
 
-/// What a [`Launcher`] gets.
+/// The jobs for a [`Launcher`], with their context.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'a> {
     /// The run's folder, [claimed](RunRoot::claim).
     pub root: &'a RunRoot,
     /// Name of the experiment.
     pub name: &'a str,
-    /// The jobs, some or all of the experiment's.
+    /// The jobs, all of the experiment's or some of them.
     pub jobs: &'a [JobSpec],
-    /// Where each of them stands.
+    /// State of each job.
     pub states: &'a [CellState],
-    /// How a job is run.
+    /// Command that runs a job.
     pub command: &'a JobCommand,
-    /// Which earlier results the program may go on with.
+    /// Rules for using earlier results.
     pub checks: &'a Checks,
 }
 
-/// What became of a batch.
+/// Result of a submission.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Submission {
-    /// Jobs handed over.
+    /// Number of jobs handed over.
     pub submitted: usize,
-    /// Jobs that were complete.
+    /// Number of jobs that were complete.
     pub complete: usize,
-    /// Jobs handed over before, of which the launcher still knows.
+    /// Number of jobs handed over before that the launcher still has.
     pub queued: usize,
-    /// Jobs that a process works on which is none of the launcher's.
+    /// Number of jobs that run in processes outside of the launcher.
     pub running: usize,
     /// Jobs that cannot be handed over, with the reason.
     pub blocked: Vec<(JobId, String)>,
-    /// For the user: what was handed over and how.
+    /// A description for the user.
     pub text: String,
 }
 
-/// How one job is run: `PROGRAM job FILE --stage S --cell C --out ROOT EXTRA...` in a folder.
+/// The command for one job: `PROGRAM job FILE --stage S --cell C --out ROOT EXTRA...` in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobCommand {
     /// The program.
     pub program: PathBuf,
-    /// The experiment.
+    /// The experiment's file.
     pub file: PathBuf,
-    /// Where it runs: relative paths in the experiment and in `extra` start here.
+    /// Working folder: relative paths in the experiment and in `extra` start here.
     pub folder: PathBuf,
     /// Further arguments: overrides and options.
     pub extra: Vec<String>,
 }
 
 impl JobCommand {
-    /// The command, as one line for a shell, without the change of folder. `cell` is put in as it
-    /// is.
+    /// The command as one line for a shell, without the change of folder. `cell` is inserted
+    /// without quoting.
     fn line(&self, root: &RunRoot, stage: &str, cell: &str) -> Result<String, JobsError> {
         let mut words = vec![
             word(&self.program)?,
@@ -90,7 +90,7 @@ impl JobCommand {
         Ok(words.join(" "))
     }
 
-    /// The folder as a word for a shell.
+    /// The working folder as a word for a shell.
     fn folder_word(&self) -> Result<String, JobsError> {
         word(&self.folder)
     }
@@ -121,7 +121,7 @@ fn one_line(text: &str) -> Result<&str, JobsError> {
     Ok(text)
 }
 
-/// The stages of jobs: in the order of the jobs, but each after what it starts from.
+/// The stages of jobs in the order of the jobs, but each after the stages that its jobs need.
 fn stages(jobs: &[JobSpec]) -> Vec<&str> {
     let mut open: Vec<&str> = Vec::new();
     for job in jobs {
@@ -137,7 +137,7 @@ fn stages(jobs: &[JobSpec]) -> Vec<&str> {
                 .filter_map(|job| job.needs.as_ref())
                 .any(|need| need.id.stage() != stage && open.contains(&need.id.stage()))
         };
-        // Stages in a circle, which an experiment cannot have, keep their order.
+        // Stages in a cycle, which an experiment cannot have, keep their order.
         let next = open.iter().position(|stage| !waits(stage)).unwrap_or(0);
         ordered.push(open.remove(next));
     }

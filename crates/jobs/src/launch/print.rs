@@ -1,9 +1,9 @@
-//! Command lines for any other scheduler.
+//! Command lines for other schedulers.
 
 use super::{Batch, Launcher, Submission, quote, stages};
 use crate::{CellState, JobsError};
 
-/// Hands jobs over as text: one command a line.
+/// A launcher that prints one command per line.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PrintJobs;
 
@@ -20,12 +20,12 @@ impl Launcher for PrintJobs {
     }
 }
 
-/// The command lines of the jobs that are not complete, a line each, in an order in which they can
-/// run one after the other. Lines between stages that begin with `#` say what must have ended
+/// The command lines of the jobs that are not complete, in an order in which they can run one after
+/// the other. Lines that begin with `#` between stages name the stages that must be completed
 /// before.
 ///
 /// # Errors
-/// [`JobsError::BadWord`] for what cannot stand in a line.
+/// [`JobsError::BadWord`] for a path or argument that is not valid in a line.
 pub fn print_jobs(batch: &Batch<'_>) -> Result<String, JobsError> {
     let folder = batch.command.folder_word()?;
     let mut text = String::new();

@@ -1,9 +1,9 @@
-//! Words for a POSIX shell.
+//! Quoting for a POSIX shell.
 
-/// A word that a POSIX shell reads as `text` and nothing else.
+/// Quotes `text`, so that a POSIX shell reads it as one word.
 pub fn quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    // Some shells read a word that begins with `=` as the path of a command.
+    // Some shells expand a word that begins with `=` to the path of a command.
     if !text.is_empty() && !text.starts_with('=') && text.chars().all(plain) {
         return text.to_owned();
     }

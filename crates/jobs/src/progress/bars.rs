@@ -1,4 +1,4 @@
-//! Bars on a terminal: one for the whole run, a line for each running job.
+//! Progress bars on a terminal: one for the whole run, and a line for each running job.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use super::tracker::{Tracker, human};
 use crate::Event;
 
-/// Lines of running jobs; more are counted.
+/// Maximum number of lines of running jobs; further jobs are only counted.
 const JOB_LINES: usize = 8;
 
 pub(super) struct Bars {
@@ -20,7 +20,7 @@ impl Bars {
     pub(super) fn new() -> Self {
         let screen = MultiProgress::new();
         let total = screen.add(ProgressBar::new(0));
-        // A template that does not parse costs the looks, not the run.
+        // A template that does not parse must not end the run.
         if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {bar:20} {wide_msg}") {
             total.set_style(style.progress_chars("━╸─"));
         }
@@ -74,7 +74,7 @@ impl Bars {
     }
 
     pub(super) fn println(&mut self, text: &str) {
-        // Stderr that is gone is no reason to end a run.
+        // A closed stderr must not end the run.
         let _ = self.screen.println(text);
     }
 

@@ -1,4 +1,4 @@
-//! Lines where there is no terminal.
+//! Progress as lines, without a terminal.
 
 use std::io::Write;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Lines {
     }
 
     pub(super) fn println(&mut self, text: &str) {
-        // Stderr that is gone is no reason to end a run.
+        // A closed stderr must not end the run.
         let _ = writeln!(self.out, "{text}");
     }
 

@@ -1,4 +1,4 @@
-//! Showing a run: bars on a terminal, lines elsewhere. Both are readers of
+//! Views of a run: bars on a terminal, lines otherwise. Both are made from
 //! [`Event`](crate::Event)s.
 
 mod bars;
@@ -14,10 +14,10 @@ use bars::Bars;
 use lines::Lines;
 use tracker::Tracker;
 
-/// What a [`ProgressView`] shows.
+/// Form of a [`ProgressView`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ViewMode {
-    /// Bars where stderr is a terminal, else lines.
+    /// Bars if stderr is a terminal, else lines.
     #[default]
     Auto,
     /// A line at the start and end of every job.
@@ -39,7 +39,7 @@ enum Screen {
 }
 
 impl ProgressView {
-    /// A view of a run with that many workers, which starts now.
+    /// A view of a run with that many workers. The run's clock starts now.
     pub fn new(workers: usize, mode: ViewMode) -> Self {
         let screen = match mode {
             ViewMode::Hidden => Screen::Hidden,
@@ -54,7 +54,7 @@ impl ProgressView {
         }
     }
 
-    /// Shows what happened: pass this to [`run_local`](crate::run_local).
+    /// Shows an event; to be passed to [`run_local`](crate::run_local).
     pub fn show(&self, event: &Event) {
         let now = self.started.elapsed();
         let (tracker, screen) = &mut *self.lock();
@@ -66,13 +66,13 @@ impl ProgressView {
         }
     }
 
-    /// The run's progress in a line: jobs, prompts, time left.
+    /// Progress of the run in one line: jobs, prompts, time left.
     pub fn summary(&self) -> String {
         let now = self.started.elapsed();
         self.lock().0.total_line(now)
     }
 
-    /// Prints a line without tearing the bars; nothing where the view is hidden.
+    /// Prints a line without disturbing the bars; nothing in a hidden view.
     pub fn println(&self, text: &str) {
         match &mut self.lock().1 {
             Screen::Bars(bars) => bars.println(text),
@@ -81,7 +81,7 @@ impl ProgressView {
         }
     }
 
-    /// Takes the bars away and leaves one line that sums up.
+    /// Removes the bars and prints a line of totals.
     pub fn finish(&self) {
         let now = self.started.elapsed();
         let (tracker, screen) = &mut *self.lock();

@@ -1,11 +1,11 @@
-//! Where a run is, from its events: counts, and the time still needed.
+//! Progress of a run, computed from its events: counts, and the remaining time.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::{Event, JobId, Progress};
 
-/// All jobs of a run.
+/// The progress of all jobs of a run.
 #[derive(Debug)]
 pub(super) struct Tracker {
     workers: usize,
@@ -28,7 +28,7 @@ enum Place {
     Running {
         since: Duration,
     },
-    /// Done here in that time.
+    /// Finished by this process, in that time.
     Finished {
         took: Duration,
     },
@@ -37,7 +37,7 @@ enum Place {
     Blocked,
 }
 
-/// Prompts of one stage.
+/// Work of one stage, in prompts.
 #[derive(Debug, Default)]
 struct Work {
     done: u64,
@@ -47,7 +47,7 @@ struct Work {
     exclusive: bool,
 }
 
-/// Number of jobs by where they are.
+/// Numbers of jobs by state.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) all: usize,
@@ -66,7 +66,7 @@ impl Tracker {
         }
     }
 
-    /// Takes an event in; `now` is the time since the run began.
+    /// Applies an event. `now` is the time since the start of the run.
     pub(super) fn note(&mut self, event: &Event, now: Duration) {
         if let Event::Planned { job } = event {
             self.index.insert(job.id.clone(), self.jobs.len());
@@ -117,8 +117,9 @@ impl Tracker {
         counts
     }
 
-    /// Time until all is done: the prompts left of each stage, at that stage's pace so far, or the
-    /// average pace where it has not begun; shared by the workers, except where jobs are timed.
+    /// Estimate of the remaining time. The prompts left of each stage take that stage's mean time
+    /// so far, or the overall mean if it has not begun; the workers share them, except in timed
+    /// stages.
     pub(super) fn time_left(&self, now: Duration) -> Option<Duration> {
         let stages = self.work(now);
         let done: u64 = stages.values().map(|s| s.done).sum();
@@ -150,7 +151,8 @@ impl Tracker {
             let all = job.prompts.unwrap_or(0);
             match job.place {
                 Place::Running { since } => {
-                    // The time since the last prompt counts too: better late than too soon.
+                    // The time since the last prompt counts too, so that the estimate is rather too
+                    // long than too short.
                     stage.done += done;
                     if done > 0 {
                         stage.spent += now.saturating_sub(since);
@@ -172,7 +174,7 @@ impl Tracker {
         stages
     }
 
-    /// Prompts done and in all, of jobs that did not fail.
+    /// Numbers of answered prompts and of all prompts, of jobs that did not fail.
     pub(super) fn prompts(&self) -> (u64, u64) {
         let mut sums = (0, 0);
         for job in &self.jobs {

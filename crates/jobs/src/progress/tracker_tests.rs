@@ -124,7 +124,7 @@ fn failed_and_blocked_jobs_cost_no_time() {
         tracker.total_line(seconds(1)),
         "0/3 jobs, 1 failed, 1 blocked · 0/10 prompts"
     );
-    // An event of a job that nobody planned changes nothing.
+    // An event of a job that is not part of the run changes nothing.
     tracker.note(
         &Event::Started {
             id: id("stream", "x"),

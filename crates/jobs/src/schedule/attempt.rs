@@ -1,4 +1,4 @@
-//! One try at one job: lock, look, wait for the machine, run, check.
+//! An attempt at one job: lock it, check its state, wait for the machine, run it, check the result.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use crate::{
     RunRoot, write_atomically,
 };
 
-/// What a running job has to know and to say.
+/// The interface of a running job to the scheduler.
 pub struct JobContext<'a> {
     spec: &'a JobSpec,
     folder: JobFolder,
@@ -20,17 +20,18 @@ pub struct JobContext<'a> {
 }
 
 impl JobContext<'_> {
-    /// Its folder: there, locked, and empty but for the lock.
+    /// The job's folder: it exists, is locked, and holds nothing but the lock and a checkpoint if
+    /// there is one.
     pub fn folder(&self) -> &JobFolder {
         &self.folder
     }
 
-    /// The folder of what it starts from, which is complete.
+    /// Folder of the job that this one needs, which is complete.
     pub fn needed(&self) -> Option<&JobFolder> {
         self.needed.as_ref()
     }
 
-    /// Says how far it is.
+    /// Reports progress.
     pub fn progress(&self, progress: Progress) {
         (self.events)(&Event::Progress {
             id: self.spec.id.clone(),
@@ -39,23 +40,23 @@ impl JobContext<'_> {
     }
 }
 
-/// How a try ended.
+/// Result of an attempt.
 pub(super) enum Outcome {
-    /// This try made it complete.
+    /// This attempt completed the job.
     Finished,
-    /// It was complete.
+    /// The job was already complete.
     Skipped,
-    /// Another process has it.
+    /// Another process holds the job.
     Elsewhere(String),
-    /// It ended by an error.
+    /// The job failed.
     Failed(String),
-    /// What it needs is not complete.
+    /// The job that it needs is not complete.
     Blocked(String),
-    /// It did not start, since nothing is to start any more.
+    /// The job did not start, because the run is being stopped.
     GivenUp,
 }
 
-/// What all tries of a run share.
+/// Parameters shared by all attempts of a run.
 pub(super) struct Attempts<'a, E> {
     pub(super) root: &'a RunRoot,
     pub(super) checks: &'a Checks,
@@ -64,7 +65,7 @@ pub(super) struct Attempts<'a, E> {
 }
 
 impl<E: Display> Attempts<'_, E> {
-    /// Tries a job. `stopped` says whether nothing is to start any more.
+    /// Attempts a job. `stopped` returns true once no job is to start any more.
     pub(super) fn run(&self, job: &JobSpec, stopped: &dyn Fn() -> bool) -> Outcome {
         let tried = self.attempt(job, stopped);
         tried.unwrap_or_else(|error| self.fail(job, with_hint(&error)))
@@ -77,7 +78,7 @@ impl<E: Display> Attempts<'_, E> {
             let holder = CellLock::holder(&folder)?;
             return Ok(Outcome::Elsewhere(holder.unwrap_or_default()));
         };
-        // Another process may have completed it since the last look.
+        // Another process may have completed it since the last check.
         if state::inspect(self.root, job, self.checks)? == CellState::Complete {
             return Ok(Outcome::Skipped);
         }
@@ -121,12 +122,12 @@ impl<E: Display> Attempts<'_, E> {
                 });
                 Outcome::Finished
             }
-            // Still under the lock.
+            // The error is written while the lock is held.
             Some(message) => self.fail_on_disk(job, message),
         })
     }
 
-    /// A place on the machine; `None` where nothing is to start any more.
+    /// Permission to use the machine; `None` if the run is being stopped.
     fn machine(
         &self,
         job: &JobSpec,
@@ -150,7 +151,7 @@ impl<E: Display> Attempts<'_, E> {
         })
     }
 
-    /// What is wrong with a job that ended without an error.
+    /// The problem of a job that ended without an error, if there is one.
     fn unfinished(&self, job: &JobSpec) -> Option<String> {
         match state::inspect(self.root, job, self.checks) {
             Ok(CellState::Complete) => None,

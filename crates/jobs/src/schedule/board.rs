@@ -1,60 +1,61 @@
-//! Which job comes next. A plain state machine: no clock, no threads, no files.
+//! The order of jobs. A plain state machine: no clock, no threads, no files.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::{JobId, JobSpec, Need};
 
-/// Where a job is.
+/// State of a job on the board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// Not begun.
     Pending,
-    /// A worker has it.
+    /// A worker of this process runs it.
     Busy,
-    /// Another process has it; worth a look again at that time.
+    /// Another process runs it; to be checked again at that time.
     Elsewhere(Instant),
-    /// Done.
+    /// Complete.
     Complete,
-    /// Ended by an error.
+    /// Failed.
     Failed,
-    /// Not complete, and no job of this run makes it.
+    /// Not complete, and not made by a job of this run.
     Missing,
-    /// Cannot run.
+    /// Cannot run because of another job.
     Blocked,
 }
 
-/// One job, or something outside this run that a job needs.
+/// One job of the run, or a job outside the run that one of them needs.
 #[derive(Debug)]
 struct Entry {
     id: JobId,
-    /// Entry it needs.
+    /// Index of the entry that it needs.
     needs: Option<usize>,
     exclusive: bool,
     place: Place,
 }
 
-/// What a free worker does.
+/// Instruction for a free worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Try this entry.
     Try(usize),
-    /// Nothing until something changes, or that much time has passed.
+    /// Wait until something changes, or until that much time has passed.
     Wait(Option<Duration>),
-    /// Nothing ever.
+    /// Nothing is left to do.
     Over,
 }
 
-/// All jobs of a run, in order, then what they need from outside.
+/// The jobs of a run in order, followed by the needed jobs outside the run.
 #[derive(Debug)]
 pub(super) struct Board {
     entries: Vec<Entry>,
-    /// No job starts any more.
+    /// True if no job is to start any more.
     stopped: bool,
 }
 
 impl Board {
-    /// A board on which nothing has happened, and what stands on it after the jobs.
+    /// A board with all entries pending, and the needed jobs outside the run in the order of their
+    /// entries.
     pub(super) fn new(jobs: &[JobSpec]) -> (Self, Vec<Need>) {
         let mut index: HashMap<&JobId, usize> =
             jobs.iter().enumerate().map(|(i, j)| (&j.id, i)).collect();
@@ -82,34 +83,34 @@ impl Board {
         (board, outside.into_iter().cloned().collect())
     }
 
-    /// Puts an entry somewhere.
+    /// Sets the state of an entry.
     pub(super) fn set(&mut self, entry: usize, place: Place) {
         if let Some(entry) = self.entries.get_mut(entry) {
             entry.place = place;
         }
     }
 
-    /// Starts no job any more.
+    /// Lets no further job start.
     pub(super) fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// Whether [`stop`](Self::stop) was called.
+    /// True after a call of [`stop`](Self::stop).
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Entries of which nothing became, in order.
+    /// Entries that were neither completed nor failed nor blocked, in order.
     pub(super) fn left(&self) -> Vec<usize> {
         let open = |e: &Entry| matches!(e.place, Place::Pending | Place::Elsewhere(_));
         let open = |&i: &usize| self.entries.get(i).is_some_and(open);
         (0..self.entries.len()).filter(open).collect()
     }
 
-    /// Blocks whatever needs what failed or is blocked; returns these entries with the reason.
+    /// Blocks all entries that need a failed, blocked or missing one; returns them with the reason.
     pub(super) fn block(&mut self) -> Vec<(usize, String)> {
         let mut blocked = Vec::new();
-        // What one round blocks may block more in the next.
+        // Entries blocked in one pass may block further ones in the next.
         loop {
             let round: Vec<(usize, String)> = (0..self.entries.len())
                 .filter_map(|i| Some((i, self.obstacle(i)?)))
@@ -142,7 +143,7 @@ impl Board {
         }
     }
 
-    /// What a free worker does now; an entry that it is to try becomes busy. Call
+    /// The instruction for a free worker; an entry to be tried becomes busy. Call
     /// [`block`](Self::block) before.
     pub(super) fn next(&mut self, now: Instant) -> Next {
         let busy = self.count(|e| e.place == Place::Busy);
@@ -186,7 +187,7 @@ impl Board {
         self.entries.iter().filter(|e| test(e)).count()
     }
 
-    /// Time until an entry that another process has is worth a look.
+    /// Time until the next check of an entry that another process runs.
     fn next_look(&self, now: Instant, test: impl Fn(&Entry) -> bool) -> Option<Duration> {
         let times = self.entries.iter().filter_map(|e| match e.place {
             Place::Elsewhere(at) if test(e) && self.is_ready(e) => {
@@ -218,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Lets workers take jobs until none can be taken.
+    /// Lets workers take jobs until none can start.
     fn take(board: &mut Board) -> Vec<usize> {
         let mut taken = Vec::new();
         while let Next::Try(entry) = board.next(Instant::now()) {

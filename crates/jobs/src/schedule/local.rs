@@ -1,4 +1,4 @@
-//! Workers, each a thread, that take jobs from one board.
+//! Workers, one thread each, that take jobs from a shared board.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -13,16 +13,17 @@ use crate::{Event, JobId, JobSpec, JobsError, Need, RunRoot};
 
 /// Runs jobs in this process until each is complete, failed or blocked.
 ///
-/// A job starts when what it needs is complete on disk, whoever made it; one that is complete is
-/// skipped; one that another process works on is left to it, and done here if that process dies.
-/// With one worker the order is that of `jobs`. The folder is [claimed](RunRoot::claim) before.
+/// A job starts when the job that it needs is complete on disk, whichever process ran that. A
+/// complete job is skipped. A job that another process runs is left to it, and run here if that
+/// process dies. With one worker the order is that of `jobs`. The folder must be
+/// [claimed](RunRoot::claim) before.
 ///
 /// `runner` does a job. It writes into the job's folder and sets the manifest to `complete` as its
-/// last write. An error or a panic is the job's failure; its text goes to `error.txt`. `events` is
+/// last write. Its error or panic is the job's failure; the text goes to `error.txt`. `events` is
 /// called from several threads.
 ///
 /// # Errors
-/// What [`state::inspect`] refuses; then no job was started. Later trouble is the failure of a job.
+/// Refusals of [`state::inspect`], before any job has started. Later errors are failures of jobs.
 pub fn run_local<E: Display>(
     root: &RunRoot,
     jobs: &[JobSpec],
@@ -60,7 +61,7 @@ pub fn run_local<E: Display>(
 struct Shared {
     board: Board,
     summary: Summary,
-    /// Entries of which it was said that another process has them.
+    /// Entries for which a `Waiting` event was sent.
     waited: HashSet<usize>,
 }
 
@@ -74,7 +75,7 @@ struct Local<'a, E> {
 }
 
 impl<E: Display> Local<'_, E> {
-    /// Puts everything on the board where its folder says; events in the order of the jobs.
+    /// Sets every entry to its state on disk; sends events in the order of the jobs.
     fn look_at_all(&self) -> Result<(), JobsError> {
         let root = self.attempts.root;
         let checks = &self.options.checks;
@@ -102,7 +103,7 @@ impl<E: Display> Local<'_, E> {
         Ok(())
     }
 
-    /// What one worker does.
+    /// The loop of one worker.
     fn work(&self) {
         while let Some(entry) = self.take() {
             if let Some(job) = self.jobs.get(entry) {
@@ -115,7 +116,7 @@ impl<E: Display> Local<'_, E> {
         }
     }
 
-    /// The next entry to try, waiting for one; `None` when all is over.
+    /// Waits for the next entry to try; `None` at the end of the run.
     fn take(&self) -> Option<usize> {
         let mut shared = self.lock();
         loop {
@@ -127,7 +128,7 @@ impl<E: Display> Local<'_, E> {
             shared = match shared.board.next(Instant::now()) {
                 Next::Try(entry) => return Some(entry),
                 Next::Over => {
-                    // The other workers shall see it too.
+                    // Wakes the other workers so that they end too.
                     self.changed.notify_all();
                     return None;
                 }
@@ -143,7 +144,7 @@ impl<E: Display> Local<'_, E> {
         }
     }
 
-    /// Books how a try ended.
+    /// Records the result of an attempt.
     fn settle(&self, entry: usize, job: &JobSpec, outcome: Outcome) {
         let events = self.attempts.events;
         let id = job.id.clone();
@@ -188,7 +189,7 @@ impl<E: Display> Local<'_, E> {
         self.changed.notify_all();
     }
 
-    /// Looks at something that a job needs and that is not part of this run.
+    /// Checks a needed job that is not part of this run.
     fn look_outside(&self, entry: usize) -> Result<(), JobsError> {
         let need = entry.checked_sub(self.jobs.len());
         if let Some(need) = need.and_then(|i| self.outside.get(i)) {
@@ -216,7 +217,7 @@ impl<E: Display> Local<'_, E> {
         summary.blocked.push((id.clone(), reason));
     }
 
-    /// A worker that panicked outside a job leaves the board as it was: consistent.
+    /// A poisoned lock is used: a worker that panicked outside a job leaves the board consistent.
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }

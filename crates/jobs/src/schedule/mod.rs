@@ -1,6 +1,6 @@
 //! Running jobs on this machine.
 //!
-//! [`Board`] decides what comes next and runs nothing; [`run_local`] runs and decides nothing.
+//! [`Board`] decides the order and runs nothing; [`run_local`] runs jobs and decides nothing.
 
 mod attempt;
 mod board;
@@ -26,21 +26,21 @@ pub mod exit {
     pub const BLOCKED: u8 = 3;
 }
 
-/// How [`run_local`] runs.
+/// Options of [`run_local`].
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// Jobs at a time. Timed ones run one at a time whatever it says.
+    /// Number of jobs at a time. Timed jobs always run one at a time.
     pub workers: NonZeroUsize,
-    /// Whether jobs that do not depend on a failed one still start.
+    /// True if jobs that do not depend on a failed one still start.
     pub keep_going: bool,
-    /// Which earlier results it may go on with.
+    /// Rules for using earlier results.
     pub checks: Checks,
-    /// Pause between two looks at a job that another process works on.
+    /// Pause between two checks of a job that another process runs.
     pub poll: Duration,
 }
 
 impl LocalOptions {
-    /// One job at a time, going on after failures.
+    /// One job at a time, continuing after failures.
     pub fn new(checks: Checks) -> Self {
         Self {
             workers: NonZeroUsize::MIN,
@@ -51,23 +51,23 @@ impl LocalOptions {
     }
 }
 
-/// What became of the jobs.
+/// Results of the jobs of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Complete, made by this process, in the order in which they ended.
+    /// Jobs completed by this process, in the order in which they ended.
     pub finished: Vec<JobId>,
-    /// Complete without this process.
+    /// Jobs completed by others or before.
     pub skipped: Vec<JobId>,
-    /// Failed, with the error.
+    /// Jobs that failed, with the error.
     pub failed: Vec<(JobId, String)>,
-    /// Not started because of another job, with the reason.
+    /// Jobs that could not start because of another one, with the reason.
     pub blocked: Vec<(JobId, String)>,
-    /// Not started because an earlier one failed and the rest was not wanted.
+    /// Jobs that were not started after an earlier failure, without `keep_going`.
     pub left: Vec<JobId>,
 }
 
 impl Summary {
-    /// One of [`exit`]'s codes.
+    /// The exit code, one of [`exit`].
     pub fn exit_code(&self) -> u8 {
         if !self.failed.is_empty() {
             exit::FAILED

@@ -1,4 +1,4 @@
-//! A run of jobs that do nothing but leave traces.
+//! A run of jobs that only write traces.
 #![allow(dead_code, missing_docs)]
 
 #[cfg(unix)]
@@ -21,7 +21,7 @@ pub fn id(stage: &str, cell: &str) -> JobId {
     JobId::new(stage, cell).unwrap()
 }
 
-/// `seed=0` to `seed=N-1`, each streamed and then held out, timed.
+/// Cells `seed=0` to `seed=N-1`, each with a job in `stream` and a timed one in `held-out`.
 pub fn two_stages(cells: usize) -> Vec<JobSpec> {
     let job = |stage: &str, cell: usize| JobSpec {
         id: id(stage, &format!("seed={cell}")),
@@ -72,7 +72,7 @@ pub fn claim(root: &RunRoot, jobs: &[JobSpec]) {
     root.claim(&record(jobs), jobs, &checks()).unwrap();
 }
 
-/// Says `status` in a job's manifest.
+/// Writes a manifest with this status.
 pub fn write_manifest(folder: &Path, job: &JobSpec, status: &str) {
     let manifest = json!({"schema": 2, "status": status, "config_sha256": job.hash,
         "build": {"version": "0.2.0", "git_commit": "c0ffee"}});
@@ -98,7 +98,8 @@ pub fn traces(file: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// A job that takes `pause` twice and leaves its start and end in `log` and a result in its folder.
+/// A job that pauses twice for `pause`, and writes its start and end to `log` and a result to its
+/// folder.
 pub fn work(job: &JobSpec, folder: &Path, log: &Path, pause: Duration) {
     trace(log, &format!("start {}", job.id));
     write_manifest(folder, job, "running");
@@ -139,7 +140,7 @@ impl Run {
         self.root.folder(&id(stage, cell)).path().to_path_buf()
     }
 
-    /// Runs all jobs; what `before` returns is the job's failure.
+    /// Runs all jobs; an error that `before` returns is the job's failure.
     pub fn run(
         &self,
         options: &LocalOptions,
@@ -177,7 +178,7 @@ impl Run {
         std::mem::take(&mut self.events.lock().unwrap())
     }
 
-    /// Starts and ends in the order in which they happened.
+    /// Starts and ends of jobs in the order in which they happened.
     pub fn log(&self) -> Vec<String> {
         traces(&self.log)
     }
@@ -187,7 +188,7 @@ pub fn fine(_: &JobSpec, _: &JobContext<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Fails unless no timed job (of the stage `held-out`) ran beside any other.
+/// Asserts that no timed job (of the stage `held-out`) ran beside another.
 pub fn assert_timed_alone(log: &[String]) {
     let mut running: Vec<&str> = Vec::new();
     for line in log {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{checks, id, two_stages, write_manifest};
 
-/// A run, and programs that write down how they were called.
+/// A run, and programs that record how they were called.
 pub struct Site {
     dir: tempfile::TempDir,
     pub root: RunRoot,
@@ -82,12 +82,12 @@ impl Site {
         self.submit_with(&self.slurm)
     }
 
-    /// A text with the temporary folder's name taken out.
+    /// A text with the temporary folder's path replaced.
     pub fn anonymous(&self, text: &str) -> String {
         text.replace(&self.dir.path().display().to_string(), "DIR")
     }
 
-    /// What was called since the last look.
+    /// The calls since the last time.
     pub fn calls(&self) -> Vec<String> {
         let path = self.path("seen");
         let seen: usize = fs::read_to_string(&path).map_or(0, |text| text.parse().unwrap());

@@ -1,4 +1,4 @@
-//! Which jobs go into which array, and what each array waits for.
+//! Distribution of jobs over arrays, and the dependencies between arrays.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,29 +10,29 @@ use crate::{JobId, JobSpec};
 pub(super) struct Array {
     pub(super) stage: String,
     pub(super) exclusive: bool,
-    /// Jobs by their task's number.
+    /// Jobs by the number of their task.
     pub(super) tasks: BTreeMap<u32, JobId>,
     pub(super) after: After,
 }
 
-/// What an array waits for.
+/// Dependency of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum After {
     Nothing,
-    /// Each task for the task of its number there, to end well.
+    /// Each task waits for the success of the task with the same number.
     Twin(ArrayRef),
-    /// All tasks for all of these, to end however.
+    /// All tasks wait for the end of all of these, whether successful or not.
     Ended(Vec<(ArrayRef, u32)>),
 }
 
-/// An array: one that Slurm has, or one of this plan.
+/// Reference to an array: one that Slurm has, or one of this plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArrayRef {
     Queued(String),
     New(usize),
 }
 
-/// Where something stands on disk that a job starts from.
+/// State on disk of a job that another job needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
     Complete,
@@ -40,15 +40,15 @@ pub(super) enum Need {
     Missing,
 }
 
-/// Arrays in the order in which they are submitted.
+/// Arrays in the order of their submission.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) arrays: Vec<Array>,
     pub(super) blocked: Vec<(JobId, String)>,
 }
 
-/// Plans arrays of at most `limit` tasks for `open` jobs, given stage by stage, each stage after
-/// what it starts from.
+/// Plans arrays of at most `limit` tasks for `open` jobs. The jobs come stage by stage, each stage
+/// after those that it needs.
 pub(super) fn plan(
     open: &[&JobSpec],
     queued: &HashMap<JobId, TaskRef>,
@@ -81,7 +81,7 @@ struct Planner {
 }
 
 impl Planner {
-    /// The task that a job waits for.
+    /// The task that a job has to wait for.
     fn after(
         &self,
         job: &JobSpec,
@@ -123,7 +123,7 @@ impl Planner {
             self.put(index, task, job);
             return;
         }
-        // A second job of this stage starts from the same one: it cannot have the same number.
+        // A second job of this stage needs the same task, so that it cannot have the same number.
         let limit = self.limit as usize;
         let others = self.find(job, |a| {
             matches!(a.after, After::Ended(_)) && a.tasks.len() < limit
@@ -155,7 +155,7 @@ impl Planner {
         self.plan.arrays.len() - 1
     }
 
-    /// Adds a job under the next number.
+    /// Adds a job with the next number.
     fn append(&mut self, index: usize, job: &JobSpec) {
         let last = |a: &Array| a.tasks.keys().next_back().map_or(0, |last| last + 1);
         let task = self.plan.arrays.get(index).map_or(0, last);

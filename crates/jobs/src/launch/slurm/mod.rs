@@ -1,10 +1,10 @@
-//! Slurm: every stage becomes an array of tasks, stages are chained task by task.
+//! Slurm: every stage becomes an array of tasks; stages are chained task by task.
 //!
-//! A task of an array starts when its twin, the task of the same number in the array that it
-//! depends on, has ended well (`aftercorr`). So a dependant gets the number of what it starts from,
-//! and arrays may have gaps. Where the twin fails, the dependant is cancelled
-//! (`--kill-on-invalid-dep`) instead of waiting for ever. A twin that Slurm has forgotten counts as
-//! ended well, so the job looks for itself whether what it starts from is complete.
+//! A task starts after the success of its twin (`aftercorr`): the task with the same number in the
+//! array that it depends on. So a dependent job gets the number of the job that it needs, and
+//! arrays may have gaps. If the twin fails, the dependent task is cancelled
+//! (`--kill-on-invalid-dep`) instead of waiting for ever. Slurm takes a twin that it has forgotten
+//! for a success, so the job itself checks that the job it needs is complete.
 
 mod arrays;
 mod options;
@@ -27,7 +27,7 @@ use submitted::{Submitted, TaskRef};
 
 pub use options::SlurmOptions;
 
-/// The Slurm of this machine.
+/// A launcher for the Slurm of this machine.
 #[derive(Debug, Clone, Default)]
 pub struct Slurm {
     options: SlurmOptions,
@@ -35,7 +35,7 @@ pub struct Slurm {
 }
 
 impl Slurm {
-    /// Slurm's programs in `PATH`, and options for `sbatch`.
+    /// A launcher with Slurm's programs in `PATH` and with options for `sbatch`.
     pub fn new(options: SlurmOptions) -> Self {
         Self {
             options,
@@ -43,7 +43,7 @@ impl Slurm {
         }
     }
 
-    /// Takes Slurm's programs from a folder.
+    /// Uses Slurm's programs in `folder`.
     #[must_use]
     pub fn with_programs(mut self, folder: impl Into<PathBuf>) -> Self {
         self.tools = Tools::in_folder(folder.into());
@@ -102,7 +102,7 @@ impl Launcher for Slurm {
     }
 }
 
-/// Counts and says no.
+/// Increments a counter and returns false.
 fn count(number: &mut usize) -> bool {
     *number += 1;
     false
@@ -136,7 +136,7 @@ fn submit_lock(root: &RunRoot) -> Result<Held, JobsError> {
     })
 }
 
-/// Where everything stands that open jobs start from, leaving out what this submission decides.
+/// States of the jobs that open jobs need, except those that this submission decides.
 fn needs_on_disk(batch: &Batch<'_>, open: &[&JobSpec]) -> Result<HashMap<JobId, Need>, JobsError> {
     let mut states = HashMap::new();
     for need in open.iter().filter_map(|job| job.needs.as_ref()) {
@@ -151,8 +151,8 @@ fn needs_on_disk(batch: &Batch<'_>, open: &[&JobSpec]) -> Result<HashMap<JobId, 
 }
 
 impl Slurm {
-    /// Jobs, and what they start from, that still are in Slurm's queue. Tasks that wait for
-    /// something that will never be are cancelled.
+    /// Jobs, and the jobs they need, that are still in Slurm's queue. Tasks whose dependency can
+    /// never be satisfied are cancelled.
     fn queued(
         &self,
         order: &[(&JobSpec, &CellState)],
@@ -167,7 +167,7 @@ impl Slurm {
         };
         let mut queued: HashMap<JobId, TaskRef> = HashMap::new();
         let mut dead = Vec::new();
-        // Every stage comes after what it starts from.
+        // Every stage comes after the stages that it needs.
         for (job, state) in order {
             let mut hopeless = false;
             if let Some(need) = &job.needs {
@@ -175,7 +175,7 @@ impl Slurm {
                 match (states.get(need), in_queue(need)) {
                     (Some(CellState::Complete), _) => {}
                     (Some(_), _) => hopeless = !queued.contains_key(need),
-                    // Not part of this batch.
+                    // The needed job is not part of this batch.
                     (None, Some((task, place))) if !place.never => {
                         queued.insert(need.clone(), task.clone());
                     }
@@ -216,7 +216,7 @@ impl Slurm {
         id
     }
 
-    /// Arguments of `sbatch`. Not in the script, where the environment would override them.
+    /// Arguments of `sbatch`. In the script they could be overridden by the environment.
     fn arguments(
         &self,
         batch: &Batch<'_>,
@@ -235,7 +235,7 @@ impl Slurm {
                 "--output={}",
                 script::log_pattern(batch.root, &array.stage)?
             ),
-            // A task that is run again writes on.
+            // A task that is run again appends to its log.
             "--open-mode=append".to_owned(),
         ];
         arguments.extend(self.options.arguments());

@@ -1,10 +1,10 @@
-//! `[launcher.slurm]`: keys that become options of `sbatch`.
+//! The section `[launcher.slurm]`, whose keys become options of `sbatch`.
 
 use serde_json::{Map, Value};
 
 use crate::JobsError;
 
-/// What the launcher says itself.
+/// Options that the launcher sets itself.
 const OURS: [&str; 11] = [
     "array",
     "chdir",
@@ -18,24 +18,25 @@ const OURS: [&str; 11] = [
     "wait",
     "wrap",
 ];
-/// A key of ours: tasks of one array that run at a time.
+/// Our own key: the number of tasks of one array that run at a time.
 const MAX_RUNNING: &str = "max-running";
 
-/// Options of `sbatch`, as `[launcher.slurm]` gives them.
+/// Options of `sbatch` from `[launcher.slurm]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlurmOptions {
-    /// Names without dashes; no value for a switch.
+    /// Names without dashes, with values; a switch has none.
     options: Vec<(String, Option<String>)>,
     max_running: Option<u64>,
 }
 
 impl SlurmOptions {
-    /// Reads the section: text and numbers become `--key=value`, `true` becomes `--key`, `false`
-    /// nothing; `max-running = N` lets N tasks of an array run at a time. Underscores in keys stand
-    /// for dashes.
+    /// Parses the section: text and numbers become `--key=value`, `true` becomes `--key`, `false`
+    /// is left out; `max-running = N` lets N tasks of an array run at a time. Underscores in keys
+    /// stand for dashes.
     ///
     /// # Errors
-    /// [`JobsError::SlurmKey`] for another type of value, or a key that the launcher sets itself.
+    /// [`JobsError::SlurmKey`] for another type of value, or for a key that the launcher sets
+    /// itself.
     pub fn new(section: &Map<String, Value>) -> Result<Self, JobsError> {
         let mut options = Self::default();
         for (written, value) in section {
@@ -83,7 +84,7 @@ impl SlurmOptions {
         self.options.iter().any(|(key, _)| key == name)
     }
 
-    /// Arguments that the other programs need to speak of the same cluster.
+    /// Argument with which the other programs address the same cluster.
     pub(super) fn cluster(&self) -> Option<String> {
         let (_, value) = self.options.iter().find(|(key, _)| key == "clusters")?;
         value.as_ref().map(|value| format!("--clusters={value}"))

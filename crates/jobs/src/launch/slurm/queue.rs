@@ -1,4 +1,4 @@
-//! Talking to Slurm's programs.
+//! Calls of Slurm's programs.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use super::options::SlurmOptions;
 use super::submitted::TaskRef;
 use crate::JobsError;
 
-/// Tasks of an array where Slurm does not say: numbers end below its usual `MaxArraySize` of 1001.
+/// Tasks per array if Slurm does not answer: numbers stay below its default `MaxArraySize` of 1001.
 const TASKS_PER_ARRAY: u32 = 1000;
 
 /// Slurm's programs: in `PATH`, or in a folder.
@@ -19,18 +19,18 @@ pub(super) struct Tools {
     folder: Option<PathBuf>,
 }
 
-/// What Slurm says of tasks that have not ended.
+/// Slurm's list of tasks that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     tasks: HashMap<String, TaskPlace>,
 }
 
-/// Where a task is.
+/// State of a task in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TaskPlace {
-    /// It has not started.
+    /// True if it has not started.
     pub(super) pending: bool,
-    /// What it waits for will never be.
+    /// True if its dependency can never be satisfied.
     pub(super) never: bool,
 }
 
@@ -71,7 +71,7 @@ impl Tools {
         }
     }
 
-    /// Submits a script; the number that Slurm gives it.
+    /// Submits a script. Returns the number that Slurm assigns.
     pub(super) fn submit(&self, arguments: &[String], script: &str) -> Result<String, JobsError> {
         let mut command = self.command("sbatch");
         command.args(arguments).arg(script);
@@ -89,9 +89,9 @@ impl Tools {
         Ok(id.to_owned())
     }
 
-    /// This user's tasks that have not ended.
+    /// The tasks of this user that have not ended.
     pub(super) fn tasks(&self, options: &SlurmOptions) -> Result<Tasks, JobsError> {
-        // Not by number: a number that Slurm has forgotten is an error.
+        // Not queried by number, since a number that Slurm has forgotten is an error.
         let arguments = ["--me", "--noheader", "--array", "--format=%i|%T|%r"];
         let mut command = self.command("squeue");
         command.args(arguments).args(options.cluster());
@@ -99,7 +99,7 @@ impl Tools {
         Ok(Tasks::parse(&run("squeue", &mut command, &shown)?))
     }
 
-    /// Ends tasks.
+    /// Cancels tasks.
     pub(super) fn cancel(
         &self,
         tasks: &[TaskRef],
@@ -115,8 +115,8 @@ impl Tools {
         run("scancel", &mut command, &shown).map(|_| ())
     }
 
-    /// Tasks that an array may have, numbered from 0. Where Slurm does not answer, `sbatch` will
-    /// say why.
+    /// Maximum number of tasks of an array. If Slurm does not answer, `sbatch` will report the
+    /// reason.
     pub(super) fn tasks_per_array(&self) -> u32 {
         let mut command = self.command("scontrol");
         command.args(["show", "config"]);
@@ -134,8 +134,7 @@ impl Tools {
             Some(folder) => Command::new(folder.join(program)),
             None => Command::new(program),
         };
-        // From inside a task, what is said about that task would be taken as said about the new
-        // one.
+        // Inside a task these variables describe that task, and would be applied to the new one.
         if std::env::var_os("SLURM_JOB_ID").is_some() {
             for (key, _) in std::env::vars_os() {
                 let name = key.to_string_lossy();
@@ -174,7 +173,7 @@ fn run(program: &str, command: &mut Command, shown: &str) -> Result<String, Jobs
     Err(refused(message))
 }
 
-/// A command as a person would type it.
+/// A command line as a person would type it.
 pub(super) fn command_line(program: &str, arguments: &[String], last: &str) -> String {
     let mut words = vec![program.to_owned()];
     words.extend(arguments.iter().map(|word| quote(word)));

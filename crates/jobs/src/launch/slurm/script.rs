@@ -1,4 +1,4 @@
-//! What is written for an array: a batch script, and a list with one cell a line.
+//! Files of an array: a batch script, and a list with one cell per line.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use super::arrays::Array;
 use crate::files::entries;
 use crate::{JobsError, RunRoot, write_atomically};
 
-/// The two files of an array, named after a number that no other has: Slurm reads the list when a
-/// task starts, which may be after the next submission.
+/// The two files of an array. Their names have a unique number: Slurm reads the list when a task
+/// starts, which may be after the next submission.
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) script: PathBuf,
@@ -17,7 +17,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Names that are free. The caller holds the lock of submissions.
+    /// Unused names. The caller holds the submission lock.
     pub(super) fn next(root: &RunRoot, stage: &str) -> Result<Self, JobsError> {
         let number = |name: &std::ffi::OsString| {
             let name = name.to_string_lossy();
@@ -46,9 +46,9 @@ impl Files {
         write_atomically(&self.script, script.as_bytes())
     }
 
-    /// Takes back what was refused.
+    /// Removes the files of a refused submission.
     pub(super) fn remove(&self) {
-        // The refusal is what the user has to hear.
+        // The refusal is the error to report.
         let _ = fs::remove_file(&self.script);
         let _ = fs::remove_file(&self.cells);
     }
@@ -96,7 +96,7 @@ fn list(array: &Array) -> String {
     text
 }
 
-/// Where a task's output goes. Slurm puts numbers in for what begins with `%`.
+/// Pattern of the log files' names. Slurm replaces what begins with `%`.
 pub(super) fn log_pattern(root: &RunRoot, stage: &str) -> Result<String, JobsError> {
     let logs = absolute(&root.slurm_logs())?;
     if logs.contains('\\') {
@@ -108,7 +108,7 @@ pub(super) fn log_pattern(root: &RunRoot, stage: &str) -> Result<String, JobsErr
     Ok(format!("{}/{stage}-%A_%a.log", logs.replace('%', "%%")))
 }
 
-/// Ascending numbers as Slurm writes them: `0-3,7`.
+/// Ascending numbers in Slurm's notation: `0-3,7`.
 pub(super) fn ranges(numbers: impl Iterator<Item = u32>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for number in numbers {

@@ -1,4 +1,4 @@
-//! `slurm/submitted.json`: which task of Slurm has which job.
+//! `slurm/submitted.json`: the Slurm task of every job.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use crate::{JobId, JobsError, RunRoot, write_atomically};
 /// A task of an array.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct TaskRef {
-    /// Number of the array.
+    /// Slurm's number of the array.
     pub(super) job: String,
-    /// Number in the array.
+    /// Number of the task in the array.
     pub(super) task: u32,
 }
 
