@@ -16,6 +16,8 @@ commands behind the figures that LOG.md quotes.
     python3 results/recompute.py learning_on NAME            tokens a second while arms learn and after it, by the clock
     python3 results/recompute.py by_quarter NAME             the same by quarter of a stream that plain decoding answers, too
     python3 results/recompute.py by_task NAME                the same, an arm a line
+    python3 results/recompute.py by_segment NAME             the same by segment, where task and target change
+    python3 results/recompute.py curve NAME ARM OTHER        tokens a round of two arms by 32 streamed prompts, and held out
     python3 results/recompute.py what_learnt NAME            what arms learnt from, and whether all of it is charged
     python3 results/recompute.py never_slower NAME           speed over plain decoding over every 32 prompts in a row
     python3 results/recompute.py break_even NAME ARM OTHER   answers until what learning took is won back
@@ -407,6 +409,60 @@ def by_quarter(name):
         print("| " + " | ".join([at, arm, *row]) + " |")
 
 
+def by_segment(name):
+    """An arm under a change of task and target, segment by segment: tokens a second, over plain decoding of the same prompts in
+    each half, share of learning, how its answers were made, seconds saved. A Markdown table."""
+    whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
+    speed = lambda rows: sum(row["new_tokens"] for row in rows) / whole(rows)
+    parts = grouped(load(name, "stream"), "segment", "arm")
+    heads = ["segment", "answers", "arm", "tokens/s", "over plain", "first half", "second half", "learning, share"]
+    print("| " + " | ".join([*heads, "drafted by", "seconds saved"]) + " |\n|--:|:--|:--|" + "--:|" * 5 + ":--|--:|")
+    for (segment, arm), own in parts.items():
+        plain = parts[segment, "autoregressive"]
+        half = lambda rows, i: [r for n, r in enumerate(rows) if 2 * n // len(rows) == i]
+        ways = {}
+        for row in own:
+            ways[row.get("way")] = ways.get(row.get("way"), 0) + 1
+        made = ", ".join(f"{way}: {count}" for way, count in sorted(ways.items(), key=lambda w: -w[1]) if way)
+        row = [f"{speed(own):.1f}", f"{speed(own) / speed(plain):.2f}x"]
+        row += [f"{speed(half(own, i)) / speed(half(plain, i)):.2f}x" for i in (0, 1)]
+        row += [f"{sum(r['learn_s'] for r in own) / whole(own):.2f}", made or "-", f"{whole(plain) - whole(own):.0f}"]
+        answers = f"{len(own)} of {own[0]['target']}, {own[0]['task']}"
+        print("| " + " | ".join([f"{segment + 1}", answers, arm, *row]) + " |")
+
+
+def curve(name, arm, other, width="32"):
+    """Tokens a round of two arms over every so many streamed prompts and on the held-out ones, all seeds together, and their
+    ratio under the same draws of seeds and prompts. A Markdown table."""
+    width, rng = int(width), np.random.default_rng(0)
+    parts = {}
+    for row in load(name, "stream"):
+        parts.setdefault((row["at"], f"{row['prompt_index'] // width * width + 1} to "
+                          f"{(row['prompt_index'] // width + 1) * width}"), []).append(row)
+    for row in load(name, "held-out"):
+        parts.setdefault((row["at"], "held out"), []).append(row)
+    print(f"| target, task | prompts | {arm} | {other} | ratio |\n|:--|:--|--:|--:|--:|")
+    for (at, window), rows in parts.items():
+        seeds = sorted({row["seed"] for row in rows})
+        index = {key: i for i, key in enumerate(sorted({row["prompt_id"] for row in rows}))}
+        sums = {which: np.zeros((len(seeds), len(index), 2)) for which in (arm, other)}
+        for row in rows:
+            if row["arm"] in sums:
+                sums[row["arm"]][seeds.index(row["seed"]), index[row["prompt_id"]]] += row["new_tokens"], row["rounds"]
+        if not all(grid.any() for grid in sums.values()):
+            continue
+        rate = lambda grid, weights: np.divide(*np.einsum("spx,sp->x", grid, weights))
+        ones = np.ones((len(seeds), len(index)))
+        found = []
+        for _ in range(DRAWS):
+            drawn = [rng.multinomial(n, np.full(n, 1 / n)) for n in ones.shape]
+            weights = np.outer(*drawn)
+            found.append(rate(sums[arm], weights) / rate(sums[other], weights))
+        low, high = np.nanpercentile(found, [2.5, 97.5])
+        own, its = (rate(sums[which], ones) for which in (arm, other))
+        print(f"| {at} | {window} | {own:.3f} | {its:.3f} | {own / its:.3f} ({low:.3f}–{high:.3f}) |")
+
+
 def by_task(name):
     """An arm a line, a task a column: tokens a second, over plain decoding, the same in the last quarter, learning's share of
     the time. A Markdown table."""
@@ -508,7 +564,7 @@ def answers(name, stage):
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:] or ["help"]
     commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, learning_on, answers)}
-    commands |= {f.__name__: f for f in (by_quarter, by_task, what_learnt, never_slower, break_even, drafted, check)}
+    commands |= {f.__name__: f for f in (by_quarter, by_task, by_segment, curve, what_learnt, never_slower, break_even, drafted, check)}
     if command not in commands:
         sys.exit(__doc__)
     commands[command](*arguments)
