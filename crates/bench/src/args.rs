@@ -11,11 +11,10 @@ use models::{DeviceError, check_device};
 use spec_decode::{SamplingError, VerifyMode};
 use streams::DataSource;
 
-/// What `--data-dir` says in place of a folder for the Hugging Face hub; a folder of that name is
-/// `./hub`.
+/// Value of `--data-dir` that stands for the Hugging Face hub; a folder with that name is `./hub`.
 pub const DATA_HUB: &str = "hub";
 
-/// Where prompts and texts come from.
+/// Source of prompts and texts.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DataArgs {
     /// Folder with one subfolder per task, or `hub`: gsm8k, mbpp_humaneval, alpaca and xsum are
@@ -26,10 +25,10 @@ pub struct DataArgs {
 }
 
 impl DataArgs {
-    /// These arguments as words of a command line, for a command elsewhere.
+    /// These arguments as words of a command line, for a command in another folder.
     ///
     /// # Errors
-    /// A folder that is not UTF-8, or no working directory.
+    /// A folder whose path is not UTF-8, or no working directory.
     pub fn words(&self) -> Result<Vec<String>> {
         let Some(folder) = &self.data_dir else {
             return Ok(Vec::new());
@@ -43,10 +42,10 @@ impl DataArgs {
         Ok(vec!["--data-dir".to_owned(), text.to_owned()])
     }
 
-    /// The source these arguments name.
+    /// The data source that these arguments name.
     ///
     /// # Errors
-    /// The hub is wanted, but there is nowhere to keep downloads.
+    /// The hub is requested, but there is no folder for downloads.
     pub fn source(&self) -> Result<DataSource> {
         if self.data_dir.as_deref() == Some(DATA_HUB.as_ref()) {
             let datasets = Datasets::new(Hub::from_env()?);
@@ -56,28 +55,28 @@ impl DataArgs {
     }
 }
 
-/// Where models are decoded.
+/// Devices for decoding.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct DeviceArgs {
-    /// Where models are decoded: cpu, gpu, or gpu:N for one of several, counted from 0.
+    /// Device that decodes models: cpu, gpu, or gpu:N for one of several, counted from 0.
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
     device: Device,
-    /// Where the drafter is decoded, if that is another device.
+    /// Device that decodes the drafter, if that is another one.
     #[arg(long, value_name = "DEVICE")]
     drafter_device: Option<Device>,
 }
 
 impl DeviceArgs {
-    /// Where the target is decoded.
+    /// Device of the target.
     ///
     /// # Errors
-    /// A device that this program cannot compute on.
+    /// A device that this program does not support.
     pub fn target(&self) -> Result<Device, DeviceError> {
         check_device(self.device)?;
         Ok(self.device)
     }
 
-    /// Where the drafter is decoded.
+    /// Device of the drafter.
     ///
     /// # Errors
     /// As [`target`](Self::target).
@@ -88,7 +87,7 @@ impl DeviceArgs {
     }
 }
 
-/// Writes to stdout; a closed pipe is no failure.
+/// Writes to stdout; a closed pipe is not an error.
 ///
 /// # Errors
 /// As [`write_out`].
@@ -96,14 +95,14 @@ pub fn print(text: &str) -> Result<()> {
     write_out(text).map(drop)
 }
 
-/// Writes to stdout; false where nobody reads it any more.
+/// Writes to stdout; false if the pipe is closed.
 ///
 /// # Errors
-/// Anything else that stops the writing, such as a full disk.
+/// Other errors of writing, such as a full disk.
 pub fn write_out(text: &str) -> Result<bool> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
-    // What stays in the buffer is lost without a word when the program ends.
+    // Output that stays in the buffer would be lost silently when the program ends.
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
@@ -111,7 +110,7 @@ pub fn write_out(text: &str) -> Result<bool> {
     }
 }
 
-/// The flag of a sampling option.
+/// An error of a sampling option, with its flag.
 pub fn flag(error: SamplingError) -> anyhow::Error {
     let SamplingError {
         option,
@@ -121,10 +120,10 @@ pub fn flag(error: SamplingError) -> anyhow::Error {
     anyhow!("--{} {value}: must be in {range}", option.replace('_', "-"))
 }
 
-/// Drafting from the context instead of by a model, among the names of verification modes.
+/// Name of the mode that takes drafts from the context instead of from a model.
 const LOOKUP: &str = "prompt-lookup";
 
-/// A verification mode by name, and whether drafts are looked up instead of drafted by a model.
+/// A verification mode by name, and true if drafts are looked up instead of drafted by a model.
 ///
 /// # Errors
 /// An unknown name, with the known ones.
@@ -137,7 +136,7 @@ pub fn parse_verify(name: &str) -> Result<(VerifyMode, bool)> {
     Ok((name.parse().map_err(unknown)?, false))
 }
 
-/// An experiment and what of it is meant.
+/// An experiment and a selection of its cells.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ExperimentArgs {
     /// The experiment.
@@ -146,11 +145,11 @@ pub struct ExperimentArgs {
     /// Override a key of the experiment, for example decode.k=3; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub overrides: Vec<String>,
-    /// Where models are decoded that name no device of their own (`models.device`): cpu, gpu, or gpu:N
-    /// for one of several, counted from 0.
+    /// Device for models that name none themselves (`models.device`): cpu, gpu, or gpu:N for one of
+    /// several, counted from 0.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<Device>,
-    /// Read this file behind those the experiment includes, for example other models; may be
+    /// Read this file after those that the experiment includes, for example other models; may be
     /// repeated.
     #[arg(long = "include", value_name = "FILE")]
     pub includes: Vec<PathBuf>,
@@ -181,10 +180,10 @@ impl ExperimentArgs {
         Ok(Plan::load(&self.file, &options)?)
     }
 
-    /// The jobs of a plan that are meant.
+    /// The selected jobs of a plan.
     ///
     /// # Errors
-    /// A filter that leaves nothing.
+    /// A filter that no job passes.
     pub fn filter(&self, plan: Plan) -> Result<Plan> {
         let split = |text: &String| {
             let (axis, value) = text.split_once('=')?;
@@ -209,10 +208,10 @@ impl ExperimentArgs {
         Ok(plan)
     }
 
-    /// The first job that is meant.
+    /// The first selected job.
     ///
     /// # Errors
-    /// Those of the plan; a filter that leaves nothing.
+    /// Errors of the plan; a filter that no job passes.
     pub fn first_job(&self) -> Result<Job> {
         let plan = self.filter(self.plan()?)?;
         let first = plan.jobs.into_iter().next();

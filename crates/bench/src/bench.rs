@@ -1,4 +1,4 @@
-//! `omnidraft bench`: what the decode engine reaches on this machine.
+//! `omnidraft bench`: speed of the decode engine on this machine.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -31,14 +31,14 @@ use round::RoundArgs;
 use steps::StepsArgs;
 use subject::{Source, Subject, WalkName};
 
-/// Tokens of the calls that `verify` times.
+/// Numbers of tokens of the calls that `verify` times.
 const VERIFY: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
-/// Longest call beyond the context.
+/// Longest call after the context, in tokens.
 const LONGEST_CALL: usize = 16;
-/// Fewest samples of every figure.
+/// Minimum number of samples of every figure.
 const MIN_SAMPLES: usize = 5;
 
-/// What to measure.
+/// The measurements.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   omnidraft bench verify --shape llama-242m --weights int8 --threads 2
@@ -54,11 +54,11 @@ const MIN_SAMPLES: usize = 5;
 pub enum BenchCommand {
     /// Time one token after a context.
     Decode(BenchArgs),
-    /// Time calls of 1 to 16 tokens, all logits: what verifying drafts costs.
+    /// Time calls of 1 to 16 tokens with all logits, the cost of verifying drafts.
     Verify(VerifyArgs),
     /// Time reading a prompt of --context tokens into an empty cache, logits of the last one.
     Prefill(BenchArgs),
-    /// Time a model on a graphics device in every way, by kind of launch too, after one load.
+    /// Time a model on a graphics device in all ways, also by kind of launch, after one load.
     Device(DeviceBenchArgs),
     /// Time an update of a drafter (Algorithm 2) on synthetic examples.
     Learn(LearnArgs),
@@ -68,11 +68,11 @@ pub enum BenchCommand {
     Checkpoint(CheckpointArgs),
     /// Write the logits of 16 tokens after a context, those that `verify` times.
     Logits(LogitsArgs),
-    /// Time speculative rounds, and what of them is not spent in the models.
+    /// Time speculative rounds, and the part of them that is not spent in the models.
     Round(RoundArgs),
-    /// Time a step of a drafter and of a target, side by side, in every storage of both.
+    /// Time a step of a drafter and of a target in every weight format of both.
     Steps(StepsArgs),
-    /// Compare the next-token laws of narrower weights with those of f32.
+    /// Compare the next-token distributions of narrower weights with those of f32.
     Fidelity(FidelityArgs),
 }
 
@@ -81,16 +81,16 @@ pub enum BenchCommand {
 pub struct BenchArgs {
     #[command(flatten)]
     what: What,
-    /// Weight storage.
+    /// Weight format.
     #[arg(long, default_value_t = WeightFormat::Bf16)]
     weights: WeightFormat,
-    /// Whether weights of bf16 checkpoints are kept in 12 bits without loss (auto: from 24 MiB on).
+    /// Lossless 12-bit storage of the weights of bf16 checkpoints (auto: from 24 MiB on).
     #[arg(long, value_enum, default_value_t = CompactName::Auto)]
     compact: CompactName,
     /// Threads (default: one a core; cores that save energy are left out).
     #[arg(long)]
     threads: Option<usize>,
-    /// Where it computes: cpu, gpu, or gpu:N for one of several, counted from 0.
+    /// Device that computes: cpu, gpu, or gpu:N for one of several, counted from 0.
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
     device: Device,
     /// Tokens in the cache before a call; for `prefill`, tokens of the prompt.
@@ -102,7 +102,7 @@ pub struct BenchArgs {
     /// Instruction set.
     #[arg(long, value_enum, default_value_t = KernelName::Auto)]
     kernels: KernelName,
-    /// How weights are walked.
+    /// Order in which the kernels read weights.
     #[arg(long, value_enum, default_value_t = WalkName::Kept)]
     walk: WalkName,
     /// Print JSON.
@@ -150,7 +150,7 @@ impl From<KernelName> for KernelChoice {
 /// Choices of [`Compact`] by name.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum CompactName {
-    /// Where it pays.
+    /// If it pays.
     Auto,
     /// Always.
     On,
@@ -180,7 +180,7 @@ struct What {
 }
 
 impl What {
-    /// Its name, and where its weights come from.
+    /// Name of the model, and the source of its weights.
     fn source(&self) -> Result<(String, Source)> {
         Ok(match (&self.model, self.shape) {
             (Some(folder), _) => (folder.display().to_string(), Source::Model(folder.clone())),
@@ -228,7 +228,7 @@ enum Shape {
 }
 
 impl Shape {
-    /// The name it is given by.
+    /// The name on the command line.
     fn name(self) -> String {
         self.to_possible_value()
             .map_or_else(String::new, |value| value.get_name().to_owned())
@@ -248,18 +248,18 @@ struct Report {
     command: &'static str,
     model: String,
     weights: String,
-    /// Whether they are kept compact.
+    /// True if the weights are in lossless compact form.
     compact: bool,
     threads: usize,
     context: usize,
     kernels: String,
-    /// How weights are walked; nothing on a graphics device.
+    /// Order in which the kernels read weights; `None` on a graphics device.
     walk: Option<String>,
     parameters: usize,
     memory_bytes: usize,
     /// Seconds to read and pack the weights.
     load_s: f64,
-    /// Most memory that the process held until then; nothing where the system does not say.
+    /// Peak memory of the process until then, in bytes; `None` if the system does not report it.
     peak_bytes: Option<u64>,
     /// Tokens a second of plain decoding, or of the prompt.
     tokens_per_s: f64,
@@ -308,7 +308,8 @@ impl CheckpointArgs {
 }
 
 impl BenchArgs {
-    /// `calls` are the tokens of the calls to time after the context; none for a prompt.
+    /// `calls` are the numbers of tokens of the calls to time after the context; empty for a
+    /// prompt.
     fn execute(self, command: &'static str, calls: &[usize]) -> Result<()> {
         if self.context == 0 || self.threads == Some(0) {
             bail!("--context and --threads must be at least 1");
@@ -335,7 +336,7 @@ impl BenchArgs {
         let (mut times, mut bandwidth) = (BTreeMap::<usize, Vec<f64>>::new(), Vec::new());
         let limit = Duration::from_secs_f64(self.seconds);
         let start = Instant::now();
-        // One of each in turn, so that a disturbance of the machine hits all alike.
+        // One of each in turn, so that a disturbance of the machine affects all alike.
         while bandwidth.len() < MIN_SAMPLES || start.elapsed() < limit {
             if calls.is_empty() {
                 let time = prompt(engine, &ids[..self.context])?;
@@ -345,7 +346,7 @@ impl BenchArgs {
                 let time = call(engine, &ids, self.context, *m)?;
                 times.entry(*m).or_default().push(time);
             }
-            // The better of two, as for the calls.
+            // The faster of two, as for the calls.
             bandwidth.push(probe.pass()?.max(probe.pass()?) / 1e9);
         }
         let ms: BTreeMap<usize, f64> = times
@@ -403,7 +404,7 @@ impl BenchArgs {
     }
 }
 
-/// Most memory of the process so far, as Linux counts it.
+/// Peak memory of the process so far, in bytes, from Linux.
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -413,7 +414,8 @@ fn peak_memory() -> Option<u64> {
     Some(kib << 10)
 }
 
-/// Token `i` of every measurement is `i * 7919 % vocab`, so that other engines can be given the same.
+/// The tokens of every measurement, `i * 7919 % vocab`, so that other engines can be given the same
+/// ones.
 fn token_ids(count: usize, vocab: usize) -> Vec<u32> {
     (0..count).map(|i| (i * 7919 % vocab) as u32).collect()
 }
@@ -427,8 +429,8 @@ fn prompt(engine: &mut dyn DecodeEngine, ids: &[u32]) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Seconds of a call of `m` tokens after `context`; the faster of two, since the first finds the
-/// caches full of something else.
+/// Seconds of a call of `m` tokens after `context`: the faster of two calls, since other data fill
+/// the processor's caches before the first one.
 fn call(engine: &mut dyn DecodeEngine, ids: &[u32], context: usize, m: usize) -> Result<f64> {
     engine.truncate(context);
     let missing = &ids[engine.len()..context];

@@ -28,16 +28,16 @@ positions cost: with --processes the one whose plain step is in the middle count
 pub struct CostsArgs {
     #[command(flatten)]
     experiment: ExperimentArgs,
-    /// Weight storage of the drafter: as `--set decode.draft_weights=...`.
+    /// Weight format of the drafter: as `--set decode.draft_weights=...`.
     #[arg(long, value_name = "WEIGHTS")]
     draft_weights: Option<WeightFormat>,
-    /// Longest draft measured.
+    /// Maximum draft length that is measured.
     #[arg(long, short, default_value_t = 8)]
     k: usize,
-    /// Prompts answered, once for each length.
+    /// Prompts to answer, once for each length.
     #[arg(long, default_value_t = 20)]
     prompts: usize,
-    /// Fresh processes, one after the other, each of which measures everything.
+    /// Fresh processes, one after the other, each of which repeats all measurements.
     #[arg(long, default_value_t = 1, overrides_with = "processes")]
     processes: usize,
     /// Print JSON.
@@ -51,7 +51,7 @@ pub struct CostsArgs {
 struct Measured {
     /// Seconds of one plain target step, median over prompts.
     target_step_s: f64,
-    /// The same of every process that was asked, rising.
+    /// The same of every process, in ascending order.
     steps_s: Vec<f64>,
     #[serde(flatten)]
     costs: CostsConfig,
@@ -111,7 +111,7 @@ impl CostsArgs {
     }
 }
 
-/// What a fresh process with these arguments measures.
+/// Measurement in a child process with the same arguments.
 fn elsewhere() -> Result<Measured> {
     let program = std::env::current_exe().context("where this program is")?;
     let done = Command::new(program)
@@ -126,7 +126,8 @@ fn elsewhere() -> Result<Measured> {
     serde_json::from_slice(&done.stdout).context("what a process measured")
 }
 
-/// The one whose plain step is in the middle; of two the slower, for what is fastest flatters.
+/// The measurement with the median plain step; of an even number the slower one, since fast ones
+/// are too favourable.
 fn middle(mut measured: Vec<Measured>) -> Measured {
     measured.sort_by(|a, b| a.target_step_s.total_cmp(&b.target_step_s));
     let steps_s = measured.iter().map(|one| one.target_step_s).collect();
@@ -134,12 +135,12 @@ fn middle(mut measured: Vec<Measured>) -> Measured {
     Measured { steps_s, ..chosen }
 }
 
-/// Answers every prompt plainly and with each draft length in turn, so that whatever disturbs the
-/// machine disturbs all of them.
+/// Answers every prompt plainly and with each draft length in turn, so that a disturbance of the
+/// machine affects all of them.
 fn measure(probe: &mut Probe, longest: usize) -> Result<Measured> {
     let head = Head::new(probe.width() + SCALARS, 32, 0);
     let mut single = Vec::new();
-    // By draft length and by positions, from 1.
+    // Seconds by draft length, and by number of positions, from 1.
     let mut draft = vec![Vec::new(); longest];
     let mut verify = vec![Vec::new(); longest + 1];
     let mut rest = Vec::new();
@@ -147,7 +148,8 @@ fn measure(probe: &mut Probe, longest: usize) -> Result<Measured> {
         let plain = probe.plain(prompt)?;
         single.push(plain.decode_seconds / plain.tokens.len().max(1) as f64);
         for k in 1..=longest {
-            // Never stops early: what the head's opinion costs is part of a drafter step.
+            // The policy never stops early, but evaluating the head is part of the cost of a
+            // drafter step.
             let mut policy = AcceptanceStop::new(&head, k, 1.0, false)?;
             let done = probe.draft(prompt, false, &mut policy)?;
             for round in &done.rounds {
@@ -176,9 +178,9 @@ fn measure(probe: &mut Probe, longest: usize) -> Result<Measured> {
     })
 }
 
-/// Medians in steps, up to the first count that was not seen. None is below `least` or the one
-/// before: noise must not make more tokens cheaper than fewer, nor a single position than a plain
-/// step.
+/// Medians in steps, up to the first count without samples. None is below `least` or the one
+/// before, since noise must not make more tokens cheaper than fewer, nor a single position cheaper
+/// than a plain step.
 fn rising(mut least: f64, seconds: Vec<Vec<f64>>, step: f64) -> Vec<f64> {
     let seen = seconds
         .into_iter()

@@ -1,11 +1,11 @@
-//! Measurements: the decode engine, rounds, padding, costs, and whether the output follows the
-//! target's law.
+//! Measurements: the decode engine, rounds, padding, costs, and a test that the output has the
+//! target's distribution.
 //!
-//! - [`mod@bench`]: what engine, rounds and learning reach on this machine.
-//! - [`lawtest`]: is a pair's output the target's?
+//! - [`mod@bench`]: speed of the engine, of rounds and of learning on this machine.
+//! - [`lawtest`]: a test that the output of a pair has the target's distribution.
 //! - [`pad`]: padding that gives two small models the paper's ratio of step times.
-//! - [`doctor`]: will speculation pay, here, with this pair, and what to change.
-//! - [`costs`]: what drafting and verifying cost in an experiment.
+//! - [`doctor`]: a measurement of whether speculation pays with this pair, with advice.
+//! - [`costs`]: costs of drafting and verifying in an experiment.
 
 pub mod args;
 pub mod bench;

@@ -13,11 +13,11 @@ use lm::EngineSettings;
 use models::ModelFolder;
 use models::step::{StepTimes, Stepper, measure};
 
-/// Most units of padding tried.
+/// Maximum number of units of padding.
 const MOST: usize = 1024;
-/// Inner columns of a unit.
+/// Number of inner columns of a unit.
 const COLUMNS: usize = 64;
-/// Most measurements of the search.
+/// Maximum number of measurements of the search.
 const MEASUREMENTS: usize = 10;
 
 /// Arguments of `pad`.
@@ -37,17 +37,17 @@ pub struct PadArgs {
     /// Model folder of the target, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
-    /// What is added.
+    /// Kind of padding.
     #[arg(long, value_enum, default_value_t = By::Layers)]
     by: By,
-    /// As much added to the drafter first: both models can be too large for the caches, as those they
-    /// stand for are.
+    /// Padding of the drafter, added first: both models can be too large for the processor's
+    /// caches, as the models they stand for are.
     #[arg(long, value_name = "N", default_value_t = 0)]
     draft_pad: usize,
-    /// Drafter step over target step to reach; the default is the paper's on an A100.
+    /// Ratio of drafter step over target step to reach; the default is the paper's on an A100.
     #[arg(long, default_value_t = 0.07)]
     ratio: f64,
-    /// Weight storage of both models.
+    /// Weight format of both models.
     #[arg(long, default_value_t = WeightFormat::F32)]
     weights: WeightFormat,
     /// Threads of the decode engine.
@@ -66,7 +66,8 @@ pub struct PadArgs {
 enum By {
     /// Blocks.
     Layers,
-    /// Inner columns of every MLP: wide models wait for weights, as large ones do; deep ones do not.
+    /// Inner columns of every MLP: wide models wait for weights, as large ones do; deep ones do
+    /// not.
     Width,
 }
 
@@ -91,7 +92,7 @@ impl By {
         }
     }
 
-    /// How much a step of the search is.
+    /// Size of a step of the search.
     fn unit(self) -> usize {
         match self {
             Self::Layers => 1,
@@ -103,7 +104,7 @@ impl By {
 /// One measured padding.
 #[derive(Debug, Serialize)]
 struct Measured {
-    /// Blocks or units of columns.
+    /// Number of blocks, or of units of columns.
     #[serde(skip)]
     units: usize,
     pad_layers: usize,
@@ -199,8 +200,8 @@ impl PadArgs {
     }
 }
 
-/// Follows the secant of the target's step time over the number of blocks: the time grows by about
-/// as much with every block, except where the weights outgrow a cache.
+/// Secant search in the target's step time over the number of units: the time grows by about as
+/// much with every unit, except where the weights outgrow a cache.
 fn search(ratio: f64, one: &mut impl FnMut(usize) -> Result<Measured>) -> Result<Vec<Measured>> {
     let mut table = vec![one(0)?];
     if table[0].ratio <= ratio {
@@ -221,10 +222,11 @@ fn search(ratio: f64, one: &mut impl FnMut(usize) -> Result<Measured>) -> Result
     Ok(table)
 }
 
-/// The next padding to measure: where the line through the nearest two measured paddings says that
-/// the ratio is met. `None` once that one is measured already.
+/// The next padding to measure, at which the line through the nearest two measured paddings meets
+/// the ratio. `None` once it has been measured.
 fn proposal(table: &[Measured], ratio: f64) -> Option<usize> {
-    // Both steps were measured together; the wanted target time follows the drafter's of that run.
+    // Both steps were measured together; the wanted target time follows from the drafter's in that
+    // run.
     let excess = |row: &Measured| row.times.target_s - row.times.draft_s / ratio;
     let below = table
         .iter()
@@ -243,7 +245,7 @@ fn proposal(table: &[Measured], ratio: f64) -> Option<usize> {
     };
     let slope = (excess(other) - excess(below)) / (other.units as f64 - below.units as f64);
     let step = -excess(below) / slope;
-    // Noise may make the line flat; a bounded stride still ends.
+    // Noise may make the line flat; with a bounded stride the search still ends.
     let stride = if slope > 0.0 && step.is_finite() {
         step.clamp(1.0, 4.0 * (below.units + 8) as f64)
     } else {
@@ -286,7 +288,7 @@ mod tests {
 
     #[test]
     fn the_search_finds_the_ratio_of_a_target_that_leaves_its_cache() {
-        // 20 blocks fit; each further one costs twice as much.
+        // Up to 20 blocks fit into the cache; each further one costs twice as much.
         let seconds = |n: usize| 0.2 + 0.02 * n as f64 + 0.02 * n.saturating_sub(20) as f64;
         let mut asked = 0;
         let table = search(0.07, &mut |n| {

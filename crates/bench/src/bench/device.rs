@@ -1,4 +1,4 @@
-//! `omnidraft bench device`: one model on a graphics device, loaded once and timed in every way.
+//! `omnidraft bench device`: one model on a graphics device, loaded once and timed in several ways.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use super::{MIN_SAMPLES, What, peak_memory, prompt, token_ids};
 use crate::print;
 use experiment::WeightFormat;
 
-/// Tokens of the calls.
+/// Numbers of tokens of the calls.
 const ROWS: [usize; 11] = [1, 2, 3, 4, 5, 8, 9, 12, 16, 17, 33];
-/// Rows of the passes that are timed by the clock of the device, and the outputs of a group and the groups of a
-/// cube there, if they are not those of other passes.
+/// Numbers of rows of the passes timed by the device's own clock. The pair sets outputs per group
+/// and groups per cube, if they differ from those of other passes.
 const STEPS: [(usize, Option<[usize; 2]>); 12] = [
     (1, None),
     (1, Some([8, 1])),
@@ -33,9 +33,9 @@ const STEPS: [(usize, Option<[usize; 2]>); 12] = [
     (16, Some([8, 1])),
     (16, Some([4, 2])),
 ];
-/// Runs of every part of such a pass.
+/// Number of runs of every part of such a pass.
 const REPEATS: usize = 5;
-/// Tokens of the prompts.
+/// Numbers of tokens of the prompts.
 const PROMPTS: [usize; 2] = [128, 512];
 
 /// Arguments of `device`.
@@ -43,7 +43,7 @@ const PROMPTS: [usize; 2] = [128, 512];
 pub struct DeviceBenchArgs {
     #[command(flatten)]
     what: What,
-    /// Weight storage.
+    /// Weight format.
     #[arg(long, default_value_t = WeightFormat::Bf16)]
     weights: WeightFormat,
     /// Graphics device: gpu, or gpu:N for one of several, counted from 0.
@@ -74,19 +74,19 @@ struct Report {
     peak_bytes: Option<u64>,
     /// Bytes of weights that a pass reads.
     weight_bytes: usize,
-    /// Gigabytes a second that the device reads of a large buffer.
+    /// Read bandwidth of the device's memory, in gigabytes per second.
     memory_gb_per_s: f64,
     /// Bytes of weights over the time of one token (`greedy_ms`).
     weights_gb_per_s: f64,
-    /// By tokens of a call, all logits brought to the host.
+    /// Calls with all logits brought to the host, by number of tokens.
     ms: BTreeMap<usize, f64>,
-    /// The most probable tokens alone.
+    /// Calls that return the most probable tokens only.
     greedy_ms: BTreeMap<usize, f64>,
-    /// The same, launched call by call instead of replayed.
+    /// The same, launched one by one instead of replayed.
     launched_ms: BTreeMap<usize, f64>,
-    /// A prompt into an empty cache, logits of its last token, by tokens.
+    /// A prompt into an empty cache with logits of its last token, by number of tokens.
     prefill_ms: BTreeMap<usize, f64>,
-    /// Passes by the clock of the device, and their launches by kind.
+    /// Passes timed by the device's clock, with their launches by kind.
     passes: Vec<PassTime>,
 }
 
@@ -176,7 +176,7 @@ impl DeviceBenchArgs {
         }
     }
 
-    /// Median of what `call` returns, in milliseconds; the first two warm up.
+    /// Median of the seconds that `call` returns, in milliseconds; the first two calls warm up.
     fn median_ms(&self, mut call: impl FnMut() -> Result<f64>) -> Result<f64> {
         for _ in 0..2 {
             call()?;
@@ -190,7 +190,7 @@ impl DeviceBenchArgs {
         Ok(median(times))
     }
 
-    /// Cuts the cache back to the context, or fills it so far.
+    /// Truncates the cache to the context, or fills it up to there.
     fn rewind(&self, engine: &mut dyn DecodeEngine, ids: &[u32]) -> Result<()> {
         engine.truncate(self.context);
         let missing = &ids[engine.len()..self.context];
@@ -209,7 +209,7 @@ impl DeviceBenchArgs {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Seconds of the same call, the most probable token of each row.
+    /// Seconds of the same call, with the most probable token of each row only.
     fn greedy(&self, engine: &mut dyn DecodeEngine, ids: &[u32], m: usize) -> Result<f64> {
         self.rewind(engine, ids)?;
         let mut best = Vec::new();

@@ -1,4 +1,4 @@
-//! `omnidraft bench fidelity`: what narrower weights change in a model's next-token law.
+//! `omnidraft bench fidelity`: changes of a model's next-token distribution by narrower weights.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use models::ModelFolder;
 use streams::MiniTask;
 use streams::{DataSource, Split};
 
-/// What f32 is compared with.
+/// Formats that are compared with f32.
 const FORMATS: [WeightType; 4] = [
     WeightType::F16,
     WeightType::Bf16,
@@ -44,7 +44,7 @@ struct Row {
     positions: usize,
     /// Mean of KL(f32 || format), nats.
     kl: f64,
-    /// Its largest value.
+    /// Largest KL divergence, nats.
     kl_max: f64,
     /// Share of positions with the same most probable token.
     same_greedy: f64,
@@ -129,7 +129,7 @@ impl FidelityArgs {
     }
 }
 
-/// KL(p || q) of two rows of logits.
+/// KL(p || q) of two rows of logits, in nats.
 fn divergence(p: &[f32], q: &[f32]) -> f64 {
     let (log_p, log_q) = (distill_loss::log_sum_exp(p), distill_loss::log_sum_exp(q));
     let term = |(p, q): (&f32, &f32)| {
@@ -149,7 +149,8 @@ mod tests {
 
     #[test]
     fn divergence_by_hand() {
-        // Laws (1/2, 1/2) and (1/4, 3/4), the second shifted by a constant.
+        // Distributions (1/2, 1/2) and (1/4, 3/4); the logits of the second are shifted by a
+        // constant.
         let p = [0.0, 0.0];
         let q = [1.0, 1.0 + 3.0f32.ln()];
         let expected = 0.5 * (2.0f64.ln() + (2.0f64 / 3.0).ln());

@@ -1,4 +1,4 @@
-//! `omnidraft bench learn` and `bench switch`: what learning and changing adapters cost.
+//! `omnidraft bench learn` and `bench switch`: costs of learning and of changing adapters.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use models::step::median;
 use online::{Chunk, Example, Learner, LearntWeights, TeacherRow};
 use streams::StreamRng;
 
-/// Every so many stretches of a synthetic response, one is an n-gram of `NGRAM` draft tokens.
+/// Period of n-grams: one of so many stretches of a synthetic response has `NGRAM` draft tokens.
 const NGRAM_EVERY: usize = 10;
 const NGRAM: usize = 3;
 
@@ -29,13 +29,13 @@ const NGRAM: usize = 3;
 pub struct LearnArgs {
     #[command(flatten)]
     what: What,
-    /// Responses an update learns from.
+    /// Responses per update.
     #[arg(long, default_value_t = 8)]
     responses: usize,
-    /// Tokens of a response, all but the first scored.
+    /// Tokens of a response; all but the first are scored.
     #[arg(long, default_value_t = 128)]
     tokens: usize,
-    /// Tokens of the prompt before it, which are read and not scored.
+    /// Tokens of the prompt in front of it, which are read and not scored.
     #[arg(long, default_value_t = 0)]
     prompt: usize,
     /// Draft tokens shared with the target; the default is that of Llama-68M and Llama-3.
@@ -47,16 +47,16 @@ pub struct LearnArgs {
     /// Last blocks that learn or have adapters, on states that decoding has computed; 0 for all of them.
     #[arg(long, default_value_t = 0)]
     blocks: usize,
-    /// Multiply numbers rounded to bf16.
+    /// Round the factors of matrix products to bf16.
     #[arg(long)]
     bf16: bool,
-    /// Weight storage of the engine that the new weights are packed for.
+    /// Weight format of the engine that the new weights are packed for.
     #[arg(long, default_value_t = WeightFormat::Int8)]
     weights: WeightFormat,
     /// Threads (default: one a fast core).
     #[arg(long)]
     threads: Option<usize>,
-    /// Updates timed, after one that is not.
+    /// Updates that are timed, after one that is not.
     #[arg(long, default_value_t = 5)]
     updates: usize,
     /// Print JSON.
@@ -74,13 +74,13 @@ pub(crate) struct LearnReport {
     tokens: usize,
     shared: usize,
     threads: usize,
-    /// Everything from the examples to the weights to decode with.
+    /// Seconds of a whole update, from the examples to new weights.
     pub(crate) update_s: f64,
     /// Forward and backward.
     pass_s: f64,
-    /// AdamW and, for adapters, merging.
+    /// Seconds of AdamW and, for adapters, of merging.
     step_s: f64,
-    /// After it: packing what changed for the engine that decodes.
+    /// Seconds of packing the changed weights for the decode engine, after the update.
     pub(crate) pack_s: f64,
 }
 
@@ -103,20 +103,21 @@ fn adapters(rank: usize, blocks: usize) -> LoraConfig {
     }
 }
 
-/// Random answers that a drafter learns from.
+/// Settings of updates on random answers.
 pub(crate) struct Updates {
     pub(crate) responses: usize,
-    /// Tokens of an answer, all but the first scored, and of the prompt before it.
+    /// Number of tokens of an answer, of which all but the first are scored. `prompt`: of the
+    /// prompt before it.
     pub(crate) tokens: usize,
     pub(crate) prompt: usize,
-    /// Draft tokens over which the laws are compared.
+    /// Number of draft tokens over which the distributions are compared.
     pub(crate) shared: usize,
     pub(crate) rank: usize,
     pub(crate) blocks: usize,
     pub(crate) products: Products,
-    /// Of the engine that the new weights are packed for.
+    /// Weight format of the engine that the new weights are packed for.
     pub(crate) weights: WeightFormat,
-    /// Updates timed, after one that is not.
+    /// Number of updates that are timed, after one that is not.
     pub(crate) updates: usize,
 }
 
@@ -175,7 +176,7 @@ impl LearnArgs {
 }
 
 impl Updates {
-    /// Learns from them, on the threads of the pool around it.
+    /// Times the updates on the current thread pool.
     pub(crate) fn measure(&self, checkpoint: &Checkpoint) -> Result<LearnReport> {
         let config = &checkpoint.config;
         let longest = config.max_position_embeddings.saturating_sub(self.prompt);
@@ -260,7 +261,7 @@ impl Updates {
         })
     }
 
-    /// Random text with a random law at every position.
+    /// Random text with a random distribution at every position.
     fn example(&self, vocab: usize, rng: &mut StreamRng) -> Example {
         let tokens = self.prompt + self.tokens;
         let ids = (0..tokens).map(|_| rng.below(vocab) as u32).collect();
@@ -302,10 +303,10 @@ pub struct SwitchArgs {
     /// Rank of the adapters, on every projection.
     #[arg(long, default_value_t = 8)]
     rank: usize,
-    /// Weight storage of the drafter.
+    /// Weight format of the drafter.
     #[arg(long, default_value_t = WeightFormat::Bf16)]
     weights: WeightFormat,
-    /// Switches timed.
+    /// Switches that are timed.
     #[arg(long, default_value_t = 1000)]
     switches: usize,
     /// Print JSON.
@@ -319,13 +320,13 @@ struct SwitchReport {
     adapter_parameters: usize,
     /// Median microseconds until the engine decodes with the other adapter.
     decode_us: f64,
-    /// Slowest of all.
+    /// Maximum microseconds.
     decode_worst_us: f64,
     /// Median microseconds until the trainer holds the other adapter.
     train_us: f64,
-    /// Seconds of packing merged weights, what a target's first turn or an update costs instead.
+    /// Seconds of packing merged weights, the cost of a target's first turn or of an update.
     pack_s: f64,
-    /// Bytes an adapter that is not in use keeps in memory as packed weights.
+    /// Bytes of packed weights that an unused adapter keeps in memory.
     resident_bytes: usize,
 }
 

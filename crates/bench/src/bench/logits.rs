@@ -1,4 +1,4 @@
-//! `omnidraft bench logits`: what the decode engine computes, for other engines to be compared with.
+//! `omnidraft bench logits`: the decode engine's logits, for a comparison with other engines.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub struct LogitsArgs {
     /// Model folder (config.json and weights), or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// Weight storage.
+    /// Weight format.
     #[arg(long, default_value_t = WeightFormat::F32)]
     weights: WeightFormat,
     /// Threads (default: one a fast core).

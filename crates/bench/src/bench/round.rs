@@ -1,4 +1,4 @@
-//! `omnidraft bench round`: where the time of a speculative round goes.
+//! `omnidraft bench round`: the parts of a speculative round's time.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -28,9 +28,9 @@ use hub::local_folder;
 use streams::MiniTask;
 use streams::{DataSource, Split};
 
-/// Tokens of a response.
+/// Number of tokens of a response.
 const RESPONSE: usize = 64;
-/// Rounds before the clock counts: page faults and cold caches.
+/// Number of rounds before the clock counts, because of page faults and cold caches.
 const WARM_UP: usize = 4;
 
 /// Arguments of `round`.
@@ -42,17 +42,17 @@ pub struct RoundArgs {
     /// Random target of this shape.
     #[arg(long, value_enum, default_value = "llama-242m")]
     target_shape: Shape,
-    /// Folder whose tokenizer.json the drafter reads with, or hf:owner/name[@revision]; a larger
-    /// vocabulary than the shape's widens the model.
+    /// Folder of the drafter's tokenizer.json, or hf:owner/name[@revision]; a vocabulary larger
+    /// than the shape's widens the model.
     #[arg(long, value_name = "DIR", default_value = "models/D")]
     drafter_tokenizer: PathBuf,
-    /// Folder whose tokenizer.json the target reads with.
+    /// Folder of the target's tokenizer.json.
     #[arg(long, value_name = "DIR", default_value = "models/L")]
     target_tokenizer: PathBuf,
-    /// Weight storage of both.
+    /// Weight format of both models.
     #[arg(long, default_value_t = WeightFormat::Bf16)]
     weights: WeightFormat,
-    /// Weight storage of the drafter, if that is another.
+    /// Weight format of the drafter, if that is another one.
     #[arg(long, value_name = "WEIGHTS")]
     draft_weights: Option<WeightFormat>,
     /// Threads (default: one a fast core).
@@ -60,7 +60,7 @@ pub struct RoundArgs {
     threads: Option<usize>,
     #[command(flatten)]
     devices: DeviceArgs,
-    /// Fetch all logits from a graphics device, also those that nobody reads.
+    /// Fetch all logits from a graphics device, also unused ones.
     #[arg(long)]
     all_logits: bool,
     /// Draft tokens a round.
@@ -69,7 +69,7 @@ pub struct RoundArgs {
     /// Sampling temperature; 0 is greedy.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     temperature: f64,
-    /// How drafts are verified: exact, paper, tli or slem.
+    /// Verification mode: exact, paper, tli or slem.
     #[arg(long, default_value = "exact")]
     verify: String,
     /// Rounds to time.
@@ -106,13 +106,13 @@ struct Report {
     sampling_ms: f64,
     /// Draft to target tokens, n-gram cache included.
     translate_ms: f64,
-    /// Accept tests and residuals.
+    /// Acceptance tests and residuals.
     verify_ms: f64,
-    /// Roll-back, re-tokenisation, n-grams learnt.
+    /// Truncation of caches, retokenisation, new n-grams.
     commit_ms: f64,
-    /// What is not in forwards, over the whole round.
+    /// Share of the round outside of forwards.
     outside_share: f64,
-    /// Bytes brought from graphics devices.
+    /// Bytes copied from graphics devices.
     fetched_bytes_per_round: f64,
 }
 
@@ -121,15 +121,15 @@ struct Timed {
     subject: Subject,
     vocab: usize,
     seconds: Rc<Cell<f64>>,
-    /// Tokens of the vocabulary; rows of the model beyond stand for none.
+    /// Size of the vocabulary; the model's further logits belong to no token.
     tokens: usize,
-    /// Whether logits on a device may stay there.
+    /// True if logits on a device may stay there.
     keeps: bool,
     ids: Vec<u32>,
 }
 
 impl Timed {
-    /// Does something with the clock on.
+    /// Runs `work` with the clock on.
     fn clocked<T>(
         &mut self,
         work: impl FnOnce(&mut Subject) -> Result<T, LmError>,
@@ -141,7 +141,7 @@ impl Timed {
         done.map_err(ModelError::new)
     }
 
-    /// Rules out rows of the model that stand for no token.
+    /// Masks logits that belong to no token.
     fn mask(&self, logits: &mut [f32]) {
         for row in logits.chunks_exact_mut(self.vocab) {
             row[self.tokens..].fill(f32::NEG_INFINITY);
@@ -157,7 +157,7 @@ impl<I: TokenId> OnDevice<I> for Timed {
 
     fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError> {
         self.clocked(|subject| on_device(subject)?.best(columns))?;
-        // The best column of random weights may stand for no token: one that does takes its place.
+        // The best column of random weights may belong to no token; one that does takes its place.
         let tokens = self.tokens as u32;
         for column in columns.iter_mut().flatten() {
             *column %= tokens.max(1);
@@ -172,7 +172,7 @@ impl<I: TokenId> OnDevice<I> for Timed {
     }
 }
 
-/// Logits on a device that has scored something.
+/// The logits that the last forward left on a device.
 fn on_device(subject: &mut Subject) -> Result<&mut dyn DeviceLogits, LmError> {
     let none = LmError::OtherModel;
     subject.decoder().device_logits(0).ok_or(none)
@@ -363,7 +363,7 @@ impl RoundArgs {
     }
 }
 
-/// Bytes brought from graphics devices by both models.
+/// Bytes copied from graphics devices by both models.
 fn fetched_bytes(session: &Session<Timed, Timed>) -> u64 {
     session.drafter().subject.fetched_bytes() + session.target().subject.fetched_bytes()
 }
@@ -375,7 +375,7 @@ fn vocabulary<I: TokenId>(folder: &Path) -> Result<Vocabulary<I>> {
 }
 
 impl Report {
-    /// Means of the sums so far (`drafter_ms` and `target_ms` in seconds).
+    /// Fills in means of the sums so far (`drafter_ms` and `target_ms` are in seconds before).
     fn fill(&mut self, totals: &Totals) {
         let rounds = totals.rounds.max(1) as f64;
         let mean = |seconds: f64| 1e3 * seconds / rounds;

@@ -1,4 +1,5 @@
-//! `omnidraft bench steps`: a drafter's step over its target's, in every storage of both.
+//! `omnidraft bench steps`: a drafter's step time over its target's, in every weight format of
+//! both.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -24,10 +25,11 @@ pub struct StepsArgs {
     /// Model folder of the drafter, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     drafter: PathBuf,
-    /// Weight storages of the target, separated by commas.
+    /// Weight formats of the target, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "int8,int4")]
     weights: Vec<WeightFormat>,
-    /// Weight storages of the drafter, separated by commas; each is measured beside each of the target.
+    /// Weight formats of the drafter, separated by commas; each is measured with each of the
+    /// target.
     #[arg(
         long,
         value_delimiter = ',',
@@ -35,8 +37,8 @@ pub struct StepsArgs {
         value_name = "WEIGHTS"
     )]
     draft_weights: Vec<WeightFormat>,
-    /// Measure a random drafter of the same shape too, whose head has so many columns: what a smaller
-    /// vocabulary would save.
+    /// Also measure a random drafter of the same shape whose head has so many columns, to see the
+    /// gain of a smaller vocabulary.
     #[arg(long, value_name = "COLUMNS")]
     columns: Option<usize>,
     /// Threads (default: one a core; cores that save energy are left out).
@@ -52,16 +54,16 @@ pub struct StepsArgs {
     json: bool,
 }
 
-/// One pair of storages. Times are medians.
+/// One pair of weight formats. Times are medians.
 #[derive(Debug, Serialize)]
 struct Row {
     weights: String,
     draft_weights: String,
-    /// Columns of the drafter's head.
+    /// Number of columns of the drafter's head.
     columns: usize,
     /// Drafter step over target step, the paper's c.
     ratio: f64,
-    /// Five tokens at once, in target steps.
+    /// Time of five tokens at once, in target steps.
     verify_cost: f64,
     #[serde(flatten)]
     times: StepTimes,

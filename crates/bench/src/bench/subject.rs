@@ -1,4 +1,4 @@
-//! What is measured: an engine with weights of a model, or random ones of a shape.
+//! The engine under measurement, with weights of a model or random ones of a shape.
 
 use std::path::PathBuf;
 
@@ -17,13 +17,13 @@ use lm::{
 };
 use serde::Serialize;
 
-/// Memory read to measure bandwidth: several times the largest cache of common processors.
+/// Bytes read to measure bandwidth: several times the largest cache of common processors.
 const PROBE_BYTES: usize = 256 << 20;
-/// The same on a graphics device, whose caches are as large.
+/// The same on a graphics device, whose caches may be as large as [`PROBE_BYTES`].
 #[cfg(feature = "gpu")]
 const GPU_PROBE_BYTES: usize = 1 << 30;
 
-/// Where its weights come from.
+/// Source of weights.
 pub(super) enum Source {
     /// A model folder.
     Model(PathBuf),
@@ -41,18 +41,18 @@ impl Source {
     }
 }
 
-/// How the processor walks weights, by name.
+/// Order in which the processor reads weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum WalkName {
-    /// As decoding does: what was measured here before, or is measured now and kept.
+    /// The order kept from an earlier measurement; measured now and kept if there is none.
     Kept,
     /// Measured anew and kept.
     Measured,
-    /// As on the processors where the kernels were written.
+    /// The order of the processors that the kernels were written on.
     Usual,
 }
 
-/// The launches of one kind in a pass of a graphics device.
+/// All launches of one kind in a pass of a graphics device.
 #[derive(Debug, Serialize)]
 pub(super) struct StepTime {
     pub(super) name: &'static str,
@@ -60,12 +60,12 @@ pub(super) struct StepTime {
     pub(super) ms: f64,
 }
 
-/// A pass of a graphics device by its own clock.
+/// A pass of a graphics device, timed by its own clock.
 #[derive(Debug, Serialize)]
 pub(super) struct PassTime {
-    /// Rows that it computes.
+    /// Number of rows that it computes.
     pub(super) rows: usize,
-    /// Outputs that a group of units of a projection makes, and groups of a cube.
+    /// Outputs per group of units of a projection, and groups per cube.
     pub(super) cubes: [usize; 2],
     pub(super) launches: usize,
     /// From the first launch to the end of the last one.
@@ -76,17 +76,17 @@ pub(super) struct PassTime {
 /// Facts about a graphics device.
 #[derive(Debug, Serialize)]
 pub(super) struct DeviceFacts {
-    /// As its driver gives it.
+    /// Name from its driver.
     pub(super) name: String,
-    /// Through which it is reached.
+    /// Programming interface through which it is used.
     pub(super) interface: &'static str,
-    /// Types beyond f32 that its shaders compute with.
+    /// Number types beyond f32 that its shaders support.
     pub(super) types: Vec<&'static str>,
-    /// Largest buffer, in bytes.
+    /// Maximum size of a buffer, in bytes.
     pub(super) buffer_bytes: usize,
-    /// Bytes that the units of a cube share.
+    /// Bytes of memory that the units of a cube share.
     pub(super) shared_bytes: usize,
-    /// Units of a subgroup, fewest and most.
+    /// Minimum and maximum number of units of a subgroup.
     pub(super) subgroup: [u32; 2],
 }
 
@@ -97,7 +97,7 @@ pub(super) enum Subject {
     Gpu(Box<GpuEngine>),
 }
 
-/// Reads memory of the device that is measured.
+/// A measurement of the read bandwidth of a device's memory.
 pub(super) enum Probe {
     Cpu(MemoryProbe),
     #[cfg(feature = "gpu")]
@@ -105,11 +105,11 @@ pub(super) enum Probe {
 }
 
 impl Subject {
-    /// Builds an engine on a device; of the options a graphics device heeds weights, cache, length and
-    /// threads.
+    /// Builds an engine on a device. A graphics device uses only the options for weights, cache,
+    /// length and threads.
     ///
     /// # Errors
-    /// Those of source and engine; a device that this program cannot compute on.
+    /// Errors of the source and of the engine; a device that this program does not support.
     pub(super) fn new(source: Source, options: EngineOptions, device: Device) -> Result<Self> {
         models::check_device(device)?;
         match device {
@@ -135,7 +135,8 @@ impl Subject {
         }
     }
 
-    /// Chooses how the processor walks the weights and says how; nothing on a graphics device.
+    /// Chooses the order in which the processor reads weights, and describes it; `None` on a
+    /// graphics device.
     pub(super) fn tune(&mut self, walk: WalkName, weights: WeightType) -> Option<String> {
         match self {
             Self::Cpu(engine) => {
@@ -151,10 +152,10 @@ impl Subject {
         }
     }
 
-    /// Lets a graphics device compile its kernels.
+    /// Compiles the kernels of a graphics device.
     ///
     /// # Errors
-    /// A device that fails.
+    /// Errors of the device.
     pub(super) fn prepare(&mut self) -> Result<()> {
         match self {
             Self::Cpu(_) => Ok(()),
@@ -163,7 +164,7 @@ impl Subject {
         }
     }
 
-    /// The engine behind the decode seam.
+    /// The engine as a decode engine.
     pub(super) fn decoder(&mut self) -> &mut dyn DecodeEngine {
         match self {
             Self::Cpu(engine) => engine.as_mut(),
@@ -172,7 +173,7 @@ impl Subject {
         }
     }
 
-    /// The same, to look at.
+    /// The engine as a decode engine, immutable.
     pub(super) fn shown(&self) -> &dyn DecodeEngine {
         match self {
             Self::Cpu(engine) => engine.as_ref(),
@@ -189,7 +190,7 @@ impl Subject {
         }
     }
 
-    /// Instruction set, or adapter.
+    /// Instruction set, or name of the graphics adapter.
     pub(super) fn kernels(&self) -> String {
         match self {
             Self::Cpu(engine) => engine.kernels().to_string(),
@@ -198,7 +199,7 @@ impl Subject {
         }
     }
 
-    /// Whether weights are kept in fewer bits without loss.
+    /// True if weights are in lossless compact form.
     pub(super) fn compact(&self) -> bool {
         match self {
             Self::Cpu(engine) => engine.compact(),
@@ -207,7 +208,7 @@ impl Subject {
         }
     }
 
-    /// Threads of the processor that compute.
+    /// Number of processor threads that compute.
     pub(super) fn threads(&self) -> usize {
         match self {
             Self::Cpu(engine) => engine.threads(),
@@ -216,7 +217,7 @@ impl Subject {
         }
     }
 
-    /// Bytes held.
+    /// Bytes of memory in use.
     pub(super) fn memory_bytes(&self) -> usize {
         match self {
             Self::Cpu(engine) => engine.memory().total(),
@@ -225,7 +226,7 @@ impl Subject {
         }
     }
 
-    /// Bytes brought from a graphics device so far.
+    /// Bytes copied from a graphics device so far.
     pub(super) fn fetched_bytes(&self) -> u64 {
         match self {
             Self::Cpu(_) => 0,
@@ -234,7 +235,7 @@ impl Subject {
         }
     }
 
-    /// Makes a graphics device record passes and replay them from now on, or launch them call by call.
+    /// Sets if a graphics device records passes and replays them, or launches call by call.
     pub(super) fn set_replay(&mut self, _replay: bool) {
         match self {
             Self::Cpu(_) => {}
@@ -243,7 +244,7 @@ impl Subject {
         }
     }
 
-    /// Facts about the graphics device; nothing on the processor.
+    /// Facts about the graphics device; `None` on the processor.
     pub(super) fn device_facts(&self) -> Option<DeviceFacts> {
         match self {
             Self::Cpu(_) => None,
@@ -263,10 +264,10 @@ impl Subject {
         }
     }
 
-    /// A pass of a graphics device by its own clock; nothing on the processor.
+    /// Times a pass by the clock of a graphics device; `None` on the processor.
     ///
     /// # Errors
-    /// A device that fails.
+    /// Errors of the device.
     pub(super) fn time_steps(
         &mut self,
         _rows: usize,
@@ -304,10 +305,10 @@ impl Subject {
         }
     }
 
-    /// Something to compare the bytes of weights with.
+    /// A bandwidth measurement for the device of this engine.
     ///
     /// # Errors
-    /// Threads that cannot be started; a device without memory.
+    /// Errors of starting threads; a device without enough memory.
     pub(super) fn probe(&self) -> Result<Probe> {
         Ok(match self {
             Self::Cpu(engine) => Probe::Cpu(MemoryProbe::new(PROBE_BYTES, engine.threads())?),
@@ -326,10 +327,10 @@ impl Subject {
 }
 
 impl Probe {
-    /// Reads once and returns bytes a second.
+    /// Reads the memory once and returns bytes per second.
     ///
     /// # Errors
-    /// A device that fails.
+    /// Errors of the device.
     pub(super) fn pass(&self) -> Result<f64> {
         match self {
             Self::Cpu(probe) => Ok(probe.pass()),

@@ -1,15 +1,15 @@
-//! What the figures say should be changed, each sentence with the figure it rests on.
+//! Advice, each sentence with the figure that it is based on.
 
 use super::{Diagnosis, Row};
 
-/// Below this, an interval of speeds is no gain.
+/// Lower limit of an interval of speedups up to which it is no gain.
 const NO_GAIN: f64 = 1.0;
-/// Share of a round's time from which a part is worth naming.
+/// Share of a round's time from which a part is mentioned.
 const LARGE_SHARE: f64 = 0.4;
-/// Speed that another choice must add to be worth naming.
+/// Factor of speed from which an alternative is mentioned.
 const WORTH: f64 = 1.05;
 
-/// The sentences, the most useful first.
+/// Sentences of advice, the most useful first.
 pub fn sentences(found: &Diagnosis) -> Vec<String> {
     let mut all = Vec::new();
     let Some(best) = found.best() else {

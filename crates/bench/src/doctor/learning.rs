@@ -1,4 +1,4 @@
-//! What learning costs here, and what it has to bring.
+//! Costs of learning on this machine, and the gain that it needs to pay.
 
 use anyhow::Result;
 use experiment::WeightFormat;
@@ -9,29 +9,29 @@ use serde::Serialize;
 use super::model::{RoundCost, best};
 use crate::bench::learn::Updates;
 
-/// Parameters from which on a drafter learns in its last blocks, as it does in `serve`.
+/// Number of parameters from which a drafter learns in its last blocks only, as in `serve`.
 const LARGE: usize = 50_000_000;
-/// Blocks that learn then.
+/// Number of blocks that learn then.
 const LAST: usize = 2;
-/// Columns over which laws are compared then: about as many as are likely at some position of an
-/// answer, or drawn from the others.
+/// Number of columns over which distributions are compared then: about as many as are probable at
+/// some position of an answer, or sampled from the others.
 const LIKELY: usize = 4000;
-/// Answers an update learns from.
+/// Number of answers per update.
 const TOGETHER: usize = 2;
-/// By how much acceptance may rise.
+/// Assumed rises of the acceptance rate.
 const RISES: [f64; 3] = [0.05, 0.1, 0.2];
 
-/// The cost of learning, and what it may bring.
+/// Cost of learning, and its possible gains.
 #[derive(Debug, Clone, Serialize)]
 pub struct Learning {
-    /// Last blocks that learn; 0 for all.
+    /// Number of last blocks that learn; 0 for all.
     pub blocks: usize,
-    /// Columns compared.
+    /// Number of columns that are compared.
     pub columns: usize,
-    /// Tokens of the prompt and of the answer that were learnt from.
+    /// Numbers of tokens of the prompt and of the answer that were learnt from.
     pub prompt: usize,
     pub tokens: usize,
-    /// Seconds of learning an answer, packing the new weights in.
+    /// Seconds of learning an answer, including packing the new weights.
     pub seconds: f64,
     /// Share of the time of a plain answer.
     pub share: f64,
@@ -39,32 +39,32 @@ pub struct Learning {
     pub gains: Vec<Gain>,
 }
 
-/// The gain of a rise of acceptance.
+/// Gain from a rise of the acceptance rate.
 #[derive(Debug, Clone, Serialize)]
 pub struct Gain {
-    /// Added to the probability that a proposed token is accepted.
+    /// Increase of the probability that a proposed token is accepted.
     pub rise: f64,
-    /// Over plain decoding, learning not charged.
+    /// Speedup over plain decoding, without the cost of learning.
     pub speed: f64,
-    /// Seconds saved an answer, of the fastest draft length now.
+    /// Seconds saved per answer, compared with the draft length that is fastest now.
     pub saved: f64,
 }
 
-/// Findings about a pair that the reckoning rests on.
+/// Measurements of a pair on which the estimate is based.
 pub struct Pair<'a> {
-    /// Rounds of all draft lengths, and the tokens of a round of the fastest one.
+    /// Rounds of all draft lengths. `fastest`: the fastest one with its tokens per round.
     pub rounds: &'a [RoundCost],
     pub fastest: (RoundCost, f64),
-    /// Seconds of a token without drafts.
+    /// Seconds per token without drafts.
     pub plain: f64,
-    /// Mean tokens of prompts and of answers.
+    /// Mean numbers of tokens of prompts and of answers.
     pub prompt: usize,
     pub tokens: usize,
-    /// Draft tokens that the target has, too.
+    /// Number of draft tokens that the target has as well.
     pub shared: usize,
 }
 
-/// Times updates of a drafter on random answers of the size of those that were given.
+/// Times updates of a drafter on random answers of the measured size.
 ///
 /// # Errors
 /// A drafter that cannot learn.
@@ -111,7 +111,7 @@ pub fn measure(drafter: &Checkpoint, weights: WeightFormat, pair: &Pair<'_>) -> 
 }
 
 impl Learning {
-    /// For people.
+    /// Description for people.
     pub fn text(&self) -> String {
         let what = match self.blocks {
             0 => "all weights".to_owned(),

@@ -1,4 +1,4 @@
-//! Every prompt answered plainly, with drafts of several lengths, and with lookups.
+//! Measurement of answers: plain, with drafts of several lengths, and with prompt lookup.
 
 use anyhow::Result;
 use models::{Engine, ModelFolder, align};
@@ -12,25 +12,25 @@ use vocab_align::{DraftId, TargetId};
 
 use super::model::RoundCost;
 
-/// How to answer.
+/// Settings of the answers.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Most tokens of an answer.
+    /// Maximum tokens of an answer.
     pub max_tokens: usize,
     /// Temperature and truncation.
     pub sampling: Sampling,
-    /// Draft lengths tried.
+    /// Draft lengths to measure.
     pub lengths: Vec<usize>,
     /// Seed of the random streams.
     pub seed: u64,
 }
 
-/// What one way of decoding took.
+/// Measurement of one way of decoding.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Way {
     /// Draft length; 0 is plain decoding.
     pub k: usize,
-    /// Tokens and seconds of decoding, prompt by prompt.
+    /// Tokens and seconds of decoding, by prompt.
     pub answers: Vec<(usize, f64)>,
     #[serde(skip)]
     totals: Totals,
@@ -50,33 +50,33 @@ impl Way {
         self.totals.merge(&done.totals);
     }
 
-    /// Seconds a token, over all answers.
+    /// Seconds per token, over all answers.
     pub fn seconds_a_token(&self) -> f64 {
         seconds_a_token(self.answers.iter())
     }
 
-    /// Accepted over proposed tokens, pooled over rounds.
+    /// Acceptance rate: accepted over proposed tokens, pooled over rounds.
     pub fn acceptance(&self) -> f64 {
         self.totals.accepted as f64 / self.totals.proposed as f64
     }
 
-    /// Tokens a round.
+    /// Block efficiency: tokens per round.
     pub fn tokens_a_round(&self) -> f64 {
         self.totals.block_efficiency()
     }
 
-    /// Speed over plain decoding: seconds a token of `plain` over its own.
+    /// Speedup over `plain`.
     pub fn speed(&self, plain: &Self) -> f64 {
         plain.seconds_a_token() / self.seconds_a_token()
     }
 
-    /// The speed again with prompts drawn anew, `order` naming them.
+    /// The speedup of a bootstrap sample, the prompts `order`.
     pub fn speed_of(&self, plain: &Self, order: &[usize]) -> f64 {
         let of = |way: &Self| seconds_a_token(order.iter().map(|i| &way.answers[*i]));
         of(plain) / of(self)
     }
 
-    /// What a round costs and yields, in plain steps.
+    /// Cost of a round, in plain steps.
     pub fn round_cost(&self, plain: &Self) -> RoundCost {
         let rounds = self.totals.rounds as f64;
         RoundCost {
@@ -86,7 +86,7 @@ impl Way {
         }
     }
 
-    /// Shares of a round's time: drafting, the target, everything else.
+    /// Shares of a round's time: drafting, target, everything else.
     pub fn shares(&self) -> [f64; 3] {
         let timings = &self.totals.timings;
         let total = timings.total();
@@ -104,20 +104,20 @@ fn seconds_a_token<'a>(answers: impl Iterator<Item = &'a (usize, f64)>) -> f64 {
     seconds / tokens as f64
 }
 
-/// Everything that was measured.
+/// All measurements of a pair.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
-    /// The target alone.
+    /// Decoding with the target alone.
     pub plain: Way,
-    /// With the drafter, by draft length.
+    /// Decoding with the drafter, by draft length.
     pub drafted: Vec<Way>,
-    /// With lookups in the text so far, without a drafter.
+    /// Prompt lookup without a drafter.
     pub lookup: Way,
-    /// Tokens that the drafter reads of all prompts.
+    /// Number of tokens of all prompts for the drafter.
     pub prompt_tokens: usize,
 }
 
-/// The models under examination.
+/// The models under measurement.
 pub struct Patient<'a> {
     /// The drafter.
     pub drafter: &'a ModelFolder<DraftId>,
@@ -127,11 +127,11 @@ pub struct Patient<'a> {
     pub engines: (Engine, Engine),
 }
 
-/// Answers the prompts in every way, one prompt after the other, so that whatever disturbs the
-/// machine disturbs all ways alike. `progress` is told how many prompts are done.
+/// Answers the prompts in all ways, one prompt after the other, so that a disturbance of the
+/// machine affects all ways alike. `progress` is called with the number of prompts that are done.
 ///
 /// # Errors
-/// Text that cannot be spelled, failing models.
+/// Text that cannot be tokenised; errors of the models.
 pub fn measure(
     patient: Patient<'_>,
     prompts: &[String],

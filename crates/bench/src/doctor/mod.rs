@@ -1,4 +1,4 @@
-//! `omnidraft doctor`: will speculation pay, here, with this pair?
+//! `omnidraft doctor`: a measurement of whether speculation pays on this machine with this pair.
 
 mod advice;
 mod learning;
@@ -28,11 +28,11 @@ use learning::Learning;
 use measure::{Measured, Patient, Settings, Way};
 use model::{best, break_even};
 
-/// Draft lengths tried.
+/// Draft lengths to measure.
 const LENGTHS: [usize; 4] = [1, 2, 4, 8];
-/// Acceptance rates whose speeds are printed.
+/// Acceptance rates whose speedups are printed.
 const RATES: [f64; 6] = [0.3, 0.5, 0.6, 0.7, 0.8, 0.9];
-/// Times that prompts are drawn anew for an interval, and the share of each tail left out.
+/// Number of bootstrap samples of the prompts, and the share of each tail outside of the interval.
 const DRAWS: usize = 1000;
 const TAIL: f64 = 0.025;
 /// Context at which single steps are timed, in tokens.
@@ -67,10 +67,10 @@ pub struct DoctorArgs {
     /// Sampling temperature; 0 is greedy.
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f64,
-    /// Weight storage while decoding.
+    /// Weight format while decoding.
     #[arg(long, default_value_t = WeightFormat::F32)]
     weights: WeightFormat,
-    /// Weight storage of the drafter, if that is another: its steps cost less in fewer bits.
+    /// Weight format of the drafter, if that is another one: its steps cost less in fewer bits.
     #[arg(long, value_name = "WEIGHTS")]
     draft_weights: Option<WeightFormat>,
     /// Threads of the decode engine.
@@ -86,24 +86,24 @@ pub struct DoctorArgs {
     json: bool,
 }
 
-/// One way of drafting.
+/// Measurement of one draft length, or of lookup.
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     k: usize,
     acceptance: f64,
     tokens_a_round: f64,
-    /// A round in plain target steps.
+    /// Cost of a round, in plain target steps.
     round_cost: f64,
-    /// Over plain decoding, prefill aside.
+    /// Speedup over plain decoding, without prefill.
     speed: f64,
     /// Ends of the 95% interval over prompts.
     low: f64,
     high: f64,
-    /// Drafting, target, everything else.
+    /// Shares of the time: drafting, target, everything else.
     shares: [f64; 3],
 }
 
-/// Everything that is said.
+/// The whole report.
 #[derive(Debug, Clone, Serialize)]
 struct Diagnosis {
     target: String,
@@ -117,16 +117,16 @@ struct Diagnosis {
     /// Milliseconds of a target step, and of a drafter step, at a context of [`STEP_CONTEXT`] tokens.
     target_step_ms: f64,
     drafter_step_ms: f64,
-    /// The second over the first.
+    /// Drafter step over target step.
     step_ratio: f64,
-    /// Five tokens at once, in plain target steps.
+    /// Time of five tokens at once, in plain target steps.
     verify_cost: f64,
     drafted: Vec<Row>,
     lookup: Row,
     break_even: Option<f64>,
-    /// Acceptance rate, best draft length, expected speed.
+    /// Acceptance rate, best draft length, expected speedup.
     expected: Vec<(f64, usize, f64)>,
-    /// The cost of learning and what it may bring; `None` for a drafter that cannot learn here.
+    /// Cost and possible gain of learning; `None` for a drafter that cannot learn here.
     learning: Option<Learning>,
     advice: Vec<String>,
 }
@@ -141,7 +141,7 @@ impl Diagnosis {
 }
 
 impl DoctorArgs {
-    /// Examines the pair and prints what was found.
+    /// Measures the pair and prints the report.
     ///
     /// # Errors
     /// Unusable models or prompts, options out of range.
@@ -215,13 +215,13 @@ impl DoctorArgs {
         self.draft_weights.unwrap_or(self.weights)
     }
 
-    /// How the drafter is decoded.
+    /// Engine settings of the drafter.
     fn drafts(&self) -> Result<EngineSettings> {
         let settings = EngineSettings::new(self.drafts_in().into(), self.threads);
         Ok(settings.on(self.devices.drafter()?))
     }
 
-    /// How the target is decoded.
+    /// Engine settings of the target.
     fn scores(&self) -> Result<EngineSettings> {
         let settings = EngineSettings::new(self.weights.into(), self.threads);
         Ok(settings.on(self.devices.target()?))
@@ -232,14 +232,14 @@ impl DoctorArgs {
         drafter: &ModelFolder<DraftId>,
         target: &ModelFolder<TargetId>,
     ) -> Result<StepTimes> {
-        // Half of a short context leaves room for the steps.
+        // Half of a short context leaves room for the measured steps.
         let context = |config: &LmConfig| STEP_CONTEXT.min(config.max_position_embeddings / 2);
         let mut small = Stepper::new(drafter, self.drafts()?, context(drafter.config()))?;
         let mut large = Stepper::new(target, self.scores()?, context(target.config()))?;
         models::step::measure(&mut small, &mut large)
     }
 
-    /// Times learning on as many threads, and reckons what it would have to bring.
+    /// Times learning on as many threads, and estimates the gain that it needs to pay.
     fn learning(
         &self,
         measured: &Measured,

@@ -1,22 +1,22 @@
-//! What speculation is worth at an acceptance rate, from measured costs.
+//! Speedup of speculation at an acceptance rate, from measured costs.
 
 use serde::Serialize;
 
-/// What a round with drafts of one length costs and yields.
+/// Measured cost of a round with one draft length.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RoundCost {
-    /// Draft tokens asked for, k.
+    /// Draft length k that was requested.
     pub k: usize,
-    /// Target tokens proposed in a round, mean: below k where draft tokens merge, above it where a
-    /// draft token is several target tokens.
+    /// Mean number of target tokens proposed in a round: below k if draft tokens merge, above it if
+    /// a draft token becomes several target tokens.
     pub proposed: f64,
-    /// Seconds of a round in seconds of a plain target step.
+    /// Seconds of a round over seconds of a plain target step.
     pub cost: f64,
 }
 
 impl RoundCost {
-    /// The probability of acceptance, the same and independent for each proposed token, that gives so
-    /// many tokens a round.
+    /// The acceptance probability, equal and independent for all proposed tokens, that gives so
+    /// many tokens per round.
     pub fn rate_of(&self, tokens_a_round: f64) -> f64 {
         let (mut low, mut high) = (0.0, 1.0);
         for _ in 0..40 {
@@ -29,8 +29,8 @@ impl RoundCost {
         low
     }
 
-    /// Speed over plain decoding where each proposed token is accepted with probability
-    /// `acceptance`, independently: `(1 - a^(m + 1)) / (1 - a)` tokens a round of m proposals
+    /// Speedup over plain decoding if each proposed token is accepted with probability
+    /// `acceptance`, independently: `(1 - a^(m + 1)) / (1 - a)` tokens per round of m proposals
     /// (Leviathan et al. 2023, Eq. 1), over the round's cost.
     pub fn speed(&self, acceptance: f64) -> f64 {
         let tokens = match acceptance < 1.0 {
@@ -41,7 +41,7 @@ impl RoundCost {
     }
 }
 
-/// The fastest of some lengths at an acceptance rate: its k and its speed.
+/// The fastest length at an acceptance rate: its k and its speedup.
 pub fn best(rounds: &[RoundCost], acceptance: f64) -> Option<(usize, f64)> {
     let speeds = rounds
         .iter()
@@ -49,14 +49,14 @@ pub fn best(rounds: &[RoundCost], acceptance: f64) -> Option<(usize, f64)> {
     speeds.max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// The smallest acceptance rate at which some length is as fast as plain decoding; `None` where
-/// even full acceptance is slower.
+/// The smallest acceptance rate at which some length is as fast as plain decoding; `None` if even
+/// full acceptance is slower.
 pub fn break_even(rounds: &[RoundCost]) -> Option<f64> {
     let pays = |acceptance| best(rounds, acceptance).is_some_and(|(_, speed)| speed >= 1.0);
     if !pays(1.0) {
         return None;
     }
-    // Every length's speed rises with acceptance, so that of the fastest does too.
+    // The speedup of every length rises with acceptance, so that the maximum does too.
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..40 {
         let middle = f64::midpoint(low, high);
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn break_even_is_where_the_best_length_pays() {
         let rounds = [round(1, 1.2), round(4, 2.0)];
-        // One token: 1 + a = 1.2. Four tokens pay later.
+        // One token: 1 + a = 1.2. Four tokens pay only at a higher rate.
         let found = break_even(&rounds).unwrap();
         assert!((found - 0.2).abs() < 1e-9, "{found}");
         assert!(best(&rounds, found + 1e-9).unwrap().1 >= 1.0);

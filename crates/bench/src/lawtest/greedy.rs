@@ -12,9 +12,9 @@ use vocab_align::{TargetId, TokenId};
 use super::prompts::prompts;
 use super::{LawtestArgs, Mode, Models};
 
-/// Tokens of an answer by default.
+/// Default number of tokens of an answer.
 const TOKENS: usize = 48;
-/// Differences written out; all are counted.
+/// Maximum number of differences that are listed; all are counted.
 const SHOWN: usize = 5;
 
 /// The comparison of one mode.
@@ -23,7 +23,7 @@ struct Compared {
     verify: String,
     equal: usize,
     different: usize,
-    /// The first few.
+    /// The first few differences.
     differences: Vec<Difference>,
     cache_ngrams: usize,
     acceptance_rate: f64,
@@ -32,14 +32,14 @@ struct Compared {
     seconds: f64,
 }
 
-/// Where an answer leaves the plain one.
+/// First difference between an answer and the plain one.
 #[derive(Debug, Serialize)]
 struct Difference {
     prompt: String,
     position: usize,
     plain: Option<TargetId>,
     found: Option<TargetId>,
-    /// By how much the target prefers its own token: near 0 where rounding decides a tie.
+    /// Logit margin by which the target prefers its own token: near 0 if rounding decides a tie.
     margin: Option<f32>,
 }
 

@@ -1,4 +1,4 @@
-//! `omnidraft lawtest`: is the output of a pair of models the target's?
+//! `omnidraft lawtest`: a test that the output of a pair of models has the target's distribution.
 
 mod greedy;
 mod prompts;
@@ -54,7 +54,7 @@ pub struct LawtestArgs {
     /// Prompts to compare greedily: mini streams, mixed scripts, code and emoji.
     #[arg(long, default_value_t = 100)]
     prompts: usize,
-    /// What to ask when sampling.
+    /// Prompt to answer when sampling.
     #[arg(
         long,
         value_name = "TEXT",
@@ -67,7 +67,7 @@ pub struct LawtestArgs {
     /// Tokens of an answer that are tested when sampling; with `--greedy`, tokens of an answer.
     #[arg(long)]
     tokens: Option<usize>,
-    /// Go on behind tokens that end an answer.
+    /// Go on after tokens that end an answer.
     #[arg(long)]
     ignore_eos: bool,
     /// Answers of 64 tokens that fill the n-gram cache before sampling.
@@ -94,7 +94,7 @@ pub struct LawtestArgs {
     /// Draft tokens a round.
     #[arg(long, short, default_value_t = 4)]
     k: usize,
-    /// How the tokens of a draft are judged: token or block.
+    /// Acceptance rule of a draft: token or block.
     #[arg(long, default_value_t = AcceptanceName::Token)]
     acceptance: AcceptanceName,
     /// Let drafts begin with text looked up in the prompt and the answers so far.
@@ -103,7 +103,7 @@ pub struct LawtestArgs {
     /// Seed of the random streams.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Weight storage of the drafter; that of the target is f32.
+    /// Weight format of the drafter; that of the target is f32.
     #[arg(long, value_name = "WEIGHTS")]
     draft_weights: Option<WeightFormat>,
     /// Threads of the decode engines.
@@ -113,9 +113,9 @@ pub struct LawtestArgs {
     devices: DeviceArgs,
 }
 
-/// Both models, ready.
+/// Both models, loaded.
 struct Models {
-    /// Answers go on behind tokens that end them.
+    /// True if answers go on after tokens that end them.
     ignore_eos: bool,
     target: ModelFolder<TargetId>,
     drafter: ModelFolder<DraftId>,
@@ -125,18 +125,18 @@ struct Models {
     drafter_engine: Engine,
 }
 
-/// One way to decode.
+/// A mode under test.
 struct Mode {
     name: String,
     verify: VerifyMode,
     acceptance: Acceptance,
-    /// Drafts are looked up, there is no drafter.
+    /// True if drafts are looked up, without a drafter.
     drafterless: bool,
-    /// Drafts may begin with looked-up text.
+    /// True if drafts may begin with looked-up text.
     copies: bool,
 }
 
-/// A prompt in both vocabularies.
+/// A prompt in tokens of both models.
 struct Ids {
     draft: Vec<DraftId>,
     target: Vec<TargetId>,
@@ -236,7 +236,7 @@ impl Models {
         }
     }
 
-    /// Hands a session of this mode to `work`.
+    /// Calls `work` with a session of this mode.
     fn with_session<R>(
         &mut self,
         mode: &Mode,
@@ -265,7 +265,7 @@ impl Models {
     }
 }
 
-/// Answers one prompt, whatever drafts.
+/// A session with any source of drafts.
 trait Decoder {
     fn answer(&mut self, name: StreamName, cache: &mut NgramCache, k: usize) -> Result<Generation>;
 }
@@ -274,7 +274,7 @@ struct Prepared<'a, D, T> {
     session: Session<D, T>,
     ids: &'a Ids,
     copies: bool,
-    /// What looked-up text has been worth.
+    /// Acceptance record of looked-up text.
     worth: CopyRecord,
 }
 

@@ -1,4 +1,4 @@
-//! Prompts that reach every corner of a tokenizer.
+//! Prompts with text that is difficult for tokenizers.
 
 use anyhow::Result;
 use spec_decode::{Purpose, StreamName};
@@ -7,7 +7,7 @@ use streams::{DataSource, Split, StreamSpec};
 
 const TASKS: [&str; 4] = ["mini-math", "mini-code", "mini-chat", "mini-news"];
 
-/// Texts that tokenizers cut in very different places.
+/// Texts that different tokenizers split very differently.
 const PIECES: [&str; 28] = [
     "Größe, naïveté, œuvre, smörgåsbord",
     "Привет, как дела?",
@@ -59,7 +59,7 @@ pub(super) fn prompts(count: usize, seed: u64) -> Result<Vec<String>> {
     }
     let prompts = (0..count).map(|number| {
         let stream = streams.get_mut(number % kinds);
-        // A stream that ran out is continued by mixed texts.
+        // A stream that has ended is continued by mixed texts.
         stream
             .and_then(Iterator::next)
             .unwrap_or_else(|| mixed(seed, number as u64))

@@ -1,4 +1,4 @@
-//! Sampled answers against the target's own law.
+//! Sampled answers, tested against the target's own distribution.
 
 use std::time::Instant;
 
@@ -11,9 +11,9 @@ use spec_decode::{Sampling, SessionConfig, StreamName, Totals, VerifyMode};
 
 use super::{LawtestArgs, Mode, Models};
 
-/// Tokens tested by default.
+/// Default number of tokens that are tested.
 const TOKENS: usize = 3;
-/// Tokens of an answer that fills the cache.
+/// Number of tokens of an answer that fills the cache.
 const WARMUP_TOKENS: usize = 64;
 
 /// The test of one mode.
@@ -33,7 +33,7 @@ struct Tested {
     seconds: f64,
 }
 
-/// Tests every mode; returns the report and the modes that should have passed and did not.
+/// Tests every mode. Returns the report, and the modes that should have passed and did not.
 pub(super) fn run(
     args: &LawtestArgs,
     modes: &[Mode],
@@ -108,7 +108,7 @@ fn test(
             Ok(())
         })?;
     }
-    // The cache stays as it is from here on, so that the samples are independent of each other.
+    // The cache does not change from here on, so that the samples are independent of each other.
     let began = Instant::now();
     let mut counts = vec![0; partition.law().len()];
     let mut totals = Totals::default();
