@@ -1,4 +1,4 @@
-//! Repositories of the hub: which files one has, and each of them on disk.
+//! A hub's repositories: the list of a repository's files, and the download of each to disk.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,16 @@ use sha2::{Digest, Sha256};
 use super::HubError;
 use super::progress::LateBar;
 
-/// Pauses before a transfer that broke off is continued; then it is the user's turn.
+/// Pauses between attempts at an interrupted transfer. After the last one the error goes to the
+/// user.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(1500)];
-/// What errors call the list of a repository's files.
+/// Name of the list of a repository's files in error messages.
 const LISTING: &str = "list of files";
 
-/// A hub and the local folders its files are kept in.
+/// A hub and the local folders that keep its files.
 #[derive(Clone)]
 pub struct Hub {
-    /// The public hub where there is none.
+    /// Address of the hub; the public hub if `None`.
     endpoint: Option<String>,
     home: PathBuf,
     cache: PathBuf,
@@ -28,7 +29,7 @@ pub struct Hub {
 }
 
 impl fmt::Debug for Hub {
-    // By hand, because a token must not reach a log.
+    // Written by hand, because a token must not reach a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hub")
             .field("endpoint", &self.endpoint)
@@ -40,7 +41,7 @@ impl fmt::Debug for Hub {
 }
 
 impl Hub {
-    /// A hub at `endpoint` whose files are kept under `home`, asked without a token.
+    /// A hub at `endpoint` whose files are kept under `home`. Requests carry no token.
     pub fn new(endpoint: impl Into<String>, home: impl Into<PathBuf>) -> Self {
         Self {
             endpoint: Some(endpoint.into().trim_end_matches('/').to_owned()),
@@ -57,7 +58,8 @@ impl Hub {
         }
     }
 
-    /// As `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE` and `HF_TOKEN` (or the token file in `HF_HOME`) say.
+    /// The hub and folders that `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE` and `HF_TOKEN` (or the
+    /// token file in `HF_HOME`) name.
     ///
     /// # Errors
     /// [`HubError::NoHome`].
@@ -84,7 +86,7 @@ impl Hub {
         Ok(hub)
     }
 
-    /// The same hub, asked with a token.
+    /// The same hub; its requests carry `token`.
     pub fn with_token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
@@ -101,10 +103,10 @@ impl Hub {
         Cache::new(self.cache.clone()).repo(repo)
     }
 
-    /// Asks which commit a revision is and which files it has.
+    /// Asks the hub for the commit of a revision and for the list of its files.
     ///
     /// # Errors
-    /// No answer, or not that of a hub.
+    /// The hub does not answer, or the answer has another form.
     pub fn snapshot(
         &self,
         kind: RepoType,
@@ -121,7 +123,7 @@ impl Hub {
         let at = |revision: &str| Repo::with_revision(repo.to_owned(), kind, revision.to_owned());
         let info = api.repo(at(revision)).info().map_err(failed)?;
         let files: Vec<String> = info.siblings.into_iter().map(|s| s.rfilename).collect();
-        // Both become paths of the cache.
+        // Both become paths in the cache.
         let strange = files.iter().find(|file| !is_plain_path(file));
         let commit_is_plain = info.sha.bytes().all(|b| b.is_ascii_alphanumeric());
         if strange.is_some() || !commit_is_plain || info.sha.is_empty() {
@@ -144,7 +146,7 @@ impl Hub {
     }
 }
 
-/// A repository at one commit: all its files belong together, whatever is pushed meanwhile.
+/// A repository at one commit. All its files belong together, whatever is pushed meanwhile.
 pub struct Snapshot {
     name: String,
     commit: String,
@@ -165,21 +167,21 @@ impl Snapshot {
         &self.files
     }
 
-    /// Whether the repository has a file.
+    /// True if the repository has the file.
     pub fn has(&self, file: &str) -> bool {
         self.files.iter().any(|name| name == file)
     }
 
-    /// Where fetched files are.
+    /// Folder on disk that fetched files are written to.
     pub fn folder(&self) -> PathBuf {
         self.cached.pointer_path(&self.commit)
     }
 
-    /// The file on disk, downloaded if it is not there yet. What an interrupted download left is
-    /// continued.
+    /// Path of the file on disk. The file is downloaded if it is not there yet; an interrupted
+    /// download is continued.
     ///
     /// # Errors
-    /// No such file, a download that cannot be begun or, tried again, ended.
+    /// The repository lacks the file, or the download fails after all attempts.
     pub fn fetch(&self, file: &str) -> Result<PathBuf, HubError> {
         if !self.has(file) {
             return Err(HubError::MissingFile {
@@ -213,7 +215,8 @@ impl Snapshot {
         }
     }
 
-    /// Compares a large file with its hash, by which the hub names it; small ones have other names.
+    /// Compares a large file with its SHA-256, which is also its name at the hub. Small files are
+    /// named by another hash and are not checked.
     fn verify(&self, file: &str, path: &Path) -> Result<(), HubError> {
         let blob = fs::canonicalize(path).map_err(HubError::io(path))?;
         let name = blob.file_name().unwrap_or_default().to_string_lossy();
@@ -233,7 +236,7 @@ impl Snapshot {
         })
     }
 
-    /// Removes what an earlier download left, so that the next one starts afresh.
+    /// Removes the partial file of an earlier download, so that the next attempt starts afresh.
     fn drop_part(&self, file: &str) {
         if let Ok(known) = self.api.metadata(&self.remote.url(file)) {
             let part = self.cached.blob_path(known.etag()).with_extension("part");
@@ -257,7 +260,7 @@ fn sha256(path: &Path) -> std::io::Result<String> {
     Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Whether a name stays inside the folder it is joined to, on every system.
+/// True if a name stays inside the folder it is joined to, on every operating system.
 pub(super) fn is_plain_path(name: &str) -> bool {
     let step = |part: &str| !part.is_empty() && part != "." && part != "..";
     name.split('/').all(step) && !name.contains(['\\', ':', '\0'])

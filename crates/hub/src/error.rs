@@ -1,25 +1,25 @@
-//! What can go wrong between here and the hub.
+//! Errors of requests to the hub and of the files it sends.
 
 use std::path::PathBuf;
 
 use hf_hub::api::sync::ApiError;
 
-/// Why something could not be had from the hub; [`HubError::hint`] says what to do.
+/// Reason why a model or dataset of the hub cannot be used; [`HubError::hint`] says what to do.
 ///
-/// `file` is the file in the repository, or says that its list of files was asked for.
+/// `file` is the file in the repository, or `list of files` if the request was for that list.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
     /// Neither `HF_HOME` nor a home folder is known.
     #[error("there is no home folder to keep downloads in")]
     NoHome,
-    /// Not a model of the hub.
+    /// A text does not name a model of the hub.
     #[error("`{given}` does not name a model of the hub")]
     BadName {
-        /// What was given.
+        /// The text.
         given: String,
     },
-    /// The hub answers, but not with the file.
+    /// The hub answers a request for a file with an error status.
     #[error("{repo}: {file}: the hub answers with status {status}")]
     Status {
         /// Repository.
@@ -49,7 +49,7 @@ pub enum HubError {
         /// The cause.
         message: String,
     },
-    /// What an earlier, broken download left does not fit the file any more.
+    /// The partial file of an earlier download is longer than the file at the hub.
     #[error("{repo}: {file}: the part downloaded earlier cannot be continued")]
     StalePart {
         /// Repository.
@@ -65,32 +65,32 @@ pub enum HubError {
         /// File.
         file: String,
     },
-    /// A file came whole, but with other content than the hub announced.
-    #[error("{repo}: {file}: what arrived is not what the hub announced")]
+    /// A file arrived whole, but its SHA-256 is not the one that the hub announced.
+    #[error("{repo}: {file}: the file that arrived is not the one that the hub announced")]
     Damaged {
         /// Repository.
         repo: String,
         /// File.
         file: String,
     },
-    /// An answer that no hub gives.
+    /// An answer has another form than a hub's.
     #[error("{repo}: {file}: not the answer of a hub: {message}")]
     Reply {
         /// Repository.
         repo: String,
         /// File.
         file: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         message: String,
     },
-    /// The disk does not take a download.
+    /// A download cannot be written to disk.
     #[error("{repo}: {file}: cannot be stored: {source}")]
     Store {
         /// Repository.
         repo: String,
         /// File.
         file: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A repository lacks a file that is needed.
@@ -108,15 +108,15 @@ pub enum HubError {
         repo: String,
         /// The table.
         file: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         message: String,
     },
-    /// A dataset holds nothing of the published split.
+    /// A dataset holds no record of one half of the published split.
     #[error("{repo}: holds no record of the {half} split of `{task}`")]
     NoSplit {
         /// Repository.
         repo: String,
-        /// Train or test.
+        /// The half: `train` or `test`.
         half: &'static str,
         /// Task.
         task: &'static str,
@@ -126,7 +126,7 @@ pub enum HubError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }
@@ -142,7 +142,7 @@ impl HubError {
         let (repo, file) = (repo.to_owned(), file.to_owned());
         match error {
             ApiError::RequestError(error) => match *error {
-                // The range asked for begins behind the end.
+                // The range asked for begins after the end of the file.
                 ureq::Error::StatusCode(416) => Self::StalePart { repo, file },
                 ureq::Error::StatusCode(status) => Self::Status { repo, file, status },
                 ureq::Error::Json(error) => Self::Reply {
@@ -200,7 +200,7 @@ impl HubError {
         }
     }
 
-    /// Whether the same request may succeed a moment later.
+    /// True if the same request may succeed a moment later.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Interrupted { .. } | Self::StalePart { .. } => true,
@@ -209,7 +209,7 @@ impl HubError {
         }
     }
 
-    /// What the user can do about it, where there is something to say.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::NoHome => "set HF_HOME to a folder",
@@ -224,7 +224,7 @@ impl HubError {
                 "the token may not read this repository: accept its terms on its page, or use another HF_TOKEN"
             }
             Self::Status { status: 404, .. } => {
-                "check owner, name and revision; what is private is also said not to exist"
+                "check owner, name and revision; the hub also answers so for a private repository without access"
             }
             Self::Status { .. } => {
                 "the hub has a problem; try again later, nothing downloaded is lost"
@@ -233,7 +233,7 @@ impl HubError {
                 "is there a network? HF_ENDPOINT names another hub; model folders and --data-dir DIR need none"
             }
             Self::Interrupted { .. } | Self::StalePart { .. } | Self::Damaged { .. } => {
-                "run the command again: what is whole is kept, the rest is continued"
+                "run the command again: complete files are kept, the rest is continued"
             }
             Self::Busy { .. } => "wait for it, then run the command again",
             Self::Reply { .. } => "does HF_ENDPOINT name a hub?",

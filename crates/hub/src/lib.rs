@@ -1,13 +1,13 @@
-//! Models and data from the Hugging Face hub, for whoever has no local copies.
+//! Models and data from the Hugging Face hub, for users without local copies.
 //!
-//! Nothing is fetched unless it is asked for: by `hf:owner/name` where a model folder is expected
-//! ([`local_folder`]), or by `--data-dir hub` ([`datasets::Datasets`]). What was fetched once is
-//! used again without the network.
+//! A download happens only on request: by `hf:owner/name` where a model folder is expected
+//! ([`local_folder`]), or by `--data-dir hub` ([`datasets::Datasets`]). Downloaded files are used
+//! again without the network.
 //!
 //! Files lie in the hub's own cache, which other programs share: `HF_HOME` (default
 //! `~/.cache/huggingface`) or `HF_HUB_CACHE`. Beside it, `$HF_HOME/omnidraft` holds the converted
-//! tasks and a note of every model that is complete. `HF_ENDPOINT` names another hub, `HF_TOKEN`
-//! (or the `token` file in `HF_HOME`) who asks.
+//! tasks and a note of every model that is complete. `HF_ENDPOINT` names another hub. `HF_TOKEN`,
+//! or the `token` file in `HF_HOME`, holds the access token.
 
 mod client;
 pub mod datasets;

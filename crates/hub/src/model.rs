@@ -1,4 +1,4 @@
-//! `hf:owner/name`: a model folder that is downloaded when it is first used.
+//! Models named `hf:owner/name`: such a model is downloaded when it is first used.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,22 +12,22 @@ use serde::Deserialize;
 use super::client::{Hub, Snapshot, is_plain_path, write_whole};
 use super::error::HubError;
 
-/// What a model of the hub begins with where a folder is expected.
+/// Prefix of a model of the hub where a model folder is expected.
 pub const MODEL_PREFIX: &str = "hf:";
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
-/// SentencePiece's own file, which older models have alone.
+/// File of a SentencePiece tokenizer. Older models have it instead of `tokenizer.json`.
 const PIECES: &str = "tokenizer.model";
 const WEIGHTS: &str = "model.safetensors";
-/// Weights in the order they are looked for; an index names its shards.
+/// Files of weights, in the order of preference. An index names its shards.
 const WEIGHT_FILES: [&str; 4] = [
     "model.safetensors.index.json",
     WEIGHTS,
     "pytorch_model.bin.index.json",
     "pytorch_model.bin",
 ];
-/// Files that a model may have.
+/// Optional files of a model, downloaded if the repository has them.
 const OPTIONAL: [&str; 9] = [
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -66,7 +66,7 @@ impl FromStr for ModelId {
         };
         let name = text.strip_prefix(MODEL_PREFIX).ok_or_else(bad)?;
         let (repo, revision) = name.split_once('@').unwrap_or((name, "main"));
-        // Both become paths of the cache and parts of an address.
+        // Both become paths in the cache and parts of an address.
         let plain = |text: &str| {
             let known = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
             is_plain_path(text) && text.bytes().all(known)
@@ -87,24 +87,24 @@ impl ModelId {
         &self.repo
     }
 
-    /// Branch, tag or commit.
+    /// Revision: a branch, tag or commit.
     pub fn revision(&self) -> &str {
         &self.revision
     }
 
-    /// The model that stands in place of a folder, if there stands one.
+    /// The model that `folder` names in place of a folder; `None` if it is an ordinary path.
     fn in_place_of(folder: &Path) -> Option<Result<Self, HubError>> {
         let text = folder.to_str()?;
         text.starts_with(MODEL_PREFIX).then(|| text.parse())
     }
 }
 
-/// Whether a path is the name of a model of the hub (`hf:owner/name`), rightly written or not.
+/// True if a path begins with `hf:`, even if what follows is not a valid name of a model.
 pub fn is_model_name(path: &Path) -> bool {
     ModelId::in_place_of(path).is_some()
 }
 
-/// The folder itself, or the local copy of the model of the hub that is named in its place.
+/// The folder itself, or the local copy of the model that `hf:owner/name` names.
 ///
 /// # Errors
 /// Those of [`Hub::model`].
@@ -115,11 +115,11 @@ pub fn local_folder(folder: &Path) -> Result<Cow<'_, Path>, HubError> {
     }
 }
 
-/// The complete local copy of the model of the hub that is named in place of a folder; nothing is
-/// downloaded. `None` where the copy is not complete, or the path names no such model.
+/// The complete local copy of the model that `hf:owner/name` names. Nothing is downloaded. `None`
+/// if the copy is not complete, or if the path names no model of the hub.
 ///
 /// # Errors
-/// A name that is written wrongly; nowhere to keep downloads.
+/// An invalid name; no folder for downloads.
 pub fn local_copy(folder: &Path) -> Result<Option<PathBuf>, HubError> {
     let Some(id) = ModelId::in_place_of(folder) else {
         return Ok(None);
@@ -128,7 +128,8 @@ pub fn local_copy(folder: &Path) -> Result<Option<PathBuf>, HubError> {
     Ok(hub.complete(&id, &hub.note(&id)))
 }
 
-/// The `tokenizer.json` of a model of the hub, without its weights; nothing where `path` is local.
+/// The local `tokenizer.json` of a model of the hub, downloaded without the weights; `None` if
+/// `path` is local.
 ///
 /// # Errors
 /// Those of [`Hub::tokenizer`].
@@ -140,11 +141,12 @@ pub fn local_tokenizer(path: &Path) -> Result<Option<PathBuf>, HubError> {
 }
 
 impl Hub {
-    /// The local folder of a model, downloaded if it is not complete yet. A complete one is used as
-    /// it is, without asking the hub: a run repeated later reads the same weights.
+    /// The local folder of a model, downloaded if it is not complete yet. A complete folder is used
+    /// without asking the hub, so that a run repeated later reads the same weights.
     ///
     /// # Errors
-    /// No `config.json`, `tokenizer.json`, safetensors or PyTorch files in the repository, or failing downloads.
+    /// The repository has no `config.json`, no tokenizer, or no weights as safetensors or PyTorch
+    /// files; or a download fails.
     pub fn model(&self, id: &ModelId) -> Result<PathBuf, HubError> {
         let note = self.note(id);
         if let Some(folder) = self.complete(id, &note) {
@@ -158,7 +160,7 @@ impl Hub {
         let optional = OPTIONAL.iter().filter(|file| snapshot.has(file));
         files.extend(optional.map(|file| file.to_string()));
         files.push(weights.to_owned());
-        // What is missing is told before gigabytes are fetched.
+        // Missing files are reported before gigabytes are fetched.
         let missing = files.iter().find(|file| !snapshot.has(file));
         if let Some(file) = missing {
             return Err(HubError::MissingFile {
@@ -182,10 +184,10 @@ impl Hub {
         Ok(snapshot.folder())
     }
 
-    /// The local `tokenizer.json` of a model.
+    /// The local tokenizer file of a model.
     ///
     /// # Errors
-    /// None in the repository, or a failing download.
+    /// The repository has none, or the download fails.
     pub fn tokenizer(&self, id: &ModelId) -> Result<PathBuf, HubError> {
         let cached = self.cached(RepoType::Model, &id.repo, &id.revision);
         if let Some(path) = cached.get(TOKENIZER).or_else(|| cached.get(PIECES)) {
@@ -197,15 +199,16 @@ impl Hub {
         Ok(path)
     }
 
-    /// Notes in the cache which commit the revision is, for other programs and the next call.
+    /// Records the commit of the revision in the cache, for other programs and for the next call.
     fn remember(&self, id: &ModelId, snapshot: &Snapshot) -> Result<(), HubError> {
         let cached = self.cached(RepoType::Model, &id.repo, &id.revision);
         let created = cached.create_ref(snapshot.commit());
         created.map_err(HubError::io(snapshot.folder()))
     }
 
-    /// The file that says which commit of a model is complete, and with which files: the cache
-    /// itself does not tell a file that is still to come from one that the model does not have.
+    /// Path of the note that says which commit of a model is complete, and with which files. The
+    /// cache alone cannot distinguish a file that is still to be downloaded from one that the model
+    /// does not have.
     fn note(&self, id: &ModelId) -> PathBuf {
         let name = format!("{}@{}", id.repo, id.revision).replace('/', "--");
         self.own_folder().join("models").join(name)
@@ -221,7 +224,7 @@ impl Hub {
     }
 }
 
-/// The tokenizer's file of a repository.
+/// Name of the tokenizer file of a repository.
 fn tokenizer_of(snapshot: &Snapshot) -> &'static str {
     match !snapshot.has(TOKENIZER) && snapshot.has(PIECES) {
         true => PIECES,
@@ -229,7 +232,7 @@ fn tokenizer_of(snapshot: &Snapshot) -> &'static str {
     }
 }
 
-/// The files that the index of a model's weights names.
+/// The files of weights that the index `file` names.
 fn shards(snapshot: &Snapshot, id: &ModelId, file: &str) -> Result<BTreeSet<String>, HubError> {
     #[derive(Deserialize)]
     struct Index {

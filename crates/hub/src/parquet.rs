@@ -1,4 +1,4 @@
-//! Rows of the parquet files that the hub converts its datasets to.
+//! Reader of the parquet files that the hub converts its datasets to.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,11 +10,12 @@ use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 use serde_json::{Map, Value};
 
-/// The rows of a parquet file, with the named columns; a column may hold texts, numbers or lists of
-/// them.
+/// The rows of a parquet file, with the named columns. A column may hold texts, numbers, or lists
+/// of them.
 ///
 /// # Errors
-/// Here: an unreadable file, or one that lacks a column. Later: a damaged row.
+/// From this call: an unreadable file, or one that lacks a column. From the iterator: a damaged
+/// row.
 pub(crate) fn read_rows(
     path: &Path,
     columns: &[&str],

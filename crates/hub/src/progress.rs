@@ -6,18 +6,20 @@ use std::time::{Duration, Instant};
 use hf_hub::api::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Downloads that take no longer need no bar.
+/// Time after which a download shows a progress bar. A shorter one needs none.
 const SILENT: Duration = Duration::from_secs(2);
 
-/// Downloads start deep inside of loading, and the choice is one of the whole process, like logging.
+/// True if bars are shown. It is global, like logging, because downloads start deep inside the
+/// loading of models.
 static SHOWN: AtomicBool = AtomicBool::new(true);
 
-/// Whether downloads draw a bar where stderr is a terminal; they do unless told otherwise.
+/// Turns the progress bars of downloads on or off. They are on by default, and drawn only if stderr
+/// is a terminal.
 pub fn show_progress(shown: bool) {
     SHOWN.store(shown, Ordering::Relaxed);
 }
 
-/// A bar that appears once the download has lasted a while.
+/// A progress bar that appears once the download has lasted two seconds.
 pub(super) struct LateBar {
     began: Instant,
     name: String,

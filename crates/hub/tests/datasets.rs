@@ -1,4 +1,4 @@
-//! The real tasks from a hub that the test runs itself: what its rows become.
+//! The real tasks, downloaded from a hub that the test runs itself and converted.
 
 mod hub_support;
 mod tasks;

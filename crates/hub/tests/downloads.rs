@@ -1,4 +1,4 @@
-//! Downloads that break off, and what is missing, closed or of another form.
+//! Downloads that break off; files that are missing, closed or of another form.
 
 mod hub_support;
 mod tasks;
@@ -70,7 +70,7 @@ fn a_part_that_does_not_fit_is_dropped() -> Result {
     };
     attempt(&content)?.expect("a whole part");
     attempt(&[content.clone(), content.clone()].concat())?.expect("too long a part");
-    // Wrong bytes are found by their hash and do not stay.
+    // Wrong bytes are detected by the hash and removed.
     let wrong: Vec<u8> = content[..content.len() / 2].iter().map(|b| !b).collect();
     assert!(matches!(attempt(&wrong)?, Err(HubError::Damaged { .. })));
     Ok(())
@@ -181,7 +181,7 @@ fn a_failing_hub_is_asked_again_before_giving_up() -> Result {
 #[test]
 fn no_hub_at_all_is_told_quickly() -> Result {
     let home = tempfile::tempdir()?;
-    // Nobody listens on a port that was just given back.
+    // No process listens on a port that was just released.
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let source = stream_source(Datasets::new(Hub::new(
         format!("http://{port}"),

@@ -1,4 +1,4 @@
-//! `hf:owner/name`: which files of a model are fetched, from a hub that the test runs itself.
+//! `hf:owner/name`: the files of a model that are fetched, from a hub that the test runs itself.
 
 mod hub_support;
 
@@ -12,7 +12,7 @@ type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// A model whose files hold their own names, with weights in a second format.
+/// A model whose files contain their own names. It has its weights in a second format too.
 fn model() -> Repository {
     let files = [
         "config.json",
@@ -34,7 +34,7 @@ fn without(file: &str) -> Repository {
     files
 }
 
-/// The same with its weights in files that an index names.
+/// The same model with its weights in files that an index names.
 fn sharded(shards: &[&str]) -> Repository {
     let map = shards.iter().enumerate();
     let map: serde_json::Map<_, _> = map
@@ -134,13 +134,13 @@ fn a_tokenizer_is_fetched_without_its_weights() -> Result {
     let requests = fake.requests();
     assert!(!asked_for(&requests, "safetensors"), "{requests:?}");
     assert_eq!(requests.iter().filter(|r| r.contains("/api/")).count(), 1);
-    // The model is not taken for complete because of it.
+    // Fetching the tokenizer does not make the model complete.
     let folder = hub.model(&id("hf:tiny/L")?)?;
     assert!(folder.join(WEIGHTS).is_file());
     Ok(())
 }
 
-/// Where there are no safetensors, PyTorch's files do; where there are, they are left alone.
+/// PyTorch's files are fetched if there are no safetensors, and left alone if there are.
 #[test]
 fn weights_of_pytorch_are_taken_where_there_are_no_others() -> Result {
     let (fake, home) = (FakeHub::start(), tempfile::tempdir()?);

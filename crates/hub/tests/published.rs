@@ -1,5 +1,5 @@
-//! The ids and splits made from a hub's rows are those of the published results: checked against
-//! the real data where the environment variable OMNIDRAFT_SHARED names them.
+//! Ids and splits made from a hub's rows equal those of the published results. The real data are
+//! used if the environment variable OMNIDRAFT_SHARED names their folder.
 
 mod support;
 
@@ -56,7 +56,8 @@ fn converted(task: HubTask, mut tables: HashMap<(&str, &str), Vec<Line>>) -> Res
     })?)
 }
 
-/// The split is the shared one, and every record of both has the same prompt and reference.
+/// Checks that the split is the shared one, and that every record of both has the same prompt and
+/// reference.
 fn same(folder: &Path, done: &Converted) -> Result {
     let (train, test) = split_lists(folder)?;
     assert_eq!(done.lost, 0);
@@ -95,7 +96,7 @@ fn gsm8k() -> Result {
                 ))
             })
             .collect();
-        // The shared test file leaves some official records out; their numbers count.
+        // The shared test file leaves some official records out, but their numbers count.
         let blank = json!({ "question": "?", "answer": "?" });
         let row = |i| object(known.get(&i).unwrap_or(&blank).clone());
         Ok((0..count).map(row).collect())
@@ -167,7 +168,7 @@ fn xsum() -> Result {
     same(&folder, &converted(HubTask::Xsum, tables)?)
 }
 
-/// The files of ids as the shared splits give them.
+/// The contents of the files of ids that the shared splits give.
 fn id_files(data: &Path) -> Result<[(&'static str, Vec<u8>); 2]> {
     let split = |task: &str, print: &dyn Fn(&str) -> Option<[u8; 5]>| -> Result<PublishedSplit> {
         let (train, test) = split_lists(&data.join(task))?;

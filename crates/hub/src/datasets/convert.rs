@@ -1,4 +1,5 @@
-//! From the hub's rows to records with ids and splits; here, those that a rule gives.
+//! Conversion of a hub's rows to records with ids and splits. Tasks whose split follows a rule are
+//! converted here.
 
 use std::collections::HashSet;
 
@@ -11,19 +12,20 @@ use super::row::{Converted, Record, Row, Table};
 use super::split::PublishedSplit;
 use crate::HubError;
 
-/// Held-out records of GSM8K: the first ones by hash of id.
+/// Number of held-out records of GSM8K: the first ones by hash of id.
 const GSM8K_TEST: usize = 200;
-/// Held out of the mixed code task: 228 of its 1138 records, the first ones by hash of id.
+/// Held-out records of the mixed code task and all its records. The first ones by hash of id are
+/// held out.
 const CODE_TEST: (usize, usize) = (228, 1138);
 
-/// What gives [`convert`] the rows of a table.
+/// Callback that gives [`convert`] the rows of a table.
 pub type Read<'a> =
     dyn FnMut(&Table, &mut dyn FnMut(Row) -> Result<(), HubError>) -> Result<(), HubError> + 'a;
 
-/// Converts a task.
+/// Converts a task's tables to records.
 ///
 /// # Errors
-/// Those of `read`; rows of another form; a split of which nothing is there.
+/// Those of `read`; a row of another form; a split of which the hub has no record.
 pub fn convert(
     task: HubTask,
     alpaca_split: &PublishedSplit,
@@ -183,7 +185,7 @@ fn mbpp(row: &Row, split: &str) -> Result<Record, HubError> {
     })
 }
 
-/// Ids in the order of their SHA-256.
+/// Ids, sorted by their SHA-256.
 fn by_hash(records: &[Record]) -> Vec<String> {
     let mut ids: Vec<String> = records.iter().map(|record| record.id.clone()).collect();
     ids.sort_by_cached_key(|id| Sha256::digest(id.as_bytes()));

@@ -1,9 +1,9 @@
-//! The four real tasks from the hub, converted once into the folders a data directory has.
+//! The four public tasks of the hub, converted once into the folders of a data directory.
 //!
-//! Every dataset of the hub has a conversion to parquet at one revision; that is what is read. The
-//! records become `train.jsonl`, `test.jsonl` and `paper_split.json` under
-//! `$HF_HOME/omnidraft/datasets`, with the ids and splits of the published results: by rule where
-//! there is one, else by the embedded ids of [`PublishedSplit`].
+//! The hub converts every dataset to parquet at one revision, and this module reads that revision.
+//! The records become `train.jsonl`, `test.jsonl` and `paper_split.json` under
+//! `$HF_HOME/omnidraft/datasets`, with the ids and splits of the published results. Two tasks are
+//! split by a rule, the other two by the embedded ids of [`PublishedSplit`].
 
 mod convert;
 mod published;
@@ -26,24 +26,24 @@ pub use convert::{Read, convert};
 pub use row::{Converted, Record, Row, Table};
 pub use split::{Published, PublishedSplit, fingerprint};
 
-/// Where the hub keeps a dataset's conversion to parquet.
+/// Revision at which the hub keeps a dataset's conversion to parquet.
 const REVISION: &str = "refs/convert/parquet";
 
 /// A task that the hub has data for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HubTask {
-    /// Grade-school mathematics.
+    /// Grade-school mathematics: GSM8K.
     Gsm8k,
-    /// Python functions, two datasets mixed.
+    /// Python functions: MBPP and HumanEval, mixed.
     MbppHumaneval,
-    /// Instructions.
+    /// Instructions: Alpaca.
     Alpaca,
-    /// One-sentence summaries of news.
+    /// One-sentence summaries of news articles: XSum.
     Xsum,
 }
 
 impl HubTask {
-    /// All of them.
+    /// All tasks.
     pub const ALL: [Self; 4] = [Self::Gsm8k, Self::MbppHumaneval, Self::Alpaca, Self::Xsum];
 
     /// The name of the task and of its folder.
@@ -56,7 +56,7 @@ impl HubTask {
         }
     }
 
-    /// The task of that name.
+    /// The task of this name, if there is one.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|task| task.name() == name)
     }
@@ -71,7 +71,7 @@ pub struct Datasets {
 }
 
 impl Datasets {
-    /// The tasks of `hub`, split as for the published results.
+    /// The tasks of `hub`, with the splits of the published results.
     pub fn new(hub: Hub) -> Self {
         Self {
             hub,
@@ -80,7 +80,7 @@ impl Datasets {
         }
     }
 
-    /// With other splits of the two tasks that have no rule for theirs.
+    /// The same tasks with other id lists for Alpaca and XSum, the two whose splits follow no rule.
     pub fn with_splits(mut self, alpaca: PublishedSplit, xsum: PublishedSplit) -> Self {
         (self.alpaca, self.xsum) = (alpaca, xsum);
         self
@@ -91,11 +91,11 @@ impl Datasets {
         self.hub.own_folder().join("datasets")
     }
 
-    /// Sees to it that the task's folder is there and whole.
+    /// Path of the task's folder, downloaded and converted first if it is not there yet.
     ///
     /// # Errors
-    /// Failing downloads, tables of another form, a full disk. Nothing unfinished is left where a
-    /// task is looked for; files already downloaded are used by the next attempt.
+    /// A download fails, a table has another form, or the disk is full. A task's folder is never
+    /// left unfinished; files already downloaded are used by the next attempt.
     pub fn prepare(&self, task: HubTask) -> Result<PathBuf, HubError> {
         let folder = self.folder().join(task.name());
         if folder.is_dir() {
@@ -123,12 +123,12 @@ impl Datasets {
                 converted.lost
             );
         }
-        // Beside the folder of tasks, so that nobody takes it for one of them.
+        // Outside the folder of tasks, so that nobody takes it for one of them.
         let part = format!("{}.{}.part", task.name(), std::process::id());
         let part = self.hub.own_folder().join(part);
         let written = write_task(&part, &converted).and_then(|()| move_into_place(&part, &folder));
         if written.is_err() {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = fs::remove_dir_all(&part);
         }
         written.map(|()| folder)
@@ -174,8 +174,8 @@ fn read_table(
     Ok(())
 }
 
-/// The parquet files of a table in order. The folder of the configuration is not insisted on where
-/// only one has the split.
+/// The parquet files of a table, in order. If no folder has the configuration's name and only one
+/// configuration has the split, that one is used.
 fn shards(snapshot: &Snapshot, table: &Table) -> Result<Vec<String>, HubError> {
     let parts = |file: &String| -> Option<(String, String)> {
         let (folder, name) = file.rsplit_once('/')?;

@@ -1,4 +1,4 @@
-//! The two tasks whose splits were published as ids.
+//! Conversion of Alpaca and XSum, the two tasks whose splits were published as lists of ids.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::row::{Converted, Record, Table};
 use super::split::{Published, PublishedSplit, fingerprint, first_bytes, hex};
 use crate::HubError;
 
-/// What an article is asked.
+/// Instruction that follows an article.
 const SUMMARIZE: &str = "\n\nSummarize the above article in 1 sentence.";
 
 pub(super) fn alpaca(split: &PublishedSplit, read: &mut Read<'_>) -> Result<Converted, HubError> {
@@ -28,7 +28,7 @@ pub(super) fn alpaca(split: &PublishedSplit, read: &mut Read<'_>) -> Result<Conv
         let output = part("output")?;
         let id: [u8; 6] = first_bytes(format!("{instruction}\x1f{input}\x1f{output}").as_bytes());
         let id = format!("alpaca-{}", hex(&id));
-        // The dataset repeats some records, and an empty prompt cannot be asked.
+        // The dataset repeats some records, and a model cannot be given an empty prompt.
         if instruction.is_empty() || !seen.insert(id.clone()) {
             return Ok(());
         }
@@ -109,7 +109,7 @@ pub(super) fn xsum(split: &PublishedSplit, read: &mut Read<'_>) -> Result<Conver
     ))
 }
 
-/// The split's ids, less those that the hub does not have.
+/// A converted task with the ids of the published split, less those that the hub does not have.
 fn with_published_ids(
     rule: &'static str,
     split: &PublishedSplit,

@@ -1,4 +1,4 @@
-//! What is read from the hub, and what it becomes.
+//! Tables and rows as the hub has them, and the records that they become.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use crate::HubError;
 /// A table of the hub.
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
-    /// Dataset.
+    /// Repository of the dataset.
     pub repo: &'static str,
     /// Its configuration.
     pub config: &'static str,
@@ -49,7 +49,7 @@ impl Row {
         text.ok_or_else(|| self.wrong(format!("`{field}` is not a text")))
     }
 
-    /// With the line ends that Python's own files have.
+    /// The text of a field with `\n` as the only line end, as Python reads files.
     pub(super) fn lines(&self, field: &str) -> Result<String, HubError> {
         Ok(self.text(field)?.replace("\r\n", "\n"))
     }
@@ -60,33 +60,33 @@ impl Row {
     }
 }
 
-/// A line of a task's file.
+/// A record: one line of a task's file.
 #[derive(Debug, Clone, Serialize)]
 pub struct Record {
-    /// Unique in its task.
+    /// Id, unique in its task.
     pub id: String,
-    /// What is asked.
+    /// Text that the model is given.
     pub prompt: String,
-    /// What is published as the answer.
+    /// Published answer.
     pub reference: String,
-    /// Fields of the dataset.
+    /// Further fields of the dataset, copied.
     #[serde(flatten)]
     pub fields: Map<String, Value>,
 }
 
-/// A task, converted.
+/// A converted task.
 #[derive(Debug)]
 pub struct Converted {
-    /// How the split was made.
+    /// Description of the rule that made the split.
     pub rule: &'static str,
     /// Records that may be trained on.
     pub train: Vec<Record>,
-    /// Records that may not.
+    /// Held-out records.
     pub test: Vec<Record>,
-    /// The split's own ids and order.
+    /// Ids of the training split, in its order.
     pub train_ids: Vec<String>,
-    /// The same.
+    /// Ids of the test split, in its order.
     pub test_ids: Vec<String>,
-    /// Records of the published split that the hub does not have.
+    /// Number of records of the published split that the hub does not have.
     pub lost: usize,
 }

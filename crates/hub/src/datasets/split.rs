@@ -1,46 +1,48 @@
-//! Which records the published splits of Alpaca and XSum hold.
+//! The published splits of Alpaca and XSum, as embedded lists of ids.
 //!
 //! Both were drawn from subsets that other projects published, so no rule over the whole dataset
-//! gives them: their ids are embedded, without any text. XSum's articles came partly without the
-//! number that the BBC gave them, and then have an id made from their text as it was found, with
-//! or without line breaks. A fingerprint that ignores such differences finds them again.
+//! gives them. The ids are embedded, without any text. Some of XSum's articles came without the
+//! number that the BBC gave them; their ids are hashes of the text as it was found, with or without
+//! line breaks. A fingerprint of the text that ignores such differences finds these articles in the
+//! hub's table.
 
 use std::collections::HashMap;
 
 use sha1::{Digest, Sha1};
 
-/// Bytes of a fingerprint.
+/// Length of a fingerprint in bytes.
 const PRINT: usize = 5;
-/// Bytes of the number of test records that a file of ids begins with.
+/// Length in bytes of the header of a file of ids: the number of test records, big-endian.
 const HEADER: usize = 4;
-/// Letters of a document that its fingerprint covers; some sources end in mid-sentence.
+/// Number of letters and digits of a document that its fingerprint covers. It is small because some
+/// sources end in mid-sentence.
 const COVERED: usize = 150;
 
 /// One record of a split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
-    /// Its id.
+    /// Id of the record in its task.
     pub id: String,
-    /// [`fingerprint`] of its document, where the id does not say which record of the hub it is.
+    /// [`fingerprint`] of its document; `None` if the id itself names the record of the hub.
     pub fingerprint: Option<[u8; PRINT]>,
 }
 
 /// The records of a published split, in its order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedSplit {
-    /// Held out.
+    /// Held-out records.
     pub test: Vec<Published>,
-    /// Streamed.
+    /// Records that are streamed and learned from.
     pub train: Vec<Published>,
 }
 
 impl PublishedSplit {
-    /// Alpaca's: 100 and 8000 of a random 9k subset.
+    /// The split of Alpaca: 100 test and 8000 training records of a random 9k subset.
     pub fn alpaca() -> Self {
         Self::from_bytes(include_bytes!("alpaca.ids"), Form::Alpaca)
     }
 
-    /// XSum's: 100 and 4000.
+    /// The split of XSum: 100 test and 4000 training records.
     pub fn xsum() -> Self {
         Self::from_bytes(include_bytes!("xsum.ids"), Form::Xsum)
     }
@@ -56,12 +58,12 @@ impl PublishedSplit {
         Self { test, train }
     }
 
-    /// What `alpaca.ids` holds for this split; nothing for ids of another form.
+    /// This split in the format of `alpaca.ids`; `None` if an id has another form.
     pub fn to_alpaca_bytes(&self) -> Option<Vec<u8>> {
         self.to_bytes(Form::Alpaca)
     }
 
-    /// What `xsum.ids` holds for this split; nothing for ids of another form.
+    /// This split in the format of `xsum.ids`; `None` if an id has another form.
     pub fn to_xsum_bytes(&self) -> Option<Vec<u8>> {
         self.to_bytes(Form::Xsum)
     }
@@ -74,12 +76,12 @@ impl PublishedSplit {
         Some(bytes)
     }
 
-    /// All records, those held out first.
+    /// All records, the held-out ones first.
     pub(super) fn all(&self) -> impl Iterator<Item = &Published> {
         self.test.iter().chain(&self.train)
     }
 
-    /// Ids by fingerprint.
+    /// Ids by fingerprint, of the records that have one.
     pub(super) fn by_fingerprint(&self) -> HashMap<[u8; PRINT], &str> {
         self.all()
             .filter_map(|record| Some((record.fingerprint?, record.id.as_str())))
@@ -87,8 +89,8 @@ impl PublishedSplit {
     }
 }
 
-/// What a document is known by whatever its case, white space and punctuation: a hash of its first
-/// ASCII letters and digits.
+/// Hash of the first 150 ASCII letters and digits of a document, in lower case. It does not depend
+/// on case, white space or punctuation.
 pub fn fingerprint(document: &str) -> [u8; PRINT] {
     let letters: Vec<u8> = document
         .bytes()
@@ -99,7 +101,7 @@ pub fn fingerprint(document: &str) -> [u8; PRINT] {
     first_bytes(&letters)
 }
 
-/// The first bytes of a SHA-1: ids and fingerprints are made of these.
+/// The first `N` bytes of the SHA-1 of `content`. Ids and fingerprints are made of these.
 pub(super) fn first_bytes<const N: usize>(content: &[u8]) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&Sha1::digest(content)[..N]);
@@ -117,12 +119,13 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// How a file of ids stores them.
+/// Format of one entry of a file of ids.
 #[derive(Clone, Copy)]
 enum Form {
-    /// The twelve digits of the id, as six bytes.
+    /// Six bytes: the twelve hexadecimal digits of the id.
     Alpaca,
-    /// A BBC number and zeros, or the ten digits of an id as five bytes and a fingerprint.
+    /// Ten bytes: a BBC number and zeros; or the ten hexadecimal digits of an id as five bytes, and
+    /// a fingerprint.
     Xsum,
 }
 

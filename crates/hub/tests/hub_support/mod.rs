@@ -1,4 +1,4 @@
-//! A hub that a test runs itself: the few requests that downloads make, over plain HTTP.
+//! A hub that a test runs itself. It answers the few requests that downloads make, over plain HTTP.
 #![allow(dead_code, reason = "every test file uses its part")]
 
 pub mod table;
@@ -17,23 +17,23 @@ pub const TOKEN: &str = "token-of-the-test";
 #[derive(Default)]
 pub struct Repository {
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Files are given to those with the token only.
+    /// True if only requests with the token get files.
     pub gated: bool,
 }
 
 #[derive(Default)]
 struct State {
-    /// By `models/owner/name` or `datasets/owner/name`.
+    /// Repositories by `models/owner/name` or `datasets/owner/name`.
     repositories: HashMap<String, Repository>,
-    /// How often the body of a file is still to be cut in the middle.
+    /// Number of times that the body of a file is still to be cut in the middle.
     cuts: HashMap<String, usize>,
-    /// Answer every request for a file with this status.
+    /// Status of the answer to every request for a file, if all are to fail.
     failing: Option<u16>,
-    /// Request lines with their ranges.
+    /// Lines of the requests, with their ranges.
     requests: Vec<String>,
 }
 
-/// The hub; it lives as long as the test process.
+/// The hub. It lives as long as the test process.
 #[derive(Clone)]
 pub struct FakeHub {
     pub endpoint: String,
@@ -207,7 +207,7 @@ fn reply(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 }
 
 impl Repository {
-    /// With more files.
+    /// The repository with one more file.
     pub fn with(mut self, name: &str, content: impl Into<Vec<u8>>) -> Self {
         self.files.insert(name.to_owned(), content.into());
         self

@@ -1,4 +1,5 @@
-//! Tables as the hub keeps them: parquet files of nullable columns, with texts, numbers and lists of texts.
+//! Tables in the format of the hub: parquet files of nullable columns, with texts, numbers and
+//! lists of texts.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ enum Column {
     Lists(Vec<Option<Vec<String>>>),
 }
 
-/// A table in the making.
+/// Builder of a table.
 #[derive(Default)]
 pub struct Table {
     columns: Vec<(&'static str, Column)>,
@@ -24,7 +25,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// With a column of texts.
+    /// Adds a column of texts.
     pub fn texts<T: Into<String>>(
         self,
         name: &'static str,
@@ -33,7 +34,7 @@ impl Table {
         self.nullable_texts(name, values.into_iter().map(Some))
     }
 
-    /// With a column of texts, some of them absent.
+    /// Adds a column of texts, some of them null.
     pub fn nullable_texts<T: Into<String>>(
         mut self,
         name: &'static str,
@@ -44,14 +45,14 @@ impl Table {
         self
     }
 
-    /// With a column of numbers.
+    /// Adds a column of numbers.
     pub fn numbers(mut self, name: &'static str, values: impl IntoIterator<Item = i32>) -> Self {
         let values = values.into_iter().collect();
         self.columns.push((name, Column::Numbers(values)));
         self
     }
 
-    /// With a column of lists, some of them absent.
+    /// Adds a column of lists, some of them null.
     pub fn lists(
         mut self,
         name: &'static str,
@@ -62,19 +63,19 @@ impl Table {
         self
     }
 
-    /// Compressed with zstd in place of snappy.
+    /// Compresses with zstd instead of snappy.
     pub fn zstd(mut self) -> Self {
         self.zstd = true;
         self
     }
 
-    /// In row groups of this many rows in place of one.
+    /// Writes row groups of this many rows instead of a single one.
     pub fn in_groups_of(mut self, rows: usize) -> Self {
         self.group = Some(rows);
         self
     }
 
-    /// The file.
+    /// The bytes of the file.
     pub fn parquet(&self) -> Vec<u8> {
         self.write().unwrap()
     }
@@ -115,7 +116,7 @@ impl Column {
         }
     }
 
-    /// Its place in the schema; every column may hold nothing, as those of the hub may.
+    /// Type of a column in the schema. Every column is nullable, as those of the hub are.
     fn field(&self, name: &str) -> Result<TypePtr, ParquetError> {
         let text = |name: &str| {
             Type::primitive_type_builder(name, Physical::BYTE_ARRAY)
@@ -165,7 +166,7 @@ impl Column {
                 for list in &values[rows] {
                     let entries = list.as_deref().unwrap_or_default();
                     if entries.is_empty() {
-                        // 0: no list; 1: one without entries.
+                        // 0: no list; 1: a list without entries.
                         there.push(i16::from(list.is_some()));
                         repeats.push(0);
                     }

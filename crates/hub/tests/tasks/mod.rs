@@ -95,7 +95,8 @@ fn published(test: &[String], train: &[String]) -> PublishedSplit {
     }
 }
 
-/// Rows of Alpaca, the last one a repetition, and a split that also names a record which is not there.
+/// Rows of Alpaca, the last one a repetition, and a split that also names a record which is not
+/// there.
 pub fn alpaca(hub: &FakeHub) -> PublishedSplit {
     let instructions = [
         "Name a colour.",
@@ -118,7 +119,8 @@ pub fn alpaca(hub: &FakeHub) -> PublishedSplit {
     published(&[id(2)], &[id(1), "alpaca-000000000000".into(), id(0)])
 }
 
-/// Articles: one known by number, one by its words, one that only the large split has.
+/// Rows of XSum: one article found by its number, one by its words, one that only the large split
+/// has.
 pub fn xsum(hub: &FakeHub, with_train: bool) -> PublishedSplit {
     let half = |ids: &[&str]| {
         let documents = ids
@@ -152,7 +154,7 @@ pub fn xsum(hub: &FakeHub, with_train: bool) -> PublishedSplit {
     split
 }
 
-/// The streams whose tasks come from a hub.
+/// A data source whose tasks come from a hub.
 pub fn stream_source(tasks: Datasets) -> DataSource {
     DataSource::from_source(Arc::new(tasks))
 }
