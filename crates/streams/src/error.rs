@@ -1,8 +1,9 @@
-//! Everything that can be wrong with a stream.
+//! Errors of reading and selecting the prompts of a stream.
 
 use std::path::PathBuf;
 
-/// A complaint of the parser without the line that it knows, which is none of the file's.
+/// The JSON parser's message without its line number, which counts from the start of the record and
+/// not of the file.
 fn complaint(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -13,7 +14,7 @@ fn complaint(error: &serde_json::Error) -> String {
     }
 }
 
-/// What else a field may be.
+/// Ending of the message for a field that may also be a number.
 fn or_number(field: &str) -> &'static str {
     if field == "id" {
         " or a whole number"
@@ -22,7 +23,7 @@ fn or_number(field: &str) -> &'static str {
     }
 }
 
-/// Why a stream cannot be used.
+/// Reason why a stream cannot be used.
 ///
 /// Messages name the file and, where there is one, the line (counted from 1); [`StreamError::hint`] says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +34,7 @@ pub enum StreamError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A line is not UTF-8.
@@ -53,20 +54,20 @@ pub enum StreamError {
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// The parser's complaint, whose own lines begin at this one.
+        /// The parser's error. Its line numbers start at this line.
         source: serde_json::Error,
     },
-    /// A file has another form than its name says.
+    /// The content of a file does not match its ending.
     #[error("{}:{line}: is {format}, not lines of JSON objects", path.display())]
     OtherFormat {
         /// The file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// The value found.
+        /// Description of the content that was found.
         format: &'static str,
     },
-    /// A JSON array is none, or breaks off.
+    /// A file that ends in `.json` holds no array, or the array breaks off.
     #[error("{}:{line}: not a JSON array: {wanted} is expected", path.display())]
     BrokenArray {
         /// The file.
@@ -135,7 +136,7 @@ pub enum StreamError {
     /// An id selector is not of the form `FILE:LIST`.
     #[error("`{selector}` is not an id selector")]
     BadSelector {
-        /// What was given.
+        /// The text given.
         selector: String,
     },
     /// A split file has no list of that name.
@@ -171,7 +172,7 @@ pub enum StreamError {
     TestLeak {
         /// The id.
         id: String,
-        /// Where the training record comes from.
+        /// Origin of the training record.
         data: String,
         /// The split file that lists it for testing.
         split: String,
@@ -193,26 +194,26 @@ pub enum StreamError {
     /// A task name that would leave the data directory.
     #[error("`{task}` is not a task name")]
     BadTaskName {
-        /// What was given.
+        /// The name given.
         task: String,
     },
-    /// The source of a task does not give it.
+    /// A [`TaskSource`](crate::TaskSource) cannot provide a task.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// A stream is asked for more prompts than it holds.
-    #[error("stream `{stream}` has {available} prompts, {wanted} are asked for with those before")]
+    /// A stream holds fewer prompts than are asked for.
+    #[error("stream `{stream}` has {available} prompts, but {wanted} are asked for, those skipped included")]
     StreamExhausted {
         /// Task and split.
         stream: String,
-        /// Prompts asked for, those skipped included.
+        /// Number of prompts asked for, including those skipped.
         wanted: usize,
-        /// Prompts it holds.
+        /// Number of prompts that the stream holds.
         available: usize,
     },
 }
 
 impl StreamError {
-    /// What the user can do about it, where there is something to say.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Source(error) => return error.hint.clone(),
@@ -250,7 +251,7 @@ impl StreamError {
             }
             Self::BadTaskName { .. } => "a task is the name of a folder in the data directory",
             Self::StreamExhausted { .. } => {
-                "lower `train`: a task that comes back continues its stream, no prompt is repeated"
+                "lower `train`: a task that comes back continues its stream and repeats no prompt"
             }
             _ => return None,
         };
@@ -258,12 +259,12 @@ impl StreamError {
     }
 }
 
-/// Why a [`TaskSource`](crate::TaskSource) could not prepare a task.
+/// Reason why a [`TaskSource`](crate::TaskSource) cannot prepare a task.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct SourceError {
-    /// What went wrong, causes included.
+    /// The error, with its causes.
     pub message: String,
-    /// What the user can do about it.
+    /// Advice for the user.
     pub hint: Option<String>,
 }

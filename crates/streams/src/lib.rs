@@ -1,4 +1,4 @@
-//! Prompt streams: what the drafter is adapted on, in which order, and in which words.
+//! Prompt streams: the prompts on which the drafter is adapted, and their order.
 //!
 //! The paper (section 5, Table 7) streams four tasks once, online: every prompt is decoded, verified and learned
 //! from in the order it arrives. This crate turns files into such streams:
@@ -10,7 +10,7 @@
 //! * [`StreamSpec`] says which of its prompts are streamed and in which [`Order`]: training prompts by the run's seed,
 //!   held-out prompts in one order for all runs. [`StreamRng`] gives the same order on every machine.
 //!
-//! What words a model wants around a prompt is the matter of crate `models`, downloading that of crate `hub`.
+//! Chat templates are in crate `models`, downloads in crate `hub`.
 //!
 //! ```
 //! use streams::{DataSource, Split, StreamSpec};

@@ -35,7 +35,7 @@ impl MiniTask {
         }
     }
 
-    /// The task of that name.
+    /// The task of this name, if there is one.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|task| task.name() == name)
     }
@@ -43,13 +43,13 @@ impl MiniTask {
     /// The embedded prompts of one split.
     ///
     /// # Errors
-    /// None as built; the embedded files pass through the same reader as any other.
+    /// None in a program as built. The embedded files pass through the same reader as any other.
     pub fn prompts(self, split: Split) -> Result<Vec<Prompt>, StreamError> {
         let path = PathBuf::from(format!("datasets/{}/{}.jsonl", self.name(), split.name()));
         parse_prompts(self.embedded(split).as_bytes(), &path, self.name())
     }
 
-    /// The embedded file of one split.
+    /// The text of the embedded file of one split.
     pub fn embedded(self, split: Split) -> &'static str {
         macro_rules! file {
             ($name:literal) => {

@@ -13,25 +13,25 @@ use super::StreamError;
 /// One prompt of a stream, without any chat template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompt {
-    /// Unique within its file.
+    /// Id, unique within its file.
     pub id: String,
-    /// The task it was loaded as, for example `gsm8k` or `mini-math`.
+    /// Name of the task that it was loaded from, for example `gsm8k` or `mini-math`.
     pub task: String,
-    /// The text the model is asked.
+    /// The text that the model is given.
     pub prompt: String,
-    /// The published answer; empty where the record has none.
+    /// The published answer; empty if the record has none.
     pub reference: String,
 }
 
-/// Reads the prompts of a JSON-lines file in file order; of a JSON array where the file's name ends in `.json`, and of
-/// either compressed by gzip where it ends in `.gz`.
+/// Reads the prompts of a JSON-lines file, in file order. A file whose name ends in `.json` is read
+/// as a JSON array, and either form may be compressed by gzip (`.gz`).
 ///
-/// `id` (a text or a whole number) and a non-blank `prompt` are required, `reference` is optional, other fields and
-/// blank lines are ignored. A field that is null is not there.
+/// `id` (a text or a whole number) and a non-blank `prompt` are required. `reference` is optional.
+/// Other fields and blank lines are ignored; a field that is null counts as missing.
 ///
 /// # Errors
-/// Unreadable file, invalid UTF-8, malformed line, missing or empty field, repeated id, no record at all; each names
-/// the file and the line.
+/// Unreadable file, invalid UTF-8, malformed line, missing or empty field, repeated id, no record
+/// at all. Each error names the file and the line.
 pub fn load_prompts(path: &Path, task: &str) -> Result<Vec<Prompt>, StreamError> {
     parse_prompts(&read(path)?, path, task)
 }
@@ -51,7 +51,8 @@ pub fn parse_prompts(bytes: &[u8], path: &Path, task: &str) -> Result<Vec<Prompt
     })
 }
 
-/// Reads `(id, text)` pairs of a JSON-lines file, the text taken from `field`; what tokenizer and cache replays need.
+/// Reads `(id, text)` pairs of a JSON-lines file; the text is the field `field`. Checks of
+/// tokenizers and caches on real text use it.
 ///
 /// # Errors
 /// As [`load_prompts`]; an empty text is an error.
@@ -61,9 +62,9 @@ pub fn load_texts(path: &Path, field: &str) -> Result<Vec<(String, String)>, Str
     })
 }
 
-/// The largest size of a compressed file's content, in bytes.
+/// Largest size of a decompressed file, in bytes.
 const MOST_BYTES: u64 = 4 << 30;
-/// The first bytes of files that gzip made.
+/// First bytes of a file compressed by gzip.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
 fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
@@ -86,13 +87,13 @@ fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
     }
 }
 
-/// True of a file that holds one JSON array rather than lines, by its name.
+/// True if the file's name says that it holds one JSON array rather than lines.
 fn is_array(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.trim_end_matches(".gz").ends_with(".json")
 }
 
-/// One parsed line with what its errors must name.
+/// One parsed line, with the place that its errors name.
 struct Record<'a> {
     path: &'a Path,
     line: usize,
@@ -173,7 +174,7 @@ fn records<T>(
 
 type Add<'a> = &'a mut dyn FnMut(usize, Map<String, Value>) -> Result<(), StreamError>;
 
-/// The objects of a file with one a line.
+/// Passes each object of a JSON-lines file to `add`.
 fn lines(bytes: &[u8], path: &Path, add: Add<'_>) -> Result<(), StreamError> {
     let other = |format| StreamError::OtherFormat {
         path: path.to_owned(),
@@ -211,10 +212,10 @@ fn lines(bytes: &[u8], path: &Path, add: Add<'_>) -> Result<(), StreamError> {
     Ok(())
 }
 
-/// The objects of a file that is one array.
+/// Passes each object of a file that is one JSON array to `add`.
 fn elements(bytes: &[u8], path: &Path, add: Add<'_>) -> Result<(), StreamError> {
     let (mut at, mut line, mut counted) = (0, 1, 0);
-    // The next byte that is no white space, and its line.
+    // The next byte that is not white space, and its line.
     let mut next = |at: &mut usize| {
         while bytes.get(*at).is_some_and(u8::is_ascii_whitespace) {
             *at += 1;

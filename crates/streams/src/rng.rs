@@ -6,9 +6,9 @@ use sha2::{Digest, Sha256};
 
 /// ChaCha8 keyed by a seed and a name, with its own bounded draws and shuffle.
 ///
-/// The rand crates may change how they turn words into ranges and permutations; published runs must not, so both are
-/// written out here. Two names give independent sequences for one seed: shuffling one stream tells nothing about
-/// another.
+/// The rand crates may change how they turn random words into ranges and permutations. Published
+/// runs must not change, so both are written out here. Two names give independent sequences for one
+/// seed: the order of one stream says nothing about another.
 ///
 /// ```
 /// use streams::StreamRng;

@@ -124,13 +124,13 @@ impl PaperSplit {
         format!("{}:{list}", self.path.display())
     }
 
-    /// Where it was read from.
+    /// Path of the split file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// `FILE:LIST` on the command line, for example `paper_split.json:train`.
+/// An id list as named on the command line: `FILE:LIST`, for example `paper_split.json:train`.
 ///
 /// ```
 /// use streams::IdSelector;
@@ -142,9 +142,9 @@ impl PaperSplit {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdSelector {
-    /// The split file as written.
+    /// The split file, as written.
     pub file: PathBuf,
-    /// The list in it.
+    /// Name of the list in it.
     pub list: String,
 }
 
@@ -165,7 +165,8 @@ impl FromStr for IdSelector {
 }
 
 impl IdSelector {
-    /// Reads the split file: a relative one is looked for beside the data file first, then in the working directory.
+    /// Reads the split file. A relative path is tried beside the data file first, then in the
+    /// working directory.
     ///
     /// # Errors
     /// As [`PaperSplit::load`].

@@ -1,4 +1,4 @@
-//! Where the tasks live, and which part of one a run streams.
+//! Data sources, and the part of a task that a run streams.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use crate::{MiniTask, PaperSplit, Prompt, SourceError, StreamError, StreamRng, l
 /// Environment variable naming a folder that holds `datasets/`.
 pub const DATA_ENV: &str = "OMNIDRAFT_SHARED";
 
-/// A half of a task.
+/// One of the two halves of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
-    /// Streamed once while the drafter learns.
+    /// Prompts that are streamed once while the drafter learns.
     #[default]
     Train,
-    /// Held out for evaluation.
+    /// Prompts that are held out for evaluation.
     Test,
 }
 
 impl Split {
-    /// `train` or `test`: the file's stem and the list's name in a split file.
+    /// `train` or `test`: the stem of the split's file, and the name of its list in a split file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Train => "train",
@@ -32,10 +32,10 @@ impl Split {
     }
 }
 
-/// Forms that the file of a split may have, in the order they are looked for.
+/// Endings that the file of a split may have, in the order of preference.
 const FORMS: [&str; 4] = ["jsonl", "jsonl.gz", "json", "json.gz"];
 
-/// The file of a split.
+/// Path of the file of a split.
 fn data_file(folder: &Path, task: &str, split: Split) -> Result<PathBuf, StreamError> {
     let files = FORMS.map(|form| folder.join(format!("{}.{form}", split.name())));
     let found = files.iter().find(|file| file.is_file());
@@ -45,19 +45,20 @@ fn data_file(folder: &Path, task: &str, split: Split) -> Result<PathBuf, StreamE
     })
 }
 
-/// Where tasks come from that are in no folder yet: a hub that downloads them, for example.
+/// A source of tasks that are in no folder yet, for example a hub that downloads them.
 pub trait TaskSource: std::fmt::Debug + Send + Sync {
-    /// The folder that prepared tasks lie in, one subfolder a task; it need not exist yet.
+    /// Folder of the prepared tasks, with one subfolder per task. It need not exist yet.
     fn folder(&self) -> PathBuf;
 
-    /// The folder of a task, prepared now if it is not there yet; `None` where this source does not know the task.
+    /// Path of the task's folder, prepared first if it is not there yet; `None` if this source does
+    /// not know the task.
     ///
     /// # Errors
-    /// A task that cannot be had.
+    /// The task cannot be prepared.
     fn prepare(&self, task: &str) -> Result<Option<PathBuf>, SourceError>;
 }
 
-/// Finds tasks: a data directory with one folder per task, and the embedded mini streams.
+/// A source of tasks: a data directory with one folder per task, or the embedded mini streams.
 ///
 /// A folder holds `train.jsonl`, `test.jsonl` and, optionally, `paper_split.json`, whose lists then decide which
 /// records belong to a split and in which order.
@@ -68,12 +69,13 @@ pub struct DataSource {
 }
 
 impl DataSource {
-    /// Only the embedded streams.
+    /// A source with the embedded streams alone.
     pub fn embedded() -> Self {
         Self::default()
     }
 
-    /// Tasks from `directory`, the embedded streams for names it has no folder for.
+    /// Tasks of `directory`. A name that has no folder there is looked up among the embedded
+    /// streams.
     pub fn directory(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: Some(directory.into()),
@@ -81,7 +83,7 @@ impl DataSource {
         }
     }
 
-    /// Tasks that `source` prepares, each when it is first asked for.
+    /// Tasks that `source` prepares, each at its first use.
     pub fn from_source(source: Arc<dyn TaskSource>) -> Self {
         Self {
             directory: Some(source.folder()),
@@ -89,7 +91,8 @@ impl DataSource {
         }
     }
 
-    /// `data_dir` where given, else `datasets/` under the folder named by [`DATA_ENV`], else only what is embedded.
+    /// A source for the directory `data_dir`. If `None`, `datasets/` under the folder that
+    /// [`DATA_ENV`] names; without that variable, the embedded streams alone.
     pub fn resolve(data_dir: Option<PathBuf>) -> Self {
         let from_env = || {
             std::env::var_os(DATA_ENV)
@@ -102,12 +105,12 @@ impl DataSource {
         }
     }
 
-    /// The data directory, where there is one.
+    /// The data directory, if there is one.
     pub fn data_dir(&self) -> Option<&Path> {
         self.directory.as_deref()
     }
 
-    /// True of a task that can be read without preparing it: it is embedded, or its folder is there.
+    /// True if a task can be read without preparing it: it is embedded, or its folder is there.
     pub fn is_here(&self, task: &str) -> bool {
         let folder = self.directory.as_ref().map(|folder| folder.join(task));
         folder.is_some_and(|folder| folder.is_dir())
@@ -139,7 +142,8 @@ impl DataSource {
         }
     }
 
-    /// Every record of the task's `train.jsonl`, also those its split file leaves out: text to pretrain on.
+    /// Every record of the task's `train.jsonl`, including those that its split file leaves out.
+    /// Pretraining uses them.
     pub fn load_training_pool(&self, task: &str) -> Result<Vec<Prompt>, StreamError> {
         match self.locate(task)? {
             Place::Embedded(mini) => mini.prompts(Split::Train),
@@ -150,8 +154,8 @@ impl DataSource {
         }
     }
 
-    /// Ids that no training may see, with the split that reserves each: the test lists of every split file in the data
-    /// directory, and the embedded test streams.
+    /// Ids that no training may see, with the split that reserves each: the test lists of every
+    /// split file in the data directory, and the embedded test streams.
     pub fn test_ids(&self) -> Result<HashMap<String, String>, StreamError> {
         let mut reserved = HashMap::new();
         for mini in MiniTask::ALL {
@@ -196,7 +200,7 @@ impl DataSource {
     }
 
     fn locate(&self, task: &str) -> Result<Place, StreamError> {
-        // A task is one folder name: nothing a config says may read outside the data directory.
+        // A task is one folder name: no configuration may read outside the data directory.
         let plain = !task.is_empty()
             && task
                 .chars()
@@ -233,49 +237,51 @@ enum Place {
     Folder(PathBuf),
 }
 
-/// Orders the prompts of every held-out stream, whatever the seed of a run: all seeds and arms of an experiment then
-/// answer the same prompts, and their answers can be compared in pairs. Changing it changes what every limited
-/// held-out stream holds.
+/// Seed of the order of every held-out stream, whatever the seed of the run. All seeds and arms of
+/// an experiment therefore answer the same prompts, and their answers can be compared in pairs.
+/// Changing it changes the content of every limited held-out stream.
 pub const TEST_ORDER_SEED: u64 = 0;
 
 /// The order in which a stream takes the prompts of its split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// As [`DataSource::load`] gives them.
+    /// The order of [`DataSource::load`].
     File,
-    /// A permutation of the whole split by this seed and the stream's name.
+    /// A permutation of the whole split, drawn from this seed and the stream's name.
     Seeded(u64),
 }
 
-/// Which prompts of which task a run streams.
+/// The prompts that a run streams: task, split, number and order.
 ///
-/// Held-out prompts always come in the same shuffled order ([`TEST_ORDER_SEED`]): the first ones of a file may be all
-/// of one kind, so that a limited stream would not stand for its split.
+/// Held-out prompts always come in the same shuffled order ([`TEST_ORDER_SEED`]). The first prompts
+/// of a file may all be of one kind, so a limited stream in file order would not represent its
+/// split.
 ///
 /// In a config: `{ task = "gsm8k", split = "train", limit = 1000, shuffle = true }`; only `task` is required.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamSpec {
-    /// A folder of the data directory or an embedded mini stream.
+    /// Name of a folder of the data directory, or of an embedded mini stream.
     pub task: String,
-    /// Which half.
+    /// Split of the task.
     #[serde(default)]
     pub split: Split,
-    /// At most this many prompts, counted after ordering: a limited shuffled stream is a random sample.
+    /// Largest number of prompts, counted after ordering: a limited shuffled stream is a random
+    /// sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Prompts passed over first, after ordering: a task that comes back in a drifting stream continues where it
-    /// stopped, since a repeated prompt would be answered from memory.
+    /// Number of prompts to skip first, after ordering. A task that comes back in a drifting stream
+    /// continues where it stopped, because a repeated prompt would be answered from memory.
     #[serde(default)]
     pub skip: usize,
-    /// Training prompts in an order by the run's seed instead of the file's order; the order of held-out prompts does
-    /// not depend on it.
+    /// True if the run's seed orders training prompts; otherwise they come in the file's order. The
+    /// order of held-out prompts does not depend on it.
     #[serde(default)]
     pub shuffle: bool,
 }
 
 impl StreamSpec {
-    /// All prompts of a split; training prompts in file order.
+    /// All prompts of a split, training prompts in file order.
     pub fn new(task: impl Into<String>, split: Split) -> Self {
         Self {
             task: task.into(),
@@ -286,24 +292,25 @@ impl StreamSpec {
         }
     }
 
-    /// At most `limit` prompts.
+    /// Limits the stream to `limit` prompts.
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Training prompts ordered by the seed given to [`StreamSpec::load`].
+    /// Orders training prompts by the seed given to [`StreamSpec::load`].
     pub fn shuffled(mut self) -> Self {
         self.shuffle = true;
         self
     }
 
-    /// The name that, with the seed, keys the order: task and split.
+    /// Name of the stream: task and split. With the seed it determines the order.
     pub fn stream_name(&self) -> String {
         format!("{}:{}", self.task, self.split.name())
     }
 
-    /// The order under a run's seed, which matters only for training prompts and where `shuffle` is set.
+    /// The order under a run's seed. The seed matters only for training prompts, and only if
+    /// `shuffle` is set.
     pub fn order(&self, seed: u64) -> Order {
         match self.split {
             Split::Test => Order::Seeded(TEST_ORDER_SEED),
@@ -312,11 +319,12 @@ impl StreamSpec {
         }
     }
 
-    /// Loads the prompts in the order of [`StreamSpec::order`]: those after `skip`, at most `limit`.
+    /// Loads the prompts in the order of [`StreamSpec::order`]: those after `skip`, at most
+    /// `limit`.
     ///
     /// # Errors
-    /// As [`DataSource::load`]; a stream that a limit of 0 leaves empty; one that ends before the prompts asked for
-    /// after those skipped.
+    /// As [`DataSource::load`]; a limit of 0; a stream that has fewer prompts than `skip` and
+    /// `limit` ask for.
     pub fn load(&self, source: &DataSource, seed: u64) -> Result<Vec<Prompt>, StreamError> {
         let mut prompts = source.load(&self.task, self.split)?;
         if let Order::Seeded(seed) = self.order(seed) {

@@ -1,4 +1,4 @@
-//! Loading, selecting and ordering prompts; what bad files are told.
+//! Loading, selecting and ordering prompts; errors of bad files.
 
 mod support;
 
@@ -104,8 +104,8 @@ fn a_truncated_file_is_called_truncated() {
     assert!(hint.contains("truncated"), "{hint}");
 }
 
-/// A data directory with one task: three of its four training records and one of two test records
-/// are in the split.
+/// A data directory with one task. Three of its four training records and one of its two test
+/// records are in the split.
 fn small_task() -> Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     let task = folder.path().join("toy");
@@ -271,7 +271,7 @@ fn held_out_prompts_come_in_one_order_for_all_seeds() -> Result {
     Ok(())
 }
 
-/// How many of the first `taken` held-out prompts are of the kind that begins with `kind`.
+/// Number of prompts of the kind that begins with `kind` among the first `taken` held-out ones.
 fn of_kind(source: &DataSource, task: &str, kind: &str, taken: usize) -> Result<usize> {
     let prompts = StreamSpec::new(task, Split::Test)
         .limit(taken)
@@ -291,7 +291,7 @@ fn a_few_held_out_prompts_stand_for_a_split_that_lists_one_kind_first() -> Resul
         let line = |id: &String| format!("{{\"id\":\"{id}\",\"prompt\":\"ask\"}}\n");
         ids.iter().map(line).collect()
     };
-    // Listed so by a split file, or simply by the file of the task.
+    // The split comes from a split file, or from the task's own files.
     for (task, split) in [("listed", true), ("plain", false)] {
         let task = folder.path().join(task);
         std::fs::create_dir(&task)?;

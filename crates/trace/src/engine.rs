@@ -1,4 +1,4 @@
-//! The engine: a recorded target behind the decode seam.
+//! A recorded target behind the trait [`DecodeEngine`].
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,21 +9,21 @@ use rustc_hash::FxHashMap;
 
 use crate::{Record, TraceError, TraceFile, TraceInfo};
 
-/// The files of one target, found by their prompts.
+/// The traces of one target. Rows are found by their prompts.
 pub struct Traces {
     files: Vec<TraceFile>,
-    /// File and row of every prompt.
+    /// File and row of every prompt, by its tokens.
     prompts: FxHashMap<Vec<u32>, (usize, usize)>,
-    /// Lengths of prompts.
+    /// Lengths of the prompts, in tokens.
     lengths: BTreeSet<usize>,
 }
 
 impl Traces {
-    /// Opens the files of a target, one or several.
+    /// Opens the files of a target, one or several. If two rows have the same prompt, the first one
+    /// is used.
     ///
     /// # Errors
-    /// Those of [`TraceFile::open`]; files of different targets. Where two rows have the same prompt,
-    /// the first is used.
+    /// Those of [`TraceFile::open`]; files of different targets.
     pub fn open(paths: &[PathBuf]) -> Result<Self, TraceError> {
         let mut traces = Self {
             files: Vec::new(),
@@ -48,7 +48,7 @@ impl Traces {
         Ok(traces)
     }
 
-    /// What the files say of themselves; the first decides where they need not agree.
+    /// Path and metadata of every file. Where the files need not agree, the first one counts.
     pub fn infos(&self) -> impl Iterator<Item = (&Path, &TraceInfo)> {
         self.files.iter().map(|file| (file.path(), file.info()))
     }
@@ -58,12 +58,13 @@ impl Traces {
         self.files.first().map_or(&[], |file| &file.info().stop)
     }
 
-    /// Rows of the target's head.
+    /// Vocabulary size: number of rows of the target's head.
     pub fn vocab_size(&self) -> usize {
         self.files.first().map_or(0, |file| file.info().vocab_size)
     }
 
-    /// Checks that they were recorded with this tokenizer and answers of this length.
+    /// Checks that all files were recorded with this tokenizer and that their answers may have
+    /// `max_tokens` tokens.
     ///
     /// # Errors
     /// [`TraceError::Tokenizer`], [`TraceError::AnswerLimit`].
@@ -93,7 +94,8 @@ impl Traces {
         Ok(())
     }
 
-    /// The row whose prompt `context` begins with: the longest of several, but longer than `beyond`.
+    /// File and row of the longest recorded prompt that `context` begins with and that has more
+    /// than `beyond` tokens.
     fn find(&self, context: &[u32], beyond: usize) -> Option<(usize, usize)> {
         let lengths = self.lengths.range(beyond + 1..context.len() + 1);
         lengths
@@ -101,7 +103,7 @@ impl Traces {
             .find_map(|length| self.prompts.get(&context[..*length]).copied())
     }
 
-    /// The files, for a message.
+    /// Name of the traces in messages: the first file, and the number of others.
     pub fn name(&self) -> String {
         let first = self.files.first();
         let first = first.map_or_else(String::new, |file| file.path().display().to_string());
@@ -117,7 +119,7 @@ impl Traces {
     }
 }
 
-/// The beginning of a hash, enough to tell two apart.
+/// The first 12 digits of a hash, enough to distinguish two of them.
 fn short(sha256: &str) -> String {
     sha256.chars().take(12).collect()
 }
@@ -145,7 +147,7 @@ fn same_target(first: &TraceFile, file: &TraceFile) -> Result<(), TraceError> {
     }
 }
 
-/// What has to be the same of two sources.
+/// The facts on which two sources must agree; `None` for reference text.
 fn kind(info: &TraceInfo) -> Option<(&str, &str)> {
     match &info.source {
         crate::Source::Model { name, sha256, .. } => Some((name, sha256)),
@@ -153,26 +155,26 @@ fn kind(info: &TraceInfo) -> Option<(&str, &str)> {
     }
 }
 
-/// A recorded target. It knows what was fed; its rows are those of the recorded answer to the prompt
-/// that the context begins with, as long as the context goes on as that answer does.
+/// A recorded target. It finds the recorded prompt that the context begins with, and returns the
+/// recorded rows as long as the context continues as the recorded answer does.
 ///
 /// # Rows off the path
-/// A forward over a draft asks for rows behind tokens that the target never says. Verification stops
-/// at the first of them and must not look further: those rows are not numbers, so that whoever judges
-/// one gets an error and no number.
+/// A forward over a draft asks for rows after tokens that the target never emits. Verification
+/// stops at the first such token and must not read further. Those rows are filled with NaN, so that
+/// reading one is an error and never a guess.
 ///
-/// # Rows that nobody reads
-/// A record knows the best token of a position, and most rows are asked for that alone. They are not
-/// made ([`DecodeEngine::device_logits`]): a row is as wide as the vocabulary, what is recorded of it
-/// a few tokens.
+/// # Rows that are never read
+/// Most rows are read only for their best token, which the record holds directly. Such rows are not
+/// built ([`DecodeEngine::device_logits`]), because a row is as wide as the vocabulary and only a
+/// few of its tokens are recorded.
 pub struct TraceEngine {
     traces: Traces,
     max_len: usize,
     fed: Vec<u32>,
     current: Option<Current>,
-    /// Where the rows of the last forward are recorded; `None` off the path.
+    /// Recorded places of the rows of the last forward; `None` off the path.
     scored: Vec<Option<Recorded>>,
-    /// A model that pays for the step; what it says is not read.
+    /// An engine that runs the same steps, so that they take real time. Its output is discarded.
     cost: Option<Box<dyn DecodeEngine>>,
     discarded: Vec<f32>,
 }
@@ -180,13 +182,13 @@ pub struct TraceEngine {
 /// File and row of a prompt.
 type Place = (usize, usize);
 
-/// The record in use.
+/// The record at hand, unpacked.
 struct Current {
     place: Place,
     record: Record,
 }
 
-/// A row of logits, as far as it is needed.
+/// Place of a recorded row, and the token with its largest logit.
 #[derive(Clone, Copy)]
 struct Recorded {
     place: Place,
@@ -195,7 +197,7 @@ struct Recorded {
 }
 
 impl TraceEngine {
-    /// Replays `traces`, with contexts of up to `max_len` tokens.
+    /// An engine that replays `traces`, for contexts of up to `max_len` tokens.
     pub fn new(traces: Traces, max_len: usize) -> Self {
         Self {
             traces,
@@ -208,20 +210,20 @@ impl TraceEngine {
         }
     }
 
-    /// Lets an engine take each step beside the lookup: the answers stay, the time is real.
+    /// Lets `engine` run every step too, so that steps take real time. Answers do not change.
     #[must_use]
     pub fn with_cost(mut self, engine: Box<dyn DecodeEngine>) -> Self {
         self.cost = Some(engine);
         self
     }
 
-    /// The files.
+    /// The traces.
     pub fn traces(&self) -> &Traces {
         &self.traces
     }
 
-    /// Makes the record current that says what follows the first `len` tokens, if there is one.
-    /// Returns where: `None` where they begin with a recorded prompt and leave its path.
+    /// Finds the recorded row that follows the first `len` tokens and makes its record current.
+    /// `None` if the context begins with a recorded prompt but leaves its path.
     fn locate(&mut self, len: usize) -> Result<Option<Recorded>, TraceError> {
         let context = &self.fed[..len];
         let mut beyond = 0;
@@ -246,7 +248,7 @@ impl TraceEngine {
         Ok(current.and_then(|current| current.recorded(&self.fed[..len])))
     }
 
-    /// Makes a record current.
+    /// Makes the record at `place` current.
     fn load(&mut self, place: Place) -> Result<&Record, TraceError> {
         let current = match self.current.take() {
             Some(current) if current.place == place => current,
@@ -258,7 +260,7 @@ impl TraceEngine {
         Ok(&self.current.insert(current).record)
     }
 
-    /// Takes tokens in and finds where their rows are recorded.
+    /// Appends tokens to the context and finds the recorded places of their rows.
     fn feed(&mut self, ids: &[u32]) -> Result<(), LmError> {
         let before = self.fed.len();
         check_call(ids, before, self.max_len, self.vocab_size())?;
@@ -268,7 +270,8 @@ impl TraceEngine {
         for len in before + 1..=self.fed.len() {
             let recorded = match self.locate(len) {
                 Ok(recorded) => recorded,
-                // Within a prompt nothing is judged; behind the last token something will be.
+                // Rows within a prompt are never verified, but the row after the last token will
+                // be.
                 Err(error) if error.is_unknown() && len < self.fed.len() => None,
                 Err(error) => {
                     self.fed.truncate(before);
@@ -281,7 +284,7 @@ impl TraceEngine {
         Ok(())
     }
 
-    /// Writes rows of the last forward.
+    /// Writes rows of the last forward, `[rows, vocab]`.
     fn write(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), LmError> {
         let vocab = self.vocab_size();
         logits.resize(rows.len() * vocab, 0.0);
@@ -308,7 +311,7 @@ impl TraceEngine {
         let Some(engine) = &mut self.cost else {
             return Ok(());
         };
-        // Any tokens do: the time of a step does not depend on which they are.
+        // The time of a step does not depend on its tokens, so any will do.
         let vocab = engine.vocab_size().max(1) as u32;
         let ids: Vec<u32> = ids.iter().map(|id| id % vocab).collect();
         match scored {
@@ -319,13 +322,14 @@ impl TraceEngine {
 }
 
 impl Current {
-    /// Where the row behind a context is that begins with the record's prompt: `None` off the path.
+    /// Place of the row after `context`; `None` if it does not begin with the record's prompt or
+    /// leaves the path.
     fn recorded(&self, context: &[u32]) -> Option<Recorded> {
         let Self { place, record } = self;
         let behind = context.strip_prefix(&record.prompt_ids[..])?;
         let mut path = record.path();
         let on = behind.iter().all(|id| path.next() == Some(*id));
-        // A recorded path is its target's greedy one.
+        // The path is the target's greedy one, so its next token is the best one.
         let best = path.next().filter(|_| on)?;
         Some(Recorded {
             place: *place,

@@ -1,4 +1,4 @@
-//! What can be wrong with a trace, with the file and the row.
+//! Errors of reading and writing traces, with the file and the row.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,9 @@ pub enum TraceError {
     Io {
         /// The file.
         path: PathBuf,
-        /// `read`, `write`, ...
+        /// The action that failed: `read`, `write`, ...
         action: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The parquet library cannot make sense of the file.
@@ -21,30 +21,30 @@ pub enum TraceError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The library's words.
+        /// Message of the library.
         message: String,
     },
-    /// The file's metadata are missing, malformed or impossible.
+    /// The metadata of a file are missing, malformed or impossible.
     #[error("{}: {message}", path.display())]
     Metadata {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
     },
-    /// A row is not what it should be.
+    /// A row has a fault.
     #[error("{}: row {row} (prompt `{id}`): {fault}", path.display())]
     Row {
         /// The file.
         path: PathBuf,
         /// Row, from 1.
         row: usize,
-        /// Id of the prompt; empty where it could not be read.
+        /// Id of the prompt; empty if it could not be read.
         id: String,
-        /// What is wrong.
+        /// The fault.
         fault: RowFault,
     },
-    /// A trace of another tokenizer.
+    /// The trace was recorded with another tokenizer.
     #[error(
         "{}: recorded with the tokenizer {expected}, but {} is {found}",
         path.display(),
@@ -60,10 +60,10 @@ pub enum TraceError {
         /// Its SHA-256.
         found: String,
     },
-    /// More tokens a position than there are.
+    /// More tokens are to be recorded per position than the vocabulary has.
     #[error("{top} tokens a position, but the vocabulary has {vocab}")]
     Top {
-        /// K.
+        /// K, the number of tokens per position.
         top: usize,
         /// Rows of the target's head.
         vocab: usize,
@@ -75,47 +75,47 @@ pub enum TraceError {
         path: PathBuf,
         /// The first file.
         other: PathBuf,
-        /// What differs.
+        /// Name of the part that differs.
         what: &'static str,
     },
-    /// A prompt that no row has.
+    /// The traces have no row for a prompt.
     #[error("{files}: no row for this prompt of {tokens} tokens")]
     UnknownPrompt {
         /// The trace, or the first of several.
         files: String,
-        /// Tokens in the context.
+        /// Number of tokens in the context.
         tokens: usize,
     },
     /// A row was asked for that the last forward did not score.
     #[error("row {row} was asked for, which the last forward did not score")]
     NotScored {
-        /// Counted from the first token of the forward.
+        /// Index of the row, counted from the first token of the forward.
         row: usize,
     },
-    /// Verification looked at a row that is not on the recorded path.
+    /// Verification read a row that is not on the recorded path.
     #[error(
-        "{files}: a row was judged that was not recorded: behind a token that the target never says, or behind the \
-         end of what was recorded"
+        "{files}: verification read a row that was not recorded: one after a token that the target never emits, or \
+         after the end of the recording"
     )]
     Unrecorded {
         /// The trace, or the first of several.
         files: String,
-        /// What verification made of it.
+        /// Error of the verification.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Prompts shortened otherwise than those that were recorded.
+    /// Prompts are shortened to another length than the recorded ones.
     #[error(
         "{files}: prompts were recorded up to {recorded} tokens, decode.context leaves room for {room}"
     )]
     PromptRoom {
         /// The trace, or the first of several.
         files: String,
-        /// Most tokens of a recorded prompt.
+        /// Largest number of tokens of a recorded prompt.
         recorded: usize,
-        /// Most tokens of a prompt now.
+        /// Largest number of tokens of a prompt now.
         room: usize,
     },
-    /// Another template than the one that was recorded with.
+    /// The trace was recorded with another template.
     #[error(
         "{files}: recorded with a {recorded:?} template, {} has a {found:?} one",
         tokenizer.display()
@@ -123,14 +123,14 @@ pub enum TraceError {
     OtherTemplate {
         /// The trace, or the first of several.
         files: String,
-        /// What was recorded.
+        /// Template of the recording.
         recorded: crate::Template,
         /// The tokenizer's folder.
         tokenizer: PathBuf,
-        /// Its template.
+        /// Template of the tokenizer.
         found: crate::Template,
     },
-    /// Answers longer than what was recorded.
+    /// Answers may be longer than the recorded ones.
     #[error(
         "{}: answers were recorded up to {recorded} tokens, {asked} are asked for",
         path.display()
@@ -138,9 +138,9 @@ pub enum TraceError {
     AnswerLimit {
         /// The file.
         path: PathBuf,
-        /// Most tokens of a recorded answer.
+        /// Largest number of tokens of a recorded answer.
         recorded: usize,
-        /// Most tokens of an answer now.
+        /// Largest number of tokens of an answer now.
         asked: usize,
     },
     /// A partial recording that was made with other settings.
@@ -148,7 +148,7 @@ pub enum TraceError {
     OtherRecording {
         /// The partial file.
         path: PathBuf,
-        /// Which setting differs, and how.
+        /// Name of the setting that differs, with both values.
         difference: String,
     },
     /// The file to be recorded is there already.
@@ -157,19 +157,19 @@ pub enum TraceError {
         /// The file.
         path: PathBuf,
     },
-    /// A law of reference text that is none.
+    /// A setting of the distribution of reference text is outside its range.
     #[error("{key} = {value}: must be {expected}")]
     Setting {
         /// The setting.
         key: &'static str,
         /// Its value.
         value: String,
-        /// What it may be.
+        /// Description of the values that it may have.
         expected: &'static str,
     },
 }
 
-/// What is wrong with a row.
+/// A fault of a row.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowFault {
@@ -178,18 +178,18 @@ pub enum RowFault {
     Length {
         /// The column.
         column: &'static str,
-        /// What it has.
+        /// Its length.
         found: usize,
-        /// What the answer's length and K imply.
+        /// The length that the answer's length and K imply.
         expected: usize,
     },
-    /// Text that is no UTF-8.
+    /// A text is not UTF-8.
     #[error("column `{0}` is not UTF-8")]
     Text(&'static str),
-    /// The content is not what was written.
+    /// The checksum does not match the content.
     #[error("its checksum is wrong")]
     Checksum,
-    /// A token that the vocabulary does not have.
+    /// A token is outside the vocabulary.
     #[error("token {token} is outside the vocabulary of {vocab}")]
     Token {
         /// The id.
@@ -197,7 +197,7 @@ pub enum RowFault {
         /// Rows of the target's head.
         vocab: usize,
     },
-    /// The most probable token is not the one that follows: no greedy answer.
+    /// The most probable token is not the next one, so the answer is not greedy.
     #[error("at position {position} the answer has token {answer}, but {best} is more probable")]
     NotGreedy {
         /// Position in the answer, from 0.
@@ -207,15 +207,15 @@ pub enum RowFault {
         /// Most probable token.
         best: u32,
     },
-    /// A probability that is none, or tokens out of order.
+    /// A log-probability is impossible, or tokens are out of order.
     #[error("at position {position}: {what}")]
     Law {
         /// Position in the answer, from 0.
         position: usize,
-        /// What is wrong.
+        /// Description of the fault.
         what: &'static str,
     },
-    /// A row without prompt or without answer.
+    /// A row has no prompt or no answer.
     #[error("it has no {0}")]
     Empty(&'static str),
 }
@@ -233,12 +233,12 @@ impl TraceError {
         }
     }
 
-    /// Whether no row has the prompt.
+    /// True if no row has the prompt.
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self, Self::UnknownPrompt { .. })
     }
 
-    /// What the user can do about it, where there is something to say.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Damaged { .. } | Self::Row { .. } => {
@@ -253,8 +253,8 @@ impl TraceError {
                 "record the task and the split that the experiment streams, all of its prompts, with the same template"
             }
             Self::Unrecorded { .. } => {
-                "drafts longer than the recorded tail need `--tail` when the target is recorded; anything else is a \
-                 fault of the loop"
+                "if drafts are longer than the recorded tail, record the target with a larger `--tail`; otherwise this is \
+                 a fault of the program"
             }
             Self::PromptRoom { .. } => "leave decode.context out: a recording keeps no KV cache",
             Self::OtherTemplate { .. } => {

@@ -1,8 +1,8 @@
-//! The file: parquet with zstd, a row a prompt. All columns are byte arrays ([`COLUMNS`]); text is
-//! UTF-8, numbers are little-endian.
+//! The file of a trace: parquet with zstd, one row per prompt. All columns are byte arrays
+//! ([`COLUMNS`]); text is UTF-8, numbers are little-endian.
 //!
-//! Rows stand in groups of [`GROUP`], which are read as a whole: prompts are asked in any order, and
-//! only the prompts and answers of a file are kept in memory.
+//! Rows are stored in groups of [`GROUP`], and a group is read as a whole. Prompts may be asked for
+//! in any order; only the prompts and answers of a file are kept in memory.
 
 use std::fs::File;
 use std::panic::{self, AssertUnwindSafe};
@@ -24,17 +24,17 @@ use crate::info::INFO_KEY;
 use crate::record::{COLUMNS, Fields, TEXTS, checksum, text, tokens};
 use crate::{Record, TraceError, TraceInfo};
 
-/// Rows of a group: few enough that one is unpacked in milliseconds, enough that the footer stays
-/// small.
+/// Number of rows of a group: small enough to unpack one in milliseconds, large enough to keep the
+/// footer small.
 pub const GROUP: usize = 16;
 
-/// Level of zstd.
+/// Compression level of zstd.
 const COMPRESSION: i32 = 9;
 
-/// Largest row group that is unpacked, in bytes. A footer that says more is damaged.
+/// Largest row group that is unpacked, in bytes. A footer that claims more is damaged.
 const MOST_GROUP: i64 = 8 << 30;
 
-/// Writes rows as they come.
+/// Writer that adds rows one after the other.
 pub(crate) struct TableWriter {
     path: PathBuf,
     writer: SerializedFileWriter<File>,
@@ -124,20 +124,20 @@ fn write_group(
     Ok(())
 }
 
-/// What is known of a row without unpacking its law.
+/// The part of a row that is read without unpacking its distributions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Id of the prompt.
     pub id: String,
-    /// Its tokens.
+    /// Tokens of the prompt.
     pub prompt_ids: Vec<u32>,
-    /// Answer and tail.
+    /// Tokens of the answer and of the tail.
     pub path: Vec<u32>,
-    /// Tokens of the answer.
+    /// Number of tokens of the answer.
     pub answer_len: usize,
 }
 
-/// The group that was read last.
+/// The row group that was read last.
 struct Group {
     index: usize,
     columns: Vec<Vec<ByteArray>>,
@@ -149,13 +149,13 @@ pub struct TraceFile {
     info: TraceInfo,
     reader: SerializedFileReader<File>,
     entries: Vec<Entry>,
-    /// First row of every group, and the number of rows.
+    /// First row of every group, then the number of rows.
     starts: Vec<usize>,
     last: Option<Group>,
 }
 
 impl TraceFile {
-    /// Opens a file and reads all but its laws.
+    /// Opens a file and reads everything but the distributions.
     ///
     /// # Errors
     /// A file that is missing, damaged, cut short or of another kind; impossible metadata; a row
@@ -199,7 +199,7 @@ impl TraceFile {
         &self.path
     }
 
-    /// What it says of itself.
+    /// Metadata of the file.
     pub fn info(&self) -> &TraceInfo {
         &self.info
     }
@@ -209,10 +209,10 @@ impl TraceFile {
         &self.entries
     }
 
-    /// A row with its law; rows of one group are read together. Row counts from 0 here.
+    /// The record of a row, counted from 0. Rows of one group are unpacked together.
     ///
     /// # Errors
-    /// A damaged group, a wrong checksum, an impossible law.
+    /// A damaged group, a wrong checksum, an impossible distribution.
     ///
     /// # Panics
     /// If there is no such row.
@@ -357,8 +357,8 @@ fn info(reader: &SerializedFileReader<File>, path: &Path) -> Result<TraceInfo, T
     Ok(info)
 }
 
-/// Reads with the library, which asserts some of what a damaged file breaks: that is one more way of
-/// being damaged, and no reason to end the program.
+/// Calls the parquet library, which asserts some conditions that a damaged file violates. Such a
+/// panic is reported as damage instead of ending the program.
 fn contained<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|payload| {
         let words = payload.downcast_ref::<&str>().copied();

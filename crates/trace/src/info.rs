@@ -1,4 +1,4 @@
-//! What a trace says of itself, as JSON under the key [`INFO_KEY`] of the parquet file.
+//! Metadata of a trace, stored as JSON under the key [`INFO_KEY`] of the parquet file.
 
 use std::path::Path;
 
@@ -9,23 +9,23 @@ use crate::TraceError;
 /// Key of the parquet metadata.
 pub const INFO_KEY: &str = "omnidraft.trace";
 
-/// Version of the layout.
+/// Version of the file format.
 pub const FORMAT: u32 = 1;
 
-/// Tokens recorded behind an answer that the limit cut: as many as a round may propose (64 looked-up
-/// tokens and some drafted ones).
+/// Default number of tokens recorded after an answer that the limit cut. It is as large as the
+/// longest proposal of a round: 64 looked-up tokens and some drafted ones.
 pub const DEFAULT_TAIL: usize = 72;
 
-/// Most tokens of a vocabulary, and of a text. A file that says more is damaged.
+/// Largest vocabulary size and largest text length. A file that claims more is damaged.
 const MOST: usize = 1 << 24;
 
 /// Everything about a trace but its rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceInfo {
-    /// [`FORMAT`].
+    /// Version of the format: [`FORMAT`].
     pub format: u32,
-    /// Whose answers these are.
+    /// Origin of the answers.
     pub source: Source,
     /// Task, as in a data directory.
     pub task: String,
@@ -33,50 +33,50 @@ pub struct TraceInfo {
     pub split: String,
     /// SHA-256 of `tokenizer.json`, hexadecimal.
     pub tokenizer_sha256: String,
-    /// The words around a prompt.
+    /// Template that prompts were put into.
     pub template: Template,
-    /// Most tokens of a prompt, template included.
+    /// Largest number of tokens of a prompt, template included.
     pub max_prompt_tokens: usize,
-    /// Rows of the target's head.
+    /// Vocabulary size: rows of the target's head.
     pub vocab_size: usize,
-    /// Most tokens that the target reads.
+    /// Largest number of tokens in the target's context.
     pub context: usize,
     /// Tokens that end an answer.
     pub stop: Vec<u32>,
-    /// Most tokens of an answer.
+    /// Largest number of tokens of an answer.
     pub max_tokens: usize,
-    /// Most tokens recorded behind a cut answer.
+    /// Largest number of tokens recorded after a cut answer.
     pub tail: usize,
-    /// K: tokens recorded at each position.
+    /// K: number of tokens recorded at each position.
     pub top: usize,
-    /// What is recorded of them.
+    /// Form of the recorded values.
     pub values: Values,
-    /// 0: anything else has no single answer to replay.
+    /// Temperature, always 0: at any other there is no single answer to replay.
     pub temperature: f64,
     /// Program and version that recorded it.
     pub program: String,
 }
 
-/// Whose answers a trace holds.
+/// Origin of the answers of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Source {
-    /// A model.
+    /// A model's greedy answers.
     Model {
-        /// Folder or name.
+        /// Folder or name of the model.
         name: String,
-        /// SHA-256 over its weight files, hexadecimal; empty where they were out of reach (a server).
+        /// SHA-256 over its weight files, hexadecimal; empty if they were out of reach (a server).
         sha256: String,
-        /// Storage of its weights while it was recorded.
+        /// Storage type of its weights during the recording.
         weights: String,
     },
-    /// Answers that people wrote, with a law made for them: no model.
+    /// Published answers, with a distribution that is built for them. No model is involved.
     ReferenceText {
-        /// Field of the records.
+        /// Field of the records that holds the answer.
         field: String,
-        /// Probability that is not on the token of the text.
+        /// Probability of all tokens but the text's own, in `[0, 0.5)`.
         smooth: f64,
-        /// Order of the n-gram model it is given to.
+        /// Order of the n-gram model over which that probability is spread.
         order: usize,
     },
 }
@@ -91,28 +91,28 @@ impl Source {
     }
 }
 
-/// The words around a prompt.
+/// Template of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Template {
-    /// None: the prompt, with what the tokenizer adds.
+    /// No template: the prompt, with the special tokens that the tokenizer adds.
     Plain,
     /// The tokenizer's chat template.
     Chat,
 }
 
-/// What is recorded of a position's tokens.
+/// Form of the recorded values of a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Values {
     /// Log-probabilities of the K most probable tokens in f16, and the mass of the others in f32.
     LogProbs,
-    /// The logits of the whole vocabulary in f32, as the model gave them.
+    /// The logits of the whole vocabulary in f32, exactly as the model gave them.
     Logits,
 }
 
 impl TraceInfo {
-    /// Checks what does not depend on rows; `path` is named in errors.
+    /// Checks the metadata without the rows; errors name `path`.
     ///
     /// # Errors
     /// [`TraceError::Metadata`], [`TraceError::Top`].

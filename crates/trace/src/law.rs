@@ -1,4 +1,4 @@
-//! What is recorded of the target's law at a position, and the row that is made of it again.
+//! The recorded distribution of the target at a position, and its expansion to a row of logits.
 
 use std::cmp::Ordering;
 
@@ -7,52 +7,52 @@ use half::f16;
 use crate::error::RowFault;
 use crate::{TraceInfo, Values};
 
-/// The law at every position of a path.
+/// The target's distributions at all positions of a path.
 ///
-/// # What a row is again
-/// [`Full`](Self::Full): the logits themselves, bit for bit.
+/// # Expansion to rows
+/// A row of [`Full`](Self::Full) is the logits themselves, bit for bit.
 ///
-/// [`Top`](Self::Top), with `S` the K recorded tokens, `l_i` their log-probabilities in f16, `r` the
-/// mass of the other `V - K` tokens: a row over the whole vocabulary,
+/// For [`Top`](Self::Top) let `S` be the K recorded tokens, `l_i` their log-probabilities in f16,
+/// and `r` the mass of the other `V - K` tokens. The row over the whole vocabulary is
 ///
 /// ```text
 /// row_i = l_i                  for i in S; where i is not the answer's token, less than its l
 /// row_i = ln(r / (V - K))      for all others, at most the smallest l
 /// ```
 ///
-/// that is the law of largest entropy among those with these K values and this rest: nothing is
-/// claimed of the others but their sum. It is always possible, for each of the others was at most as
-/// probable as the K-th, and so is their mean. Every loss reads this row as it reads a model's; what
-/// comes of it is written out in the crate's documentation.
+/// This is the distribution of largest entropy among those with these K values and this rest: it
+/// assumes nothing about the other tokens but their sum. It always exists, because each of the
+/// others was at most as probable as the K-th token, and so is their mean. Losses read this row
+/// like a model's; the crate's documentation gives the resulting value of each loss.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Law {
     /// The K most probable tokens of each position.
     Top {
-        /// V, rows of the target's head.
+        /// V, the vocabulary size.
         vocab: usize,
-        /// K.
+        /// K, the number of tokens per position.
         top: usize,
-        /// `[positions, K]`, the answer's token first, then by falling probability.
+        /// Tokens, `[positions, K]`, the answer's token first, then by falling probability.
         ids: Vec<u32>,
-        /// `[positions, K]`, nats, at most 0.
+        /// Log-probabilities, `[positions, K]`, in nats, at most 0.
         log_probs: Vec<f16>,
-        /// `[positions]`, in `[0, 1]`.
+        /// Mass of all other tokens, `[positions]`, in `[0, 1]`.
         rest: Vec<f32>,
     },
     /// The whole vocabulary.
     Full {
-        /// V.
+        /// V, the vocabulary size.
         vocab: usize,
-        /// `[positions, V]`.
+        /// Logits, `[positions, V]`.
         logits: Vec<f32>,
     },
 }
 
-/// Least mass of the tokens that are not recorded: keeps their logarithm finite.
+/// Least mass of the tokens that are not recorded. It keeps their logarithm finite.
 const LEAST: f64 = 1e-30;
 
 impl Law {
-    /// Nothing yet, of what a file records.
+    /// No positions yet, in the form that `info` asks for.
     pub fn new(info: &TraceInfo) -> Self {
         let vocab = info.vocab_size;
         match info.values {
@@ -70,8 +70,8 @@ impl Law {
         }
     }
 
-    /// What is recorded of a position: every token and its value, the answer's first or, of a whole
-    /// vocabulary, by id.
+    /// The recorded tokens of a position with their values. In `Top` the answer's token comes
+    /// first; in `Full` tokens are in the order of their ids.
     ///
     /// # Panics
     /// If there is no such position.
@@ -94,7 +94,7 @@ impl Law {
         }
     }
 
-    /// Positions.
+    /// Number of positions.
     pub fn len(&self) -> usize {
         match self {
             Self::Top { rest, .. } => rest.len(),
@@ -102,7 +102,7 @@ impl Law {
         }
     }
 
-    /// Whether there is no position.
+    /// True if there is no position.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -124,8 +124,8 @@ impl Law {
         }
     }
 
-    /// Adds a position from `(token, ln p)` of its K most probable tokens, the answer's first. Of a
-    /// law over the whole vocabulary, nothing is added.
+    /// Adds a position from `(token, ln p)` of its K most probable tokens, the answer's first. Does
+    /// nothing if the whole vocabulary is recorded.
     pub fn push_top(&mut self, entries: &[(u32, f64)]) {
         if let Self::Top {
             ids,
@@ -141,7 +141,7 @@ impl Law {
         }
     }
 
-    /// Mass of the tokens that are not recorded at a position.
+    /// Mass of the tokens that are not recorded at a position; 0 if all are.
     pub fn rest(&self, position: usize) -> f32 {
         match self {
             Self::Top { rest, .. } => rest.get(position).copied().unwrap_or(0.0),
@@ -149,10 +149,10 @@ impl Law {
         }
     }
 
-    /// Writes the row of a position over `row`, `[V]`.
+    /// Overwrites `row`, `[V]`, with the row of a position.
     ///
     /// # Panics
-    /// If there is no such position or `row` has another length.
+    /// If there is no such position, or if `row` has another length.
     pub fn write_row(&self, position: usize, row: &mut [f32]) {
         match self {
             Self::Full { vocab, logits } => {
@@ -168,7 +168,8 @@ impl Law {
                 assert_eq!(row.len(), *vocab, "a row over another vocabulary");
                 let ids = &ids[position * top..][..*top];
                 let values = &log_probs[position * top..][..*top];
-                // Rounding to 16 bits may level the first two: the answer's token stays ahead.
+                // Rounding to f16 may make the first two equal, but the answer's token must stay
+                // ahead.
                 let best = values[0].to_f32();
                 let below = best.next_down();
                 let least = values
@@ -187,7 +188,7 @@ impl Law {
         }
     }
 
-    /// All tokens that it names.
+    /// All tokens that are recorded by id.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = u32> + '_ {
         let named = match self {
             Self::Top { ids, .. } => &ids[..],
@@ -196,7 +197,8 @@ impl Law {
         named.iter().copied()
     }
 
-    /// Checks that it is a law at every token of the path, and the path its greedy answer.
+    /// Checks that every position holds a valid distribution whose most probable token is the
+    /// path's.
     pub(crate) fn check(&self, path: impl Iterator<Item = u32>) -> Result<(), RowFault> {
         let mut seen = rustc_hash::FxHashSet::default();
         for (position, answer) in path.enumerate() {
@@ -249,7 +251,8 @@ impl Law {
     }
 }
 
-/// Columns of the `count` largest values, falling, the lower column first where they are equal.
+/// Columns of the `count` largest values, in falling order; of equal values the lower column comes
+/// first.
 pub(crate) fn largest(row: &[f32], count: usize) -> Vec<u32> {
     let order = |a: &u32, b: &u32| {
         let (x, y) = (row[*a as usize], row[*b as usize]);

@@ -24,10 +24,10 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of a file, hexadecimal: how traces name tokenizers.
+/// SHA-256 of a file, hexadecimal. Traces identify tokenizers by it.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// The file cannot be read.
 pub fn file_sha256(path: &Path) -> Result<String, TraceError> {
     let io = |source| TraceError::io("read", path)(source);
     let mut file = std::fs::File::open(path).map_err(io)?;

@@ -1,4 +1,4 @@
-//! One prompt with its answer and the target's law at every position.
+//! One prompt with its answer and the target's distribution at every position.
 
 use half::f16;
 use sha2::{Digest, Sha256};
@@ -19,36 +19,37 @@ pub const COLUMNS: [&str; 9] = [
     "sha256",
 ];
 
-/// Columns that are text; the others hold little-endian numbers, or a hash.
+/// Number of columns that are text. They come first; the others hold little-endian numbers, or a
+/// hash.
 pub(crate) const TEXTS: usize = 2;
 
 /// The fields of a row as bytes, without the checksum.
 pub(crate) type Fields = [Vec<u8>; 8];
 
-/// One prompt, its greedy answer, and the law that decided every token.
+/// One prompt, its greedy answer, and the distribution that determined every token.
 ///
-/// The *path* is what the target says behind the prompt: the answer and, behind it, the tail, which
-/// is no part of the answer but what a round at its end may still judge: 1 token behind an end, up
-/// to [`TraceInfo::tail`] behind a cut. Row `i` of the law is that of path token `i`, given the
-/// prompt and the path before it.
+/// The *path* is the greedy continuation of the prompt: the answer, then the tail. The tail is no
+/// part of the answer; a round at the end of the answer may still verify it. It has 1 token after a
+/// stop token, and up to [`TraceInfo::tail`] after an answer that the limit cut. Row `i` is the
+/// distribution of path token `i`, given the prompt and the path before it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// Id of the prompt in its task.
     pub id: String,
-    /// The text that was fed, template included.
+    /// The text that the model read, template included.
     pub prompt: String,
-    /// It in tokens, at least one.
+    /// Tokens of that text, at least one.
     pub prompt_ids: Vec<u32>,
-    /// The answer, a final stop token included; at least one token.
+    /// Tokens of the answer, at least one, including a final stop token.
     pub answer: Vec<u32>,
-    /// What the target says behind it.
+    /// Tokens that the target emits after the answer.
     pub tail: Vec<u32>,
-    /// A row a token of the path.
+    /// Distributions, one row per token of the path.
     pub law: Law,
 }
 
 impl Record {
-    /// The answer and its tail.
+    /// The path: the answer and its tail.
     pub fn path(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         let (answer, tail) = (self.answer.len(), self.tail.len());
         (0..answer + tail).map(move |i| match i.checked_sub(answer) {
@@ -57,7 +58,7 @@ impl Record {
         })
     }
 
-    /// Checks it against what its file says.
+    /// Checks the record against the metadata of its file.
     ///
     /// # Errors
     /// The first fault.
@@ -113,7 +114,7 @@ impl Record {
         ]
     }
 
-    /// The record that these fields are, checked.
+    /// The record that is stored in these fields, checked.
     pub(crate) fn of_fields(fields: &Fields, info: &TraceInfo) -> Result<Self, RowFault> {
         let [id, prompt, prompt_ids, answer, tail, top_ids, values, rest] = fields;
         let tokens = |column: usize, bytes: &[u8]| tokens(COLUMNS[column], bytes);
@@ -164,7 +165,7 @@ impl Record {
     }
 }
 
-/// SHA-256 over the fields, each behind its length as u64.
+/// SHA-256 over the fields, each preceded by its length as u64.
 pub(crate) fn checksum(fields: &Fields) -> [u8; 32] {
     let mut hasher = Sha256::new();
     for field in fields {

@@ -1,24 +1,24 @@
-//! A model's answer with all it knew on the way.
+//! Recording of a model's greedy answer with the distribution at every position.
 
 use lm::{DecodeEngine, LmError};
 
 use crate::law::largest;
 use crate::{Law, TraceInfo};
 
-/// A greedy answer as a [`Record`](crate::Record) holds it.
+/// A greedy answer, as a [`Record`](crate::Record) holds it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answered {
-    /// The answer, a final stop token included.
+    /// Tokens of the answer, including a final stop token.
     pub answer: Vec<u32>,
-    /// What the model says behind it.
+    /// Tokens that the model emits after it.
     pub tail: Vec<u32>,
-    /// A row for each of them.
+    /// Distributions, one row per token of answer and tail.
     pub law: Law,
 }
 
-/// A greedy answer in the making, up to `info.max_tokens` and behind them as `info.tail` says. Whoever
-/// holds the engine feeds it [`pending`](Self::pending) and gives the row of logits to
-/// [`take`](Self::take), so that one forward can serve several answers.
+/// A greedy answer in progress, of up to `info.max_tokens` tokens and a tail of up to `info.tail`.
+/// The caller, who holds the engine, feeds it [`pending`](Self::pending) and passes the row of
+/// logits to [`take`](Self::take). One forward can therefore serve several answers.
 #[derive(Debug, Clone)]
 pub struct Answering<'a> {
     info: &'a TraceInfo,
@@ -29,7 +29,7 @@ pub struct Answering<'a> {
 }
 
 impl<'a> Answering<'a> {
-    /// An answer to a prompt whose last token is `last`; the engine has read the others.
+    /// An answer to a prompt whose last token is `last`. The engine has read the tokens before it.
     pub fn new(last: u32, info: &'a TraceInfo) -> Self {
         Self {
             info,
@@ -40,12 +40,12 @@ impl<'a> Answering<'a> {
         }
     }
 
-    /// The token that the engine reads next; none where the answer and its tail are complete.
+    /// The token that the engine reads next; `None` once the answer and its tail are complete.
     pub fn pending(&self) -> Option<u32> {
         let stop = &self.info.stop;
         let goes_on = match (self.answer_len, self.path.as_slice()) {
             (None, _) => true,
-            // Of a text that has ended, one more row is judged with the end.
+            // After a stop token one more row is recorded, because verification reads it.
             (_, [.., end, _]) if stop.contains(end) => false,
             (_, [.., last]) if stop.contains(last) => true,
             (Some(answer), path) => path.len() < answer + self.info.tail,
@@ -53,7 +53,7 @@ impl<'a> Answering<'a> {
         goes_on.then_some(self.pending)
     }
 
-    /// Goes on by the logits, `[vocab_size]`, behind the pending token.
+    /// Adds the next token, given the logits `[vocab_size]` that follow the pending one.
     pub fn take(&mut self, row: &[f32]) {
         self.law.push_logits(row);
         self.pending = largest(row, 1).first().copied().unwrap_or_default();
@@ -65,7 +65,7 @@ impl<'a> Answering<'a> {
         }
     }
 
-    /// What there is, complete or cut where the context was full.
+    /// The answer as it is: complete, or cut because the context was full.
     pub fn finish(mut self) -> Answered {
         let tail = self
             .path
@@ -78,10 +78,10 @@ impl<'a> Answering<'a> {
     }
 }
 
-/// Answers one prompt, token by token; shorter where the context is full.
+/// Answers one prompt, token by token. The answer is cut if the context is full.
 ///
 /// # Errors
-/// Those of the engine, a prompt that is too long among them.
+/// Those of the engine, for example a prompt that is too long.
 pub fn answer(
     engine: &mut dyn DecodeEngine,
     prompt_ids: &[u32],

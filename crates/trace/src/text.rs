@@ -1,7 +1,7 @@
-//! Reference text as a target's answer: the law that is given to it.
+//! Distributions for reference text, which then stands in for a target's answer.
 //!
-//! With `w_i` token `i` of a reference (an end token behind the last), `s` the smoothing, `Q` an
-//! interpolated n-gram model of the task's training references in target tokens:
+//! Let `w_i` be token `i` of a reference (followed by a stop token), `s` the smoothing, and `Q` an
+//! interpolated n-gram model of the task's training references in target tokens. Then
 //!
 //! ```text
 //! p_i(t) = 1 - s                              for t = w_i
@@ -9,24 +9,24 @@
 //! ```
 //!
 //! `s` is below one half, so that the text is the greedy answer. `Q` is interpolated by Witten and
-//! Bell's rule, without anything to tune: where a context `h` was seen `N(h)` times, `T(h)` different
-//! tokens behind it, `c(h t)` times `t`,
+//! Bell's rule, which has no parameter to tune. If a context `h` was seen `N(h)` times, followed by
+//! `T(h)` different tokens and `c(h t)` times by `t`, then
 //!
 //! ```text
 //! Q(t | h) = (c(h t) + T(h) Q(t | h without its first token)) / (N(h) + T(h))
 //! ```
 //!
-//! down to `Q(t) = (c(t) + T / V) / (N + T)` without any context; a context that was never seen says
-//! what the shorter one says.
+//! down to `Q(t) = (c(t) + T / V) / (N + T)` without any context. A context that was never seen has
+//! the distribution of the next shorter one.
 
 use rustc_hash::FxHashMap;
 
 use crate::TraceError;
 
-/// Largest order that is counted: longer contexts of a few thousand answers are all different.
+/// Largest order of the n-gram model. Longer contexts of a few thousand answers are all different.
 pub const MOST_ORDER: usize = 5;
 
-/// What was seen behind a context.
+/// Tokens that followed a context, with their counts.
 #[derive(Debug, Clone, Default)]
 struct Followers {
     total: f64,
@@ -37,17 +37,17 @@ struct Followers {
 pub struct NgramModel {
     vocab: usize,
     order: usize,
-    /// By context, from no token to `order - 1`; tokens ascending.
+    /// Followers by context, of 0 to `order - 1` tokens; followers are sorted by token.
     contexts: FxHashMap<Vec<u32>, Followers>,
-    /// Tokens without context, the most frequent first.
+    /// All tokens that were seen, the most frequent first.
     ranked: Vec<u32>,
 }
 
-/// Some tokens with their probabilities, or the logarithms of these, falling.
+/// Tokens with their probabilities, or with the logarithms of these, in falling order.
 pub type Ranked = Vec<(u32, f64)>;
 
 impl NgramModel {
-    /// Counts texts of `order`-grams over `vocab` tokens.
+    /// Counts the n-grams of `texts`, up to length `order`, over `vocab` tokens.
     ///
     /// # Errors
     /// [`TraceError::Setting`] for an order outside `1..=`[`MOST_ORDER`].
@@ -97,8 +97,8 @@ impl NgramModel {
         })
     }
 
-    /// What was seen behind the end of a history: from no context to the longest known one, each with
-    /// its weight, and the weight of the uniform law.
+    /// Followers of the contexts that `history` ends with, from the empty one to the longest known
+    /// one, each with its weight; and the weight of the uniform distribution.
     fn levels(&self, history: &[u32]) -> (Vec<(&Followers, f64)>, f64) {
         let longest = history.len().min(self.order - 1);
         let known =
@@ -113,7 +113,7 @@ impl NgramModel {
         (levels, left)
     }
 
-    /// `Q(t | h)` of one token.
+    /// Probability `Q(t | h)` of one token.
     pub fn probability(&self, history: &[u32], token: u32) -> f64 {
         let (levels, uniform) = self.levels(history);
         let seen: f64 = levels
@@ -126,8 +126,8 @@ impl NgramModel {
         seen + uniform / self.vocab as f64
     }
 
-    /// The `count` most probable tokens behind a history, `except` aside, falling, the lower id first
-    /// where two are alike.
+    /// The `count` most probable tokens after a history, without `except`, in falling order; of
+    /// equal ones the lower id comes first.
     pub fn most_probable(&self, history: &[u32], except: u32, count: usize) -> Ranked {
         let (levels, uniform) = self.levels(history);
         let base = uniform / self.vocab as f64;
@@ -165,7 +165,7 @@ impl NgramModel {
         }
         law.sort_unstable_by(order);
         if law.len() < count {
-            // Fewer tokens are known than wanted: all others are alike.
+            // Fewer tokens are known than wanted. All others are equally probable.
             let known: rustc_hash::FxHashSet<u32> = law.iter().map(|(t, _)| *t).collect();
             let unseen = (0..self.vocab as u32).filter(|t| !known.contains(t) && *t != except);
             let missing = count - law.len();
@@ -175,7 +175,7 @@ impl NgramModel {
     }
 }
 
-/// The law given to reference text.
+/// The distribution of reference text.
 pub struct TextLaw {
     model: NgramModel,
     smooth: f64,
@@ -183,7 +183,8 @@ pub struct TextLaw {
 }
 
 impl TextLaw {
-    /// `smooth` is the probability that is not on the text's token, `top` is K.
+    /// A distribution over `model`. `smooth` is the probability of all tokens but the text's own;
+    /// `top` is K.
     ///
     /// # Errors
     /// [`TraceError::Setting`] for a smoothing outside `[0, 0.5)`; [`TraceError::Top`].
@@ -202,7 +203,7 @@ impl TextLaw {
         Ok(Self { model, smooth, top })
     }
 
-    /// `(t, ln p(t))` of the K most probable tokens at a position, `token`, the text's, first.
+    /// `(t, ln p(t))` of the K most probable tokens at a position; the text's `token` comes first.
     pub fn at(&self, history: &[u32], token: u32) -> Ranked {
         let mut law = vec![(token, (1.0 - self.smooth).ln())];
         let left = 1.0 - self.model.probability(history, token);

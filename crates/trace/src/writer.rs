@@ -1,8 +1,9 @@
-//! Recording, with a partial file that goes on where it was left.
+//! Recording of a trace, which can be interrupted and continued.
 //!
-//! Parquet cannot be appended to. So rows go to `FILE.part` first, each behind its length and followed
-//! by its checksum, and become the file when all are there. A row that was cut short by an
-//! interruption is recorded again. Whatever was interrupted, the file is the same.
+//! Parquet cannot be appended to. Rows therefore go to `FILE.part` first, each field preceded by
+//! its length and each row followed by its checksum, and become the file when all are there. A row
+//! that an interruption cut short is recorded again. The final file does not depend on
+//! interruptions.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -15,10 +16,10 @@ use crate::record::{Fields, checksum};
 use crate::{Record, TraceError, TraceInfo};
 
 const MAGIC: &[u8; 16] = b"omnidraft trace\n";
-/// Longest field that is believed to be one.
+/// Largest length of a field. A larger one means damage.
 const MOST_FIELD: u64 = 8 << 30;
 
-/// Writes a trace.
+/// Writer of a trace.
 pub struct TraceWriter {
     path: PathBuf,
     part: PathBuf,
@@ -31,10 +32,11 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins a trace, or goes on with the one that an interruption left.
+    /// Begins a trace, or continues an interrupted one.
     ///
     /// # Errors
-    /// [`TraceError::Exists`]; a partial file of other settings; impossible settings; an I/O error.
+    /// [`TraceError::Exists`]; a partial file with other settings; impossible settings; an I/O
+    /// error.
     pub fn open(path: &Path, info: &TraceInfo) -> Result<Self, TraceError> {
         info.check(path)?;
         if path.exists() {
@@ -78,37 +80,38 @@ impl TraceWriter {
         Ok(writer)
     }
 
-    /// Whether a prompt of this id is recorded.
+    /// True if a prompt with this id is recorded.
     pub fn has_id(&self, id: &str) -> bool {
         self.ids.contains(id)
     }
 
-    /// Whether a prompt of these tokens is recorded. A target has one answer to it, whatever its id.
+    /// True if a prompt with these tokens is recorded. A target has one answer to it, whatever its
+    /// id.
     pub fn has_prompt(&self, prompt_ids: &[u32]) -> bool {
         self.prompts.contains(prompt_ids)
     }
 
-    /// Prompts recorded.
+    /// Number of prompts recorded.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether nothing is recorded.
+    /// True if nothing is recorded.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// Tokens of all answers, tails included.
+    /// Number of tokens of all answers, tails included.
     pub fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// Bytes of the partial file.
+    /// Size of the partial file in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds a prompt and hands it to the operating system.
+    /// Adds a record and hands it to the operating system.
     ///
     /// # Errors
     /// A record that does not fit the settings; an I/O error.
@@ -135,7 +138,8 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Turns what is recorded into the file and removes the partial one.
+    /// Writes the recorded rows to the final file and removes the partial one. Returns the file's
+    /// path.
     ///
     /// # Errors
     /// An I/O or parquet error; the partial file is then still there.
@@ -162,7 +166,8 @@ impl TraceWriter {
         self.tokens += record.path().len() as u64;
     }
 
-    /// Reads what an earlier recording left; returns how many bytes of it are whole.
+    /// Reads the rows of an earlier recording. Returns the number of bytes up to the end of the
+    /// last complete row.
     fn resume(&mut self) -> Result<u64, TraceError> {
         let read = |source| TraceError::io("read", &self.part)(source);
         let mut file = File::open(&self.part).map_err(read)?;
@@ -176,7 +181,7 @@ impl TraceWriter {
             .map_err(read)?;
         if !head.starts_with(&header) {
             let info = info_of(&head);
-            // Cut within its header: nothing is lost by beginning anew.
+            // The partial file ends within its header: nothing is lost by starting anew.
             if header.starts_with(&head) {
                 return Ok(0);
             }
@@ -210,7 +215,7 @@ impl TraceWriter {
     }
 }
 
-/// The whole rows of a partial file.
+/// Reader of the complete rows of a partial file.
 struct Rows {
     reader: BufReader<File>,
     at: u64,
@@ -225,7 +230,7 @@ impl Rows {
         })
     }
 
-    /// The next row and where it ends; `None` behind the last whole one.
+    /// The next row and its end in bytes; `None` after the last complete row.
     fn next(&mut self) -> Option<(Fields, u64)> {
         let mut fields = Fields::default();
         let mut end = self.at;
@@ -252,7 +257,7 @@ impl Rows {
     }
 }
 
-/// Magic, length of the settings, settings.
+/// Header of a partial file: magic, length of the metadata, metadata.
 fn header(info: &TraceInfo) -> Vec<u8> {
     let json = serde_json::to_vec(info).unwrap_or_default();
     [&MAGIC[..], &(json.len() as u64).to_le_bytes(), &json].concat()

@@ -1,4 +1,4 @@
-//! The file comes back as it was written, goes on where it stopped, and tells what is wrong with it.
+//! A trace reads back as it was written, continues where it stopped, and faults are reported.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ fn info(top: usize) -> TraceInfo {
     }
 }
 
-/// A model whose logits are a hash of the context; the last token is its stop token.
+/// A model whose logits are a hash of the context. The last token is its stop token.
 struct Toy {
     fed: Vec<u32>,
 }
@@ -176,7 +176,7 @@ fn a_stopped_recording_goes_on_wherever_it_was_cut() {
         assert!(!part.exists());
         std::fs::remove_file(&path).unwrap();
     }
-    // A flipped bit is not taken for a row: what follows is recorded again.
+    // A row with a flipped bit is dropped, and all rows from there are recorded again.
     let mut damaged = bytes.clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
@@ -184,7 +184,7 @@ fn a_stopped_recording_goes_on_wherever_it_was_cut() {
     let writer = TraceWriter::open(&path, &info).unwrap();
     assert!(writer.len() < 9, "{}", writer.len());
     drop(writer);
-    // Another recording's partial file is not touched.
+    // The partial file of another recording is not touched.
     std::fs::write(&part, &bytes).unwrap();
     let other = TraceInfo {
         tail: 2,
@@ -193,7 +193,7 @@ fn a_stopped_recording_goes_on_wherever_it_was_cut() {
     let told = TraceWriter::open(&path, &other).err().unwrap().to_string();
     assert!(told.contains("tail was 3 and is 2"), "{told}");
     assert_eq!(std::fs::read(&part).unwrap(), bytes);
-    // Nor is a finished file.
+    // A finished file is not touched either.
     let told = TraceWriter::open(&whole, &info).err().unwrap();
     assert!(matches!(told, TraceError::Exists { .. }));
 }
@@ -231,7 +231,7 @@ fn damage_is_told_by_file_and_row() {
     assert!(matches!(read(&path), Err(TraceError::Damaged { .. })));
 }
 
-/// What is done to the tokens, values and rests of a law.
+/// A change to the tokens, values and rests of a distribution.
 type Change<'a> = &'a dyn Fn(&mut [u32], &mut [f16], &mut [f32]);
 
 #[test]
@@ -311,7 +311,7 @@ fn the_engine_says_what_the_model_said_and_nothing_off_the_path() {
         let path: Vec<u32> = record.path().collect();
         engine.truncate(0);
         engine.append(&record.prompt_ids[..2]).unwrap();
-        // All at once, the last token wrong.
+        // A whole draft at once, the last token wrong.
         let wrong = (path[1] + 1) % VOCAB as u32;
         engine
             .forward(&[record.prompt_ids[2], path[0], wrong], &mut row)
@@ -321,7 +321,7 @@ fn the_engine_says_what_the_model_said_and_nothing_off_the_path() {
         context.push(path[0]);
         assert_eq!(row[VOCAB..2 * VOCAB], logits_of(&context)[..]);
         assert!(row[2 * VOCAB..].iter().all(|x| x.is_nan()));
-        // Cut back and go on; behind the end there is nothing.
+        // Cut back and continue; after the end there is nothing.
         engine.truncate(4);
         engine.forward(&path[1..], &mut row).unwrap();
         context.truncate(4);
@@ -334,7 +334,7 @@ fn the_engine_says_what_the_model_said_and_nothing_off_the_path() {
             }
         }
     }
-    // Read one by one they are the same, and the best token is known without its row.
+    // Read one by one the rows are the same, and the best token is known without its row.
     let said: Vec<u32> = records[0].path().collect();
     let prompt = &records[0].prompt_ids;
     engine.truncate(0);
@@ -386,7 +386,7 @@ fn the_engine_says_what_the_model_said_and_nothing_off_the_path() {
     );
 }
 
-/// The two prompts where one begins with the other and its answer: both are answered as recorded.
+/// One prompt begins with another one and its answer: both are answered as recorded.
 #[test]
 fn a_prompt_may_begin_with_another_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -414,8 +414,8 @@ fn a_prompt_may_begin_with_another_one() {
     }
 }
 
-/// A row from K tokens and the rest's mass, and what the losses make of it, by the formulas of the
-/// documentation.
+/// The row built from K tokens and the rest's mass, and the losses on it, follow the formulas of
+/// the documentation.
 #[test]
 fn losses_read_the_rest_as_one_uniform_mass() {
     let logits = logits_of(&[1, 2, 3]);
@@ -444,7 +444,7 @@ fn losses_read_the_rest_as_one_uniform_mass() {
     for (row, p) in row.iter().zip(&p) {
         assert!((f64::from(*row) - p.ln()).abs() < 1e-6);
     }
-    // Every unnamed token is at most as probable as the least named one.
+    // Every unnamed token is at most as probable as the least probable named one.
     assert!(rho <= log_probs[4].to_f64().exp());
     let columns: Vec<usize> = vec![0, 2, 3, 4, 7, 8, 10];
     let drafter: Vec<f32> = columns.iter().map(|i| (*i as f32 * 0.37).sin()).collect();
@@ -467,7 +467,7 @@ fn losses_read_the_rest_as_one_uniform_mass() {
 fn the_answers_token_stays_ahead_of_one_that_is_as_probable_in_16_bits() {
     let info = info(3);
     let mut law = Law::new(&info);
-    // The greedy token has the higher id and is ahead by less than f16 can tell.
+    // The greedy token has the higher id and leads by less than f16 resolves.
     law.push_top(&[(7, -0.693_000), (2, -0.693_050), (3, -9.0)]);
     let mut row = vec![0.0; VOCAB];
     law.write_row(0, &mut row);
@@ -476,13 +476,14 @@ fn the_answers_token_stays_ahead_of_one_that_is_as_probable_in_16_bits() {
         .unwrap();
     assert_eq!(best, 7);
     assert!(row[7] > row[2] && row[7] - row[2] < 1e-6);
-    // Values of no probability leave the others finite.
+    // Tokens of probability 0 leave the others finite.
     law.push_top(&[(1, 0.0), (2, f64::NEG_INFINITY), (3, f64::NEG_INFINITY)]);
     law.write_row(1, &mut row);
     assert!(row[0].is_finite() && row[2] == f32::NEG_INFINITY && row[1] == 0.0);
 }
 
-/// The law of text sums to one, puts 1 - s on the text and ranks the others as the model does.
+/// The distribution of text sums to one, puts 1 - s on the text and ranks the others as the model
+/// does.
 #[test]
 fn the_law_of_text_is_a_law() {
     let texts: [&[u32]; 3] = [
@@ -513,7 +514,7 @@ fn the_law_of_text_is_a_law() {
             }
         }
     }
-    // By hand: behind "1 2" come 3 three times and 4 once.
+    // Computed by hand: "1 2" is followed by 3 three times and by 4 once.
     let model = NgramModel::new(texts.into_iter(), 3, VOCAB).unwrap();
     let bigram = (3.0 + 2.0 * model.probability(&[], 3)) / 6.0;
     let trigram = (3.0 + 2.0 * bigram) / 6.0;
@@ -535,7 +536,7 @@ fn the_law_of_text_is_a_law() {
     assert!(NgramModel::new(texts.into_iter(), 6, VOCAB).is_err());
 }
 
-/// Two rows of one prompt: the first answers.
+/// Two rows have one prompt: the first one answers.
 #[test]
 fn equal_prompts_have_one_answer() {
     let folder = tempfile::tempdir().unwrap();
