@@ -26,6 +26,8 @@ const SPINS_BEFORE_YIELD: u32 = 128;
 const SPINS_PER_YIELD: u32 = 32;
 /// Number of turns of a helper's waiting loop before it sleeps: some 200 microseconds, longer than
 /// the work of a speculative round between two forwards.
+// With a few tens of microseconds, helpers fell asleep between a drafter's forwards, and the next
+// one waited for them: results/LOG.md, 2026-11-22.
 const SPINS_BEFORE_SLEEP: u32 = 10_000;
 /// Number of turns of the caller's waiting loop between two yields of its core, in case a helper
 /// needs it.
@@ -186,6 +188,7 @@ impl Patience {
     const SHORTEST: u32 = 64;
     /// Longest period, in regions. A forward of a model of 28 layers has about 200 regions, so it
     /// is a few forwards and not seconds.
+    // With 8192 regions one busy moment kept a whole run on one thread: results/LOG.md, 2026-11-26.
     const LONGEST: u32 = 1 << 10;
     /// Number of regions not counted after a sleep. A helper that slept wakes late, on a slow core
     /// with empty caches. If its first chunk counted, one busy moment would leave the caller alone

@@ -49,6 +49,8 @@ const MOST_EXPLORING: f64 = 1.0;
 const UNKNOWN: f64 = 0.1;
 /// Assumed largest share that copies without the drafter can save. If a drafter with the same
 /// copies beside its drafts saves more, copies alone are not worth a trial.
+// Without this limit copies took three of the first eight answers from a drafter that saved more:
+// results/LOG.md, 2026-11-26.
 const COPIES_AT_BEST: f64 = 0.3;
 /// Least assumed loss of a trial. It limits trials between two ways that seem equal.
 const LEAST_LOSS: f64 = 0.02;

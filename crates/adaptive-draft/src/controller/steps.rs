@@ -33,6 +33,8 @@ impl Sums {
 
     /// Adds a plain step between speculated rounds, separately from [`add`](Self::add). Plain steps
     /// made while speculation is stopped belong to another period, which may have been disturbed.
+    // Without this separation a busy moment after the end of drafting made plain steps look 30% slower
+    // and drafts better than they were: results/LOG.md, 2026-11-26.
     pub(super) fn beside(&mut self, seconds: f64) {
         self.1[0] += 1.0;
         self.1[1] += seconds;

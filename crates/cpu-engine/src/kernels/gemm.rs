@@ -12,6 +12,7 @@ use super::panel::PanelRow;
 use super::simd::{Kernel, PANEL, Simd};
 
 /// Number of rows whose unfinished sums are kept between two parts of a panel.
+// Strips of 128 rows were no faster for prompts: results/LOG.md, 2026-11-21.
 const STRIP: usize = 48;
 
 /// Size in bytes of a part of a panel. It stays in the first-level cache while several tiles use
@@ -70,6 +71,8 @@ pub(crate) type Sums<V, const M: usize, const P: usize> = [[V; P]; M];
 pub(crate) trait Operands: Copy {
     /// Largest number of rows, up to 5, with which a tile reads several panels at once. The more
     /// work a weight takes to unpack, the less there is to gain.
+    // From memory, two streams without prefetches are as fast as one with them, and from the cache up
+    // to 1.5 times as fast: results/LOG.md, 2026-11-21.
     const STREAM_ROWS: usize = 3;
 
     /// Number of activation rows.

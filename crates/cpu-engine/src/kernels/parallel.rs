@@ -29,6 +29,8 @@ use super::simd::{Kernel, PANEL};
 /// Largest number of chunks per thread. Each chunk is half as large as the one before it, so that a
 /// thread that starts late, is interrupted or has slower memory takes less work, and the last
 /// chunks are short.
+// Equal chunks gave 2 to 14% fewer tokens per second, with int4 weights the fewest: results/LOG.md,
+// 2026-11-25.
 const TURNS: u32 = 4;
 /// Least number of bytes of weights of a thread's last chunk, because prefetchers need time to
 /// start on a chunk.
