@@ -1,6 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-mod ask;
 mod decode;
 mod error;
 mod http;
@@ -8,14 +7,15 @@ mod learn;
 mod models;
 mod options;
 mod remote;
+mod request;
 mod service;
 mod stats;
 
-pub use ask::{Ask, Done, Event, From, LogProbs, Piece, Token};
 pub use error::ApiError;
 pub use http::{About, Http, Limits, interrupted, serve, watch_interrupts};
 pub use learn::{LearntBy, SavedState};
 pub use models::{Encoded, Models, Target, name_of};
 pub use options::{Expose, LearnOptions, LearnScope, Options, RemoteOptions};
+pub use request::{Done, Event, LogProbs, Piece, Request, Token, TokenOrigin};
 pub use service::{Events, Service};
 pub use stats::Stats;

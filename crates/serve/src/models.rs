@@ -36,20 +36,20 @@ pub(crate) enum Source {
 }
 
 impl Target {
-    fn local(path: &Path) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
+    fn load(path: &Path) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
         let folder = ModelFolder::load(path)?;
         let (text, config) = (folder.text.clone(), folder.config());
         let (vocab, context) = (config.vocab_size, config.max_context());
         Ok((Source::Local(Box::new(folder)), text, vocab, context))
     }
 
-    fn remote(
+    fn connect(
         address: &Path,
         options: &RemoteOptions,
     ) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
         let address = address.to_string_lossy();
-        let (remote, text) = Remote::connect(&address, options.key.clone(), options.patience)?;
-        let (vocab, context) = (remote.described.vocab_size, remote.described.context);
+        let (remote, text) = Remote::connect(&address, options.key.clone(), options.timeout)?;
+        let (vocab, context) = (remote.info.vocab_size, remote.info.context);
         Ok((Source::Remote(Box::new(remote)), text, vocab, context))
     }
 
@@ -62,7 +62,7 @@ impl Target {
     }
 
     /// The connection to it; `None` if the target is local.
-    pub(crate) fn elsewhere(&self) -> Option<&Remote> {
+    pub(crate) fn remote(&self) -> Option<&Remote> {
         match &self.source {
             Source::Local(_) => None,
             Source::Remote(remote) => Some(remote),
@@ -93,11 +93,11 @@ impl Models {
         let mut targets: Vec<Target> = Vec::new();
         for (name, path) in &options.targets {
             let (source, text, vocab_size, most) = match is_address(path) {
-                true => Target::remote(path, &options.remote)?,
-                false => Target::local(path)?,
+                true => Target::connect(path, &options.remote)?,
+                false => Target::load(path)?,
             };
             let name = match (&source, name.as_str()) {
-                (Source::Remote(remote), "") => remote.described.name.clone(),
+                (Source::Remote(remote), "") => remote.info.name.clone(),
                 _ => name.clone(),
             };
             if targets.iter().any(|other| other.name == name) {

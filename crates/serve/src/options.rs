@@ -82,7 +82,7 @@ pub struct RemoteOptions {
     /// to be learnt from.
     pub law_top: usize,
     /// Time to wait for a reply.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for RemoteOptions {
@@ -91,7 +91,7 @@ impl Default for RemoteOptions {
             key: None,
             draft_top: 16,
             law_top: 64,
-            patience: Duration::from_secs(60),
+            timeout: Duration::from_secs(60),
         }
     }
 }
@@ -125,7 +125,7 @@ pub struct LearnOptions {
 
 /// The trainable part of a drafter. All weights of a state folder have the same one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Cut {
+pub(crate) struct TrainablePart {
     /// Rank of the adapters; 0 if weights are trained.
     pub(crate) rank: usize,
     /// Number of last blocks that learn; 0 for all.
@@ -133,7 +133,7 @@ pub(crate) struct Cut {
     pub(crate) blocks: usize,
 }
 
-impl std::fmt::Display for Cut {
+impl std::fmt::Display for TrainablePart {
     /// The command-line arguments of a server that trains this part.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.rank, self.blocks) {
@@ -154,7 +154,7 @@ pub enum LearnScope {
 }
 
 /// Maximum number of users with an adapter of their own; later ones train their target's.
-pub(crate) const MOST_ADAPTERS: usize = 256;
+pub(crate) const MAX_ADAPTERS: usize = 256;
 
 /// Number of parameters from which a drafter learns in its last blocks only, in smaller steps, and
 /// from every answer once. Training all of it would take longer than it saves.
@@ -193,7 +193,7 @@ impl LearnOptions {
             replay_window: 256,
             ema: if large { 0.0 } else { 0.9 },
             likely: if large { 1e-4 } else { 0.0 },
-            blocks: self.cut().blocks,
+            blocks: self.trainable().blocks,
             lora: LoraSettings {
                 rank: self.rank,
                 ..LoraSettings::default()
@@ -203,8 +203,8 @@ impl LearnOptions {
     }
 
     /// The trainable part of the drafter.
-    pub(crate) fn cut(&self) -> Cut {
-        Cut {
+    pub(crate) fn trainable(&self) -> TrainablePart {
+        TrainablePart {
             rank: self.rank,
             blocks: self.blocks.unwrap_or(0),
         }

@@ -11,17 +11,17 @@ use cpu_engine::MemoryUse;
 use models::engine_options;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::ask::{Ask, Event, Job};
-use crate::decode::{Command, Decoder, Kept, Waiting};
+use crate::decode::{Command, CommandChannel, Decoder, Snapshot, VerifyRequest};
 use crate::error::ApiError;
-use crate::learn::{Handle, Saved, State, Teaching, publish_saved};
+use crate::learn::{LearnerHandle, LearnerThread, Saved, State, publish_saved};
 use crate::models::{Models, Target};
 use crate::options::Options;
 use crate::remote::wire::{Answers, Round};
+use crate::request::{Event, Job, Request};
 use crate::stats::Stats;
 
 /// Time that running answers have to end after the server is told to stop.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
 /// A drafter and targets that answer several requests at a time and learn from the answers.
 pub struct Service {
@@ -30,14 +30,14 @@ pub struct Service {
     stats: Arc<Stats>,
     commands: Sender<Command>,
     permits: Arc<Semaphore>,
-    teaching: Option<Handle>,
+    learner: Option<LearnerHandle>,
     threads: Option<Threads>,
 }
 
 struct Threads {
-    decoder: JoinHandle<Kept>,
+    decoder: JoinHandle<Snapshot>,
     learner: Option<JoinHandle<()>>,
-    caches: Sender<Kept>,
+    caches: Sender<Snapshot>,
     /// The state, if there is no learner's thread to keep it.
     state: Option<State>,
 }
@@ -69,10 +69,10 @@ impl Service {
             learn.suited(models.drafter.config(), keeps_states)
         });
         let options = Arc::new(options);
-        let cut = options.learn.map(|learn| learn.cut());
+        let trainable = options.learn.map(|learn| learn.trainable());
         let (state, saved) = match &options.state {
             Some(root) => {
-                let (state, saved) = State::open(root, &models, &options, cut)?;
+                let (state, saved) = State::open(root, &models, &options, trainable)?;
                 (Some(state), saved)
             }
             None => (None, Saved::default()),
@@ -86,17 +86,18 @@ impl Service {
             });
         }
         let (commands, inbox) = channel();
-        let (teaching, handle, state) = match options.learn {
+        let (learner, handle, state) = match options.learn {
             Some(learn) => {
-                let (teaching, handle) = Teaching::new(
+                let (learner, handle) = LearnerThread::new(
                     Arc::clone(&models),
                     Arc::clone(&options),
                     learn,
                     Arc::clone(&stats),
                     commands.clone(),
-                    (state, &saved),
+                    state,
+                    &saved,
                 )?;
-                (Some(teaching), Some(handle), None)
+                (Some(learner), Some(handle), None)
             }
             None => {
                 publish_saved(&models, &options, state.as_ref(), &saved, &commands)?;
@@ -107,15 +108,18 @@ impl Service {
             Arc::clone(&models),
             Arc::clone(&options),
             Arc::clone(&stats),
-            (inbox, &commands),
-            handle.as_ref().map(|handle| handle.mailbox.clone()),
-            saved.kept,
+            CommandChannel {
+                receiver: inbox,
+                sender: &commands,
+            },
+            handle.as_ref().map(|handle| handle.queue.clone()),
+            saved.snapshot,
         )?;
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let decoder = spawn("decode").spawn(move || decoder.run())?;
         let (caches, last) = channel();
-        let learner = match teaching {
-            Some(teaching) => Some(spawn("learn").spawn(move || teaching.run(&last))?),
+        let learner = match learner {
+            Some(learner) => Some(spawn("learn").spawn(move || learner.run(&last))?),
             None => None,
         };
         Ok(Self {
@@ -126,7 +130,7 @@ impl Service {
                 caches,
                 state,
             }),
-            teaching: handle,
+            learner: handle,
             models,
             options,
             stats,
@@ -160,33 +164,33 @@ impl Service {
     ///
     /// # Errors
     /// [`ApiError::ContextLength`], [`ApiError::QueueFull`], [`ApiError::Stopping`].
-    pub fn ask(&self, asks: Vec<Ask>) -> Result<Events, ApiError> {
-        for ask in &asks {
-            let context = self.models.targets[ask.target].context;
-            let tokens = ask.prompt.target.len();
-            if tokens + ask.max_tokens > context {
+    pub fn submit(&self, requests: Vec<Request>) -> Result<Events, ApiError> {
+        for request in &requests {
+            let context = self.models.targets[request.target].context;
+            let tokens = request.prompt.target.len();
+            if tokens + request.max_tokens > context {
                 return Err(ApiError::ContextLength {
                     tokens,
                     context,
-                    wanted: ask.max_tokens,
+                    wanted: request.max_tokens,
                 });
             }
         }
         let mut permits = Vec::new();
-        for _ in &asks {
+        for _ in &requests {
             let permit = Arc::clone(&self.permits).try_acquire_owned();
             let full = |_| ApiError::QueueFull(self.options.queue);
             permits.push(permit.map_err(full)?);
         }
         let (events, receiver) = mpsc::unbounded_channel();
-        for (ask, permit) in asks.into_iter().zip(permits) {
+        for (request, permit) in requests.into_iter().zip(permits) {
             let job = Job {
-                ask,
+                request,
                 events: events.clone(),
                 arrived: Instant::now(),
                 permit: Some(permit),
             };
-            let sent = self.commands.send(Command::Ask(Box::new(job)));
+            let sent = self.commands.send(Command::Request(Box::new(job)));
             sent.map_err(|_| ApiError::Stopping)?;
         }
         Ok(receiver)
@@ -194,31 +198,31 @@ impl Service {
 
     /// Submits drafts of other servers for verification. Nothing is sent back if the service is
     /// being stopped.
-    pub(crate) fn judge(&self, target: usize, rounds: Vec<Round>) -> oneshot::Receiver<Answers> {
+    pub(crate) fn verify(&self, target: usize, rounds: Vec<Round>) -> oneshot::Receiver<Answers> {
         let (reply, answers) = oneshot::channel();
-        let waiting = Waiting {
+        let waiting = VerifyRequest {
             target,
             rounds,
             reply,
         };
         // If the decode thread has ended, the receiver reports it.
-        let _ = self.commands.send(Command::Judge(waiting));
+        let _ = self.commands.send(Command::Verify(waiting));
         answers
     }
 
     /// Asks the learner's thread to save its state soon.
     pub fn save(&self) {
-        if let Some(teaching) = &self.teaching {
-            teaching.save();
+        if let Some(learner) = &self.learner {
+            learner.save();
         }
     }
 
     /// Takes no more requests. Running answers have some seconds to finish.
-    pub fn wind_up(&self) {
+    pub fn stop_accepting(&self) {
         // The decode thread may have ended by itself.
         let _ = self
             .commands
-            .send(Command::Stop(Instant::now() + LAST_WORDS));
+            .send(Command::Stop(Instant::now() + SHUTDOWN_GRACE));
     }
 
     /// Ends running answers, within seconds, and saves what was learnt.
@@ -229,10 +233,10 @@ impl Service {
         let Some(threads) = self.threads.take() else {
             return Ok(());
         };
-        self.wind_up();
+        self.stop_accepting();
         let decoded = threads.decoder.join();
-        if let Some(teaching) = self.teaching.take() {
-            teaching.stop();
+        if let Some(learner) = self.learner.take() {
+            learner.stop();
         }
         let panicked = || {
             anyhow::anyhow!(
@@ -270,9 +274,9 @@ fn check_memory(models: &Models, options: &Options) -> Result<()> {
     let here = models.targets.iter().filter_map(Target::folder);
     let sizes = here.map(|folder| of(folder.config(), options.engine));
     let target = sizes.max().unwrap_or(0);
-    let seat = target + of(models.drafter.config(), options.drafter_engine());
+    let slot = target + of(models.drafter.config(), options.drafter_engine());
     let judged = options.expose.map_or(0, |expose| expose.sessions);
-    let needed = seat * options.parallel + target * judged;
+    let needed = slot * options.parallel + target * judged;
     tracing::info!(
         sequences = options.parallel,
         mib = needed >> 20,

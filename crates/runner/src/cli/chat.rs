@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use bench::args::write_out;
 use clap::Args;
 use models::{Message, TemplateRequest};
-use serve::{Ask, Done, Event, Service, watch_interrupts};
+use serve::{Done, Event, Request, Service, watch_interrupts};
 use spec_decode::Sampling;
 
 use super::serve::ServiceArgs;
@@ -216,7 +216,7 @@ impl Chat {
             let prompt = prompt.map_err(|e| anyhow!("{e}\n{hint}"))?;
             let context = service.models().targets[0].context;
             let room = context.saturating_sub(prompt.target.len());
-            let asked = service.ask(vec![Ask {
+            let asked = service.submit(vec![Request {
                 target: 0,
                 prompt,
                 sampling: self.sampling,

@@ -210,7 +210,7 @@ impl GenerateArgs {
     #[cfg(feature = "serve")]
     fn remote(&self, mode: VerifyMode, sampling: Sampling) -> Result<()> {
         use super::serve::far_options;
-        use serve::{Ask, Event, Service};
+        use serve::{Event, Request, Service};
 
         let Some(drafter) = self.drafter.clone() else {
             bail!(
@@ -243,7 +243,7 @@ impl GenerateArgs {
         let prompt = models.converse(0, &prompt, &request)?;
         let mut answers = Vec::new();
         for sample in 0..self.n {
-            let mut events = service.ask(vec![Ask {
+            let mut events = service.submit(vec![Request {
                 target: 0,
                 prompt: prompt.clone(),
                 sampling,

@@ -14,14 +14,21 @@ pub(super) struct TargetCosts {
     shared: SharedCosts,
 }
 
+/// Costs of rounds for one of several concurrent sequences.
+pub(super) struct ConcurrentCosts {
+    /// Number of sequences that are decoded together, at least 1.
+    pub(super) concurrency: usize,
+    pub(super) costs: Costs,
+}
+
 /// Costs of one target in a step.
 #[derive(Default)]
-pub(super) struct Verified {
+pub(super) struct VerifyCosts {
     pub(super) forward: Forwards,
     /// Seconds of verification and commit.
     pub(super) rest: f64,
     /// True if drafts of other servers were scored too.
-    pub(super) guests: bool,
+    pub(super) peer_drafts: bool,
 }
 
 impl TargetCosts {
@@ -31,10 +38,10 @@ impl TargetCosts {
     }
 
     /// Records a step of sequences of this target.
-    pub(super) fn observe_step(&mut self, draft: Forwards, verified: &Verified) {
+    pub(super) fn observe_step(&mut self, draft: Forwards, verified: &VerifyCosts) {
         // A step without drafts says nothing of their cost, and drafts of other servers are not
         // drafted here.
-        if draft.calls > 0 && verified.forward.calls > 0 && !verified.guests {
+        if draft.calls > 0 && verified.forward.calls > 0 && !verified.peer_drafts {
             self.shared.observe(&SharedStep {
                 draft,
                 verify: verified.forward,
@@ -43,30 +50,34 @@ impl TargetCosts {
         }
     }
 
-    /// Costs for one of `crowd` sequences: those measured in steps if there are any, else those of
+    /// Costs for one of `concurrency` sequences: those measured in steps if there are any, else those of
     /// rounds alone, else the defaults.
-    pub(super) fn of(&self, crowd: usize) -> Costs {
-        match self.shared.costs(crowd) {
-            Some(shared) if crowd > 1 => shared,
+    pub(super) fn of(&self, concurrency: usize) -> ConcurrentCosts {
+        let costs = match self.shared.costs(concurrency) {
+            Some(shared) if concurrency > 1 => shared,
             shared => self.alone.costs(&shared.unwrap_or_default()),
-        }
+        };
+        ConcurrentCosts { concurrency, costs }
     }
 }
 
 impl Decoder {
     /// Number of answers of a target that run or are about to begin, rounded up to a power of two,
     /// so that a plan for it stays valid when one of them ends early.
-    pub(super) fn crowd(&self, target: usize, beginning: usize) -> usize {
-        let running = self.running.iter().map(|sequence| sequence.seat.target);
-        let reading = self.reading.iter().map(|reading| reading.job.ask.target);
-        let same = running.chain(reading).filter(|other| *other == target);
+    pub(super) fn concurrency(&self, target: usize, beginning: usize) -> usize {
+        let running = self.running.iter().map(|sequence| sequence.slot.target);
+        let prefilling = self
+            .prefilling
+            .iter()
+            .map(|prefilling| prefilling.job.request.target);
+        let same = running.chain(prefilling).filter(|other| *other == target);
         (same.count() + beginning).max(1).next_power_of_two()
     }
 
     /// The target of all sequences, if they share one and it is local.
     pub(super) fn only_target(&self) -> Option<usize> {
-        let target = self.running.first()?.seat.target;
-        let same = self.running.iter().all(|other| other.seat.target == target);
+        let target = self.running.first()?.slot.target;
+        let same = self.running.iter().all(|other| other.slot.target == target);
         let here = self.models.targets[target].folder().is_some();
         (same && here).then_some(target)
     }

@@ -9,8 +9,9 @@ use adaptive_draft::{
 };
 use spec_decode::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
 
+use super::costs::ConcurrentCosts;
 use super::target_of;
-use crate::options::MOST_ADAPTERS;
+use crate::options::MAX_ADAPTERS;
 
 /// Number of rounds after which a plan is recomputed.
 const STALE: usize = 64;
@@ -21,22 +22,22 @@ const EXPLORE: usize = 16;
 const TRAINED: u64 = 32;
 
 /// Statistics of draft lengths, of each adapter its own.
-pub(super) struct Lengths {
-    known: BTreeMap<String, Knowledge>,
+pub(super) struct DraftLengths {
+    known: BTreeMap<String, AdapterLengths>,
     /// Number of features of a token that a head reads.
     features: usize,
     longest: usize,
 }
 
 /// Statistics of one adapter of the drafter for its target.
-struct Knowledge {
+struct AdapterLengths {
     /// Acceptance at each value of the drafter's own probability, and at each value of its head's.
     own: Chain,
     by_head: Chain,
     head: Option<(u64, Arc<Head>)>,
     plan: Arc<Plan>,
     /// Number of concurrent sequences that the plan was made for.
-    crowd: usize,
+    concurrency: usize,
     rounds: usize,
 }
 
@@ -48,11 +49,11 @@ pub(super) struct Scores {
     by_head: Vec<f64>,
 }
 
-impl Lengths {
+impl DraftLengths {
     /// Starts from saved chains. `width` is the length of the drafter's hidden states, `longest`
     /// the maximum draft length.
     pub(super) fn new(kept: BTreeMap<String, Vec<Chain>>, width: usize, longest: usize) -> Self {
-        let known = |(name, chains)| (name, Knowledge::new(chains, longest));
+        let known = |(name, chains)| (name, AdapterLengths::new(chains, longest));
         Self {
             known: kept.into_iter().map(known).collect(),
             features: width + SCALARS,
@@ -62,7 +63,7 @@ impl Lengths {
 
     /// The chains to be saved, by adapter.
     pub(super) fn chains(&self) -> BTreeMap<String, Vec<Chain>> {
-        let chains = |known: &Knowledge| vec![known.own.clone(), known.by_head.clone()];
+        let chains = |known: &AdapterLengths| vec![known.own.clone(), known.by_head.clone()];
         let all = self.known.iter();
         all.map(|(name, known)| (name.clone(), chains(known)))
             .collect()
@@ -70,11 +71,11 @@ impl Lengths {
 
     /// Statistics that an answer uses and adds to: those of `adapter`, or of its target if too many
     /// adapters have their own.
-    fn of(&mut self, adapter: &str) -> &mut Knowledge {
-        let full = self.known.len() >= MOST_ADAPTERS && !self.known.contains_key(adapter);
+    fn of(&mut self, adapter: &str) -> &mut AdapterLengths {
+        let full = self.known.len() >= MAX_ADAPTERS && !self.known.contains_key(adapter);
         let name = if full { target_of(adapter) } else { adapter };
         let longest = self.longest;
-        let fresh = || Knowledge::new(Vec::new(), longest);
+        let fresh = || AdapterLengths::new(Vec::new(), longest);
         self.known.entry(name.to_owned()).or_insert_with(fresh)
     }
 
@@ -84,7 +85,7 @@ impl Lengths {
         adapter: &str,
         head: Arc<Head>,
         steps: u64,
-        costs: (usize, &Costs),
+        costs: &ConcurrentCosts,
     ) {
         let longest = self.longest;
         let known = self.of(adapter);
@@ -107,7 +108,7 @@ impl Lengths {
         adapter: &str,
         scores: &Scores,
         outcome: &RoundOutcome,
-        costs: impl FnOnce() -> (usize, Costs),
+        costs: impl FnOnce() -> ConcurrentCosts,
     ) {
         let known = self.of(adapter);
         known.own.learn(&scores.own, outcome);
@@ -117,26 +118,25 @@ impl Lengths {
         known.rounds += 1;
         if known.rounds.is_multiple_of(STALE) {
             let longest = self.longest;
-            let (crowd, costs) = costs();
-            self.of(adapter).replan((crowd, &costs), longest);
+            self.of(adapter).replan(&costs(), longest);
         }
     }
 
-    /// The policy of an answer that is one of `crowd` sequences. `records` is true if examples for
+    /// The policy of an answer that is one of `concurrency` sequences. `records` is true if examples for
     /// the head are kept.
     pub(super) fn policy(
         &mut self,
         adapter: &str,
-        (crowd, costs): (usize, &Costs),
+        costs: &ConcurrentCosts,
         records: bool,
-    ) -> Adapted {
+    ) -> AdaptiveLength {
         let (features, longest) = (self.features, self.longest);
         let known = self.of(adapter);
-        if known.crowd != crowd {
-            known.replan((crowd, costs), longest);
+        if known.concurrency != costs.concurrency {
+            known.replan(costs, longest);
         }
         let head = known.head.as_ref().map(|(_, head)| Arc::clone(head));
-        Adapted {
+        AdaptiveLength {
             by: known.plan.chain().score(),
             inner: Throughput::new(Arc::clone(&known.plan), None, Some(EXPLORE)),
             head: head.filter(|head| head.features() == features),
@@ -145,12 +145,12 @@ impl Lengths {
             scratch: HeadScratch::default(),
             features: Vec::new(),
             drafted: Vec::new(),
-            judged: records.then(Vec::new),
+            head_examples: records.then(Vec::new),
         }
     }
 }
 
-impl Knowledge {
+impl AdapterLengths {
     fn new(kept: Vec<Chain>, longest: usize) -> Self {
         let chain = |score: Score| {
             let kept = kept.iter().find(|chain| chain.score() == score);
@@ -162,7 +162,7 @@ impl Knowledge {
             by_head: chain(Score::Head),
             own,
             head: None,
-            crowd: 1,
+            concurrency: 1,
             rounds: 0,
         }
     }
@@ -173,18 +173,18 @@ impl Knowledge {
             .is_some_and(|(steps, _)| *steps >= TRAINED)
     }
 
-    fn replan(&mut self, (crowd, costs): (usize, &Costs), longest: usize) {
-        self.crowd = crowd;
+    fn replan(&mut self, costs: &ConcurrentCosts, longest: usize) {
+        self.concurrency = costs.concurrency;
         let chain = match self.trained() {
             true => &self.by_head,
             false => &self.own,
         };
-        self.plan = Arc::new(Plan::new(chain, costs, longest));
+        self.plan = Arc::new(Plan::new(chain, &costs.costs, longest));
     }
 }
 
 /// A draft length policy that follows a plan and records what a round shows.
-pub(super) struct Adapted {
+pub(super) struct AdaptiveLength {
     /// The score that the plan is computed from.
     by: Score,
     inner: Throughput<'static>,
@@ -198,10 +198,10 @@ pub(super) struct Adapted {
     /// Features of the tokens of this round.
     drafted: Vec<Vec<f32>>,
     /// Tokens that verification decided, as examples for the head; `None` if none are kept.
-    judged: Option<Vec<Example>>,
+    head_examples: Option<Vec<Example>>,
 }
 
-impl DraftPolicy for Adapted {
+impl DraftPolicy for AdaptiveLength {
     fn next_len(&mut self) -> usize {
         self.scores.own.clear();
         self.scores.by_head.clear();
@@ -213,7 +213,7 @@ impl DraftPolicy for Adapted {
         let signal = DraftSignal::of(step.token, step.logits);
         let mut score = signal.probability();
         self.scores.own.push(score);
-        if self.head.is_some() || self.judged.is_some() {
+        if self.head.is_some() || self.head_examples.is_some() {
             write_features(signal, step.state, &mut self.features);
             // An engine may provide no hidden states.
             if self.features.len() == self.width {
@@ -224,7 +224,7 @@ impl DraftPolicy for Adapted {
                         score = chance;
                     }
                 }
-                if self.judged.is_some() {
+                if self.head_examples.is_some() {
                     self.drafted.push(self.features.clone());
                 }
             }
@@ -234,12 +234,12 @@ impl DraftPolicy for Adapted {
 
     fn observe(&mut self, outcome: &RoundOutcome) {
         self.inner.observe(outcome);
-        let Some(judged) = &mut self.judged else {
+        let Some(head_examples) = &mut self.head_examples else {
             return;
         };
         for (features, label) in self.drafted.drain(..).zip(labels(outcome, false)) {
             if let Some(label) = label {
-                judged.push(Example {
+                head_examples.push(Example {
                     features,
                     label: label.accepted as f32,
                 });
@@ -249,28 +249,44 @@ impl DraftPolicy for Adapted {
 }
 
 /// The draft length policy of an answer.
-pub(super) enum Lengthy {
+pub(super) enum LengthPolicy {
     Constant(ConstantLength),
-    Adapted(Box<Adapted>),
+    Adaptive(Box<AdaptiveLength>),
+}
+
+/// Settings of looked-up text.
+pub(super) struct Lookup {
+    /// Costs of rounds, by which copies are weighed.
+    pub(super) costs: Costs,
+    /// Maximum draft length.
+    pub(super) longest: usize,
+}
+
+/// The parts that the drafts of an answer are configured from.
+pub(super) struct Drafts {
+    pub(super) length: LengthPolicy,
+    /// `None` if no text is looked up.
+    pub(super) lookup: Option<Lookup>,
+    /// Number of most probable draft tokens to draw from, for a remote target.
+    pub(super) remote_top: usize,
 }
 
 /// The policy of an answer: the draft length and, with lookup, the length of copies.
 pub(crate) enum Policy {
-    Draft(Lengthy),
+    Draft(LengthPolicy),
     /// The acceptance of copies is estimated anew in every answer: nothing of one shows in another.
-    Lookup(Box<CopyOrDraft<Box<CopyRecord>, Lengthy>>),
+    Lookup(Box<CopyOrDraft<Box<CopyRecord>, LengthPolicy>>),
 }
 
 impl Policy {
-    /// `lookup` holds the costs of rounds, by which copies are weighed, and the maximum draft
-    /// length.
-    pub(super) fn new(lengthy: Lengthy, lookup: Option<(Costs, usize)>) -> Self {
+    /// Without `lookup` no text is copied.
+    pub(super) fn new(length: LengthPolicy, lookup: Option<Lookup>) -> Self {
         match lookup {
-            None => Self::Draft(lengthy),
-            Some((costs, longest)) => {
+            None => Self::Draft(length),
+            Some(Lookup { costs, longest }) => {
                 let record = Box::<CopyRecord>::default();
                 Self::Lookup(Box::new(CopyOrDraft::new(
-                    lengthy,
+                    length,
                     record,
                     costs,
                     longest,
@@ -283,46 +299,46 @@ impl Policy {
 
     /// Predicted acceptance of the tokens drafted last, if lengths are adapted.
     pub(super) fn scores(&self) -> Option<&Scores> {
-        let lengthy = match self {
-            Self::Draft(lengthy) => lengthy,
+        let length = match self {
+            Self::Draft(length) => length,
             Self::Lookup(policy) => policy.inner(),
         };
-        match lengthy {
-            Lengthy::Constant(_) => None,
-            Lengthy::Adapted(adapted) => Some(&adapted.scores),
+        match length {
+            LengthPolicy::Constant(_) => None,
+            LengthPolicy::Adaptive(adapted) => Some(&adapted.scores),
         }
     }
 
     /// Takes out the examples for the head.
-    pub(super) fn take_judged(&mut self) -> Vec<Example> {
-        let lengthy = match self {
-            Self::Draft(lengthy) => lengthy,
+    pub(super) fn take_head_examples(&mut self) -> Vec<Example> {
+        let length = match self {
+            Self::Draft(length) => length,
             Self::Lookup(policy) => policy.inner_mut(),
         };
-        match lengthy {
-            Lengthy::Constant(_) => Vec::new(),
-            Lengthy::Adapted(adapted) => adapted.judged.take().unwrap_or_default(),
+        match length {
+            LengthPolicy::Constant(_) => Vec::new(),
+            LengthPolicy::Adaptive(adapted) => adapted.head_examples.take().unwrap_or_default(),
         }
     }
 
     fn inner(&mut self) -> &mut dyn DraftPolicy {
         match self {
-            Self::Draft(lengthy) => lengthy,
+            Self::Draft(length) => length,
             Self::Lookup(policy) => policy.as_mut(),
         }
     }
 }
 
-impl Lengthy {
+impl LengthPolicy {
     fn inner(&mut self) -> &mut dyn DraftPolicy {
         match self {
             Self::Constant(policy) => policy,
-            Self::Adapted(policy) => policy.as_mut(),
+            Self::Adaptive(policy) => policy.as_mut(),
         }
     }
 }
 
-impl DraftPolicy for Lengthy {
+impl DraftPolicy for LengthPolicy {
     fn next_len(&mut self) -> usize {
         self.inner().next_len()
     }

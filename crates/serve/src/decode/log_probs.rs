@@ -2,7 +2,7 @@
 
 use vocab_align::{TargetId, TokenId};
 
-use crate::ask::LogProbs;
+use crate::request::LogProbs;
 
 /// Log-probabilities of a token and of the `top` most probable ones.
 pub(super) fn log_probs(token: TargetId, logits: &[f32], top: usize) -> LogProbs {

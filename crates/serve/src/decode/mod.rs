@@ -9,15 +9,15 @@
 //! sequences of a pair share an n-gram cache, and a draft has to be verified with the cache that it
 //! was drafted with. A sequence that waits for a reply sits out steps; the others go on.
 
+mod admission;
 mod controlled;
 mod costs;
-mod elsewhere;
 mod lengths;
 mod log_probs;
-mod seated;
-mod seats;
+mod remote_rounds;
 mod sequence;
 mod step;
+mod target_model;
 mod text;
 mod verifier;
 
@@ -33,37 +33,37 @@ use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::LanguageModel;
 use vocab_align::{DraftId, TargetId};
 
-use crate::ask::{Event, Job};
 use crate::error::ApiError;
-use crate::learn::Mailbox;
+use crate::learn::LearnerQueue;
 use crate::models::{Models, Target};
 use crate::options::Options;
+use crate::request::{Event, Job};
 use crate::stats::Stats;
 
 use costs::TargetCosts;
-use elsewhere::{Errands, Reply};
-use lengths::Lengths;
-use seated::Seated;
+use lengths::DraftLengths;
+use remote_rounds::{RemoteQueue, Reply};
 pub(crate) use sequence::terms_of;
-use sequence::{Seat, Sequence};
+use sequence::{Sequence, Slot};
+use target_model::TargetModel;
 use verifier::Verifiers;
-pub(crate) use verifier::Waiting;
+pub(crate) use verifier::VerifyRequest;
 
 /// N-gram caches by index of the target; targets with the same vocabulary share that of the first.
 pub(crate) type Caches = BTreeMap<usize, NgramCache>;
 
 /// The state that the decode thread learns by itself.
 #[derive(Clone, Default)]
-pub(crate) struct Kept {
+pub(crate) struct Snapshot {
     pub(crate) caches: Caches,
     /// Acceptance statistics of draft tokens, by name of the adapter.
     pub(crate) chains: BTreeMap<String, Vec<Chain>>,
 }
 
 /// A request whose prompt is being read.
-struct Reading {
+struct Prefilling {
     job: Job,
-    seat: Seat,
+    slot: Slot,
     /// Number of prompt tokens that the KV cache holds already.
     cached: usize,
 }
@@ -75,24 +75,31 @@ type Failures = Vec<(usize, ApiError)>;
 type Ended = Vec<(usize, Option<&'static str>)>;
 
 /// Time between two checks of clients while there is nothing to do but to wait for replies.
-const LOOK: Duration = Duration::from_millis(50);
+const CLIENT_CHECK: Duration = Duration::from_millis(50);
 
 /// A message to the decode thread.
 pub(crate) enum Command {
     /// A request.
-    Ask(Box<Job>),
+    Request(Box<Job>),
     /// Drafts of another server.
-    Judge(Waiting),
+    Verify(VerifyRequest),
     /// The reply to drafts sent to a remote target.
-    Judged(Reply),
+    RemoteReply(Reply),
     /// New weights of an adapter.
     Weights(String, Box<Packed>),
     /// A new state of an adapter's acceptance head, and the number of its training steps.
     Head(String, Arc<Head>, u64),
     /// A request for a copy of the n-gram caches.
-    Caches(Sender<Kept>),
+    Snapshot(Sender<Snapshot>),
     /// No more requests are taken; running answers have until then.
     Stop(Instant),
+}
+
+/// Both ends of the channel of messages to the decode thread.
+pub(crate) struct CommandChannel<'a> {
+    pub(crate) receiver: Receiver<Command>,
+    /// The end for the threads that wait for remote targets.
+    pub(crate) sender: &'a Sender<Command>,
 }
 
 /// The state of the decode thread.
@@ -101,7 +108,7 @@ pub(crate) struct Decoder {
     options: Arc<Options>,
     stats: Arc<Stats>,
     commands: Receiver<Command>,
-    learner: Option<Mailbox>,
+    learner: Option<LearnerQueue>,
     caches: BTreeMap<usize, Box<NgramCache>>,
     /// Target whose n-gram cache a target uses.
     cache_of: Vec<usize>,
@@ -113,16 +120,16 @@ pub(crate) struct Decoder {
     resident: Vec<Packed>,
     waiting: VecDeque<Job>,
     /// Requests with a slot whose prompts are being read.
-    reading: VecDeque<Reading>,
+    prefilling: VecDeque<Prefilling>,
     /// Draft lengths.
-    lengths: Lengths,
+    lengths: DraftLengths,
     /// Costs of rounds, by target.
     costs: Vec<TargetCosts>,
     running: Vec<Sequence>,
     /// Rounds on their way to remote targets, and the replies that have come.
-    errands: Errands,
+    remote_queue: RemoteQueue,
     replies: Vec<Reply>,
-    idle: Vec<Seat>,
+    idle: Vec<Slot>,
     verifiers: Verifiers,
     /// Logits of the target, and of the drafter.
     logits: Vec<f32>,
@@ -138,11 +145,11 @@ impl Decoder {
         models: Arc<Models>,
         options: Arc<Options>,
         stats: Arc<Stats>,
-        (commands, to_itself): (Receiver<Command>, &Sender<Command>),
-        learner: Option<Mailbox>,
-        kept: Kept,
+        channel: CommandChannel<'_>,
+        learner: Option<LearnerQueue>,
+        snapshot: Snapshot,
     ) -> Result<Self> {
-        let Kept { caches, chains } = kept;
+        let Snapshot { caches, chains } = snapshot;
         let vocabulary = |t: &Target| t.pair.target.fingerprint();
         let first = |target: &Target| {
             let same = |other: &Target| vocabulary(other) == vocabulary(target);
@@ -165,8 +172,8 @@ impl Decoder {
             weights: HashMap::new(),
             resident: Vec::new(),
             waiting: VecDeque::new(),
-            reading: VecDeque::new(),
-            lengths: Lengths::new(
+            prefilling: VecDeque::new(),
+            lengths: DraftLengths::new(
                 chains,
                 models.drafter.config().hidden_size,
                 options.draft_length,
@@ -177,7 +184,7 @@ impl Decoder {
                 .map(|_| TargetCosts::default())
                 .collect(),
             running: Vec::new(),
-            errands: Errands::start(&models, to_itself, options.parallel)?,
+            remote_queue: RemoteQueue::start(&models, channel.sender, options.parallel)?,
             replies: Vec::new(),
             idle: Vec::new(),
             verifiers: Verifiers::new(sessions, idle),
@@ -190,31 +197,31 @@ impl Decoder {
             models,
             options,
             stats,
-            commands,
+            commands: channel.receiver,
             learner,
         };
         for target in 0..decoder.models.targets.len() {
-            let mut seat = decoder.seat(target)?;
-            if let Seated::Here(engine) = seat.session.target_mut() {
+            let mut slot = decoder.new_slot(target)?;
+            if let TargetModel::Local(engine) = slot.session.target_mut() {
                 let seconds = plain_step(engine)?;
                 decoder.stats.plain_step(target, seconds);
                 decoder.resident.push(engine.packed()?);
             }
             if decoder.idle.len() < decoder.options.parallel {
-                decoder.idle.push(seat);
+                decoder.idle.push(slot);
             }
         }
         Ok(decoder)
     }
 
     /// Decodes until it is told to stop. Returns the state at the end.
-    pub(crate) fn run(mut self) -> Kept {
+    pub(crate) fn run(mut self) -> Snapshot {
         loop {
             self.stats.load(self.running.len(), self.waiting.len());
             self.listen();
             if let Some(until) = self.stopping {
                 self.refuse_waiting();
-                let idle = self.running.is_empty() && self.reading.is_empty();
+                let idle = self.running.is_empty() && self.prefilling.is_empty();
                 if idle || Instant::now() >= until {
                     break;
                 }
@@ -223,17 +230,17 @@ impl Decoder {
             self.step();
         }
         for sequence in self.running.drain(..) {
-            sequence.job.tell(Event::Failed(ApiError::Stopping));
+            sequence.job.send(Event::Failed(ApiError::Stopping));
         }
-        for reading in self.reading.drain(..) {
-            reading.job.tell(Event::Failed(ApiError::Stopping));
+        for prefilling in self.prefilling.drain(..) {
+            prefilling.job.send(Event::Failed(ApiError::Stopping));
         }
-        self.kept()
+        self.snapshot()
     }
 
-    fn kept(&self) -> Kept {
+    fn snapshot(&self) -> Snapshot {
         let caches = self.caches.iter().map(|(i, cache)| (*i, (**cache).clone()));
-        Kept {
+        Snapshot {
             caches: caches.collect(),
             chains: match self.options.adapt_length {
                 true => self.lengths.chains(),
@@ -246,19 +253,19 @@ impl Decoder {
     fn listen(&mut self) {
         let replies = !self.running.is_empty() || !self.waiting.is_empty();
         if !self.is_busy() && (replies || self.stopping.is_none()) {
-            let told = match replies {
-                true => self.commands.recv_timeout(LOOK),
+            let received = match replies {
+                true => self.commands.recv_timeout(CLIENT_CHECK),
                 false => self.commands.recv().map_err(RecvTimeoutError::from),
             };
-            match told {
-                Ok(command) => self.obey(command),
+            match received {
+                Ok(command) => self.handle(command),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => self.stopping = Some(Instant::now()),
             }
         }
         loop {
             match self.commands.try_recv() {
-                Ok(command) => self.obey(command),
+                Ok(command) => self.handle(command),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
                     self.stopping.get_or_insert(Instant::now());
@@ -268,11 +275,11 @@ impl Decoder {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn handle(&mut self, command: Command) {
         match command {
-            Command::Ask(job) => self.waiting.push_back(*job),
-            Command::Judge(waiting) => self.verifiers.wait(waiting),
-            Command::Judged(reply) => self.replies.push(reply),
+            Command::Request(job) => self.waiting.push_back(*job),
+            Command::Verify(waiting) => self.verifiers.enqueue(waiting),
+            Command::RemoteReply(reply) => self.replies.push(reply),
             Command::Head(adapter, head, steps) => self.follow_head(&adapter, head, steps),
             Command::Weights(adapter, packed) => {
                 let version = self
@@ -281,9 +288,9 @@ impl Decoder {
                     .map_or(1, |(version, _)| version + 1);
                 self.weights.insert(adapter, (version, *packed));
             }
-            Command::Caches(reply) => {
+            Command::Snapshot(reply) => {
                 // The learner may have given up waiting.
-                let _ = reply.send(self.kept());
+                let _ = reply.send(self.snapshot());
             }
             Command::Stop(until) => {
                 let first = self.stopping.map_or(until, |first| first.min(until));
@@ -297,16 +304,15 @@ impl Decoder {
         let name = target_of(adapter);
         let found = self.models.targets.iter().position(|t| t.name == name);
         if let Some(target) = found {
-            let crowd = self.crowd(target, 0);
-            let costs = self.costs[target].of(crowd);
-            self.lengths.follow(adapter, head, steps, (crowd, &costs));
+            let costs = self.costs[target].of(self.concurrency(target, 0));
+            self.lengths.follow(adapter, head, steps, &costs);
             self.stats.head(name, self.lengths.by_head(adapter));
         }
     }
 
     fn refuse_waiting(&mut self) {
         for job in self.waiting.drain(..) {
-            job.tell(Event::Failed(ApiError::Stopping));
+            job.send(Event::Failed(ApiError::Stopping));
         }
         self.verifiers.clear();
     }
@@ -319,7 +325,7 @@ fn shared<'a>(
     sequence: &Sequence,
 ) -> Option<&'a NgramCache> {
     caches
-        .get(&cache_of[sequence.seat.target])
+        .get(&cache_of[sequence.slot.target])
         .map(|cache| &**cache)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use adaptive_draft::{Answer, Costs, Way};
+use adaptive_draft::{Answer, Way};
 use models::Engine;
 use ngram_cache::NgramCache;
 use online::{Example, Learner, Recorder};
@@ -13,23 +13,30 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId};
 
-use super::Reading;
+use super::Prefilling;
 use super::controlled::{Controlled, timed};
-use super::lengths::{Lengthy, Policy};
+use super::lengths::{Drafts, LengthPolicy, Policy};
 use super::log_probs::log_probs;
-use super::seated::Seated;
+use super::target_model::TargetModel;
 use super::text::AnswerText;
-use crate::ask::{Ask, Done, Event, From, Job, LogProbs, Piece, Token};
 use crate::learn::Terms;
 use crate::models::Target;
+use crate::request::{Done, Event, Job, LogProbs, Piece, Request, Token, TokenOrigin};
 
 /// A pair of KV caches, used by one sequence at a time.
-pub(crate) struct Seat {
+pub(crate) struct Slot {
     pub(crate) target: usize,
-    pub(crate) session: Session<Engine, Seated>,
-    /// Name and version of the drafter's weights.
-    pub(crate) weights: (String, u64),
+    pub(crate) session: Session<Engine, TargetModel>,
+    /// Weights of the drafter.
+    pub(crate) weights: WeightsVersion,
     pub(crate) last_used: Instant,
+}
+
+/// Identity of drafter weights; the default is the untrained weights.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct WeightsVersion {
+    pub(crate) adapter: String,
+    pub(crate) version: u64,
 }
 
 /// Stage of a sequence within its round.
@@ -41,13 +48,13 @@ pub(crate) enum Stage {
     /// Waits for the forward of a local target, or for the reply of a remote one.
     Drafted(DraftedRound),
     /// Waits to be committed.
-    Judged(JudgedRound),
+    Verified(JudgedRound),
 }
 
 /// A running answer.
 pub(crate) struct Sequence {
     pub(crate) job: Job,
-    pub(crate) seat: Seat,
+    pub(crate) slot: Slot,
     pub(crate) stage: Stage,
     /// Ticket of the round that is on its way to a remote target.
     pub(super) awaited: Option<u64>,
@@ -59,24 +66,24 @@ pub(crate) struct Sequence {
     pub(super) recorder: Option<Recorder>,
     text: AnswerText,
     /// Numbers of tokens that were sent to the client, by origin.
-    given: Given,
+    sent: SentTokens,
     cached: usize,
     began: Instant,
 }
 
 /// Numbers of tokens of an answer. Tokens after a stop string are not counted.
 #[derive(Default)]
-struct Given {
+struct SentTokens {
     all: usize,
     drafted: usize,
     ngrams: usize,
 }
 
-impl Given {
-    fn add(&mut self, from: From) {
+impl SentTokens {
+    fn add(&mut self, origin: TokenOrigin) {
         self.all += 1;
-        self.drafted += usize::from(matches!(from, From::Drafted | From::Ngram));
-        self.ngrams += usize::from(from == From::Ngram);
+        self.drafted += usize::from(matches!(origin, TokenOrigin::Drafted | TokenOrigin::Ngram));
+        self.ngrams += usize::from(origin == TokenOrigin::Ngram);
     }
 }
 
@@ -104,21 +111,26 @@ impl TeacherSink for Sink<'_> {
 /// Session settings of a request. Block verification never accepts fewer tokens than tokenwise
 /// verification, from the same distribution; without drafts every token is drawn as in plain
 /// decoding.
-fn settings(ask: &Ask, target: &Target, draft_top: usize, way: Option<Way>) -> SessionConfig {
+fn settings(
+    request: &Request,
+    target: &Target,
+    draft_top: usize,
+    way: Option<Way>,
+) -> SessionConfig {
     let rests = way == Some(Way::Plain);
-    let (mode, acceptance) = match ask.drafting && !rests {
+    let (mode, acceptance) = match request.drafting && !rests {
         true => (VerifyMode::Exact, Acceptance::Block),
         false => (VerifyMode::Tli, Acceptance::Token),
     };
     SessionConfig {
-        sampling: ask.sampling,
+        sampling: request.sampling,
         acceptance,
-        stop: target.text.stop_tokens_unless(ask.ignore_eos),
-        learn_ngrams: ask.drafting,
+        stop: target.text.stop_tokens_unless(request.ignore_eos),
+        learn_ngrams: request.drafting,
         drafter_reads: way.is_none_or(|way| matches!(way, Way::Learner | Way::Frozen)),
         // A remote target can only verify a draft whose probabilities are sent along.
-        draft_top: target.elsewhere().map_or(0, |_| draft_top),
-        ..SessionConfig::new(mode, ask.max_tokens)
+        draft_top: target.remote().map_or(0, |_| draft_top),
+        ..SessionConfig::new(mode, request.max_tokens)
     }
 }
 
@@ -126,43 +138,43 @@ impl Sequence {
     /// Starts an answer on a slot that holds its prompt. `terms` say what the learner needs, if it
     /// learns from this answer; `own_cache` holds n-grams that this answer alone may add to.
     pub(crate) fn start(
-        reading: Reading,
+        prefilling: Prefilling,
         target: &Target,
-        (lengthy, lookup, draft_top): (Lengthy, Option<(Costs, usize)>, usize),
+        drafts: Drafts,
         controlled: Option<Answer>,
         adapter: String,
         terms: Option<Terms>,
         own_cache: Option<Box<NgramCache>>,
     ) -> Result<Self, Box<(Job, SpecError)>> {
-        let Reading {
+        let Prefilling {
             job,
-            mut seat,
+            mut slot,
             cached,
-        } = reading;
-        let ask = &job.ask;
+        } = prefilling;
+        let request = &job.request;
         let way = controlled.as_ref().map(Answer::way);
-        seat.session
-            .configure(settings(ask, target, draft_top, way));
+        slot.session
+            .configure(settings(request, target, drafts.remote_top, way));
         let name = StreamName {
-            sample: ask.sample,
-            ..StreamName::new(ask.seed, 0)
+            sample: request.sample,
+            ..StreamName::new(request.seed, 0)
         };
         // Without drafts the drafter need not read the prompt.
-        let (verify, draft) = match ask.drafting {
-            true => (Purpose::Verify, ask.prompt.draft.as_slice()),
-            false => (Purpose::Plain, &ask.prompt.draft[..1]),
+        let (verify, draft) = match request.drafting {
+            true => (Purpose::Verify, request.prompt.draft.as_slice()),
+            false => (Purpose::Plain, &request.prompt.draft[..1]),
         };
         let prompt = Prompt {
             draft,
-            target: &ask.prompt.target,
+            target: &request.prompt.target,
         };
-        match lookup.is_some() && ask.drafting {
+        match drafts.lookup.is_some() && request.drafting {
             // The history holds this prompt and answer alone: nothing of others shows in copies.
-            true => seat.session.look_up_in(History::default()),
-            false => drop(seat.session.take_history()),
+            true => slot.session.look_up_in(History::default()),
+            false => drop(slot.session.take_history()),
         }
         let dice = (name.dice(Purpose::Draft), name.dice(verify));
-        let started = seat
+        let started = slot
             .session
             .start_with(prompt, Box::new(dice.0), Box::new(dice.1));
         let prefill = match started {
@@ -171,27 +183,27 @@ impl Sequence {
         };
         let records = controlled.as_ref().is_none_or(Answer::records);
         let recorder = terms
-            .filter(|_| ask.drafting && records)
+            .filter(|_| request.drafting && records)
             .map(|terms| Recorder::new(&target.pair.alignment, terms.losses));
-        let policy = match ask.drafting {
-            true => Policy::new(lengthy, lookup),
-            false => Policy::Draft(Lengthy::Constant(ConstantLength(0))),
+        let policy = match request.drafting {
+            true => Policy::new(drafts.length, drafts.lookup),
+            false => Policy::Draft(LengthPolicy::Constant(ConstantLength(0))),
         };
         let mut policy = Controlled::new(policy, controlled);
         policy.read(prefill.draft);
         Ok(Self {
             policy,
-            text: AnswerText::new(ask.stop.clone()),
+            text: AnswerText::new(request.stop.clone()),
             stage: Stage::Ready,
             awaited: None,
             own_cache,
             totals: Totals::default(),
             adapter,
             recorder,
-            given: Given::default(),
+            sent: SentTokens::default(),
             cached,
             began: Instant::now(),
-            seat,
+            slot,
             job,
         })
     }
@@ -203,7 +215,7 @@ impl Sequence {
             return Ok(());
         }
         let cache = self.own_cache.as_deref().or(shared);
-        let drafting = self.seat.session.begin_round(cache, &mut self.policy)?;
+        let drafting = self.slot.session.begin_round(cache, &mut self.policy)?;
         self.stage = Stage::Drafting(drafting);
         Ok(())
     }
@@ -212,7 +224,7 @@ impl Sequence {
     pub(crate) fn draft_input(&mut self) -> Option<(&mut Engine, &[DraftId])> {
         match &self.stage {
             Stage::Drafting(round) if !round.input().is_empty() => {
-                Some((self.seat.session.drafting_model(), round.input()))
+                Some((self.slot.session.drafting_model(), round.input()))
             }
             _ => None,
         }
@@ -228,7 +240,7 @@ impl Sequence {
             return Ok(());
         };
         let cache = self.own_cache.as_deref().or(shared);
-        let session = &mut self.seat.session;
+        let session = &mut self.slot.session;
         session.draft_token(round, cache, logits, &mut self.policy)
     }
 
@@ -242,21 +254,21 @@ impl Sequence {
             }
         };
         let cache = self.own_cache.as_deref().or(shared);
-        let drafted = self.seat.session.end_draft(round, cache)?;
+        let drafted = self.slot.session.end_draft(round, cache)?;
         self.stage = Stage::Drafted(drafted);
         Ok(())
     }
 
     /// The tokens that the target scores in this round, with its engine.
     pub(crate) fn input(&mut self) -> Option<(&mut Engine, &[TargetId])> {
-        match (&self.stage, self.seat.session.target_mut()) {
-            (Stage::Drafted(round), Seated::Here(engine)) => Some((engine, round.input())),
+        match (&self.stage, self.slot.session.target_mut()) {
+            (Stage::Drafted(round), TargetModel::Local(engine)) => Some((engine, round.input())),
             _ => None,
         }
     }
 
     /// Verifies the draft with the target's logits.
-    pub(crate) fn judge(
+    pub(crate) fn verify(
         &mut self,
         shared: Option<&NgramCache>,
         logits: &[f32],
@@ -265,8 +277,8 @@ impl Sequence {
             return Ok(());
         };
         let cache = self.own_cache.as_deref().or(shared);
-        let judged = self.seat.session.judge_round(round, cache, logits)?;
-        self.stage = Stage::Judged(judged);
+        let verified = self.slot.session.judge_round(round, cache, logits)?;
+        self.stage = Stage::Verified(verified);
         Ok(())
     }
 
@@ -279,30 +291,30 @@ impl Sequence {
         target: &Target,
         alone: bool,
     ) -> Result<Option<Progress>, SpecError> {
-        let Stage::Judged(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
+        let Stage::Verified(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
             return Ok(Some(Progress::default()));
         };
         let cache = self.own_cache.as_deref_mut().or(shared);
         let mut sink = Sink {
             recorder: self.recorder.as_mut(),
             seconds: 0.0,
-            logprobs: self.job.ask.logprobs,
+            logprobs: self.job.request.logprobs,
             rows: Vec::new(),
         };
-        let session = &mut self.seat.session;
+        let session = &mut self.slot.session;
         let outcome = session.commit_round(round, logits, cache, &mut self.policy, &mut sink)?;
         let (rows, recording) = (sink.rows, sink.seconds);
         self.policy.take_in(&outcome, recording, alone);
         self.totals.add(&outcome);
         let piece = self.piece(&outcome, rows, target);
         let ended = self.text.ended();
-        let finish = self.seat.session.finished();
+        let finish = self.slot.session.finished();
         let reason = match (ended, finish) {
             (true, _) | (false, Some(Finish::Stop(_))) => Some("stop"),
             (false, Some(_)) => Some("length"),
             (false, None) => None,
         };
-        if !self.job.tell(Event::Piece(piece)) {
+        if !self.job.send(Event::Piece(piece)) {
             return Ok(None);
         }
         Ok(Some(Progress {
@@ -322,11 +334,11 @@ impl Sequence {
             let bytes = target.pair.target.bytes(id).unwrap_or_default();
             let text = self.text.push(bytes);
             piece.text.push_str(&text);
-            let from = origin(outcome, i);
-            self.given.add(from);
+            let origin = origin_of(outcome, i);
+            self.sent.add(origin);
             piece.tokens.push(Token {
                 id,
-                from,
+                origin,
                 text,
                 logprobs,
             });
@@ -335,27 +347,27 @@ impl Sequence {
     }
 
     /// Number of tokens that were sent to the client.
-    pub(crate) fn given(&self) -> usize {
-        self.given.all
+    pub(crate) fn sent(&self) -> usize {
+        self.sent.all
     }
 
     /// Sends the end of the answer to the client.
-    pub(crate) fn tell_end(&mut self, reason: &'static str) {
+    pub(crate) fn send_end(&mut self, reason: &'static str) {
         let rest = self.text.finish();
         if !rest.is_empty() {
             let tokens = Vec::new();
-            self.job.tell(Event::Piece(Piece { text: rest, tokens }));
+            self.job.send(Event::Piece(Piece { text: rest, tokens }));
         }
         let totals = &self.totals;
         self.job.end(Event::Done(Done {
             reason,
-            prompt_tokens: self.job.ask.prompt.target.len(),
+            prompt_tokens: self.job.request.prompt.target.len(),
             cached_tokens: self.cached,
-            tokens: self.given.all,
+            tokens: self.sent.all,
             rounds: totals.rounds,
             proposed: totals.proposed,
-            accepted: self.given.drafted,
-            ngrams: self.given.ngrams,
+            accepted: self.sent.drafted,
+            ngrams: self.sent.ngrams,
             seconds: self.began.elapsed().as_secs_f64(),
         }));
     }
@@ -368,14 +380,14 @@ impl Sequence {
         positions: usize,
     ) -> Option<Example> {
         let (recorder, terms) = (self.recorder.take()?, terms?);
-        let session = &self.seat.session;
+        let session = &self.slot.session;
         let response = session.response();
         if response.is_empty() {
             return None;
         }
         let example = Example::new(
             (session.draft_context(), session.draft_lengths()),
-            self.job.ask.prompt.draft.len(),
+            self.job.request.prompt.draft.len(),
             response,
             recorder,
             &target.pair,
@@ -383,10 +395,10 @@ impl Sequence {
             terms.ends,
         );
         let mut example = example.within(positions, &target.pair.draft);
-        example.sampled = !self.job.ask.sampling.is_greedy();
+        example.sampled = !self.job.request.sampling.is_greedy();
         if terms.blocks > 0 {
             let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();
-            let session = &mut self.seat.session;
+            let session = &mut self.slot.session;
             let states = session.let_drafter_read(&read, |drafter| {
                 Ok::<_, anyhow::Error>(drafter.states_of(example.read())?.to_vec())
             });
@@ -402,16 +414,16 @@ impl Sequence {
     }
 
     /// Releases the slot, with its caches as they are.
-    pub(crate) fn stand_up(self) -> (Seat, Job) {
-        let mut seat = self.seat;
+    pub(crate) fn release(self) -> (Slot, Job) {
+        let mut slot = self.slot;
         if self.awaited.is_some()
-            && let Seated::Elsewhere(target) = seat.session.target_mut()
+            && let TargetModel::Remote(target) = slot.session.target_mut()
         {
             // A reply that is still on its way must not meet the rounds of the next answer.
-            target.renew(crate::http::fresh_number());
+            target.renew(crate::http::random_number());
         }
-        seat.last_used = Instant::now();
-        (seat, self.job)
+        slot.last_used = Instant::now();
+        (slot, self.job)
     }
 }
 
@@ -424,28 +436,24 @@ pub(crate) struct Progress {
 }
 
 /// Origin of the `i`-th emitted token of a round.
-fn origin(outcome: &RoundOutcome, i: usize) -> From {
+fn origin_of(outcome: &RoundOutcome, i: usize) -> TokenOrigin {
     match outcome.proposals.get(i) {
         Some(proposal) if i < outcome.accepted => match proposal.kind {
-            ngram_cache::Kind::Ngram => From::Ngram,
-            ngram_cache::Kind::Direct => From::Drafted,
+            ngram_cache::Kind::Ngram => TokenOrigin::Ngram,
+            ngram_cache::Kind::Direct => TokenOrigin::Drafted,
         },
-        Some(_) => From::Corrected,
-        None => From::Target,
+        Some(_) => TokenOrigin::Corrected,
+        None => TokenOrigin::Target,
     }
 }
 
-impl Seat {
-    /// A slot with empty caches.
-    pub(crate) fn new(
-        target: usize,
-        session: Session<Engine, Seated>,
-        weights: (String, u64),
-    ) -> Self {
+impl Slot {
+    /// A slot with empty caches and the drafter's untrained weights.
+    pub(crate) fn new(target: usize, session: Session<Engine, TargetModel>) -> Self {
         Self {
             target,
             session,
-            weights,
+            weights: WeightsVersion::default(),
             last_used: Instant::now(),
         }
     }

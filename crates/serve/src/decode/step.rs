@@ -10,13 +10,13 @@ use ngram_cache::NgramCache;
 use spec_decode::{LanguageModel, SpecError};
 use vocab_align::{DraftId, TargetId};
 
-use super::costs::Verified;
-use super::seated::Seated;
+use super::costs::VerifyCosts;
 use super::sequence::{Progress, Sequence, Stage, positions};
-use super::{Decoder, Ended, Failures, Reading, fail_with, shared};
-use crate::ask::Event;
+use super::target_model::TargetModel;
+use super::{Decoder, Ended, Failures, Prefilling, fail_with, shared};
 use crate::error::ApiError;
-use crate::learn::Mailbox;
+use crate::learn::LearnerQueue;
+use crate::request::Event;
 use crate::stats::Step;
 
 /// Time between two measurements of a plain step.
@@ -26,8 +26,8 @@ impl Decoder {
     /// One round of every sequence.
     pub(super) fn step(&mut self) {
         let began = Instant::now();
-        self.leave_abandoned();
-        self.read_prompts();
+        self.end_abandoned();
+        self.prefill();
         if !self.is_busy() {
             return;
         }
@@ -35,15 +35,15 @@ impl Decoder {
             sequences: self.running.len(),
             alone: self.running.len() == 1,
             target: match &self.running[..] {
-                [only] => Some(only.seat.target),
+                [only] => Some(only.slot.target),
                 _ => None,
             },
             ..Step::default()
         };
         let (mut failed, mut ended) = (Failures::new(), Ended::new());
-        self.settle_replies(&mut step, &mut failed, &mut ended);
+        self.commit_replies(&mut step, &mut failed, &mut ended);
         // An answer that ended by a reply does not draft again.
-        self.leave(std::mem::take(&mut failed), std::mem::take(&mut ended));
+        self.end_answers(std::mem::take(&mut failed), std::mem::take(&mut ended));
         self.probe();
         self.open_rounds();
         let only = self.only_target();
@@ -59,7 +59,7 @@ impl Decoder {
         self.verifiers.end();
         step.seconds = began.elapsed().as_secs_f64();
         self.stats.step(&step);
-        self.leave(failed, ended);
+        self.end_answers(failed, ended);
     }
 
     /// Drafts for all sequences, one token of each at a time, in one forward for those whose
@@ -126,9 +126,9 @@ impl Decoder {
         step: &mut Step,
         failed: &mut Failures,
         ended: &mut Ended,
-    ) -> Verified {
+    ) -> VerifyCosts {
         let clock = Instant::now();
-        let own = |sequence: &&mut Sequence| sequence.seat.target == target;
+        let own = |sequence: &&mut Sequence| sequence.slot.target == target;
         let mut inputs: Vec<(&mut Engine, &[TargetId])> = self
             .running
             .iter_mut()
@@ -138,9 +138,9 @@ impl Decoder {
         let sequences = inputs.len();
         inputs.extend(self.verifiers.inputs(target));
         if inputs.is_empty() {
-            return Verified::default();
+            return VerifyCosts::default();
         }
-        let guests = inputs.len() > sequences;
+        let peer_drafts = inputs.len() > sequences;
         let tokens = inputs.iter().map(|(_, ids)| ids.len()).sum();
         let scored = Engine::forward_together(&mut inputs, &mut self.logits);
         let forward = Forwards {
@@ -150,7 +150,7 @@ impl Decoder {
             tokens,
             seconds: clock.elapsed().as_secs_f64(),
         };
-        step.alone &= sequences == 1 && !guests;
+        step.alone &= sequences == 1 && !peer_drafts;
         step.target_seconds += forward.seconds;
         step.forwards += 1;
         let error = scored.err();
@@ -162,7 +162,7 @@ impl Decoder {
         // The range of each sequence's logits.
         let (mut at, mut rows) = (0, Vec::new());
         for (i, sequence) in self.running.iter_mut().enumerate() {
-            if sequence.seat.target != target {
+            if sequence.slot.target != target {
                 continue;
             }
             let Some(count) = sequence.input().map(|(_, ids)| ids.len()) else {
@@ -176,7 +176,7 @@ impl Decoder {
                 // A failed forward fails every sequence in it.
                 Some(_) => &[],
             };
-            match sequence.judge(shared, logits) {
+            match sequence.verify(shared, logits) {
                 Ok(()) => rows.push((i, range)),
                 Err(error) => failed.push((i, ApiError::Internal(error.to_string()))),
             }
@@ -184,17 +184,17 @@ impl Decoder {
         let said = error.as_ref().map(ToString::to_string);
         let behind = self.logits.get(at..).unwrap_or_default();
         self.verifiers
-            .judge(target, vocab, said.as_deref().map_or(Ok(behind), Err));
+            .verify(target, vocab, said.as_deref().map_or(Ok(behind), Err));
         let logits = std::mem::take(&mut self.logits);
         for (i, range) in rows {
             let rows = logits.get(range).unwrap_or_default();
             self.commit(i, rows, step, failed, ended);
         }
         self.logits = logits;
-        Verified {
+        VerifyCosts {
             forward,
             rest: clock.elapsed().as_secs_f64() - forward.seconds,
-            guests,
+            peer_drafts,
         }
     }
 
@@ -204,11 +204,11 @@ impl Decoder {
         let [only] = &mut self.running[..] else {
             return;
         };
-        let target = only.seat.target;
+        let target = only.slot.target;
         if self.probed.is_some_and(|last| last.elapsed() < PROBE) {
             return;
         }
-        let Seated::Here(engine) = only.seat.session.target_mut() else {
+        let TargetModel::Local(engine) = only.slot.session.target_mut() else {
             return;
         };
         self.probed = Some(Instant::now());
@@ -246,8 +246,8 @@ impl Decoder {
         failed: &mut Failures,
         ended: &mut Ended,
     ) {
-        let target = self.running[i].seat.target;
-        let crowd = self.crowd(target, 0);
+        let target = self.running[i].slot.target;
+        let concurrency = self.concurrency(target, 0);
         let sequence = &mut self.running[i];
         let cache = self.caches.get_mut(&self.cache_of[target]);
         let entry = &self.models.targets[target];
@@ -259,18 +259,18 @@ impl Decoder {
                 if let Some(outcome) = outcome {
                     let costs = &mut self.costs[target];
                     // Only a round decoded alone has times of its own.
-                    if sequence.job.ask.drafting && step.alone {
+                    if sequence.job.request.drafting && step.alone {
                         costs.observe(&outcome);
                     }
                     if let Some(scores) = sequence.policy.scores()
-                        && sequence.job.ask.drafting
+                        && sequence.job.request.drafting
                         && outcome.looked_up() == 0
                     {
-                        let costs = || (crowd, costs.of(crowd));
+                        let costs = || costs.of(concurrency);
                         self.lengths
                             .observe(&sequence.adapter, scores, &outcome, costs);
                     }
-                    step.add(sequence.job.ask.drafting, &outcome);
+                    step.add(sequence.job.request.drafting, &outcome);
                 }
                 if reason.is_some() {
                     ended.push((i, reason));
@@ -280,7 +280,7 @@ impl Decoder {
     }
 
     /// Releases the slots of answers that have ended or failed.
-    pub(super) fn leave(&mut self, failed: Failures, ended: Ended) {
+    pub(super) fn end_answers(&mut self, failed: Failures, ended: Ended) {
         let mut reasons: Vec<(usize, Result<Option<&'static str>, ApiError>)> = failed
             .into_iter()
             .map(|(i, error)| (i, Err(error)))
@@ -291,12 +291,12 @@ impl Decoder {
         reasons.dedup_by_key(|(i, _)| *i);
         for (i, reason) in reasons {
             let mut sequence = self.running.remove(i);
-            let target = &self.models.targets[sequence.seat.target];
+            let target = &self.models.targets[sequence.slot.target];
             match reason {
                 Ok(Some(reason)) => {
-                    let terms = self.learner.as_ref().map(Mailbox::terms);
+                    let terms = self.learner.as_ref().map(LearnerQueue::terms);
                     let room = positions(&self.models.drafter);
-                    let judged = sequence.policy.policy().take_judged();
+                    let head_examples = sequence.policy.policy().take_head_examples();
                     let rejected = sequence.totals.proposed - sequence.totals.accepted;
                     let learns = match sequence.policy.end() {
                         Some((answer, true)) => self.stats.close(answer, rejected),
@@ -311,16 +311,16 @@ impl Decoder {
                     self.stats.answer(
                         &target.name,
                         &sequence.totals,
-                        sequence.given(),
-                        sequence.job.ask.drafting,
+                        sequence.sent(),
+                        sequence.job.request.drafting,
                     );
                     self.stats.load(self.running.len(), self.waiting.len());
-                    sequence.tell_end(reason);
+                    sequence.send_end(reason);
                     if learns
                         && let Some(example) = sequence.example(target, terms, room)
                         && let Some(learner) = &self.learner
                     {
-                        learner.offer(&sequence.adapter, example, judged, &self.stats);
+                        learner.offer(&sequence.adapter, example, head_examples, &self.stats);
                     }
                 }
                 Ok(None) => self.stats.cancelled(),
@@ -329,13 +329,13 @@ impl Decoder {
             if let Some((answer, _)) = sequence.policy.end() {
                 self.stats.leave(&answer);
             }
-            let (seat, _) = sequence.stand_up();
-            self.idle.push(seat);
+            let (slot, _) = sequence.release();
+            self.idle.push(slot);
         }
     }
 
     /// Ends answers whose client has hung up or that took too long.
-    pub(super) fn leave_abandoned(&mut self) {
+    pub(super) fn end_abandoned(&mut self) {
         let limit = self.options.timeout;
         let mut i = 0;
         while i < self.running.len() {
@@ -346,27 +346,27 @@ impl Decoder {
                 continue;
             }
             if late {
-                job.tell(Event::Failed(ApiError::Timeout(limit.as_secs())));
+                job.send(Event::Failed(ApiError::Timeout(limit.as_secs())));
             }
             self.stats.cancelled();
             let mut sequence = self.running.remove(i);
             if let Some((answer, _)) = sequence.policy.end() {
                 self.stats.leave(&answer);
             }
-            let (seat, _) = sequence.stand_up();
-            self.idle.push(seat);
+            let (slot, _) = sequence.release();
+            self.idle.push(slot);
         }
-        let (late, reading): (VecDeque<Reading>, VecDeque<Reading>) =
-            std::mem::take(&mut self.reading)
+        let (late, prefilling): (VecDeque<Prefilling>, VecDeque<Prefilling>) =
+            std::mem::take(&mut self.prefilling)
                 .into_iter()
-                .partition(|reading| {
-                    reading.job.arrived.elapsed() > limit || reading.job.abandoned()
+                .partition(|prefilling| {
+                    prefilling.job.arrived.elapsed() > limit || prefilling.job.abandoned()
                 });
-        self.reading = reading;
-        for Reading { job, seat, .. } in late {
-            job.tell(Event::Failed(ApiError::Timeout(limit.as_secs())));
+        self.prefilling = prefilling;
+        for Prefilling { job, slot, .. } in late {
+            job.send(Event::Failed(ApiError::Timeout(limit.as_secs())));
             self.stats.cancelled();
-            self.idle.push(seat);
+            self.idle.push(slot);
         }
     }
 }

@@ -7,13 +7,13 @@ use spec_decode::{Acceptance, LanguageModel, Purpose, Rows, Sampling, StreamName
 use tokio::sync::oneshot;
 use vocab_align::TargetId;
 
-use crate::remote::wire::{self, Answers, Judgement, Refusal, Round, digest};
+use crate::remote::wire::{self, Answers, Refusal, Round, RoundVerdict, digest};
 
 /// Maximum number of tokens of the target's distribution that are sent back for each emitted token.
-const MOST_TOP: u32 = 1024;
+const MAX_TOP: u32 = 1024;
 
 /// Rounds that wait for the next step, with the channel for their answers.
-pub(crate) struct Waiting {
+pub(crate) struct VerifyRequest {
     pub(crate) target: usize,
     pub(crate) rounds: Vec<Round>,
     pub(crate) reply: oneshot::Sender<Answers>,
@@ -29,10 +29,16 @@ struct Verifier {
     last_used: Instant,
 }
 
+/// Index of a request among those that wait, and of a round in it.
+#[derive(Clone, Copy)]
+struct RoundIndex {
+    request: usize,
+    round: usize,
+}
+
 /// A round that is being verified.
-struct Open {
-    /// Index of its request among those that wait, and its index in the request.
-    place: (usize, usize),
+struct OpenRound {
+    index: RoundIndex,
     round: Round,
     sampling: Sampling,
     /// Index of its verifier.
@@ -46,11 +52,11 @@ pub(crate) struct Verifiers {
     all: Vec<Verifier>,
     limit: usize,
     idle: Duration,
-    waiting: Vec<Waiting>,
+    waiting: Vec<VerifyRequest>,
     /// Rounds of the present step, by verifier.
-    open: Vec<Open>,
+    open: Vec<OpenRound>,
     /// Answers to the rounds, by request.
-    answers: Vec<Vec<Result<Judgement, Refusal>>>,
+    answers: Vec<Vec<Result<RoundVerdict, Refusal>>>,
 }
 
 impl Verifiers {
@@ -66,7 +72,7 @@ impl Verifiers {
         }
     }
 
-    pub(crate) fn wait(&mut self, waiting: Waiting) {
+    pub(crate) fn enqueue(&mut self, waiting: VerifyRequest) {
         self.waiting.push(waiting);
     }
 
@@ -95,12 +101,13 @@ impl Verifiers {
             .retain(|verifier| verifier.last_used.elapsed() < idle);
         let mut waiting = std::mem::take(&mut self.waiting);
         let mut taken = Vec::new();
-        for (of, group) in waiting.iter_mut().enumerate() {
+        for (request, group) in waiting.iter_mut().enumerate() {
             let unanswered = || Err(Refusal::Failed("it was not scored".into()));
             let mut answers = Vec::new();
             for (i, round) in std::mem::take(&mut group.rounds).into_iter().enumerate() {
                 answers.push(unanswered());
-                match self.open(round, (of, i), group.target, &mut engine, &vocab, &taken) {
+                let index = RoundIndex { request, round: i };
+                match self.open(round, index, group.target, &mut engine, &vocab, &taken) {
                     Ok(open) => {
                         taken.push(open.at);
                         self.open.push(open);
@@ -126,12 +133,12 @@ impl Verifiers {
     fn open(
         &mut self,
         round: Round,
-        place: (usize, usize),
+        index: RoundIndex,
         target: usize,
         engine: &mut impl FnMut(usize) -> anyhow::Result<Engine>,
         vocab: &impl Fn(usize) -> usize,
         taken: &[usize],
-    ) -> Result<Open, Refusal> {
+    ) -> Result<OpenRound, Refusal> {
         let impossible = |e: &dyn std::fmt::Display| Refusal::Impossible(e.to_string());
         let sampling = Sampling::with_options(round.sampling).map_err(|e| impossible(&e))?;
         let vocab = vocab(target);
@@ -164,8 +171,8 @@ impl Verifiers {
         }
         verifier.text.extend_from_slice(rest);
         verifier.last_used = Instant::now();
-        Ok(Open {
-            place,
+        Ok(OpenRound {
+            index,
             round,
             sampling,
             at,
@@ -236,7 +243,7 @@ impl Verifiers {
 
     /// Verifies the rounds of a target with the logits of [`inputs`](Self::inputs), or fails them
     /// all.
-    pub(crate) fn judge(&mut self, target: usize, vocab: usize, logits: Result<&[f32], &str>) {
+    pub(crate) fn verify(&mut self, target: usize, vocab: usize, logits: Result<&[f32], &str>) {
         let mut from = 0;
         for open in &self.open {
             let verifier = &mut self.all[open.at];
@@ -244,26 +251,31 @@ impl Verifiers {
                 continue;
             }
             let count = open.input.len() * vocab;
-            let judged = logits.map_err(|error| Refusal::Failed(error.to_owned()));
-            let judged = judged.and_then(|logits| {
+            let answer = logits.map_err(|error| Refusal::Failed(error.to_owned()));
+            let answer = answer.and_then(|logits| {
                 verifier.text.push(open.input[0]);
                 let rows = logits.get(from..from + count).unwrap_or_default();
-                open.judge(&verifier.text, vocab, rows)
+                open.verify(&verifier.text, vocab, rows)
             });
             from += count;
-            match &judged {
+            match &answer {
                 Ok(_) => verifier.text.extend_from_slice(&open.input[1..]),
                 // The content of the cache is unknown after a failure.
                 Err(_) => verifier.text.clear(),
             }
-            self.answers[open.place.0][open.place.1] = judged;
+            self.answers[open.index.request][open.index.round] = answer;
         }
     }
 }
 
-impl Open {
+impl OpenRound {
     /// Verifies one round. `text` is the text that the target has read before the first logits.
-    fn judge(&self, text: &[TargetId], vocab: usize, logits: &[f32]) -> Result<Judgement, Refusal> {
+    fn verify(
+        &self,
+        text: &[TargetId],
+        vocab: usize,
+        logits: &[f32],
+    ) -> Result<RoundVerdict, Refusal> {
         let failed = |e: &dyn std::fmt::Display| Refusal::Failed(e.to_string());
         let rows = Rows::new(logits, vocab, self.input.len());
         let rows = rows.ok_or_else(|| failed(&"rows of another shape"))?;
@@ -283,13 +295,13 @@ impl Open {
             .draft
             .judge(acceptance, rows, self.sampling, text, &mut dice)
             .map_err(|e| failed(&e))?;
-        let top = self.round.top.min(MOST_TOP) as usize;
+        let top = self.round.top.min(MAX_TOP) as usize;
         let emitted = match top {
             0 => 0,
             _ => verdict.accepted + 1,
         };
         let emitted = (0..emitted).map(|position| rows.row(position));
-        Ok(Judgement {
+        Ok(RoundVerdict {
             accepted: verdict.accepted as u32,
             last: verdict.last,
             origin: verdict.origin,

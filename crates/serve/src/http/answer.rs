@@ -15,13 +15,13 @@ use vocab_align::TargetId;
 
 use super::App;
 use super::request::{Kind, Parsed};
-use crate::ask::{Done, Event, LogProbs, Piece, Token};
 use crate::error::ApiError;
 use crate::models::{Models, Target};
+use crate::request::{Done, Event, LogProbs, Piece, Token};
 use crate::service::Events;
 
 /// The fields that all parts of an answer share.
-struct Heading {
+struct Envelope {
     id: String,
     created: u64,
     model: String,
@@ -29,9 +29,9 @@ struct Heading {
     origins: bool,
 }
 
-impl Heading {
+impl Envelope {
     fn new(request: &Parsed) -> Self {
-        let number = super::fresh_number();
+        let number = super::random_number();
         let name = match request.kind {
             Kind::Chat => "chatcmpl",
             Kind::Text => "cmpl",
@@ -98,9 +98,9 @@ pub(super) async fn whole(
     request: &Parsed,
     mut events: Events,
 ) -> Result<Response, ApiError> {
-    let heading = Heading::new(request);
+    let envelope = Envelope::new(request);
     let target = &models.targets[request.target];
-    let count = request.asks.len();
+    let count = request.requests.len();
     let mut texts = vec![String::new(); count];
     let mut tokens: Vec<Vec<Token>> = vec![Vec::new(); count];
     let mut ends: Vec<Option<Done>> = vec![None; count];
@@ -121,7 +121,7 @@ pub(super) async fn whole(
     let ends: Vec<Done> = ends.into_iter().flatten().collect();
     let choices = texts.into_iter().zip(&tokens).zip(&ends).enumerate();
     let choices = choices.map(|(index, ((text, tokens), done))| {
-        let mut choice = match heading.kind {
+        let mut choice = match envelope.kind {
             Kind::Chat => json!({
                 "index": index,
                 "message": {"role": "assistant", "content": text, "refusal": null},
@@ -129,26 +129,26 @@ pub(super) async fn whole(
             Kind::Text => json!({"index": index, "text": text}),
         };
         choice["finish_reason"] = json!(done.reason);
-        choice["logprobs"] = log_probs(heading.kind, tokens, target, &mut 0);
-        if heading.origins {
+        choice["logprobs"] = log_probs(envelope.kind, tokens, target, &mut 0);
+        if envelope.origins {
             choice["tokens"] = origins(tokens);
         }
         choice
     });
     let choices = choices.collect();
     let usage = usage(&ends, prompts(request));
-    Ok(axum::Json(heading.wrap(false, choices, Some(usage))).into_response())
+    Ok(axum::Json(envelope.wrap(false, choices, Some(usage))).into_response())
 }
 
 /// Number of different prompts of a request.
 fn prompts(request: &Parsed) -> usize {
     let mut count = 0;
     let mut last = None;
-    for ask in &request.asks {
-        if last != Some(&ask.prompt) {
+    for request in &request.requests {
+        if last != Some(&request.prompt) {
             count += 1;
         }
-        last = Some(&ask.prompt);
+        last = Some(&request.prompt);
     }
     count
 }
@@ -157,12 +157,12 @@ fn prompts(request: &Parsed) -> usize {
 fn origins(tokens: &[Token]) -> Value {
     let each = tokens
         .iter()
-        .map(|token| json!({"text": token.text, "from": token.from.name()}));
+        .map(|token| json!({"text": token.text, "from": token.origin.name()}));
     each.collect()
 }
 
 /// Text of a single token.
-fn spelled(id: TargetId, target: &Target) -> String {
+fn token_text(id: TargetId, target: &Target) -> String {
     let vocabulary = &target.pair.target;
     match (vocabulary.bytes(id), vocabulary.content(id)) {
         (Some(bytes), _) => String::from_utf8_lossy(bytes).into_owned(),
@@ -185,7 +185,7 @@ fn log_probs(kind: Kind, tokens: &[Token], target: &Target, offset: &mut usize) 
     let finite = |x: f32| x.max(-9999.0);
     match kind {
         Kind::Chat => {
-            let entry = |id: TargetId, log_prob: f32| json!({"token": spelled(id, target), "logprob": finite(log_prob), "bytes": bytes(id)});
+            let entry = |id: TargetId, log_prob: f32| json!({"token": token_text(id, target), "logprob": finite(log_prob), "bytes": bytes(id)});
             let content = known.iter().map(|(token, probs)| {
                 let mut own = entry(token.id, probs.own);
                 let top = probs.top.iter().map(|(id, log_prob)| entry(*id, *log_prob));
@@ -197,13 +197,13 @@ fn log_probs(kind: Kind, tokens: &[Token], target: &Target, offset: &mut usize) 
         Kind::Text => {
             let (mut names, mut own, mut top, mut offsets) = (vec![], vec![], vec![], vec![]);
             for (token, probs) in known {
-                names.push(spelled(token.id, target));
+                names.push(token_text(token.id, target));
                 own.push(finite(probs.own));
                 let each = probs.top.iter();
-                let each = each.map(|(id, x)| (spelled(*id, target), json!(finite(*x))));
+                let each = each.map(|(id, x)| (token_text(*id, target), json!(finite(*x))));
                 top.push(Value::Object(each.collect()));
                 offsets.push(*offset);
-                *offset += spelled(token.id, target).chars().count();
+                *offset += token_text(token.id, target).chars().count();
             }
             json!({"tokens": names, "token_logprobs": own, "top_logprobs": top, "text_offset": offsets})
         }
@@ -220,7 +220,7 @@ enum Phase {
 /// A request's events as the bytes of a stream.
 struct Chunks {
     app: Arc<App>,
-    heading: Heading,
+    envelope: Envelope,
     target: usize,
     usage: bool,
     prompts: usize,
@@ -235,12 +235,12 @@ struct Chunks {
 /// the same object as in a plain answer.
 pub(super) fn stream(request: Parsed, events: Events, app: Arc<App>) -> Response {
     let chunks = Chunks {
-        heading: Heading::new(&request),
+        envelope: Envelope::new(&request),
         target: request.target,
         usage: request.usage,
         prompts: prompts(&request),
-        offsets: vec![None; request.asks.len()],
-        ends: vec![None; request.asks.len()],
+        offsets: vec![None; request.requests.len()],
+        ends: vec![None; request.requests.len()],
         events,
         phase: Phase::Running,
         app,
@@ -260,12 +260,12 @@ impl Chunks {
     fn chunk(&self, choice: Value) -> String {
         // If usage was requested, every chunk has the key, null in all but the last.
         let usage = self.usage.then_some(Value::Null);
-        Self::event(&self.heading.wrap(true, vec![choice], usage))
+        Self::event(&self.envelope.wrap(true, vec![choice], usage))
     }
 
     fn piece(&mut self, number: usize, piece: &Piece) -> String {
         let mut out = String::new();
-        let chat = self.heading.kind == Kind::Chat;
+        let chat = self.envelope.kind == Kind::Chat;
         let first = self.offsets[number].is_none();
         let mut offset = self.offsets[number].unwrap_or_default();
         if first && chat {
@@ -276,9 +276,9 @@ impl Chunks {
         }
         let app = Arc::clone(&self.app);
         let target = &app.service.models().targets[self.target];
-        let logprobs = log_probs(self.heading.kind, &piece.tokens, target, &mut offset);
+        let logprobs = log_probs(self.envelope.kind, &piece.tokens, target, &mut offset);
         self.offsets[number] = Some(offset);
-        if piece.text.is_empty() && logprobs.is_null() && !self.heading.origins {
+        if piece.text.is_empty() && logprobs.is_null() && !self.envelope.origins {
             return out;
         }
         let mut choice = match chat {
@@ -287,7 +287,7 @@ impl Chunks {
         };
         choice["finish_reason"] = Value::Null;
         choice["logprobs"] = logprobs;
-        if self.heading.origins {
+        if self.envelope.origins {
             choice["tokens"] = origins(&piece.tokens);
         }
         out.push_str(&self.chunk(choice));
@@ -295,7 +295,7 @@ impl Chunks {
     }
 
     fn done(&mut self, number: usize, done: Done) -> String {
-        let mut choice = match self.heading.kind {
+        let mut choice = match self.envelope.kind {
             Kind::Chat => json!({"index": number, "delta": {}}),
             Kind::Text => json!({"index": number, "text": ""}),
         };
@@ -307,7 +307,7 @@ impl Chunks {
             let ends: Vec<Done> = self.ends.iter().copied().flatten().collect();
             if self.usage {
                 let usage = usage(&ends, self.prompts);
-                out.push_str(&Self::event(&self.heading.wrap(
+                out.push_str(&Self::event(&self.envelope.wrap(
                     true,
                     Vec::new(),
                     Some(usage),

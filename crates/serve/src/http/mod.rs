@@ -97,18 +97,18 @@ pub async fn interrupted() {
     }
 }
 
-/// Calls `tell` at every interrupt, on a thread of its own, instead of ending the program.
+/// Calls `on_interrupt` at every interrupt, on a thread of its own, instead of ending the program.
 ///
 /// # Errors
 /// A thread that cannot be started.
-pub fn watch_interrupts(tell: impl Fn() + Send + 'static) -> Result<()> {
+pub fn watch_interrupts(on_interrupt: impl Fn() + Send + 'static) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let watch = move || {
         runtime.block_on(async {
             while tokio::signal::ctrl_c().await.is_ok() {
-                tell();
+                on_interrupt();
             }
         });
     };
@@ -124,7 +124,7 @@ pub struct Limits {
     /// Maximum bytes of a body.
     pub body: usize,
     /// Time for the head of a request, for its body, and for reading what is written to the client.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Maximum number of connections at a time; further ones wait.
     pub connections: usize,
 }
@@ -133,7 +133,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body: 1 << 20,
-            patience: Duration::from_secs(30),
+            timeout: Duration::from_secs(30),
             connections: 512,
         }
     }
@@ -198,7 +198,7 @@ pub fn serve(
             () = stop => {}
         }
         // No more connections; running answers may finish.
-        serving.service.wind_up();
+        serving.service.stop_accepting();
         while serving.service.is_alive() {
             tokio::time::sleep(POLL).await;
         }
@@ -233,12 +233,12 @@ async fn accept(listener: tokio::net::TcpListener, router: Router, limits: Limit
         };
         let _ = stream.set_nodelay(true);
         let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(limits.patience));
+        stream.set_write_timeout(Some(limits.timeout));
         let service = TowerToHyperService::new(router.clone());
         tokio::spawn(async move {
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(limits.patience)
+                .header_read_timeout(limits.timeout)
                 .max_buf_size(64 << 10)
                 .serve_connection(TokioIo::new(Box::pin(stream)), service);
             if let Err(error) = connection.await {
@@ -275,8 +275,8 @@ async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         Some(host) if app.key.is_none() && !is_loopback(&host) => {
             ApiError::Host(host).into_response()
         }
-        _ if origin.is_some() && origins::asks_first(&request) => {
-            origins::answer_first(request.headers())
+        _ if origin.is_some() && origins::is_preflight(&request) => {
+            origins::answer_preflight(request.headers())
         }
         _ => next.run(request).await,
     };
@@ -354,7 +354,7 @@ async fn answer(
     let parsed = parsed
         .await
         .map_err(|e| ApiError::Internal(e.to_string()))??;
-    let events = app.service.ask(parsed.asks.clone())?;
+    let events = app.service.submit(parsed.requests.clone())?;
     match parsed.stream {
         true => Ok(answer::stream(parsed, events, Arc::clone(&app))),
         false => answer::whole(app.service.models(), &parsed, events).await,
@@ -371,17 +371,17 @@ async fn read(headers: &HeaderMap, body: Body, limits: Limits) -> Result<Bytes, 
         return Err(ApiError::TooLarge(limits.body));
     }
     let whole = axum::body::to_bytes(body, limits.body);
-    match tokio::time::timeout(limits.patience, whole).await {
+    match tokio::time::timeout(limits.timeout, whole).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => Err(ApiError::TooLarge(limits.body)),
-        Err(_) => Err(ApiError::Slow(limits.patience.as_secs())),
+        Err(_) => Err(ApiError::Slow(limits.timeout.as_secs())),
     }
 }
 
 async fn models(State(app): State<Arc<App>>) -> Response {
     let models = app.service.models().targets.iter();
     let data: Vec<_> = models
-        .map(|target| described(&target.name, target.context, app.started))
+        .map(|target| model_json(&target.name, target.context, app.started))
         .collect();
     axum::Json(json!({"object": "list", "data": data})).into_response()
 }
@@ -390,13 +390,13 @@ async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Respons
     match app.service.models().find(Some(&name)) {
         Ok(index) => {
             let context = app.service.models().targets[index].context;
-            axum::Json(described(&name, context, app.started)).into_response()
+            axum::Json(model_json(&name, context, app.started)).into_response()
         }
         Err(error) => error.into_response(),
     }
 }
 
-fn described(name: &str, context: usize, created: u64) -> serde_json::Value {
+fn model_json(name: &str, context: usize, created: u64) -> serde_json::Value {
     json!({"id": name, "object": "model", "created": created, "owned_by": "omnidraft", "context_length": context})
 }
 
@@ -432,7 +432,7 @@ async fn health(State(app): State<Arc<App>>) -> Response {
 }
 
 /// A random number that cannot be guessed.
-pub(crate) fn fresh_number() -> u64 {
+pub(crate) fn random_number() -> u64 {
     // The standard library seeds its hashers with randomness of the system.
     RandomState::new().build_hasher().finish()
 }

@@ -18,13 +18,13 @@ pub(super) fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderV
 }
 
 /// True for a preflight request: the browser asks what a page may send, before it sends it.
-pub(super) fn asks_first(request: &Request) -> bool {
+pub(super) fn is_preflight(request: &Request) -> bool {
     let asked = header::ACCESS_CONTROL_REQUEST_METHOD;
     request.method() == Method::OPTIONS && request.headers().contains_key(asked)
 }
 
 /// The answer to a preflight request.
-pub(super) fn answer_first(headers: &HeaderMap) -> Response {
+pub(super) fn answer_preflight(headers: &HeaderMap) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     let wanted = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     let told = response.headers_mut();

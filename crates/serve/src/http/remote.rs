@@ -12,7 +12,7 @@ use axum::routing::{get, post};
 use super::App;
 use crate::error::ApiError;
 use crate::models::Target;
-use crate::remote::wire::{Described, FILES, ROUNDS, Rounds, TARGETS, VERSION};
+use crate::remote::wire::{FILES, ROUNDS, Rounds, TARGETS, TargetInfo, VERSION};
 
 /// Content type of rounds, which a page of another site may not send without a preflight request.
 const BINARY: &[u8] = b"application/octet-stream";
@@ -24,7 +24,7 @@ pub(super) fn router(app: &App) -> Router<Arc<App>> {
         Some(_) => Router::new()
             .route(ROUNDS, post(rounds))
             .route(TARGETS, get(first))
-            .route(&format!("{TARGETS}/{{name}}"), get(described))
+            .route(&format!("{TARGETS}/{{name}}"), get(info))
             .route(&format!("{TARGETS}/{{name}}/{{file}}"), get(file)),
     }
 }
@@ -33,10 +33,7 @@ async fn first(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     describe(&app, None)
 }
 
-async fn described(
-    State(app): State<Arc<App>>,
-    Path(name): Path<String>,
-) -> Result<Response, ApiError> {
+async fn info(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, ApiError> {
     describe(&app, Some(&name))
 }
 
@@ -56,7 +53,7 @@ fn describe(app: &App, name: Option<&str>) -> Result<Response, ApiError> {
     let present = |file: &&&str| target.text.path.join(file).is_file();
     let files = FILES.iter().filter(present);
     let most = target.folder().map_or(0, |f| f.config().max_context());
-    let described = Described {
+    let info = TargetInfo {
         version: VERSION,
         name: target.name.clone(),
         vocab_size: target.vocab_size,
@@ -68,7 +65,7 @@ fn describe(app: &App, name: Option<&str>) -> Result<Response, ApiError> {
             .map_or(most, |n| n.min(most)),
         files: files.map(ToString::to_string).collect(),
     };
-    Ok(axum::Json(described).into_response())
+    Ok(axum::Json(info).into_response())
 }
 
 /// One of the files that are needed to write and read a target's tokens; other files are not
@@ -114,7 +111,7 @@ async fn rounds(
         return Err(ApiError::QueueFull(sessions));
     }
     let (target, _) = local(&app, Some(&rounds.target))?;
-    let answers = app.service.judge(target, rounds.rounds).await;
+    let answers = app.service.verify(target, rounds.rounds).await;
     let answers = answers.map_err(|_| ApiError::Stopping)?;
     let bytes = postcard::to_stdvec(&answers).map_err(|e| ApiError::Internal(e.to_string()))?;
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())

@@ -5,20 +5,20 @@ use serde_json::Value;
 use spec_decode::{Sampling, SamplingOptions};
 
 use super::fields::{Fields, is_nothing};
-use crate::ask::Ask;
 use crate::error::ApiError;
 use crate::models::Encoded;
+use crate::request::Request;
 use crate::service::Service;
 
 /// Maximum number of answers to one prompt, and of a request.
-const MOST_ANSWERS: usize = 16;
+const MAX_ANSWERS: usize = 16;
 /// Maximum number of stop strings, and maximum bytes of one.
-const MOST_STOPS: usize = 16;
-const LONGEST_STOP: usize = 256;
+const MAX_STOPS: usize = 16;
+const MAX_STOP_BYTES: usize = 256;
 /// Maximum number of messages of a conversation.
-const MOST_MESSAGES: usize = 1024;
+const MAX_MESSAGES: usize = 1024;
 /// Maximum number of probabilities per token.
-const MOST_LOGPROBS: usize = 20;
+const MAX_LOGPROBS: usize = 20;
 
 /// One of the two interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(super) struct Parsed {
     pub(super) model: String,
     pub(super) target: usize,
     /// One request per answer, in order.
-    pub(super) asks: Vec<Ask>,
+    pub(super) requests: Vec<Request>,
     pub(super) stream: bool,
     /// True if a stream ends with a chunk of usage.
     pub(super) usage: bool,
@@ -60,7 +60,7 @@ pub(super) fn parse(kind: Kind, body: &[u8], service: &Service) -> Result<Parsed
 }
 
 /// A parsed message.
-struct Said<'a> {
+struct ParsedMessage<'a> {
     role: &'a str,
     content: String,
     /// The whole message, if it has more than a role and a text.
@@ -75,7 +75,7 @@ fn of_key(object: &TemplateValue, key: &str) -> TemplateValue {
 }
 
 /// The items of a list; `None` if it is empty or no list.
-fn filled(list: &TemplateValue) -> Option<Vec<TemplateValue>> {
+fn non_empty(list: &TemplateValue) -> Option<Vec<TemplateValue>> {
     let items: Vec<TemplateValue> = list.try_iter().ok()?.collect();
     (!items.is_empty()).then_some(items)
 }
@@ -88,15 +88,15 @@ fn chat(
     let target = service.models().find(fields.text("model")?)?;
     let messages = fields.list("messages")?;
     let messages = messages.ok_or_else(|| fields.error("messages", "messages must be a list"))?;
-    if messages.is_empty() || messages.len() > MOST_MESSAGES {
+    if messages.is_empty() || messages.len() > MAX_MESSAGES {
         let message = format!(
-            "there must be 1 to {MOST_MESSAGES} messages, not {}",
+            "there must be 1 to {MAX_MESSAGES} messages, not {}",
             messages.len()
         );
         return Err(fields.error("messages", message));
     }
     let logprobs = fields.flag("logprobs")?.unwrap_or(false);
-    let top = fields.count("top_logprobs", 0, MOST_LOGPROBS)?;
+    let top = fields.count("top_logprobs", 0, MAX_LOGPROBS)?;
     let logprobs = match (logprobs, top) {
         (true, top) => Some(top.unwrap_or(0)),
         (false, None | Some(0)) => None,
@@ -104,16 +104,16 @@ fn chat(
             return Err(fields.error("top_logprobs", "needs `logprobs: true`"));
         }
     };
-    let wholes = filled(&of_key(ordered, "messages")).unwrap_or_default();
-    let said = messages.iter().zip(&wholes).enumerate();
-    let said = said.map(|(i, (message, whole))| read_message(i, message, whole));
-    let said = said.collect::<Result<Vec<_>, ApiError>>()?;
-    let turns: Vec<Message<'_>> = said
+    let wholes = non_empty(&of_key(ordered, "messages")).unwrap_or_default();
+    let parsed = messages.iter().zip(&wholes).enumerate();
+    let parsed = parsed.map(|(i, (message, whole))| read_message(i, message, whole));
+    let parsed = parsed.collect::<Result<Vec<_>, ApiError>>()?;
+    let turns: Vec<Message<'_>> = parsed
         .iter()
-        .map(|said| Message {
-            role: said.role,
-            content: &said.content,
-            whole: said.whole.as_ref(),
+        .map(|parsed| Message {
+            role: parsed.role,
+            content: &parsed.content,
+            whole: parsed.whole.as_ref(),
         })
         .collect();
     let request = template(fields, ordered)?;
@@ -122,7 +122,7 @@ fn chat(
     let wanted = most.map(|n| ("max_completion_tokens", n));
     let wanted = wanted.or(own.map(|n| ("max_tokens", n)));
     let prompt = service.models().converse(target, &turns, &request)?;
-    heeded(&turns, &said, &request, target, service)?;
+    check_template(&turns, &parsed, &request, target, service)?;
     finish(
         Kind::Chat,
         fields,
@@ -139,7 +139,7 @@ fn template(fields: &Fields<'_>, ordered: &TemplateValue) -> Result<TemplateRequ
     for name in ["tools", "documents"] {
         fields.list(name)?;
     }
-    let mut tools = filled(&of_key(ordered, "tools"));
+    let mut tools = non_empty(&of_key(ordered, "tools"));
     match fields.value("tool_choice") {
         None => {}
         Some(Value::String(choice)) if choice == "auto" => {}
@@ -171,7 +171,7 @@ fn template(fields: &Fields<'_>, ordered: &TemplateValue) -> Result<TemplateRequ
     }
     Ok(TemplateRequest {
         tools,
-        documents: filled(&of_key(ordered, "documents")),
+        documents: non_empty(&of_key(ordered, "documents")),
         variables,
         open: fields.flag("add_generation_prompt")?.unwrap_or(true),
     })
@@ -179,9 +179,9 @@ fn template(fields: &Fields<'_>, ordered: &TemplateValue) -> Result<TemplateRequ
 
 /// Refuses tools, tool calls, documents, an answer without a generation prompt, and steering fields
 /// of a message if the text that the model's template writes does not depend on them.
-fn heeded(
+fn check_template(
     messages: &[Message<'_>],
-    said: &[Said<'_>],
+    parsed: &[ParsedMessage<'_>],
     request: &TemplateRequest,
     target: usize,
     service: &Service,
@@ -200,7 +200,7 @@ fn heeded(
             .is_some_and(|whole| !of_key(whole, "tool_calls").is_undefined())
     };
     let calls = messages.iter().any(called);
-    let steered = said.iter().any(|said| !said.steering.is_empty());
+    let steered = parsed.iter().any(|parsed| !parsed.steering.is_empty());
     let plain = request.tools.is_none() && request.documents.is_none() && request.open;
     if plain && !calls && !steered {
         return Ok(());
@@ -214,9 +214,9 @@ fn heeded(
         }
         false => Ok(()),
     };
-    for (i, said) in said.iter().enumerate() {
-        for field in &said.steering {
-            let whole = said
+    for (i, parsed) in parsed.iter().enumerate() {
+        for field in &parsed.steering {
+            let whole = parsed
                 .whole
                 .as_ref()
                 .map(|whole| whole_message(whole, &[field]));
@@ -280,7 +280,7 @@ fn read_message<'a>(
     number: usize,
     message: &'a Value,
     whole: &TemplateValue,
-) -> Result<Said<'a>, ApiError> {
+) -> Result<ParsedMessage<'a>, ApiError> {
     let name = |field: &str| format!("messages[{number}]{field}");
     let object = message.as_object().ok_or_else(|| {
         ApiError::invalid(
@@ -294,7 +294,7 @@ fn read_message<'a>(
     let content = match fields.value("content") {
         None => String::new(),
         Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(parts)) => spoken(&fields, parts)?,
+        Some(Value::Array(parts)) => text_of_parts(&fields, parts)?,
         Some(_) => {
             let message = "content must be a text or a list of parts";
             return Err(fields.error("content", message));
@@ -306,7 +306,7 @@ fn read_message<'a>(
     let whole = whole_message(whole, &BESIDE_MESSAGE);
     let steers = |field: &&str| object.get(*field).is_some_and(|value| !is_nothing(value));
     let plain = whole.len() == Some(2) && of_key(&whole, "content").as_str().is_some();
-    Ok(Said {
+    Ok(ParsedMessage {
         role,
         content,
         whole: (!plain).then_some(whole),
@@ -315,7 +315,7 @@ fn read_message<'a>(
 }
 
 /// The text of the parts of a message.
-fn spoken(fields: &Fields<'_>, parts: &[Value]) -> Result<String, ApiError> {
+fn text_of_parts(fields: &Fields<'_>, parts: &[Value]) -> Result<String, ApiError> {
     let mut all = String::new();
     for part in parts {
         let kind = part["type"].as_str().unwrap_or_default();
@@ -337,14 +337,14 @@ fn spoken(fields: &Fields<'_>, parts: &[Value]) -> Result<String, ApiError> {
 
 fn text(fields: &Fields<'_>, service: &Service) -> Result<Parsed, ApiError> {
     let target = service.models().find(fields.text("model")?)?;
-    let logprobs = fields.count("logprobs", 0, MOST_LOGPROBS)?;
+    let logprobs = fields.count("logprobs", 0, MAX_LOGPROBS)?;
     let models = service.models();
     let few = |n: usize| match n {
         0 => Err(fields.error("prompt", "the prompt is empty")),
-        1..=MOST_ANSWERS => Ok(()),
+        1..=MAX_ANSWERS => Ok(()),
         _ => Err(fields.error(
             "prompt",
-            format!("at most {MOST_ANSWERS} prompts a request, not {n}"),
+            format!("at most {MAX_ANSWERS} prompts a request, not {n}"),
         )),
     };
     let wrong = || {
@@ -413,15 +413,15 @@ fn sampling(fields: &Fields<'_>) -> Result<Sampling, ApiError> {
 
 fn stops(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
     let stops = fields.texts("stop")?;
-    if stops.len() > MOST_STOPS {
-        let message = format!("at most {MOST_STOPS} texts, not {}", stops.len());
+    if stops.len() > MAX_STOPS {
+        let message = format!("at most {MAX_STOPS} texts, not {}", stops.len());
         return Err(fields.error("stop", message));
     }
     if stops
         .iter()
-        .any(|stop| stop.is_empty() || stop.len() > LONGEST_STOP)
+        .any(|stop| stop.is_empty() || stop.len() > MAX_STOP_BYTES)
     {
-        let message = format!("a text must have 1 to {LONGEST_STOP} bytes");
+        let message = format!("a text must have 1 to {MAX_STOP_BYTES} bytes");
         return Err(fields.error("stop", message));
     }
     Ok(stops)
@@ -439,14 +439,14 @@ fn finish(
 ) -> Result<Parsed, ApiError> {
     let sampling = sampling(fields)?;
     let entry = &service.models().targets[target];
-    if logprobs.is_some() && entry.elsewhere().is_some() {
+    if logprobs.is_some() && entry.remote().is_some() {
         let message = "not given for a target that is elsewhere";
         return Err(fields.error("logprobs", message));
     }
-    let n = fields.count("n", 1, MOST_ANSWERS)?.unwrap_or(1);
-    if n * prompts.len() > MOST_ANSWERS {
+    let n = fields.count("n", 1, MAX_ANSWERS)?.unwrap_or(1);
+    if n * prompts.len() > MAX_ANSWERS {
         let message = format!(
-            "{n} answers to {} prompts are more than {MOST_ANSWERS}",
+            "{n} answers to {} prompts are more than {MAX_ANSWERS}",
             prompts.len()
         );
         return Err(fields.error("n", message));
@@ -455,11 +455,11 @@ fn finish(
     let wanted = limit(fields, wanted, most)?;
     let stop = stops(fields)?;
     let user = fields.text("user")?.unwrap_or_default();
-    if user.len() > LONGEST_STOP {
-        return Err(fields.error("user", format!("at most {LONGEST_STOP} bytes")));
+    if user.len() > MAX_STOP_BYTES {
+        return Err(fields.error("user", format!("at most {MAX_STOP_BYTES} bytes")));
     }
     let seed = fields.whole("seed")?;
-    let seed = seed.map_or_else(super::fresh_number, i64::cast_unsigned);
+    let seed = seed.map_or_else(super::random_number, i64::cast_unsigned);
     let ignore_eos = fields.flag("ignore_eos")?.unwrap_or(false);
     // Our own field: `false` decodes without the drafter.
     let drafting = fields.flag("drafter")?.unwrap_or(true);
@@ -473,13 +473,13 @@ fn finish(
     });
     let usage = usage.transpose()?.flatten().unwrap_or(false);
     fields.finish()?;
-    let mut asks = Vec::new();
+    let mut requests = Vec::new();
     for prompt in prompts {
         let room = entry.context.saturating_sub(prompt.target.len());
         // A prompt without room for a token is refused when it is submitted.
         let max_tokens = wanted.unwrap_or_else(|| most.min(room).max(1));
         for _ in 0..n {
-            asks.push(Ask {
+            requests.push(Request {
                 target,
                 prompt: prompt.clone(),
                 sampling,
@@ -488,7 +488,7 @@ fn finish(
                 stop: stop.clone(),
                 seed,
                 // The number of an answer distinguishes its random stream.
-                sample: asks.len() as u32,
+                sample: requests.len() as u32,
                 logprobs,
                 drafting,
                 user: user.to_owned(),
@@ -499,7 +499,7 @@ fn finish(
         kind,
         model: entry.name.clone(),
         target,
-        asks,
+        requests,
         stream,
         usage,
         origins,

@@ -43,8 +43,8 @@ impl Heads {
     }
 
     /// Adds tokens that verification decided to the buffer R.
-    pub(super) fn extend(&mut self, name: &str, judged: Vec<Example>) -> Result<()> {
-        self.of(name)?.extend(judged);
+    pub(super) fn extend(&mut self, name: &str, head_examples: Vec<Example>) -> Result<()> {
+        self.of(name)?.extend(head_examples);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use online::Learner;
 
 use super::{SEED, Saved};
 use crate::models::Models;
-use crate::options::{LearnOptions, MOST_ADAPTERS};
+use crate::options::{LearnOptions, MAX_ADAPTERS};
 
 /// The learners: a single one that switches between all adapters, or one per target if all weights
 /// are trained.
@@ -46,7 +46,7 @@ impl Learners {
     pub(super) fn name(&mut self, wanted: String) -> String {
         let known = self.names.contains(&wanted);
         match (
-            known || self.names.len() < MOST_ADAPTERS,
+            known || self.names.len() < MAX_ADAPTERS,
             wanted.split_once('/'),
         ) {
             (false, Some((target, _))) => target.to_owned(),

@@ -17,7 +17,7 @@ use anyhow::Result;
 use models::Packed;
 use online::{Example, LearntWeights};
 
-use crate::decode::{Command, Kept, target_of, terms_of};
+use crate::decode::{Command, Snapshot, target_of, terms_of};
 use crate::models::Models;
 use crate::options::{LearnOptions, LearnScope, Options};
 use crate::stats::Stats;
@@ -30,7 +30,7 @@ pub(crate) use state::{Saved, State};
 /// Maximum number of examples that wait for the learner; more are dropped.
 const WAITING: usize = 64;
 /// Time that the decode thread has to hand out its n-grams.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Root seed of learning: of initial adapters, and of replay.
 const SEED: u64 = 0;
 
@@ -46,32 +46,32 @@ pub(crate) struct Terms {
 }
 
 /// The examples of a finished answer.
-struct Lesson {
+struct AnswerExamples {
     adapter: String,
     /// For the drafter.
     example: Example,
     /// For the acceptance head, if there is one.
-    judged: Vec<adaptive_draft::Example>,
+    head_examples: Vec<adaptive_draft::Example>,
 }
 
 /// A message to the learner's thread.
-enum Note {
-    Lesson(Box<Lesson>),
+enum LearnerMessage {
+    Answer(Box<AnswerExamples>),
     Save,
     Stop,
 }
 
 /// The decode thread's end of the learner's queue.
 #[derive(Clone)]
-pub(crate) struct Mailbox {
-    notes: SyncSender<Note>,
+pub(crate) struct LearnerQueue {
+    messages: SyncSender<LearnerMessage>,
     terms: Terms,
     /// Bytes of the examples that wait. `limit`: their maximum.
     held: Arc<AtomicUsize>,
     limit: usize,
 }
 
-impl Mailbox {
+impl LearnerQueue {
     pub(crate) fn terms(&self) -> Terms {
         self.terms
     }
@@ -81,17 +81,21 @@ impl Mailbox {
         &self,
         adapter: &str,
         example: Example,
-        judged: Vec<adaptive_draft::Example>,
+        head_examples: Vec<adaptive_draft::Example>,
         stats: &Stats,
     ) {
         let bytes = example.bytes();
         let fits = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.limit;
-        let lesson = Lesson {
+        let answer = AnswerExamples {
             adapter: adapter.to_owned(),
             example,
-            judged,
+            head_examples,
         };
-        let taken = fits && self.notes.try_send(Note::Lesson(Box::new(lesson))).is_ok();
+        let taken = fits
+            && self
+                .messages
+                .try_send(LearnerMessage::Answer(Box::new(answer)))
+                .is_ok();
         if !taken {
             self.held.fetch_sub(bytes, Ordering::Relaxed);
         }
@@ -100,11 +104,11 @@ impl Mailbox {
 }
 
 /// The thread that learns and saves.
-pub(crate) struct Teaching {
+pub(crate) struct LearnerThread {
     models: Arc<Models>,
     options: Arc<Options>,
     stats: Arc<Stats>,
-    notes: Receiver<Note>,
+    messages: Receiver<LearnerMessage>,
     decoder: Sender<Command>,
     learners: Learners,
     heads: Heads,
@@ -121,26 +125,26 @@ pub(crate) struct Teaching {
     answers: u64,
 }
 
-/// The other end of a [`Teaching`].
-pub(crate) struct Handle {
-    notes: SyncSender<Note>,
-    pub(crate) mailbox: Mailbox,
+/// The other end of a [`LearnerThread`].
+pub(crate) struct LearnerHandle {
+    messages: SyncSender<LearnerMessage>,
+    pub(crate) queue: LearnerQueue,
 }
 
-impl Handle {
+impl LearnerHandle {
     /// Asks for a saving soon.
     pub(crate) fn save(&self) {
         // A full queue means that the learner is at work; it saves by itself in time.
-        let _ = self.notes.try_send(Note::Save);
+        let _ = self.messages.try_send(LearnerMessage::Save);
     }
 
     /// Ends the learner's thread.
     pub(crate) fn stop(&self) {
-        let _ = self.notes.send(Note::Stop);
+        let _ = self.messages.send(LearnerMessage::Stop);
     }
 }
 
-impl Teaching {
+impl LearnerThread {
     /// Starts from `saved`, and sends its weights to the decode thread at once.
     pub(crate) fn new(
         models: Arc<Models>,
@@ -148,21 +152,22 @@ impl Teaching {
         learn: LearnOptions,
         stats: Arc<Stats>,
         decoder: Sender<Command>,
-        (state, saved): (Option<State>, &Saved),
-    ) -> Result<(Self, Handle)> {
+        state: Option<State>,
+        saved: &Saved,
+    ) -> Result<(Self, LearnerHandle)> {
         let budget = options.example_bytes;
         let mut learners = Learners::new(learn, budget, Arc::clone(&models), saved);
         let first = models.targets.first().map_or("", |target| &target.name);
         let terms = terms_of(learners.of(first)?);
-        let (sender, notes) = sync_channel(WAITING);
+        let (sender, messages) = sync_channel(WAITING);
         let held = Arc::new(AtomicUsize::new(0));
-        let mailbox = Mailbox {
-            notes: sender.clone(),
+        let queue = LearnerQueue {
+            messages: sender.clone(),
             terms,
             held: Arc::clone(&held),
             limit: budget,
         };
-        let mut teaching = Self {
+        let mut thread = Self {
             heads: heads_of(&models, saved),
             waiting: BTreeMap::new(),
             held,
@@ -173,26 +178,27 @@ impl Teaching {
             models,
             options,
             stats,
-            notes,
+            messages,
             decoder,
             learners,
             state,
         };
         publish_all(
-            (&mut teaching.learners, &mut teaching.heads),
+            &mut thread.learners,
+            &mut thread.heads,
             &saved.adapters,
-            &teaching.options,
-            &teaching.decoder,
+            &thread.options,
+            &thread.decoder,
         )?;
-        let handle = Handle {
-            notes: sender,
-            mailbox,
+        let handle = LearnerHandle {
+            messages: sender,
+            queue,
         };
-        Ok((teaching, handle))
+        Ok((thread, handle))
     }
 
     /// Learns until it is told to stop, then waits for `caches` and saves a last time.
-    pub(crate) fn run(mut self, caches: &Receiver<Kept>) {
+    pub(crate) fn run(mut self, caches: &Receiver<Snapshot>) {
         loop {
             let now = Instant::now();
             let mut until = self.next_save;
@@ -200,12 +206,12 @@ impl Teaching {
                 until = until.min(self.next_update);
             }
             match self
-                .notes
+                .messages
                 .recv_timeout(until.saturating_duration_since(now))
             {
-                Ok(Note::Lesson(lesson)) => self.take(*lesson),
-                Ok(Note::Save) => self.save_now(),
-                Ok(Note::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(LearnerMessage::Answer(answer)) => self.take(*answer),
+                Ok(LearnerMessage::Save) => self.save_now(),
+                Ok(LearnerMessage::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if Instant::now() >= self.next_update
@@ -217,16 +223,16 @@ impl Teaching {
                 self.save_now();
             }
         }
-        if let Ok(caches) = caches.recv_timeout(PATIENCE) {
+        if let Ok(caches) = caches.recv_timeout(SNAPSHOT_TIMEOUT) {
             self.save(&caches);
         }
     }
 
-    fn take(&mut self, lesson: Lesson) {
-        let name = self.learners.name(lesson.adapter);
+    fn take(&mut self, answer: AnswerExamples) {
+        let name = self.learners.name(answer.adapter);
         let every = self.learners.options.every;
         let waiting = self.waiting.entry(name.clone()).or_default();
-        waiting.push_back(lesson.example);
+        waiting.push_back(answer.example);
         self.changed = true;
         // If updates are limited, the latest answers are learnt from.
         while waiting.len() > every {
@@ -237,7 +243,7 @@ impl Teaching {
         }
         let distils = waiting.len() >= every && Instant::now() >= self.next_update;
         if self.options.adapt_length
-            && let Err(error) = self.train_head(&name, lesson.judged, distils)
+            && let Err(error) = self.train_head(&name, answer.head_examples, distils)
         {
             tracing::warn!(adapter = name, "a step of a head failed: {error:#}");
         }
@@ -248,10 +254,10 @@ impl Teaching {
     fn train_head(
         &mut self,
         name: &str,
-        judged: Vec<adaptive_draft::Example>,
+        head_examples: Vec<adaptive_draft::Example>,
         distils: bool,
     ) -> Result<()> {
-        self.heads.extend(name, judged)?;
+        self.heads.extend(name, head_examples)?;
         if distils {
             return Ok(());
         }
@@ -303,7 +309,7 @@ impl Teaching {
         let Some((update, weights)) = learnt else {
             return Ok(());
         };
-        publish(name, &weights, (&self.models, &self.options), &self.decoder)?;
+        publish(name, &weights, &self.models, &self.options, &self.decoder)?;
         let learner = self.learners.of(name)?;
         learner.give_back(weights);
         let replayed = learner.replay_bytes()?;
@@ -326,14 +332,14 @@ impl Teaching {
             return;
         }
         let (reply, caches) = std::sync::mpsc::channel();
-        let asked = self.decoder.send(Command::Caches(reply)).is_ok();
-        match caches.recv_timeout(PATIENCE) {
+        let asked = self.decoder.send(Command::Snapshot(reply)).is_ok();
+        match caches.recv_timeout(SNAPSHOT_TIMEOUT) {
             Ok(caches) if asked => self.save(&caches),
             _ => tracing::warn!("the n-grams were not handed out; nothing is saved"),
         }
     }
 
-    fn save(&mut self, caches: &Kept) {
+    fn save(&mut self, caches: &Snapshot) {
         let Some(state) = &mut self.state else {
             return;
         };
@@ -356,7 +362,8 @@ impl Teaching {
 fn publish(
     name: &str,
     weights: &LearntWeights,
-    (models, options): (&Models, &Options),
+    models: &Models,
+    options: &Options,
     decoder: &Sender<Command>,
 ) -> Result<()> {
     let packed = match weights {
@@ -381,7 +388,8 @@ fn heads_of(models: &Models, saved: &Saved) -> Heads {
 /// Sends the saved weights and heads of adapters whose targets are served to the decode thread; the
 /// others stay on disk.
 fn publish_all(
-    (learners, heads): (&mut Learners, &mut Heads),
+    learners: &mut Learners,
+    heads: &mut Heads,
     adapters: &[String],
     options: &Options,
     decoder: &Sender<Command>,
@@ -390,7 +398,7 @@ fn publish_all(
     let served = |name: &str| models.targets.iter().any(|t| t.name == target_of(name));
     for name in adapters.iter().filter(|name| served(name)) {
         let weights = learners.of(name)?.weights()?;
-        publish(name, &weights, (&models, options), decoder)?;
+        publish(name, &weights, &models, options, decoder)?;
     }
     if !options.adapt_length {
         return Ok(());
@@ -420,13 +428,12 @@ pub(crate) fn publish_saved(
     let frozen = LearnOptions {
         every: 1,
         rate: Some(0.0),
-        rank: state.cut().rank,
-        blocks: Some(state.cut().blocks),
+        rank: state.trainable().rank,
+        blocks: Some(state.trainable().blocks),
         updates_per_minute: None,
         scope: LearnScope::Target,
     };
     let mut learners = Learners::new(frozen, 0, Arc::clone(models), saved);
     let mut heads = heads_of(models, saved);
-    let learnt = (&mut learners, &mut heads);
-    publish_all(learnt, &saved.adapters, options, decoder)
+    publish_all(&mut learners, &mut heads, &saved.adapters, options, decoder)
 }

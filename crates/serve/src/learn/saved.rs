@@ -74,7 +74,7 @@ impl SavedState {
     /// Folder of the weights learnt for one of the [`names`](Self::names), and the adapter's name
     /// if they are an adapter.
     pub fn learnt(&self, name: &str) -> (PathBuf, Option<String>) {
-        let (key, adapter) = match self.meta.cut.rank {
+        let (key, adapter) = match self.meta.trainable.rank {
             0 => (name, None),
             _ => ("", Some(name.to_owned())),
         };

@@ -25,9 +25,9 @@ use online::cache_name;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::decode::{Kept, cache_config, target_of};
+use crate::decode::{Snapshot, cache_config, target_of};
 use crate::models::Models;
-use crate::options::{Cut, Options};
+use crate::options::{Options, TrainablePart};
 use crate::stats::Sums;
 
 const CURRENT: &str = "current";
@@ -62,7 +62,7 @@ pub(super) struct Meta {
     pub(super) drafter_path: PathBuf,
     /// The trainable part of the drafter.
     #[serde(flatten)]
-    pub(super) cut: Cut,
+    pub(super) trainable: TrainablePart,
     /// Names of the adapters that learnt.
     pub(super) adapters: Vec<String>,
     pub(super) sums: Sums,
@@ -101,7 +101,7 @@ pub(super) fn current(root: &Path) -> Result<Option<(u64, PathBuf)>> {
 /// The loaded parts of a state.
 #[derive(Default)]
 pub(crate) struct Saved {
-    pub(crate) kept: Kept,
+    pub(crate) snapshot: Snapshot,
     /// Folder of weights or adapters.
     pub(crate) learnt: Option<PathBuf>,
     /// Folder of acceptance heads.
@@ -119,13 +119,13 @@ pub(crate) struct Folders<'a> {
 }
 
 impl State {
-    /// Opens a folder, which is created if there is none, and loads its state. `cut` is the
+    /// Opens a folder, which is created if there is none, and loads its state. `trainable` is the
     /// trainable part of the drafter, `None` if nothing learns.
     pub(crate) fn open(
         root: &Path,
         models: &Models,
         options: &Options,
-        cut: Option<Cut>,
+        trainable: Option<TrainablePart>,
     ) -> Result<(Self, Saved)> {
         let named = || root.display().to_string();
         fs::create_dir_all(root).with_context(named)?;
@@ -144,7 +144,7 @@ impl State {
                 version: VERSION,
                 drafter: fingerprint(&models.drafter.path)?,
                 drafter_path: models.drafter.path.clone(),
-                cut: cut.unwrap_or_default(),
+                trainable: trainable.unwrap_or_default(),
                 ..Meta::default()
             },
             _lock: lock,
@@ -152,7 +152,7 @@ impl State {
         let saved = match current(root)? {
             Some((number, folder)) => {
                 state.number = number;
-                state.read(&folder, models, options, cut)?
+                state.read(&folder, models, options, trainable)?
             }
             None => Saved::default(),
         };
@@ -161,8 +161,8 @@ impl State {
     }
 
     /// The trainable part of the drafter.
-    pub(crate) fn cut(&self) -> Cut {
-        self.meta.cut
+    pub(crate) fn trainable(&self) -> TrainablePart {
+        self.meta.trainable
     }
 
     fn read(
@@ -170,7 +170,7 @@ impl State {
         folder: &Path,
         models: &Models,
         options: &Options,
-        cut: Option<Cut>,
+        trainable: Option<TrainablePart>,
     ) -> Result<Saved> {
         let meta = Meta::read(folder)?;
         if meta.drafter != self.meta.drafter {
@@ -180,12 +180,12 @@ impl State {
                 models.drafter.path.display()
             );
         }
-        let cut = cut.unwrap_or(meta.cut);
-        if meta.cut != cut && !meta.adapters.is_empty() {
+        let trainable = trainable.unwrap_or(meta.trainable);
+        if meta.trainable != trainable && !meta.adapters.is_empty() {
             bail!(
-                "{}: learnt with {}, not {cut}\nhint: keep to that, or give another --state",
+                "{}: learnt with {}, not {trainable}\nhint: keep to that, or give another --state",
                 self.root.display(),
-                meta.cut
+                meta.trainable
             );
         }
         let mut saved = Saved {
@@ -206,7 +206,7 @@ impl State {
                 .check_bytes(&target.pair.draft, &target.pair.target)
                 .with_context(|| path.display().to_string())?;
             cache.reconfigure(cache_config(options));
-            saved.kept.caches.insert(index, cache);
+            saved.snapshot.caches.insert(index, cache);
         }
         let served = |name: &str| models.targets.iter().any(|t| t.name == target_of(name));
         let targets = models.targets.iter().map(|target| &target.name);
@@ -214,14 +214,14 @@ impl State {
             let path = folder.join(chains_name(name));
             if path.is_file() {
                 let chains = Chain::load(&path)?;
-                saved.kept.chains.insert(name.clone(), chains);
+                saved.snapshot.chains.insert(name.clone(), chains);
             }
         }
         let kept = |name: &str| Some(folder.join(name)).filter(|path| path.is_dir());
         (saved.learnt, saved.heads) = (kept(LEARNT), kept(HEADS));
         let drafter_path = models.drafter.path.clone();
         self.meta = Meta {
-            cut,
+            trainable,
             drafter_path,
             ..meta
         };
@@ -233,7 +233,7 @@ impl State {
     pub(crate) fn write(
         &mut self,
         models: &Models,
-        kept: &Kept,
+        snapshot: &Snapshot,
         sums: &Sums,
         learnt: impl FnOnce(Folders<'_>) -> Result<Vec<String>>,
     ) -> Result<u64> {
@@ -248,10 +248,10 @@ impl State {
         for part in &parts {
             fs::create_dir_all(part).with_context(|| part.display().to_string())?;
         }
-        for (name, chains) in &kept.chains {
+        for (name, chains) in &snapshot.chains {
             Chain::save(chains, &folder.join(chains_name(name)))?;
         }
-        for (index, cache) in &kept.caches {
+        for (index, cache) in &snapshot.caches {
             cache.save(folder.join(cache_name(&models.targets[*index].pair)))?;
         }
         let mut meta = self.meta.clone();

@@ -16,12 +16,12 @@ use models::ModelText;
 use vocab_align::TargetId;
 
 pub(crate) use target::RemoteTarget;
-use wire::{Answers, Described, FILES, ROUNDS, Round, Rounds, TARGETS, VERSION};
+use wire::{Answers, FILES, ROUNDS, Round, Rounds, TARGETS, TargetInfo, VERSION};
 
 /// Time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Maximum bytes of a reply.
-const MOST: u64 = 256 << 20;
+const MAX_REPLY_BYTES: u64 = 256 << 20;
 
 /// True if a target is named by an address.
 pub(crate) fn is_address(target: &std::path::Path) -> bool {
@@ -36,7 +36,7 @@ pub(crate) struct Remote {
     url: String,
     key: Option<String>,
     /// The target's description.
-    pub(crate) described: Described,
+    pub(crate) info: TargetInfo,
     pub(crate) traffic: Traffic,
 }
 
@@ -78,7 +78,7 @@ impl Remote {
     pub(crate) fn connect(
         address: &str,
         key: Option<String>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(Self, ModelText<TargetId>)> {
         let scheme = address.find("://").map_or(0, |at| at + 3);
         let (url, name) = match address[scheme..].split_once('/') {
@@ -90,14 +90,14 @@ impl Remote {
         };
         let config = ureq::Agent::config_builder()
             .timeout_connect(Some(CONNECT))
-            .timeout_global(Some(patience))
+            .timeout_global(Some(timeout))
             .http_status_as_error(false)
             .build();
         let mut remote = Self {
             agent: config.into(),
             url,
             key,
-            described: Described {
+            info: TargetInfo {
                 version: VERSION,
                 name: name.to_owned(),
                 vocab_size: 0,
@@ -110,18 +110,18 @@ impl Remote {
             "" => TARGETS.to_owned(),
             name => format!("{TARGETS}/{name}"),
         };
-        let described = remote.get(&path)?;
-        remote.described = serde_json::from_slice(&described)
+        let info = remote.get(&path)?;
+        remote.info = serde_json::from_slice(&info)
             .with_context(|| format!("{}{path}: no description of a target", remote.url))?;
-        if remote.described.version != VERSION {
+        if remote.info.version != VERSION {
             bail!(
                 "{}: speaks version {} of the protocol, and this program version {VERSION}\nhint: use the same version of omnidraft on both sides",
                 remote.url,
-                remote.described.version
+                remote.info.version
             );
         }
         let text = remote.text()?;
-        if text.vocabulary.len() > remote.described.vocab_size {
+        if text.vocabulary.len() > remote.info.vocab_size {
             bail!("{}: a tokenizer larger than its model", remote.url);
         }
         Ok((remote, text))
@@ -130,9 +130,9 @@ impl Remote {
     /// Loads tokenizer and template through a temporary folder.
     fn text(&self) -> Result<ModelText<TargetId>> {
         let folder = tempfile::tempdir().context("a folder for the target's tokenizer")?;
-        let known = |file: &&&str| self.described.files.iter().any(|other| other == **file);
+        let known = |file: &&&str| self.info.files.iter().any(|other| other == **file);
         for file in FILES.iter().filter(known) {
-            let bytes = self.get(&format!("{TARGETS}/{}/{file}", self.described.name))?;
+            let bytes = self.get(&format!("{TARGETS}/{}/{file}", self.info.name))?;
             std::fs::write(folder.path().join(file), bytes).context("the target's tokenizer")?;
         }
         let mut text =
@@ -162,7 +162,7 @@ impl Remote {
         let bytes = answer
             .into_body()
             .into_with_config()
-            .limit(MOST)
+            .limit(MAX_REPLY_BYTES)
             .read_to_vec();
         let bytes = bytes.map_err(|e| self.failed(e))?;
         if status.is_success() {
@@ -181,17 +181,17 @@ impl Remote {
 
     /// Sends rounds for verification, and returns them with the answers. After a broken connection
     /// it tries once more, so that the server may receive a round twice.
-    pub(crate) fn judge(&self, rounds: Vec<Round>) -> (Vec<Round>, Result<Answers>) {
+    pub(crate) fn verify(&self, rounds: Vec<Round>) -> (Vec<Round>, Result<Answers>) {
         let rounds = Rounds {
             version: VERSION,
-            target: self.described.name.clone(),
+            target: self.info.name.clone(),
             rounds,
         };
-        let answers = self.ask(&rounds);
+        let answers = self.post(&rounds);
         (rounds.rounds, answers)
     }
 
-    fn ask(&self, rounds: &Rounds) -> Result<Answers> {
+    fn post(&self, rounds: &Rounds) -> Result<Answers> {
         let clock = Instant::now();
         let body = postcard::to_stdvec(rounds).context("a round")?;
         let send = || {

@@ -5,7 +5,7 @@ use spec_decode::{
 };
 use vocab_align::TargetId;
 
-use super::wire::{Judgement, Round, digest};
+use super::wire::{Round, RoundVerdict, digest};
 
 /// The text of a session with a remote target.
 pub(crate) struct RemoteTarget {
@@ -35,7 +35,7 @@ impl RemoteTarget {
     }
 
     /// The same round with the whole text, for a server that does not hold it any more.
-    pub(crate) fn whole(&mut self, round: Round) -> Round {
+    pub(crate) fn with_whole_text(&mut self, round: Round) -> Round {
         self.held = 0;
         let last = round.append.last().copied();
         Round {
@@ -109,7 +109,7 @@ impl LanguageModel<TargetId> for RemoteTarget {
     }
 }
 
-impl Judgement {
+impl RoundVerdict {
     /// The verdict as local verification returns it; `proposed` are the probabilities of the
     /// proposals.
     pub(crate) fn verdict(&self, proposed: impl Iterator<Item = f64>) -> Verdict {

@@ -61,11 +61,11 @@ pub(crate) struct Round {
 }
 
 /// The answers to [`Rounds`], in order.
-pub(crate) type Answers = Vec<Result<Judgement, Refusal>>;
+pub(crate) type Answers = Vec<Result<RoundVerdict, Refusal>>;
 
 /// Result of the verification of a round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Judgement {
+pub(crate) struct RoundVerdict {
     pub(crate) accepted: u32,
     pub(crate) last: TargetId,
     pub(crate) origin: Origin,
@@ -184,7 +184,7 @@ pub(crate) fn digest(text: &[TargetId]) -> u64 {
 
 /// A target's description of itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Described {
+pub(crate) struct TargetInfo {
     pub(crate) version: u32,
     pub(crate) name: String,
     pub(crate) vocab_size: usize,

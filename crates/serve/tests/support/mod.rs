@@ -60,7 +60,7 @@ pub fn learning() -> LearnOptions {
 pub fn limits() -> Limits {
     Limits {
         body: 64 << 10,
-        patience: Duration::from_secs(1),
+        timeout: Duration::from_secs(1),
         connections: 64,
     }
 }
@@ -79,10 +79,10 @@ impl Server {
 
     /// A server with timeouts that suit a busy machine.
     pub fn patient(options: Options) -> Self {
-        let patience = Duration::from_secs(120);
+        let timeout = Duration::from_secs(120);
         Self::within(
             Limits {
-                patience,
+                timeout,
                 ..limits()
             },
             options,

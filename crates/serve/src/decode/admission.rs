@@ -5,14 +5,14 @@ use anyhow::{Context, Result};
 use spec_decode::{ConstantLength, Session, SessionConfig, VerifyMode};
 use vocab_align::TargetId;
 
-use super::lengths::Lengthy;
-use super::seated::Seated;
-use super::sequence::{Seat, Sequence};
-use super::{Decoder, Reading, fail};
-use crate::ask::{Event, Job};
+use super::lengths::{Drafts, LengthPolicy, Lookup};
+use super::sequence::{Sequence, Slot, WeightsVersion};
+use super::target_model::TargetModel;
+use super::{Decoder, Prefilling, fail};
 use crate::error::ApiError;
-use crate::learn::{Mailbox, Terms};
+use crate::learn::{LearnerQueue, Terms};
 use crate::remote::RemoteTarget;
+use crate::request::{Event, Job};
 
 /// Number of prompt tokens that are read in a step, beside which other sequences go on.
 const CHUNK: usize = 128;
@@ -25,74 +25,76 @@ impl Decoder {
         let late = |job: &Job| job.arrived.elapsed() > limit;
         self.waiting.retain(|job| {
             if late(job) {
-                job.tell(Event::Failed(ApiError::Timeout(limit.as_secs())));
+                job.send(Event::Failed(ApiError::Timeout(limit.as_secs())));
             }
             !late(job) && !job.abandoned()
         });
-        while self.running.len() + self.reading.len() < self.options.parallel
+        while self.running.len() + self.prefilling.len() < self.options.parallel
             && !self.waiting.is_empty()
         {
             let load = |job: &Job| {
-                let own = |sequence: &&Sequence| sequence.job.ask.user == job.ask.user;
-                let reads = |reading: &&Reading| reading.job.ask.user == job.ask.user;
-                self.running.iter().filter(own).count() + self.reading.iter().filter(reads).count()
+                let own = |sequence: &&Sequence| sequence.job.request.user == job.request.user;
+                let reads =
+                    |prefilling: &&Prefilling| prefilling.job.request.user == job.request.user;
+                self.running.iter().filter(own).count()
+                    + self.prefilling.iter().filter(reads).count()
             };
             let next = (0..self.waiting.len()).min_by_key(|i| load(&self.waiting[*i]));
             let Some(job) = next.and_then(|i| self.waiting.remove(i)) else {
                 return;
             };
-            self.seat_job(job);
+            self.assign_slot(job);
         }
     }
 
-    pub(super) fn seat_job(&mut self, mut job: Job) {
-        let prompt = &job.ask.prompt.target;
-        match self.take_seat(job.ask.target, prompt) {
-            Ok(seat) => {
-                let cached = seat.session.held(prompt).min(prompt.len() - 1);
-                self.reading.push_back(Reading { job, seat, cached });
+    pub(super) fn assign_slot(&mut self, mut job: Job) {
+        let prompt = &job.request.prompt.target;
+        match self.take_slot(job.request.target, prompt) {
+            Ok(slot) => {
+                let cached = slot.session.held(prompt).min(prompt.len() - 1);
+                self.prefilling.push_back(Prefilling { job, slot, cached });
             }
             Err(error) => fail(&mut job, &format!("{error:#}"), &self.stats),
         }
     }
 
     /// Reads up to [`CHUNK`] tokens of prompts. Answers whose prompts are complete begin.
-    pub(super) fn read_prompts(&mut self) {
+    pub(super) fn prefill(&mut self) {
         let mut left = CHUNK;
         while left > 0
-            && let Some(mut reading) = self.reading.pop_front()
+            && let Some(mut prefilling) = self.prefilling.pop_front()
         {
-            let prompt = &reading.job.ask.prompt.target;
-            let before = reading.seat.session.held(prompt);
-            match reading.seat.session.read_ahead(prompt, left) {
+            let prompt = &prefilling.job.request.prompt.target;
+            let before = prefilling.slot.session.held(prompt);
+            match prefilling.slot.session.read_ahead(prompt, left) {
                 Ok(true) => {
                     left = left.saturating_sub(prompt.len().saturating_sub(before));
-                    self.begin(reading);
+                    self.begin(prefilling);
                 }
                 Ok(false) => {
                     left = 0;
-                    self.reading.push_front(reading);
+                    self.prefilling.push_front(prefilling);
                 }
-                Err(error) => fail(&mut reading.job, &error.to_string(), &self.stats),
+                Err(error) => fail(&mut prefilling.job, &error.to_string(), &self.stats),
             }
         }
     }
 
-    pub(super) fn begin(&mut self, reading: Reading) {
-        let Reading {
+    pub(super) fn begin(&mut self, prefilling: Prefilling) {
+        let Prefilling {
             mut job,
-            mut seat,
+            mut slot,
             cached,
-        } = reading;
-        let index = job.ask.target;
+        } = prefilling;
+        let index = job.request.target;
         let target = &self.models.targets[index];
         let learn = self.options.learn;
         let adapter = learn.map_or_else(
             || target.name.clone(),
-            |learn| learn.adapter(&target.name, &job.ask.user),
+            |learn| learn.adapter(&target.name, &job.request.user),
         );
         // The seconds of a remote target are those of its machine and of the network.
-        let controlled = job.ask.drafting && target.folder().is_some();
+        let controlled = job.request.drafting && target.folder().is_some();
         let answer = match controlled {
             true => self.stats.open(&target.name),
             false => None,
@@ -102,36 +104,41 @@ impl Decoder {
             Some(Way::Frozen) => ("", ""),
             _ => (adapter.as_str(), target.name.as_str()),
         };
-        if job.ask.drafting
-            && let Err(error) = self.dress(&mut seat, own, of_all)
+        if job.request.drafting
+            && let Err(error) = self.load_adapter(&mut slot, own, of_all)
         {
             return fail(&mut job, &format!("{error:#}"), &self.stats);
         }
         let terms = self.terms();
         // If nothing is learnt, an answer depends on its request alone.
-        let own = terms.is_none() && job.ask.drafting;
+        let own = terms.is_none() && job.request.drafting;
         let own = own.then(|| self.caches[&self.cache_of[index]].clone());
-        let crowd = self.crowd(index, 1);
-        let costs = self.costs[index].of(crowd);
-        let lengthy = match self.options.adapt_length {
+        let costs = self.costs[index].of(self.concurrency(index, 1));
+        let length = match self.options.adapt_length {
             true => {
-                let records = terms.is_some() && job.ask.drafting;
-                let policy = self.lengths.policy(&adapter, (crowd, &costs), records);
-                Lengthy::Adapted(Box::new(policy))
+                let records = terms.is_some() && job.request.drafting;
+                let policy = self.lengths.policy(&adapter, &costs, records);
+                LengthPolicy::Adaptive(Box::new(policy))
             }
-            false => Lengthy::Constant(ConstantLength(self.options.draft_length)),
+            false => LengthPolicy::Constant(ConstantLength(self.options.draft_length)),
         };
         // For the same reason copies are then weighed by default costs.
         let costs = if terms.is_some() {
-            costs
+            costs.costs
         } else {
             Costs::default()
         };
-        let lookup = self.options.lookup;
-        let lookup = lookup.then_some((costs, self.options.draft_length));
-        let drafts = (lengthy, lookup, self.options.remote.draft_top);
-        let reading = Reading { job, seat, cached };
-        match Sequence::start(reading, target, drafts, answer, adapter, terms, own) {
+        let lookup = self.options.lookup.then_some(Lookup {
+            costs,
+            longest: self.options.draft_length,
+        });
+        let drafts = Drafts {
+            length,
+            lookup,
+            remote_top: self.options.remote.draft_top,
+        };
+        let prefilling = Prefilling { job, slot, cached };
+        match Sequence::start(prefilling, target, drafts, answer, adapter, terms, own) {
             Ok(sequence) => self.running.push(sequence),
             Err(failed) => {
                 let (mut job, error) = *failed;
@@ -141,22 +148,22 @@ impl Decoder {
     }
 
     pub(super) fn terms(&self) -> Option<Terms> {
-        self.learner.as_ref().map(Mailbox::terms)
+        self.learner.as_ref().map(LearnerQueue::terms)
     }
 
     /// The slot whose caches hold most of a prompt; another one if none holds half of it.
-    pub(super) fn take_seat(&mut self, target: usize, prompt: &[TargetId]) -> Result<Seat> {
+    pub(super) fn take_slot(&mut self, target: usize, prompt: &[TargetId]) -> Result<Slot> {
         let fitting = self
             .idle
             .iter()
             .enumerate()
-            .filter(|(_, seat)| seat.target == target);
+            .filter(|(_, slot)| slot.target == target);
         let best = fitting
-            .map(|(i, seat)| (seat.session.held(prompt), i))
+            .map(|(i, slot)| (slot.session.held(prompt), i))
             .max_by_key(|(held, _)| *held);
-        let seats = self.idle.len() + self.running.len() + self.reading.len();
+        let slots = self.idle.len() + self.running.len() + self.prefilling.len();
         if let Some((held, i)) = best
-            && (2 * held >= prompt.len() || seats >= self.options.parallel)
+            && (2 * held >= prompt.len() || slots >= self.options.parallel)
         {
             // If no cache holds half of the prompt, the slot that was unused for longest is
             // replaced.
@@ -166,7 +173,7 @@ impl Decoder {
                     .iter()
                     .enumerate()
                     .filter(|(_, s)| s.target == target);
-                own.min_by_key(|(_, seat)| seat.last_used).map(|(i, _)| i)
+                own.min_by_key(|(_, slot)| slot.last_used).map(|(i, _)| i)
             };
             let i = if 2 * held >= prompt.len() {
                 i
@@ -175,62 +182,64 @@ impl Decoder {
             };
             return Ok(self.idle.swap_remove(i));
         }
-        if seats >= self.options.parallel {
+        if slots >= self.options.parallel {
             // All slots are of other targets: the one that was unused for longest is freed.
             let oldest = self
                 .idle
                 .iter()
                 .enumerate()
-                .min_by_key(|(_, seat)| seat.last_used);
+                .min_by_key(|(_, slot)| slot.last_used);
             if let Some((i, _)) = oldest {
                 self.idle.swap_remove(i);
             }
         }
-        self.seat(target)
+        self.new_slot(target)
     }
 
     /// A new slot: a pair of KV caches.
-    pub(super) fn seat(&self, index: usize) -> Result<Seat> {
+    pub(super) fn new_slot(&self, index: usize) -> Result<Slot> {
         let target = &self.models.targets[index];
         let mut drafter = self.models.drafter.engine(self.options.drafter_engine())?;
         if let Some(blocks) = self.terms().map(|terms| terms.blocks).filter(|n| *n > 0) {
             drafter.keep_states(blocks).context("--learn-blocks")?;
         }
-        let seated = match target.folder() {
-            Some(folder) => Seated::Here(folder.engine(self.options.engine)?),
+        let model = match target.folder() {
+            Some(folder) => TargetModel::Local(folder.engine(self.options.engine)?),
             None => {
-                let session = crate::http::fresh_number();
-                let most = target.elsewhere().map_or(0, |r| r.described.context);
+                let session = crate::http::random_number();
+                let most = target.remote().map_or(0, |r| r.info.context);
                 let vocab = target.vocab_size;
-                Seated::Elsewhere(RemoteTarget::new(session, vocab, most))
+                TargetModel::Remote(RemoteTarget::new(session, vocab, most))
             }
         };
         let config = SessionConfig {
             stop: target.text.stop_tokens(),
             ..SessionConfig::new(VerifyMode::Exact, 1)
         };
-        let session = Session::new(drafter, seated, target.pair.clone(), config)
+        let session = Session::new(drafter, model, target.pair.clone(), config)
             .with_context(|| format!("target `{}`", target.name))?;
-        Ok(Seat::new(index, session, (String::new(), 0)))
+        Ok(Slot::new(index, session))
     }
 
     /// Loads the weights of an adapter into a slot's drafter; those of its target if it has none.
-    pub(super) fn dress(&self, seat: &mut Seat, adapter: &str, target: &str) -> Result<()> {
+    pub(super) fn load_adapter(&self, slot: &mut Slot, adapter: &str, target: &str) -> Result<()> {
         let known = [adapter, target]
             .into_iter()
             .find(|name| self.weights.contains_key(*name));
         let wanted = known.and_then(|name| {
             let (version, packed) = self.weights.get(name)?;
-            Some(((name.to_owned(), *version), packed))
+            let adapter = name.to_owned();
+            let version = *version;
+            Some((WeightsVersion { adapter, version }, packed))
         });
-        let ((name, version), packed) = wanted.unwrap_or(((String::new(), 0), &self.base));
-        if seat.weights == (name.clone(), version) {
+        let (wanted, packed) = wanted.unwrap_or((WeightsVersion::default(), &self.base));
+        if slot.weights == wanted {
             return Ok(());
         }
         let mut packed = packed.clone();
-        seat.session
+        slot.session
             .change_drafter(|drafter| drafter.swap_weights(&mut packed))?;
-        seat.weights = (name, version);
+        slot.weights = wanted;
         Ok(())
     }
 }

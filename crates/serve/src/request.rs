@@ -11,7 +11,7 @@ use crate::models::Encoded;
 
 /// A checked request for one answer.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct Request {
     /// Index of the target.
     pub target: usize,
     /// The prompt that is answered.
@@ -37,9 +37,9 @@ pub struct Ask {
     pub user: String,
 }
 
-/// An [`Ask`] with the channel for its events.
+/// A [`Request`] with the channel for its events.
 pub(crate) struct Job {
-    pub(crate) ask: Ask,
+    pub(crate) request: Request,
     pub(crate) events: mpsc::UnboundedSender<(u32, Event)>,
     pub(crate) arrived: Instant,
     /// The request's place in the queue.
@@ -48,15 +48,15 @@ pub(crate) struct Job {
 
 impl Job {
     /// Sends an event to the client. Returns false if the client has hung up.
-    pub(crate) fn tell(&self, event: Event) -> bool {
-        self.events.send((self.ask.sample, event)).is_ok()
+    pub(crate) fn send(&self, event: Event) -> bool {
+        self.events.send((self.request.sample, event)).is_ok()
     }
 
     /// Sends the last event. The place in the queue is free before, so that a client that has its
     /// answer can send the next request.
     pub(crate) fn end(&mut self, event: Event) {
         self.permit = None;
-        self.tell(event);
+        self.send(event);
     }
 
     /// True if the client has hung up.
@@ -65,7 +65,7 @@ impl Job {
     }
 }
 
-/// An event of an [`Ask`]: pieces in order, then one of the others.
+/// An event of a [`Request`]: pieces in order, then one of the others.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// More of the answer: the tokens that one round added.
@@ -92,7 +92,7 @@ pub struct Token {
     /// The token.
     pub id: TargetId,
     /// Origin of the token.
-    pub from: From,
+    pub origin: TokenOrigin,
     /// Text that the token added. A character made of several tokens comes with the last of them.
     pub text: String,
     /// Log-probabilities of the token and of others, if the request wants them.
@@ -101,7 +101,7 @@ pub struct Token {
 
 /// Origin of a token of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum TokenOrigin {
     /// Drafted as one token and accepted.
     Drafted,
     /// Merged from several draft tokens by the n-gram cache and accepted.
@@ -112,7 +112,7 @@ pub enum From {
     Target,
 }
 
-impl From {
+impl TokenOrigin {
     /// The name in answers.
     pub fn name(self) -> &'static str {
         match self {

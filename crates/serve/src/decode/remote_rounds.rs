@@ -15,10 +15,10 @@ use crate::stats::Step;
 
 /// Maximum number of requests under way at a time. Sequences with the same target in a step share
 /// one request.
-const MOST: usize = 8;
+const MAX_REQUESTS: usize = 8;
 
 /// Rounds for one target, with the ticket of each one's sequence.
-pub(crate) struct Errand {
+pub(crate) struct RemoteBatch {
     target: usize,
     tickets: Vec<u64>,
     rounds: Vec<Round>,
@@ -26,19 +26,19 @@ pub(crate) struct Errand {
     again: bool,
 }
 
-/// The reply to an [`Errand`].
+/// The reply to a [`RemoteBatch`].
 pub(crate) struct Reply {
-    errand: Errand,
+    batch: RemoteBatch,
     answers: Result<Answers>,
 }
 
 /// The queue of rounds for remote targets.
-pub(super) struct Errands {
-    sender: Sender<Errand>,
+pub(super) struct RemoteQueue {
+    sender: Sender<RemoteBatch>,
     next: u64,
 }
 
-impl Errands {
+impl RemoteQueue {
     /// Starts the threads that send rounds to remote targets, if there are any; they end when this
     /// is dropped.
     pub(super) fn start(
@@ -46,14 +46,14 @@ impl Errands {
         replies: &Sender<Command>,
         parallel: usize,
     ) -> Result<Self> {
-        let (sender, errands) = channel();
-        let far = models.targets.iter().any(|t| t.elsewhere().is_some());
-        let errands = Arc::new(Mutex::new(errands));
-        for _ in 0..if far { parallel.min(MOST) } else { 0 } {
-            let (models, errands) = (Arc::clone(models), Arc::clone(&errands));
+        let (sender, batches) = channel();
+        let far = models.targets.iter().any(|t| t.remote().is_some());
+        let batches = Arc::new(Mutex::new(batches));
+        for _ in 0..if far { parallel.min(MAX_REQUESTS) } else { 0 } {
+            let (models, batches) = (Arc::clone(models), Arc::clone(&batches));
             let replies = replies.clone();
             let builder = std::thread::Builder::new().name("remote".to_owned());
-            builder.spawn(move || run(&models, &errands, &replies))?;
+            builder.spawn(move || run(&models, &batches, &replies))?;
         }
         Ok(Self { sender, next: 0 })
     }
@@ -64,23 +64,23 @@ impl Errands {
     }
 }
 
-fn run(models: &Models, errands: &Mutex<Receiver<Errand>>, replies: &Sender<Command>) {
+fn run(models: &Models, batches: &Mutex<Receiver<RemoteBatch>>, replies: &Sender<Command>) {
     loop {
-        let next = errands
+        let next = batches
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .recv();
-        let Ok(mut errand) = next else {
+        let Ok(mut batch) = next else {
             return;
         };
-        let rounds = std::mem::take(&mut errand.rounds);
-        let Some(remote) = models.targets[errand.target].elsewhere() else {
+        let rounds = std::mem::take(&mut batch.rounds);
+        let Some(remote) = models.targets[batch.target].remote() else {
             return;
         };
         let answers;
-        (errand.rounds, answers) = remote.judge(rounds);
+        (batch.rounds, answers) = remote.verify(rounds);
         if replies
-            .send(Command::Judged(Reply { errand, answers }))
+            .send(Command::RemoteReply(Reply { batch, answers }))
             .is_err()
         {
             return;
@@ -91,8 +91,8 @@ fn run(models: &Models, errands: &Mutex<Receiver<Errand>>, replies: &Sender<Comm
 impl Decoder {
     /// True if there is something to do beside waiting for replies.
     pub(super) fn is_busy(&self) -> bool {
-        let room = self.running.len() + self.reading.len() < self.options.parallel;
-        !self.reading.is_empty()
+        let room = self.running.len() + self.prefilling.len() < self.options.parallel;
+        !self.prefilling.is_empty()
             || !self.replies.is_empty()
             || !self.verifiers.is_idle()
             || (room && !self.waiting.is_empty())
@@ -103,19 +103,19 @@ impl Decoder {
     /// the step is committed: the message depends on the n-grams that were drafted with.
     pub(super) fn send_rounds(&mut self, step: &mut Step, failed: &mut Failures) {
         for target in 0..self.models.targets.len() {
-            if self.models.targets[target].elsewhere().is_none() {
+            if self.models.targets[target].remote().is_none() {
                 continue;
             }
             let (mut tickets, mut rounds) = (Vec::new(), Vec::new());
             for (i, sequence) in self.running.iter_mut().enumerate() {
-                if sequence.seat.target != target || sequence.awaited.is_some() {
+                if sequence.slot.target != target || sequence.awaited.is_some() {
                     continue;
                 }
                 let shared = shared(&self.caches, &self.cache_of, sequence);
                 match sequence.remote_round(shared, self.options.remote.law_top) {
                     None => {}
                     Some(Ok(round)) => {
-                        let ticket = self.errands.ticket();
+                        let ticket = self.remote_queue.ticket();
                         sequence.awaited = Some(ticket);
                         tickets.push(ticket);
                         rounds.push(round);
@@ -124,7 +124,7 @@ impl Decoder {
                 }
             }
             self.send(
-                Errand {
+                RemoteBatch {
                     target,
                     tickets,
                     rounds,
@@ -135,33 +135,33 @@ impl Decoder {
         }
     }
 
-    fn send(&self, errand: Errand, step: &mut Step) {
-        if !errand.rounds.is_empty() {
+    fn send(&self, batch: RemoteBatch, step: &mut Step) {
+        if !batch.rounds.is_empty() {
             step.forwards += 1;
             // The threads live as long as the decode thread, so the send does not fail.
-            let _ = self.errands.sender.send(errand);
+            let _ = self.remote_queue.sender.send(batch);
         }
     }
 
     /// Commits the rounds whose replies have come.
-    pub(super) fn settle_replies(
+    pub(super) fn commit_replies(
         &mut self,
         step: &mut Step,
         failed: &mut Failures,
         ended: &mut Ended,
     ) {
-        for Reply { errand, answers } in std::mem::take(&mut self.replies) {
-            if let Some(remote) = self.models.targets[errand.target].elsewhere() {
-                self.stats.traffic(errand.target, &remote.traffic);
+        for Reply { batch, answers } in std::mem::take(&mut self.replies) {
+            if let Some(remote) = self.models.targets[batch.target].remote() {
+                self.stats.traffic(batch.target, &remote.traffic);
             }
             let answers = answers.map_err(|error| ApiError::Target(format!("{error:#}")));
-            let mut again = Errand {
-                target: errand.target,
+            let mut again = RemoteBatch {
+                target: batch.target,
                 tickets: Vec::new(),
                 rounds: Vec::new(),
                 again: true,
             };
-            for (n, (ticket, round)) in errand.tickets.iter().zip(errand.rounds).enumerate() {
+            for (n, (ticket, round)) in batch.tickets.iter().zip(batch.rounds).enumerate() {
                 // The sequence may have ended meanwhile.
                 let of = |sequence: &Sequence| sequence.awaited == Some(*ticket);
                 let Some(i) = self.running.iter().position(of) else {
@@ -169,16 +169,16 @@ impl Decoder {
                 };
                 let sequence = &mut self.running[i];
                 match answers.as_ref().map(|answers| answers.get(n)) {
-                    Ok(Some(Ok(judgement))) => {
+                    Ok(Some(Ok(verdict))) => {
                         sequence.awaited = None;
-                        match sequence.settle(judgement) {
+                        match sequence.apply_verdict(verdict) {
                             Ok(logits) => self.commit(i, &logits, step, failed, ended),
                             Err(error) => failed.push((i, ApiError::Internal(error.to_string()))),
                         }
                     }
-                    Ok(Some(Err(Refusal::Unknown))) if !errand.again => {
+                    Ok(Some(Err(Refusal::Unknown))) if !batch.again => {
                         again.tickets.push(*ticket);
-                        again.rounds.push(sequence.whole(round));
+                        again.rounds.push(sequence.with_whole_text(round));
                     }
                     Ok(Some(Err(refusal))) => {
                         failed.push((i, ApiError::Target(refusal.to_string())));

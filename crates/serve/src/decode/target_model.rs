@@ -7,54 +7,54 @@ use vocab_align::TargetId;
 
 use super::sequence::{Sequence, Stage};
 use crate::remote::RemoteTarget;
-use crate::remote::wire::{Judgement, Round};
+use crate::remote::wire::{Round, RoundVerdict};
 
 /// The target model of a slot: local or remote.
-pub(crate) enum Seated {
-    Here(Engine),
-    Elsewhere(RemoteTarget),
+pub(crate) enum TargetModel {
+    Local(Engine),
+    Remote(RemoteTarget),
 }
 
-impl LanguageModel<TargetId> for Seated {
+impl LanguageModel<TargetId> for TargetModel {
     fn vocab_size(&self) -> usize {
         match self {
-            Self::Here(engine) => LanguageModel::<TargetId>::vocab_size(engine),
-            Self::Elsewhere(target) => target.vocab_size(),
+            Self::Local(engine) => LanguageModel::<TargetId>::vocab_size(engine),
+            Self::Remote(target) => target.vocab_size(),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Self::Here(engine) => LanguageModel::<TargetId>::len(engine),
-            Self::Elsewhere(target) => target.len(),
+            Self::Local(engine) => LanguageModel::<TargetId>::len(engine),
+            Self::Remote(target) => target.len(),
         }
     }
 
     fn max_len(&self) -> usize {
         match self {
-            Self::Here(engine) => LanguageModel::<TargetId>::max_len(engine),
-            Self::Elsewhere(target) => target.max_len(),
+            Self::Local(engine) => LanguageModel::<TargetId>::max_len(engine),
+            Self::Remote(target) => target.max_len(),
         }
     }
 
     fn truncate(&mut self, len: usize) {
         match self {
-            Self::Here(engine) => LanguageModel::<TargetId>::truncate(engine, len),
-            Self::Elsewhere(target) => target.truncate(len),
+            Self::Local(engine) => LanguageModel::<TargetId>::truncate(engine, len),
+            Self::Remote(target) => target.truncate(len),
         }
     }
 
     fn forward(&mut self, ids: &[TargetId], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         match self {
-            Self::Here(engine) => engine.forward(ids, logits),
-            Self::Elsewhere(target) => target.forward(ids, logits),
+            Self::Local(engine) => engine.forward(ids, logits),
+            Self::Remote(target) => target.forward(ids, logits),
         }
     }
 
     fn prefill(&mut self, ids: &[TargetId]) -> Result<(), ModelError> {
         match self {
-            Self::Here(engine) => engine.prefill(ids),
-            Self::Elsewhere(target) => target.prefill(ids),
+            Self::Local(engine) => engine.prefill(ids),
+            Self::Remote(target) => target.prefill(ids),
         }
     }
 }
@@ -71,50 +71,50 @@ impl Sequence {
             return None;
         };
         let cache = self.own_cache.as_deref().or(shared);
-        let session = &mut self.seat.session;
+        let session = &mut self.slot.session;
         let draft = match session.sparse_draft(round, cache) {
             Ok(draft) => draft,
             Err(error) => return Some(Err(error)),
         };
         // The random numbers of verification are named by the request and the round.
         let coins = StreamName {
-            sample: self.job.ask.sample,
-            ..StreamName::new(self.job.ask.seed, self.totals.rounds as u64)
+            sample: self.job.request.sample,
+            ..StreamName::new(self.job.request.seed, self.totals.rounds as u64)
         };
         let top = if self.recorder.is_some() { top } else { 0 };
         let (last, config) = (*round.input().first()?, session.config());
         match session.target() {
-            Seated::Here(_) => None,
-            Seated::Elsewhere(target) => Some(Ok(target.round(last, draft, config, coins, top))),
+            TargetModel::Local(_) => None,
+            TargetModel::Remote(target) => Some(Ok(target.round(last, draft, config, coins, top))),
         }
     }
 
     /// The same round with the whole text, for a server that does not hold it any more.
-    pub(crate) fn whole(&mut self, round: Round) -> Round {
-        match self.seat.session.target_mut() {
-            Seated::Here(_) => round,
-            Seated::Elsewhere(target) => target.whole(round),
+    pub(crate) fn with_whole_text(&mut self, round: Round) -> Round {
+        match self.slot.session.target_mut() {
+            TargetModel::Local(_) => round,
+            TargetModel::Remote(target) => target.with_whole_text(round),
         }
     }
 
     /// Applies the verdict of a remote target. Returns the logits that came with it.
-    pub(crate) fn settle(&mut self, judgement: &Judgement) -> Result<Vec<f32>, SpecError> {
+    pub(crate) fn apply_verdict(&mut self, reply: &RoundVerdict) -> Result<Vec<f32>, SpecError> {
         let Stage::Drafted(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
             return Ok(Vec::new());
         };
-        let session = &mut self.seat.session;
+        let session = &mut self.slot.session;
         let vocab = session.target().vocab_size();
-        let emitted = judgement.accepted as usize + 1;
-        let logits = judgement.rows.logits(vocab, emitted).unwrap_or_default();
+        let emitted = reply.accepted as usize + 1;
+        let logits = reply.rows.logits(vocab, emitted).unwrap_or_default();
         if logits.is_empty() {
             // Without the target's distributions nothing can be learnt from an answer.
             self.recorder = None;
         }
-        if let Seated::Elsewhere(target) = session.target_mut() {
+        if let TargetModel::Remote(target) = session.target_mut() {
             target.read(round.input());
         }
-        let verdict = judgement.verdict(round.proposed());
-        self.stage = Stage::Judged(session.settle_round(round, verdict)?);
+        let verdict = reply.verdict(round.proposed());
+        self.stage = Stage::Verified(session.settle_round(round, verdict)?);
         Ok(logits)
     }
 }
