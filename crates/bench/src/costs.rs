@@ -80,9 +80,9 @@ impl CostsArgs {
             let mut probe = Probe::load(&job.config, &self.data.source()?, options)?;
             measure(&mut probe, self.k)?
         } else {
-            middle(
+            median_process(
                 (0..self.processes)
-                    .map(|_| elsewhere())
+                    .map(|_| measure_in_child())
                     .collect::<Result<_>>()?,
             )
         };
@@ -112,7 +112,7 @@ impl CostsArgs {
 }
 
 /// Measurement in a child process with the same arguments.
-fn elsewhere() -> Result<Measured> {
+fn measure_in_child() -> Result<Measured> {
     let program = std::env::current_exe().context("where this program is")?;
     let done = Command::new(program)
         .args(std::env::args_os().skip(1))
@@ -128,7 +128,7 @@ fn elsewhere() -> Result<Measured> {
 
 /// The measurement with the median plain step; of an even number the slower one, since fast ones
 /// are too favourable.
-fn middle(mut measured: Vec<Measured>) -> Measured {
+fn median_process(mut measured: Vec<Measured>) -> Measured {
     measured.sort_by(|a, b| a.target_step_s.total_cmp(&b.target_step_s));
     let steps_s = measured.iter().map(|one| one.target_step_s).collect();
     let chosen = measured.swap_remove(measured.len() / 2);
@@ -211,10 +211,10 @@ mod tests {
                 ..CostsConfig::default()
             },
         };
-        let chosen = middle(vec![one(3.0), one(1.0), one(2.0)]);
+        let chosen = median_process(vec![one(3.0), one(1.0), one(2.0)]);
         assert_eq!((chosen.target_step_s, chosen.costs.round), (2.0, 2.0));
         assert_eq!(chosen.steps_s, [1.0, 2.0, 3.0]);
-        assert_eq!(middle(vec![one(3.0), one(1.0)]).target_step_s, 3.0);
+        assert_eq!(median_process(vec![one(3.0), one(1.0)]).target_step_s, 3.0);
     }
 
     #[test]

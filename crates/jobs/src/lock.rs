@@ -9,14 +9,14 @@ use crate::{JobFolder, JobsError, RunRoot};
 
 /// Pause before a second try for a lock: [`CellLock::holder`] takes a lock for a moment to see if
 /// it is free.
-const GLANCE: Duration = Duration::from_millis(5);
+const LOCK_RETRY: Duration = Duration::from_millis(5);
 /// Pause between two tries while a job waits for its machine.
 const MACHINE_POLL: Duration = Duration::from_millis(100);
 
 /// The exclusive right to run a job and to write its folder, held until dropped.
 #[derive(Debug)]
 pub struct CellLock {
-    _held: Held,
+    _held: FileLock,
 }
 
 impl CellLock {
@@ -28,14 +28,16 @@ impl CellLock {
     pub fn try_take(folder: &JobFolder) -> Result<Option<Self>, JobsError> {
         let path = folder.lock();
         let mut file = open(&path)?;
-        if !attempt_twice(&path, || file.try_lock())? {
+        if !try_lock_twice(&path, || file.try_lock())? {
             return Ok(None);
         }
         // This text is informative only; `holder` shows it.
         let _ = file
             .set_len(0)
             .and_then(|()| write!(file, "process {} on {}", std::process::id(), host_name()));
-        Ok(Some(Self { _held: Held(file) }))
+        Ok(Some(Self {
+            _held: FileLock(file),
+        }))
     }
 
     /// The holder of the lock of a job's folder, as `process 7 on HOST`; `None` if the lock is
@@ -52,7 +54,7 @@ impl CellLock {
             }
             Err(source) => return Err(JobsError::io("open", &path, source)),
         };
-        if attempt_twice(&path, || file.try_lock_shared())? {
+        if try_lock_twice(&path, || file.try_lock_shared())? {
             return Ok(None);
         }
         let mut text = String::new();
@@ -78,7 +80,7 @@ pub enum MachineMode {
 /// A job's permission to use this machine among the jobs of one run, held until dropped.
 #[derive(Debug)]
 pub struct MachineLock {
-    _held: Held,
+    _held: FileLock,
 }
 
 impl MachineLock {
@@ -95,12 +97,14 @@ impl MachineLock {
         let path = root.machine_lock(&host_name());
         let file = open(&path)?;
         loop {
-            let taken = attempt(&path, || match mode {
+            let taken = try_lock_once(&path, || match mode {
                 MachineMode::Shared => file.try_lock_shared(),
                 MachineMode::Alone => file.try_lock(),
             })?;
             if taken {
-                return Ok(Some(Self { _held: Held(file) }));
+                return Ok(Some(Self {
+                    _held: FileLock(file),
+                }));
             }
             if !waits() {
                 return Ok(None);
@@ -122,7 +126,10 @@ fn open(path: &Path) -> Result<File, JobsError> {
 }
 
 /// Tries to take a lock once. Returns true if it was taken.
-fn attempt(path: &Path, lock: impl Fn() -> Result<(), TryLockError>) -> Result<bool, JobsError> {
+fn try_lock_once(
+    path: &Path,
+    lock: impl Fn() -> Result<(), TryLockError>,
+) -> Result<bool, JobsError> {
     match lock() {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -134,33 +141,33 @@ fn attempt(path: &Path, lock: impl Fn() -> Result<(), TryLockError>) -> Result<b
 }
 
 /// Tries twice, so that a process that only checks the lock does not count as its holder.
-fn attempt_twice(
+fn try_lock_twice(
     path: &Path,
     lock: impl Fn() -> Result<(), TryLockError>,
 ) -> Result<bool, JobsError> {
-    if attempt(path, &lock)? {
+    if try_lock_once(path, &lock)? {
         return Ok(true);
     }
-    std::thread::sleep(GLANCE);
-    attempt(path, &lock)
+    std::thread::sleep(LOCK_RETRY);
+    try_lock_once(path, &lock)
 }
 
 /// A locked file. It is unlocked explicitly: a child process that is just being started has the
 /// file open as well for a moment, so that closing it here would not release the lock.
 #[derive(Debug)]
-pub(crate) struct Held(File);
+pub(crate) struct FileLock(File);
 
-impl Held {
+impl FileLock {
     /// Takes a short-lived lock that only calls of this function contend for; `None` if another
     /// process holds it.
     pub(crate) fn try_take(path: &Path) -> Result<Option<Self>, JobsError> {
         let file = open(path)?;
-        let taken = attempt(path, || file.try_lock())?;
+        let taken = try_lock_once(path, || file.try_lock())?;
         Ok(taken.then_some(Self(file)))
     }
 }
 
-impl Drop for Held {
+impl Drop for FileLock {
     fn drop(&mut self) {
         // If unlocking fails, closing the file has to suffice.
         let _ = self.0.unlock();

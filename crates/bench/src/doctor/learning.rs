@@ -51,10 +51,13 @@ pub struct Gain {
 }
 
 /// Measurements of a pair on which the estimate is based.
-pub struct Pair<'a> {
-    /// Rounds of all draft lengths. `fastest`: the fastest one with its tokens per round.
+pub struct PairCosts<'a> {
+    /// Rounds of all draft lengths.
     pub rounds: &'a [RoundCost],
-    pub fastest: (RoundCost, f64),
+    /// The round of the fastest length.
+    pub fastest: RoundCost,
+    /// Its tokens per round.
+    pub fastest_tokens: f64,
     /// Seconds per token without drafts.
     pub plain: f64,
     /// Mean numbers of tokens of prompts and of answers.
@@ -68,7 +71,11 @@ pub struct Pair<'a> {
 ///
 /// # Errors
 /// A drafter that cannot learn.
-pub fn measure(drafter: &Checkpoint, weights: WeightFormat, pair: &Pair<'_>) -> Result<Learning> {
+pub fn measure(
+    drafter: &Checkpoint,
+    weights: WeightFormat,
+    pair: &PairCosts<'_>,
+) -> Result<Learning> {
     let config = &drafter.config;
     let large = config.num_params() >= LARGE;
     let (blocks, columns) = match large {
@@ -91,9 +98,8 @@ pub fn measure(drafter: &Checkpoint, weights: WeightFormat, pair: &Pair<'_>) -> 
     };
     let report = updates.measure(drafter)?;
     let seconds = (report.update_s + report.pack_s) / TOGETHER as f64;
-    let (round, tokens_a_round) = pair.fastest;
-    let rate = round.rate_of(tokens_a_round);
-    let now = tokens_a_round / round.cost;
+    let rate = pair.fastest.rate_of(pair.fastest_tokens);
+    let now = pair.fastest_tokens / pair.fastest.cost;
     let gain = |rise: f64| {
         let (_, speed) = best(pair.rounds, (rate + rise).min(1.0))?;
         let saved = pair.tokens as f64 * pair.plain * (1.0 / now - 1.0 / speed);

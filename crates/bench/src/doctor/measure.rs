@@ -27,7 +27,7 @@ pub struct Settings {
 
 /// Measurement of one way of decoding.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Way {
+pub struct DecodingRun {
     /// Draft length; 0 is plain decoding.
     pub k: usize,
     /// Tokens and seconds of decoding, by prompt.
@@ -36,7 +36,7 @@ pub struct Way {
     totals: Totals,
 }
 
-impl Way {
+impl DecodingRun {
     fn new(k: usize) -> Self {
         Self {
             k,
@@ -108,23 +108,25 @@ fn seconds_a_token<'a>(answers: impl Iterator<Item = &'a (usize, f64)>) -> f64 {
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
     /// Decoding with the target alone.
-    pub plain: Way,
+    pub plain: DecodingRun,
     /// Decoding with the drafter, by draft length.
-    pub drafted: Vec<Way>,
+    pub drafted: Vec<DecodingRun>,
     /// Prompt lookup without a drafter.
-    pub lookup: Way,
+    pub lookup: DecodingRun,
     /// Number of tokens of all prompts for the drafter.
     pub prompt_tokens: usize,
 }
 
 /// The models under measurement.
-pub struct Patient<'a> {
+pub struct ModelPair<'a> {
     /// The drafter.
     pub drafter: &'a ModelFolder<DraftId>,
     /// The target.
     pub target: &'a ModelFolder<TargetId>,
-    /// Their engines.
-    pub engines: (Engine, Engine),
+    /// Engine of the drafter.
+    pub draft_engine: Engine,
+    /// Engine of the target.
+    pub target_engine: Engine,
 }
 
 /// Answers the prompts in all ways, one prompt after the other, so that a disturbance of the
@@ -133,23 +135,32 @@ pub struct Patient<'a> {
 /// # Errors
 /// Text that cannot be tokenised; errors of the models.
 pub fn measure(
-    patient: Patient<'_>,
+    pair: ModelPair<'_>,
     prompts: &[String],
     settings: &Settings,
     mut progress: impl FnMut(usize),
 ) -> Result<Measured> {
-    let (drafter, target) = (patient.drafter, patient.target);
-    let (mut draft_engine, mut target_engine) = patient.engines;
+    let ModelPair {
+        drafter,
+        target,
+        mut draft_engine,
+        mut target_engine,
+    } = pair;
     let pair = align(drafter, target);
     let shared = Pair::shared(target.vocabulary.clone());
     let longest = settings.lengths.iter().copied().max().unwrap_or(1);
-    let mut lengths: Vec<(Way, NgramCache)> = settings
+    let mut lengths: Vec<(DecodingRun, NgramCache)> = settings
         .lengths
         .iter()
-        .map(|k| (Way::new(*k), NgramCache::new(CacheConfig::default())))
+        .map(|k| {
+            (
+                DecodingRun::new(*k),
+                NgramCache::new(CacheConfig::default()),
+            )
+        })
         .collect();
     let mut prompt_tokens = 0;
-    let (mut plain, mut lookup) = (Way::new(0), Way::new(longest));
+    let (mut plain, mut lookup) = (DecodingRun::new(0), DecodingRun::new(longest));
     for (number, text) in prompts.iter().enumerate() {
         let name = StreamName::new(settings.seed, number as u64);
         let ids = target.encode(&target.template.render(text)?)?;

@@ -25,7 +25,7 @@ use vocab_align::{DraftId, TargetId};
 use crate::args::DeviceArgs;
 use crate::{flag, print};
 use learning::Learning;
-use measure::{Measured, Patient, Settings, Way};
+use measure::{DecodingRun, Measured, ModelPair, Settings};
 use model::{best, break_even};
 
 /// Draft lengths to measure.
@@ -163,17 +163,15 @@ impl DoctorArgs {
         let target = ModelFolder::<TargetId>::load(&self.target)?;
         let drafter = ModelFolder::<DraftId>::load(&self.drafter)?;
         let steps = self.steps(&drafter, &target)?;
-        let patient = Patient {
+        let pair = ModelPair {
             drafter: &drafter,
             target: &target,
-            engines: (
-                drafter.engine(self.drafts()?)?,
-                target.engine(self.scores()?)?,
-            ),
+            draft_engine: drafter.engine(self.drafts()?)?,
+            target_engine: target.engine(self.scores()?)?,
         };
         let start = Instant::now();
         let show = progress && std::io::stderr().is_terminal();
-        let measured = measure::measure(patient, &prompts, &settings, |done| {
+        let measured = measure::measure(pair, &prompts, &settings, |done| {
             if show {
                 let left =
                     start.elapsed().as_secs_f64() / done as f64 * (prompts.len() - done) as f64;
@@ -247,7 +245,7 @@ impl DoctorArgs {
         target: &ModelFolder<TargetId>,
     ) -> Result<Option<Learning>> {
         let plain = &measured.plain;
-        let speed = |way: &&Way| way.speed(plain);
+        let speed = |way: &&DecodingRun| way.speed(plain);
         let fastest = measured
             .drafted
             .iter()
@@ -261,9 +259,10 @@ impl DoctorArgs {
         let ids = 0..drafter.vocabulary.len() as u32;
         let shared = ids.filter(|id| alignment.direct(DraftId(*id)).is_some());
         let answers = plain.answers.len().max(1);
-        let pair = learning::Pair {
+        let pair = learning::PairCosts {
             rounds: &rounds.collect::<Vec<_>>(),
-            fastest: (fastest.round_cost(plain), fastest.tokens_a_round()),
+            fastest: fastest.round_cost(plain),
+            fastest_tokens: fastest.tokens_a_round(),
             plain: plain.seconds_a_token(),
             prompt: measured.prompt_tokens / answers,
             tokens: plain
@@ -319,7 +318,7 @@ impl DoctorArgs {
     }
 }
 
-fn row(way: &Way, plain: &Way, draws: &[Vec<usize>]) -> Row {
+fn row(way: &DecodingRun, plain: &DecodingRun, draws: &[Vec<usize>]) -> Row {
     let mut speeds: Vec<f64> = draws
         .iter()
         .map(|order| way.speed_of(plain, order))

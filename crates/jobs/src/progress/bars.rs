@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::tracker::{Tracker, human};
+use super::tracker::{Tracker, duration_text};
 use crate::Event;
 
 /// Maximum number of lines of running jobs; further jobs are only counted.
@@ -81,6 +81,10 @@ impl Bars {
     pub(super) fn finish(&mut self, tracker: &Tracker, now: Duration) {
         self.draw_jobs(&[]);
         self.total.finish_and_clear();
-        self.println(&format!("{} in {}", tracker.total_line(now), human(now)));
+        self.println(&format!(
+            "{} in {}",
+            tracker.total_line(now),
+            duration_text(now)
+        ));
     }
 }

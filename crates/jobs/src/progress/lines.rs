@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use super::tracker::{Tracker, human};
+use super::tracker::{Tracker, duration_text};
 use crate::Event;
 
 pub(super) struct Lines {
@@ -24,7 +24,7 @@ impl Lines {
             Event::Waiting { id, what } => format!("{id} waits for {what}"),
             Event::Finished { id, seconds } => {
                 let took = Duration::try_from_secs_f64(*seconds).unwrap_or_default();
-                format!("finished {id} in {}", human(took))
+                format!("finished {id} in {}", duration_text(took))
             }
             Event::Failed { id, message } => format!("failed {id}: {message}"),
             Event::Blocked { id, reason } => format!("blocked {id}: {reason}"),
@@ -39,7 +39,11 @@ impl Lines {
     }
 
     pub(super) fn finish(&mut self, tracker: &Tracker, now: Duration) {
-        self.println(&format!("{} in {}", tracker.total_line(now), human(now)));
+        self.println(&format!(
+            "{} in {}",
+            tracker.total_line(now),
+            duration_text(now)
+        ));
     }
 }
 
@@ -111,7 +115,7 @@ mod tests {
         ));
         for (second, event) in &events {
             let now = Duration::from_secs(*second);
-            tracker.note(event, now);
+            tracker.apply(event, now);
             lines.draw(event, &tracker, now);
         }
         lines.finish(&tracker, Duration::from_secs(131));

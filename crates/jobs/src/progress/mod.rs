@@ -58,7 +58,7 @@ impl ProgressView {
     pub fn show(&self, event: &Event) {
         let now = self.started.elapsed();
         let (tracker, screen) = &mut *self.lock();
-        tracker.note(event, now);
+        tracker.apply(event, now);
         match screen {
             Screen::Bars(bars) => bars.draw(event, tracker, now),
             Screen::Lines(lines) => lines.draw(event, tracker, now),

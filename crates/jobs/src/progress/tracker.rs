@@ -9,21 +9,21 @@ use crate::{Event, JobId, Progress};
 #[derive(Debug)]
 pub(super) struct Tracker {
     workers: usize,
-    jobs: Vec<Tracked>,
+    jobs: Vec<JobProgress>,
     index: HashMap<JobId, usize>,
 }
 
 #[derive(Debug)]
-struct Tracked {
+struct JobProgress {
     id: JobId,
     exclusive: bool,
     prompts: Option<u64>,
     progress: Option<Progress>,
-    place: Place,
+    state: JobState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Place {
+enum JobState {
     Open,
     Running {
         since: Duration,
@@ -67,15 +67,15 @@ impl Tracker {
     }
 
     /// Applies an event. `now` is the time since the start of the run.
-    pub(super) fn note(&mut self, event: &Event, now: Duration) {
+    pub(super) fn apply(&mut self, event: &Event, now: Duration) {
         if let Event::Planned { job } = event {
             self.index.insert(job.id.clone(), self.jobs.len());
-            self.jobs.push(Tracked {
+            self.jobs.push(JobProgress {
                 id: job.id.clone(),
                 exclusive: job.exclusive,
                 prompts: job.prompts,
                 progress: None,
-                place: Place::Open,
+                state: JobState::Open,
             });
             return;
         }
@@ -85,18 +85,18 @@ impl Tracker {
         };
         match event {
             Event::Planned { .. } | Event::Waiting { .. } | Event::Resumed { .. } => {}
-            Event::Skipped { .. } => job.place = Place::Skipped,
-            Event::Started { .. } => job.place = Place::Running { since: now },
+            Event::Skipped { .. } => job.state = JobState::Skipped,
+            Event::Started { .. } => job.state = JobState::Running { since: now },
             Event::Progress { progress, .. } => {
                 job.prompts = Some(progress.of);
                 job.progress = Some(*progress);
             }
             Event::Finished { seconds, .. } => {
                 let took = Duration::try_from_secs_f64(*seconds).unwrap_or_default();
-                job.place = Place::Finished { took };
+                job.state = JobState::Finished { took };
             }
-            Event::Failed { .. } => job.place = Place::Failed,
-            Event::Blocked { .. } => job.place = Place::Blocked,
+            Event::Failed { .. } => job.state = JobState::Failed,
+            Event::Blocked { .. } => job.state = JobState::Blocked,
         }
     }
 
@@ -106,12 +106,12 @@ impl Tracker {
             ..Counts::default()
         };
         for job in &self.jobs {
-            match job.place {
-                Place::Open => {}
-                Place::Running { .. } => counts.running += 1,
-                Place::Finished { .. } | Place::Skipped => counts.complete += 1,
-                Place::Failed => counts.failed += 1,
-                Place::Blocked => counts.blocked += 1,
+            match job.state {
+                JobState::Open => {}
+                JobState::Running { .. } => counts.running += 1,
+                JobState::Finished { .. } | JobState::Skipped => counts.complete += 1,
+                JobState::Failed => counts.failed += 1,
+                JobState::Blocked => counts.blocked += 1,
             }
         }
         counts
@@ -149,8 +149,8 @@ impl Tracker {
             stage.exclusive |= job.exclusive;
             let done = job.progress.map_or(0, |p| p.done);
             let all = job.prompts.unwrap_or(0);
-            match job.place {
-                Place::Running { since } => {
+            match job.state {
+                JobState::Running { since } => {
                     // The time since the last prompt counts too, so that the estimate is rather too
                     // long than too short.
                     stage.done += done;
@@ -160,15 +160,15 @@ impl Tracker {
                     stage.open += all.saturating_sub(done);
                     stage.open_jobs += 1;
                 }
-                Place::Open => {
+                JobState::Open => {
                     stage.open += all;
                     stage.open_jobs += 1;
                 }
-                Place::Finished { took } => {
+                JobState::Finished { took } => {
                     stage.done += all;
                     stage.spent += took;
                 }
-                Place::Skipped | Place::Failed | Place::Blocked => {}
+                JobState::Skipped | JobState::Failed | JobState::Blocked => {}
             }
         }
         stages
@@ -179,10 +179,10 @@ impl Tracker {
         let mut sums = (0, 0);
         for job in &self.jobs {
             let all = job.prompts.unwrap_or(0);
-            let done = match job.place {
-                Place::Finished { .. } | Place::Skipped => all,
-                Place::Failed | Place::Blocked => continue,
-                Place::Open | Place::Running { .. } => job.progress.map_or(0, |p| p.done),
+            let done = match job.state {
+                JobState::Finished { .. } | JobState::Skipped => all,
+                JobState::Failed | JobState::Blocked => continue,
+                JobState::Open | JobState::Running { .. } => job.progress.map_or(0, |p| p.done),
             };
             sums = (sums.0 + done, sums.1 + all);
         }
@@ -207,19 +207,19 @@ impl Tracker {
             line += &format!(" · {done}/{all} prompts");
         }
         match self.time_left(now) {
-            Some(left) if !left.is_zero() => line + &format!(" · {} left", human(left)),
+            Some(left) if !left.is_zero() => line + &format!(" · {} left", duration_text(left)),
             _ => line,
         }
     }
 
     /// A line for each running job, in order.
     pub(super) fn job_lines(&self) -> Vec<String> {
-        let running = |job: &&Tracked| matches!(job.place, Place::Running { .. });
+        let running = |job: &&JobProgress| matches!(job.state, JobState::Running { .. });
         self.jobs.iter().filter(running).map(job_line).collect()
     }
 }
 
-fn job_line(job: &Tracked) -> String {
+fn job_line(job: &JobProgress) -> String {
     let mut line = format!("{} {}", job.id.stage(), job.id.cell());
     let Some(progress) = job.progress else {
         return line + " · loading";
@@ -235,7 +235,7 @@ fn job_line(job: &Tracked) -> String {
 }
 
 /// `42 s`, `12 min`, `3 h 05 min`.
-pub(super) fn human(time: Duration) -> String {
+pub(super) fn duration_text(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
     match seconds {
         0..=99 => format!("{seconds} s"),

@@ -14,7 +14,7 @@ fn plan(tracker: &mut Tracker, stage: &str, cell: &str, prompts: u64, exclusive:
         prompts: Some(prompts),
         coordinates: Vec::new(),
     };
-    tracker.note(&Event::Planned { job }, Duration::ZERO);
+    tracker.apply(&Event::Planned { job }, Duration::ZERO);
 }
 
 fn seconds(n: u64) -> Duration {
@@ -41,8 +41,8 @@ fn time_left_weighs_prompts_by_stage() {
     assert_eq!(tracker.time_left(seconds(1)), None);
     for cell in ["a", "b"] {
         let id = id("stream", cell);
-        tracker.note(&Event::Started { id: id.clone() }, seconds(0));
-        tracker.note(&progress(id, 50, 100), seconds(50));
+        tracker.apply(&Event::Started { id: id.clone() }, seconds(0));
+        tracker.apply(&progress(id, 50, 100), seconds(50));
     }
     // 100 prompts at 1 s by 2 workers, 20 timed ones at the average pace of 1 s.
     assert_eq!(tracker.time_left(seconds(50)), Some(seconds(70)));
@@ -56,11 +56,11 @@ fn time_left_weighs_prompts_by_stage() {
     );
     for cell in ["a", "b"] {
         let id = id("stream", cell);
-        tracker.note(&Event::Finished { id, seconds: 100.0 }, seconds(100));
+        tracker.apply(&Event::Finished { id, seconds: 100.0 }, seconds(100));
     }
     let held = id("held-out", "a");
-    tracker.note(&Event::Started { id: held.clone() }, seconds(100));
-    tracker.note(&progress(held, 5, 10), seconds(115));
+    tracker.apply(&Event::Started { id: held.clone() }, seconds(100));
+    tracker.apply(&progress(held, 5, 10), seconds(115));
     // Timed prompts take 3 s each, 15 are left.
     assert_eq!(tracker.time_left(seconds(115)), Some(seconds(45)));
 }
@@ -70,13 +70,13 @@ fn what_was_done_before_is_no_measure_of_pace() {
     let mut tracker = Tracker::new(1);
     plan(&mut tracker, "stream", "a", 1000, false);
     plan(&mut tracker, "stream", "b", 10, false);
-    tracker.note(
+    tracker.apply(
         &Event::Skipped {
             id: id("stream", "a"),
         },
         Duration::ZERO,
     );
-    tracker.note(
+    tracker.apply(
         &Event::Started {
             id: id("stream", "b"),
         },
@@ -88,7 +88,7 @@ fn what_was_done_before_is_no_measure_of_pace() {
         "1/2 jobs, 1 running · 1000/1010 prompts"
     );
     assert_eq!(tracker.job_lines(), ["stream b · loading"]);
-    tracker.note(&progress(id("stream", "b"), 2, 10), seconds(4));
+    tracker.apply(&progress(id("stream", "b"), 2, 10), seconds(4));
     assert_eq!(tracker.time_left(seconds(4)), Some(seconds(16)));
 }
 
@@ -98,14 +98,14 @@ fn failed_and_blocked_jobs_cost_no_time() {
     plan(&mut tracker, "stream", "a", 10, false);
     plan(&mut tracker, "held-out", "a", 10, false);
     plan(&mut tracker, "stream", "b", 10, false);
-    tracker.note(
+    tracker.apply(
         &Event::Started {
             id: id("stream", "a"),
         },
         Duration::ZERO,
     );
     let message = String::new();
-    tracker.note(
+    tracker.apply(
         &Event::Failed {
             id: id("stream", "a"),
             message,
@@ -113,7 +113,7 @@ fn failed_and_blocked_jobs_cost_no_time() {
         seconds(1),
     );
     let reason = String::new();
-    tracker.note(
+    tracker.apply(
         &Event::Blocked {
             id: id("held-out", "a"),
             reason,
@@ -125,7 +125,7 @@ fn failed_and_blocked_jobs_cost_no_time() {
         "0/3 jobs, 1 failed, 1 blocked · 0/10 prompts"
     );
     // An event of a job that is not part of the run changes nothing.
-    tracker.note(
+    tracker.apply(
         &Event::Started {
             id: id("stream", "x"),
         },
@@ -136,7 +136,7 @@ fn failed_and_blocked_jobs_cost_no_time() {
 
 #[test]
 fn times_are_short() {
-    let texts = [0, 99, 100, 5399, 5400, 11_100].map(|s| human(seconds(s)));
+    let texts = [0, 99, 100, 5399, 5400, 11_100].map(|s| duration_text(seconds(s)));
     assert_eq!(
         texts,
         ["0 s", "99 s", "2 min", "90 min", "1 h 30 min", "3 h 05 min"]

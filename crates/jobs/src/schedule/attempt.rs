@@ -47,13 +47,13 @@ pub(super) enum Outcome {
     /// The job was already complete.
     Skipped,
     /// Another process holds the job.
-    Elsewhere(String),
+    HeldByOther(String),
     /// The job failed.
     Failed(String),
     /// The job that it needs is not complete.
     Blocked(String),
     /// The job did not start, because the run is being stopped.
-    GivenUp,
+    NotStarted,
 }
 
 /// Parameters shared by all attempts of a run.
@@ -76,7 +76,7 @@ impl<E: Display> Attempts<'_, E> {
         folder.create()?;
         let Some(_cell) = CellLock::try_take(&folder)? else {
             let holder = CellLock::holder(&folder)?;
-            return Ok(Outcome::Elsewhere(holder.unwrap_or_default()));
+            return Ok(Outcome::HeldByOther(holder.unwrap_or_default()));
         };
         // Another process may have completed it since the last check.
         if state::inspect(self.root, job, self.checks)? == CellState::Complete {
@@ -91,7 +91,7 @@ impl<E: Display> Attempts<'_, E> {
             )));
         }
         let Some(_machine) = self.machine(job, stopped)? else {
-            return Ok(Outcome::GivenUp);
+            return Ok(Outcome::NotStarted);
         };
         folder.clear()?;
         self.emit(Event::Started { id: job.id.clone() });

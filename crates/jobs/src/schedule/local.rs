@@ -1,4 +1,4 @@
-//! Workers, one thread each, that take jobs from a shared board.
+//! Workers, one thread each, that take jobs from a shared queue.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::attempt::{Attempts, JobContext, Outcome};
-use super::board::{Board, Next, Place};
+use super::queue::{EntryState, JobQueue, Next};
 use super::{LocalOptions, Summary};
 use crate::state::{self, CellState};
 use crate::{Event, JobId, JobSpec, JobsError, Need, RunRoot};
@@ -31,10 +31,10 @@ pub fn run_local<E: Display>(
     runner: &(dyn Fn(&JobSpec, &JobContext<'_>) -> Result<(), E> + Sync),
     events: &(dyn Fn(&Event) + Sync),
 ) -> Result<Summary, JobsError> {
-    let (board, outside) = Board::new(jobs);
+    let (queue, outside) = JobQueue::new(jobs);
     let local = Local {
         shared: Mutex::new(Shared {
-            board,
+            queue,
             summary: Summary::default(),
             waited: HashSet::new(),
         }),
@@ -49,7 +49,7 @@ pub fn run_local<E: Display>(
             events,
         },
     };
-    local.look_at_all()?;
+    local.inspect_all()?;
     std::thread::scope(|scope| {
         for _ in 0..options.workers.get().min(jobs.len()) {
             scope.spawn(|| local.work());
@@ -59,7 +59,7 @@ pub fn run_local<E: Display>(
 }
 
 struct Shared {
-    board: Board,
+    queue: JobQueue,
     summary: Summary,
     /// Entries for which a `Waiting` event was sent.
     waited: HashSet<usize>,
@@ -76,7 +76,7 @@ struct Local<'a, E> {
 
 impl<E: Display> Local<'_, E> {
     /// Sets every entry to its state on disk; sends events in the order of the jobs.
-    fn look_at_all(&self) -> Result<(), JobsError> {
+    fn inspect_all(&self) -> Result<(), JobsError> {
         let root = self.attempts.root;
         let checks = &self.options.checks;
         let inspect = |job| state::inspect(root, job, checks);
@@ -90,15 +90,15 @@ impl<E: Display> Local<'_, E> {
         }
         for (entry, (job, state)) in self.jobs.iter().zip(states).enumerate() {
             match state {
-                CellState::Complete => self.settle(entry, job, Outcome::Skipped),
+                CellState::Complete => self.record(entry, job, Outcome::Skipped),
                 CellState::Running { holder } => {
-                    self.settle(entry, job, Outcome::Elsewhere(holder));
+                    self.record(entry, job, Outcome::HeldByOther(holder));
                 }
                 _ => {}
             }
         }
         for entry in self.jobs.len()..self.jobs.len() + self.outside.len() {
-            self.look_outside(entry)?;
+            self.inspect_needed(entry)?;
         }
         Ok(())
     }
@@ -107,11 +107,11 @@ impl<E: Display> Local<'_, E> {
     fn work(&self) {
         while let Some(entry) = self.take() {
             if let Some(job) = self.jobs.get(entry) {
-                let stopped = || self.lock().board.is_stopped();
+                let stopped = || self.lock().queue.is_stopped();
                 let outcome = self.attempts.run(job, &stopped);
-                self.settle(entry, job, outcome);
-            } else if self.look_outside(entry).is_err() {
-                self.put(entry, Place::Missing);
+                self.record(entry, job, outcome);
+            } else if self.inspect_needed(entry).is_err() {
+                self.set_state(entry, EntryState::Missing);
             }
         }
     }
@@ -120,12 +120,12 @@ impl<E: Display> Local<'_, E> {
     fn take(&self) -> Option<usize> {
         let mut shared = self.lock();
         loop {
-            for (entry, reason) in shared.board.block() {
+            for (entry, reason) in shared.queue.block() {
                 if let Some(job) = self.jobs.get(entry) {
                     self.block(&mut shared.summary, &job.id, reason);
                 }
             }
-            shared = match shared.board.next(Instant::now()) {
+            shared = match shared.queue.next(Instant::now()) {
                 Next::Try(entry) => return Some(entry),
                 Next::Over => {
                     // Wakes the other workers so that they end too.
@@ -145,67 +145,69 @@ impl<E: Display> Local<'_, E> {
     }
 
     /// Records the result of an attempt.
-    fn settle(&self, entry: usize, job: &JobSpec, outcome: Outcome) {
+    fn record(&self, entry: usize, job: &JobSpec, outcome: Outcome) {
         let events = self.attempts.events;
         let id = job.id.clone();
         let mut shared = self.lock();
         let Shared {
-            board,
+            queue,
             summary,
             waited,
         } = &mut *shared;
-        let place = match outcome {
+        let state = match outcome {
             Outcome::Finished => {
                 summary.finished.push(id);
-                Place::Complete
+                EntryState::Complete
             }
             Outcome::Skipped => {
                 events(&Event::Skipped { id: id.clone() });
                 summary.skipped.push(id);
-                Place::Complete
+                EntryState::Complete
             }
-            Outcome::Elsewhere(holder) => {
+            Outcome::HeldByOther(holder) => {
                 if waited.insert(entry) {
                     let what = format!("{holder}, which works on it");
                     events(&Event::Waiting { id, what });
                 }
-                Place::Elsewhere(Instant::now() + self.options.poll)
+                EntryState::HeldByOther(Instant::now() + self.options.poll)
             }
             Outcome::Failed(message) => {
                 summary.failed.push((id, message));
                 if !self.options.keep_going {
-                    board.stop();
+                    queue.stop();
                 }
-                Place::Failed
+                EntryState::Failed
             }
             Outcome::Blocked(reason) => {
                 self.block(summary, &id, reason);
-                Place::Blocked
+                EntryState::Blocked
             }
-            Outcome::GivenUp => Place::Pending,
+            Outcome::NotStarted => EntryState::Pending,
         };
-        board.set(entry, place);
+        queue.set(entry, state);
         drop(shared);
         self.changed.notify_all();
     }
 
     /// Checks a needed job that is not part of this run.
-    fn look_outside(&self, entry: usize) -> Result<(), JobsError> {
+    fn inspect_needed(&self, entry: usize) -> Result<(), JobsError> {
         let need = entry.checked_sub(self.jobs.len());
         if let Some(need) = need.and_then(|i| self.outside.get(i)) {
             let state = state::needed(self.attempts.root, need, &self.options.checks)?;
-            let place = match state {
-                CellState::Complete => Place::Complete,
-                CellState::Running { .. } => Place::Elsewhere(Instant::now() + self.options.poll),
-                _ => Place::Missing,
+            let state = match state {
+                CellState::Complete => EntryState::Complete,
+                CellState::Running { .. } => {
+                    EntryState::HeldByOther(Instant::now() + self.options.poll)
+                }
+                _ => EntryState::Missing,
             };
-            self.put(entry, place);
+            self.set_state(entry, state);
         }
         Ok(())
     }
 
-    fn put(&self, entry: usize, place: Place) {
-        self.lock().board.set(entry, place);
+    fn set_state(&self, entry: usize, state: EntryState) {
+        self.lock().queue.set(entry, state);
         self.changed.notify_all();
     }
 
@@ -217,7 +219,7 @@ impl<E: Display> Local<'_, E> {
         summary.blocked.push((id.clone(), reason));
     }
 
-    /// A poisoned lock is used: a worker that panicked outside a job leaves the board consistent.
+    /// A poisoned lock is used: a worker that panicked outside a job leaves the queue consistent.
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -225,9 +227,9 @@ impl<E: Display> Local<'_, E> {
     fn summary(self) -> Summary {
         let shared = self.shared.into_inner();
         let Shared {
-            board, mut summary, ..
+            queue, mut summary, ..
         } = shared.unwrap_or_else(PoisonError::into_inner);
-        let left = board.left().into_iter();
+        let left = queue.left().into_iter();
         let left = left.filter_map(|entry| Some(self.jobs.get(entry)?.id.clone()));
         summary.left.extend(left);
         summary

@@ -1,10 +1,10 @@
 //! Running jobs on this machine.
 //!
-//! [`Board`] decides the order and runs nothing; [`run_local`] runs jobs and decides nothing.
+//! [`JobQueue`] decides the order and runs nothing; [`run_local`] runs jobs and decides nothing.
 
 mod attempt;
-mod board;
 mod local;
+mod queue;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;

@@ -34,7 +34,7 @@ pub(super) enum ArrayRef {
 
 /// State on disk of a job that another job needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum NeedState {
     Complete,
     Running,
     Missing,
@@ -53,7 +53,7 @@ pub(super) fn plan(
     open: &[&JobSpec],
     queued: &HashMap<JobId, TaskRef>,
     limit: u32,
-    on_disk: impl Fn(&JobId) -> Need,
+    on_disk: impl Fn(&JobId) -> NeedState,
 ) -> Plan {
     let in_queue = |(id, task): (&JobId, &TaskRef)| {
         (id.clone(), (ArrayRef::Queued(task.job.clone()), task.task))
@@ -85,21 +85,21 @@ impl Planner {
     fn after(
         &self,
         job: &JobSpec,
-        on_disk: impl Fn(&JobId) -> Need,
+        on_disk: impl Fn(&JobId) -> NeedState,
     ) -> Result<Option<(ArrayRef, u32)>, String> {
         let Some(need) = &job.needs else {
             return Ok(None);
         };
         let state = on_disk(&need.id);
         match (state, self.places.get(&need.id)) {
-            (Need::Complete, _) => Ok(None),
+            (NeedState::Complete, _) => Ok(None),
             (_, Some(place)) => Ok(Some(place.clone())),
-            (Need::Running, None) => Err(format!(
+            (NeedState::Running, None) => Err(format!(
                 "it starts from {}, on which a process outside of Slurm works: submit again when that \
                  has ended",
                 need.id
             )),
-            (Need::Missing, None) => Err(format!(
+            (NeedState::Missing, None) => Err(format!(
                 "it starts from {}, which is neither complete nor submitted: submit the stage `{}` too",
                 need.id,
                 need.id.stage()

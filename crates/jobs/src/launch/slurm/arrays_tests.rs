@@ -1,5 +1,5 @@
 use super::*;
-use crate::Need as JobNeed;
+use crate::Need;
 
 fn id(name: &str) -> JobId {
     let (stage, cell) = name.split_once('/').unwrap();
@@ -10,7 +10,7 @@ fn job(name: &str, needs: Option<&str>) -> JobSpec {
     JobSpec {
         id: id(name),
         hash: String::new(),
-        needs: needs.map(|name| JobNeed {
+        needs: needs.map(|name| Need {
             id: id(name),
             hash: String::new(),
             from: None,
@@ -29,8 +29,8 @@ fn plan_of(jobs: &[JobSpec], queued: &[(&str, &str, u32)], complete: &[&str], li
     let jobs: Vec<&JobSpec> = jobs.iter().collect();
     plan(&jobs, &queued.collect(), limit, |id| {
         match complete.contains(&id.to_string().as_str()) {
-            true => Need::Complete,
-            false => Need::Missing,
+            true => NeedState::Complete,
+            false => NeedState::Missing,
         }
     })
 }

@@ -17,10 +17,10 @@ use std::path::PathBuf;
 
 use super::{Batch, Launcher, Submission, absolute, stages};
 use crate::files::create_folder;
-use crate::lock::Held;
+use crate::lock::FileLock;
 use crate::state::{CellState, needed};
 use crate::{JobId, JobSpec, JobsError, RunRoot};
-use arrays::{After, Array, ArrayRef, Need, Plan, plan};
+use arrays::{After, Array, ArrayRef, NeedState, Plan, plan};
 use queue::{Tasks, Tools};
 use script::Files;
 use submitted::{Submitted, TaskRef};
@@ -81,7 +81,7 @@ impl Launcher for Slurm {
         let states = needs_on_disk(batch, &open)?;
         let limit = self.tools.tasks_per_array();
         let Plan { arrays, blocked } = plan(&open, &queued, limit, |id| {
-            states.get(id).copied().unwrap_or(Need::Missing)
+            states.get(id).copied().unwrap_or(NeedState::Missing)
         });
         submission.blocked = blocked;
 
@@ -129,21 +129,24 @@ fn ordered<'a>(batch: &Batch<'a>) -> Vec<(&'a JobSpec, &'a CellState)> {
     stages(batch.jobs).into_iter().flat_map(of_stage).collect()
 }
 
-fn submit_lock(root: &RunRoot) -> Result<Held, JobsError> {
-    let lock = Held::try_take(&root.slurm().join("lock"))?;
+fn submit_lock(root: &RunRoot) -> Result<FileLock, JobsError> {
+    let lock = FileLock::try_take(&root.slurm().join("lock"))?;
     lock.ok_or_else(|| JobsError::Submitting {
         path: root.path().to_path_buf(),
     })
 }
 
 /// States of the jobs that open jobs need, except those that this submission decides.
-fn needs_on_disk(batch: &Batch<'_>, open: &[&JobSpec]) -> Result<HashMap<JobId, Need>, JobsError> {
+fn needs_on_disk(
+    batch: &Batch<'_>,
+    open: &[&JobSpec],
+) -> Result<HashMap<JobId, NeedState>, JobsError> {
     let mut states = HashMap::new();
     for need in open.iter().filter_map(|job| job.needs.as_ref()) {
         let state = match needed(batch.root, need, batch.checks)? {
-            CellState::Complete => Need::Complete,
-            CellState::Running { .. } => Need::Running,
-            _ => Need::Missing,
+            CellState::Complete => NeedState::Complete,
+            CellState::Running { .. } => NeedState::Running,
+            _ => NeedState::Missing,
         };
         states.insert(need.id.clone(), state);
     }
@@ -166,17 +169,17 @@ impl Slurm {
             Some((task, tasks.get(task)?))
         };
         let mut queued: HashMap<JobId, TaskRef> = HashMap::new();
-        let mut dead = Vec::new();
+        let mut cancelled = Vec::new();
         // Every stage comes after the stages that it needs.
         for (job, state) in order {
-            let mut hopeless = false;
+            let mut unsatisfiable = false;
             if let Some(need) = &job.needs {
                 let need = &need.id;
                 match (states.get(need), in_queue(need)) {
                     (Some(CellState::Complete), _) => {}
-                    (Some(_), _) => hopeless = !queued.contains_key(need),
+                    (Some(_), _) => unsatisfiable = !queued.contains_key(need),
                     // The needed job is not part of this batch.
-                    (None, Some((task, place))) if !place.never => {
+                    (None, Some((task, entry))) if !entry.never => {
                         queued.insert(need.clone(), task.clone());
                     }
                     (None, _) => {}
@@ -184,8 +187,8 @@ impl Slurm {
             }
             match in_queue(&job.id) {
                 Some(_) if **state == CellState::Complete => {}
-                Some((task, place)) if place.pending && (place.never || hopeless) => {
-                    dead.push(task.clone());
+                Some((task, entry)) if entry.pending && (entry.never || unsatisfiable) => {
+                    cancelled.push(task.clone());
                 }
                 Some((task, _)) => {
                     queued.insert(job.id.clone(), task.clone());
@@ -193,7 +196,7 @@ impl Slurm {
                 None => {}
             }
         }
-        self.tools.cancel(&dead, &self.options)?;
+        self.tools.cancel(&cancelled, &self.options)?;
         Ok(queued)
     }
 

@@ -22,12 +22,12 @@ pub(super) struct Tools {
 /// Slurm's list of tasks that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    tasks: HashMap<String, TaskPlace>,
+    tasks: HashMap<String, TaskState>,
 }
 
 /// State of a task in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TaskPlace {
+pub(super) struct TaskState {
     /// True if it has not started.
     pub(super) pending: bool,
     /// True if its dependency can never be satisfied.
@@ -45,7 +45,7 @@ impl Tasks {
             let reason = words.next().unwrap_or_default();
             // A task that is being cleaned up has ended.
             if state != "COMPLETING" {
-                let place = TaskPlace {
+                let place = TaskState {
                     pending: state == "PENDING",
                     never: reason == "DependencyNeverSatisfied",
                 };
@@ -55,7 +55,7 @@ impl Tasks {
         Self { tasks }
     }
 
-    pub(super) fn get(&self, task: &TaskRef) -> Option<TaskPlace> {
+    pub(super) fn get(&self, task: &TaskRef) -> Option<TaskState> {
         self.tasks.get(&name(task)).copied()
     }
 }

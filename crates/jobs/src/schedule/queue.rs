@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use crate::{JobId, JobSpec, Need};
 
-/// State of a job on the board.
+/// State of a job on the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum EntryState {
     /// Not begun.
     Pending,
     /// A worker of this process runs it.
     Busy,
     /// Another process runs it; to be checked again at that time.
-    Elsewhere(Instant),
+    HeldByOther(Instant),
     /// Complete.
     Complete,
     /// Failed.
@@ -31,7 +31,7 @@ struct Entry {
     /// Index of the entry that it needs.
     needs: Option<usize>,
     exclusive: bool,
-    place: Place,
+    state: EntryState,
 }
 
 /// Instruction for a free worker.
@@ -47,14 +47,14 @@ pub(super) enum Next {
 
 /// The jobs of a run in order, followed by the needed jobs outside the run.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct JobQueue {
     entries: Vec<Entry>,
     /// True if no job is to start any more.
     stopped: bool,
 }
 
-impl Board {
-    /// A board with all entries pending, and the needed jobs outside the run in the order of their
+impl JobQueue {
+    /// A queue with all entries pending, and the needed jobs outside the run in the order of their
     /// entries.
     pub(super) fn new(jobs: &[JobSpec]) -> (Self, Vec<Need>) {
         let mut index: HashMap<&JobId, usize> =
@@ -70,23 +70,23 @@ impl Board {
             id: id.clone(),
             needs: needs.and_then(|need| index.get(&need.id).copied()),
             exclusive,
-            place: Place::Pending,
+            state: EntryState::Pending,
         };
         let ours = jobs
             .iter()
             .map(|job| entry(&job.id, job.needs.as_ref(), job.exclusive));
         let others = outside.iter().map(|need| entry(&need.id, None, false));
-        let board = Self {
+        let queue = Self {
             entries: ours.chain(others).collect(),
             stopped: false,
         };
-        (board, outside.into_iter().cloned().collect())
+        (queue, outside.into_iter().cloned().collect())
     }
 
     /// Sets the state of an entry.
-    pub(super) fn set(&mut self, entry: usize, place: Place) {
+    pub(super) fn set(&mut self, entry: usize, state: EntryState) {
         if let Some(entry) = self.entries.get_mut(entry) {
-            entry.place = place;
+            entry.state = state;
         }
     }
 
@@ -102,7 +102,7 @@ impl Board {
 
     /// Entries that were neither completed nor failed nor blocked, in order.
     pub(super) fn left(&self) -> Vec<usize> {
-        let open = |e: &Entry| matches!(e.place, Place::Pending | Place::Elsewhere(_));
+        let open = |e: &Entry| matches!(e.state, EntryState::Pending | EntryState::HeldByOther(_));
         let open = |&i: &usize| self.entries.get(i).is_some_and(open);
         (0..self.entries.len()).filter(open).collect()
     }
@@ -119,7 +119,7 @@ impl Board {
                 return blocked;
             }
             for (entry, _) in &round {
-                self.set(*entry, Place::Blocked);
+                self.set(*entry, EntryState::Blocked);
             }
             blocked.extend(round);
         }
@@ -127,14 +127,14 @@ impl Board {
 
     fn obstacle(&self, entry: usize) -> Option<String> {
         let entry = self.entries.get(entry)?;
-        if entry.place != Place::Pending {
+        if entry.state != EntryState::Pending {
             return None;
         }
         let need = self.entries.get(entry.needs?)?;
-        match need.place {
-            Place::Failed => Some(format!("it starts from {}, which failed", need.id)),
-            Place::Blocked => Some(format!("it starts from {}, which cannot run", need.id)),
-            Place::Missing => Some(format!(
+        match need.state {
+            EntryState::Failed => Some(format!("it starts from {}, which failed", need.id)),
+            EntryState::Blocked => Some(format!("it starts from {}, which cannot run", need.id)),
+            EntryState::Missing => Some(format!(
                 "it starts from {}, which is not complete: run the stage `{}` first",
                 need.id,
                 need.id.stage()
@@ -146,7 +146,7 @@ impl Board {
     /// The instruction for a free worker; an entry to be tried becomes busy. Call
     /// [`block`](Self::block) before.
     pub(super) fn next(&mut self, now: Instant) -> Next {
-        let busy = self.count(|e| e.place == Place::Busy);
+        let busy = self.count(|e| e.state == EntryState::Busy);
         if self.stopped {
             return if busy == 0 {
                 Next::Over
@@ -154,22 +154,22 @@ impl Board {
                 Next::Wait(None)
             };
         }
-        if self.count(|e| e.place == Place::Busy && e.exclusive) > 0 {
+        if self.count(|e| e.state == EntryState::Busy && e.exclusive) > 0 {
             return Next::Wait(None);
         }
         let may_start = |e: &Entry| (!e.exclusive || busy == 0) && self.is_ready(e);
-        let due = |e: &Entry| matches!(e.place, Place::Elsewhere(at) if at <= now);
+        let due = |e: &Entry| matches!(e.state, EntryState::HeldByOther(at) if at <= now);
         let position = |test: &dyn Fn(&Entry) -> bool| self.entries.iter().position(test);
-        let found = position(&|e| e.place == Place::Pending && may_start(e))
+        let found = position(&|e| e.state == EntryState::Pending && may_start(e))
             .or_else(|| position(&|e| due(e) && may_start(e)));
         if let Some(found) = found {
-            self.set(found, Place::Busy);
+            self.set(found, EntryState::Busy);
             return Next::Try(found);
         }
         if busy > 0 {
-            return Next::Wait(self.next_look(now, |e| !e.exclusive));
+            return Next::Wait(self.next_check(now, |e| !e.exclusive));
         }
-        match self.next_look(now, |_| true) {
+        match self.next_check(now, |_| true) {
             Some(pause) => Next::Wait(Some(pause)),
             None => Next::Over,
         }
@@ -179,7 +179,7 @@ impl Board {
         entry.needs.is_none_or(|need| {
             self.entries
                 .get(need)
-                .is_some_and(|e| e.place == Place::Complete)
+                .is_some_and(|e| e.state == EntryState::Complete)
         })
     }
 
@@ -188,9 +188,9 @@ impl Board {
     }
 
     /// Time until the next check of an entry that another process runs.
-    fn next_look(&self, now: Instant, test: impl Fn(&Entry) -> bool) -> Option<Duration> {
-        let times = self.entries.iter().filter_map(|e| match e.place {
-            Place::Elsewhere(at) if test(e) && self.is_ready(e) => {
+    fn next_check(&self, now: Instant, test: impl Fn(&Entry) -> bool) -> Option<Duration> {
+        let times = self.entries.iter().filter_map(|e| match e.state {
+            EntryState::HeldByOther(at) if test(e) && self.is_ready(e) => {
                 Some(at.saturating_duration_since(now))
             }
             _ => None,
@@ -220,9 +220,9 @@ mod tests {
     }
 
     /// Lets workers take jobs until none can start.
-    fn take(board: &mut Board) -> Vec<usize> {
+    fn take(queue: &mut JobQueue) -> Vec<usize> {
         let mut taken = Vec::new();
-        while let Next::Try(entry) = board.next(Instant::now()) {
+        while let Next::Try(entry) = queue.next(Instant::now()) {
             taken.push(entry);
         }
         taken
@@ -236,17 +236,17 @@ mod tests {
             job("c", None, false),
             job("d", Some("c"), true),
         ];
-        let (mut board, outside) = Board::new(&jobs);
+        let (mut queue, outside) = JobQueue::new(&jobs);
         assert!(outside.is_empty());
-        assert_eq!(take(&mut board), [0, 2]);
-        board.set(0, Place::Complete);
-        assert!(take(&mut board).is_empty(), "b is timed and c runs");
-        board.set(2, Place::Complete);
-        assert_eq!(take(&mut board), [1], "b alone");
-        board.set(1, Place::Complete);
-        assert_eq!(take(&mut board), [3]);
-        board.set(3, Place::Complete);
-        assert_eq!(board.next(Instant::now()), Next::Over);
+        assert_eq!(take(&mut queue), [0, 2]);
+        queue.set(0, EntryState::Complete);
+        assert!(take(&mut queue).is_empty(), "b is timed and c runs");
+        queue.set(2, EntryState::Complete);
+        assert_eq!(take(&mut queue), [1], "b alone");
+        queue.set(1, EntryState::Complete);
+        assert_eq!(take(&mut queue), [3]);
+        queue.set(3, EntryState::Complete);
+        assert_eq!(queue.next(Instant::now()), Next::Over);
     }
 
     #[test]
@@ -257,10 +257,10 @@ mod tests {
             job("a", None, false),
             job("z", None, false),
         ];
-        let (mut board, _) = Board::new(&jobs);
-        assert_eq!(take(&mut board), [2, 3]);
-        board.set(2, Place::Failed);
-        let blocked = board.block();
+        let (mut queue, _) = JobQueue::new(&jobs);
+        assert_eq!(take(&mut queue), [2, 3]);
+        queue.set(2, EntryState::Failed);
+        let blocked = queue.block();
         let reasons: Vec<_> = blocked.iter().map(|(i, why)| (*i, why.as_str())).collect();
         assert_eq!(
             reasons,
@@ -269,9 +269,9 @@ mod tests {
                 (0, "it starts from s/b, which cannot run")
             ]
         );
-        assert_eq!(board.next(Instant::now()), Next::Wait(None));
-        board.set(3, Place::Complete);
-        assert_eq!(board.next(Instant::now()), Next::Over);
+        assert_eq!(queue.next(Instant::now()), Next::Wait(None));
+        queue.set(3, EntryState::Complete);
+        assert_eq!(queue.next(Instant::now()), Next::Over);
     }
 
     #[test]
@@ -281,55 +281,55 @@ mod tests {
             job("b", Some("a"), false),
             job("c", None, false),
         ];
-        let (mut board, _) = Board::new(&jobs);
+        let (mut queue, _) = JobQueue::new(&jobs);
         let now = Instant::now();
         let later = now + Duration::from_secs(5);
-        board.set(0, Place::Elsewhere(later));
-        assert_eq!(board.next(now), Next::Try(2));
-        board.set(2, Place::Complete);
-        assert_eq!(board.next(now), Next::Wait(Some(Duration::from_secs(5))));
-        assert_eq!(board.next(later), Next::Try(0));
-        board.set(0, Place::Complete);
-        assert_eq!(board.next(later), Next::Try(1));
+        queue.set(0, EntryState::HeldByOther(later));
+        assert_eq!(queue.next(now), Next::Try(2));
+        queue.set(2, EntryState::Complete);
+        assert_eq!(queue.next(now), Next::Wait(Some(Duration::from_secs(5))));
+        assert_eq!(queue.next(later), Next::Try(0));
+        queue.set(0, EntryState::Complete);
+        assert_eq!(queue.next(later), Next::Try(1));
     }
 
     #[test]
     fn a_timed_job_elsewhere_does_not_keep_workers_spinning() {
         let jobs = [job("a", None, true), job("b", None, false)];
-        let (mut board, _) = Board::new(&jobs);
+        let (mut queue, _) = JobQueue::new(&jobs);
         let now = Instant::now();
-        board.set(0, Place::Elsewhere(now));
-        assert_eq!(board.next(now), Next::Try(1));
-        assert_eq!(board.next(now), Next::Wait(None));
+        queue.set(0, EntryState::HeldByOther(now));
+        assert_eq!(queue.next(now), Next::Try(1));
+        assert_eq!(queue.next(now), Next::Wait(None));
     }
 
     #[test]
     fn needs_from_outside_follow_the_jobs_once_each() {
         let jobs = [job("a", Some("x"), false), job("b", Some("x"), false)];
-        let (mut board, outside) = Board::new(&jobs);
+        let (mut queue, outside) = JobQueue::new(&jobs);
         let names: Vec<_> = outside.iter().map(|need| need.id.cell()).collect();
         assert_eq!(names, ["x"]);
-        board.set(2, Place::Complete);
-        assert_eq!(take(&mut board), [0, 1]);
+        queue.set(2, EntryState::Complete);
+        assert_eq!(take(&mut queue), [0, 1]);
     }
 
     #[test]
     fn a_circle_ends_and_is_left() {
         let jobs = [job("a", Some("b"), false), job("b", Some("a"), false)];
-        let (mut board, _) = Board::new(&jobs);
-        assert_eq!(board.next(Instant::now()), Next::Over);
-        assert_eq!(board.left(), [0, 1]);
+        let (mut queue, _) = JobQueue::new(&jobs);
+        assert_eq!(queue.next(Instant::now()), Next::Over);
+        assert_eq!(queue.left(), [0, 1]);
     }
 
     #[test]
     fn stopping_waits_for_what_runs() {
         let jobs = [job("a", None, false), job("b", None, false)];
-        let (mut board, _) = Board::new(&jobs);
-        assert_eq!(board.next(Instant::now()), Next::Try(0));
-        board.stop();
-        assert_eq!(board.next(Instant::now()), Next::Wait(None));
-        board.set(0, Place::Failed);
-        assert_eq!(board.next(Instant::now()), Next::Over);
-        assert_eq!(board.left(), [1]);
+        let (mut queue, _) = JobQueue::new(&jobs);
+        assert_eq!(queue.next(Instant::now()), Next::Try(0));
+        queue.stop();
+        assert_eq!(queue.next(Instant::now()), Next::Wait(None));
+        queue.set(0, EntryState::Failed);
+        assert_eq!(queue.next(Instant::now()), Next::Over);
+        assert_eq!(queue.left(), [1]);
     }
 }
