@@ -18,7 +18,7 @@ pub enum ApiError {
     Invalid {
         /// The parameter.
         param: Cow<'static, str>,
-        /// What is wrong with it.
+        /// The error in it.
         message: String,
     },
     /// Prompt and answer do not fit into the context.

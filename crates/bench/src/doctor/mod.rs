@@ -61,7 +61,7 @@ pub struct DoctorArgs {
     /// Prompts answered.
     #[arg(long, default_value_t = 10)]
     prompts: usize,
-    /// Most tokens of an answer.
+    /// Maximum number of tokens per answer.
     #[arg(long, default_value_t = 64)]
     max_tokens: usize,
     /// Sampling temperature; 0 is greedy.
