@@ -247,15 +247,11 @@ impl RoundArgs {
         let clocks = [Rc::new(Cell::new(0.0)), Rc::new(Cell::new(0.0))];
         let on = self.devices.drafter()?;
         let stored = self.drafts_in();
-        let drafter = self.engine(
-            (self.drafter_shape, stored),
-            pair.draft.len(),
-            on,
-            &clocks[0],
-        )?;
+        let drafter = self.engine(self.drafter_shape, stored, pair.draft.len(), on, &clocks[0])?;
         let on = self.devices.target()?;
         let target = self.engine(
-            (self.target_shape, self.weights),
+            self.target_shape,
+            self.weights,
             pair.target.len(),
             on,
             &clocks[1],
@@ -306,7 +302,8 @@ impl RoundArgs {
 
     fn engine(
         &self,
-        (shape, weights): (Shape, WeightFormat),
+        shape: Shape,
+        weights: WeightFormat,
         tokens: usize,
         device: Device,
         clock: &Rc<Cell<f64>>,
