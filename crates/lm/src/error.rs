@@ -1,4 +1,4 @@
-//! What can go wrong while loading, saving or running a model.
+//! Errors of loading, saving and running a model.
 
 use std::path::PathBuf;
 
@@ -11,20 +11,20 @@ pub enum LmError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The operating system's reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// `config.json` is not valid JSON or misses a key.
+    /// `config.json` is not valid JSON, or a key is missing or wrong.
     #[error("{path}: {}{message}", at_key(key))]
     Config {
         /// The file.
         path: PathBuf,
-        /// Dotted key; nothing where the file as a whole is meant.
+        /// Dotted key; empty for the file as a whole.
         key: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         message: String,
     },
-    /// A model architecture this crate does not implement.
+    /// The model has an architecture that this crate does not implement.
     #[error(
         "{path}: model_type `{model_type}` is not supported ({} are)",
         crate::config::known_model_types()
@@ -35,10 +35,10 @@ pub enum LmError {
         /// The name found there.
         model_type: String,
     },
-    /// Files of weights that are malformed, cut short, or of a kind that is not read.
+    /// Files of weights are malformed, cut short, or of an unsupported kind.
     #[error(transparent)]
     Weights(#[from] weights::WeightsError),
-    /// A tensor the architecture needs is absent.
+    /// A tensor of the architecture is missing.
     #[error("{path}: tensor `{tensor}` is missing")]
     MissingTensor {
         /// Model folder.
@@ -46,12 +46,12 @@ pub enum LmError {
         /// Hugging Face name.
         tensor: String,
     },
-    /// Tensors that belong to no part of the architecture.
+    /// Some tensors belong to no part of the architecture.
     #[error("{path}: {count} tensors are not part of the architecture, the first is `{first}`")]
     LeftoverTensors {
         /// Model folder.
         path: PathBuf,
-        /// How many.
+        /// Number of such tensors.
         count: usize,
         /// The first in name order.
         first: String,
@@ -65,13 +65,13 @@ pub enum LmError {
         tensor: String,
         /// Shape in the file.
         found: Vec<usize>,
-        /// Shape the configuration implies.
+        /// Shape that the configuration implies.
         expected: Vec<usize>,
     },
-    /// A model that has something for which there is no place in a GGUF file.
+    /// A model has a feature that a GGUF file cannot express.
     #[error("a GGUF file is not written of {what}")]
     NotGguf {
-        /// What it is.
+        /// The feature.
         what: String,
     },
     /// A token id outside the model's vocabulary.
@@ -99,12 +99,12 @@ pub enum LmError {
     /// The threads of an engine could not be started.
     #[error("cannot start {threads} threads: {source}")]
     Threads {
-        /// How many were asked for.
+        /// Number of threads asked for.
         threads: usize,
-        /// The operating system's reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A model with a feature that training does not have a backward pass for.
+    /// A model has a feature without a backward pass.
     #[error("a model of type `{model_type}` with {feature} cannot be trained here, only decoded")]
     NotTrainable {
         /// Its `model_type`.
@@ -112,53 +112,53 @@ pub enum LmError {
         /// The feature.
         feature: &'static str,
     },
-    /// More blocks than a model has, or none, where the last ones of it are meant.
+    /// A number of last blocks is 0, or more than the model has.
     #[error("the last {blocks} blocks are meant, of a model that has {of}")]
     Blocks {
-        /// How many are meant.
+        /// Number of last blocks asked for.
         blocks: usize,
-        /// How many there are.
+        /// Number of blocks of the model.
         of: usize,
     },
-    /// States that are no whole number of rows.
+    /// States are not a whole number of rows.
     #[error("{found} numbers are no whole number of states, which have {width} each")]
     States {
-        /// Numbers.
+        /// Number of values.
         found: usize,
-        /// Numbers of a state: the width of the model.
+        /// Number of values of a state: the width of the model.
         width: usize,
     },
     /// New weights for an engine belong to a model of another shape.
     #[error("the new weights belong to a model of another configuration")]
     OtherModel,
-    /// A LoRA rank that a matrix leaves no room for.
+    /// A LoRA rank is 0, or larger than a matrix admits.
     #[error("a LoRA rank of {rank} is outside 1..={limit}, the smaller side of `{projection}`")]
     Rank {
         /// The rank.
         rank: usize,
-        /// The largest possible.
+        /// Largest possible rank.
         limit: usize,
         /// Name of the narrowest adapted projection.
         projection: &'static str,
     },
-    /// Adapters on nothing.
+    /// An adapter has no projections.
     #[error("no projections are adapted")]
     NoProjections,
-    /// A file of an adapter is not what it should be.
+    /// A file of an adapter has a fault.
     #[error("{path}: {message}")]
     Adapter {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the fault.
         message: String,
     },
     /// The device returned no data.
     #[error("device error: {0}")]
     Device(String),
-    /// An engine of another crate failed in its own way.
+    /// An engine of another crate failed.
     #[error("engine `{engine}` failed")]
     Engine {
-        /// Its name.
+        /// Name of the engine.
         engine: &'static str,
         /// Its error.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -166,7 +166,7 @@ pub enum LmError {
 }
 
 impl LmError {
-    /// An engine's own error.
+    /// Wraps an engine's own error.
     pub fn engine(
         engine: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -1,4 +1,4 @@
-//! Where a model is decoded, and how weights, keys and values are stored.
+//! Device of decoding, and storage types of weights, keys and values.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub enum WeightType {
 }
 
 impl WeightType {
-    /// All of them, the widest first.
+    /// All types, the widest first.
     pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Bf16, Self::Int8, Self::Int4];
 
     /// Name in files and on the command line.
@@ -39,7 +39,7 @@ impl WeightType {
     }
 }
 
-/// The nearest number in half precision, ties to even, its largest for those beyond.
+/// The nearest number in half precision, ties to even; the largest one for values beyond it.
 pub fn saturated_half(x: f32) -> half::f16 {
     let largest = half::f16::MAX.to_f32();
     half::f16::from_f32(x.clamp(-largest, largest))
@@ -71,19 +71,19 @@ impl std::fmt::Display for KvType {
     }
 }
 
-/// Where a model is decoded: `cpu`, `gpu`, or `gpu:N` for one of several, counted from 0.
+/// Device of decoding: `cpu`, `gpu`, or `gpu:N` for one of several, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Device {
-    /// On the processor.
+    /// The processor.
     #[default]
     Cpu,
-    /// On the graphics device of this number.
+    /// The graphics device of this number.
     Gpu(usize),
 }
 
 impl Device {
-    /// Whether it is the processor.
+    /// True if it is the processor.
     pub fn is_cpu(&self) -> bool {
         *self == Self::Cpu
     }
@@ -99,7 +99,7 @@ impl std::fmt::Display for Device {
     }
 }
 
-/// A name that is no device's.
+/// A name is not that of a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no device (cpu, gpu, or gpu:N for the one of number N, counted from 0)")]
 pub struct UnknownDevice(pub String);
@@ -132,25 +132,25 @@ impl TryFrom<String> for Device {
     }
 }
 
-/// How a model is to be decoded, whichever engine does it.
+/// Settings of decoding, for any engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineSettings {
-    /// Where.
+    /// Device of decoding.
     pub device: Device,
     /// Storage of the weights.
     pub weights: WeightType,
     /// Storage of keys and values.
     pub kv: KvType,
-    /// Threads that compute, or on another device, that pack the weights.
+    /// Number of threads that compute or, on another device, pack the weights.
     pub threads: usize,
-    /// Most tokens of prompt and answer; the model's `max_position_embeddings` if that is less or none
-    /// is given.
+    /// Largest number of tokens of prompt and answer; the model's `max_position_embeddings` if that
+    /// is less or none is given.
     pub context: Option<usize>,
 }
 
 impl EngineSettings {
-    /// Weights in this storage, on so many threads of the processor; keys and values in f32, no bound on the context but
-    /// the model's own.
+    /// Settings with weights in this storage, on so many threads of the processor, keys and values
+    /// in f32, and no limit of the context but the model's own.
     pub fn new(weights: WeightType, threads: usize) -> Self {
         Self {
             device: Device::Cpu,
@@ -161,7 +161,7 @@ impl EngineSettings {
         }
     }
 
-    /// The same on a device.
+    /// The same settings on a device.
     #[must_use]
     pub fn on(self, device: Device) -> Self {
         Self { device, ..self }

@@ -5,13 +5,13 @@
 //! ```
 //!
 //! A small *drafter* M_q with vocabulary V_q drafts k tokens d; they are translated to m <= k
-//! tokens t of the *target*'s vocabulary V_p, directly or merged as cached n-grams; the target
-//! M_p scores all of them in one forward and decides how many stand; what was accepted goes back
-//! into the drafter's tokens. The modules are named after these steps:
+//! tokens t of the *target*'s vocabulary V_p, directly or merged as cached n-grams; the target M_p
+//! scores all of them in one forward and decides how many are accepted; the accepted text is
+//! converted back into the drafter's tokens. The modules are named after these steps:
 //!
 //! | step | module | in the paper |
 //! |---|---|---|
-//! | which tokens may be drafted | [`Walk`], [`Mask`] | suppression outside the intersection (SpD_DM), extended to n-grams |
+//! | choice of tokens that may be drafted | [`Walk`], [`Mask`] | suppression outside the intersection (SpD_DM), extended to n-grams |
 //! | drafting | [`Draft`], [`DraftPolicy`] | Algorithm 1, drafting of k tokens |
 //! | drafting without a model | [`PromptLookup`], [`History`] | not in the paper: the baseline to beat, and what a draft can begin with |
 //! | the law of a row of logits | [`Sampling`] | temperature; further options beyond the paper |
@@ -21,49 +21,51 @@
 //! | rollback, n-gram insertion | [`Session`] | translating back, insertion of unseen n-grams |
 //! | acceptance rate, n-gram hits | [`Totals`] | section B.1, Tables 1-5 |
 //!
-//! # Which output law
-//! At temperature 0 every mode gives the target's greedy decoding token for token. Above, `tli`,
-//! `exact` and `slem` give the target's law exactly, whatever drafter and cache; `paper` (Eq. 1-2)
-//! does so only as long as nothing is merged. Tests enumerate every outcome to show both, and
-//! [`goodness`] tests samples of models too large to enumerate.
+//! # Output distribution
+//! At temperature 0 every mode gives the target's greedy decoding token for token. Above 0, `tli`,
+//! `exact` and `slem` give exactly the target's distribution, whatever the drafter and the cache
+//! are; `paper` (Eq. 1-2) does so only as long as nothing is merged. Tests enumerate every outcome
+//! to show both, and [`goodness`] tests samples of models too large to enumerate.
 //!
-//! "The target's law" is its *processed* law: logits, repetition penalty, temperature, top-k,
-//! top-p, min-p ([`SamplingOptions`]). Ties are broken by the lower id, so it is a function of the
-//! logits. The drafter is processed alike, but any proposal law is as exact.
+//! "The target's distribution" is its *processed* distribution: logits, repetition penalty,
+//! temperature, top-k, top-p, min-p ([`SamplingOptions`]). Ties are broken by the lower id, so it
+//! is a function of the logits. The drafter's logits are processed in the same way, but any
+//! proposal distribution is as exact.
 //!
 //! `tli` and `exact` can judge the tokens of a draft one by one or all together ([`Acceptance`]);
 //! the latter never accepts fewer in expectation. Looked-up text ([`History`]) is proposed with
 //! probability 1 and judged by the same rules.
 //!
 //! Over one vocabulary `tli` and `exact` are ordinary speculative sampling, token for token with
-//! the same dice; [`Pair::shared`] makes such a pair. That is so for the law and the dice, not for
-//! contexts: there too the drafter reads the text as its tokenizer spells it. Where the target says
-//! `a`, `b` and the tokenizer would say `ab`, the drafter reads `ab`, from which it was trained to
-//! go on; what such a token stands for, several target tokens, teaches it nothing.
+//! the same dice; [`Pair::shared`] makes such a pair. This holds for the distribution and the dice,
+//! not for contexts: here too the drafter reads the text as its tokenizer encodes it. If the target
+//! emits `a`, `b` and the tokenizer would write `ab`, the drafter reads `ab`, as in its training. A
+//! draft token that stands for several target tokens is not learnt from.
 //!
 //! # Special tokens
 //! | target token | in the drafter's context | drafted |
 //! |---|---|---|
-//! | end of turn, end of text, beginning of text | the drafter's token of that role (end of turn and end of text stand in for each other) | as that token, where the two correspond one to one |
+//! | end of turn, end of text, beginning of text | the drafter's token of that role (end of turn and end of text can replace each other) | as that token, if the two correspond one to one |
 //! | any other special token the drafter has by name | that token | as that token |
-//! | added token with text (`<think>`, `<tool_call>` where they are no specials) | its text in draft tokens | as an n-gram, once learnt, or by a token of the same text |
-//! | marker: other special token without a counterpart | its name in draft tokens | as an n-gram of that spelling, once learnt |
+//! | added token with text (`<think>`, `<tool_call>` if they are not special) | its text in draft tokens | as an n-gram, once learnt, or by a token of the same text |
+//! | marker: other special token without a counterpart | its name in draft tokens | as an n-gram of these tokens, once learnt |
 //! | padding, unknown, reserved rows of the embedding | nothing | never: only the target emits it |
 //!
-//! Tokens that nothing can propose are groups of their own with no proposal mass: the target still
-//! emits each with exactly its probability. Mode `tli` never proposes what is not one draft token,
-//! mode `slem` no marker (its drafts are text). A draft ends behind a stop token of the session;
-//! other special tokens, an end of turn too where it is no stop token, are drafted across.
+//! Tokens that cannot be proposed are groups of their own with no proposal mass: the target still
+//! emits each with exactly its probability. Mode `tli` never proposes a token that is not one draft
+//! token, and mode `slem` no marker (its drafts are text). A draft ends after a stop token of the
+//! session. It continues after other special tokens, including an end of turn that is not a stop
+//! token.
 //!
 //! # Tolerances
-//! The only tolerance is [`rounding_tolerance`]: how far rounding alone can push two sums of
-//! probabilities apart. A rejection whose residual is empty passes within it and is an error
-//! beyond. Every other impossible probability (NaN or infinite logits, a row without mass, a
-//! drafted token of probability 0, a negative Eq. 2) is an error that names round and model.
+//! The only tolerance is [`rounding_tolerance`]: the largest difference of two sums of
+//! probabilities by rounding alone. A rejection with an empty residual is allowed within it and is
+//! an error beyond. Every other impossible probability (NaN or infinite logits, a row without mass,
+//! a drafted token of probability 0, a negative Eq. 2) is an error that names round and model.
 //!
 //! # Symbols
-//! p: the target's law at a position; q: the drafter's, masked and renormalised; q': its image in
-//! V_p; k: draft length; m: proposals in a round. Probabilities are f64, logits f32.
+//! p: the target's distribution at a position; q: the drafter's, masked and renormalised; q': its
+//! image in V_p; k: draft length; m: proposals in a round. Probabilities are f64, logits f32.
 //!
 //! # Example
 //! Any two types that implement [`LanguageModel`] will do. Here one toy model plays both roles, so

@@ -4,20 +4,20 @@ use vocab_align::TokenId;
 
 use crate::{LanguageModel, ModelError};
 
-/// Longest run of tokens looked for by default.
+/// Default largest length of the run of tokens that is looked up.
 const LONGEST_MATCH: usize = 3;
 
-/// Proposes what followed the last time the context ended like this.
+/// Drafter that proposes the continuation of the latest earlier occurrence of the context's end.
 ///
-/// The last n tokens, n as large as possible, are looked for earlier in the context; the token
-/// behind their latest occurrence is the prediction, given with probability 1. Where even the last
-/// token alone is new, it [abstains](LanguageModel::abstains) and the draft ends. Drafted tokens
-/// are context too, so a draft copies on behind the occurrence it began with.
+/// The last n tokens, n as large as possible, are looked up earlier in the context. The token after
+/// their latest occurrence is the prediction, with probability 1. If even the last token alone is
+/// new, the drafter [abstains](LanguageModel::abstains) and the draft ends. Drafted tokens are
+/// context too, so a draft continues to copy from the occurrence with which it began.
 ///
 /// It drafts tokens of the target's own vocabulary (a pair of one vocabulary in both roles, see
-/// [`Pair::shared`](crate::Pair::shared)), verified in mode `tli`: with a proposal law that is
-/// one-hot, ordinary rejection sampling accepts a drafted token with its probability p and
-/// otherwise draws from p without it, so the output law is the target's.
+/// [`Pair::shared`](crate::Pair::shared)), verified in mode `tli`: with a one-hot proposal
+/// distribution, ordinary rejection sampling accepts a drafted token with its probability p and
+/// otherwise draws from p without it, so the output has the target's distribution.
 #[derive(Clone, Debug)]
 pub struct PromptLookup<I> {
     vocab: usize,
@@ -76,7 +76,8 @@ impl<I: TokenId> LanguageModel<I> for PromptLookup<I> {
             self.ids.push(id);
             self.prediction = self.predict();
             let start = logits.len();
-            // Without a prediction every token is as likely; the loop does not sample from that.
+            // Without a prediction all tokens are equally likely, but the loop does not sample from
+            // such a row.
             let rest = self.prediction.map_or(0.0, |_| f32::NEG_INFINITY);
             logits.resize(start + self.vocab, rest);
             if let Some(next) = self.prediction {
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_longest_suffix_wins_then_its_latest_occurrence() {
-        // "1 2" occurs twice, "5 1 2" once: what followed that one counts.
+        // "1 2" occurs twice, "5 1 2" once: the continuation of the longer one counts.
         assert_eq!(prediction(&[5, 1, 2, 7, 3, 1, 2, 8, 5, 1, 2]), Some(7));
         assert_eq!(prediction(&[1, 2, 7, 3, 1, 2, 8, 4, 1, 2]), Some(8));
         assert_eq!(prediction(&[4, 4]), Some(4));

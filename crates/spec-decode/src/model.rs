@@ -190,7 +190,7 @@ impl<'a> Rows<'a> {
         Self { logits: &[], vocab }
     }
 
-    /// Row of one position; empty where there is no such position.
+    /// Row of one position; empty if there is no such position.
     pub fn row(&self, position: usize) -> &'a [f32] {
         let start = position.saturating_mul(self.vocab);
         self.logits.get(start..start + self.vocab).unwrap_or(&[])
@@ -201,7 +201,7 @@ impl<'a> Rows<'a> {
         self.logits.len() / self.vocab
     }
 
-    /// Entries of a row.
+    /// Number of entries of a row.
     pub fn vocab(&self) -> usize {
         self.vocab
     }

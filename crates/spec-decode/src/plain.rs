@@ -1,4 +1,4 @@
-//! Plain autoregressive decoding: what speculation is measured against and must equal.
+//! Plain autoregressive decoding. Speculation is compared with it, in speed and in output.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -13,11 +13,11 @@ use crate::{Chance, LanguageModel, Purpose, StreamName, TeacherSink};
 /// Settings of plain decoding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlainConfig {
-    /// How tokens are drawn from logits.
+    /// Rule for drawing tokens from logits.
     pub sampling: Sampling,
-    /// Most tokens of a response.
+    /// Largest number of tokens of a response.
     pub max_new_tokens: usize,
-    /// Tokens that end a response; the one that does is kept in it.
+    /// Stop tokens. The one that ends a response is kept in it.
     pub stop: BTreeSet<TargetId>,
 }
 
@@ -26,9 +26,9 @@ pub struct PlainConfig {
 pub struct PlainGeneration {
     /// Its tokens, a final stop token included.
     pub tokens: Vec<TargetId>,
-    /// Why it ended.
+    /// Reason why it ended.
     pub finish: Finish,
-    /// Seconds of reading the prompt but its last token.
+    /// Seconds of reading the prompt without its last token.
     pub prefill_seconds: f64,
     /// Seconds of all following forwards and samples, one per token.
     pub decode_seconds: f64,
@@ -52,7 +52,7 @@ pub fn decode_plain<T: LanguageModel<TargetId>>(
     decode_plain_with(target, prompt, config, &mut name.dice(Purpose::Plain), sink)
 }
 
-/// As [`decode_plain`] with the randomness given.
+/// As [`decode_plain`], with a given source of randomness.
 ///
 /// # Errors
 /// As [`decode_plain`].

@@ -1,4 +1,4 @@
-//! Matrix products of f32 matrices, of the numbers as they are or rounded to bf16.
+//! Matrix products of f32 matrices, with the numbers unchanged or rounded to bf16.
 
 use half::bf16;
 use serde::{Deserialize, Serialize};
@@ -11,19 +11,20 @@ use super::{Mat, MatMut, Store, multiply};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Products {
-    /// The numbers as they are.
+    /// The numbers unchanged.
     #[default]
     F32,
-    /// The numbers rounded to bf16, as graphics devices train: nearly twice as fast on processors that multiply
-    /// pairs of them (AVX-512 with bf16). Others round and multiply as before, and so add in another order.
+    /// The numbers rounded to bf16, as in training on graphics devices. It is nearly twice as fast
+    /// on processors that multiply pairs of them (AVX-512 with bf16). Other processors round and
+    /// multiply as usual, and so add in another order.
     Bf16,
 }
 
 impl Products {
-    /// `to = a b` or `to += a b`, on the calling thread: the same bits whatever the thread.
+    /// `to = a b` or `to += a b`, on the calling thread. The bits do not depend on the thread.
     ///
     /// # Panics
-    /// If the shapes do not fit each other or their slices: a fault of the caller.
+    /// If the shapes do not fit each other or their slices, which is a fault of the caller.
     pub fn multiply(self, to: MatMut<'_>, store: Store, a: Mat<'_>, b: Mat<'_>) {
         if self == Self::F32 {
             return multiply(to, store, a, b);
@@ -42,7 +43,7 @@ fn multiply_rounded(to: MatMut<'_>, store: Store, a: Mat<'_>, b: Mat<'_>) {
     multiply(to, store, a.over(&left), b.over(&right));
 }
 
-/// What a view reaches, rounded to bf16.
+/// Elements of a view's slice, rounded to bf16.
 fn rounded(view: Mat<'_>) -> Vec<f32> {
     let numbers = view.data().iter();
     numbers.map(|x| bf16::from_f32(*x).to_f32()).collect()
@@ -81,7 +82,7 @@ mod tests {
             .collect()
     }
 
-    /// Every way in which an operand can lie, shapes that fill no tile and shapes beyond every block.
+    /// All layouts of operands, shapes that fill no tile, and shapes beyond every block.
     #[test]
     fn products_of_bf16_are_those_of_rounded_numbers() {
         for shape @ (m, n, k) in [
@@ -119,13 +120,13 @@ mod tests {
                             .chunks(stride)
                             .all(|row| row.len() < n || beside(row))
                 );
-                // How an operand lies changes no bit.
+                // The layout of an operand changes no bit.
                 assert_eq!(*first.get_or_insert_with(|| out.clone()), out);
                 let to = MatMut {
                     data: &mut out[1..],
                     stride,
                 };
-                // Where the processor lacks the instruction.
+                // As on a processor without the instruction.
                 multiply_rounded(to, Store::Set, left, right);
                 for (at, expected) in expected.iter().enumerate() {
                     let got = f64::from(out[1 + at / n * stride + at % n]);

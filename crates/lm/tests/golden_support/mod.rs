@@ -1,5 +1,5 @@
-//! What Hugging Face transformers computed, and the checks an engine has to pass against it. Used by
-//! the tests of every crate that computes a model.
+//! Results of Hugging Face transformers, and checks of engines against them. The tests of every
+//! crate that computes a model use them.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::collections::BTreeMap;
@@ -14,11 +14,11 @@ use serde_json::Value;
 /// Largest deviation allowed between two f32 implementations of the same forward.
 pub const LOGIT_TOLERANCE: f32 = 2e-4;
 
-/// A model and what transformers made of it.
+/// A model and the results of transformers for it.
 pub struct Golden {
     pub name: String,
     pub checkpoint: Checkpoint,
-    /// Length that the rotation is made for: the capacity an engine is to be built with.
+    /// Context length of the rotation: the capacity with which an engine must be built.
     pub context: usize,
     pub ids: Vec<u32>,
     /// Positions of `ids` whose logits are known.
@@ -26,7 +26,7 @@ pub struct Golden {
     /// `[rows][vocab_size]`.
     pub logits: Vec<f32>,
     pub prompt: Vec<u32>,
-    /// What follows the prompt greedily.
+    /// Greedy continuation of the prompt.
     pub greedy: Vec<u32>,
     pub folder: PathBuf,
     /// The file `golden.json`.
@@ -49,8 +49,8 @@ pub fn npy(path: &Path) -> Vec<f32> {
     npyz::NpyFile::new(&bytes[..]).unwrap().into_vec().unwrap()
 }
 
-/// Folders of the goldens in this repository; scripts/make_goldens.py made them. A test that is run on
-/// another machine than it was built on finds them through OMNIDRAFT_GOLDENS.
+/// Folders of the goldens in this repository, which scripts/make_goldens.py made. A test that runs
+/// on another machine than the one of the build finds them by OMNIDRAFT_GOLDENS.
 pub fn folders() -> Vec<PathBuf> {
     let root = match std::env::var_os("OMNIDRAFT_GOLDENS") {
         Some(folder) => PathBuf::from(folder),
@@ -161,7 +161,7 @@ impl Golden {
         let mut tail = Vec::new();
         for keep in [1, 7, self.ids.len() / 2, self.ids.len() - 1] {
             engine.truncate(keep);
-            // A rejected draft: other tokens go in and out of the cache.
+            // A rejected draft: other tokens are appended and cut again.
             engine.forward(&self.greedy[..1], &mut tail).unwrap();
             engine.truncate(keep);
             engine.forward(&self.ids[keep..], &mut tail).unwrap();
@@ -198,7 +198,7 @@ impl Golden {
     }
 }
 
-/// Bit patterns, for equality that tells -0 from 0 and compares NaN.
+/// Bit patterns, for an equality that distinguishes -0 from 0 and compares NaN.
 pub fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }

@@ -11,24 +11,24 @@ use crate::session::read_prompt;
 
 /// A partition of all continuations of a prompt by a given number of tokens.
 ///
-/// Every continuation that is probable enough is a bucket of its own; of the others, those with the
-/// longest common beginning that together are probable enough share one. What is left over is in
-/// bucket 0. The partition follows from the target's law alone. A continuation ends early behind a
-/// stop token.
+/// Every continuation that is probable enough is a bucket of its own. Of the others, those with the
+/// longest common beginning that together are probable enough share a bucket. The remaining ones
+/// are in bucket 0. The partition depends only on the target's distribution. A continuation ends
+/// early after a stop token.
 #[derive(Clone, Debug)]
 pub struct Partition {
     len: usize,
     stop: BTreeSet<TargetId>,
     whole: BTreeMap<Vec<TargetId>, usize>,
-    /// Buckets of what else begins like this.
+    /// Buckets of the other continuations that begin like this.
     rest: BTreeMap<Vec<TargetId>, usize>,
     law: Vec<f64>,
 }
 
 impl Partition {
-    /// Enumerates the target's processed law behind `prompt`, `len` tokens deep, down to
-    /// continuations of probability `least`. One target forward per beginning that is at least
-    /// that probable: at most `len / least`.
+    /// Enumerates the target's processed distribution after `prompt`, `len` tokens deep, down to
+    /// continuations of probability `least`. It takes one target forward per beginning that is at
+    /// least that probable: at most `len / least`.
     ///
     /// # Errors
     /// An empty or too long prompt, a failing model, impossible logits (the "round" is the depth).
@@ -96,7 +96,7 @@ impl Partition {
         &self.law
     }
 
-    /// The bucket of a response, of which only the first tokens count.
+    /// Bucket of a response. Only its first tokens count.
     pub fn bucket(&self, response: &[TargetId]) -> usize {
         let response = &response[..response.len().min(self.len)];
         if let Some(&bucket) = self.whole.get(response) {

@@ -1,4 +1,4 @@
-//! Taking over a round's tokens: cut, record, roll both KV caches back, learn n-grams.
+//! Commit of a round's tokens: cut, record, roll both KV caches back, learn n-grams.
 
 use ngram_cache::NgramCache;
 use vocab_align::{DraftId, TargetId};
@@ -12,7 +12,7 @@ use crate::model::Rows;
 use crate::translate::Proposal;
 use crate::{LanguageModel, TeacherSink};
 
-/// What verification leaves to commit.
+/// Result of verification that is to be committed.
 pub(super) struct Commitment<'a> {
     pub(super) proposals: &'a [Proposal],
     pub(super) accepted: usize,
@@ -54,14 +54,14 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let (stop, limit) = (&self.config.stop, self.config.max_new_tokens);
         running.finish = running.finish_of(stop, limit, room);
         let mut inserted = 0;
-        // Accepted n-grams are part of the text that is mined: they count there, and only once.
+        // Accepted n-grams are part of the mined text: they are counted there, and only once.
         if let Some(cache) = cache.filter(|_| self.config.learn_ngrams) {
             inserted = running.mine(&self.context, &self.pair, cache, &mut self.groups);
         }
         Ok((emitted, inserted))
     }
 
-    /// The tokens that become part of the response: nothing behind a stop token or the limit.
+    /// The tokens that become part of the response: none after a stop token or beyond the limit.
     fn cut(&self, running: &Running, result: &Commitment<'_>) -> Vec<TargetId> {
         let accepted = result.proposals[..result.accepted].iter().map(|p| p.target);
         let mut emitted: Vec<TargetId> = accepted.chain([result.last]).collect();
@@ -75,10 +75,10 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         emitted
     }
 
-    /// Keeps prompt and response but the last token, which becomes the pending one.
+    /// Keeps prompt and response without the last token, which becomes the pending one.
     fn roll_back_target(&mut self, running: &mut Running, proposed: usize) -> Result<(), Fault> {
         let kept = running.prompt.len() + running.response.len() - 1;
-        // At most the forward's own positions are taken back.
+        // At most the forward's own positions are removed.
         let longest = kept.max(self.target.len());
         debug_assert!(longest <= kept + proposed + 1);
         self.target.truncate(kept);

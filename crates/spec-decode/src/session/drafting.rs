@@ -16,26 +16,26 @@ use crate::translate::{Proposal, looked_up, translate};
 use crate::verify::VerifyMode;
 use crate::{CopyPlan, DraftPolicy, LONGEST_COPY, LanguageModel, Timings};
 
-/// A round whose draft is in the making ([`Session::begin_round`]).
+/// A round whose draft is in progress ([`Session::begin_round`]).
 pub struct DraftingRound {
     running: Running,
     copied: Vec<TargetId>,
     drafting: Option<Drafting>,
-    /// What the drafter reads in the first forward.
+    /// Tokens that the drafter reads in the first forward.
     pending: Vec<DraftId>,
-    /// Most tokens the draft may have.
+    /// Largest number of tokens of the draft.
     room: usize,
     timings: Timings,
     clock: Clock,
 }
 
 impl DraftingRound {
-    /// Which round of the response it is.
+    /// Number of the round in the response, from 0.
     pub(super) fn number(&self) -> usize {
         self.running.round
     }
 
-    /// The tokens that the drafter reads next; empty where the draft is finished.
+    /// Tokens that the drafter reads next; empty if the draft is finished.
     pub fn input(&self) -> &[DraftId] {
         self.drafting.as_ref().map_or(&[], Drafting::input)
     }
@@ -69,11 +69,10 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         self.end_draft(round, cache)
     }
 
-    /// The beginning of [`draft_round`](Self::draft_round), for who has several sessions with
-    /// drafters of one model: while there is an [input](DraftingRound::input), the drafter
-    /// ([`drafting_model`](Self::drafting_model)) reads it and
-    /// [`draft_token`](Self::draft_token) takes in its logits; then comes
-    /// [`end_draft`](Self::end_draft).
+    /// The beginning of [`draft_round`](Self::draft_round), for callers with several sessions whose
+    /// drafters share a model. While there is an [input](DraftingRound::input), the drafter
+    /// ([`drafting_model`](Self::drafting_model)) must read it, and its logits are passed to
+    /// [`draft_token`](Self::draft_token); then [`end_draft`](Self::end_draft) is called.
     ///
     /// # Errors
     /// As [`round`](Self::round).
@@ -82,7 +81,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         cache: Option<&NgramCache>,
         policy: &mut dyn DraftPolicy,
     ) -> Result<DraftingRound, SpecError> {
-        // Taken out for the time of the round, so that an error leaves no half-committed response.
+        // Taken out during the round, so that an error leaves no half-committed response.
         let mut running = match self.running.take() {
             Some(running) if running.finish.is_none() => running,
             ended => {
@@ -115,8 +114,8 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     }
 
     /// Draws the next token of a draft from the drafter's logits of the round's
-    /// [input](DraftingRound::input), `[tokens, vocab_size]`. `cache` and `policy` are those that the
-    /// round began with.
+    /// [input](DraftingRound::input), `[tokens, vocab_size]`. `cache` and `policy` must be those
+    /// with which the round began.
     ///
     /// # Errors
     /// Logits of another shape; impossible probabilities.
@@ -136,7 +135,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         self.draft_row(round, cache, row, policy)
     }
 
-    /// As [`draft_token`](Self::draft_token), of the last row alone.
+    /// As [`draft_token`](Self::draft_token), given the last row alone.
     pub(super) fn draft_row(
         &mut self,
         round: &mut DraftingRound,
@@ -193,7 +192,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let room = self.target.max_len().saturating_sub(self.target.len());
         let room = room.saturating_sub(1);
 
-        // Translate the draft to m target tokens.
+        // The draft, translated to m target tokens.
         let mut proposals = looked_up(&copied);
         let translated = self.translate(&drafted, cache);
         proposals.extend(translated.map_err(|fault| fault.at(running.round))?);
@@ -210,7 +209,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         })
     }
 
-    /// What is looked up, and the draft behind it as it begins, with the room it has.
+    /// The looked-up tokens, and the beginning draft after them, with the room that it has.
     #[allow(clippy::type_complexity, reason = "read once, by the only caller")]
     fn begin_draft(
         &mut self,
@@ -235,7 +234,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok((copied, Some((drafting, room))))
     }
 
-    /// What drafts depend on besides the drafter.
+    /// Inputs of drafting other than the drafter.
     fn rules<'a>(
         &'a self,
         cache: Option<&'a NgramCache>,
@@ -262,7 +261,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         else {
             return (Vec::new(), true);
         };
-        // Nothing sensible follows the end of a turn.
+        // Nothing sensible follows a stop token.
         let stop = &self.config.stop;
         if let Some(end) = found.tokens.iter().position(|token| stop.contains(token)) {
             found.tokens.truncate(end + 1);
@@ -273,7 +272,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         (found.tokens, draft && !ends)
     }
 
-    /// The draft context with looked-up tokens behind it; `None` for none.
+    /// The draft context with looked-up tokens after it; `None` if there are none.
     fn context_behind(&self, copied: &[TargetId]) -> Result<Option<DraftContext>, Fault> {
         if copied.is_empty() {
             return Ok(None);
@@ -283,7 +282,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok(Some(ahead))
     }
 
-    /// A draft in target tokens.
+    /// The draft in target tokens.
     fn translate(
         &self,
         drafted: &Draft,

@@ -32,15 +32,15 @@ pub use round::{DraftedRound, JudgedRound};
 use reading::Reading;
 use running::Running;
 
-/// The two vocabularies and what connects them. The same vocabulary twice, with its identity
-/// alignment, is ordinary speculative decoding.
+/// The two vocabularies and their alignment. The same vocabulary twice, with its identity
+/// alignment, gives ordinary speculative decoding.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// V_q.
+    /// V_q, the drafter's vocabulary.
     pub draft: Vocabulary<DraftId>,
-    /// V_p.
+    /// V_p, the target's vocabulary.
     pub target: Vocabulary<TargetId>,
-    /// t <-> d.
+    /// Alignment of the two, t <-> d.
     pub alignment: Arc<Alignment>,
 }
 
@@ -61,32 +61,32 @@ impl Pair {
 /// Settings of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionConfig {
-    /// How drafts are masked, translated and judged.
+    /// Mode in which drafts are masked, translated and verified.
     pub mode: VerifyMode,
-    /// Whether the tokens of a draft are judged one by one or together.
+    /// Verification of a draft's tokens one by one or all together.
     pub acceptance: Acceptance,
-    /// How tokens are drawn from logits; the target's processed law is the law of the output.
+    /// Rule for drawing tokens from logits. The output has the target's processed distribution.
     pub sampling: Sampling,
-    /// Most tokens of a response; surplus of the last round is cut.
+    /// Largest number of tokens of a response. Surplus tokens of the last round are cut.
     pub max_new_tokens: usize,
-    /// Tokens that end a response (end of text, end of turn); the one that does is kept in it.
+    /// Stop tokens (end of text, end of turn). The one that ends a response is kept in it.
     pub stop: BTreeSet<TargetId>,
-    /// Whether n-grams of verified text enter the cache: in each round those of text whose draft
-    /// tokens are final, the rest when the response ends.
+    /// True if n-grams of verified text are inserted into the cache: in each round those of text
+    /// whose draft tokens are final, the others when the response ends.
     pub learn_ngrams: bool,
-    /// The drafter draws from so many of its most probable tokens only, by their law among
-    /// themselves; 0 for all. That law is q then, so that nothing changes in the output's law.
+    /// Number of most probable tokens among which the drafter draws, renormalised; 0 for all. This
+    /// distribution is then q, so the distribution of the output does not change.
     pub draft_top: usize,
-    /// Whether the drafter reads a prompt when a response begins; else before its first draft, in the
-    /// time of that round, and never where nothing is drafted.
+    /// True if the drafter reads a prompt when a response begins. Otherwise it reads it before its
+    /// first draft, as part of that round's time, and never if nothing is drafted.
     pub drafter_reads: bool,
-    /// Whether proposals behind the first rejected one are scored as well (a softmax each), as
-    /// training an acceptance head wants.
+    /// True if proposals after the first rejected one are scored as well (one softmax each), for
+    /// the training of an acceptance head.
     pub score_unjudged: bool,
 }
 
 impl SessionConfig {
-    /// Greedy decoding in a mode, without stop tokens, learning n-grams.
+    /// Settings for greedy decoding in a mode, without stop tokens, with learning of n-grams.
     pub fn new(mode: VerifyMode, max_new_tokens: usize) -> Self {
         Self {
             mode,
@@ -102,7 +102,7 @@ impl SessionConfig {
     }
 }
 
-/// Why a response ended.
+/// Reason why a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finish {
@@ -117,18 +117,18 @@ pub enum Finish {
 /// One prompt in both vocabularies, special tokens included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prompt<'a> {
-    /// For the drafter.
+    /// The drafter's tokens.
     pub draft: &'a [DraftId],
-    /// For the target.
+    /// The target's tokens.
     pub target: &'a [TargetId],
 }
 
-/// Seconds of reading a prompt, apart from all rounds.
+/// Seconds of reading a prompt, which belong to no round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prefill {
-    /// Drafter.
+    /// Seconds of the drafter.
     pub draft: f64,
-    /// Target.
+    /// Seconds of the target.
     pub target: f64,
 }
 
@@ -137,7 +137,7 @@ pub struct Prefill {
 pub struct Generation {
     /// Its tokens, a final stop token included.
     pub tokens: Vec<TargetId>,
-    /// Why it ended.
+    /// Reason why it ended.
     pub finish: Finish,
     /// Seconds before the first round.
     pub prefill: Prefill,
@@ -147,7 +147,7 @@ pub struct Generation {
     pub totals: Totals,
 }
 
-/// A drafter and a target at work on one response after the other.
+/// A drafter and a target that generate one response after the other.
 ///
 /// # Invariants, between rounds
 /// - The target's cache holds prompt and response but the last token, which the next round feeds
@@ -159,7 +159,7 @@ pub struct Generation {
 ///
 /// # Turns of a conversation
 /// A prompt that begins like the last prompt and response, as the next turn of a chat does, is read
-/// from where it differs: both KV caches keep what is common.
+/// only from the first difference on: both KV caches keep the common part.
 ///
 /// # Looking up
 /// With a [`History`], a round may begin with text that occurred before, in target tokens, and go
@@ -171,7 +171,7 @@ pub struct Session<D, T> {
     pair: Pair,
     config: SessionConfig,
     direct: DirectMap,
-    /// What mode `slem` may draft: every token with bytes, and the stop tokens.
+    /// Tokens that mode `slem` may draft: every token with bytes, and the stop tokens.
     spellable: Vec<u32>,
     context: DraftContext,
     groups: CachedGroups,
@@ -179,7 +179,7 @@ pub struct Session<D, T> {
     running: Option<Running>,
 }
 
-/// Group ownership with the place and the generation of the cache it belongs to.
+/// Groups, with the address and the generation of the cache that they belong to.
 #[derive(Debug, Default)]
 struct CachedGroups {
     generation: Option<(usize, u64)>,
@@ -190,7 +190,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// Brings models, vocabularies and settings together.
     ///
     /// # Errors
-    /// [`SpecError::Align`] where the vocabularies and the alignment do not belong together.
+    /// [`SpecError::Align`] if the vocabularies and the alignment do not belong together.
     pub fn new(
         drafter: D,
         target: T,
@@ -229,8 +229,8 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         self.history.take()
     }
 
-    /// Begins a response: both models read the prompt but its last token. Random streams are named
-    /// by `name`; at temperature 0 they are not touched.
+    /// Begins a response: both models read the prompt without its last token. `name` names the
+    /// random streams; at temperature 0 none is used.
     ///
     /// # Errors
     /// [`SpecError::EmptyPrompt`], [`SpecError::PromptTooLong`] for the target (a drafter reads the
@@ -243,7 +243,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         )
     }
 
-    /// As [`start`](Self::start) with the randomness of drafting and verification given.
+    /// As [`start`](Self::start), with given sources of randomness for drafting and verification.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -253,7 +253,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         draft_dice: Box<dyn Chance + Send>,
         verify_dice: Box<dyn Chance + Send>,
     ) -> Result<Prefill, SpecError> {
-        // What the caches hold is known only where the last response went well.
+        // The content of the caches is known only if the last response ended without an error.
         let (mut reading, held) = match self.running.take() {
             Some(running) => (running.reading, [running.prompt, running.response].concat()),
             None => {
@@ -292,7 +292,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok(Prefill { draft, target })
     }
 
-    /// Reads the drafter's view of a prompt but its last token.
+    /// Reads the drafter's view of a prompt without its last token.
     fn read_draft_prompt(
         &mut self,
         reading: &mut Reading,
@@ -343,7 +343,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         })
     }
 
-    /// Why the response ended; `None` while it has not.
+    /// Reason why the response ended; `None` if it has not.
     pub fn finished(&self) -> Option<Finish> {
         self.running.as_ref()?.finish
     }
@@ -360,7 +360,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         self.context.ids()
     }
 
-    /// How many bytes of the response each draft token behind the prompt stands for
+    /// Number of bytes of the response that each draft token after the prompt stands for
     /// ([`DraftContext::lengths`]).
     pub fn draft_lengths(&self) -> &[usize] {
         self.context.lengths()
@@ -386,21 +386,21 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         &self.target
     }
 
-    /// The target, for the forward of a [drafted round](Self::draft_round): its KV cache must hold
-    /// what it held and the round's input behind it.
+    /// The target, for the forward of a [drafted round](Self::draft_round). Afterwards its KV cache
+    /// must hold its earlier content followed by the round's input.
     pub fn target_mut(&mut self) -> &mut T {
         &mut self.target
     }
 
-    /// The drafter, for the forwards of a [round that drafts](Self::begin_round): its KV cache must
-    /// hold what it held and the round's input behind it.
+    /// The drafter, for the forwards of a [round that drafts](Self::begin_round). Afterwards its KV
+    /// cache must hold its earlier content followed by the round's input.
     pub fn drafting_model(&mut self) -> &mut D {
         &mut self.drafter
     }
 
-    /// Reads up to `most` tokens of a prompt that is to [start](Self::start) later into the target's
-    /// KV cache, so that a long one holds up nothing else; true where nothing is left to read. The
-    /// response in progress is over.
+    /// Reads up to `most` tokens of a prompt into the target's KV cache, before the response
+    /// [starts](Self::start), so that a long prompt can be read in parts between other work.
+    /// Returns true if nothing is left to read. It ends the response in progress.
     ///
     /// # Errors
     /// A failing target, or a prompt longer than its KV cache.
@@ -428,7 +428,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             let read = self.target.prefill(&prompt[held..end]);
             read.map_err(|source| SpecError::Prefill { role, source })?;
         }
-        // As if what was read were a prompt without a response.
+        // The part read so far counts as a prompt without a response.
         running.prompt = prompt[..end].to_vec();
         running.response.clear();
         running.finish = Some(Finish::MaxNewTokens);
@@ -436,7 +436,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok(end == rest)
     }
 
-    /// Other settings for the responses to come; what the KV caches hold stays.
+    /// Sets other settings for the responses to come. The KV caches are kept.
     pub fn configure(&mut self, config: SessionConfig) {
         if config.stop != self.config.stop {
             let width = self.drafter.vocab_size();
@@ -445,8 +445,8 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         self.config = config;
     }
 
-    /// How many leading tokens of a prompt need not be read again: what it has in common with the
-    /// last prompt and response.
+    /// Number of leading tokens of a prompt that need not be read again, because the last prompt
+    /// and response begin with them.
     pub fn held(&self, prompt: &[TargetId]) -> usize {
         let Some(running) = &self.running else {
             return 0;
@@ -458,8 +458,8 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         }
     }
 
-    /// Changes the drafter, such as its weights, between two rounds or responses: it reads its
-    /// context again, while the target's KV cache stays.
+    /// Changes the drafter, for example its weights, between two rounds or responses. The drafter
+    /// reads its context again, while the target's KV cache is kept.
     pub fn change_drafter<R>(&mut self, change: impl FnOnce(&mut D) -> R) -> R {
         let changed = change(&mut self.drafter);
         self.drafter.truncate(0);
@@ -469,8 +469,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         changed
     }
 
-    /// Lets the drafter read `ids` in the place of what it holds, between responses: `read` is to leave
-    /// just these in its KV cache, so that a prompt that begins with them need not be read again.
+    /// Replaces the content of the drafter's KV cache by `ids`, between responses. `read` must
+    /// leave exactly these tokens in the cache. A prompt that begins with them need not be read
+    /// again.
     pub fn let_drafter_read<R>(&mut self, ids: &[DraftId], read: impl FnOnce(&mut D) -> R) -> R {
         let done = read(&mut self.drafter);
         let holds = self.drafter.len() == ids.len();
@@ -486,20 +487,20 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         done
     }
 
-    /// The drafter, to update its weights. Ends the response in progress, since its KV cache would
-    /// no longer match.
+    /// The drafter, for updates of its weights. This ends the response in progress, since its KV
+    /// cache would no longer match.
     pub fn drafter_mut(&mut self) -> &mut D {
         self.running = None;
         &mut self.drafter
     }
 
-    /// Gives the models back.
+    /// Returns the models.
     pub fn into_models(self) -> (D, T) {
         (self.drafter, self.target)
     }
 }
 
-/// How many leading items two sequences share.
+/// Number of leading items that two sequences share.
 fn common_prefix<I: PartialEq>(a: &[I], b: &[I]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -1,7 +1,7 @@
-//! Rounds with models that keep their logits on a device: what nobody reads stays there.
+//! Rounds with models that keep their logits on a device: rows that are not read stay there.
 //!
-//! Tokens, scores and errors are those that whole rows give: the most probable token of a row decides
-//! as much as it can alone, and where it cannot, the row is fetched.
+//! Tokens, scores and errors are the same as with whole rows: decisions use the most probable token
+//! of a row if it suffices, and otherwise the row is fetched.
 
 use ngram_cache::NgramCache;
 use vocab_align::{DraftId, TargetId};
@@ -22,8 +22,8 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         sampling.is_greedy() && !sampling.penalises()
     }
 
-    /// The next step of a draft by a drafter on a device; false where it is none, or reads more than
-    /// it scores at once.
+    /// Takes the next step of a draft with a drafter on a device. Returns false if it is not on a
+    /// device, or reads more tokens than it scores at once.
     pub(super) fn draft_on_device(
         &mut self,
         round: &mut DraftingRound,
@@ -55,8 +55,8 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok(true)
     }
 
-    /// Judges a round by a target on a device, and fetches the logits of what it emits if `sink` reads
-    /// them; gives the round back where that takes whole rows.
+    /// Verifies a round with a target on a device, and fetches the logits of the emitted tokens if
+    /// `sink` reads them. Returns the round if the verification needs whole rows.
     pub(super) fn judge_on_device(
         &mut self,
         mut round: DraftedRound,

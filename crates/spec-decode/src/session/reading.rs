@@ -1,4 +1,4 @@
-//! What the drafter has read: its KV cache, and the part of a long context that it holds.
+//! The drafter's KV cache, and the part of a long context that it holds.
 
 use vocab_align::DraftId;
 
@@ -7,37 +7,37 @@ use crate::LanguageModel;
 use crate::error::Role;
 use crate::fault::Fault;
 
-/// Pending tokens beyond which all but the last are read without computing their logits.
+/// Number of pending tokens beyond which all but the last are read without computing their logits.
 const FEW: usize = 16;
 
 /// The part of the draft context that the drafter reads.
 ///
-/// All of it while that fits. Of a longer one, the end, behind the first token where that is a
-/// special one (the beginning of text, which models expect there). The end moves in strides of a
-/// quarter of what the drafter holds, so that its cache is not rebuilt in every round; at least
-/// three quarters of the drafter's positions are in use.
+/// It is all of the context if that fits, otherwise the end of it, after the first token if that is
+/// a special one (the beginning of text, which models expect there). The start of the end moves in
+/// steps of a quarter of the drafter's capacity, so that its cache is not rebuilt in every round;
+/// at least three quarters of the drafter's positions are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Window {
-    /// Tokens kept from the beginning: 0 or 1.
+    /// Number of tokens kept from the beginning: 0 or 1.
     head: usize,
-    /// Where the end starts; `head` while everything fits.
+    /// Start of the end; `head` while everything fits.
     start: usize,
 }
 
 impl Window {
-    /// Tokens of the view of a context.
+    /// Number of tokens of the view of a context.
     fn len(self, context: usize) -> usize {
         self.head + context.saturating_sub(self.start)
     }
 
-    /// The view.
+    /// The view of a context.
     fn of(self, context: &[DraftId]) -> Vec<DraftId> {
         let end = context.get(self.start..).unwrap_or_default();
         [&context[..self.head], end].concat()
     }
 
-    /// Moves on where the view leaves no room in `max_len` positions to draft `wanted` tokens. The
-    /// last drafted token needs none.
+    /// Moves the window if the view leaves no room in `max_len` positions to draft `wanted` tokens.
+    /// The last drafted token needs no position.
     fn fit(&mut self, context: usize, max_len: usize, wanted: usize) {
         let stride = (max_len / 4).max(1);
         let room = (max_len + 1).saturating_sub(self.len(context));
@@ -56,23 +56,23 @@ pub(super) struct Reading {
     window: Window,
 }
 
-/// What is left to read before drafting.
+/// Tokens that are still to be read before drafting.
 pub(super) struct Pending {
-    /// Tokens of the view that are not in the cache: at least the last one.
+    /// Tokens of the view that are not in the cache, at least the last one.
     pub(super) tokens: Vec<DraftId>,
-    /// Most tokens the cache has room to draft behind them.
+    /// Number of tokens that the cache has room to draft after them.
     pub(super) room: usize,
 }
 
 impl Reading {
-    /// For a new context, which keeps its first token in view if `keep_first`. The cache still
-    /// holds what it held.
+    /// Begins a new context, which keeps its first token in view if `keep_first`. The content of
+    /// the cache is kept.
     pub(super) fn begin(&mut self, keep_first: bool) {
         let head = usize::from(keep_first);
         self.window = Window { head, start: head };
     }
 
-    /// The cache has been emptied.
+    /// Records that the cache has been emptied.
     pub(super) fn forget(&mut self) {
         self.fed.clear();
     }
@@ -112,7 +112,7 @@ impl Reading {
         self.catch_up(drafter, context, wanted, FEW)
     }
 
-    /// Notes what the drafter was fed since.
+    /// Records tokens that the drafter was fed.
     pub(super) fn fed(&mut self, tokens: impl Iterator<Item = DraftId>) {
         self.fed.extend(tokens);
     }
@@ -134,7 +134,7 @@ impl Reading {
     }
 }
 
-/// Compares the length of a KV cache with what it should be.
+/// Checks the length of a KV cache.
 pub(super) fn check_len(role: Role, found: usize, expected: usize) -> Result<(), Fault> {
     if found == expected {
         Ok(())

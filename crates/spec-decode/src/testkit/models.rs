@@ -9,18 +9,18 @@ use crate::{LanguageModel, ModelError};
 /// Logits of the token that follows some tokens.
 pub type RowFn<I> = Arc<dyn Fn(&[I]) -> Vec<f32> + Send + Sync>;
 
-/// A language model made of a function; keeps an account of its forwards.
+/// A language model given by a function. It records its forwards.
 #[derive(Clone)]
 pub struct FakeModel<I> {
     row: RowFn<I>,
     vocab: usize,
     max_len: usize,
     ids: Vec<I>,
-    /// Positions of every forward so far (prefill included).
+    /// Number of positions of every forward so far (prefill included).
     pub forwards: Vec<usize>,
     /// Last row of the last forward, shown as the model's state.
     state: Vec<f32>,
-    /// Forwards that succeed before one fails; `None` never fails.
+    /// Number of forwards that succeed before one fails; `None` if none fails.
     pub fail_after: Option<usize>,
 }
 
@@ -38,7 +38,7 @@ impl<I: TokenId> FakeModel<I> {
         }
     }
 
-    /// The same with room for fewer tokens.
+    /// The same model with room for fewer tokens.
     pub fn with_max_len(self, max_len: usize) -> Self {
         Self { max_len, ..self }
     }
@@ -48,7 +48,7 @@ impl<I: TokenId> FakeModel<I> {
         &self.ids
     }
 
-    /// The row behind some tokens, whatever the cache holds.
+    /// The row after some tokens, whatever the cache holds.
     pub fn row(&self, ids: &[I]) -> Vec<f32> {
         (self.row)(ids)
     }
@@ -98,8 +98,8 @@ impl<I: TokenId> LanguageModel<I> for FakeModel<I> {
     }
 }
 
-/// Pseudo-random logits in about `[-spread, spread]` for the tokens in `active`, `-inf` elsewhere:
-/// a function of seed, all tokens before and the token.
+/// Pseudo-random logits in about `[-spread, spread]` for the tokens in `active`, and `-inf`
+/// elsewhere. They are a function of the seed, all tokens before, and the token.
 pub fn hashed_rows<I: TokenId>(seed: u64, vocab: usize, active: Vec<u32>, spread: f32) -> RowFn<I> {
     Arc::new(move |ids: &[I]| {
         let state = ids
@@ -114,9 +114,9 @@ pub fn hashed_rows<I: TokenId>(seed: u64, vocab: usize, active: Vec<u32>, spread
 }
 
 /// Logits from a process over the text: two models with the same `seed` agree about the text
-/// whatever their tokens, up to their own `disagreement`. A token's logit is the log-likelihood of
-/// its bytes plus 1 for every byte, so that long tokens are preferred as in canonical text; tokens
-/// without bytes get a low one.
+/// whatever their tokens are, up to their own `disagreement`. A token's logit is the log-likelihood
+/// of its bytes plus 1 for every byte, so that long tokens are preferred as in canonical text;
+/// tokens without bytes get a low one.
 pub fn text_rows<I: TokenId>(
     seed: u64,
     vocabulary: Vocabulary<I>,
@@ -164,7 +164,7 @@ fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// In `[-1, 1)`.
+/// Pseudo-random number in `[-1, 1)`.
 fn noise(state: u64) -> f32 {
     (mix(state) >> 40) as f32 / (1u64 << 23) as f32 - 1.0
 }

@@ -1,7 +1,7 @@
-//! The target's half of a round: which proposals stand, and the one token that follows them.
+//! Verification: the accepted proposals of a round, and the one token that follows them.
 //!
-//! Every mode fills the same [`Verdict`]. Temperature 0 has its own path shared by all modes: a
-//! proposal stands while it is the target's argmax.
+//! Every mode fills the same [`Verdict`]. At temperature 0 all modes share one path: a proposal is
+//! accepted if it is the target's argmax.
 
 mod block;
 mod choice;
@@ -91,7 +91,7 @@ impl FromStr for VerifyMode {
     }
 }
 
-/// How the choices of one draft are put to the target above temperature 0.
+/// Acceptance rule for the choices of one draft above temperature 0.
 ///
 /// The law of the output is the same. Modes whose proposals have a known law, `tli` and `exact`,
 /// can do either; `paper` and `slem` judge token by token whatever is asked.
@@ -127,48 +127,50 @@ impl fmt::Display for Acceptance {
 /// What verification looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
-    /// The drafted tokens and their laws.
+    /// The drafted tokens and their distributions.
     pub draft: &'a Draft,
     /// Their translation, m proposals.
     pub proposals: &'a [Proposal],
-    /// The target's logits, penalised where the sampling penalises repetition: row i decides
-    /// proposal i, row m the free token.
+    /// The target's logits, penalised if there is a repetition penalty: row i decides proposal i,
+    /// row m the bonus token.
     pub rows: Rows<'a>,
-    /// What the draft was masked and translated by.
+    /// Lexicon by which the draft was masked and translated.
     pub lexicon: Lexicon<'a>,
-    /// Group ownership of the lexicon, read where [`needs_groups`] says so.
+    /// Groups of the lexicon, read only if [`needs_groups`].
     pub groups: &'a Groups,
-    /// How the target's law follows from its logits.
+    /// Rule by which the target's distribution follows from its logits.
     pub sampling: Sampling,
 }
 
-/// How the last token of a round came about.
+/// Origin of the last token of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Origin {
-    /// Every proposal stood; this token is free, drawn from p.
+    /// Bonus token: every proposal was accepted, and the token was drawn from p.
     Bonus,
-    /// A proposal was rejected; drawn from the residual distribution (argmax at temperature 0).
+    /// A proposal was rejected, and the token was drawn from the residual distribution (argmax at
+    /// temperature 0).
     Residual,
-    /// The proposal's group stood, but another token of it was drawn (group rule only).
+    /// The proposal's group was accepted, but another token of it was drawn (group rule only).
     Group,
 }
 
-/// The outcome of verification.
+/// Result of verification.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// How many leading proposals stand.
+    /// Number of leading proposals that are accepted.
     pub accepted: usize,
-    /// The token behind them.
+    /// The token after them.
     pub last: TargetId,
-    /// Where it comes from.
+    /// Origin of that token.
     pub origin: Origin,
-    /// Scores of the judged proposals. Token by token: the accepted ones and the one that failed,
-    /// if any. In a block: all up to the first that the target never says.
+    /// Scores of the verified proposals. Token by token these are the accepted ones and the
+    /// rejected one, if any; in a block, all up to the first to which the target gives probability
+    /// 0.
     pub scores: Vec<Score>,
 }
 
-/// Whether verification looks at [`Evidence::groups`].
+/// True if verification reads [`Evidence::groups`].
 pub fn needs_groups(mode: VerifyMode, acceptance: Acceptance, sampling: Sampling) -> bool {
     let reads = match mode {
         VerifyMode::Exact => true,
@@ -178,10 +180,10 @@ pub fn needs_groups(mode: VerifyMode, acceptance: Acceptance, sampling: Sampling
     reads && !sampling.is_greedy()
 }
 
-/// Judges the proposals of one round.
+/// Verifies the proposals of one round.
 ///
 /// # Errors
-/// [`LawError`] for impossible logits or probabilities; nothing is patched.
+/// [`LawError`] for impossible logits or probabilities. No value is corrected silently.
 pub fn verify(
     mode: VerifyMode,
     acceptance: Acceptance,
@@ -201,7 +203,7 @@ pub fn verify(
     }
 }
 
-/// Whether the target has the tokens of all proposals.
+/// Checks that the target has the tokens of all proposals.
 pub(crate) fn check_proposals(proposals: &[Proposal], vocab: usize) -> Result<(), LawError> {
     let outside = proposals.iter().find(|p| p.target.index() >= vocab);
     outside.map_or(Ok(()), |proposal| {
@@ -225,7 +227,7 @@ impl Evidence<'_> {
         check_proposals(self.proposals, vocab)
     }
 
-    /// p and q' of a proposal, p from the target's law there.
+    /// p and q' of a proposal, given the target's distribution there.
     fn score(&self, law: &[f64], proposal: &Proposal) -> Result<Score, LawError> {
         let target = law[proposal.target.index()];
         Ok(Score::new(target, path_probability(self.draft, proposal)?))
@@ -233,7 +235,8 @@ impl Evidence<'_> {
 }
 
 impl Verdict {
-    /// All proposals stood; the free token behind them comes from `law`, p there.
+    /// Verdict if all proposals were accepted. The bonus token after them is drawn from `law`,
+    /// which is p there.
     fn all_accepted(
         accepted: usize,
         scores: Vec<Score>,
@@ -250,9 +253,9 @@ impl Verdict {
     }
 }
 
-/// Scores of the proposals behind the judged ones, each given all proposals before it.
+/// Scores of the proposals after the verified ones, each given all proposals before it.
 ///
-/// Costs a softmax per proposal; labels for an acceptance predictor need it, decoding does not.
+/// It costs a softmax per proposal. Labels for an acceptance predictor need it; decoding does not.
 ///
 /// # Errors
 /// [`LawError`] for impossible logits or probabilities.

@@ -18,10 +18,10 @@ use vocab_align::{DraftId, TargetId, TokenId};
 
 pub type Law = BTreeMap<Vec<TargetId>, f64>;
 
-/// What enumeration may be off by: sums of at most some ten thousand products of probabilities.
+/// Largest error of an enumeration: sums of at most some ten thousand products of probabilities.
 pub const TOLERANCE: f64 = 1e-12;
 
-/// The processed law, written down as the options are defined, without any regard to speed.
+/// The processed distribution, written as the options are defined, without regard to speed.
 pub fn reference(sampling: Sampling, row: &[f32], context: &[TargetId]) -> Vec<(TargetId, f64)> {
     let o: SamplingOptions = sampling.options();
     let seen: BTreeSet<usize> = context.iter().map(|id| id.index()).collect();
@@ -65,7 +65,7 @@ pub fn reference(sampling: Sampling, row: &[f32], context: &[TargetId]) -> Vec<(
 
 pub type Memo = RefCell<HashMap<Vec<TargetId>, Vec<(TargetId, f64)>>>;
 
-/// The target on its own.
+/// The target decoding alone.
 pub struct Alone {
     pub target: FakeModel<TargetId>,
     pub prompt: Vec<TargetId>,
@@ -74,7 +74,8 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// Adds the law of what follows `prefix`, which has probability `mass`, to `law`.
+    /// Adds to `law` the distribution of the continuations of `prefix`, which has probability
+    /// `mass`.
     pub fn extend(&self, prefix: &[TargetId], mass: f64, law: &mut Law) {
         let ended = prefix.last().is_some_and(|t| self.config.stop.contains(t));
         if ended || prefix.len() >= self.config.max_new_tokens {
@@ -105,7 +106,7 @@ pub struct Setting<D> {
     pub draft_prompt: Vec<DraftId>,
     pub k: usize,
     pub rounds: usize,
-    /// Numbers the policy that decides how much of k is drafted.
+    /// Number of the policy that decides how much of k is drafted.
     pub policy: u64,
     /// Where text is looked up.
     pub history: Option<History>,
@@ -113,8 +114,8 @@ pub struct Setting<D> {
     pub sparse: bool,
 }
 
-/// A stand-in for policies that a head or a plan drives: it stops behind tokens, as a
-/// hash of the drafter's state, its logits, the token and the path so far will have it.
+/// Policy in place of those driven by a head or a plan: it stops after a token by a hash of the
+/// drafter's state, its logits, the token and the path so far.
 pub struct StateDriven {
     pub seed: u64,
     pub k: usize,
@@ -176,8 +177,8 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
         }
     }
 
-    /// The same with text to copy from: a prompt and an earlier text out of the tokens that the
-    /// target says most, and, where the drafter may not follow, nothing else.
+    /// The same setting with text to copy from: a prompt and an earlier text of the target's most
+    /// frequent tokens, and, if the drafter may not follow, nothing else.
     pub fn copying(mut self, case: u64) -> Self {
         let choices = &mut Choices::new(case, 79);
         let row = self.alone.target.row(&self.alone.prompt);
@@ -199,7 +200,8 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
         self
     }
 
-    /// The same with drafts from the `top` most probable tokens, judged as [`SparseDraft`]s.
+    /// The same setting with drafts from the `top` most probable tokens, verified as
+    /// [`SparseDraft`]s.
     ///
     /// [`SparseDraft`]: spec_decode::SparseDraft
     pub fn sparse(mut self, top: usize) -> Self {
@@ -208,7 +210,7 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
         self
     }
 
-    /// The same with a cache in which every token has one spelling, direct ones none.
+    /// The same setting with a cache in which every token has one n-gram, direct ones none.
     pub fn one_spelling(mut self) -> Self {
         let mut known: BTreeSet<TargetId> = self
             .pair
@@ -229,7 +231,7 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
         self
     }
 
-    /// Looked-up tokens that the first round is expected to accept.
+    /// Expected number of looked-up tokens that the first round accepts.
     pub fn copies_accepted(self) -> f64 {
         let alone = &self.alone;
         let history = self.history.expect("text to copy from");
@@ -261,9 +263,9 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
         outcomes.iter().map(|(&n, mass)| n as f64 * mass).sum()
     }
 
-    /// How far the scores of the first round are off: the chance of acceptance that each states
-    /// against how often its proposal stands once those before it do, for every draft. With it, how
-    /// many scores differ from min(1, p / q').
+    /// Largest error of the scores of the first round: the acceptance probability that each states,
+    /// compared with the frequency with which its proposal is accepted once those before it are,
+    /// for every draft. The second number is that of scores that differ from min(1, p / q').
     pub fn scores_off(self) -> (f64, usize) {
         let alone = &self.alone;
         let config = SessionConfig {
@@ -278,7 +280,7 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
             draft: &self.draft_prompt,
             target: &alone.prompt,
         };
-        // By draft: its scores, and the mass of each number of proposals that stand.
+        // By draft: its scores, and the mass of each number of accepted proposals.
         let mut drafts: BTreeMap<Vec<DraftId>, (Vec<Score>, Vec<f64>)> = BTreeMap::new();
         Oracle::default().each(|oracle| {
             let dice = || Box::new(oracle.clone());
@@ -309,7 +311,7 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
         (off, by_choice)
     }
 
-    /// Tokens that the first round is expected to emit.
+    /// Expected number of tokens that the first round emits.
     pub fn expected_tokens(self) -> f64 {
         let alone = &self.alone;
         let config = SessionConfig {
@@ -333,8 +335,8 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
         outcomes.iter().map(|(&n, mass)| n as f64 * mass).sum()
     }
 
-    /// Largest deviation of the law after some rounds, continued by the target alone, from the
-    /// target's own.
+    /// Largest deviation of the distribution after some rounds, continued by the target alone, from
+    /// the target's own.
     pub fn deviation(self) -> f64 {
         let alone = &self.alone;
         let (target, config) = (alone.target.clone(), alone.config.clone());

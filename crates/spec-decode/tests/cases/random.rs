@@ -39,7 +39,7 @@ impl Choices {
     }
 }
 
-/// How logits come about.
+/// Kind of logits.
 #[derive(Clone, Copy)]
 pub enum Rough {
     /// Multiples of 1/2, so that ties are common, and some `-inf`.
@@ -71,7 +71,7 @@ pub fn rows<I: TokenId>(seed: u64, vocab: usize, active: Vec<u32>, rough: Rough)
     })
 }
 
-/// What the cases of a test have in common.
+/// Properties that the cases of a test share.
 #[derive(Clone, Copy)]
 pub struct Family {
     pub rough: Rough,
@@ -126,7 +126,7 @@ pub fn spread(choices: &mut Choices, texts: &[&str], most: usize) -> Vec<&'stati
     choices.some(&pool, n)
 }
 
-/// Two vocabularies, a cache of anything spelled in active tokens, and sometimes two rounds.
+/// Two vocabularies, a cache of arbitrary n-grams of active tokens, and sometimes two rounds.
 pub fn across(case: u64, family: Family, mode: VerifyMode) -> Setting<FakeModel<DraftId>> {
     let choices = &mut Choices::new(case, mode as u64 + 1);
     let (config, k) = setting(choices, family, mode);
@@ -151,7 +151,7 @@ pub fn across(case: u64, family: Family, mode: VerifyMode) -> Setting<FakeModel<
     let rounds = if k == 1 { 1 + choices.below(2) } else { 1 };
     let rough = choices.of(&[family.rough, family.rough, Rough::Smooth]);
     let rough_draft = match rough {
-        // Masks of the drafter must not meet a zero on every token they leave.
+        // The drafter's masks must leave a token with positive probability.
         Rough::TiesAndZeros => Rough::Ties,
         other => other,
     };
