@@ -3,7 +3,7 @@
 use results::Metric;
 
 /// Words for names of files and keys.
-const WORDS: [(&str, &str); 28] = [
+const WORDS: [(&str, &str); 29] = [
     ("gsm8k", "GSM8K"),
     ("mbpp_humaneval", "code"),
     ("alpaca", "Alpaca"),
@@ -15,6 +15,7 @@ const WORDS: [(&str, &str); 28] = [
     ("autoregressive", "plain decoding"),
     ("prompt-lookup", "prompt lookup"),
     ("stream-lookup", "copies from the stream"),
+    ("automaton-lookup", "copies by the automaton"),
     ("L_DM+L_N-gram", "L_DM + L_N-gram"),
     ("L_DM+L_N-gram+lookup", "L_DM + L_N-gram + lookup"),
     ("L_DM+L_N-gram LoRA", "L_DM + L_N-gram with LoRA"),
