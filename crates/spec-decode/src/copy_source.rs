@@ -1,15 +1,15 @@
-//! Where a session copies from.
+//! Source of the copies of a session.
 
 use vocab_align::TargetId;
 
 use crate::{Found, History, SuffixLookup};
 
-/// Text that drafts may begin with, and how it is looked up.
+/// Text with which drafts may begin, and the method of look-up.
 #[derive(Clone, Debug)]
 pub enum CopySource {
-    /// What followed a run of at most four tokens the last time.
+    /// Latest continuation of a run of at most four tokens.
     Latest(History),
-    /// What followed the longest match most often.
+    /// Most frequent continuation of the longest match.
     Frequent(Box<SuffixLookup<TargetId>>),
 }
 
@@ -42,7 +42,8 @@ impl CopySource {
         }
     }
 
-    /// A text found to go on like the present one, with at most `most` tokens of what followed.
+    /// Earlier text that matches the end of the present one, with at most `most` tokens of its
+    /// continuation.
     pub fn find(&mut self, most: usize) -> Option<Found> {
         match self {
             Self::Latest(history) => history.find(most),

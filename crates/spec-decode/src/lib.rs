@@ -13,8 +13,8 @@
 //! |---|---|---|
 //! | choice of tokens that may be drafted | [`Walk`], [`Mask`] | suppression outside the intersection (SpD_DM), extended to n-grams |
 //! | drafting | [`Draft`], [`DraftPolicy`] | Algorithm 1, drafting of k tokens |
-//! | drafting without a model | [`PromptLookup`], [`History`], [`SuffixLookup`] | not in the paper: the baseline to beat, and what a draft can begin with |
-//! | the law of a row of logits | [`Sampling`] | temperature; further options beyond the paper |
+//! | drafting without a model | [`PromptLookup`], [`History`], [`SuffixLookup`] | not in the paper: a baseline, and earlier text with which a draft can begin |
+//! | distribution of a row of logits | [`Sampling`] | temperature; further options beyond the paper |
 //! | translation | [`translate()`] | section 3.1, Eq. 1 |
 //! | q' over V_p, residual | [`Pushforward`] | Eq. 2, norm(max(0, p - q')) |
 //! | verification | [`verify()`], [`VerifyMode`] | rejection sampling; modes beyond the paper |

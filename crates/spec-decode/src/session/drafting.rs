@@ -254,7 +254,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         }
     }
 
-    /// The looked-up tokens to propose, and whether the drafter drafts (behind them).
+    /// The looked-up tokens to propose, and true if the drafter drafts (after them).
     fn copy(&mut self, room: usize, policy: &mut dyn DraftPolicy) -> (Vec<TargetId>, bool) {
         let history = self.history.as_mut();
         let Some(mut found) = history.and_then(|history| history.find(room.min(LONGEST_COPY)))

@@ -161,7 +161,7 @@ pub struct Generation {
 /// A prompt that begins like the last prompt and response, as the next turn of a chat does, is read
 /// only from the first difference on: both KV caches keep the common part.
 ///
-/// # Looking up
+/// # Looked-up text
 /// With a [`CopySource`], a round may begin with text that occurred before, in target tokens, and go
 /// on with the drafter behind it; [`DraftPolicy::plan_copy`] decides.
 #[derive(Debug)]
@@ -219,7 +219,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         })
     }
 
-    /// Looks continuations up in this text and in the prompts and responses to come.
+    /// Looks up continuations in this text and in the prompts and responses to come.
     pub fn look_up_in(&mut self, history: impl Into<CopySource>) {
         self.history = Some(history.into());
     }

@@ -1,4 +1,5 @@
-//! The automaton: every run of tokens that occurs in some texts, with what followed it how often.
+//! The automaton: every run of tokens that occurs in some texts, with counts of the tokens that
+//! followed it.
 
 use std::collections::HashMap;
 
@@ -6,15 +7,16 @@ use vocab_align::TokenId;
 
 /// The state of the empty run.
 const ROOT: u32 = 0;
-/// No state, no edge.
+/// Marks the absence of a state or edge.
 const NONE: u32 = u32::MAX;
-/// Edges of a state that are found by walking its list; the others are found in a table.
+/// Number of edges of a state that are found by walking its list; further ones are found in a
+/// table.
 const LISTED: usize = 8;
-/// Most contexts, from the longest, in which a token is counted. In texts of a language a token has
-/// fewer; in one token repeated for ever it has as many as there were repetitions.
+/// Largest number of contexts, from the longest on, in which a token is counted. In natural text a
+/// token has fewer; in one token repeated for ever it has as many as there were repetitions.
 const COUNTED: usize = 48;
 
-/// Runs that end at the same places.
+/// State of all runs that end at the same places.
 #[derive(Clone, Debug)]
 struct State {
     /// Length of the longest of these runs.
@@ -25,9 +27,9 @@ struct State {
     edges: u32,
     /// The edge that was followed most often, among equals the one followed last.
     best: u32,
-    /// How often these runs occurred.
+    /// Number of occurrences of these runs.
     occurrences: u32,
-    /// How often a token followed them.
+    /// Number of times that a token followed them.
     followed: u32,
 }
 
@@ -39,11 +41,12 @@ struct Edge<I> {
     next: u32,
 }
 
-/// A suffix automaton over texts that grows by a token at a time (Blumer et al., 1985), with counts.
+/// A suffix automaton over texts (Blumer et al., 1985), with counts. It grows by one token at a
+/// time.
 ///
-/// A state stands for all runs of tokens that end at the same places; an edge appends a token. Texts
-/// of n tokens have at most 2n states and 3n edges, and to append a token takes amortised constant
-/// time. No run reaches from one text into the next.
+/// A state represents all runs of tokens that end at the same places; an edge appends a token.
+/// Texts of n tokens have at most 2n states and 3n edges, and appending a token takes amortised
+/// constant time. No run reaches from one text into the next.
 #[derive(Clone, Debug)]
 pub struct SuffixAutomaton<I> {
     states: Vec<State>,
@@ -54,20 +57,20 @@ pub struct SuffixAutomaton<I> {
     last: u32,
 }
 
-/// A run that occurs in the texts: its state, and how long it is.
+/// A run that occurs in the texts: its state and its length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Match {
     state: u32,
-    /// Tokens of the run.
+    /// Number of tokens of the run.
     pub len: usize,
 }
 
-/// What followed a run.
+/// Most frequent continuation of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Continuation<I> {
-    /// The token that followed most often, among equals the one that did so last.
+    /// The token that followed most often; among equals, the one that did so last.
     pub token: I,
-    /// How often it followed.
+    /// Number of times that it followed.
     pub count: u32,
 }
 
@@ -100,7 +103,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
         self.count(last, token);
     }
 
-    /// Most bytes that the automaton takes.
+    /// Upper bound of the size of the automaton, in bytes.
     pub fn bytes(&self) -> usize {
         let lists =
             self.states.len() * size_of::<State>() + self.edges.len() * size_of::<Edge<I>>();
@@ -108,13 +111,13 @@ impl<I: TokenId> SuffixAutomaton<I> {
         lists + lists / 8 + self.table.len() * (size_of::<((u32, I), u32)>() + 1) * 16 / 7
     }
 
-    /// Most bytes that texts of so many tokens take.
+    /// Upper bound of the size of an automaton over so many tokens, in bytes.
     pub fn most_bytes(tokens: usize) -> usize {
         let lists = 2 * size_of::<State>() + 3 * size_of::<Edge<I>>();
         tokens * (lists + lists / 8 + 3 * (size_of::<((u32, I), u32)>() + 1) * 16 / 7)
     }
 
-    /// The longest suffix, of a run that matches and a token behind it, that occurs.
+    /// The longest suffix that occurs of a matching run followed by `token`.
     pub fn step(&self, at: Match, token: I) -> Match {
         let Match { mut state, mut len } = at;
         loop {
@@ -144,7 +147,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
         }
     }
 
-    /// The longest suffix of a run that something followed; the empty run where none is.
+    /// The longest suffix of a run that has a continuation; the empty run if there is none.
     pub fn continued(&self, at: Match) -> Match {
         let mut at = at;
         while at.len > 0 && self.continuation(at).is_none() {
@@ -163,7 +166,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
         Match { state, len }
     }
 
-    /// What followed a run most often.
+    /// The token that followed a run most often.
     pub fn continuation(&self, at: Match) -> Option<Continuation<I>> {
         let best = self.states[at.state as usize].best;
         (best != NONE).then(|| {
@@ -175,7 +178,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
         })
     }
 
-    /// How often a token followed a run.
+    /// Number of times that a token followed a run.
     pub fn count_of(&self, at: Match, token: I) -> u32 {
         self.edge(at.state, token).map_or(0, |edge| {
             let to = self.edges[edge as usize].to;
@@ -183,7 +186,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
         })
     }
 
-    /// How often anything followed a run.
+    /// Number of times that any token followed a run.
     pub fn followed(&self, at: Match) -> u32 {
         self.states[at.state as usize].followed
     }
@@ -256,7 +259,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
                 return;
             };
             let to = self.edges[edge as usize].to;
-            // Several contexts may lead into one state.
+            // Several contexts may lead to one state.
             if to != counted {
                 self.states[to as usize].occurrences += 1;
                 counted = to;
@@ -340,7 +343,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
     }
 }
 
-/// Appends with little room to spare: the bound of a corpus is one of memory.
+/// Appends with little spare room, because the limit of a corpus is one of memory.
 fn push<T>(list: &mut Vec<T>, item: T) {
     if list.len() == list.capacity() {
         list.reserve_exact(list.len() / 8 + 1);
@@ -364,7 +367,7 @@ mod tests {
         automaton
     }
 
-    /// What followed a run: each place, in order.
+    /// Tokens that followed a run, for each place, in order.
     fn followers(texts: &[Vec<u32>], run: &[u32]) -> Vec<u32> {
         let windows = texts.iter().flat_map(|text| text.windows(run.len() + 1));
         let followed = windows.filter(|window| window.starts_with(run));
@@ -381,7 +384,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a search through all texts: match, counts, the most frequent and the latest.
+        /// Compares match, counts, and the most frequent and latest continuation with a search
+        /// through all texts.
         #[test]
         fn agrees_with_a_search(texts in texts(), asked in prop::collection::vec(0u32..6, 1..12)) {
             let automaton = built(&texts);
@@ -409,7 +413,7 @@ mod tests {
             }
         }
 
-        /// Against the bounds that the book-keeping of memory relies on.
+        /// Checks the bounds on which the accounting of memory relies.
         #[test]
         fn is_of_linear_size(texts in texts()) {
             let automaton = built(&texts);

@@ -1,17 +1,17 @@
-//! Texts of the past, within a bound of memory.
+//! Earlier texts, within a limit of memory.
 
 use vocab_align::TokenId;
 
 use super::SuffixAutomaton;
 
-/// Largest bound of memory, so that states and edges can be numbered in 32 bits.
+/// Largest limit of memory, in bytes, for which states and edges can be numbered in 32 bits.
 const MOST_BYTES: usize = 32 << 30;
 
 /// Texts with their automaton.
 #[derive(Clone, Debug)]
 pub(super) struct Generation<I> {
     pub(super) automaton: SuffixAutomaton<I>,
-    /// All tokens, to be written down.
+    /// All tokens, for saving.
     pub(super) tokens: Vec<I>,
     /// Number of tokens of each text.
     pub(super) lengths: Vec<u32>,
@@ -42,7 +42,8 @@ impl<I: TokenId> Generation<I> {
         self.tokens.extend_from_slice(rest);
     }
 
-    /// A text without what the last one, with which it begins, has of it: the next turn of a chat.
+    /// The part of a text that is new, if it begins with the whole last text, as the next turn of a
+    /// chat does.
     fn rest<'a>(&self, text: &'a [I]) -> &'a [I] {
         let last = self.lengths.last().map_or(0, |length| *length as usize);
         let last = &self.tokens[self.tokens.len() - last..];
@@ -61,18 +62,18 @@ impl<I: TokenId> Generation<I> {
     }
 }
 
-/// Texts of the past, the latest of them, as many as a bound of memory allows.
+/// The latest of the earlier texts, as many as a limit of memory allows.
 ///
-/// They are in two generations: new texts go into one, and where it has half of the bound, the other
-/// one is forgotten and the full one takes its place. So between half of the bound and all of it is
-/// remembered.
+/// They are in two generations. New texts are added to one; once it has half of the limit, the
+/// other one is dropped and the full one takes its place. Between half of the limit and all of it
+/// is therefore in use.
 #[derive(Clone, Debug)]
 pub struct SuffixCorpus<I> {
     pub(super) old: Option<Generation<I>>,
     pub(super) new: Generation<I>,
-    /// Most bytes of both.
+    /// Limit of the size of both, in bytes.
     pub(super) limit: usize,
-    /// Counts changes.
+    /// Number of changes.
     version: u64,
 }
 
@@ -87,8 +88,9 @@ impl<I: TokenId> SuffixCorpus<I> {
         }
     }
 
-    /// Adds a text, in amortised constant time a token; of one that is too long, the last part. A text
-    /// that begins with the whole text before it, as the next turn of a chat does, goes on with that.
+    /// Adds a text, in amortised constant time per token; of one that is too long, the last part. A
+    /// text that begins with the whole text before it, as the next turn of a chat does, continues
+    /// that one.
     pub fn absorb(&mut self, text: &[I]) {
         let half = self.limit / 2;
         let room = half.saturating_sub(Generation::<I>::most_bytes(0));
@@ -100,7 +102,7 @@ impl<I: TokenId> SuffixCorpus<I> {
         }
         self.version += 1;
         if self.new.bytes() + Generation::<I>::most_bytes(rest.len()) > half {
-            // Its half of the room is the old one's no longer.
+            // The old generation's half of the room is needed.
             self.old = None;
             self.old = Some(std::mem::take(&mut self.new));
             self.new.add(rest);
@@ -109,7 +111,8 @@ impl<I: TokenId> SuffixCorpus<I> {
         }
     }
 
-    /// Forgets the older half, or all where there is but one; returns the bytes that are free now.
+    /// Drops the older half, or all if there is only one. Returns the number of bytes that were
+    /// freed.
     pub fn forget(&mut self) -> usize {
         self.version += 1;
         match self.old.take() {
@@ -130,28 +133,28 @@ impl<I: TokenId> SuffixCorpus<I> {
         })
     }
 
-    /// Tokens remembered.
+    /// Number of tokens stored.
     pub fn len(&self) -> usize {
         let generations = self.generations();
         generations.map(|generation| generation.tokens.len()).sum()
     }
 
-    /// True if nothing is remembered.
+    /// True if nothing is stored.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Most bytes that it takes.
+    /// Upper bound of its size in bytes.
     pub fn bytes(&self) -> usize {
         self.generations().map(Generation::bytes).sum()
     }
 
-    /// Most bytes that it may take.
+    /// Limit of its size in bytes.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Changes so far: matches found before one are void after it.
+    /// Number of changes so far. Matches that were found before a change are void after it.
     pub(super) fn version(&self) -> u64 {
         self.version
     }
@@ -191,7 +194,7 @@ mod tests {
         );
         let last = text(399, 20 + 399 % 60);
         assert!(corpus.new.tokens.ends_with(&last));
-        // A text that is too long for it leaves its last part.
+        // Of a text that is too long, the last part is kept.
         corpus.absorb(&text(1, 100_000));
         assert!(
             corpus.bytes() <= limit && corpus.new.tokens.ends_with(&text(1, 100_000)[99_900..])

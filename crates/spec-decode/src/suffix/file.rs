@@ -7,7 +7,7 @@
 //! | 8 | magic `sufxtx\r\n` |
 //! | 4 | format version |
 //! | 8 | length of the body |
-//! | body | what the ids belong to (u64), bound of memory (u64), number of generations (u32, 1 or 2), the older first; of each: number of texts (u32), their lengths (u32 each), their tokens (u32 each) |
+//! | body | fingerprint of the vocabulary (u64), bound of memory (u64), number of generations (u32, 1 or 2), the older first; of each: number of texts (u32), their lengths (u32 each), their tokens (u32 each) |
 //! | 32 | SHA-256 of everything before |
 //!
 //! The automaton is built again from the texts. Equal corpora give equal files.
@@ -28,7 +28,7 @@ const VERSION: u32 = 1;
 const HEADER: usize = 8 + 4 + 8;
 const CHECKSUM: usize = 32;
 
-/// What can go wrong with a corpus on disk.
+/// Errors of a corpus on disk.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CorpusError {
@@ -39,32 +39,32 @@ pub enum CorpusError {
         action: &'static str,
         /// The file concerned.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A file that is larger than the corpus may be in memory.
+    /// A file is larger than the limit of the corpus.
     #[error("{path} has {found} bytes, more than the {limit} that texts to copy from may take")]
     TooLarge {
         /// The file concerned.
         path: PathBuf,
-        /// Bytes there are.
+        /// Size of the file in bytes.
         found: u64,
-        /// Most bytes.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// The content is none that this build wrote.
+    /// The content breaks a rule of the format.
     #[error("{path}: {reason}")]
     Malformed {
         /// The file concerned.
         path: PathBuf,
-        /// The rule broken.
+        /// The broken rule.
         reason: &'static str,
     },
 }
 
 impl<I: TokenId> SuffixCorpus<I> {
-    /// Writes the texts to a file, by way of a temporary one beside it that is renamed. `vocabulary`
-    /// says what their ids belong to, such as a fingerprint.
+    /// Writes the texts to a file, through a temporary file beside it that is renamed. `vocabulary`
+    /// identifies the vocabulary of the ids, for example by a fingerprint.
     ///
     /// # Errors
     /// [`CorpusError::Io`].
@@ -93,8 +93,9 @@ impl<I: TokenId> SuffixCorpus<I> {
         renamed
     }
 
-    /// Reads a corpus that [`save`](Self::save) wrote, to be held in at most `limit` bytes: with the limit
-    /// that it had, it goes on as if it had never been on disk; with a lower one the oldest texts leave.
+    /// Reads a corpus that [`save`](Self::save) wrote, for a limit of `limit` bytes. With the limit
+    /// that it had, it behaves as if it had never been on disk; with a lower one the oldest texts
+    /// are dropped.
     ///
     /// # Errors
     /// A file that cannot be read, has more than `limit` bytes, is damaged, or is of another vocabulary.
@@ -127,7 +128,7 @@ impl<I: TokenId> SuffixCorpus<I> {
         })
     }
 
-    /// The content of its file.
+    /// Content of its file.
     pub fn to_bytes(&self, vocabulary: u64) -> Vec<u8> {
         let mut file = Vec::new();
         file.extend(MAGIC);
@@ -152,10 +153,10 @@ impl<I: TokenId> SuffixCorpus<I> {
         file
     }
 
-    /// From the content of its file.
+    /// Reads a corpus from the content of its file.
     ///
     /// # Errors
-    /// The rule of the format that is broken.
+    /// The broken rule of the format.
     pub fn from_bytes(bytes: &[u8], limit: usize, vocabulary: u64) -> Result<Self, &'static str> {
         let mut reader = Reader(body(bytes)?);
         let cut = "it ends in the middle";
@@ -167,7 +168,7 @@ impl<I: TokenId> SuffixCorpus<I> {
             return Err("neither one generation of texts nor two");
         }
         let mut corpus = Self::new(limit);
-        // The older texts leave first, as they did while it was filled.
+        // The oldest texts are dropped first, as while it was filled.
         let same = bound == corpus.limit() as u64;
         for number in 0..count {
             if same && number > 0 {
@@ -196,7 +197,7 @@ impl<I: TokenId> SuffixCorpus<I> {
 }
 
 impl<I: TokenId> Generation<I> {
-    /// Adds a text as it is, if all then fits into `most` bytes.
+    /// Adds a text unchanged, if everything then fits into `most` bytes.
     fn append(&mut self, text: &[I], most: usize) -> bool {
         self.automaton.start();
         self.lengths.push(text.len() as u32);
@@ -230,7 +231,7 @@ fn body(bytes: &[u8]) -> Result<&[u8], &'static str> {
     }
 }
 
-/// Little-endian fields off the front of a byte slice.
+/// Reader of little-endian fields from the front of a byte slice.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -246,7 +247,7 @@ impl<'a> Reader<'a> {
         Some(u64::from_le_bytes(*field))
     }
 
-    /// So many fields of four bytes.
+    /// Reader of the next `fields` fields of four bytes.
     fn list(&mut self, fields: usize) -> Option<Self> {
         let (list, rest) = self.0.split_at_checked(fields.checked_mul(4)?)?;
         self.0 = rest;
@@ -273,7 +274,7 @@ mod tests {
         for seed in 0..150 {
             whole.absorb(&text(seed));
             broken.absorb(&text(seed));
-            // The turn of a chat that goes on with what was saved before.
+            // The turn of a chat that continues a text that was saved before.
             let turn = [text(seed), text(seed + 1)].concat();
             broken.save(&path, 7).unwrap();
             broken = SuffixCorpus::load(&path, 100_000, 7).unwrap();

@@ -1,4 +1,4 @@
-//! The text in the making and those of the past, looked up together.
+//! Look-up in the present text and in a corpus of earlier ones.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,34 +6,36 @@ use vocab_align::TokenId;
 
 use super::{Match, SuffixAutomaton, SuffixCorpus};
 
-/// A corpus that several texts in the making may copy from.
+/// A corpus that several sessions share.
 pub type SharedCorpus<I> = Arc<Mutex<SuffixCorpus<I>>>;
 
-/// A copy ends where the share of the texts that went on so, among those that had the matching run, falls
-/// below this.
+/// Least share of the matching texts that continue as a copy does. The copy ends where the share
+/// falls below it.
 const LEAST_SHARE: f64 = 0.1;
-/// Where a corpus has changed, longer matches with it are not found again.
+/// Longest match, in tokens, that is found again after a change of the corpus.
 const REMATCHED: usize = 64;
 
-/// What follows the end of the present text in the longest match with itself or with a corpus.
+/// Look-up of the continuation of the present text's end, at its longest match with the text itself
+/// or with a corpus.
 ///
-/// A copy takes the token that followed most often, among equals the latest, as long as the texts that
-/// went on so are a sufficient share of those that match: so the more of them agree, the longer it is.
-/// It is a function of the text so far and of the corpus, so as a proposal it has probability 1.
+/// A copy takes the token that followed most often (among equals, the latest), as long as the texts
+/// that continue so are a sufficient share of those that match. The more of them agree, the longer
+/// it is. It is a function of the text so far and of the corpus, so as a proposal it has
+/// probability 1.
 #[derive(Clone, Debug)]
 pub struct SuffixLookup<I> {
     own: SuffixAutomaton<I>,
     text: Vec<I>,
     corpus: Option<SharedCorpus<I>>,
-    /// Matches with the generations of the corpus, and how much of the text they have read of which
-    /// version of it.
+    /// Matches with the generations of the corpus; the number of tokens of the text that they have
+    /// read, and the version of the corpus.
     matches: [Match; 2],
     read: usize,
     version: u64,
     least_share: f64,
 }
 
-/// Some texts in which the present one was found to go on.
+/// Texts with a continuation of the present one.
 struct Branch<'a, I> {
     automaton: &'a SuffixAutomaton<I>,
     at: Match,
@@ -42,7 +44,7 @@ struct Branch<'a, I> {
 }
 
 impl<I: TokenId> SuffixLookup<I> {
-    /// Looks up in a corpus and in the text in the making, or in that alone.
+    /// A look-up in a corpus and in the present text, or in the latter alone.
     pub fn new(corpus: Option<SharedCorpus<I>>) -> Self {
         Self {
             own: SuffixAutomaton::default(),
@@ -55,7 +57,7 @@ impl<I: TokenId> SuffixLookup<I> {
         }
     }
 
-    /// The same with another least share of the matching texts that a copy goes on with, from 0 to 1.
+    /// The same look-up with another least share of the matching texts, from 0 to 1.
     #[must_use]
     pub fn with_least_share(self, least_share: f64) -> Self {
         Self {
@@ -85,8 +87,8 @@ impl<I: TokenId> SuffixLookup<I> {
         }
     }
 
-    /// The length of the longest suffix of the text that occurs elsewhere and goes on there, and at most
-    /// `most` tokens of how it goes on most often.
+    /// Length of the longest suffix of the text that occurs elsewhere with a continuation, and at
+    /// most `most` tokens of its most frequent continuation.
     pub fn find(&mut self, most: usize) -> Option<(usize, Vec<I>)> {
         let corpus = self.corpus.clone();
         let corpus = corpus.as_ref().map(locked);
@@ -115,7 +117,7 @@ impl<I: TokenId> SuffixLookup<I> {
         (!tokens.is_empty()).then_some((matched, tokens))
     }
 
-    /// Reads on in the corpus what the text has got since.
+    /// Extends the matches in the corpus by the tokens added since.
     fn follow(&mut self, corpus: &SuffixCorpus<I>) {
         if self.version != corpus.version() {
             self.version = corpus.version();
@@ -132,7 +134,8 @@ impl<I: TokenId> SuffixLookup<I> {
     }
 }
 
-/// Goes on from matches of one length, with the token that all of them together saw most often.
+/// Continues matches of one length, with the token that followed most often in all of them
+/// together.
 fn copy<I: TokenId>(mut branches: Vec<Branch<'_, I>>, most: usize, least_share: f64) -> Vec<I> {
     let (mut tokens, mut share) = (Vec::new(), 1.0);
     while tokens.len() < most {
@@ -143,7 +146,7 @@ fn copy<I: TokenId>(mut branches: Vec<Branch<'_, I>>, most: usize, least_share: 
             let count = |b: &Branch<'_, I>| u64::from(b.automaton.count_of(b.at, next.token));
             (next.token, branches.iter().map(count).sum::<u64>())
         });
-        // Among equals the first: of the present text, then of the newer ones.
+        // Among equals the first counts: the present text's, then that of newer texts.
         let best = counts.reduce(|best, other| if other.1 > best.1 { other } else { best });
         let Some((token, count)) = best else {
             break;
@@ -163,7 +166,7 @@ fn copy<I: TokenId>(mut branches: Vec<Branch<'_, I>>, most: usize, least_share: 
         }
         let ended = |b: &Branch<'_, I>| b.automaton.continuation(b.at).is_none();
         if branches.iter().all(ended) {
-            // A copy that has reached the end of the present text goes on with what it copied.
+            // A copy that has reached the end of the present text continues with its own tokens.
             branches.retain(|branch| branch.own);
             for branch in &mut branches {
                 branch.at = branch.automaton.continued(branch.at);
@@ -174,7 +177,7 @@ fn copy<I: TokenId>(mut branches: Vec<Branch<'_, I>>, most: usize, least_share: 
     tokens
 }
 
-/// A corpus, whatever became of who held it: a text is added to it as a whole or not at all.
+/// The corpus, even after a panic of another holder: a text is added as a whole or not at all.
 fn locked<I>(corpus: &SharedCorpus<I>) -> MutexGuard<'_, SuffixCorpus<I>> {
     corpus.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -222,7 +225,7 @@ mod tests {
     fn the_present_text_counts_with_those_of_the_past() {
         let past: [&[u32]; 2] = [&[1, 2, 7], &[1, 2, 8]];
         assert_eq!(found(&past, &[1, 2, 8, 5, 1, 2], 2), Some((2, vec![8, 5])));
-        // What overlaps the end is copied on.
+        // A match that overlaps the end is copied on.
         assert_eq!(found(&[], &[4, 4], 3), Some((1, vec![4, 4, 4])));
         let repeated = found(&[], &[9, 1, 2, 1, 2], 5);
         assert_eq!(repeated, Some((2, vec![1, 2, 1, 2, 1])));
@@ -248,7 +251,7 @@ mod tests {
     }
 
     proptest! {
-        /// Read token by token or at once, a text is found to go on alike.
+        /// The continuation is the same whether a text is read token by token or at once.
         #[test]
         fn is_a_function_of_the_text(
             past in prop::collection::vec(prop::collection::vec(0u32..4, 1..30), 0..4),

@@ -1,9 +1,11 @@
-//! Copies by a suffix automaton: what most often followed the longest run that ends the present text.
+//! Copies by a suffix automaton: the most frequent continuation of the longest run that ends the
+//! present text.
 //!
-//! [`SuffixAutomaton`] holds texts, [`SuffixCorpus`] holds those of the past within a bound of memory and
-//! on disk, and [`SuffixLookup`] joins a corpus with the text in the making. The source is SuffixDecoding
-//! (Oliaro et al., arXiv 2411.04975), which keeps suffix trees of bounded depth; a suffix automaton (Blumer
-//! et al., 1985) matches runs of any length and grows in amortised constant time.
+//! [`SuffixAutomaton`] holds texts, [`SuffixCorpus`] holds earlier texts within a limit of memory
+//! and on disk, and [`SuffixLookup`] joins a corpus with the present text. The source is
+//! SuffixDecoding (Oliaro et al., arXiv 2411.04975), which keeps suffix trees of bounded depth; a
+//! suffix automaton (Blumer et al., 1985) matches runs of any length and grows in amortised
+//! constant time.
 
 mod automaton;
 mod corpus;

@@ -109,9 +109,9 @@ pub struct Setting<D> {
     pub rounds: usize,
     /// Number of the policy that decides how much of k is drafted.
     pub policy: u64,
-    /// Where text is looked up.
+    /// Text in which continuations are looked up.
     pub history: Option<CopySource>,
-    /// Whether drafts are judged by who knows neither drafter nor n-grams.
+    /// True if drafts are verified without knowledge of drafter and n-grams.
     pub sparse: bool,
 }
 
@@ -212,7 +212,7 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
         }
     }
 
-    /// The same with all choices of a draft judged together.
+    /// The same setting with all choices of a draft verified together.
     pub fn block(mut self) -> Self {
         self.alone.config.acceptance = Acceptance::Block;
         self
