@@ -1,5 +1,6 @@
 //! Measurement of the fastest walk on this machine, over an engine's own weights.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::kernels::fused::Epilogue;
@@ -16,7 +17,7 @@ use crate::weights::Weights;
 /// caches, where nothing waits for memory.
 const WORTH: usize = 24 << 20;
 
-/// Approximate number of bytes of weights that a pass reads, far more than caches hold.
+/// Approximate number of bytes of weights that a pass reads.
 const PASS: usize = 96 << 20;
 
 /// Number of passes of every walk, in turns. The fastest pass counts, because disturbances only
@@ -43,9 +44,24 @@ pub(crate) fn fastest(weights: &Weights, executor: &Executor) -> Option<Walk> {
     Some(walk)
 }
 
+/// True if no reach is clearly faster than that of `walk`: a walk that was measured beside other work,
+/// or when the machine was lent out otherwise, is soon found out.
+pub(crate) fn holds(weights: &Weights, executor: &Executor, walk: Walk) -> bool {
+    let Some(probe) = Probe::new(weights, executor) else {
+        return true;
+    };
+    let reaches = Reach::ALL.map(|reach| walk.reaching(reach));
+    [1, WIDE]
+        .into_iter()
+        .all(|rows| probe.best(rows, walk, &reaches) == walk)
+}
+
 /// Matrices of a model, and buffer sizes for multiplying with them.
 struct Probe<'a> {
-    matrices: Vec<&'a PackedMatrix>,
+    /// Matrices of equal blocks, in slices of about [`PASS`] bytes that passes read in turn: what one
+    /// pass has brought into the caches is not what the next one reads, as in decoding.
+    slices: Vec<Vec<&'a PackedMatrix>>,
+    turn: Cell<usize>,
     executor: &'a Executor,
     /// Width of the widest input.
     inputs: usize,
@@ -58,21 +74,29 @@ impl<'a> Probe<'a> {
         if weights.bytes_per_token() < WORTH {
             return None;
         }
-        let mut bytes = 0;
-        let mut matrices = Vec::new();
-        for matrix in weights.matrices() {
-            if bytes >= PASS {
-                break;
-            }
-            bytes += matrix.bytes();
-            matrices.push(matrix);
+        let blocks: Vec<Vec<&PackedMatrix>> = weights.matrices_of_blocks().collect();
+        let bytes = |block: &Vec<&PackedMatrix>| block.iter().map(|w| w.bytes()).sum::<usize>();
+        let together = PASS.div_ceil(blocks.first().map_or(1, bytes).max(1));
+        let mut slices: Vec<Vec<&PackedMatrix>> =
+            blocks.chunks_exact(together).map(<[_]>::concat).collect();
+        if slices.is_empty() {
+            slices.push(weights.matrices().collect());
         }
+        let all = || slices.iter().flatten();
         Some(Self {
-            inputs: matrices.iter().map(|w| w.inputs()).max()?,
-            panels: matrices.iter().map(|w| w.panels()).max()?,
-            matrices,
+            inputs: all().map(|w| w.inputs()).max()?,
+            panels: all().map(|w| w.panels()).max()?,
+            slices,
+            turn: Cell::new(0),
             executor,
         })
+    }
+
+    /// The matrices of the next pass.
+    fn next(&self) -> &[&'a PackedMatrix] {
+        let turn = self.turn.get();
+        self.turn.set(turn + 1);
+        &self.slices[turn % self.slices.len()]
     }
 
     /// The fastest of `walks` for calls of `rows` rows. It is `usual` unless another one is clearly
@@ -122,12 +146,13 @@ impl Call {
         }
     }
 
-    /// Time of multiplying with every matrix once.
+    /// Time of multiplying with every matrix of a slice once.
     fn pass(&mut self, probe: &Probe<'_>, walk: Walk) -> Duration {
+        let matrices = probe.next();
         let mut executor = probe.executor.clone();
         executor.weights = executor.kernels.walking(walk);
         let start = Instant::now();
-        for matrix in &probe.matrices {
+        for matrix in matrices {
             let width = matrix.panels() * PANEL;
             let x = Rows {
                 data: &self.x,

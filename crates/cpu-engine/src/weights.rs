@@ -361,6 +361,11 @@ impl Weights {
         in_blocks.chain([&*self.head])
     }
 
+    /// The matrices of each block.
+    pub(crate) fn matrices_of_blocks(&self) -> impl Iterator<Item = Vec<&PackedMatrix>> {
+        self.blocks.iter().map(|block| block.matrices().to_vec())
+    }
+
     /// Size in bytes of the matrices, all of which a forward reads.
     pub(crate) fn bytes_per_token(&self) -> usize {
         self.matrices().map(PackedMatrix::bytes).sum()

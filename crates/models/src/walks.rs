@@ -9,35 +9,57 @@ use cpu_engine::{CpuEngine, Walk};
 use lm::WeightType;
 
 /// Version of the kernels; older measurements are ignored.
-const KERNELS: u32 = 1;
+const KERNELS: u32 = 2;
 
 /// Measurements of this process, made or read.
 static KNOWN: Mutex<BTreeMap<String, Walk>> = Mutex::new(BTreeMap::new());
 
 /// Chooses the fastest order in which an engine on the processor reads its weights. It is known
 /// from this process, or from the file in the user's cache (`omnidraft/walks.json` in
-/// `XDG_CACHE_HOME` or `~/.cache`); otherwise it is measured now, which takes about a second, and
-/// kept there. Results do not depend on it. Weights that fit the processor's caches are left alone.
+/// `XDG_CACHE_HOME` or `~/.cache`) if it still is about the fastest; otherwise it is measured now,
+/// which takes about a second, and kept there. Results do not depend on it. Weights that fit the processor's caches are left alone.
 pub fn tune(engine: &mut CpuEngine, weights: WeightType) {
     let file = user_file();
-    tune_by(engine, weights, file.as_deref(), false);
+    let how = How::Kept(CpuEngine::walk_holds);
+    tune_by(engine, weights, file.as_deref(), how);
 }
 
 /// Like [`tune`], but always measured, for a machine that was busy the first time.
 pub fn tune_again(engine: &mut CpuEngine, weights: WeightType) {
     let file = user_file();
-    tune_by(engine, weights, file.as_deref(), true);
+    tune_by(engine, weights, file.as_deref(), How::Anew);
 }
 
-fn tune_by(engine: &mut CpuEngine, weights: WeightType, file: Option<&Path>, again: bool) {
+/// How a walk is found.
+#[derive(Clone, Copy)]
+enum How {
+    /// By an earlier measurement, if there is one and this says that it holds.
+    Kept(fn(&CpuEngine) -> bool),
+    /// By a measurement now.
+    Anew,
+}
+
+fn tune_by(engine: &mut CpuEngine, weights: WeightType, file: Option<&Path>, how: How) {
     let key = key(engine, weights);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if !again && let Some(walk) = known.get(&key) {
+    if matches!(how, How::Kept(_))
+        && let Some(walk) = known.get(&key)
+    {
         engine.set_walk(*walk);
         return;
     }
     let mut kept = file.map(read).unwrap_or_default();
-    let found = (!again).then(|| kept.get(&key)?.parse().ok()).flatten();
+    let found = match how {
+        How::Kept(holds) => kept
+            .get(&key)
+            .and_then(|walk| walk.parse().ok())
+            .filter(|walk| {
+                // An earlier process measured it and may have had other work beside it.
+                engine.set_walk(*walk);
+                holds(engine)
+            }),
+        How::Anew => None,
+    };
     let walk: Walk = match found {
         Some(walk) => walk,
         None => {
@@ -127,6 +149,8 @@ mod tests {
         CpuEngine::with_random_weights(&config, options, 1).unwrap()
     }
 
+    const KEPT: How = How::Kept(|_| true);
+
     #[test]
     fn a_walk_is_measured_once_and_kept() {
         let folder = tempfile::tempdir().unwrap();
@@ -134,7 +158,7 @@ mod tests {
         // 42 MB in f32, so that there is something to measure.
         let mut engine = engine(576);
         let usual = engine.walk();
-        tune_by(&mut engine, WeightType::F32, Some(&file), false);
+        tune_by(&mut engine, WeightType::F32, Some(&file), KEPT);
         let measured = engine.walk();
         let key = key(&engine, WeightType::F32);
         assert_eq!(read(&file), [(key.clone(), measured.to_string())].into());
@@ -142,22 +166,33 @@ mod tests {
         // A kept measurement is used: by another process from the file, by this one from memory.
         let other: Walk = "1 2 1 2 1 nothing".parse().unwrap();
         write(&file, &[(key.clone(), other.to_string())].into()).unwrap();
-        tune_by(&mut engine, WeightType::F32, Some(&file), false);
+        tune_by(&mut engine, WeightType::F32, Some(&file), KEPT);
         assert_eq!(engine.walk(), measured);
         KNOWN.lock().unwrap().clear();
-        tune_by(&mut engine, WeightType::F32, Some(&file), false);
+        tune_by(&mut engine, WeightType::F32, Some(&file), KEPT);
         assert_eq!(engine.walk(), other);
         engine.set_walk(usual);
-        tune_by(&mut engine, WeightType::F32, None, false);
+        tune_by(&mut engine, WeightType::F32, None, KEPT);
         assert_eq!(engine.walk(), other);
+
+        // One that does not hold any more is measured again.
+        KNOWN.lock().unwrap().clear();
+        tune_by(
+            &mut engine,
+            WeightType::F32,
+            Some(&file),
+            How::Kept(|_| false),
+        );
+        assert_eq!(read(&file)[&key], engine.walk().to_string());
+        write(&file, &[(key.clone(), other.to_string())].into()).unwrap();
 
         // A damaged file is measured again, and so is everything on request.
         KNOWN.lock().unwrap().clear();
         std::fs::write(&file, "{").unwrap();
-        tune_by(&mut engine, WeightType::F32, Some(&file), false);
+        tune_by(&mut engine, WeightType::F32, Some(&file), KEPT);
         assert_eq!(read(&file).len(), 1);
         write(&file, &[(key.clone(), other.to_string())].into()).unwrap();
-        tune_by(&mut engine, WeightType::F32, Some(&file), true);
+        tune_by(&mut engine, WeightType::F32, Some(&file), How::Anew);
         assert_eq!(read(&file)[&key], engine.walk().to_string());
     }
 
@@ -167,7 +202,7 @@ mod tests {
         let file = folder.path().join("walks.json");
         let mut engine = engine(32);
         let usual = engine.walk();
-        tune_by(&mut engine, WeightType::F32, Some(&file), false);
+        tune_by(&mut engine, WeightType::F32, Some(&file), KEPT);
         assert_eq!(engine.walk(), usual);
         assert!(!file.exists());
     }

@@ -64,8 +64,10 @@ pub(super) struct Adaptive {
     fresh: Knowledge,
     plans: BTreeMap<(Score, usize), Arc<Plan>>,
     costs: Costs,
-    /// What rounds were found to take, where decisions follow that.
-    measured: Option<MeasuredCosts>,
+    /// Costs of rounds as measured, by target; `None` if decisions follow the given costs.
+    measured: Option<BTreeMap<String, MeasuredCosts>>,
+    /// Name of the target in use.
+    target: String,
     unjudged: bool,
     /// Prompts between two steps of a head whose drafter does not learn.
     every: usize,
@@ -122,7 +124,8 @@ impl Adaptive {
             fresh,
             plans: BTreeMap::new(),
             costs: (&arm.decode.costs).into(),
-            measured: arm.decode.costs.measured.then(MeasuredCosts::default),
+            measured: arm.decode.costs.measured.then(BTreeMap::new),
+            target: String::new(),
             unjudged: arm.head.unjudged,
             every: arm.learn.every,
             prompts: 0,
@@ -133,6 +136,7 @@ impl Adaptive {
 
     /// Goes on with the head and the chains that belong to a target and a task.
     pub(super) fn turn_to(&mut self, target: &str, task: &str) {
+        target.clone_into(&mut self.target);
         let name = self.per.key(target, task);
         if name == self.name {
             return;
@@ -158,12 +162,14 @@ impl Adaptive {
     /// What decisions weigh.
     pub(super) fn costs(&self) -> Costs {
         let measured = self.measured.as_ref();
+        let measured = measured.and_then(|targets| targets.get(&self.target));
         measured.map_or_else(|| self.costs.clone(), |found| found.costs(&self.costs))
     }
 
     /// Takes in what the rounds of a response took, copied ones too.
     pub(super) fn measure(&mut self, rounds: &[RoundOutcome]) {
-        if let Some(measured) = &mut self.measured {
+        if let Some(targets) = &mut self.measured {
+            let measured = targets.entry(self.target.clone()).or_default();
             rounds.iter().for_each(|round| measured.observe(round));
         }
     }

@@ -515,6 +515,7 @@ impl ArmState {
     /// Examples that were not [flushed](Self::flush).
     pub fn turn_to(&mut self, target: &str, task: &str) -> Result<()> {
         self.adaptive.turn_to(target, task);
+        self.lookups.turn_to(target);
         if let Some(control) = &mut self.control {
             control.turn_to(target, task);
         }

@@ -15,13 +15,21 @@ use vocab_align::TargetId;
 const FILE: &str = "lookup.txt";
 /// How the files of texts with an automaton begin; the fingerprint of a vocabulary goes on.
 const TEXTS: &str = "texts-";
+/// Word that opens the line of a record there.
+const WORTH: &str = "worth";
+/// Word between the numbers of a record and the name of its target.
+const BESIDE: &str = " beside ";
 /// Tokens of earlier prompts and answers that are remembered.
 const KEPT: usize = 1 << 14;
 
 /// The looking up half of an arm's state.
 #[derive(Default)]
 pub(super) struct Lookups {
-    record: CopyRecord,
+    /// By target: a drafter that is not worth its time beside one may be beside another, whose steps
+    /// take longer.
+    records: BTreeMap<String, CopyRecord>,
+    /// Name of the target in use.
+    target: String,
     /// By fingerprint of the target's vocabulary.
     histories: BTreeMap<u64, History>,
     /// The same, of texts with an automaton.
@@ -29,6 +37,11 @@ pub(super) struct Lookups {
 }
 
 impl Lookups {
+    /// Goes on with the record of a target.
+    pub(super) fn turn_to(&mut self, target: &str) {
+        target.clone_into(&mut self.target);
+    }
+
     /// What a response looks text up in; `None` where the arm looks up nothing.
     pub(super) fn source(&mut self, decode: &DecodeConfig, vocabulary: u64) -> Option<CopySource> {
         match decode.lookup {
@@ -76,7 +89,7 @@ impl Lookups {
         };
         Box::new(CopyOrDraft::new(
             policy,
-            &mut self.record,
+            self.records.entry(self.target.clone()).or_default(),
             costs,
             longest,
             streamed,
@@ -86,15 +99,24 @@ impl Lookups {
 
     /// Writes what was learnt, if anything was.
     pub(super) fn save(&self, folder: &Path) -> Result<()> {
-        if self.record == CopyRecord::default() {
+        let learnt = |record: &CopyRecord| *record != CopyRecord::default();
+        let mut records = self
+            .records
+            .iter()
+            .filter(|(_, record)| learnt(record))
+            .peekable();
+        if records.peek().is_none() {
             return Ok(());
         }
-        let mut text = "worth".to_owned();
-        for number in self.record.numbers() {
-            // Display of an f64 reads back to the same bits.
-            let _ = write!(text, " {number}");
+        let mut text = String::new();
+        for (target, record) in records {
+            text.push_str(WORTH);
+            for number in record.numbers() {
+                // Display of an f64 reads back to the same bits.
+                let _ = write!(text, " {number}");
+            }
+            let _ = writeln!(text, "{BESIDE}{target}");
         }
-        text.push('\n');
         for (vocabulary, history) in &self.histories {
             let _ = write!(text, "{vocabulary:016x}");
             for token in history.raw() {
@@ -152,9 +174,12 @@ impl Lookups {
     fn read(&mut self, line: &str) -> Option<()> {
         let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
         let words = rest.split_ascii_whitespace();
-        if name == "worth" {
+        if name == WORTH {
+            let (numbers, target) = rest.split_once(BESIDE)?;
+            let words = numbers.split_ascii_whitespace();
             let numbers: Option<Vec<f64>> = words.map(|word| word.parse().ok()).collect();
-            self.record = CopyRecord::from_numbers(&numbers?)?;
+            let record = CopyRecord::from_numbers(&numbers?)?;
+            self.records.insert(target.to_owned(), record);
             return Some(());
         }
         let vocabulary = u64::from_str_radix(name, 16).ok()?;
@@ -189,13 +214,14 @@ mod tests {
         let record = CopyRecord::from_numbers(&vec![1.5; CopyRecord::default().numbers().len()])
             .expect("its numbers");
         let lookups = Lookups {
-            record: record.clone(),
+            records: BTreeMap::from([("a b".to_owned(), record.clone())]),
+            target: String::new(),
             histories: BTreeMap::from([(7, history)]),
             ..Lookups::default()
         };
         lookups.save(folder.path()).unwrap();
         let mut loaded = Lookups::load(folder.path(), &decode(Lookup::Off)).unwrap();
-        assert_eq!(loaded.record, record);
+        assert_eq!(loaded.records.get("a b"), Some(&record));
         let mut history = loaded.source(&decode(Lookup::Stream), 7).unwrap();
         history.start(&[9, 1].map(TargetId));
         assert_eq!(history.find(5).unwrap().tokens, [2, 3].map(TargetId));
@@ -214,7 +240,7 @@ mod tests {
         source.start(&[9, 1].map(TargetId));
         assert_eq!(source.find(5).unwrap().tokens, [2, 3].map(TargetId));
 
-        std::fs::write(folder.path().join(FILE), "worth 1 2 3\n").unwrap();
+        std::fs::write(folder.path().join(FILE), "worth 1 2 3 beside a\n").unwrap();
         let error = Lookups::load(folder.path(), &automaton);
         let error = error.err().unwrap().to_string();
         assert!(error.ends_with("lookup.txt:1: not a line of it"), "{error}");
