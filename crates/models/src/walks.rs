@@ -30,7 +30,7 @@ pub fn tune_again(engine: &mut CpuEngine, weights: WeightType) {
     tune_by(engine, weights, file.as_deref(), How::Anew);
 }
 
-/// How a walk is found.
+/// A source of a walk.
 #[derive(Clone, Copy)]
 enum How {
     /// By an earlier measurement, if there is one and this says that it holds.
