@@ -9,7 +9,7 @@ use crate::{Found, History, SuffixLookup};
 pub enum CopySource {
     /// Latest continuation of a run of at most four tokens.
     Latest(History),
-    /// Most frequent continuation of the longest match.
+    /// The most frequent continuation of the longest match.
     Frequent(Box<SuffixLookup<TargetId>>),
 }
 

@@ -65,7 +65,7 @@ pub struct Match {
     pub len: usize,
 }
 
-/// Most frequent continuation of a run.
+/// The most frequent continuation of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Continuation<I> {
     /// The token that followed most often; among equals, the one that did so last.
