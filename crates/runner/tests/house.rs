@@ -13,13 +13,7 @@ const LAYERS: [&[&str]; 10] = [
     &["ngram-cache"],
     &["spec-decode"],
     &["lm", "streams", "distill-loss"],
-    &[
-        "adaptive-draft",
-        "cpu-engine",
-        "hub",
-        "mini-streams",
-        "trace",
-    ],
+    &["adaptive-draft", "cpu-engine", "hub", "trace"],
     &["gpu-engine"],
     &["experiment", "jobs", "models", "results", "trainer"],
     &["online", "pretrain", "report"],
@@ -31,7 +25,7 @@ const LAYERS: [&[&str]; 10] = [
 const RESERVED: [(&str, &[&str]); 8] = [
     ("axum", &["serve"]),
     ("burn", &["trainer"]),
-    ("clap", &["bench", "fuzz", "mini-streams", "runner"]),
+    ("clap", &["bench", "fuzz", "runner"]),
     ("cubecl", &["gpu-engine"]),
     ("hf-hub", &["hub"]),
     ("minijinja", &["models", "report"]),
