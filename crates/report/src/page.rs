@@ -291,8 +291,11 @@ fn warnings(
     }
     let shown = stage.split();
     let unread = |cell: &crate::root::Cell| {
-        let mut answers = cell.answers.iter().filter(|answer| answer.split == shown);
-        answers.any(|answer| answer.measured.text.is_none())
+        let mut answers = cell
+            .answers
+            .iter()
+            .filter(|answer| answer.row.split == shown);
+        answers.any(|answer| answer.text.is_none())
     };
     if stage.cells.iter().any(unread) {
         warnings.push(

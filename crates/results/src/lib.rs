@@ -50,7 +50,7 @@ pub use manifest::{
     RecordedTarget, RowCounts, SpecialInfo, StepLatency, StepTimes, SweptFrom, config_hash,
     is_complete,
 };
-pub use measure::{Counts, Measured, Sums};
+pub use measure::{Answer, Sums};
 pub use metrics::Metric;
 pub use parquet::{read_table, table_path, write_flat, write_table};
 pub use publish::{EXPERIMENT_FILE, Published, cells, publish};

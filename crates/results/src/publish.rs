@@ -273,18 +273,10 @@ mod tests {
     fn turn(arm: &str, segment: u32, step: u32) -> HeadRow {
         HeadRow {
             arm: arm.to_owned(),
-            seed: 1,
             segment,
             step,
-            prompts_seen: step,
-            examples: 8,
-            loss: 0.5,
             fresh: 4,
-            fresh_loss: 0.4,
-            predicted: 0.3,
-            accepted: 0.2,
-            calibration_error: 0.1,
-            seconds: 0.0,
+            ..HeadRow::default()
         }
     }
 
