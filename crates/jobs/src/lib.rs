@@ -24,6 +24,6 @@ pub use lock::{CellLock, MachineLock, MachineMode, host_name};
 pub use progress::{ProgressView, ViewMode};
 pub use record::{RECORD_SCHEMA, RootRecord};
 pub use schedule::{JobContext, LocalOptions, Summary, exit, run_local};
-pub use spec::{Build, Checks, JobId, JobSpec, Need, Reread};
+pub use spec::{Build, Checks, JobId, JobSpec, Need};
 pub use state::{CellState, inspect, needed};
 pub use status::{FailedCell, RunningCell, StageStatus, StatusReport, status};

@@ -31,7 +31,6 @@ impl Run {
                     commit: "c0ffee".to_owned(),
                 },
                 accept_other_build: false,
-                reread: |config, from| Some(format!("{}{}", config["a"], from.unwrap_or_default())),
             },
         }
     }
@@ -108,43 +107,6 @@ fn rows_without_a_manifest_are_a_job_cut_short() {
     run.folder().create().unwrap();
     fs::write(run.folder().journal(), "{").unwrap();
     assert_eq!(run.state().unwrap(), CellState::Unfinished);
-}
-
-/// Keys may be missing in a configuration of another build: the configuration is compared as this
-/// program reads it.
-#[test]
-fn an_older_configuration_is_read_as_this_program_reads_it() {
-    let mut run = Run::new();
-    run.job.hash = "1".to_owned();
-    let mut older = run.manifest("complete");
-    older["config"] = json!({"a": 1});
-    run.write(&older);
-    assert!(matches!(run.refusal(), JobsError::Edited { .. }));
-    older["build"]["git_commit"] = json!("decaf");
-    run.write(&older);
-    assert!(matches!(run.refusal(), JobsError::OtherBuild { .. }));
-    run.checks.accept_other_build = true;
-    assert_eq!(run.state().unwrap(), CellState::Complete);
-    // The hash of the job it starts from is part of its own.
-    run.job.needs = Some(Need {
-        id: JobId::new("before", "seed=1").unwrap(),
-        hash: "2".to_owned(),
-        from: None,
-    });
-    assert!(matches!(run.refusal(), JobsError::Edited { .. }));
-    run.job.hash = "12".to_owned();
-    assert_eq!(run.state().unwrap(), CellState::Complete);
-    // The same holds for a needed job.
-    let as_needed = |from: Option<&str>| {
-        let need = Need {
-            id: run.job.id.clone(),
-            hash: "12".to_owned(),
-            from: from.map(str::to_owned),
-        };
-        needed(&run.root, &need, &run.checks)
-    };
-    assert_eq!(as_needed(Some("2")).unwrap(), CellState::Complete);
-    assert!(matches!(as_needed(None), Err(JobsError::Edited { .. })));
 }
 
 #[test]

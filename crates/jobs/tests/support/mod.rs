@@ -36,7 +36,6 @@ pub fn two_stages(cells: usize) -> Vec<JobSpec> {
         needs: Some(Need {
             id: id("stream", &format!("seed={cell}")),
             hash: format!("stream-{cell}"),
-            from: None,
         }),
         exclusive: true,
         ..job("held-out", cell)
@@ -52,7 +51,6 @@ pub fn checks() -> Checks {
             commit: "c0ffee".to_owned(),
         },
         accept_other_build: false,
-        reread: |_, _| None,
     }
 }
 

@@ -43,7 +43,6 @@ pub fn specs(plan: &Plan, jobs: &[Job], data: &DataSource) -> Result<Vec<JobSpec
                 Some(Need {
                     id: id(need)?,
                     hash: found.hash.clone(),
-                    from: found.config.from_sha256.clone(),
                 })
             }
         };

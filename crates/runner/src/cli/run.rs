@@ -94,7 +94,6 @@ impl GoingOn {
         Checks {
             build: build::of_jobs(),
             accept_other_build: self.accept_other_build,
-            reread: JobConfig::rehash,
         }
     }
 }
