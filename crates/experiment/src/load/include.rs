@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::faults::Faults;
-use super::tree::{Node, Place, normalise};
 use super::source;
+use super::tree::{Node, Place, normalise};
 use crate::error::ExperimentError;
 
 /// Reads a file over everything it includes; `extra` come last of these.
