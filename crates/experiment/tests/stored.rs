@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Files, SMALL, plan, says, set};
-use experiment::{Experiment, JobConfig};
+use experiment::JobConfig;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -95,20 +95,6 @@ fn damaged_jobs_are_refused_with_the_key() {
     let error = JobConfig::from_json(&newer).unwrap_err();
     says(&error.to_string(), &["later: unknown field"]);
     says(&error.hint().unwrap(), &["program version"]);
-}
-
-#[test]
-fn an_experiment_is_read_back_from_its_folder() {
-    let files = Files::new(&[(
-        "x.toml",
-        &format!(
-            "{SMALL}[sweep]\n\"learn.lr\" = [1e-3, 2e-3]\n[launcher.slurm]\ntime = \"1:00\"\n"
-        ),
-    )]);
-    let experiment = files.load("x.toml", &[]).unwrap().experiment;
-    let text = serde_json::to_string(&experiment).unwrap();
-    let read: Experiment = serde_json::from_str(&text).unwrap();
-    assert_eq!(read, experiment);
 }
 
 proptest! {

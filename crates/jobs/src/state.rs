@@ -1,5 +1,6 @@
 //! State of a cell, determined from its folder alone.
 
+use results::CellStatus;
 use serde::{Deserialize, Serialize};
 
 use crate::files::read_if_there;
@@ -30,7 +31,7 @@ pub enum CellState {
 /// The part of a manifest that this crate reads.
 #[derive(Debug, Deserialize)]
 struct Head {
-    status: Status,
+    status: CellStatus,
     config_sha256: String,
     #[serde(default)]
     error: Option<String>,
@@ -43,15 +44,6 @@ struct Head {
 struct HeadBuild {
     version: String,
     git_commit: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Status {
-    Running,
-    Complete,
-    Failed,
-    Interrupted,
 }
 
 /// A manifest: of this layout, or of another one of which only the number is read.
@@ -119,7 +111,7 @@ fn place(folder: &JobFolder, manifest: &Manifest) -> Result<CellState, JobsError
         Manifest::Head(head) => Some(head.status),
         _ => None,
     };
-    if status == Some(Status::Complete) {
+    if status == Some(CellStatus::Complete) {
         return Ok(CellState::Complete);
     }
     if let Some(holder) = CellLock::holder(folder)? {
@@ -134,7 +126,7 @@ fn place(folder: &JobFolder, manifest: &Manifest) -> Result<CellState, JobsError
         (Some(error), _) => CellState::Failed {
             message: first_line(&error),
         },
-        (None, Some(Status::Failed)) => CellState::Failed {
+        (None, Some(CellStatus::Failed)) => CellState::Failed {
             message: "the manifest says failed, but not why".to_owned(),
         },
         (None, None) if folder.is_empty()? => CellState::Todo,

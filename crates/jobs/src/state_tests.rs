@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Build, JobId, RootRecord, write_atomically};
+use crate::{Build, JobId, RootRecord};
+use results::{ResultsError, write_atomically};
 use serde_json::json;
 use std::fs;
 
@@ -60,9 +61,7 @@ impl Run {
     }
 
     fn record(&self, name: &str) -> RootRecord {
-        let others = json!({"name": "left out", "title": "A table", "stages": [{"gamma": 0.7}]});
-        let others = others.as_object().unwrap().clone();
-        RootRecord::new(name, "hash", vec![self.job.clone()], others)
+        RootRecord::new(name, "hash", vec![self.job.clone()])
     }
 }
 
@@ -173,14 +172,6 @@ fn claiming_writes_the_record_once_all_is_checked() {
     let claim = |record: &RootRecord| run.root.claim(record, jobs, &run.checks);
     assert_eq!(claim(&record).unwrap(), [CellState::Todo]);
     assert_eq!(run.root.read_record().unwrap(), Some(record.clone()));
-    // Other programs find their keys at the top level, and the name is written once.
-    let text = fs::read_to_string(run.root.record()).unwrap();
-    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(
-        (&value["name"], &value["title"]),
-        (&json!("demo"), &json!("A table"))
-    );
-    assert!(!text.contains("left out"));
 
     let error = claim(&run.record("other")).unwrap_err();
     assert!(
@@ -229,11 +220,11 @@ fn two_jobs_of_one_name_and_other_layouts_are_refused() {
     fs::write(run.root.record(), r#"{"schema": 9}"#).unwrap();
     assert!(matches!(
         claim(&record).unwrap_err(),
-        JobsError::OtherVersion { .. }
+        JobsError::Results(ResultsError::Schema { .. })
     ));
     fs::write(run.root.record(), "not json").unwrap();
     assert!(matches!(
         claim(&record).unwrap_err(),
-        JobsError::Malformed { .. }
+        JobsError::Results(ResultsError::Malformed { .. })
     ));
 }

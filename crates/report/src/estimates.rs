@@ -2,7 +2,7 @@
 
 use crate::paper::Where;
 use crate::root::Stage;
-use crate::spec::Experiment;
+use crate::spec::{Experiment, Shown as _};
 use results::bootstrap::{Estimate, Group, Series};
 use results::{Answer, Metric, Split};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -11,7 +11,7 @@ use crate::figures::{
 use crate::model::{FigurePart, Page, Section, Table};
 use crate::render::table_markdown;
 use crate::root::{Missing, Stage, Wanted};
-use crate::spec::Experiment;
+use crate::spec::{Experiment, Shown as _};
 use crate::streams::Streams;
 use crate::tables::claims::Judged;
 use crate::tables::{

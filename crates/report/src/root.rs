@@ -2,10 +2,10 @@
 
 use crate::ReportError;
 use crate::paper::implied_overhead;
-use crate::spec::{CellSpec, Experiment, StageSpec};
+use crate::spec::Experiment;
 use results::{
-    Answer, CellReader, CellStatus, HeadRow, JudgedRound, Manifest, NgramRow, PromptRow, Split,
-    UpdateRow, cell_facts, cells,
+    Answer, CellReader, CellSpec, CellStatus, HeadRow, JudgedRound, Manifest, NgramRow, PromptRow,
+    Split, StageSpec, UpdateRow, cell_facts, cells,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -136,7 +136,13 @@ fn planned(
     experiment: &Experiment,
     spec: &StageSpec,
 ) -> Result<Vec<CellSpec>, ReportError> {
-    let mut planned: Vec<CellSpec> = experiment.cells(&spec.name).cloned().collect();
+    let mut planned: Vec<CellSpec> = {
+        let cells = experiment.cells.iter();
+        cells
+            .filter(|cell| cell.stage == spec.name)
+            .cloned()
+            .collect()
+    };
     if !planned.is_empty() {
         return Ok(planned);
     }

@@ -1,7 +1,7 @@
 //! The streams of a stage, ordered for figures: who answered which prompt when.
 
 use crate::root::{Cell, Stage};
-use crate::spec::Experiment;
+use crate::spec::{Experiment, Shown as _};
 use results::{Answer, ArmInfo, HeadRow, Metric, Split, Sums, UpdateRow};
 use std::collections::{BTreeMap, BTreeSet};
 

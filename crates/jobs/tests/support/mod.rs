@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use jobs::{
     Build, Checks, Event, JobContext, JobId, JobSpec, LocalOptions, Need, RootRecord, RunRoot,
-    Summary, run_local, write_atomically,
+    Summary, run_local,
 };
 use serde_json::json;
 
@@ -63,7 +63,7 @@ pub fn options(workers: usize) -> LocalOptions {
 }
 
 pub fn record(jobs: &[JobSpec]) -> RootRecord {
-    RootRecord::new("demo", "hash", jobs.to_vec(), serde_json::Map::new())
+    RootRecord::new("demo", "hash", jobs.to_vec())
 }
 
 pub fn claim(root: &RunRoot, jobs: &[JobSpec]) {
@@ -74,7 +74,7 @@ pub fn claim(root: &RunRoot, jobs: &[JobSpec]) {
 pub fn write_manifest(folder: &Path, job: &JobSpec, status: &str) {
     let manifest = json!({"schema": 2, "status": status, "config_sha256": job.hash,
         "build": {"version": "0.2.0", "git_commit": "c0ffee"}});
-    write_atomically(
+    results::write_atomically(
         &folder.join("manifest.json"),
         manifest.to_string().as_bytes(),
     )

@@ -2,7 +2,7 @@
 
 use crate::model::{Entry, Head, Number, Table};
 use crate::root::Stage;
-use crate::spec::Experiment;
+use crate::spec::{Experiment, Shown as _};
 use results::NgramRow;
 use std::collections::BTreeMap;
 
