@@ -1,6 +1,5 @@
 //! A hub's repositories: the list of a repository's files, and the download of each to disk.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fmt, fs};

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::convert::Read;
 use super::row::{Converted, Record, Table};
-use super::split::{Published, PublishedSplit, fingerprint, first_bytes, hex};
+use super::split::{Published, PublishedSplit, fingerprint, first_bytes};
 use crate::HubError;
 
 /// Instruction that follows an article.
