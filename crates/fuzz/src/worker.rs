@@ -56,7 +56,7 @@ pub fn run(
     meter: Meter,
 ) -> Result<()> {
     panic::set_hook(Box::new(|info| {
-        LAST_PANIC.with(|last| *last.borrow_mut() = info.to_string());
+        LAST_PANIC.with(|last| *last.borrow_mut() = info.to_string().replace('\n', " "));
     }));
     let corpus = Corpus::of(reader)?;
     let mut out = io::stdout().lock();

@@ -11,7 +11,7 @@ use crate::figures::{
 use crate::model::{FigurePart, Page, Section, Table};
 use crate::render::table_markdown;
 use crate::root::{Missing, Stage, Wanted};
-use crate::spec::{Experiment, Shown as _};
+use crate::spec::{self, Experiment, Shown as _};
 use crate::streams::Streams;
 use crate::tables::claims::Judged;
 use crate::tables::{
@@ -62,7 +62,7 @@ impl Built {
 /// # Errors
 /// A folder without an experiment, a damaged cell, or no complete cell.
 pub fn build(root: &Path) -> Result<Built, ReportError> {
-    let experiment = Experiment::read(root)?;
+    let experiment = spec::read(root)?;
     let Some(spec) = experiment.table_stage() else {
         return Err(ReportError::NotARoot {
             dir: root.to_path_buf(),
