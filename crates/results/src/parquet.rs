@@ -8,7 +8,7 @@ use parquet::basic::{
     Compression, Encoding, LogicalType, Repetition, Type as PhysicalType, ZstdLevel,
 };
 use parquet::column::reader::get_typed_column_reader;
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
+use parquet::data_type::{ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::{FileReader, SerializedFileReader};
