@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Files, SMALL, says, wrong};
+use common::{SMALL, says, wrong};
 
 /// The faults of `SMALL` with lines behind it.
 fn small(more: &str) -> String {

@@ -128,7 +128,7 @@ impl<'a> Streams<'a> {
                 let arms = experiment.arms.iter().map(|arm| &arm.name);
                 let learning = arms.filter(|arm| cell.manifest.learns(arm));
                 set.learning.extend(learning.cloned());
-                for answer in cell.answers.iter().filter(|a| a.split == Split::Train) {
+                for answer in cell.answers.iter().filter(|a| a.row.split == Split::Train) {
                     let next = facts.len() as u32;
                     let index = *numbers.entry(answer.row.segment).or_insert(next);
                     if index == next {

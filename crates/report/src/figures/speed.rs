@@ -61,6 +61,17 @@ pub fn plain_rates(stage: &Stage) -> Vec<PlainRate> {
     rates
 }
 
+/// The source of plain decoding's speed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Plain {
+    /// The same prompts of the stream, decoded plainly and timed.
+    OfTheStream,
+    /// Timed held-out prompts.
+    HeldOut,
+    /// Costs of a round: nothing is timed.
+    Counted,
+}
+
 impl Plain {
     /// `None` where times lack anything to compare with, or rows their costs.
     fn of(streams: &Streams, rates: &[PlainRate]) -> Option<Self> {
