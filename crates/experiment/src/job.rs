@@ -3,7 +3,6 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use crate::arm::ArmConfig;
 use crate::canonical;
@@ -112,22 +111,12 @@ impl JobConfig {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Reads what a manifest stores, and checks it as a file's jobs are checked. Keys that its
-    /// program did not know yet have the values by which it ran, not today's defaults.
+    /// Reads what a manifest stores, and checks it as a file's jobs are checked.
     ///
     /// # Errors
     /// [`ExperimentError::Job`] with the key.
     pub fn from_json(json: &serde_json::Value) -> Result<Self, ExperimentError> {
-        let mut json = json.clone();
-        for arm in json
-            .get_mut("arms")
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
-            older_keys(arm);
-        }
-        let job: Self = serde_path_to_error::deserialize(&json)
+        let job: Self = serde_path_to_error::deserialize(json)
             .map_err(|e| ExperimentError::Job(format!("{}: {}", e.path(), e.inner())))?;
         match check::job(&job).into_iter().next() {
             None => Ok(job),
@@ -135,36 +124,8 @@ impl JobConfig {
         }
     }
 
-    /// The [hash](Self::hash) of what a manifest stores, as this program reads it: an older program's
-    /// configuration is another text and the same job. `from` is the hash of the job it starts from.
-    /// `None` where it cannot be read.
-    pub fn rehash(json: &Value, from: Option<&str>) -> Option<String> {
-        let mut job = Self::from_json(json).ok()?;
-        if job.from_sha256.is_some() {
-            job.from_sha256 = from.map(str::to_owned);
-        }
-        Some(job.hash())
-    }
-
     /// SHA-256 of its canonical JSON, hexadecimal.
     pub fn hash(&self) -> String {
         canonical::hash(&self.to_json())
-    }
-}
-
-/// Writes out what an arm did whose program had no key for it.
-fn older_keys(arm: &mut Value) {
-    let known = arm["learn"].get("normaliser").is_some();
-    if known || !arm["learn"].is_object() {
-        return;
-    }
-    if arm["learn"]["ngram"] == "pointwise" {
-        arm["learn"]["ngram"] = json!("scaled-pointwise");
-    }
-    arm["learn"]["normaliser"] = json!("terms");
-    arm["learn"]["ends"] = json!(false);
-    if arm["head"].is_object() {
-        arm["head"]["per"] = json!("run");
-        arm["head"]["labels"] = json!("recorded");
     }
 }

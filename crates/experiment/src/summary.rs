@@ -1,6 +1,4 @@
-//! The experiment as its results folder remembers it.
-
-use serde::{Deserialize, Serialize};
+//! An experiment without its jobs.
 
 use crate::arm::{ArmConfig, SweptFrom};
 use crate::count::PromptCounts;
@@ -8,9 +6,8 @@ use crate::file::OnStream;
 use crate::report::{LauncherConfig, ReportConfig};
 use crate::settings::ModelsConfig;
 
-/// An experiment without its jobs: what a report and a launcher need, and `experiment.json` holds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// An experiment without its jobs: what the record of a run (`results::RunRecord`) and a launcher are made from.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
     /// Short name; the results folder.
     pub name: String,
@@ -34,8 +31,7 @@ pub struct Experiment {
 }
 
 /// An axis of the grid.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
     /// `seed`, `target`, `task`, a dotted key, or a word that some `[[when]]` names.
     pub name: String,
@@ -44,8 +40,7 @@ pub struct Axis {
 }
 
 /// A stage.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stage {
     /// Its name; the folder of its jobs.
     pub name: String,
@@ -59,9 +54,8 @@ pub struct Stage {
     pub prompts: PromptCounts,
 }
 
-/// An arm as reports name it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// An arm as the report section may name it.
+#[derive(Debug, Clone, PartialEq)]
 pub struct ArmSummary {
     /// Label.
     pub name: String,

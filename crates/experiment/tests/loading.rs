@@ -263,7 +263,7 @@ fn overrides_that_miss_are_told() {
         ("grid[x]=3", "`grid` is no list"),
         ("grid.target=[L]", "names in lists need quotes"),
         ("grid.seed=[\"a\"]", "grid.seed: \"a\" is no seed"),
-        ("seeds=[1]", "seeds: is no key any more"),
+        ("seeds=[1]", "seeds: unknown field"),
         (
             "decode.draft_weights=int3",
             "decode.draft_weights: unknown variant `int3`, expected one of `f32`",

@@ -2,69 +2,11 @@
 
 mod common;
 
-use common::{Files, SMALL, faults, says, wrong};
+use common::{SMALL, says, wrong};
 
 /// The faults of `SMALL` with lines behind it.
 fn small(more: &str) -> String {
     wrong(&format!("{SMALL}{more}"))
-}
-
-#[test]
-fn older_files_are_told_what_to_write() {
-    let text = "name = \"x\"\nseeds = [1]\nstreams = \"independent\"\non_stream = \"all\"\n\
-        arms = [\"L_DM\", { name = \"a\", verify = \"paper\" }]\n[[segments]]\ntask = \"a\"\n\
-        train = 3\n[state]\nsave = true\n";
-    let faults = faults(text);
-    let keys: Vec<&str> = faults.iter().map(|fault| fault.key.as_str()).collect();
-    assert_eq!(
-        keys,
-        ["seeds", "streams", "on_stream", "arms", "segments", "state"]
-    );
-    for (fault, words) in faults.iter().zip([
-        "[grid] seed",
-        "[grid] task",
-        "[stage.stream] on_stream",
-        "[[arm]] preset",
-        "[grid] task",
-        "from = \"stream\"",
-    ]) {
-        assert!(fault.place.as_ref().unwrap().contains("x.toml:"), "{fault}");
-        let hint = fault.hint.as_ref().unwrap();
-        assert!(hint.contains(words) && !hint.contains('\n'), "{hint}");
-    }
-}
-
-#[test]
-fn older_keys_of_arms_and_segments_too() {
-    let more = "[[arm]]\nname = \"a\"\nverify = \"paper\"\ncache = true\nlearn = \"hybrid\"\n\
-        k = 3\npolicy = \"head\"\nhead = \"joint\"\n[[segment]]\ntask = \"a\"\ntrain = 3\ngamma = 0.7\n";
-    let files = Files::new(&[("x.toml", &format!("{SMALL}{more}"))]);
-    let error = files.load("x.toml", &[]).unwrap_err();
-    for key in ["verify", "cache", "learn", "k", "policy", "head"] {
-        says(
-            &files.say(&error),
-            &[&format!("arm.1.{key}: unknown field")],
-        );
-    }
-    let hints = error.hint().unwrap();
-    says(
-        &hints,
-        &[
-            "decode.verify",
-            "cache.use",
-            "learn.objective",
-            "\"decode.k\" = 3",
-        ],
-    );
-    says(
-        &hints,
-        &[
-            "decode.policy",
-            "head.training",
-            "prompts = { train = 300",
-            "[[when]] task",
-        ],
-    );
 }
 
 #[test]

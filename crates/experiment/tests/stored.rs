@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Files, SMALL, plan, says, set};
-use experiment::{Experiment, JobConfig};
+use experiment::JobConfig;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -71,25 +71,6 @@ fn a_job_is_read_back_from_its_manifest() {
     }
 }
 
-/// A manifest whose program did not know a key yet names the same job, if the key has its default.
-#[test]
-fn a_job_of_an_older_program_has_the_hash_it_has_today() {
-    for job in plan(SMALL).jobs {
-        let mut older = job.config.to_json();
-        let cache = older["arms"][0]["cache"].as_object_mut().unwrap();
-        assert_eq!(cache.remove("keep"), Some(json!(true)));
-        if job.config.from_sha256.is_some() {
-            older["from_sha256"] = json!("as it was hashed then");
-        }
-        let found = JobConfig::rehash(&older, job.config.from_sha256.as_deref());
-        assert_eq!(found, Some(job.hash.clone()));
-        older["seed"] = json!(1234);
-        let found = JobConfig::rehash(&older, job.config.from_sha256.as_deref());
-        assert!(found.is_some_and(|found| found != job.hash));
-    }
-    assert_eq!(JobConfig::rehash(&json!({"arms": 3}), None), None);
-}
-
 #[test]
 fn damaged_jobs_are_refused_with_the_key() {
     let job = plan(SMALL).jobs.remove(0).config.to_json();
@@ -116,20 +97,6 @@ fn damaged_jobs_are_refused_with_the_key() {
     says(&error.hint().unwrap(), &["program version"]);
 }
 
-#[test]
-fn an_experiment_is_read_back_from_its_folder() {
-    let files = Files::new(&[(
-        "x.toml",
-        &format!(
-            "{SMALL}[sweep]\n\"learn.lr\" = [1e-3, 2e-3]\n[launcher.slurm]\ntime = \"1:00\"\n"
-        ),
-    )]);
-    let experiment = files.load("x.toml", &[]).unwrap().experiment;
-    let text = serde_json::to_string(&experiment).unwrap();
-    let read: Experiment = serde_json::from_str(&text).unwrap();
-    assert_eq!(read, experiment);
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -150,36 +117,4 @@ proptest! {
         let read = JobConfig::from_json(&serde_json::from_str(&text).unwrap()).unwrap();
         prop_assert_eq!(read.hash(), job.hash.clone());
     }
-}
-
-/// What a program without these keys did is what its manifest says, whatever today's defaults are.
-#[test]
-fn older_manifests_keep_what_they_did() {
-    let text = format!("{SMALL}[learn]\nngram = \"pointwise\"\n");
-    let mut json = plan(&text).jobs.remove(0).config.to_json();
-    let arms = json["arms"].as_array_mut().unwrap();
-    for arm in arms.iter_mut() {
-        let learn = arm["learn"].as_object_mut().unwrap();
-        for key in ["normaliser", "ends", "columns"] {
-            assert!(learn.remove(key).is_some(), "{key}");
-        }
-        for key in ["per", "labels"] {
-            assert!(
-                arm["head"].as_object_mut().unwrap().remove(key).is_some(),
-                "{key}"
-            );
-        }
-        arm["learn"]["ngram"] = json!("pointwise");
-    }
-    let job = JobConfig::from_json(&json).unwrap();
-    for arm in &job.arms {
-        assert_eq!(arm.learn.normaliser, experiment::Normaliser::Terms);
-        assert_eq!(arm.learn.ngram, experiment::NgramName::ScaledPointwise);
-        assert_eq!(arm.head.per, experiment::Scope::Run);
-        assert_eq!(arm.head.labels, experiment::HeadLabels::Recorded);
-        assert!(!arm.learn.ends);
-    }
-    // Today's are read as they stand.
-    let today = plan(&text).jobs.remove(0).config;
-    assert_eq!(JobConfig::from_json(&today.to_json()).unwrap(), today);
 }

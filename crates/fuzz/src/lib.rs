@@ -28,6 +28,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use mutate::Shape;
@@ -39,7 +40,7 @@ pub const LONGEST_S: f64 = 2.0;
 pub const MOST_MEMORY: usize = 256 << 20;
 
 /// What a reader made of an input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// It was read, and what was read was used.
     Accepted,

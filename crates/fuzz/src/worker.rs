@@ -8,12 +8,13 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::{Corpus, Outcome, Reader};
 
-/// A line from a worker to its parent.
-#[derive(Debug, Clone, PartialEq)]
+/// A line of JSON from a worker to its parent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Line {
     /// The input of this number is tried next.
     Begin(u64),
@@ -28,47 +29,6 @@ pub enum Line {
     },
     /// An input made the reader panic, with this message and place.
     Panic(String),
-}
-
-impl Line {
-    /// One line of text, its end included.
-    pub fn to_text(&self) -> String {
-        match self {
-            Self::Begin(index) => format!("begin {index}\n"),
-            Self::End {
-                outcome,
-                seconds,
-                bytes,
-            } => format!(
-                "end {} {seconds} {bytes}\n",
-                u8::from(*outcome == Outcome::Accepted)
-            ),
-            Self::Panic(message) => format!("panic {}\n", message.replace('\n', " ")),
-        }
-    }
-
-    /// What [`Line::to_text`] wrote.
-    ///
-    /// # Errors
-    /// A line of something else.
-    pub fn parse(text: &str) -> Result<Self> {
-        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
-        let mut fields = rest.split(' ');
-        let mut field = || fields.next().unwrap_or_default();
-        Ok(match word {
-            "begin" => Self::Begin(field().parse()?),
-            "end" => Self::End {
-                outcome: match field() {
-                    "1" => Outcome::Accepted,
-                    _ => Outcome::Refused,
-                },
-                seconds: field().parse()?,
-                bytes: field().parse()?,
-            },
-            "panic" => Self::Panic(rest.to_owned()),
-            _ => bail!("a worker said `{text}`"),
-        })
-    }
 }
 
 /// Memory of this process as its allocator counts it.
@@ -96,12 +56,13 @@ pub fn run(
     meter: Meter,
 ) -> Result<()> {
     panic::set_hook(Box::new(|info| {
-        LAST_PANIC.with(|last| *last.borrow_mut() = info.to_string());
+        LAST_PANIC.with(|last| *last.borrow_mut() = info.to_string().replace('\n', " "));
     }));
     let corpus = Corpus::of(reader)?;
     let mut out = io::stdout().lock();
     let mut say = |line: &Line| -> io::Result<()> {
-        out.write_all(line.to_text().as_bytes())?;
+        serde_json::to_writer(&mut out, line)?;
+        out.write_all(b"\n")?;
         out.flush()
     };
     for index in inputs {
@@ -129,7 +90,10 @@ pub fn run(
 /// The lines of a worker.
 pub fn lines(from: impl io::Read) -> impl Iterator<Item = Result<Line>> {
     let lines = io::BufReader::new(from).lines();
-    lines.map(|line| Line::parse(&line?))
+    lines.map(|line| {
+        let line = line?;
+        serde_json::from_str(&line).with_context(|| format!("a worker said `{line}`"))
+    })
 }
 
 fn empty(folder: &Path) -> Result<()> {
@@ -142,26 +106,4 @@ fn empty(folder: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_read_back() {
-        let all = [
-            Line::Begin(u64::MAX),
-            Line::End {
-                outcome: Outcome::Accepted,
-                seconds: 1.25e-4,
-                bytes: 4096,
-            },
-            Line::Panic("index out of bounds: here".to_owned()),
-        ];
-        for line in all {
-            assert_eq!(Line::parse(line.to_text().trim_end()).unwrap(), line);
-        }
-        assert!(Line::parse("hello").is_err());
-    }
 }

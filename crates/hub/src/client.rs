@@ -1,6 +1,5 @@
 //! A hub's repositories: the list of a repository's files, and the download of each to disk.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fmt, fs};
@@ -249,15 +248,8 @@ impl Snapshot {
 fn sha256(path: &Path) -> std::io::Result<String> {
     let mut file = fs::File::open(path)?;
     let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            n => hasher.update(&buffer[..n]),
-        }
-    }
-    let digest = hasher.finalize();
-    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    std::io::copy(&mut file, &mut hasher)?;
+    Ok(hex::encode(hasher.finalize()))
 }
 
 /// True if a name stays inside the folder it is joined to, on every operating system.

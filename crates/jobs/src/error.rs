@@ -19,6 +19,9 @@ pub enum JobsError {
         /// The system's reason.
         source: io::Error,
     },
+    /// The record of the run cannot be read, or a file written.
+    #[error(transparent)]
+    Results(#[from] results::ResultsError),
     /// The file system does not support locks.
     #[error("cannot lock {path}: {source}")]
     Lock {
@@ -162,6 +165,7 @@ impl JobsError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Io { .. } => return None,
+            Self::Results(error) => return error.hint(),
             Self::Lock { .. } => {
                 "the run's folder must be on a file system with locks: choose another with --out"
             }
@@ -171,9 +175,6 @@ impl JobsError {
             }
             Self::NotARun { .. } => "give another folder with --out, or an empty one",
             Self::NoRun { .. } => "give the folder that `omnidraft run` wrote, as runs/NAME",
-            Self::Malformed { path, .. } if path.ends_with("experiment.json") => {
-                "the file was changed or damaged; remove it, it is written again"
-            }
             Self::Malformed { path, .. } => {
                 let folder = path.parent().unwrap_or(path);
                 return Some(format!(

@@ -1,59 +1,12 @@
-//! Atomic writes: a reader sees the old file or the new one, never a part of one.
+//! Files and folders of a run.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
 
 use crate::JobsError;
 
-/// Writes `bytes` to `path` through a `.part` file beside it and a rename, both synced to disk.
-///
-/// Two processes may write the same path at the same time: each has its own `.part` file, and the
-/// last rename wins.
-///
-/// # Errors
-/// [`JobsError::Io`]; the old file at `path` then remains.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), JobsError> {
-    let (part, mut file) = create_part(path)?;
-    let written = file
-        .write_all(bytes)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&part, path));
-    drop(file);
-    if let Err(source) = written {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&part);
-        return Err(JobsError::io("write", path, source));
-    }
-    sync_folder(path);
-    Ok(())
-}
-
-/// Creates a new file `NAME.PID-N.part`. N counts past files that a killed process with the same
-/// number left.
-fn create_part(path: &Path) -> Result<(PathBuf, File), JobsError> {
-    let mut count = 0u32;
-    loop {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{}-{count}.part", std::process::id()));
-        let part = PathBuf::from(name);
-        match File::create_new(&part) {
-            Ok(file) => return Ok((part, file)),
-            Err(e) if e.kind() == ErrorKind::AlreadyExists && count < u32::MAX => count += 1,
-            Err(source) => return Err(JobsError::io("create", &part, source)),
-        }
-    }
-}
-
-/// Makes a rename in the folder of `path` survive a power cut, if the system supports that.
-fn sync_folder(path: &Path) {
-    if let Some(Ok(folder)) = path.parent().map(File::open) {
-        // Some file systems refuse; the rename is then as durable as they make it.
-        let _ = folder.sync_all();
-    }
-}
-
-/// True if the name is that of a leftover of [`write_atomically`].
+/// True if the name is that of a leftover of [`results::write_atomically`].
 pub(crate) fn is_part(name: &std::ffi::OsStr) -> bool {
     name.to_string_lossy().ends_with(".part")
 }
@@ -86,40 +39,4 @@ pub(crate) fn entries(path: &Path) -> Result<Vec<std::ffi::OsString>, JobsError>
     }
     names.sort();
     Ok(names)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn writes_and_replaces_and_leaves_no_part() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.json");
-        write_atomically(&path, b"one").unwrap();
-        write_atomically(&path, b"two").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"two");
-        assert_eq!(entries(dir.path()).unwrap(), ["a.json"]);
-    }
-
-    #[test]
-    fn a_part_file_of_a_killed_process_is_no_obstacle() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.json");
-        let left = format!("a.json.{}-0.part", std::process::id());
-        fs::write(dir.path().join(&left), "half").unwrap();
-        write_atomically(&path, b"whole").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"whole");
-    }
-
-    #[test]
-    fn a_failed_write_names_the_file_and_leaves_no_part() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("taken");
-        fs::create_dir(&path).unwrap();
-        fs::write(path.join("inside"), "").unwrap();
-        let error = write_atomically(&path, b"x").unwrap_err();
-        assert!(error.to_string().contains("taken"), "{error}");
-        assert_eq!(entries(dir.path()).unwrap(), ["taken"]);
-    }
 }

@@ -15,15 +15,14 @@ mod status;
 
 pub use error::JobsError;
 pub use event::{Event, Progress};
-pub use files::write_atomically;
 pub use folder::{JobFolder, RunRoot};
 pub use launch::{
     Batch, JobCommand, Launcher, PrintJobs, Slurm, SlurmOptions, Submission, print_jobs, quote,
 };
 pub use lock::{CellLock, MachineLock, MachineMode, host_name};
 pub use progress::{ProgressView, ViewMode};
-pub use record::{RECORD_SCHEMA, RootRecord};
+pub use record::RootRecord;
 pub use schedule::{JobContext, LocalOptions, Summary, exit, run_local};
-pub use spec::{Build, Checks, JobId, JobSpec, Need, Reread};
+pub use spec::{Build, Checks, JobId, JobSpec, Need};
 pub use state::{CellState, inspect, needed};
 pub use status::{FailedCell, RunningCell, StageStatus, StatusReport, status};

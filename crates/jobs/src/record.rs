@@ -2,73 +2,22 @@
 
 use std::collections::HashSet;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use results::{RunRecord, write_atomically};
 
-use crate::files::{create_folder, read_if_there};
+use crate::files::create_folder;
 use crate::state::{self, CellState};
-use crate::{Checks, JobSpec, JobsError, RunRoot, write_atomically};
+use crate::{Checks, JobSpec, JobsError, RunRoot};
 
-/// Version of `experiment.json`.
-pub const RECORD_SCHEMA: u32 = 1;
-
-/// The experiment of a run with all of its jobs, also those that the present command does not run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RootRecord {
-    /// [`RECORD_SCHEMA`].
-    pub schema: u32,
-    /// Name of the experiment.
-    pub name: String,
-    /// Hash of the experiment's file with everything it includes.
-    pub hash: String,
-    /// Every job, in order.
-    pub jobs: Vec<JobSpec>,
-    /// Further keys, which other programs read: the merged experiment, and data for the pages.
-    #[serde(flatten)]
-    pub others: Map<String, Value>,
-}
-
-/// Keys of the record itself.
-const KEYS: [&str; 4] = ["schema", "name", "hash", "jobs"];
-
-impl RootRecord {
-    /// The record of an experiment. Keys of `others` that the record has itself are left out.
-    pub fn new(name: &str, hash: &str, jobs: Vec<JobSpec>, others: Map<String, Value>) -> Self {
-        let own = |key: &str| KEYS.contains(&key);
-        Self {
-            schema: RECORD_SCHEMA,
-            name: name.to_owned(),
-            hash: hash.to_owned(),
-            jobs,
-            others: others.into_iter().filter(|(key, _)| !own(key)).collect(),
-        }
-    }
-}
+/// The record of a run and its jobs.
+pub type RootRecord = RunRecord<JobSpec>;
 
 impl RunRoot {
     /// The record in the folder; `None` if there is none.
     ///
     /// # Errors
-    /// [`JobsError::Malformed`], [`JobsError::OtherVersion`], [`JobsError::Io`].
+    /// As [`RunRecord::read`].
     pub fn read_record(&self) -> Result<Option<RootRecord>, JobsError> {
-        #[derive(Deserialize)]
-        struct SchemaOnly {
-            schema: u32,
-        }
-        let path = self.record();
-        let Some(text) = read_if_there(&path)? else {
-            return Ok(None);
-        };
-        let malformed = |e: serde_json::Error| JobsError::json(&path, &e);
-        let head: SchemaOnly = serde_json::from_str(&text).map_err(malformed)?;
-        if head.schema != RECORD_SCHEMA {
-            return Err(JobsError::OtherVersion {
-                path,
-                found: format!("layout {}", head.schema),
-                expected: format!("layout {RECORD_SCHEMA}"),
-            });
-        }
-        Ok(Some(serde_json::from_str(&text).map_err(malformed)?))
+        Ok(RootRecord::read(self.path())?)
     }
 
     /// Makes the folder that of this experiment, after a check of `jobs` (all of the record's or

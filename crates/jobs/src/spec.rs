@@ -96,9 +96,6 @@ pub struct Need {
     pub id: JobId,
     /// Hash of that job's configuration, as in [`JobSpec::hash`].
     pub hash: String,
-    /// Hash of the job that this one starts from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
 }
 
 /// A job as the scheduler knows it.
@@ -134,11 +131,6 @@ pub struct Build {
     pub commit: String,
 }
 
-/// Function that computes the hash this program would give to the configuration in a manifest of
-/// another build, in which newer keys may be missing; `None` if it cannot be read. `from` is the
-/// hash of the job that the cell starts from.
-pub type Reread = fn(config: &serde_json::Value, from: Option<&str>) -> Option<String>;
-
 /// Rules for using earlier results.
 #[derive(Debug, Clone)]
 pub struct Checks {
@@ -146,8 +138,6 @@ pub struct Checks {
     pub build: Build,
     /// True if results of another commit of the same version are accepted.
     pub accept_other_build: bool,
-    /// Distinguishes an edited configuration from one of an older build.
-    pub reread: Reread,
 }
 
 #[cfg(test)]
@@ -196,7 +186,6 @@ mod tests {
             needs: Some(Need {
                 id: JobId::new("stream", "seed=1").unwrap(),
                 hash: "bb".to_owned(),
-                from: None,
             }),
             exclusive: true,
             prompts: Some(40),

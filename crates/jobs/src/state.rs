@@ -1,5 +1,6 @@
 //! State of a cell, determined from its folder alone.
 
+use results::CellStatus;
 use serde::{Deserialize, Serialize};
 
 use crate::files::read_if_there;
@@ -30,10 +31,8 @@ pub enum CellState {
 /// The part of a manifest that this crate reads.
 #[derive(Debug, Deserialize)]
 struct Head {
-    status: Status,
+    status: CellStatus,
     config_sha256: String,
-    #[serde(default)]
-    config: serde_json::Value,
     #[serde(default)]
     error: Option<String>,
     #[serde(default)]
@@ -45,15 +44,6 @@ struct Head {
 struct HeadBuild {
     version: String,
     git_commit: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Status {
-    Running,
-    Complete,
-    Failed,
-    Interrupted,
 }
 
 /// A manifest: of this layout, or of another one of which only the number is read.
@@ -91,8 +81,7 @@ impl Manifest {
 /// ([`JobsError::OtherVersion`], [`JobsError::OtherBuild`]), unless the job failed, since nothing
 /// of a failed job is used. [`JobsError::Malformed`].
 pub fn inspect(root: &RunRoot, job: &JobSpec, checks: &Checks) -> Result<CellState, JobsError> {
-    let from = job.needs.as_ref().map(|need| need.hash.as_str());
-    look_and_check(&root.folder(&job.id), &job.hash, from, checks)
+    look_and_check(&root.folder(&job.id), &job.hash, checks)
 }
 
 /// State of a needed job, checked like a job.
@@ -100,24 +89,14 @@ pub fn inspect(root: &RunRoot, job: &JobSpec, checks: &Checks) -> Result<CellSta
 /// # Errors
 /// As [`inspect`].
 pub fn needed(root: &RunRoot, need: &Need, checks: &Checks) -> Result<CellState, JobsError> {
-    look_and_check(
-        &root.folder(&need.id),
-        &need.hash,
-        need.from.as_deref(),
-        checks,
-    )
+    look_and_check(&root.folder(&need.id), &need.hash, checks)
 }
 
-fn look_and_check(
-    folder: &JobFolder,
-    hash: &str,
-    from: Option<&str>,
-    checks: &Checks,
-) -> Result<CellState, JobsError> {
+fn look_and_check(folder: &JobFolder, hash: &str, checks: &Checks) -> Result<CellState, JobsError> {
     let manifest = Manifest::read(folder, Some(checks.build.schema))?;
     let state = place(folder, &manifest)?;
     if !matches!(state, CellState::Todo | CellState::Failed { .. }) {
-        check(folder, &manifest, (hash, from), checks)?;
+        check(folder, &manifest, hash, checks)?;
     }
     Ok(state)
 }
@@ -132,7 +111,7 @@ fn place(folder: &JobFolder, manifest: &Manifest) -> Result<CellState, JobsError
         Manifest::Head(head) => Some(head.status),
         _ => None,
     };
-    if status == Some(Status::Complete) {
+    if status == Some(CellStatus::Complete) {
         return Ok(CellState::Complete);
     }
     if let Some(holder) = CellLock::holder(folder)? {
@@ -147,7 +126,7 @@ fn place(folder: &JobFolder, manifest: &Manifest) -> Result<CellState, JobsError
         (Some(error), _) => CellState::Failed {
             message: first_line(&error),
         },
-        (None, Some(Status::Failed)) => CellState::Failed {
+        (None, Some(CellStatus::Failed)) => CellState::Failed {
             message: "the manifest says failed, but not why".to_owned(),
         },
         (None, None) if folder.is_empty()? => CellState::Todo,
@@ -163,7 +142,7 @@ fn first_line(text: &str) -> String {
 fn check(
     folder: &JobFolder,
     manifest: &Manifest,
-    (hash, from): (&str, Option<&str>),
+    hash: &str,
     checks: &Checks,
 ) -> Result<(), JobsError> {
     let build = &checks.build;
@@ -190,16 +169,13 @@ fn check(
             expected: version(&build.version, build.schema),
         });
     }
-    let other_build = head.build.git_commit != build.commit;
-    let same = head.config_sha256 == hash
-        || other_build && (checks.reread)(&head.config, from).as_deref() == Some(hash);
-    if !same {
+    if head.config_sha256 != hash {
         return Err(JobsError::Edited {
             id: folder.id().clone(),
             path,
         });
     }
-    if other_build && !checks.accept_other_build {
+    if head.build.git_commit != build.commit && !checks.accept_other_build {
         return Err(JobsError::OtherBuild {
             path,
             found: head.build.git_commit.clone(),

@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Build, JobId, RootRecord, write_atomically};
+use crate::{Build, JobId, RootRecord};
+use results::{ResultsError, write_atomically};
 use serde_json::json;
 use std::fs;
 
@@ -31,7 +32,6 @@ impl Run {
                     commit: "c0ffee".to_owned(),
                 },
                 accept_other_build: false,
-                reread: |config, from| Some(format!("{}{}", config["a"], from.unwrap_or_default())),
             },
         }
     }
@@ -61,9 +61,7 @@ impl Run {
     }
 
     fn record(&self, name: &str) -> RootRecord {
-        let others = json!({"name": "left out", "title": "A table", "stages": [{"gamma": 0.7}]});
-        let others = others.as_object().unwrap().clone();
-        RootRecord::new(name, "hash", vec![self.job.clone()], others)
+        RootRecord::new(name, "hash", vec![self.job.clone()])
     }
 }
 
@@ -108,43 +106,6 @@ fn rows_without_a_manifest_are_a_job_cut_short() {
     run.folder().create().unwrap();
     fs::write(run.folder().journal(), "{").unwrap();
     assert_eq!(run.state().unwrap(), CellState::Unfinished);
-}
-
-/// Keys may be missing in a configuration of another build: the configuration is compared as this
-/// program reads it.
-#[test]
-fn an_older_configuration_is_read_as_this_program_reads_it() {
-    let mut run = Run::new();
-    run.job.hash = "1".to_owned();
-    let mut older = run.manifest("complete");
-    older["config"] = json!({"a": 1});
-    run.write(&older);
-    assert!(matches!(run.refusal(), JobsError::Edited { .. }));
-    older["build"]["git_commit"] = json!("decaf");
-    run.write(&older);
-    assert!(matches!(run.refusal(), JobsError::OtherBuild { .. }));
-    run.checks.accept_other_build = true;
-    assert_eq!(run.state().unwrap(), CellState::Complete);
-    // The hash of the job it starts from is part of its own.
-    run.job.needs = Some(Need {
-        id: JobId::new("before", "seed=1").unwrap(),
-        hash: "2".to_owned(),
-        from: None,
-    });
-    assert!(matches!(run.refusal(), JobsError::Edited { .. }));
-    run.job.hash = "12".to_owned();
-    assert_eq!(run.state().unwrap(), CellState::Complete);
-    // The same holds for a needed job.
-    let as_needed = |from: Option<&str>| {
-        let need = Need {
-            id: run.job.id.clone(),
-            hash: "12".to_owned(),
-            from: from.map(str::to_owned),
-        };
-        needed(&run.root, &need, &run.checks)
-    };
-    assert_eq!(as_needed(Some("2")).unwrap(), CellState::Complete);
-    assert!(matches!(as_needed(None), Err(JobsError::Edited { .. })));
 }
 
 #[test]
@@ -211,14 +172,6 @@ fn claiming_writes_the_record_once_all_is_checked() {
     let claim = |record: &RootRecord| run.root.claim(record, jobs, &run.checks);
     assert_eq!(claim(&record).unwrap(), [CellState::Todo]);
     assert_eq!(run.root.read_record().unwrap(), Some(record.clone()));
-    // Other programs find their keys at the top level, and the name is written once.
-    let text = fs::read_to_string(run.root.record()).unwrap();
-    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(
-        (&value["name"], &value["title"]),
-        (&json!("demo"), &json!("A table"))
-    );
-    assert!(!text.contains("left out"));
 
     let error = claim(&run.record("other")).unwrap_err();
     assert!(
@@ -267,11 +220,11 @@ fn two_jobs_of_one_name_and_other_layouts_are_refused() {
     fs::write(run.root.record(), r#"{"schema": 9}"#).unwrap();
     assert!(matches!(
         claim(&record).unwrap_err(),
-        JobsError::OtherVersion { .. }
+        JobsError::Results(ResultsError::Schema { .. })
     ));
     fs::write(run.root.record(), "not json").unwrap();
     assert!(matches!(
         claim(&record).unwrap_err(),
-        JobsError::Malformed { .. }
+        JobsError::Results(ResultsError::Malformed { .. })
     ));
 }

@@ -131,10 +131,7 @@ impl Lookups {
             corpus.save(path, *vocabulary)?;
         }
         let path = folder.join(FILE);
-        let part = path.with_extension("part");
-        std::fs::write(&part, text)
-            .and_then(|()| std::fs::rename(&part, &path))
-            .with_context(|| path.display().to_string())
+        Ok(results::write_atomically(&path, text.as_bytes())?)
     }
 
     /// What [`save`](Self::save) wrote; nothing where it wrote nothing.

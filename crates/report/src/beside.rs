@@ -4,9 +4,10 @@
 use crate::ReportError;
 use crate::curves::{Curve, curves};
 use crate::root::{Stage, Wanted};
-use crate::spec::{Experiment, StageSpec};
+use crate::spec::Experiment;
 use crate::streams::{Segment, Streams};
 use crate::tables::drift::plateau;
+use results::StageSpec;
 use results::{Metric, Split};
 use std::path::Path;
 

@@ -1,8 +1,7 @@
 //! Curves over a stream: trailing averages over the number of prompts.
 
-use crate::root::Answer;
 use crate::streams::{Segment, Streams, over, over_by};
-use results::{Metric, Sums};
+use results::{Answer, Metric, Sums};
 
 /// Mean over seeds, with the minimum and maximum over seeds.
 #[derive(Debug, Clone, Copy, PartialEq)]

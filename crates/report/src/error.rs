@@ -16,16 +16,6 @@ pub enum ReportError {
         /// The folder.
         dir: PathBuf,
     },
-    /// `experiment.json` is malformed.
-    #[error("{}:{line}: malformed experiment: {message}", path.display())]
-    Experiment {
-        /// The file.
-        path: PathBuf,
-        /// One-based line.
-        line: usize,
-        /// The parser's error.
-        message: String,
-    },
     /// A name in the report section is unknown.
     #[error("{}: {key}: unknown name `{value}`", path.display())]
     Unknown {
@@ -100,9 +90,6 @@ impl ReportError {
             Self::NotARoot { .. } => Some(
                 "give the folder of an experiment, `runs/NAME`, not that of a stage or a cell"
                     .to_owned(),
-            ),
-            Self::Experiment { .. } => Some(
-                "the file was edited or is of another version; run the experiment again".into(),
             ),
             Self::Unknown { allowed, .. } => Some(format!("one of: {allowed}")),
             Self::Paper { .. } => Some("see experiments/paper/table1.toml for an example".into()),

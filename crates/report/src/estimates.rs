@@ -1,10 +1,10 @@
 //! Estimates of every metric of every arm in every group, with the replicates for intervals.
 
 use crate::paper::Where;
-use crate::root::{Answer, Stage};
-use crate::spec::Experiment;
+use crate::root::Stage;
+use crate::spec::{Experiment, Shown as _};
 use results::bootstrap::{Estimate, Group, Series};
-use results::{Metric, Split};
+use results::{Answer, Metric, Split};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The answers that share every coordinate but the seed; prompts and seeds are resampled within it.
@@ -51,7 +51,11 @@ impl Estimates {
         let mut order: Vec<Where> = Vec::new();
         let mut groups: HashMap<Where, Vec<(usize, &Answer)>> = HashMap::new();
         for (number, cell) in stage.cells.iter().enumerate() {
-            for answer in cell.answers.iter().filter(|answer| answer.split == split) {
+            for answer in cell
+                .answers
+                .iter()
+                .filter(|answer| answer.row.split == split)
+            {
                 let mut at: Where = cell.manifest.cell.coordinates.iter().cloned().collect();
                 if !by_seed {
                     at.remove("seed");
@@ -204,14 +208,15 @@ fn stratum(
 ) -> Stratum {
     let seed = |cell: usize| stage.cells.get(cell).map_or(0, |c| c.manifest.cell.seed);
     let name: Vec<String> = at.iter().map(|(axis, v)| format!("{axis}={v}")).collect();
-    let members = answers.iter().map(|(cell, a)| (seed(*cell), a.key.clone()));
+    let members = answers.iter().map(|(cell, a)| (seed(*cell), a.row.key()));
     let group = Group::new(&name.join(","), members);
     let mut series: BTreeMap<(&str, Metric), Series> = BTreeMap::new();
     for (cell, answer) in answers {
+        let key = answer.row.key();
         for &metric in metrics {
-            if let Some(sums) = metric.sums(&answer.measured) {
-                let series = series.entry((&answer.arm, metric)).or_default();
-                group.push(series, seed(*cell), &answer.key, sums);
+            if let Some(sums) = metric.sums(answer) {
+                let series = series.entry((&answer.row.arm, metric)).or_default();
+                group.push(series, seed(*cell), &key, sums);
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::figures::{
 use crate::model::{FigurePart, Page, Section, Table};
 use crate::render::table_markdown;
 use crate::root::{Missing, Stage, Wanted};
-use crate::spec::Experiment;
+use crate::spec::{self, Experiment, Shown as _};
 use crate::streams::Streams;
 use crate::tables::claims::Judged;
 use crate::tables::{
@@ -62,7 +62,7 @@ impl Built {
 /// # Errors
 /// A folder without an experiment, a damaged cell, or no complete cell.
 pub fn build(root: &Path) -> Result<Built, ReportError> {
-    let experiment = Experiment::read(root)?;
+    let experiment = spec::read(root)?;
     let Some(spec) = experiment.table_stage() else {
         return Err(ReportError::NotARoot {
             dir: root.to_path_buf(),
@@ -291,8 +291,11 @@ fn warnings(
     }
     let shown = stage.split();
     let unread = |cell: &crate::root::Cell| {
-        let mut answers = cell.answers.iter().filter(|answer| answer.split == shown);
-        answers.any(|answer| answer.measured.text.is_none())
+        let mut answers = cell
+            .answers
+            .iter()
+            .filter(|answer| answer.row.split == shown);
+        answers.any(|answer| answer.text.is_none())
     };
     if stage.cells.iter().any(unread) {
         warnings.push(

@@ -2,37 +2,14 @@
 
 use crate::ReportError;
 use crate::paper::implied_overhead;
-use crate::spec::{CellSpec, Experiment, StageSpec};
-use results::bootstrap::PromptKey;
+use crate::spec::Experiment;
 use results::{
-    CellReader, CellStatus, Counts, HeadRow, JudgedRound, Manifest, Measured, NgramRow, PromptRow,
-    Split, UpdateRow, cell_facts, cells,
+    Answer, CellReader, CellSpec, CellStatus, HeadRow, JudgedRound, Manifest, NgramRow, PromptRow,
+    Split, StageSpec, UpdateRow, cell_facts, cells,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
-
-/// One answer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
-    /// Arm that answered.
-    pub arm: String,
-    /// Segment of the stream.
-    pub segment: u32,
-    /// Split.
-    pub split: Split,
-    /// Task.
-    pub task: String,
-    /// Target.
-    pub target: String,
-    /// Position within segment and split.
-    pub index: u32,
-    /// The prompt across arms and seeds.
-    pub key: PromptKey,
-    /// Its numbers.
-    pub measured: Measured,
-    /// The cost of plain decoding of one token, at the costs that its arm counts with.
-    pub plain_step: f64,
-}
+use std::sync::Arc;
 
 /// A complete cell.
 #[derive(Debug, Clone)]
@@ -132,7 +109,7 @@ impl Stage {
     /// Whether any cell has answers of a split.
     pub fn has(&self, split: Split) -> bool {
         let answers = self.cells.iter().flat_map(|cell| &cell.answers);
-        answers.into_iter().any(|answer| answer.split == split)
+        answers.into_iter().any(|answer| answer.row.split == split)
     }
 
     /// The split that its tables show: held-out prompts where it has any, else streamed ones.
@@ -159,7 +136,13 @@ fn planned(
     experiment: &Experiment,
     spec: &StageSpec,
 ) -> Result<Vec<CellSpec>, ReportError> {
-    let mut planned: Vec<CellSpec> = experiment.cells(&spec.name).cloned().collect();
+    let mut planned: Vec<CellSpec> = {
+        let cells = experiment.cells.iter();
+        cells
+            .filter(|cell| cell.stage == spec.name)
+            .cloned()
+            .collect()
+    };
     if !planned.is_empty() {
         return Ok(planned);
     }
@@ -184,12 +167,13 @@ fn read_cell(
     experiment: &Experiment,
     wanted: Wanted,
 ) -> Result<Cell, ReportError> {
-    let rows = reader.prompts()?;
+    let mut rows = reader.prompts()?;
     let facts = if wanted.text {
         cell_facts(&rows, &reader.rounds::<JudgedRound>()?)
     } else {
         HashMap::new()
     };
+    rows.iter_mut().for_each(|row| row.answer = String::new());
     let manifest = reader.manifest();
     let is_plain = |name: &str| {
         let arms = manifest.arms.iter().chain(&experiment.arms);
@@ -200,50 +184,35 @@ fn read_cell(
     let report = &experiment.report;
     let mut axes = report.rows.iter().chain(&report.columns);
     let by_segment = axes.any(|axis| axis == "segment");
-    let end = |row: &PromptRow| by_segment.then_some(row.segment);
-    let mut ends: HashMap<(&str, Option<u32>), (u32, u64)> = HashMap::new();
+    let end = |row: &PromptRow| (row.arm.clone(), by_segment.then_some(row.segment));
+    let place = |row: &PromptRow| (row.segment, row.split, row.prompt_index);
+    let mut ends: HashMap<_, (u32, u64)> = HashMap::new();
     for row in &rows {
         if is_plain(&row.arm) {
-            plain.insert(
-                (row.segment, row.split, row.prompt_index),
-                Counts::from(row),
-            );
+            plain.insert(place(row), Arc::new(row.clone()));
         }
-        ends.insert((&row.arm, end(row)), (row.cache_ngrams, row.cache_bytes));
+        ends.insert(end(row), (row.cache_ngrams, row.cache_bytes));
     }
-    let arms: BTreeSet<&str> = rows.iter().map(|row| row.arm.as_str()).collect();
-    let looks_up = |arm: &&str| manifest.looks_up(arm);
-    let looking_up: BTreeSet<&str> = arms.into_iter().filter(looks_up).collect();
+    let arms: BTreeSet<String> = rows.iter().map(|row| row.arm.clone()).collect();
+    let looking_up: BTreeSet<_> = arms.iter().filter(|arm| manifest.looks_up(arm)).collect();
     let round_overhead = implied_overhead()?;
-    let answer = |(index, row): (usize, &PromptRow)| {
-        let key = (row.arm.as_str(), end(row));
-        let (end_ngrams, end_bytes) = ends.get(&key).copied().unwrap_or_default();
+    let answer = |(index, row): (usize, PromptRow)| {
+        let (end_ngrams, end_bytes) = ends.get(&end(&row)).copied().unwrap_or_default();
         Answer {
-            arm: row.arm.clone(),
-            segment: row.segment,
-            split: row.split,
-            task: row.task.clone(),
-            target: row.target.clone(),
-            index: row.prompt_index,
-            key: (row.segment, row.prompt_id.clone()),
-            measured: Measured {
-                counts: Counts::from(row),
-                plain: plain
-                    .get(&(row.segment, row.split, row.prompt_index))
-                    .copied(),
-                text: facts.get(&index).copied(),
-                is_plain: is_plain(&row.arm),
-                timed: manifest.cell.exclusive,
-                looks_up: looking_up.contains(row.arm.as_str()),
-                latency_ratio: manifest.latency(&row.target).ratio(),
-                round_overhead,
-                end_ngrams,
-                end_bytes,
-            },
+            plain: plain.get(&place(&row)).cloned(),
+            text: facts.get(&index).copied(),
+            is_plain: is_plain(&row.arm),
             plain_step: manifest.plain_step(&row.arm),
+            timed: manifest.cell.exclusive,
+            looks_up: looking_up.contains(&row.arm),
+            latency_ratio: manifest.latency(&row.target).ratio(),
+            round_overhead,
+            end_ngrams,
+            end_bytes,
+            row,
         }
     };
-    let answers = rows.iter().enumerate().map(answer).collect();
+    let answers = rows.into_iter().enumerate().map(answer).collect();
     Ok(Cell {
         path,
         answers,
@@ -262,10 +231,10 @@ impl Cell {
     /// The value of an answer of this cell on an axis; `segment` counts from 1.
     pub fn value_on(&self, axis: &str, answer: &Answer) -> Option<String> {
         match axis {
-            "arm" => Some(answer.arm.clone()),
-            "task" => Some(answer.task.clone()),
-            "target" => Some(answer.target.clone()),
-            "segment" => Some((answer.segment + 1).to_string()),
+            "arm" => Some(answer.row.arm.clone()),
+            "task" => Some(answer.row.task.clone()),
+            "target" => Some(answer.row.target.clone()),
+            "segment" => Some((answer.row.segment + 1).to_string()),
             "stage" => Some(self.manifest.cell.stage.clone()),
             "seed" => Some(self.manifest.cell.seed.to_string()),
             _ => self.manifest.cell.coordinate(axis).map(str::to_owned),

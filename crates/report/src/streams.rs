@@ -1,8 +1,8 @@
 //! The streams of a stage, ordered for figures: who answered which prompt when.
 
-use crate::root::{Answer, Cell, Stage};
-use crate::spec::Experiment;
-use results::{ArmInfo, HeadRow, Metric, Split, Sums, UpdateRow};
+use crate::root::{Cell, Stage};
+use crate::spec::{Experiment, Shown as _};
+use results::{Answer, ArmInfo, HeadRow, Metric, Split, Sums, UpdateRow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The paper's method.
@@ -70,9 +70,9 @@ impl<'a> Streams<'a> {
         }
         let is_drift = |cells: &[&Cell]| {
             let answers = cells.iter().flat_map(|cell| &cell.answers);
-            let trained = answers.filter(|answer| answer.split == Split::Train);
+            let trained = answers.filter(|answer| answer.row.split == Split::Train);
             trained
-                .map(|answer| answer.segment)
+                .map(|answer| answer.row.segment)
                 .collect::<BTreeSet<_>>()
                 .len()
                 > 1
@@ -128,18 +128,18 @@ impl<'a> Streams<'a> {
                 let arms = experiment.arms.iter().map(|arm| &arm.name);
                 let learning = arms.filter(|arm| cell.manifest.learns(arm));
                 set.learning.extend(learning.cloned());
-                for answer in cell.answers.iter().filter(|a| a.split == Split::Train) {
+                for answer in cell.answers.iter().filter(|a| a.row.split == Split::Train) {
                     let next = facts.len() as u32;
-                    let index = *numbers.entry(answer.segment).or_insert(next);
+                    let index = *numbers.entry(answer.row.segment).or_insert(next);
                     if index == next {
                         facts.push(Facts::new(at, answer));
                     }
                     if let Some(facts) = facts.get_mut(index as usize) {
-                        facts.prompts.insert(answer.index);
+                        facts.prompts.insert(answer.row.prompt_index);
                     }
                     seeds.insert(seed);
                     let streams = set.answers.entry(index).or_default();
-                    let streams = streams.entry(answer.arm.as_str()).or_default();
+                    let streams = streams.entry(answer.row.arm.as_str()).or_default();
                     streams.entry(seed).or_default().push(answer);
                 }
                 let number = |segment: &u32| numbers.get(segment).copied();
@@ -153,7 +153,7 @@ impl<'a> Streams<'a> {
         }
         let by_arm = set.answers.values_mut().flat_map(BTreeMap::values_mut);
         for streams in by_arm.flat_map(BTreeMap::values_mut) {
-            streams.sort_by_key(|answer| answer.index);
+            streams.sort_by_key(|answer| answer.row.prompt_index);
         }
         let answered = |name: &str| set.answers.values().any(|arms| arms.contains_key(name));
         let arms = experiment.arms.iter();
@@ -235,7 +235,7 @@ impl<'a> Streams<'a> {
 
     /// True where an arm's drafts were looked up.
     pub fn looks_up(&self, arm: &str) -> bool {
-        self.answers(arm).any(|answer| answer.measured.looks_up)
+        self.answers(arm).any(|answer| answer.looks_up)
     }
 
     /// The arm that a learning drafter is compared with: the first whose drafter learns nothing.
@@ -289,8 +289,8 @@ impl Facts {
             other: other
                 .map(|(axis, value)| format!("{axis}={value}"))
                 .collect(),
-            task: answer.task.clone(),
-            target: answer.target.clone(),
+            task: answer.row.task.clone(),
+            target: answer.row.target.clone(),
             prompts: BTreeSet::new(),
         }
     }
@@ -326,7 +326,7 @@ fn titled(facts: Vec<Facts>) -> Vec<Segment> {
 
 /// A metric over some answers; `None` where it is not defined.
 pub fn over<'a>(metric: Metric, answers: impl IntoIterator<Item = &'a Answer>) -> Option<f64> {
-    over_by(&|answer| metric.sums(&answer.measured), answers)
+    over_by(&|answer| metric.sums(answer), answers)
 }
 
 /// A ratio over some answers by what each adds to it.

@@ -18,20 +18,20 @@ pub enum ResultsError {
         /// The folder.
         path: PathBuf,
     },
-    /// The manifest was written by another version of this program.
-    #[error("{}: manifest schema {found}, this program reads {expected}", path.display())]
+    /// A manifest or record was written by another version of this program.
+    #[error("{}: layout {found}, this program reads layout {expected}", path.display())]
     Schema {
-        /// The manifest.
+        /// The file.
         path: PathBuf,
-        /// Schema number in the file.
+        /// Its layout.
         found: u32,
-        /// Schema number this program writes.
+        /// The layout that this program writes.
         expected: u32,
     },
-    /// The manifest is not the JSON it should be.
-    #[error("{}:{line}: malformed manifest: {message}", path.display())]
-    Manifest {
-        /// The manifest.
+    /// A manifest or record is not the JSON it should be.
+    #[error("{}:{line}: malformed: {message}", path.display())]
+    Malformed {
+        /// The file.
         path: PathBuf,
         /// One-based line.
         line: usize,
@@ -123,9 +123,12 @@ impl ResultsError {
                 "give a folder that `omnidraft run` made"
             }
             Self::Schema { .. } => {
-                "use the version of the program that the manifest names, or run the experiment anew"
+                "use the program that wrote the folder, or give another one with --out"
             }
-            Self::Journal { .. } | Self::Manifest { .. } => {
+            Self::Malformed { path, .. } if path.ends_with(crate::EXPERIMENT_FILE) => {
+                "the file was changed or damaged; remove it, `omnidraft run` writes it again"
+            }
+            Self::Journal { .. } | Self::Malformed { .. } => {
                 "the file was edited or damaged; remove the folder and run the cell again"
             }
             Self::MissingTable { .. }

@@ -3,7 +3,6 @@
 use crate::ResultsError;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::io::Read;
 use std::path::Path;
 
 /// A file the cell read.
@@ -30,17 +29,7 @@ impl InputFile {
         let io = |source| ResultsError::io("read", path, source);
         let mut file = std::fs::File::open(path).map_err(io)?;
         let mut hasher = Sha256::new();
-        let mut buffer = vec![0; 1 << 16];
-        let mut bytes = 0;
-        loop {
-            match file.read(&mut buffer).map_err(io)? {
-                0 => break,
-                n => {
-                    hasher.update(&buffer[..n]);
-                    bytes += n as u64;
-                }
-            }
-        }
+        let bytes = std::io::copy(&mut file, &mut hasher).map_err(io)?;
         let name = path.file_name().unwrap_or(path.as_os_str());
         Ok(Self {
             role: role.to_owned(),

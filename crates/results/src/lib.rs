@@ -34,6 +34,7 @@ pub mod metrics;
 mod parquet;
 mod publish;
 mod reader;
+mod record;
 pub mod rows;
 mod schema;
 pub mod text;
@@ -50,11 +51,12 @@ pub use manifest::{
     RecordedTarget, RowCounts, SpecialInfo, StepLatency, StepTimes, SweptFrom, config_hash,
     is_complete,
 };
-pub use measure::{Counts, Measured, Sums};
+pub use measure::{Answer, Sums};
 pub use metrics::Metric;
 pub use parquet::{read_table, table_path, write_flat, write_table};
-pub use publish::{EXPERIMENT_FILE, Published, cells, publish};
+pub use publish::{Published, cells, publish};
 pub use reader::CellReader;
+pub use record::{Axis, CellSpec, EXPERIMENT_FILE, RECORD_SCHEMA, RunRecord, StageSpec};
 pub use rows::{
     Finish, HeadRow, JudgedRound, NgramRow, PromptRow, RoundRow, Split, UpdateRow, answer_ids,
     answer_text,
@@ -63,32 +65,45 @@ pub use schema::Row;
 pub use text::{TextFacts, cell_facts, looping, text_facts};
 pub use writer::{CellLengths, CellWriter};
 
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// File of the arms' n-gram caches in a cell's folder.
 pub const NGRAMS_FILE: &str = "ngrams.jsonl";
 
-/// Writes a file through a temporary neighbour, so that a reader sees the old content or the new,
-/// never half. Two processes may write one path at the same time: the last one wins.
+/// Writes a file through a temporary neighbour, both synced to disk, so that a reader sees the old content or
+/// the new, never half. Two processes may write one path at the same time: the last one wins.
 ///
 /// # Errors
-/// An I/O error naming the file.
-pub fn write_atomically(path: &std::path::Path, bytes: &[u8]) -> Result<(), ResultsError> {
+/// An I/O error naming the file, whose content is then the old one.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let count = WRITTEN.fetch_add(1, Ordering::Relaxed);
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{}-{count}.part", std::process::id()));
-    let part = std::path::PathBuf::from(part);
-    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
-    written.map_err(|source| {
+    let part = PathBuf::from(part);
+    let write = || {
+        let mut file = File::create(&part)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&part, path)
+    };
+    write().map_err(|source| {
         // The error to tell is the first one.
         let _ = std::fs::remove_file(&part);
         ResultsError::io("write", path, source)
-    })
+    })?;
+    if let Some(Ok(folder)) = path.parent().map(File::open) {
+        // Some file systems refuse; the rename is then as durable as they make it.
+        let _ = folder.sync_all();
+    }
+    Ok(())
 }
 
 /// `<name>.part` beside `path`.
-pub(crate) fn part_path(path: &std::path::Path) -> std::path::PathBuf {
+pub(crate) fn part_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     name.into()
@@ -116,5 +131,15 @@ mod tests {
         });
         let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn a_failed_write_names_the_file_and_leaves_no_part() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("taken");
+        std::fs::create_dir_all(path.join("inside")).unwrap();
+        let error = write_atomically(&path, b"x").unwrap_err();
+        assert!(error.to_string().contains("taken"), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

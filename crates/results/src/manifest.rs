@@ -3,6 +3,7 @@
 
 use crate::common;
 use crate::machine::utc_now;
+use crate::record;
 use crate::{BuildInfo, InputFile, MachineInfo, ResultsError, write_atomically};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -305,7 +306,7 @@ impl Manifest {
     /// with the first, which is put back.
     ///
     /// # Errors
-    /// [`ResultsError::NotACell`], [`ResultsError::Manifest`] with the line, [`ResultsError::Schema`].
+    /// [`ResultsError::NotACell`], [`ResultsError::Malformed`] with the line, [`ResultsError::Schema`].
     pub fn read(dir: &Path) -> Result<Self, ResultsError> {
         let path = dir.join(MANIFEST_FILE);
         let text = std::fs::read_to_string(&path).map_err(|source| match source.kind() {
@@ -314,20 +315,7 @@ impl Manifest {
             },
             _ => ResultsError::io("read", &path, source),
         })?;
-        let malformed = |error: serde_json::Error| ResultsError::Manifest {
-            path: path.clone(),
-            line: error.line(),
-            message: error.to_string(),
-        };
-        let value: SchemaOnly = serde_json::from_str(&text).map_err(malformed)?;
-        if value.schema != MANIFEST_SCHEMA {
-            return Err(ResultsError::Schema {
-                path,
-                found: value.schema,
-                expected: MANIFEST_SCHEMA,
-            });
-        }
-        let mut manifest: Self = serde_json::from_str(&text).map_err(malformed)?;
+        let mut manifest: Self = record::parse(&path, &text, MANIFEST_SCHEMA)?;
         common::put_back(&mut manifest.config);
         Ok(manifest)
     }
@@ -361,12 +349,6 @@ pub fn is_complete(dir: &Path) -> Result<bool, ResultsError> {
 /// SHA-256 of a configuration as [`Manifest::config_sha256`] has it.
 pub fn config_hash(config: &serde_json::Value) -> String {
     hex::encode(Sha256::digest(config.to_string()))
-}
-
-/// Read first, so that another layout is reported as such and not as a missing key.
-#[derive(Deserialize)]
-struct SchemaOnly {
-    schema: u32,
 }
 
 #[cfg(test)]

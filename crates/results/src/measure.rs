@@ -1,88 +1,22 @@
-//! What one prompt adds to every metric: the only place where rows become numbers of a table.
+//! An answer with all that metrics are made of, and the sums that they are.
 
-use crate::metrics::Metric;
-use crate::{Finish, PromptRow, text::TextFacts};
+use std::sync::Arc;
 
-/// The numbers of a prompt's row that metrics are made of.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Counts {
-    /// As in [`PromptRow`].
-    pub new_tokens: u32,
-    /// As in [`PromptRow`].
-    pub new_bytes: u32,
-    /// As in [`PromptRow`].
-    pub rounds: u32,
-    /// As in [`PromptRow`].
-    pub draft_tokens: u32,
-    /// As in [`PromptRow`].
-    pub proposed: u32,
-    /// As in [`PromptRow`].
-    pub accepted: u32,
-    /// As in [`PromptRow`].
-    pub ngrams_proposed: u32,
-    /// As in [`PromptRow`].
-    pub ngram_hits: u32,
-    /// As in [`PromptRow`].
-    pub ends_proposed: Option<u32>,
-    /// As in [`PromptRow`].
-    pub ends_accepted: Option<u32>,
-    /// As in [`PromptRow`].
-    pub cost: Option<f64>,
-    /// As in [`PromptRow`].
-    pub acceptance_rate: f64,
-    /// As in [`PromptRow`].
-    pub judged_rounds: u32,
-    /// As in [`PromptRow`].
-    pub seconds: f64,
-    /// As in [`PromptRow`].
-    pub prefill_s: f64,
-    /// As in [`PromptRow`].
-    pub learn_s: f64,
-    /// As in [`PromptRow`].
-    pub cache_ngrams: u32,
-    /// As in [`PromptRow`].
-    pub cache_bytes: u64,
-    /// Whether a limit ended the answer.
-    pub cut: bool,
-}
+use crate::{PromptRow, TextFacts};
 
-impl From<&PromptRow> for Counts {
-    fn from(row: &PromptRow) -> Self {
-        Self {
-            new_tokens: row.new_tokens,
-            new_bytes: row.new_bytes,
-            rounds: row.rounds,
-            draft_tokens: row.draft_tokens,
-            proposed: row.proposed,
-            accepted: row.accepted,
-            ngrams_proposed: row.ngrams_proposed,
-            ngram_hits: row.ngram_hits,
-            ends_proposed: row.ends_proposed,
-            ends_accepted: row.ends_accepted,
-            cost: row.cost,
-            acceptance_rate: row.acceptance_rate,
-            judged_rounds: row.judged_rounds,
-            seconds: row.seconds,
-            prefill_s: row.prefill_s,
-            learn_s: row.learn_s,
-            cache_ngrams: row.cache_ngrams,
-            cache_bytes: row.cache_bytes,
-            cut: row.finish == Finish::Length,
-        }
-    }
-}
-
-/// Everything a metric may ask about a prompt.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Measured {
-    /// The prompt's own numbers.
-    pub counts: Counts,
-    /// Those of plain decoding of the same prompt in the same cell.
-    pub plain: Option<Counts>,
+/// An answer with everything a metric may ask about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// Its row. The ids of the answer are not needed.
+    pub row: PromptRow,
+    /// The row of plain decoding of the same prompt in the same cell.
+    pub plain: Option<Arc<PromptRow>>,
     /// Facts of the answer's text.
     pub text: Option<TextFacts>,
     /// Whether this is plain decoding itself.
     pub is_plain: bool,
+    /// The cost of plain decoding of one token, at the costs that its arm counts with.
+    pub plain_step: f64,
     /// Whether the cell's times mean anything.
     pub timed: bool,
     /// Whether the arm's draft tokens were looked up, which takes no forward of a drafter.
@@ -98,16 +32,21 @@ pub struct Measured {
     pub end_bytes: u64,
 }
 
-impl Measured {
+impl Answer {
+    /// Its row, unless it is plain decoding.
+    pub(crate) fn drafted(&self) -> Option<&PromptRow> {
+        (!self.is_plain).then_some(&self.row)
+    }
+
     /// What `rounds` cost in steps of the target if only steps cost time: one each, and c for every
     /// forward of the drafter, of which a drafted token takes one and a copied token none.
-    fn steps(&self, rounds: u32, drafted: u32) -> f64 {
+    pub(crate) fn steps(&self, rounds: u32, drafted: u32) -> f64 {
         f64::from(rounds) + self.latency_ratio * f64::from(self.forwards(drafted))
     }
 
     /// The same with o for every round that drafted. Rows do not say which rounds those are where others
     /// copied: they are the ones that proposed, but no more than there were forwards.
-    fn dearer_steps(&self, rounds: u32, proposing: u32, drafted: u32) -> f64 {
+    pub(crate) fn dearer_steps(&self, rounds: u32, proposing: u32, drafted: u32) -> f64 {
         let drafting = proposing.min(self.forwards(drafted));
         self.steps(rounds, drafted) + self.round_overhead * f64::from(drafting)
     }
@@ -138,6 +77,15 @@ impl Sums {
             below,
             base_above: 1.0,
             base_below: 1.0,
+        }
+    }
+
+    /// The same over the ratio of a reference.
+    pub fn over(self, base_above: f64, base_below: f64) -> Self {
+        Self {
+            base_above,
+            base_below,
+            ..self
         }
     }
 
@@ -175,121 +123,7 @@ impl Sums {
     }
 }
 
-impl Metric {
-    /// What one prompt adds to the metric's sums; `None` where it says nothing about it.
-    pub fn sums(self, prompt: &Measured) -> Option<Sums> {
-        let Measured {
-            counts,
-            plain,
-            text,
-            ..
-        } = prompt;
-        let share = |above: f64, below: f64| Some(Sums::of(above, below));
-        let tokens = f64::from(counts.new_tokens);
-        let rounds = f64::from(counts.rounds);
-        let drafted = f64::from(counts.draft_tokens);
-        let hits = f64::from(counts.ngram_hits);
-        let (proposed, ngrams) = (
-            f64::from(counts.proposed),
-            f64::from(counts.ngrams_proposed),
-        );
-        if self.is_timed() && !prompt.timed {
-            return None;
-        }
-        match self {
-            Self::Acceptance => {
-                let judged = f64::from(counts.judged_rounds);
-                let rate = counts.acceptance_rate;
-                (judged > 0.0 && rate.is_finite()).then(|| Sums::of(rate * judged, judged))
-            }
-            Self::TokensPerRound => share(tokens, rounds),
-            Self::DraftLength if prompt.is_plain => None,
-            Self::DraftLength => share(drafted, rounds),
-            Self::BytesPerRound => share(f64::from(counts.new_bytes), rounds),
-            Self::HitsPerRound if prompt.is_plain => None,
-            Self::HitsPerRound => share(hits, rounds),
-            Self::HitsPerResponse if prompt.is_plain => None,
-            Self::HitsPerResponse => share(hits, 1.0),
-            Self::NgramAcceptance => share(hits, ngrams),
-            Self::NgramShare => share(ngrams, proposed),
-            Self::OtherAcceptance => share(f64::from(counts.accepted) - hits, proposed - ngrams),
-            Self::EndAcceptance | Self::EndsDrafted if prompt.is_plain => None,
-            Self::EndAcceptance => share(
-                f64::from(counts.ends_accepted?),
-                f64::from(counts.ends_proposed?),
-            ),
-            Self::EndsDrafted if counts.cut => None,
-            Self::EndsDrafted => share(f64::from(counts.ends_accepted?), 1.0),
-            Self::Speedup => {
-                let plain = plain.as_ref()?;
-                Some(Sums {
-                    above: tokens,
-                    below: counts.seconds,
-                    base_above: f64::from(plain.new_tokens),
-                    base_below: plain.seconds,
-                })
-            }
-            Self::SpeedupEndToEnd => {
-                let plain = plain.as_ref()?;
-                Some(Sums {
-                    above: tokens,
-                    below: counts.seconds + counts.prefill_s + counts.learn_s,
-                    base_above: f64::from(plain.new_tokens),
-                    base_below: plain.seconds + plain.prefill_s,
-                })
-            }
-            Self::ModelledSpeedup => {
-                let steps = prompt.steps(counts.rounds, counts.draft_tokens);
-                share(tokens, steps)
-            }
-            Self::ImpliedSpeedup => {
-                let (rounds, proposing) = (counts.rounds, counts.judged_rounds);
-                let steps = prompt.dearer_steps(rounds, proposing, counts.draft_tokens);
-                share(tokens, steps)
-            }
-            Self::CountedSpeedup => {
-                let plain = plain.as_ref()?;
-                Some(Sums {
-                    above: tokens,
-                    below: counts.cost?,
-                    base_above: f64::from(plain.new_tokens),
-                    base_below: plain.cost?,
-                })
-            }
-            Self::TokensPerSecond => share(tokens, counts.seconds),
-            Self::FreshAcceptance => {
-                let fresh = text.as_ref()?.fresh?;
-                share(fresh.acceptance, f64::from(fresh.fresh))
-            }
-            Self::FreshShare => {
-                let fresh = text.as_ref()?.fresh?;
-                share(f64::from(fresh.fresh), f64::from(fresh.rounds))
-            }
-            Self::FreshModelledSpeedup => {
-                let fresh = text.as_ref()?.fresh?;
-                let steps = prompt.steps(fresh.all_fresh, fresh.drafted);
-                share(f64::from(fresh.tokens), steps)
-            }
-            Self::FreshImpliedSpeedup => {
-                let fresh = text.as_ref()?.fresh?;
-                let steps = prompt.dearer_steps(fresh.all_fresh, fresh.fresh, fresh.drafted);
-                share(f64::from(fresh.tokens), steps)
-            }
-            Self::Looping => {
-                let text = text.as_ref()?;
-                share(f64::from(text.repeated), f64::from(text.tokens))
-            }
-            Self::Cut => share(f64::from(u8::from(counts.cut)), 1.0),
-            Self::Distinct => share(1.0 / f64::from(text.as_ref()?.copies.max(1)), 1.0),
-            Self::LearningShare if prompt.is_plain => None,
-            Self::LearningShare => share(
-                counts.learn_s,
-                counts.seconds + counts.prefill_s + counts.learn_s,
-            ),
-            Self::CacheNgrams if prompt.is_plain => None,
-            Self::CacheNgrams => share(f64::from(prompt.end_ngrams), 1.0),
-            Self::CacheMegabytes if prompt.is_plain => None,
-            Self::CacheMegabytes => share(prompt.end_bytes as f64 / 1e6, 1.0),
-        }
-    }
+/// The sums of a ratio without a reference.
+pub(crate) fn ratio(above: impl Into<f64>, below: impl Into<f64>) -> Option<Sums> {
+    Some(Sums::of(above.into(), below.into()))
 }

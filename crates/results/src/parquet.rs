@@ -8,7 +8,7 @@ use parquet::basic::{
     Compression, Encoding, LogicalType, Repetition, Type as PhysicalType, ZstdLevel,
 };
 use parquet::column::reader::get_typed_column_reader;
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
+use parquet::data_type::{ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -32,14 +32,29 @@ pub fn table_path<R: Row>(dir: &Path) -> PathBuf {
 /// # Errors
 /// An I/O or parquet error naming the file.
 pub fn write_table<R: Row>(dir: &Path, rows: &[R]) -> Result<(), ResultsError> {
-    let path = table_path::<R>(dir);
-    let part = part_path(&path);
-    let io = |source| ResultsError::io("write", &path, source);
+    through_part(&table_path::<R>(dir), |file| {
+        write_columns(file, R::TABLE, R::COLUMNS, &R::to_columns(rows))
+    })
+}
+
+/// Writes a flat table as one Parquet file, through `*.part` and a rename. What has no value is null.
+///
+/// # Errors
+/// An I/O or parquet error naming the file.
+pub fn write_flat(path: &Path, table: &FlatTable) -> Result<(), ResultsError> {
+    through_part(path, |file| write_nullable(file, table))
+}
+
+fn through_part(
+    path: &Path,
+    write: impl FnOnce(&File) -> Result<(), ParquetError>,
+) -> Result<(), ResultsError> {
+    let part = part_path(path);
+    let io = |source| ResultsError::io("write", path, source);
     let file = File::create(&part).map_err(io)?;
-    write_columns(&file, R::TABLE, R::COLUMNS, R::to_columns(rows))
-        .map_err(|error| damaged(&path, &error))?;
+    write(&file).map_err(|error| damaged(path, &error))?;
     file.sync_all().map_err(io)?;
-    std::fs::rename(&part, &path).map_err(io)
+    std::fs::rename(&part, path).map_err(io)
 }
 
 /// Reads the columns of `R` from its table, and no others. Optional ones that the table lacks are
@@ -96,19 +111,15 @@ fn write_columns(
     file: &File,
     table: &str,
     columns: &[Column],
-    data: Vec<ColumnData>,
+    data: &[ColumnData],
 ) -> Result<(), ParquetError> {
     // What is known of no row would take room in every file.
-    let (columns, data): (Vec<Column>, Vec<ColumnData>) = columns
-        .iter()
-        .copied()
-        .zip(data)
+    let columns = columns.iter().zip(data);
+    let columns: Vec<(&Column, &ColumnData)> = columns
         .filter(|(column, data)| !column.optional || !data.is_unknown())
-        .unzip();
-    let fields: Result<_, _> = columns.iter().map(field).collect();
-    let schema = Type::group_type_builder(table)
-        .with_fields(fields?)
-        .build()?;
+        .collect();
+    let fields = columns.iter();
+    let fields = fields.map(|(own, _)| field(own.name, own.kind, Repetition::REQUIRED));
     // Tables are small, and are read whole: footers with statistics would be a tenth of them. zstd does better
     // on values than on indices of a dictionary, and on counts whose bytes are split.
     let mut properties = WriterProperties::builder()
@@ -117,114 +128,90 @@ fn write_columns(
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true)
         .set_created_by("omnidraft".to_owned());
-    for (column, data) in columns.iter().zip(&data) {
+    for (column, data) in &columns {
         if matches!(data, ColumnData::U32(_) | ColumnData::U64(_)) {
             let path = ColumnPath::from(column.name);
             properties = properties.set_column_encoding(path, Encoding::BYTE_STREAM_SPLIT);
         }
     }
-    let properties = Arc::new(properties.build());
-    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), properties)?;
-    let mut group = writer.next_row_group()?;
-    for data in data {
-        match data {
-            ColumnData::Text(values) => {
-                let values: Vec<ByteArray> = values.iter().map(|v| v.as_str().into()).collect();
-                write_column::<ByteArrayType>(&mut group, &values)?;
-            }
-            ColumnData::U32(values) => {
-                // Parquet keeps unsigned integers in the bits of signed ones.
-                let values: Vec<i32> = values.into_iter().map(u32::cast_signed).collect();
-                write_column::<Int32Type>(&mut group, &values)?;
-            }
-            ColumnData::U64(values) => {
-                let values: Vec<i64> = values.into_iter().map(u64::cast_signed).collect();
-                write_column::<Int64Type>(&mut group, &values)?;
-            }
-            ColumnData::F64(values) => write_column::<DoubleType>(&mut group, &values)?,
-        }
-    }
-    group.close()?;
-    writer.close()?;
-    Ok(())
-}
-
-/// Writes a flat table as one Parquet file, through `*.part` and a rename. What has no value is null.
-///
-/// # Errors
-/// An I/O or parquet error naming the file.
-pub fn write_flat(path: &Path, table: &FlatTable) -> Result<(), ResultsError> {
-    let part = part_path(path);
-    let io = |source| ResultsError::io("write", path, source);
-    let file = File::create(&part).map_err(io)?;
-    write_nullable(&file, table).map_err(|error| damaged(path, &error))?;
-    file.sync_all().map_err(io)?;
-    std::fs::rename(&part, path).map_err(io)
+    let fields = fields.collect::<Result<_, _>>()?;
+    write_group(file, table, fields, properties.build(), |group| {
+        let mut columns = columns.iter();
+        columns.try_for_each(|(_, data)| write_column(group, data, None))
+    })
 }
 
 fn write_nullable(file: &File, table: &FlatTable) -> Result<(), ParquetError> {
-    let field = |column: &FlatColumn| {
-        let kind = column.data().kind();
-        let field = Type::primitive_type_builder(&column.name, physical(kind))
-            .with_repetition(Repetition::OPTIONAL)
-            .with_logical_type(logical(kind))
-            .build()?;
-        Ok(Arc::new(field))
-    };
-    let fields: Result<_, ParquetError> = table.columns.iter().map(field).collect();
-    let schema = Type::group_type_builder("rows")
-        .with_fields(fields?)
-        .build()?;
+    let fields = table.columns.iter();
+    let fields = fields.map(|own| field(&own.name, own.data().kind(), Repetition::OPTIONAL));
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .build();
+    let fields = fields.collect::<Result<_, _>>()?;
+    write_group(file, "rows", fields, properties, |group| {
+        let mut columns = table.columns.iter();
+        columns.try_for_each(|column| write_column(group, column.data(), Some(column)))
+    })
+}
+
+/// Writes a file of one row group.
+fn write_group(
+    file: &File,
+    table: &str,
+    fields: Vec<Arc<Type>>,
+    properties: WriterProperties,
+    write: impl FnOnce(&mut SerializedRowGroupWriter<'_, &File>) -> Result<(), ParquetError>,
+) -> Result<(), ParquetError> {
+    let schema = Type::group_type_builder(table)
+        .with_fields(fields)
+        .build()?;
     let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?;
     let mut group = writer.next_row_group()?;
-    for column in &table.columns {
-        let known = |index: usize| !column.is_null(index);
-        let levels: Vec<i16> = (0..table.len()).map(|i| i16::from(known(i))).collect();
-        match column.data() {
-            ColumnData::Text(values) => {
-                let values = there(values, known).map(|v| v.as_str().into());
-                write_some::<ByteArrayType>(&mut group, &values.collect::<Vec<_>>(), &levels)?;
-            }
-            ColumnData::U32(values) => {
-                let values = there(values, known).map(|v| v.cast_signed());
-                write_some::<Int32Type>(&mut group, &values.collect::<Vec<_>>(), &levels)?;
-            }
-            ColumnData::U64(values) => {
-                let values = there(values, known).map(|v| v.cast_signed());
-                write_some::<Int64Type>(&mut group, &values.collect::<Vec<_>>(), &levels)?;
-            }
-            ColumnData::F64(values) => {
-                let values = there(values, known).copied();
-                write_some::<DoubleType>(&mut group, &values.collect::<Vec<_>>(), &levels)?;
-            }
-        }
-    }
+    write(&mut group)?;
     group.close()?;
     writer.close()?;
     Ok(())
 }
 
-/// The values that are known.
-fn there<T>(values: &[T], known: impl Fn(usize) -> bool) -> impl Iterator<Item = &T> {
-    let values = values.iter().enumerate();
-    values
-        .filter(move |(i, _)| known(*i))
-        .map(|(_, value)| value)
+/// Writes the next column; of a column with nulls, only what is there.
+fn write_column(
+    group: &mut SerializedRowGroupWriter<'_, &File>,
+    data: &ColumnData,
+    nulls: Option<&FlatColumn>,
+) -> Result<(), ParquetError> {
+    // Parquet keeps unsigned integers in the bits of signed ones.
+    match data {
+        ColumnData::Text(all) => {
+            write_values::<ByteArrayType, _>(group, all, nulls, |text| text.as_str().into())
+        }
+        ColumnData::U32(all) => {
+            write_values::<Int32Type, _>(group, all, nulls, |n| n.cast_signed())
+        }
+        ColumnData::U64(all) => {
+            write_values::<Int64Type, _>(group, all, nulls, |n| n.cast_signed())
+        }
+        ColumnData::F64(all) => write_values::<DoubleType, _>(group, all, nulls, |n| *n),
+    }
 }
 
-/// Writes a column whose `levels` are 1 where there is a value.
-fn write_some<T: DataType>(
+fn write_values<T: DataType, V>(
     group: &mut SerializedRowGroupWriter<'_, &File>,
-    values: &[T::T],
-    levels: &[i16],
+    all: &[V],
+    nulls: Option<&FlatColumn>,
+    stored: fn(&V) -> T::T,
 ) -> Result<(), ParquetError> {
+    let known = |index: usize| nulls.is_none_or(|column| !column.is_null(index));
+    let values = all.iter().enumerate().filter(|(index, _)| known(*index));
+    let values: Vec<T::T> = values.map(|(_, value)| stored(value)).collect();
+    // A definition level is 1 where there is a value.
+    let levels: Option<Vec<i16>> = nulls.map(|_| {
+        (0..all.len())
+            .map(|index| i16::from(known(index)))
+            .collect()
+    });
     if let Some(mut column) = group.next_column()? {
-        column
-            .typed::<T>()
-            .write_batch(values, Some(levels), None)?;
+        let to = column.typed::<T>();
+        to.write_batch(&values, levels.as_deref(), None)?;
         column.close()?;
     }
     Ok(())
@@ -239,32 +226,18 @@ fn physical(kind: ColumnKind) -> PhysicalType {
     }
 }
 
-fn logical(kind: ColumnKind) -> Option<LogicalType> {
-    match kind {
+fn field(name: &str, kind: ColumnKind, repetition: Repetition) -> Result<Arc<Type>, ParquetError> {
+    let logical = match kind {
         ColumnKind::Text => Some(LogicalType::String),
         ColumnKind::U32 => Some(LogicalType::integer(32, false)),
         ColumnKind::U64 => Some(LogicalType::integer(64, false)),
         ColumnKind::F64 => None,
-    }
-}
-
-fn field(column: &Column) -> Result<Arc<Type>, ParquetError> {
-    let field = Type::primitive_type_builder(column.name, physical(column.kind))
-        .with_repetition(Repetition::REQUIRED)
-        .with_logical_type(logical(column.kind))
+    };
+    let field = Type::primitive_type_builder(name, physical(kind))
+        .with_repetition(repetition)
+        .with_logical_type(logical)
         .build()?;
     Ok(Arc::new(field))
-}
-
-fn write_column<T: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, &File>,
-    values: &[T::T],
-) -> Result<(), ParquetError> {
-    if let Some(mut column) = group.next_column()? {
-        column.typed::<T>().write_batch(values, None, None)?;
-        column.close()?;
-    }
-    Ok(())
 }
 
 fn has_column(reader: &SerializedFileReader<File>, column: &Column) -> bool {
@@ -358,7 +331,7 @@ mod tests {
             .unwrap();
         data[finish] = ColumnData::Text(vec!["end".into(); 3]);
         let file = File::create(table_path::<PromptRow>(folder.path())).unwrap();
-        write_columns(&file, PromptRow::TABLE, &kept, data).unwrap();
+        write_columns(&file, PromptRow::TABLE, &kept, &data).unwrap();
         read_table::<PromptRow>(folder.path())
     }
 

@@ -3,15 +3,13 @@
 use crate::common;
 use crate::parquet::{table_path, write_table};
 use crate::{
-    CellReader, CellStatus, HeadRow, JudgedRound, MANIFEST_FILE, Manifest, NGRAMS_FILE, PromptRow,
-    ResultsError, RoundRow, Row, Split, UpdateRow, answer_ids, answer_text, cell_facts,
+    CellReader, CellStatus, EXPERIMENT_FILE, HeadRow, JudgedRound, MANIFEST_FILE, Manifest,
+    NGRAMS_FILE, PromptRow, ResultsError, RoundRow, Row, Split, UpdateRow, answer_ids, answer_text,
+    cell_facts,
 };
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-
-/// The experiment as it was run, in a root folder.
-pub const EXPERIMENT_FILE: &str = "experiment.json";
 
 /// Digits of an answer's hash that are published: 32 bits tell the answers of a run apart, and hashes do not compress.
 const HASH_DIGITS: usize = 8;
@@ -273,18 +271,10 @@ mod tests {
     fn turn(arm: &str, segment: u32, step: u32) -> HeadRow {
         HeadRow {
             arm: arm.to_owned(),
-            seed: 1,
             segment,
             step,
-            prompts_seen: step,
-            examples: 8,
-            loss: 0.5,
             fresh: 4,
-            fresh_loss: 0.4,
-            predicted: 0.3,
-            accepted: 0.2,
-            calibration_error: 0.1,
-            seconds: 0.0,
+            ..HeadRow::default()
         }
     }
 

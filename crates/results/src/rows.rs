@@ -1,6 +1,7 @@
 //! The rows of the tables. The structs are the schema: journal keys, parquet columns and
 //! documentation.
 
+use crate::bootstrap::PromptKey;
 use crate::schema::{row, text_enum};
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +9,7 @@ text_enum! {
     /// Which part of its task a prompt comes from.
     Split {
         /// The stream the drafter may learn from.
+        #[default]
         Train = "train",
         /// Held-out prompts, drafter frozen.
         Test = "test",
@@ -18,6 +20,7 @@ text_enum! {
     /// Why an answer ended.
     Finish {
         /// The target emitted an end token.
+        #[default]
         End = "end",
         /// The token limit or the model's context was reached.
         Length = "length",
@@ -246,6 +249,18 @@ pub struct NgramRow {
     pub draft_texts: Vec<String>,
     /// How often the entry was seen in accepted text; in older files proposals that were accepted count once more.
     pub count: u64,
+}
+
+impl PromptRow {
+    /// Seconds of decoding, prefill and learning.
+    pub fn all_seconds(&self) -> f64 {
+        self.seconds + self.prefill_s + self.learn_s
+    }
+
+    /// The prompt across arms and seeds.
+    pub fn key(&self) -> PromptKey {
+        (self.segment, self.prompt_id.clone())
+    }
 }
 
 /// The generated ids of [`PromptRow::answer`]; what is no number ends them.

@@ -67,59 +67,34 @@ plain_field!(
     }
 );
 
-/// A count of a column that older tables lack; the largest number stands for one not known.
-impl Field for Option<u32> {
-    const KIND: ColumnKind = ColumnKind::U32;
-    const OPTIONAL: bool = true;
-    fn pack(values: Vec<Self>) -> ColumnData {
-        ColumnData::U32(values.into_iter().map(|v| v.unwrap_or(u32::MAX)).collect())
-    }
-    fn unpack(data: ColumnData) -> Option<Vec<Self>> {
-        let ColumnData::U32(values) = data else {
-            return None;
-        };
-        let known = values.into_iter().map(|v| (v != u32::MAX).then_some(v));
-        Some(known.collect())
-    }
+/// A value of a column that older tables lack; one that no known value has stands for one not known.
+macro_rules! optional_field {
+    ($type:ty, $kind:ident, $unknown:expr, $is_unknown:expr) => {
+        impl Field for Option<$type> {
+            const KIND: ColumnKind = ColumnKind::$kind;
+            const OPTIONAL: bool = true;
+            fn pack(values: Vec<Self>) -> ColumnData {
+                let values = values.into_iter().map(|v| v.unwrap_or($unknown));
+                ColumnData::$kind(values.collect())
+            }
+            fn unpack(data: ColumnData) -> Option<Vec<Self>> {
+                let is_unknown: fn(&$type) -> bool = $is_unknown;
+                let values = <$type>::unpack(data)?.into_iter();
+                Some(values.map(|v| (!is_unknown(&v)).then_some(v)).collect())
+            }
+        }
+    };
 }
 
-/// A number of a column that older tables lack; NaN stands for one not known.
-impl Field for Option<f64> {
-    const KIND: ColumnKind = ColumnKind::F64;
-    const OPTIONAL: bool = true;
-    fn pack(values: Vec<Self>) -> ColumnData {
-        ColumnData::F64(values.into_iter().map(|v| v.unwrap_or(f64::NAN)).collect())
-    }
-    fn unpack(data: ColumnData) -> Option<Vec<Self>> {
-        let ColumnData::F64(values) = data else {
-            return None;
-        };
-        let known = values.into_iter().map(|v| (!v.is_nan()).then_some(v));
-        Some(known.collect())
-    }
-}
-
-/// A name of a column that older tables lack; an empty one stands for none.
-impl Field for Option<String> {
-    const KIND: ColumnKind = ColumnKind::Text;
-    const OPTIONAL: bool = true;
-    fn pack(values: Vec<Self>) -> ColumnData {
-        ColumnData::Text(values.into_iter().map(Option::unwrap_or_default).collect())
-    }
-    fn unpack(data: ColumnData) -> Option<Vec<Self>> {
-        let ColumnData::Text(values) = data else {
-            return None;
-        };
-        let known = values.into_iter().map(|v| (!v.is_empty()).then_some(v));
-        Some(known.collect())
-    }
-}
+optional_field!(u32, U32, u32::MAX, |v| *v == u32::MAX);
+optional_field!(f64, F64, f64::NAN, |v| v.is_nan());
+optional_field!(String, Text, String::new(), |v| v.is_empty());
 
 macro_rules! text_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
         #[derive(
-            Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize,
+            Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize,
             serde::Deserialize,
         )]
         pub enum $name {
@@ -162,7 +137,7 @@ macro_rules! row {
         }
     ) => {
         $(#[$meta])*
-        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
         pub struct $name {
             $(
                 #[doc = $doc]

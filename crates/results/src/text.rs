@@ -199,54 +199,21 @@ fn fresh_rounds(rounds: &[&JudgedRound], looping: &[bool], formula: &[bool]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Finish, Split};
 
     fn prompt(index: u32, answer: &str) -> PromptRow {
         PromptRow {
             arm: "a".into(),
-            seed: 1,
-            segment: 0,
             split: Split::Test,
-            task: "t".into(),
-            target: "L".into(),
             prompt_index: index,
             prompt_id: index.to_string(),
-            prompt_tokens: 1,
-            new_tokens: 0,
-            new_bytes: 0,
-            rounds: 0,
-            draft_tokens: 0,
-            proposed: 0,
-            accepted: 0,
-            ngrams_proposed: 0,
-            ngram_hits: 0,
-            ends_proposed: None,
-            ends_accepted: None,
-            fresh_rounds: None,
-            fresh_tokens: None,
-            fresh_drafted: None,
-            fresh_judged: None,
-            fresh_acceptance: None,
-            cost: None,
-            acceptance_rate: f64::NAN,
-            judged_rounds: 0,
-            seconds: 0.0,
-            prefill_s: 0.0,
-            learn_s: 0.0,
-            way: None,
-            saved_s: None,
-            cache_ngrams: 0,
-            cache_bytes: 0,
-            finish: Finish::End,
             answer: answer.into(),
-            tokens_hash: String::new(),
+            ..PromptRow::default()
         }
     }
 
     fn round(index: u32, round: u32, proposed: u32, accepted: u32) -> JudgedRound {
         JudgedRound {
             arm: "a".into(),
-            segment: 0,
             split: Split::Test,
             prompt_index: index,
             round,
@@ -254,6 +221,7 @@ mod tests {
             proposed,
             accepted,
             emitted: accepted + 1,
+            ..JudgedRound::default()
         }
     }
 

@@ -229,8 +229,5 @@ fn manifests_are_checked() {
     )
     .unwrap();
     let message = CellReader::open(&dir).unwrap_err().to_string();
-    assert!(
-        message.contains("manifest.json:3: malformed manifest"),
-        "{message}"
-    );
+    assert!(message.contains("manifest.json:3: malformed"), "{message}");
 }

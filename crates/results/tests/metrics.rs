@@ -1,10 +1,13 @@
 //! Every metric by hand.
 
-use results::{Counts, Measured, Metric, StepLatency, Sums, TextFacts, text::FreshRounds};
+use std::sync::Arc;
 
-fn prompt() -> Measured {
-    Measured {
-        counts: Counts {
+use results::text::FreshRounds;
+use results::{Answer, Finish, Metric, PromptRow, StepLatency, Sums, TextFacts};
+
+fn prompt() -> Answer {
+    Answer {
+        row: PromptRow {
             new_tokens: 20,
             new_bytes: 80,
             rounds: 10,
@@ -23,17 +26,19 @@ fn prompt() -> Measured {
             learn_s: 1.5,
             cache_ngrams: 100,
             cache_bytes: 4000,
-            cut: true,
+            finish: Finish::Length,
+            ..PromptRow::default()
         },
-        plain: Some(Counts {
+        plain: Some(Arc::new(PromptRow {
             new_tokens: 30,
             cost: Some(30.0),
             seconds: 6.0,
             prefill_s: 1.5,
-            ..Counts::default()
-        }),
+            ..PromptRow::default()
+        })),
         text: None,
         is_plain: false,
+        plain_step: 1.0,
         timed: true,
         looks_up: false,
         latency_ratio: 0.25,
@@ -43,7 +48,7 @@ fn prompt() -> Measured {
     }
 }
 
-fn value(metric: Metric, prompts: &[Measured]) -> Option<f64> {
+fn value(metric: Metric, prompts: &[Answer]) -> Option<f64> {
     let sums: Vec<Sums> = prompts.iter().filter_map(|p| metric.sums(p)).collect();
     Sums::total(&sums)
 }
@@ -93,16 +98,16 @@ fn every_metric_by_hand() {
 #[test]
 fn ends_are_counted_where_they_are_known() {
     let mut ended = prompt();
-    ended.counts.cut = false;
-    let mut by_target = ended;
-    by_target.counts.ends_accepted = Some(0);
+    ended.row.finish = Finish::End;
+    let mut by_target = ended.clone();
+    by_target.row.ends_accepted = Some(0);
     // The cut answer has no end that could have been drafted.
-    let three = [ended, by_target, prompt()];
+    let three = [ended.clone(), by_target, prompt()];
     assert_eq!(value(Metric::EndsDrafted, &three), Some(0.5));
     let mut older = ended;
-    (older.counts.ends_proposed, older.counts.ends_accepted) = (None, None);
+    (older.row.ends_proposed, older.row.ends_accepted) = (None, None);
     for metric in [Metric::EndAcceptance, Metric::EndsDrafted] {
-        assert_eq!(value(metric, &[older]), None);
+        assert_eq!(value(metric, std::slice::from_ref(&older)), None);
     }
 }
 
@@ -122,7 +127,7 @@ fn text_metrics_by_hand() {
         copies: 4,
         fresh: Some(fresh),
     };
-    let prompt = Measured {
+    let prompt = Answer {
         text: Some(text),
         ..prompt()
     };
@@ -135,7 +140,7 @@ fn text_metrics_by_hand() {
     ];
     for (metric, expected) in expected {
         assert_eq!(
-            value(metric, &[prompt]),
+            value(metric, std::slice::from_ref(&prompt)),
             Some(expected),
             "{}",
             metric.name()
@@ -147,19 +152,13 @@ fn text_metrics_by_hand() {
 fn acceptance_is_a_mean_over_rounds() {
     // One round of 1/1 and four of 0: 0.2. The mean over prompts would be 0.5.
     let mut prompts = [prompt(), prompt()];
-    (
-        prompts[0].counts.acceptance_rate,
-        prompts[0].counts.judged_rounds,
-    ) = (1.0, 1);
-    (
-        prompts[1].counts.acceptance_rate,
-        prompts[1].counts.judged_rounds,
-    ) = (0.0, 4);
+    (prompts[0].row.acceptance_rate, prompts[0].row.judged_rounds) = (1.0, 1);
+    (prompts[1].row.acceptance_rate, prompts[1].row.judged_rounds) = (0.0, 4);
     assert_eq!(value(Metric::Acceptance, &prompts), Some(0.2));
     // A prompt that proposed nothing has no say.
     let mut silent = prompt();
-    (silent.counts.acceptance_rate, silent.counts.judged_rounds) = (f64::NAN, 0);
-    let with = [prompts[0], prompts[1], silent];
+    (silent.row.acceptance_rate, silent.row.judged_rounds) = (f64::NAN, 0);
+    let with = [prompts[0].clone(), prompts[1].clone(), silent.clone()];
     assert_eq!(value(Metric::Acceptance, &with), Some(0.2));
     assert_eq!(value(Metric::Acceptance, &[silent]), None);
 }
@@ -169,35 +168,38 @@ fn speedup_is_a_ratio_of_totals() {
     // 40 tokens in 2 s against 4 s: a long answer that gains outweighs a short one that loses.
     let of = |tokens: u32, seconds: f64, plain: f64| {
         let mut prompt = prompt();
-        (prompt.counts.new_tokens, prompt.counts.seconds) = (tokens, seconds);
-        prompt.plain = Some(Counts {
+        (prompt.row.new_tokens, prompt.row.seconds) = (tokens, seconds);
+        prompt.plain = Some(Arc::new(PromptRow {
             new_tokens: tokens,
             seconds: plain,
-            ..Counts::default()
-        });
+            ..PromptRow::default()
+        }));
         prompt
     };
     let prompts = [of(30, 1.0, 3.0), of(10, 1.0, 1.0)];
     assert_eq!(value(Metric::Speedup, &prompts), Some(2.0));
-    let untimed = Measured {
+    let untimed = Answer {
         timed: false,
-        ..prompts[0]
+        ..prompts[0].clone()
     };
     assert_eq!(value(Metric::Speedup, &[untimed]), None);
-    let alone = Measured {
+    let alone = Answer {
         plain: None,
-        ..prompts[0]
+        ..prompts[0].clone()
     };
     // Without plain decoding of the prompt, its own time does not count either.
-    assert_eq!(value(Metric::Speedup, &[alone, prompts[0]]), Some(3.0));
+    assert_eq!(
+        value(Metric::Speedup, &[alone, prompts[0].clone()]),
+        Some(3.0)
+    );
 }
 
 #[test]
 fn the_modelled_speedup_of_the_paper() {
     // 2.19 tokens a round at k = 4 on the latencies of Table 8: 2.19 / (1 + 4 * 0.0713).
     let mut prompt = prompt();
-    (prompt.counts.new_tokens, prompt.counts.rounds) = (219, 100);
-    prompt.counts.draft_tokens = 400;
+    (prompt.row.new_tokens, prompt.row.rounds) = (219, 100);
+    prompt.row.draft_tokens = 400;
     prompt.latency_ratio = StepLatency::paper().ratio();
     let found = value(Metric::ModelledSpeedup, &[prompt]).unwrap();
     assert!((found - 1.7038).abs() < 1e-3, "{found}");
@@ -205,7 +207,7 @@ fn the_modelled_speedup_of_the_paper() {
 
 #[test]
 fn copies_take_no_forward_of_the_drafter() {
-    let mut copying = Measured {
+    let mut copying = Answer {
         looks_up: true,
         ..prompt()
     };
@@ -227,32 +229,39 @@ fn copies_take_no_forward_of_the_drafter() {
         (Metric::FreshModelledSpeedup, 1.2),
         (Metric::FreshImpliedSpeedup, 1.2),
     ] {
-        assert_eq!(value(metric, &[copying]), Some(expected), "{metric:?}");
+        assert_eq!(
+            value(metric, std::slice::from_ref(&copying)),
+            Some(expected),
+            "{metric:?}"
+        );
     }
     // A drafter's fresh rounds: 6 / (5 + 12 / 4) and half a step for each of the four that drafted.
-    let drafting = Measured {
+    let drafting = Answer {
         looks_up: false,
         ..copying
     };
-    let found = value(Metric::FreshModelledSpeedup, &[drafting]);
+    let found = value(
+        Metric::FreshModelledSpeedup,
+        std::slice::from_ref(&drafting),
+    );
     assert_eq!(found, Some(0.75));
     assert_eq!(value(Metric::FreshImpliedSpeedup, &[drafting]), Some(0.6));
     // Where most rounds copied, no more of them drafted than there were forwards.
     let mut both = prompt();
-    both.counts.draft_tokens = 2;
+    both.row.draft_tokens = 2;
     let found = value(Metric::ImpliedSpeedup, &[both]);
     assert_eq!(found, Some(20.0 / (10.0 + 0.5 + 1.0)));
 }
 
 #[test]
 fn plain_decoding_has_no_draft() {
-    let plain = Measured {
+    let plain = [Answer {
         is_plain: true,
         ..prompt()
-    };
-    assert_eq!(value(Metric::DraftLength, &[plain]), None);
-    assert_eq!(value(Metric::HitsPerRound, &[plain]), None);
-    assert_eq!(value(Metric::CacheNgrams, &[plain]), None);
+    }];
+    assert_eq!(value(Metric::DraftLength, &plain), None);
+    assert_eq!(value(Metric::HitsPerRound, &plain), None);
+    assert_eq!(value(Metric::CacheNgrams, &plain), None);
 }
 
 #[test]

@@ -19,10 +19,8 @@ fn main() -> ExitCode {
     // RUST_LOG=info says more, which kernels decode for example; downloads are told anyway.
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,hub=info"));
-    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal() && !no_color)
         .with_writer(std::io::stderr)
         .with_ansi(coloured())
         .init();

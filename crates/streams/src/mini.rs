@@ -2,7 +2,7 @@
 //!
 //! Each imitates the *form* of a task of the paper, not its text: word problems with calculator annotations
 //! (GSM8K), Python tasks with three asserts (MBPP), instructions with optional input (Alpaca) and news articles to be
-//! summarised in a sentence (XSum). Crate `mini-streams` draws them.
+//! summarised in a sentence (XSum). `datasets/README.md` says how they were made.
 
 use std::path::PathBuf;
 

@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::faults::Faults;
+use super::source;
 use super::tree::{Node, Place, normalise};
-use super::{old, source};
 use crate::error::ExperimentError;
 
 /// Reads a file over everything it includes; `extra` come last of these.
@@ -106,7 +106,7 @@ fn included(own: &mut Node, path: &Path, faults: &mut Faults) -> Vec<(PathBuf, O
             list.place.as_ref(),
             "include",
             "expected a list of files",
-            old::INCLUDE,
+            "write include = [\"base.toml\"]",
         ),
     }
     files

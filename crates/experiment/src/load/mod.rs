@@ -2,7 +2,6 @@
 
 mod faults;
 mod include;
-mod old;
 mod overrides;
 mod read;
 mod source;
@@ -28,6 +27,5 @@ pub(crate) fn load(
         overrides::apply(&mut root, text, faults);
     }
     tree::normalise(&mut root);
-    old::find(&mut root, faults);
     Ok(root)
 }

@@ -4,7 +4,6 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 
 use super::faults::Faults;
-use super::old;
 use super::tree::{Node, show_key};
 
 /// Reads a section that stands at `key`. What is wrong is left out and told, so that one run tells
@@ -37,10 +36,8 @@ pub(crate) fn read<T: DeserializeOwned>(node: &Node, key: &str, faults: &mut Fau
         let missing = message.strip_prefix("missing field `");
         let missing = missing.and_then(|rest| rest.strip_suffix('`'));
         let missing = missing.map(|field| [path.as_slice(), &[field.to_owned()]].concat());
-        match old::hint(&whole) {
-            _ if missing.is_some_and(|path| removed.contains(&path)) => {}
-            Some(hint) => faults.advise(place.as_ref(), &whole, message, hint),
-            None => faults.add(place.as_ref(), &whole, message),
+        if !missing.is_some_and(|path| removed.contains(&path)) {
+            faults.add(place.as_ref(), &whole, message);
         }
         // Indices behind a removed item would say something else: the whole list goes.
         let list = path.iter().position(|part| part.parse::<usize>().is_ok());

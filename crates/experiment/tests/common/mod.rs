@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use experiment::{ExperimentError, Fault, LoadOptions, Plan};
+use experiment::{ExperimentError, LoadOptions, Plan};
 use tempfile::TempDir;
 
 /// Drafter and two targets.
@@ -83,12 +83,6 @@ pub fn wrong(text: &str) -> String {
 pub fn wrong_set(text: &str, overrides: &[&str]) -> String {
     let files = Files::new(&[("x.toml", text)]);
     files.say(&files.load("x.toml", overrides).unwrap_err())
-}
-
-/// The faults of a text.
-pub fn faults(text: &str) -> Vec<Fault> {
-    let files = Files::new(&[("x.toml", text)]);
-    files.load("x.toml", &[]).unwrap_err().faults().to_vec()
 }
 
 /// Asserts that a text holds every one of some words.

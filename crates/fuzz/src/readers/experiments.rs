@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use experiment::{LoadOptions, Plan};
 use jobs::RunRoot;
 use results::{BuildInfo, CellInfo, HeadRow, Manifest, read_table, write_table};
-use serde_json::{Map, json};
+use serde_json::json;
 
 use super::{put, written};
 use crate::mutate::Shape;
@@ -74,7 +74,6 @@ pub const MANIFEST: Reader = Reader {
             coordinates: vec![("seed".into(), "1".into())],
             seed: 1,
             exclusive: true,
-            from: None,
         };
         let build = BuildInfo {
             version: "0.1.0".into(),
@@ -102,7 +101,8 @@ pub const RECORD: Reader = Reader {
     what: "experiment.json of a results folder, and its page",
     shape: Shape::Json,
     seeds: || {
-        let others = json!({
+        let record = json!({
+            "schema": 1, "name": "small", "hash": "0".repeat(64), "jobs": [], "models": {},
             "title": "Small", "axes": [{"name": "seed", "values": ["1"]}],
             "stages": [{"name": "stream", "from": null, "exclusive": true}],
             "cells": [{"stage": "stream", "cell": "seed=1", "coordinates": [["seed", "1"]]}],
@@ -110,8 +110,6 @@ pub const RECORD: Reader = Reader {
             "report": {"rows": ["arm"], "cell": ["acceptance"], "figures": ["curves"], "formats": ["md"]},
             "paper_data": null,
         });
-        let others: Map<_, _> = others.as_object().cloned().unwrap_or_default();
-        let record = jobs::RootRecord::new("small", &"0".repeat(64), Vec::new(), others);
         Ok(vec![serde_json::to_vec(&record)?])
     },
     read: |folder, bytes| {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::convert::Read;
 use super::row::{Converted, Record, Table};
-use super::split::{Published, PublishedSplit, fingerprint, first_bytes, hex};
+use super::split::{Published, PublishedSplit, fingerprint, first_bytes};
 use crate::HubError;
 
 /// Instruction that follows an article.
@@ -27,7 +27,7 @@ pub(super) fn alpaca(split: &PublishedSplit, read: &mut Read<'_>) -> Result<Conv
         let (instruction, input) = (part("instruction")?, part("input")?);
         let output = part("output")?;
         let id: [u8; 6] = first_bytes(format!("{instruction}\x1f{input}\x1f{output}").as_bytes());
-        let id = format!("alpaca-{}", hex(&id));
+        let id = format!("alpaca-{}", hex::encode(id));
         // The dataset repeats some records, and a model cannot be given an empty prompt.
         if instruction.is_empty() || !seen.insert(id.clone()) {
             return Ok(());

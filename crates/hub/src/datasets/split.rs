@@ -108,17 +108,6 @@ pub(super) fn first_bytes<const N: usize>(content: &[u8]) -> [u8; N] {
     out
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect()
-}
-
 /// Format of one entry of a file of ids.
 #[derive(Clone, Copy)]
 enum Form {
@@ -140,7 +129,7 @@ impl Form {
     fn read(self, entry: &[u8]) -> Published {
         if matches!(self, Self::Alpaca) {
             return Published {
-                id: format!("alpaca-{}", hex(entry)),
+                id: format!("alpaca-{}", hex::encode(entry)),
                 fingerprint: None,
             };
         }
@@ -148,7 +137,7 @@ impl Form {
         let fingerprint = <[u8; PRINT]>::try_from(print).ok();
         let fingerprint = fingerprint.filter(|print| *print != [0; PRINT]);
         let id = if fingerprint.is_some() {
-            format!("xsum-h{}", hex(id))
+            format!("xsum-h{}", hex::encode(id))
         } else {
             let number = id.iter().fold(0u64, |n, &byte| n << 8 | u64::from(byte));
             format!("xsum-{number}")
@@ -158,9 +147,9 @@ impl Form {
 
     fn write(self, record: &Published) -> Option<Vec<u8>> {
         let bytes = match (self, record.fingerprint) {
-            (Self::Alpaca, _) => unhex(record.id.strip_prefix("alpaca-")?)?,
+            (Self::Alpaca, _) => hex::decode(record.id.strip_prefix("alpaca-")?).ok()?,
             (Self::Xsum, Some(print)) => {
-                let mut bytes = unhex(record.id.strip_prefix("xsum-h")?)?;
+                let mut bytes = hex::decode(record.id.strip_prefix("xsum-h")?).ok()?;
                 bytes.extend(print);
                 bytes
             }

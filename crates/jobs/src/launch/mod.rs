@@ -157,7 +157,6 @@ mod tests {
             needs: needs.map(|stage| Need {
                 id: JobId::new(stage, "a").unwrap(),
                 hash: String::new(),
-                from: None,
             }),
             exclusive: false,
             prompts: None,

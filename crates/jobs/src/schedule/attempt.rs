@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::state::{self, CellState};
 use crate::{
     CellLock, Checks, Event, JobFolder, JobSpec, JobsError, MachineLock, MachineMode, Progress,
-    RunRoot, write_atomically,
+    RunRoot,
 };
 
 /// The interface of a running job to the scheduler.
@@ -163,7 +163,7 @@ impl<E: Display> Attempts<'_, E> {
     fn fail_on_disk(&self, job: &JobSpec, message: String) -> Outcome {
         let folder = self.root.folder(&job.id);
         let text = format!("{message}\n");
-        if let Err(error) = write_atomically(&folder.error(), text.as_bytes()) {
+        if let Err(error) = results::write_atomically(&folder.error(), text.as_bytes()) {
             return self.fail(job, format!("{message}\n({error})"));
         }
         self.fail(job, message)

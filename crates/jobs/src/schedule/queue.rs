@@ -211,7 +211,6 @@ mod tests {
             needs: needs.map(|name| Need {
                 id: id(name),
                 hash: String::new(),
-                from: None,
             }),
             exclusive,
             prompts: None,

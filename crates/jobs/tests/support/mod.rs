@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use jobs::{
     Build, Checks, Event, JobContext, JobId, JobSpec, LocalOptions, Need, RootRecord, RunRoot,
-    Summary, run_local, write_atomically,
+    Summary, run_local,
 };
 use serde_json::json;
 
@@ -36,7 +36,6 @@ pub fn two_stages(cells: usize) -> Vec<JobSpec> {
         needs: Some(Need {
             id: id("stream", &format!("seed={cell}")),
             hash: format!("stream-{cell}"),
-            from: None,
         }),
         exclusive: true,
         ..job("held-out", cell)
@@ -52,7 +51,6 @@ pub fn checks() -> Checks {
             commit: "c0ffee".to_owned(),
         },
         accept_other_build: false,
-        reread: |_, _| None,
     }
 }
 
@@ -65,7 +63,7 @@ pub fn options(workers: usize) -> LocalOptions {
 }
 
 pub fn record(jobs: &[JobSpec]) -> RootRecord {
-    RootRecord::new("demo", "hash", jobs.to_vec(), serde_json::Map::new())
+    RootRecord::new("demo", "hash", jobs.to_vec())
 }
 
 pub fn claim(root: &RunRoot, jobs: &[JobSpec]) {
@@ -76,7 +74,7 @@ pub fn claim(root: &RunRoot, jobs: &[JobSpec]) {
 pub fn write_manifest(folder: &Path, job: &JobSpec, status: &str) {
     let manifest = json!({"schema": 2, "status": status, "config_sha256": job.hash,
         "build": {"version": "0.2.0", "git_commit": "c0ffee"}});
-    write_atomically(
+    results::write_atomically(
         &folder.join("manifest.json"),
         manifest.to_string().as_bytes(),
     )

@@ -16,7 +16,7 @@ const ALIKE: f64 = 0.01;
 pub fn cache_figure(streams: &Streams) -> Option<Figure> {
     let caches = |arm: &&str| {
         let mut answers = streams.answers(arm);
-        answers.any(|answer| answer.measured.counts.cache_ngrams > 0)
+        answers.any(|answer| answer.row.cache_ngrams > 0)
     };
     let arms: Vec<&str> = streams
         .drafting()
@@ -91,7 +91,7 @@ fn end(streams: &Streams, arm: &str, segment: u32) -> Option<(f64, f64)> {
     let entries = |at: fn(usize) -> usize| {
         let sizes = seeds.iter().filter_map(|seed| {
             let answer = seed.get(at(seed.len()))?;
-            Some(f64::from(answer.measured.counts.cache_ngrams))
+            Some(f64::from(answer.row.cache_ngrams))
         });
         let sizes: Vec<f64> = sizes.collect();
         (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
@@ -170,7 +170,7 @@ fn values(
     let mut values = Vec::new();
     for &segment in &stretch.segments {
         for answer in streams.stream(arm, segment, seed) {
-            let counts = &answer.measured.counts;
+            let counts = &answer.row;
             tokens += f64::from(counts.new_tokens);
             values.push(quantity(f64::from(counts.cache_ngrams), tokens));
         }

@@ -4,11 +4,10 @@
 use super::one_seed;
 use crate::names::{axis, readable, sentence};
 use crate::paper::PaperData;
-use crate::root::Answer;
 use crate::streams::{METHOD, Streams, over};
 use crate::tables::claims::Verdict;
 use results::bootstrap::{Group, Series};
-use results::{Estimate, Metric};
+use results::{Answer, Estimate, Metric};
 
 /// Maximum ratio of two arms' mean draft lengths at which their acceptance rates can be compared.
 const ALIKE: f64 = 1.15;
@@ -76,13 +75,13 @@ fn at_the_end(
     let members = above.iter().chain(&below);
     let group = Group::new(
         &format!("end of stream {segment}"),
-        members.map(|(seed, answer)| (*seed, answer.key.clone())),
+        members.map(|(seed, answer)| (*seed, answer.row.key())),
     );
     let series = [&above, &below].map(|answers| {
         let mut series = Series::default();
         for (seed, answer) in answers {
-            if let Some(sums) = metric.sums(&answer.measured) {
-                group.push(&mut series, *seed, &answer.key, sums);
+            if let Some(sums) = metric.sums(answer) {
+                group.push(&mut series, *seed, &answer.row.key(), sums);
             }
         }
         series

@@ -10,9 +10,9 @@ use super::{
 use crate::curves::{Band, curves_by, window};
 use crate::figure::{Figure, Level, Line, Mark, reference_style};
 use crate::names::{listed, readable};
-use crate::root::{Answer, Stage};
+use crate::root::Stage;
 use crate::streams::{Segment, Streams, over_by};
-use results::{Split, Sums};
+use results::{Answer, Split, Sums};
 
 /// Plain decoding of held-out prompts, which stands in where it did not decode the stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,23 +34,23 @@ pub fn plain_rates(stage: &Stage) -> Vec<PlainRate> {
             .filter(|(axis, _)| !["seed", "task", "target"].contains(&axis.as_str()))
             .map(|(axis, value)| format!("{axis}={value}"))
             .collect();
-        let plain = |answer: &&Answer| {
-            let measured = &answer.measured;
-            answer.split == Split::Test && measured.is_plain && measured.timed
-        };
+        let plain =
+            |answer: &&Answer| answer.row.split == Split::Test && answer.is_plain && answer.timed;
         for answer in cell.answers.iter().filter(plain) {
             let same = |rate: &&mut PlainRate| {
-                rate.task == answer.task && rate.target == answer.target && rate.other == other
+                rate.task == answer.row.task
+                    && rate.target == answer.row.target
+                    && rate.other == other
             };
-            let (tokens, seconds) = (f64::from(answer.measured.counts.new_tokens), taken(answer));
+            let (tokens, seconds) = (f64::from(answer.row.new_tokens), answer.row.all_seconds());
             match rates.iter_mut().find(same) {
                 Some(rate) => {
                     rate.tokens += tokens;
                     rate.seconds += seconds;
                 }
                 None => rates.push(PlainRate {
-                    task: answer.task.clone(),
-                    target: answer.target.clone(),
+                    task: answer.row.task.clone(),
+                    target: answer.row.target.clone(),
                     other: other.clone(),
                     tokens,
                     seconds,
@@ -59,12 +59,6 @@ pub fn plain_rates(stage: &Stage) -> Vec<PlainRate> {
         }
     }
     rates
-}
-
-/// Seconds of an answer, prefill and learning in.
-fn taken(answer: &Answer) -> f64 {
-    let counts = &answer.measured.counts;
-    counts.seconds + counts.prefill_s + counts.learn_s
 }
 
 /// The source of plain decoding's speed.
@@ -85,13 +79,13 @@ impl Plain {
             let costs = streams
                 .drafting()
                 .flat_map(|arm| streams.answers(&arm.name))
-                .all(|answer| answer.measured.counts.cost.is_some());
+                .all(|answer| answer.row.cost.is_some());
             return costs.then_some(Self::Counted);
         }
         let both = streams
             .drafting()
             .flat_map(|arm| streams.answers(&arm.name))
-            .all(|answer| answer.measured.plain.is_some());
+            .all(|answer| answer.plain.is_some());
         let mut segments = streams.segments.iter();
         let stands_in = !streams.cheaper && segments.all(|s| rate_of(rates, s).is_some());
         match (both, stands_in) {
@@ -127,13 +121,13 @@ fn rate_of<'a>(rates: &'a [PlainRate], segment: &Segment) -> Option<&'a PlainRat
 
 /// Tokens of an answer and what they took: seconds, or plain steps.
 fn speed(plain: Plain, answer: &Answer) -> Option<Sums> {
-    let tokens = f64::from(answer.measured.counts.new_tokens);
+    let tokens = f64::from(answer.row.new_tokens);
     match plain {
         Plain::Counted => {
-            let cost = answer.measured.counts.cost?;
+            let cost = answer.row.cost?;
             Some(Sums::of(tokens * answer.plain_step, cost))
         }
-        _ => Some(Sums::of(tokens, taken(answer))),
+        _ => Some(Sums::of(tokens, answer.row.all_seconds())),
     }
 }
 
@@ -332,17 +326,16 @@ fn saved(
     stretch: &Stretch,
 ) -> Option<Vec<(usize, Band)>> {
     let of_answer = |answer: &Answer, segment: &Segment| -> Option<f64> {
-        let counts = &answer.measured.counts;
-        let tokens = f64::from(counts.new_tokens);
+        let tokens = f64::from(answer.row.new_tokens);
         Some(match plain {
-            Plain::Counted => tokens - counts.cost? / answer.plain_step,
+            Plain::Counted => tokens - answer.row.cost? / answer.plain_step,
             Plain::OfTheStream => {
-                let plain = answer.measured.plain?;
-                plain.seconds + plain.prefill_s - taken(answer)
+                let plain = answer.plain.as_ref()?;
+                plain.seconds + plain.prefill_s - answer.row.all_seconds()
             }
             Plain::HeldOut => {
                 let rate = rate_of(rates, segment)?;
-                tokens * rate.seconds / rate.tokens - taken(answer)
+                tokens * rate.seconds / rate.tokens - answer.row.all_seconds()
             }
         })
     };

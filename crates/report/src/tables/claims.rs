@@ -4,6 +4,7 @@ use super::ratios::{ratio, ratio_of_means, with_arm};
 use super::{Source, few_seeds, joined};
 use crate::model::{Entry, Head, Number, Table};
 use crate::paper::{Claim, Order, PaperData, Trend, Where};
+use crate::spec::Shown as _;
 use results::{Estimate, Metric};
 
 /// Verdict on a claim. An effect smaller than s, the smallest one that counts, is no effect.

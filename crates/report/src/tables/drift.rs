@@ -103,7 +103,7 @@ fn pool(streams: &Streams, arm: &str, segment: u32) -> Pooled {
     let at = |index: usize| {
         let answers = seeds.iter().filter_map(|seed| seed.get(index));
         answers.fold((0.0, 0.0), |(sum, weight), answer| {
-            let judged = f64::from(answer.measured.counts.judged_rounds);
+            let judged = f64::from(answer.row.judged_rounds);
             match over(Metric::Acceptance, [*answer]) {
                 Some(rate) => (sum + rate * judged, weight + judged),
                 None => (sum, weight),

@@ -2,7 +2,7 @@
 
 use crate::model::{Entry, Head, Number, Table};
 use crate::root::Stage;
-use crate::spec::Experiment;
+use crate::spec::{Experiment, Shown as _};
 use results::NgramRow;
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ pub fn by_stream<'a>(experiment: &Experiment, stage: &'a Stage) -> BTreeMap<Stri
     for cell in &stage.cells {
         let at = |axis: &str| cell.manifest.cell.coordinate(axis).map(str::to_owned);
         let answer = cell.answers.first();
-        let target = at("target").or_else(|| answer.map(|a| a.target.clone()));
-        let task = at("task").or_else(|| answer.map(|a| a.task.clone()));
+        let target = at("target").or_else(|| answer.map(|a| a.row.target.clone()));
+        let task = at("task").or_else(|| answer.map(|a| a.row.task.clone()));
         let name: Vec<String> = [target, task].into_iter().flatten().collect();
         let uses = streams.entry(name.join(", ")).or_default();
         let shown = |row: &&NgramRow| experiment.shows(&row.arm);

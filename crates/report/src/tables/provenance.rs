@@ -45,7 +45,8 @@ pub fn definitions(
             .cells
             .iter()
             .flat_map(|cell| {
-                let targets: BTreeSet<&String> = cell.answers.iter().map(|a| &a.target).collect();
+                let targets: BTreeSet<&String> =
+                    cell.answers.iter().map(|a| &a.row.target).collect();
                 let latency = |target: &&String| {
                     let latency = cell.manifest.latency(target);
                     format!("{target}: c = {:.4}, {}", latency.ratio(), latency.source)
@@ -97,10 +98,10 @@ pub fn rows(
 ) -> Vec<(String, String)> {
     let mut rows = vec![(
         "experiment".to_owned(),
-        match &experiment.hash {
-            Some(hash) => format!("{}, file and includes sha256 {hash}", experiment.name),
-            None => experiment.name.clone(),
-        },
+        format!(
+            "{}, file and includes sha256 {}",
+            experiment.name, experiment.hash
+        ),
     )];
     if let Some(paper) = &experiment.paper_data {
         let note = paper

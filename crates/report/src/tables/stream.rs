@@ -22,7 +22,7 @@ fn caches(streams: &Streams, suffix: &str) -> Option<Table> {
             let seeds = streams.streams(&arm.name, segment.index);
             let last: Vec<_> = seeds.iter().filter_map(|seed| seed.last()).collect();
             let count = last.len().max(1) as f64;
-            let counts = || last.iter().map(|answer| answer.measured.counts);
+            let counts = || last.iter().map(|answer| &answer.row);
             let ngrams = counts().map(|c| f64::from(c.cache_ngrams)).sum::<f64>() / count;
             let bytes = counts().map(|c| c.cache_bytes as f64).sum::<f64>() / count;
             if ngrams > 0.0 {
@@ -65,11 +65,11 @@ fn learning(streams: &Streams, suffix: &str) -> Option<Table> {
                 .collect();
             let seeds = streams.streams(&arm.name, segment.index);
             let answers = || seeds.iter().flat_map(|seed| seed.iter().copied());
-            let learn: f64 = answers().map(|a| a.measured.counts.learn_s).sum();
+            let learn: f64 = answers().map(|a| a.row.learn_s).sum();
             if updates.is_empty() {
                 continue;
             }
-            let decode: f64 = answers().map(|a| a.measured.counts.seconds).sum();
+            let decode: f64 = answers().map(|a| a.row.seconds).sum();
             let mean = updates.iter().sum::<f64>() / updates.len() as f64;
             rows.push(vec![
                 Entry::text(&segment.title),

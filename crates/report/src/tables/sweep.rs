@@ -4,6 +4,7 @@ use super::ratios::with_arm;
 use super::{Source, joined};
 use crate::model::{Entry, Head, Table};
 use crate::paper::Where;
+use crate::spec::Shown as _;
 use results::{ArmInfo, Estimate, Metric};
 
 /// A swept arm with its values.

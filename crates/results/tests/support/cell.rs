@@ -135,21 +135,10 @@ impl Scene<'_> {
             accepted: tokens.saturating_sub(rounds),
             ngrams_proposed: 2 * hits,
             ngram_hits: hits,
-            ends_proposed: None,
-            ends_accepted: None,
-            fresh_rounds: None,
-            fresh_tokens: None,
-            fresh_drafted: None,
-            fresh_judged: None,
-            fresh_acceptance: None,
-            cost: None,
             acceptance_rate: if speculative { acceptance } else { f64::NAN },
             judged_rounds: if speculative { rounds } else { 0 },
             seconds: f64::from(rounds) * step * noise,
             prefill_s: 0.08,
-            learn_s: 0.0,
-            way: None,
-            saved_s: None,
             cache_ngrams: state.ngrams as u32,
             cache_bytes: 40 * state.ngrams as u64,
             finish: if tokens > 80 {
@@ -159,6 +148,7 @@ impl Scene<'_> {
             },
             answer: answer_text(answer(at, tokens, self.number as u32)),
             tokens_hash: format!("{tokens:064x}"),
+            ..PromptRow::default()
         }
     }
 
@@ -179,14 +169,12 @@ impl Scene<'_> {
                     accepted,
                     emitted: accepted + 1,
                     emitted_bytes: 4 * (accepted + 1),
-                    ngrams_proposed: 0,
-                    ngrams_accepted: 0,
-                    looked_up: None,
                     expected_acceptance: 0.25,
                     draft_us: timed(2800),
                     translate_us: timed(100),
                     verify_us: timed(11_200),
                     commit_us: timed(200),
+                    ..RoundRow::default()
                 })
                 .unwrap();
         }

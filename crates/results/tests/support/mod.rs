@@ -290,8 +290,8 @@ impl Experiment {
             .map(|arm| serde_json::to_value(arm).unwrap())
             .collect();
         let mut experiment = json!({
-            "name": self.name, "title": self.title, "hash": "feedc0de".repeat(8),
-            "stages": stages, "cells": cells, "arms": arms, "report": self.report,
+            "schema": 1, "name": self.name, "title": self.title, "hash": "feedc0de".repeat(8),
+            "jobs": [], "axes": [], "models": null, "stages": stages, "cells": cells, "arms": arms, "report": self.report,
         });
         if !self.paper.is_null() {
             experiment["paper_data"] = self.paper.clone();

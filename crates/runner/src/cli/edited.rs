@@ -33,7 +33,6 @@ type Change = (String, String, String);
 
 fn differences(folder: &Path, config: &JobConfig) -> Option<String> {
     let manifest = results::Manifest::read(folder).ok()?;
-    // Keys that an older program did not know have the values by which it ran.
     let before = JobConfig::from_json(&manifest.config).ok()?.to_json();
     let now = config.to_json();
     let mut changes = Vec::new();

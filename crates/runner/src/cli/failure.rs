@@ -89,44 +89,23 @@ fn weights_hint(error: &WeightsError) -> Option<&'static str> {
 
 /// Advice for one cause; errors of the results folder bring their own.
 fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    macro_rules! own_hint {
+        ($($error:ty)+) => {
+            $(if let Some(error) = cause.downcast_ref::<$error>() {
+                return error.hint();
+            })+
+        };
+    }
+    own_hint!(StreamError ExperimentError JobsError ReportError ResultsError TemplateError);
+    own_hint!(ImportError CorpusError HubError TraceError);
     if let Some(e) = cause.downcast_ref::<DeviceError>() {
         return Some(e.hint().to_owned());
     }
     if let Some(e) = cause.downcast_ref::<FolderError>() {
         return Some(e.hint());
     }
-    if let Some(e) = cause.downcast_ref::<StreamError>() {
-        return e.hint();
-    }
-    if let Some(e) = cause.downcast_ref::<ExperimentError>() {
-        return e.hint();
-    }
-    if let Some(e) = cause.downcast_ref::<JobsError>() {
-        return e.hint();
-    }
-    if let Some(e) = cause.downcast_ref::<ReportError>() {
-        return e.hint();
-    }
-    if let Some(e) = cause.downcast_ref::<ResultsError>() {
-        return e.hint();
-    }
-    if let Some(e) = cause.downcast_ref::<TemplateError>() {
-        return e.hint();
-    }
-    if let Some(e) = cause.downcast_ref::<ImportError>() {
-        return e.hint();
-    }
     if let Some(e) = cause.downcast_ref::<ExportError>() {
         return e.hint().map(str::to_owned);
-    }
-    if let Some(e) = cause.downcast_ref::<CorpusError>() {
-        return e.hint();
-    }
-    if let Some(e) = cause.downcast_ref::<HubError>() {
-        return e.hint();
-    }
-    if let Some(e) = cause.downcast_ref::<TraceError>() {
-        return e.hint();
     }
     if let Some(error) = cause.downcast_ref::<AlignError>() {
         return tokenizer_hint(error).map(str::to_owned);

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub use failure::report as report_failure;
 
@@ -46,6 +46,8 @@ use hub::{local_tokenizer, show_progress};
 Wherever a model folder is expected, hf:owner/name or hf:owner/name@revision downloads a model from
 the Hugging Face hub into its cache (HF_HOME) first. Gated models need HF_TOKEN.
 
+`omnidraft dev` lists further commands: measurements, pages, parts of runs.
+
 Paths of models are relative to the working directory. RUST_LOG=info says more on stderr; NO_COLOR=1
 takes colours away.")]
 pub struct Cli {
@@ -62,18 +64,22 @@ enum Command {
     /// Run an experiment: all its jobs, then its report.
     Run(run::RunArgs),
     /// Run one job of an experiment, as launchers do.
+    #[command(hide = true)]
     Job(run::JobArgs),
     /// Say how far the jobs of a run are.
     Status(pages::StatusArgs),
     /// Make tables, figures and pages from the rows of a run.
     Report(pages::ReportArgs),
     /// Put tables of published runs into pages that quote them.
+    #[command(hide = true)]
     Quote(pages::QuoteArgs),
     /// Copy what the pages of a run need, and nothing else.
+    #[command(hide = true)]
     Publish(pages::PublishArgs),
     /// Write the rows of a run as one table that any program reads.
     Rows(rows::RowsArgs),
     /// Print the reference of every key of an experiment.
+    #[command(hide = true)]
     Config,
     /// Compare two vocabularies and print how many tokens they share.
     Align(align::AlignArgs),
@@ -84,7 +90,7 @@ enum Command {
     /// Write what a drafter learnt as a model that other programs read.
     Export(export::ExportArgs),
     /// Work with n-gram caches.
-    #[command(subcommand)]
+    #[command(subcommand, hide = true)]
     Cache(cache::CacheCommand),
     /// Answer a prompt, with or without a drafter.
     Generate(generate::GenerateArgs),
@@ -97,21 +103,39 @@ enum Command {
     /// Say whether speculation will pay on this machine with a pair, and what to change.
     Doctor(doctor::DoctorArgs),
     /// Find how many padding blocks give drafter and target a ratio of step times.
+    #[command(hide = true)]
     Pad(pad::PadArgs),
     /// Measure what drafting and verification cost in an experiment, for `[decode.costs]`.
+    #[command(hide = true)]
     Costs(costs::CostsArgs),
     /// Train an acceptance head before a run.
+    #[command(hide = true)]
     Head(head::HeadArgs),
     /// Time the decode engine.
-    #[command(subcommand)]
+    #[command(subcommand, hide = true)]
     Bench(engine_bench::BenchCommand),
     /// Test whether a pair's output follows the target's own law.
+    #[command(hide = true)]
     Lawtest(lawtest::LawtestArgs),
     /// Record targets once, to replay them anywhere.
     #[command(subcommand)]
     Trace(trace::TraceCommand),
     /// Train a tokenizer and a small model from a recipe.
     Pretrain(pretrain::PretrainArgs),
+    /// List the commands that `--help` leaves out.
+    #[command(hide = true)]
+    Dev,
+}
+
+/// The commands that `--help` leaves out: measurements, pages of the repository, parts of runs.
+fn dev() -> String {
+    let all = Cli::command();
+    let hidden = all.get_subcommands().filter(|own| own.is_hide_set());
+    let line = |own: &clap::Command| {
+        let about = own.get_about().map(ToString::to_string);
+        format!("{:9} {}\n", own.get_name(), about.unwrap_or_default())
+    };
+    hidden.map(line).collect()
 }
 
 impl Cli {
@@ -130,6 +154,7 @@ impl Cli {
             Command::Quote(args) => args.execute(),
             Command::Publish(args) => args.execute(),
             Command::Rows(args) => args.execute(),
+            Command::Dev => print(&dev()),
             Command::Config => print(&experiment::reference::markdown()),
             Command::Align(args) => args.execute(),
             Command::Check(args) => args.execute(),

@@ -108,7 +108,7 @@ impl QuoteArgs {
                 stale.push(shown);
                 continue;
             }
-            jobs::write_atomically(path, page.as_bytes())?;
+            results::write_atomically(path, page.as_bytes())?;
             eprintln!("wrote {shown}");
         }
         if !stale.is_empty() {

@@ -11,8 +11,7 @@ use lm::{Device, EngineSettings};
 use models::ModelFolder;
 use models::step::{StepTimes, Stepper, measure, shape_engine};
 use report::load_paper;
-use results::ArmInfo;
-use serde_json::{Map, Value, json};
+use results::{ArmInfo, Axis, CellSpec, StageSpec};
 use spec_decode::LanguageModel;
 use streams::{DataSource, Split};
 use trace::TraceFile;
@@ -43,7 +42,6 @@ pub fn specs(plan: &Plan, jobs: &[Job], data: &DataSource) -> Result<Vec<JobSpec
                 Some(Need {
                     id: id(need)?,
                     hash: found.hash.clone(),
-                    from: found.config.from_sha256.clone(),
                 })
             }
         };
@@ -71,20 +69,6 @@ pub fn record(plan: &Plan, all: Vec<JobSpec>) -> Result<RootRecord> {
             arms.push(arm_info(arm));
         }
     }
-    let cell = |job: &Job| {
-        json!({
-            "stage": job.id.stage,
-            "cell": job.id.cell,
-            "coordinates": job.coordinates,
-        })
-    };
-    let stage = |stage: &Stage| {
-        json!({
-            "name": stage.name,
-            "from": stage.from,
-            "exclusive": stage.exclusive,
-        })
-    };
     let paper = match &experiment.report.paper {
         Some(path) => {
             let paper = load_paper(path)?;
@@ -99,32 +83,31 @@ pub fn record(plan: &Plan, all: Vec<JobSpec>) -> Result<RootRecord> {
         }
         None => None,
     };
-    let mut report = serde_json::to_value(&experiment.report)?;
-    if experiment.report.arms.is_empty()
-        && let Some(fields) = report.as_object_mut()
-    {
-        fields.remove("arms");
-    }
-    let others = json!({
-        "title": experiment.title,
-        "axes": experiment.axes,
-        "stages": experiment.stages.iter().map(stage).collect::<Vec<_>>(),
-        "cells": plan.jobs.iter().map(cell).collect::<Vec<_>>(),
-        "arms": arms,
-        "models": experiment.models,
-        "report": report,
-        "paper_data": paper,
-    });
-    let others = match others {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
+    let cell = |job: &Job| CellSpec {
+        stage: job.id.stage.clone(),
+        cell: job.id.cell.clone(),
+        coordinates: job.coordinates.clone(),
     };
-    Ok(RootRecord::new(
-        &experiment.name,
-        &experiment.hash,
-        all,
-        others,
-    ))
+    let stage = |stage: &Stage| StageSpec {
+        name: stage.name.clone(),
+        from: stage.from.clone(),
+        exclusive: stage.exclusive,
+    };
+    let axis = |axis: &experiment::Axis| Axis {
+        name: axis.name.clone(),
+        values: axis.values.clone(),
+    };
+    Ok(RootRecord {
+        title: experiment.title.clone(),
+        axes: experiment.axes.iter().map(axis).collect(),
+        stages: experiment.stages.iter().map(stage).collect(),
+        cells: plan.jobs.iter().map(cell).collect(),
+        arms,
+        models: serde_json::to_value(&experiment.models)?,
+        report: serde_json::to_value(&experiment.report)?,
+        paper_data: paper.map(serde_json::to_value).transpose()?,
+        ..RootRecord::new(&experiment.name, &experiment.hash, all)
+    })
 }
 
 /// How many prompts the splits of tasks hold.

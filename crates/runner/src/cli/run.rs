@@ -94,7 +94,6 @@ impl GoingOn {
         Checks {
             build: build::of_jobs(),
             accept_other_build: self.accept_other_build,
-            reread: JobConfig::rehash,
         }
     }
 }
@@ -149,34 +148,35 @@ impl RunArgs {
         let checks = self.going_on.checks();
         let claimed = root.claim(&record, &chosen, &checks);
         let states: Vec<CellState> = claimed.map_err(|error| explained(error, &whole))?;
-        if self.print_jobs {
-            let batch = self.command()?;
-            let submission = PrintJobs.submit(&Batch {
-                root: &root,
-                name,
-                jobs: &chosen,
-                states: &states,
-                command: &batch,
-                checks: &checks,
-            })?;
-            print(&submission.text)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        if let LauncherName::Slurm = self.launcher {
-            let slurm = Slurm::new(slurm_options(&whole.experiment.launcher)?);
-            let submission = slurm.submit(&Batch {
+        if !here {
+            let batch = Batch {
                 root: &root,
                 name,
                 jobs: &chosen,
                 states: &states,
                 command: &self.command()?,
                 checks: &checks,
-            })?;
+            };
+            let submission = match self.print_jobs {
+                true => PrintJobs.submit(&batch)?,
+                false => Slurm::new(slurm_options(&whole.experiment.launcher)?).submit(&batch)?,
+            };
             print(&submission.text)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let summary = self.locally(&root, &wanted, &chosen, &record, checks, &data, progress)?;
-        finish(&root, &summary)
+        let options = LocalOptions {
+            workers: self.jobs,
+            keep_going: !self.stop_on_failure,
+            ..LocalOptions::new(checks)
+        };
+        let here = Here {
+            root: &root,
+            record: &record,
+            data: &data,
+            options,
+            progress,
+        };
+        finish(&root, &here.run(&wanted.jobs, &chosen)?)
     }
 
     /// Refuses what would make a job fail, and warns of what its page could not show.
@@ -186,37 +186,6 @@ impl RunArgs {
             eprintln!("warning: {warning}");
         }
         Ok(found.refuse(&self.experiment.file)?)
-    }
-
-    /// Runs jobs in this process, under one view of them all.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one call site; each is a different fact"
-    )]
-    fn locally(
-        &self,
-        root: &RunRoot,
-        plan: &Plan,
-        chosen: &[JobSpec],
-        record: &RootRecord,
-        checks: Checks,
-        data: &DataSource,
-        progress: bool,
-    ) -> Result<Summary> {
-        let options = LocalOptions {
-            workers: self.jobs,
-            keep_going: !self.stop_on_failure,
-            ..LocalOptions::new(checks)
-        };
-        let view = watched(ProgressView::new(self.jobs.get(), mode(progress)), root)?;
-        let runner = |spec: &JobSpec, context: &JobContext<'_>| {
-            let found = plan.jobs.iter().find(|job| is_job(job, spec));
-            let job = found.ok_or_else(|| format!("{}: not in the plan", spec.id))?;
-            run_one(job, record, data, context)
-        };
-        let summary = run_local(root, chosen, &options, &runner, &|event| view.show(event))?;
-        view.finish();
-        Ok(summary)
     }
 
     /// Runs the cell of a manifest again.
@@ -234,13 +203,14 @@ impl RunArgs {
         }
         let checks = self.going_on.checks();
         root.claim(&record, std::slice::from_ref(&spec), &checks)?;
-        let view = watched(ProgressView::new(1, mode(progress)), &root)?;
-        let runner = |_: &JobSpec, context: &JobContext<'_>| run_one(&job, &record, data, context);
-        let options = LocalOptions::new(checks);
-        let one = [spec];
-        let summary = run_local(&root, &one, &options, &runner, &|event| view.show(event))?;
-        view.finish();
-        finish(&root, &summary)
+        let here = Here {
+            root: &root,
+            record: &record,
+            data,
+            options: LocalOptions::new(checks),
+            progress,
+        };
+        finish(&root, &here.run(&[job], &[spec])?)
     }
 
     /// What a job's command repeats of this one.
@@ -349,14 +319,42 @@ impl JobArgs {
         let checks = self.going_on.checks();
         let claimed = root.claim(&record, std::slice::from_ref(&spec), &checks);
         claimed.map_err(|error| explained(error, &plan))?;
-        let view = watched(ProgressView::new(1, mode(progress)), &root)?;
-        let runner = |_: &JobSpec, context: &JobContext<'_>| run_one(job, &record, &data, context);
-        let options = LocalOptions::new(checks);
-        let one = [spec];
-        let summary = run_local(&root, &one, &options, &runner, &|event| view.show(event))?;
-        view.finish();
+        let here = Here {
+            root: &root,
+            record: &record,
+            data: &data,
+            options: LocalOptions::new(checks),
+            progress,
+        };
+        let summary = here.run(std::slice::from_ref(job), &[spec])?;
         tell(&summary);
         Ok(ExitCode::from(summary.exit_code()))
+    }
+}
+
+/// How jobs run in this process: under one view of them all.
+struct Here<'a> {
+    root: &'a RunRoot,
+    record: &'a RootRecord,
+    data: &'a DataSource,
+    options: LocalOptions,
+    progress: bool,
+}
+
+impl Here<'_> {
+    /// Runs those of `jobs` that are chosen.
+    fn run(&self, jobs: &[Job], chosen: &[JobSpec]) -> Result<Summary> {
+        let (root, options) = (self.root, &self.options);
+        let view = ProgressView::new(options.workers.get(), mode(self.progress));
+        let view = watched(view, root)?;
+        let runner = |spec: &JobSpec, context: &JobContext<'_>| {
+            let found = jobs.iter().find(|job| is_job(job, spec));
+            let job = found.ok_or_else(|| format!("{}: not in the plan", spec.id))?;
+            run_one(job, self.record, self.data, context)
+        };
+        let summary = run_local(root, chosen, options, &runner, &|event| view.show(event))?;
+        view.finish();
+        Ok(summary)
     }
 }
 

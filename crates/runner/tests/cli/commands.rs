@@ -33,6 +33,22 @@ fn help_shows_examples_for_every_command() {
 }
 
 #[test]
+fn help_is_short_and_dev_lists_the_rest() {
+    let help = omnidraft().arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let dev = omnidraft().arg("dev").output().unwrap();
+    let dev = String::from_utf8(dev.stdout).unwrap();
+    for command in ["run", "serve", "chat", "export", "pretrain"] {
+        assert!(help.contains(&format!("\n  {command} ")), "{help}");
+        assert!(!dev.contains(&format!("{command} ")), "{dev}");
+    }
+    for command in ["job", "quote", "cache", "bench", "lawtest"] {
+        assert!(!help.contains(&format!("\n  {command} ")), "{help}");
+        assert!(dev.contains(&format!("{command} ")), "{dev}");
+    }
+}
+
+#[test]
 fn a_head_is_trained_before_a_run_and_read_by_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("experiment.toml");

@@ -13,7 +13,6 @@ fn job(name: &str, needs: Option<&str>) -> JobSpec {
         needs: needs.map(|name| Need {
             id: id(name),
             hash: String::new(),
-            from: None,
         }),
         exclusive: name.starts_with("held-out"),
         prompts: None,

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use super::super::{Batch, absolute, quote};
 use super::arrays::Array;
 use crate::files::entries;
-use crate::{JobsError, RunRoot, write_atomically};
+use crate::{JobsError, RunRoot};
+use results::write_atomically;
 
 /// The two files of an array. Their names have a unique number: Slurm reads the list when a task
 /// starts, which may be after the next submission.
@@ -43,7 +44,7 @@ impl Files {
     ) -> Result<(), JobsError> {
         let script = self.text(batch, array, command)?;
         write_atomically(&self.cells, list(array).as_bytes())?;
-        write_atomically(&self.script, script.as_bytes())
+        Ok(write_atomically(&self.script, script.as_bytes())?)
     }
 
     /// Removes the files of a refused submission.

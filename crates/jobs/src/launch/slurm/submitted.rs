@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::files::read_if_there;
-use crate::{JobId, JobsError, RunRoot, write_atomically};
+use crate::{JobId, JobsError, RunRoot};
 
 /// A task of an array.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ impl Submitted {
         let mut text =
             serde_json::to_string_pretty(&lines).map_err(|e| JobsError::json(&path, &e))?;
         text.push('\n');
-        write_atomically(&path, text.as_bytes())
+        Ok(results::write_atomically(&path, text.as_bytes())?)
     }
 
     pub(super) fn add(&mut self, tasks: impl IntoIterator<Item = (JobId, TaskRef)>) {
