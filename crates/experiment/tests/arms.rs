@@ -350,3 +350,24 @@ fn learning_is_switched_by_the_objective() {
     assert!(own[0].learns() && !own[1].learns());
     assert!(own[1].learn.terms().is_err());
 }
+
+#[test]
+fn point_wise_n_grams_are_weighted_by_probability_in_lambdas_place() {
+    use experiment::{LearnConfig, NgramName, ObjectiveName};
+    let lambda_of = |ngram| {
+        let config = LearnConfig {
+            objective: ObjectiveName::Hybrid,
+            lambda: 0.3,
+            ngram,
+            ..LearnConfig::default()
+        };
+        match config.terms().unwrap() {
+            distill_loss::Terms::Hybrid { lambda, .. } => lambda,
+            distill_loss::Terms::Alm { .. } => f64::NAN,
+        }
+    };
+    assert_eq!(lambda_of(NgramName::Pointwise), 1.0);
+    for ngram in [NgramName::Nll, NgramName::ScaledPointwise] {
+        assert_eq!(lambda_of(ngram), 0.3);
+    }
+}

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use adaptive_draft::Way;
 use anyhow::{Context, Result};
+use distill_loss::{Example, Response};
 use lm::EngineSettings;
 use ngram_cache::{NgramCache, static_table};
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,6 @@ use vocab_align::{DraftId, TargetId};
 use super::adaptive::{Adaptive, HeadUpdate};
 use super::control::{Account, Control, Controlled, Watched};
 use super::drafter_training::Update;
-use super::example::{Example, Recorder};
 use super::learner::{Learner, Learnt};
 use super::lookups::Lookups;
 use super::parts::Parts;
@@ -356,15 +356,13 @@ impl ArmState {
         let done = generate(&mut session, question, cache, policy.as_mut(), onlookers)?;
         let example = learner.zip(teacher).map(|(learner, recorder)| {
             Example::new(
-                (session.draft_context(), session.draft_lengths()),
-                question.prompt.draft.len(),
-                &done.tokens,
+                Response::of(&session, question.prompt.draft.len()),
                 recorder,
                 question.pair,
                 learner.terms(),
                 learner.ends(),
             )
-            .behind(parts.taught)
+            .after(parts.taught)
             .within(self.positions, &question.pair.draft)
         });
         let example = example.map(|example| Example { sampled, ..example });

@@ -1,7 +1,7 @@
 //! One response: the rounds of a session, with a draft model or without.
 
 use anyhow::Result;
-use experiment::{Columns, Terms};
+use distill_loss::{Columns, Recorder, Terms};
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{
@@ -12,7 +12,6 @@ use vocab_align::{DraftId, TargetId};
 
 use super::arm::Question;
 use super::control::{Timed, Watched};
-use super::example::Recorder;
 
 /// Sees every round with the draft context it began from.
 pub(super) type Show<'a> = &'a mut dyn FnMut(&[DraftId], &RoundOutcome);
@@ -123,7 +122,7 @@ pub(super) fn look_up(
     Ok((done, session.take_history()))
 }
 
-/// What records the teacher's laws for a loss, over the columns that it wants.
+/// A recorder of the teacher's laws for a loss, over the columns that it wants.
 pub(super) fn recorder<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
     session: &Session<D, T>,
     pair: &Pair,

@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use distill_loss::{Chunk, Example, TeacherRow};
 use experiment::{
     DirectName, LearnConfig, LoadOptions, LoraSettings, NgramName, ObjectiveName, Plan,
 };
 use lm::{Checkpoint, LmConfig, random_checkpoint};
-use online::{Chunk, Example, Learner, LearntWeights, TeacherRow, Update};
+use online::{Learner, LearntWeights, Update};
 
 fn drafter() -> Checkpoint {
     let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
@@ -38,11 +39,7 @@ fn example(seed: u32) -> Example {
         ids,
         shared,
         chunks,
-        specials: Vec::new(),
-        stands_for: Vec::new(),
-        states: Vec::new(),
-        sampled: false,
-        goes_on: false,
+        ..Example::default()
     }
 }
 

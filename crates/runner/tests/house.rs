@@ -12,10 +12,11 @@ const LAYERS: [&[&str]; 10] = [
     &["vocab-align", "weights"],
     &["ngram-cache"],
     &["spec-decode"],
-    &["lm", "streams", "distill-loss"],
+    &["lm", "streams"],
     &[
         "adaptive-draft",
         "cpu-engine",
+        "distill-loss",
         "hub",
         "mini-streams",
         "trace",

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
+use distill_loss::{Chunk, Example, TeacherRow};
 use lm::host::Products;
 use lm::{AdamWConfig, Checkpoint, LoraConfig, Projections, random_checkpoint, tail_tensors};
 use serde::Serialize;
@@ -17,7 +18,7 @@ use experiment::WeightFormat;
 use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use hub::local_folder;
 use models::step::median;
-use online::{Chunk, Example, Learner, LearntWeights, TeacherRow};
+use online::{Learner, LearntWeights};
 use streams::StreamRng;
 
 /// Period of n-grams: one of so many stretches of a synthetic response has `NGRAM` draft tokens.
@@ -286,11 +287,7 @@ impl Updates {
             ids,
             shared,
             chunks,
-            specials: Vec::new(),
-            stands_for: Vec::new(),
-            states: Vec::new(),
-            sampled: false,
-            goes_on: false,
+            ..Example::default()
         }
     }
 }

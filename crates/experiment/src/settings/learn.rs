@@ -1,6 +1,6 @@
 //! `[learn]`: what the drafter learns from, and how.
 
-use distill_loss::{DirectLoss, NgramLoss};
+use distill_loss::{Columns, DirectLoss, NgramLoss, Normaliser, Terms};
 use lm::LoraConfig;
 use lm::host::Products;
 use schemars::JsonSchema;
@@ -192,80 +192,6 @@ pub enum NgramName {
     ApproximateKl,
     /// No such term.
     None,
-}
-
-/// What the sums of both terms are divided by.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Normaliser {
-    /// Both by the number of all draft tokens of a batch that some term looks at (Eq. 4).
-    #[default]
-    Tokens,
-    /// Each term by the number of its own, which multiplies `lambda` by the ratio of the two.
-    Terms,
-}
-
-/// Which draft tokens L_DM compares the two distributions on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Columns {
-    /// Those with a target token of their own, at positions where such a token was emitted.
-    #[default]
-    Shared,
-    /// All that drafting may begin with, those that only begin a cached n-gram among them. Each
-    /// stands for its group of target tokens, as in `verify = "exact"`, and the first draft token
-    /// of an n-gram is a position too.
-    Roots,
-}
-
-/// What a learner minimises.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Terms {
-    /// `L_DM + lambda L_N-gram`, at least one of them.
-    Hybrid {
-        /// The direct term.
-        direct: Option<DirectLoss>,
-        /// The n-gram term.
-        ngram: Option<NgramLoss>,
-        /// Its weight.
-        lambda: f64,
-        /// What the sums of both are divided by.
-        normaliser: Normaliser,
-        /// What the direct term ranges over.
-        columns: Columns,
-    },
-    /// Approximate likelihood matching.
-    Alm {
-        /// Its temperature.
-        tau: f64,
-    },
-}
-
-impl Terms {
-    /// Whether the target's law is wanted where one draft token is one target token.
-    pub fn reads_direct_law(self) -> bool {
-        matches!(self, Self::Hybrid { direct: Some(direct), .. } if direct.reads_law())
-    }
-
-    /// Whether it is wanted where several draft tokens are one target token.
-    pub fn reads_ngram_law(self) -> bool {
-        let approximate = matches!(
-            self,
-            Self::Hybrid {
-                ngram: Some(NgramLoss::ApproximateKl),
-                ..
-            }
-        );
-        approximate || (self.reads_direct_law() && self.columns() == Columns::Roots)
-    }
-
-    /// What the direct term ranges over.
-    pub fn columns(self) -> Columns {
-        match self {
-            Self::Hybrid { columns, .. } => columns,
-            Self::Alm { .. } => Columns::Shared,
-        }
-    }
 }
 
 /// Settings of a learner that name no loss.

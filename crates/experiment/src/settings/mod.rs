@@ -16,9 +16,7 @@ pub use decode::{
     AcceptanceName, DecodeConfig, DraftSource, KvFormat, Lookup, UnknownName, Verify, WeightFormat,
 };
 pub use head::{HeadLabels, HeadOptions, HeadTraining};
-pub use learn::{
-    Columns, DirectName, LearnConfig, NgramName, Normaliser, NothingToLearn, ObjectiveName, Terms,
-};
+pub use learn::{DirectName, LearnConfig, NgramName, NothingToLearn, ObjectiveName};
 pub use lora::{LoraSettings, Scope};
 pub(crate) use model::ModelTable;
 pub use model::{CostPadding, ModelConfig, ModelsConfig, NamedLatency, StepCost, TraceConfig};
