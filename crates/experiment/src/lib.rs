@@ -69,9 +69,9 @@ pub use plan::{LoadOptions, Plan};
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
 pub use settings::{
     AcceptanceName, CacheOptions, CacheUse, CostPadding, CostsConfig, DecodeConfig, DirectName,
-    DraftSource, EvictionName, HeadLabels, HeadOptions, HeadTraining, KvFormat, LearnConfig,
-    Lookup, LoraSettings, ModelConfig, ModelsConfig, NamedLatency, NgramName, NothingToLearn,
+    DraftSource, EvictionName, HeadLabels, HeadOptions, HeadTraining, LearnConfig, Lookup,
+    LoraSettings, ModelConfig, ModelsConfig, NamedLatency, NgramName, NothingToLearn,
     ObjectiveName, PolicyFault, PolicyName, Scope, ScoreName, StepCost, TraceConfig, UnknownName,
-    Verify, WeightFormat,
+    Verify,
 };
 pub use summary::{ArmSummary, Axis, Experiment, Stage};

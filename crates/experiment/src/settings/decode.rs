@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use spec_decode::{Acceptance, Sampling, SamplingError, SamplingOptions, VerifyMode};
 
-use super::{CostsConfig, PolicyName, ScoreName, Wrong, wrong};
+use super::{CostsConfig, PolicyName, ScoreName, Wrong, is_default, wrong};
 
 /// How tokens are drafted, checked and drawn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -51,7 +51,7 @@ pub struct DecodeConfig {
     /// Whether seconds decide, while it runs, if the drafter drafts, by which weights, and if it learns:
     /// where plain decoding is faster the drafter rests, and learning rests where it costs more than it
     /// saves. For stages with `exclusive = true`, whose seconds count. Such runs do not repeat.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = false))]
     pub controller: bool,
     /// Sampling temperature of both models: 0 is greedy, else 1e-6 to 1e6.
@@ -69,23 +69,23 @@ pub struct DecodeConfig {
     pub max_new_tokens: usize,
     /// Go on after tokens that end a response, until `max_new_tokens`: how rounds fare in long answers
     /// of a target whose own are short. Not for recorded targets.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = false))]
     pub ignore_eos: bool,
     /// How the decode engine stores weights.
-    pub weights: WeightFormat,
+    pub weights: WeightType,
     /// How it stores those of the drafter; left out, as `weights` says. A narrower drafter costs less a
     /// token and drafts a little worse; what the target answers is as with any other drafter.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub draft_weights: Option<WeightFormat>,
+    pub draft_weights: Option<WeightType>,
     /// How the decode engine stores keys and values.
-    #[serde(skip_serializing_if = "KvFormat::is_f32")]
+    #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = "f32"))]
-    pub kv: KvFormat,
+    pub kv: KvType,
     /// Most tokens of prompt and answer that the target holds; longer prompts are shortened as text.
     /// 0 for the model's prompt budget, `max_new_tokens` and room for a draft. Memory is taken as tokens
     /// come, not for all of them; the drafter holds the same text in its own tokens.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub context: usize,
     /// Threads of the decode engine, at least 1.
@@ -116,9 +116,9 @@ impl Default for DecodeConfig {
             repetition_penalty: 1.0,
             max_new_tokens: 64,
             ignore_eos: false,
-            weights: WeightFormat::F32,
+            weights: WeightType::F32,
             draft_weights: None,
-            kv: KvFormat::F32,
+            kv: KvType::F32,
             context: 0,
             threads: 1,
         }
@@ -151,14 +151,14 @@ impl DecodeConfig {
     }
 
     /// How the drafter's weights are stored.
-    pub fn drafts_in(&self) -> WeightFormat {
+    pub fn drafts_in(&self) -> WeightType {
         self.draft_weights.unwrap_or(self.weights)
     }
 
-    fn stored(&self, weights: WeightFormat) -> EngineSettings {
+    fn stored(&self, weights: WeightType) -> EngineSettings {
         EngineSettings {
-            kv: self.kv.into(),
-            ..EngineSettings::new(weights.into(), self.threads)
+            kv: self.kv,
+            ..EngineSettings::new(weights, self.threads)
         }
     }
 
@@ -298,112 +298,13 @@ impl From<AcceptanceName> for Acceptance {
     }
 }
 
-/// How the decode engine stores weights.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum WeightFormat {
-    /// Four bytes each, exact.
-    #[default]
-    F32,
-    /// Two bytes each, rounded to half precision: exact for f16 checkpoints.
-    F16,
-    /// Two bytes each, rounded to bf16, and what they are multiplied with too.
-    Bf16,
-    /// About one byte each, with a scale per 64.
-    Int8,
-    /// About half a byte each, with a scale per 32.
-    Int4,
-}
-
-impl WeightFormat {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Bf16, Self::Int8, Self::Int4];
-}
-
-/// How the decode engine stores keys and values.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum KvFormat {
-    /// Four bytes each, as computed.
-    #[default]
-    F32,
-    /// Two bytes each, rounded.
-    F16,
-}
-
-impl KvFormat {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::F32, Self::F16];
-
-    fn is_f32(&self) -> bool {
-        *self == Self::F32
-    }
-}
-
-impl From<KvFormat> for KvType {
-    fn from(format: KvFormat) -> Self {
-        match format {
-            KvFormat::F32 => Self::F32,
-            KvFormat::F16 => Self::F16,
-        }
-    }
-}
-
-impl fmt::Display for KvFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        KvType::from(*self).fmt(f)
-    }
-}
-
-impl FromStr for KvFormat {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        by_name(&Self::ALL, name)
-    }
-}
-
-fn is_false(switch: &bool) -> bool {
-    !switch
-}
-
-fn is_zero(number: &usize) -> bool {
-    *number == 0
-}
-
-impl From<WeightFormat> for WeightType {
-    fn from(format: WeightFormat) -> Self {
-        match format {
-            WeightFormat::F32 => Self::F32,
-            WeightFormat::F16 => Self::F16,
-            WeightFormat::Bf16 => Self::Bf16,
-            WeightFormat::Int8 => Self::Int8,
-            WeightFormat::Int4 => Self::Int4,
-        }
-    }
-}
-
 impl fmt::Display for Verify {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl fmt::Display for WeightFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        WeightType::from(*self).fmt(f)
-    }
-}
-
 impl FromStr for Verify {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        by_name(&Self::ALL, name)
-    }
-}
-
-impl FromStr for WeightFormat {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {

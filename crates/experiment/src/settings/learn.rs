@@ -6,7 +6,7 @@ use lm::host::Products;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LoraSettings, Wrong, wrong};
+use super::{LoraSettings, Wrong, is_default, wrong};
 
 /// Online learning of the drafter (Algorithm 2).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,7 +39,7 @@ pub struct LearnConfig {
     /// at some position of an answer, on those of the tokens it emitted, and on a sample of the others:
     /// a fraction of the work of all, which 0 asks for. From 0 and below 1; not for
     /// `ngram = "approximate-kl"`.
-    #[serde(skip_serializing_if = "is_nothing")]
+    #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0.0))]
     pub likely: f64,
     /// With `likely`: columns that are drawn from the others, each of which stands for as many as there
@@ -64,44 +64,22 @@ pub struct LearnConfig {
     /// Last blocks of the drafter that learn, with its last norm, from what entered them while it
     /// drafted: nothing below them is run again, and only they are packed anew. 0 for all weights. With
     /// `lora` their adapters learn. Not with padding of the drafter, or on a graphics device.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub blocks: usize,
     /// Tokens after which a part of an answer is learnt from before it ends, again and again; 0: answers
     /// are learnt from when they end. A part counts among `every` as an answer does. Not with
     /// `asynchronous`, or a drafter that costs padding.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub within: usize,
     /// What products of an update multiply: `"bf16"` takes about half the time on processors that
     /// multiply pairs of such numbers.
-    #[serde(skip_serializing_if = "is_exact")]
-    #[schemars(with = "ProductsName", extend("default" = "f32"))]
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("default" = "f32"))]
     pub products: Products,
     /// Low-rank adapters instead of all weights.
     pub lora: LoraSettings,
-}
-
-/// What products of an update multiply.
-#[derive(JsonSchema)]
-#[schemars(rename_all = "kebab-case")]
-#[expect(
-    dead_code,
-    reason = "the names of `lm::host::Products`, for the page of keys"
-)]
-enum ProductsName {
-    /// The numbers as they are.
-    F32,
-    /// The numbers rounded to bf16; sums are of f32.
-    Bf16,
-}
-
-fn is_zero(number: &usize) -> bool {
-    *number == 0
-}
-
-fn is_nothing(number: &f64) -> bool {
-    *number == 0.0
 }
 
 /// Columns that are sampled unless `sampled` says otherwise.
@@ -109,10 +87,6 @@ const SAMPLED: usize = 1024;
 
 fn is_usual_sample(number: &usize) -> bool {
     *number == SAMPLED
-}
-
-fn is_exact(products: &Products) -> bool {
-    *products == Products::F32
 }
 
 impl Default for LearnConfig {

@@ -12,15 +12,18 @@ mod model;
 mod policy;
 
 pub use cache::{CacheOptions, CacheUse, EvictionName};
-pub use decode::{
-    AcceptanceName, DecodeConfig, DraftSource, KvFormat, Lookup, UnknownName, Verify, WeightFormat,
-};
+pub use decode::{AcceptanceName, DecodeConfig, DraftSource, Lookup, UnknownName, Verify};
 pub use head::{HeadLabels, HeadOptions, HeadTraining};
 pub use learn::{DirectName, LearnConfig, NgramName, NothingToLearn, ObjectiveName};
 pub use lora::{LoraSettings, Scope};
 pub(crate) use model::ModelTable;
 pub use model::{CostPadding, ModelConfig, ModelsConfig, NamedLatency, StepCost, TraceConfig};
 pub use policy::{CostsConfig, PolicyFault, PolicyName, ScoreName};
+
+/// True of what a manifest leaves out because it is the type's default.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
 
 /// A value that is wrong by itself: its dotted key, and what is wrong.
 pub(crate) type Wrong = (String, String);

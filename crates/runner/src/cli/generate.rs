@@ -15,7 +15,8 @@ use spec_decode::{
 use vocab_align::{DraftId, TargetId, TokenId, Vocabulary};
 
 use bench::args::{DeviceArgs, flag, parse_verify, print, write_out};
-use experiment::{AcceptanceName, DecodeConfig, KvFormat, WeightFormat};
+use experiment::{AcceptanceName, DecodeConfig};
+use lm::{KvType, WeightType};
 use models::{Engine, ModelFolder, align};
 
 use super::template::{TemplateArgs, note_left_out};
@@ -92,15 +93,15 @@ pub struct GenerateArgs {
     #[arg(long)]
     lookup: bool,
     /// Weight storage while decoding.
-    #[arg(long, default_value_t = WeightFormat::F32)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::F32)]
+    weights: WeightType,
     /// Weight storage of the drafter, if that is another: its steps cost less in fewer bits, and the law
     /// of the answer is the same.
     #[arg(long, value_name = "WEIGHTS")]
-    draft_weights: Option<WeightFormat>,
+    draft_weights: Option<WeightType>,
     /// Storage of keys and values: f32 or f16.
-    #[arg(long, default_value_t = KvFormat::F32)]
-    kv: KvFormat,
+    #[arg(long, default_value_t = KvType::F32)]
+    kv: KvType,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
