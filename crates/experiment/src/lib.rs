@@ -68,10 +68,9 @@ pub use job::{Job, JobConfig, JobId, Segment};
 pub use plan::{LoadOptions, Plan};
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
 pub use settings::{
-    AcceptanceName, CacheOptions, CacheUse, CostPadding, CostsConfig, DecodeConfig, DirectName,
-    DraftSource, EvictionName, HeadLabels, HeadOptions, HeadTraining, LearnConfig, Lookup,
-    LoraSettings, ModelConfig, ModelsConfig, NamedLatency, NgramName, NothingToLearn,
-    ObjectiveName, PolicyFault, PolicyName, Scope, ScoreName, StepCost, TraceConfig, UnknownName,
-    Verify,
+    CacheOptions, CacheUse, CostPadding, CostsConfig, DecodeConfig, DirectName, DraftSource,
+    EvictionName, HeadLabels, HeadOptions, HeadTraining, LearnConfig, Lookup, LoraSettings,
+    ModelConfig, ModelsConfig, NamedLatency, NgramName, NothingToLearn, ObjectiveName, PolicyFault,
+    PolicyName, Scope, ScoreName, StepCost, TraceConfig,
 };
 pub use summary::{ArmSummary, Axis, Experiment, Stage};

@@ -3,11 +3,9 @@
 mod common;
 
 use common::{SMALL, plan, says, wrong};
-use experiment::{
-    AcceptanceName, ArmConfig, CacheUse, DirectName, DraftSource, Lookup, NgramName, ObjectiveName,
-    Verify,
-};
+use experiment::{ArmConfig, CacheUse, DirectName, DraftSource, Lookup, NgramName, ObjectiveName};
 use serde_json::json;
+use spec_decode::{Acceptance, VerifyMode};
 
 const HEAD: &str = "include = [\"zoo.toml\"]\nname = \"x\"\n[grid]\ntarget = \"L\"\ntask = \"a\"\n\
     [stage.s]\nprompts = { train = 9 }\n";
@@ -53,11 +51,11 @@ fn presets_are_the_methods_of_the_paper() {
         panic!("{arms:?}")
     };
     assert!(arms.iter().zip(names).all(|(arm, name)| arm.name == name));
-    assert!(plain.is_plain() && !plain.changes() && plain.decode.verify.mode().is_none());
+    assert!(plain.is_plain() && !plain.changes() && plain.decode.verify.is_none());
     assert!(lookup.looks_up() && lookup.decode.draft == DraftSource::PromptLookup);
     assert!(!lookup.changes() && stream.changes());
     assert!(stream.looks_up() && stream.decode.lookup == Lookup::Stream && !stream.learns());
-    assert_eq!(spd.decode.verify, Verify::Tli);
+    assert_eq!(spd.decode.verify, Some(VerifyMode::Tli));
     assert!(!spd.changes() && !spd.uses_cache() && !spd.learns());
     assert!(ngrams.changes() && ngrams.inserts_ngrams() && !ngrams.learns());
     assert!(fixed.uses_cache() && !fixed.changes() && fixed.cache.source == CacheUse::Static);
@@ -68,11 +66,11 @@ fn presets_are_the_methods_of_the_paper() {
     );
     assert!(hybrid.learns() && hybrid.uses_cache());
     assert_eq!(hybrid.learn.ngram, NgramName::Nll);
-    assert_eq!(hybrid.decode.verify, Verify::Paper);
+    assert_eq!(hybrid.decode.verify, Some(VerifyMode::Paper));
     assert!(copying.learns() && copying.uses_cache() && !copying.looks_up());
-    assert_eq!(copying.decode.verify, Verify::Exact);
+    assert_eq!(copying.decode.verify, Some(VerifyMode::Exact));
     assert_eq!(copying.decode.lookup, Lookup::Stream);
-    assert_eq!(copying.decode.acceptance, AcceptanceName::Block);
+    assert_eq!(copying.decode.acceptance, Acceptance::Block);
 }
 
 #[test]
@@ -262,7 +260,10 @@ fn parts_that_do_not_fit_are_refused() {
     );
     says(
         &with("\"decode.verify\" = \"prompt-lookup\""),
-        &["decode.verify: unknown variant"],
+        &[
+            "decode.verify: unknown variant `prompt-lookup`, expected one of `paper`",
+            "`slem`, `none`",
+        ],
     );
 }
 

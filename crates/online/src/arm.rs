@@ -269,9 +269,9 @@ impl ArmState {
             mode: match way {
                 // Without proposals all modes are one, and this one prepares nothing.
                 Some(Way::Plain) => VerifyMode::Tli,
-                _ => arm.decode.verify.mode().unwrap_or(question.session.mode),
+                _ => arm.decode.verify.unwrap_or(question.session.mode),
             },
-            acceptance: arm.decode.acceptance.into(),
+            acceptance: arm.decode.acceptance,
             drafter_reads: way.is_none_or(|way| matches!(way, Way::Learner | Way::Frozen)),
             learn_ngrams: streamed && arm.cache.source == CacheUse::Online,
             score_unjudged: streamed && self.adaptive.scores_unjudged(),
@@ -419,12 +419,8 @@ impl ArmState {
     pub fn train_head(&mut self, updated: bool, end: bool) -> Result<Option<HeadUpdate>> {
         let distilled = self.learner.as_ref().map(|_| updated);
         let sampling = self.config.decode.sampling()?;
-        let merges = self
-            .config
-            .decode
-            .verify
-            .mode()
-            .is_some_and(VerifyMode::uses_cache);
+        let mode = self.config.decode.verify;
+        let merges = mode.is_some_and(VerifyMode::uses_cache);
         let (drafter, caches, last) = (&mut self.drafter, &self.caches, &self.last_pair);
         let mut again = |drafts: &[&JudgedDraft]| {
             let (Drafter::Model(drafter), Some((pair, rows))) = (&mut *drafter, last) else {

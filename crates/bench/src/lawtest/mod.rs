@@ -19,7 +19,7 @@ use vocab_align::{DraftId, TargetId};
 use crate::args::{DeviceArgs, parse_verify};
 use crate::flag;
 use crate::print;
-use experiment::{AcceptanceName, DecodeConfig};
+use experiment::DecodeConfig;
 use lm::WeightType;
 use models::{Engine, ModelFolder, align};
 
@@ -96,8 +96,8 @@ pub struct LawtestArgs {
     #[arg(long, short, default_value_t = 4)]
     k: usize,
     /// Acceptance rule of a draft: token or block.
-    #[arg(long, default_value_t = AcceptanceName::Token)]
-    acceptance: AcceptanceName,
+    #[arg(long, default_value_t = Acceptance::Token)]
+    acceptance: Acceptance,
     /// Let drafts begin with text looked up in the prompt and the answers so far.
     #[arg(long)]
     lookup: bool,
@@ -193,7 +193,7 @@ impl LawtestArgs {
                 Ok(Mode {
                     name: name.clone(),
                     verify,
-                    acceptance: self.acceptance.into(),
+                    acceptance: self.acceptance,
                     drafterless,
                     copies: self.lookup && !drafterless,
                 })

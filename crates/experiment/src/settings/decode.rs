@@ -1,28 +1,27 @@
 //! `[decode]`: how tokens are drafted, checked and drawn.
 
-use std::fmt;
-use std::str::FromStr;
-
 use lm::{EngineSettings, KvType, WeightType};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use spec_decode::{Acceptance, Sampling, SamplingError, SamplingOptions, VerifyMode};
 
-use super::{CostsConfig, PolicyName, ScoreName, Wrong, is_default, wrong};
+use super::{CostsConfig, PolicyName, ScoreName, Wrong, is_default, or_none, wrong};
 
 /// How tokens are drafted, checked and drawn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DecodeConfig {
     /// How the target checks a draft.
-    pub verify: Verify,
+    #[serde(with = "or_none")]
+    #[schemars(schema_with = "verify_names")]
+    pub verify: Option<VerifyMode>,
     /// Where drafts come from.
     pub draft: DraftSource,
     /// Where text is looked up that a draft may begin with, in front of the drafter's own tokens or
     /// in their place, as pays by `costs`. Needs no model and costs nothing; the output's law stays.
     pub lookup: Lookup,
     /// Whether the tokens of a draft are judged one by one or all together, above temperature 0.
-    pub acceptance: AcceptanceName,
+    pub acceptance: Acceptance,
     /// Draft tokens a round, 1 to 64: the constant length, the first one or the longest, as `policy`
     /// says.
     pub k: usize,
@@ -92,13 +91,18 @@ pub struct DecodeConfig {
     pub threads: usize,
 }
 
+fn verify_names(generator: &mut SchemaGenerator) -> Schema {
+    let none = "There is no draft: plain decoding with the target, the reference of every speedup.";
+    or_none::schema::<VerifyMode>(generator, none)
+}
+
 impl Default for DecodeConfig {
     fn default() -> Self {
         Self {
-            verify: Verify::Tli,
+            verify: Some(VerifyMode::Tli),
             draft: DraftSource::Model,
             lookup: Lookup::Off,
-            acceptance: AcceptanceName::Token,
+            acceptance: Acceptance::Token,
             k: 4,
             policy: PolicyName::Constant,
             threshold: 0.3,
@@ -194,45 +198,6 @@ impl DecodeConfig {
     }
 }
 
-/// How the target checks a draft.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Verify {
-    /// There is no draft: plain decoding with the target, the reference of every speedup.
-    None,
-    /// Algorithm 1 with Eq. 1-2. Makes the paper's tables; at temperatures well above 0 the output
-    /// only approximates the target's distribution once n-grams are merged.
-    Paper,
-    /// Directly mapped tokens only (the paper's SpD_DM): the target's distribution exactly.
-    #[default]
-    Tli,
-    /// Direct tokens and n-grams, merged so that the target's distribution is met exactly.
-    Exact,
-    /// Drafts are compared as text, whatever tokens spell them: exact as well.
-    Slem,
-}
-
-impl Verify {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::None, Self::Paper, Self::Tli, Self::Exact, Self::Slem];
-
-    /// Name in files and on the command line.
-    pub fn name(self) -> &'static str {
-        self.mode().map_or("none", VerifyMode::name)
-    }
-
-    /// The rule by which drafts are judged; `None` for plain decoding.
-    pub fn mode(self) -> Option<VerifyMode> {
-        match self {
-            Self::None => None,
-            Self::Paper => Some(VerifyMode::Paper),
-            Self::Tli => Some(VerifyMode::Tli),
-            Self::Exact => Some(VerifyMode::Exact),
-            Self::Slem => Some(VerifyMode::Slem),
-        }
-    }
-}
-
 /// Where drafts come from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -256,74 +221,4 @@ pub enum Lookup {
     Prompt,
     /// In prompt and response and in what was asked and answered before on the stream.
     Stream,
-}
-
-/// How the tokens of a draft are judged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AcceptanceName {
-    /// One by one, up to the first that is rejected (Algorithm 1).
-    #[default]
-    Token,
-    /// All together, never fewer accepted in expectation (Sun et al. 2024); `verify = "tli"` and
-    /// `"exact"`, the others go token by token.
-    Block,
-}
-
-impl AcceptanceName {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Token, Self::Block];
-}
-
-impl fmt::Display for AcceptanceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Acceptance::from(*self).fmt(f)
-    }
-}
-
-impl FromStr for AcceptanceName {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        by_name(&Self::ALL, name)
-    }
-}
-
-impl From<AcceptanceName> for Acceptance {
-    fn from(name: AcceptanceName) -> Self {
-        match name {
-            AcceptanceName::Token => Self::Token,
-            AcceptanceName::Block => Self::Block,
-        }
-    }
-}
-
-impl fmt::Display for Verify {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Verify {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        by_name(&Self::ALL, name)
-    }
-}
-
-/// A name that is none of the known ones.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown name `{name}` (one of {known})")]
-pub struct UnknownName {
-    name: String,
-    known: String,
-}
-
-fn by_name<T: Copy + fmt::Display>(all: &[T], name: &str) -> Result<T, UnknownName> {
-    let found = all.iter().copied().find(|one| one.to_string() == name);
-    found.ok_or_else(|| UnknownName {
-        name: name.to_owned(),
-        known: all.iter().map(T::to_string).collect::<Vec<_>>().join(", "),
-    })
 }

@@ -9,10 +9,11 @@ mod head;
 mod learn;
 mod lora;
 mod model;
+mod or_none;
 mod policy;
 
 pub use cache::{CacheOptions, CacheUse, EvictionName};
-pub use decode::{AcceptanceName, DecodeConfig, DraftSource, Lookup, UnknownName, Verify};
+pub use decode::{DecodeConfig, DraftSource, Lookup};
 pub use head::{HeadLabels, HeadOptions, HeadTraining};
 pub use learn::{DirectName, LearnConfig, NgramName, NothingToLearn, ObjectiveName};
 pub use lora::{LoraSettings, Scope};
