@@ -252,6 +252,12 @@ impl<'a> Batch<'a> {
     fn weights(&self) -> (f64, f64) {
         let positions = self.positions as f64;
         let (lambda, normaliser) = match self.terms {
+            // The point-wise weight is p(t) itself.
+            Terms::Hybrid {
+                ngram: Some(NgramLoss::Pointwise),
+                normaliser,
+                ..
+            } => (1.0, normaliser),
             Terms::Hybrid {
                 lambda, normaliser, ..
             } => (lambda, normaliser),
@@ -323,7 +329,7 @@ impl<'a> Batch<'a> {
                 };
                 approximate_kl(logits, merged, weight)
             }
-            (NgramLoss::Pointwise, _) => {
+            (NgramLoss::Pointwise | NgramLoss::ScaledPointwise, _) => {
                 let p = chunk.log_prob.exp();
                 p * ngram_likelihood(logits, spelling, weight * p)
             }

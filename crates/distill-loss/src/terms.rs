@@ -52,7 +52,7 @@ pub enum Terms {
         direct: Option<DirectLoss>,
         /// L_N-gram, the term at target tokens that several draft tokens spell.
         ngram: Option<NgramLoss>,
-        /// The weight of L_N-gram, 0 or more.
+        /// The weight of L_N-gram, 0 or more; [`NgramLoss::Pointwise`] has its own.
         lambda: f64,
         /// The number that the sums of both are divided by.
         normaliser: Normaliser,

@@ -316,12 +316,15 @@ fn point_wise_n_grams_are_weighted_by_the_targets_probability() {
     let row = logits(TARGET.len(), 1);
     let log_p = f64::from(row[TARGET.id("ab").unwrap() as usize]) - log_sum_exp(&row);
     let weighted = loss(NgramLoss::Nll, 1.0) * log_p.exp();
-    for lambda in [1.0, 0.2] {
-        let found = loss(NgramLoss::Pointwise, lambda);
-        let expected = lambda * weighted;
+    for (ngram, lambda, expected) in [
+        (NgramLoss::Pointwise, 0.2, weighted),
+        (NgramLoss::Pointwise, 0.9, weighted),
+        (NgramLoss::ScaledPointwise, 0.2, 0.2 * weighted),
+    ] {
+        let found = loss(ngram, lambda);
         assert!(
             (found - expected).abs() < 1e-5 * expected,
-            "{lambda}: {found} {expected}"
+            "{ngram:?} {found} {expected}"
         );
     }
 }

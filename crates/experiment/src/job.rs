@@ -125,6 +125,7 @@ impl JobConfig {
             .into_iter()
             .flatten()
         {
+            gone_keys(arm);
             older_keys(arm);
         }
         let job: Self = serde_path_to_error::deserialize(&json)
@@ -149,6 +150,22 @@ impl JobConfig {
     /// SHA-256 of its canonical JSON, hexadecimal.
     pub fn hash(&self) -> String {
         canonical::hash(&self.to_json())
+    }
+}
+
+/// Keys that are constants of the program now, and their values.
+const GONE: [(&str, &str, f64); 1] = [("learn", "beta", 0.5)];
+
+/// Leaves out the keys that are gone where they have the value that the program has. Another value is left, to be
+/// refused as an unknown key.
+fn gone_keys(arm: &mut Value) {
+    for (section, key, constant) in GONE {
+        let Some(keys) = arm.get_mut(section).and_then(Value::as_object_mut) else {
+            continue;
+        };
+        if keys.get(key).and_then(Value::as_f64) == Some(constant) {
+            keys.remove(key);
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 mod common;
 
 use common::{SMALL, plan, says, wrong};
-use experiment::{ArmConfig, CacheUse, DirectName, DraftSource, Lookup, NgramName, ObjectiveName};
+use distill_loss::{DirectLoss, NgramLoss};
+use experiment::{ArmConfig, CacheUse, DraftSource, Lookup, ObjectiveName};
 use serde_json::json;
 use spec_decode::{Acceptance, VerifyMode};
 
@@ -62,10 +63,10 @@ fn presets_are_the_methods_of_the_paper() {
     assert!(direct.learns() && direct.changes() && !direct.uses_cache());
     assert_eq!(
         (direct.learn.direct, direct.learn.ngram),
-        (DirectName::ReverseKl, NgramName::None)
+        (Some(DirectLoss::ReverseKl), None)
     );
     assert!(hybrid.learns() && hybrid.uses_cache());
-    assert_eq!(hybrid.learn.ngram, NgramName::Nll);
+    assert_eq!(hybrid.learn.ngram, Some(NgramLoss::Nll));
     assert_eq!(hybrid.decode.verify, Some(VerifyMode::Paper));
     assert!(copying.learns() && copying.uses_cache() && !copying.looks_up());
     assert_eq!(copying.decode.verify, Some(VerifyMode::Exact));
@@ -95,7 +96,7 @@ fn defaults_presets_stages_conditions_axes_and_arms_win_in_this_order() {
     // The preset over the defaults, which hold where nothing else is said.
     assert_eq!(
         (learn(0, 0).direct, learn(0, 0).every),
-        (DirectName::ReverseKl, 1)
+        (Some(DirectLoss::ReverseKl), 1)
     );
     assert_eq!(
         (learn(0, 0).lr, learn(0, 0).lambda, learn(1, 0).lambda),
@@ -271,7 +272,7 @@ fn parts_that_do_not_fit_are_refused() {
 fn numbers_out_of_range_are_told_once_with_their_line() {
     let sections = "[decode]\nk = 65\nthreshold = 2\ngamma = -1\nentropy_scale = 0\ntemperature = -1\n\
         top_p = 0\nmax_new_tokens = 0\nthreads = 0\n[decode.costs]\ndraft = [2, 1]\n\
-        [learn]\nevery = 0\nlr = -1\nlambda = -1\ntau = 0\nbeta = 1\nema = 1\nreplay = 65\n\
+        [learn]\nevery = 0\nlr = -1\nlambda = -1\ntau = 0\nema = 1\nreplay = 65\n\
         max_grad_norm = 0\nweight_decay = -1\n[learn.lora]\nrank = 1\nalpha = 0\nprojections = []\n\
         [head]\nlr = -1\nreject_weight = 0\nbuffer = 0\nbatch = 0\nsteps = 0\n";
     let text = refused(&format!(
@@ -290,7 +291,6 @@ fn numbers_out_of_range_are_told_once_with_their_line() {
         "learn.lr",
         "learn.lambda",
         "learn.tau",
-        "learn.beta",
         "learn.ema",
         "learn.replay",
         "learn.max_grad_norm",
@@ -350,25 +350,4 @@ fn learning_is_switched_by_the_objective() {
     assert_eq!(own[0].learn.objective, ObjectiveName::Alm);
     assert!(own[0].learns() && !own[1].learns());
     assert!(own[1].learn.terms().is_err());
-}
-
-#[test]
-fn point_wise_n_grams_are_weighted_by_probability_in_lambdas_place() {
-    use experiment::{LearnConfig, NgramName, ObjectiveName};
-    let lambda_of = |ngram| {
-        let config = LearnConfig {
-            objective: ObjectiveName::Hybrid,
-            lambda: 0.3,
-            ngram,
-            ..LearnConfig::default()
-        };
-        match config.terms().unwrap() {
-            distill_loss::Terms::Hybrid { lambda, .. } => lambda,
-            distill_loss::Terms::Alm { .. } => f64::NAN,
-        }
-    };
-    assert_eq!(lambda_of(NgramName::Pointwise), 1.0);
-    for ngram in [NgramName::Nll, NgramName::ScaledPointwise] {
-        assert_eq!(lambda_of(ngram), 0.3);
-    }
 }

@@ -174,7 +174,10 @@ fn older_manifests_keep_what_they_did() {
     let job = JobConfig::from_json(&json).unwrap();
     for arm in &job.arms {
         assert_eq!(arm.learn.normaliser, distill_loss::Normaliser::Terms);
-        assert_eq!(arm.learn.ngram, experiment::NgramName::ScaledPointwise);
+        assert_eq!(
+            arm.learn.ngram,
+            Some(distill_loss::NgramLoss::ScaledPointwise)
+        );
         assert_eq!(arm.head.per, experiment::Scope::Run);
         assert_eq!(arm.head.labels, experiment::HeadLabels::Recorded);
         assert!(!arm.learn.ends);

@@ -3,10 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use distill_loss::{Chunk, Example, TeacherRow};
-use experiment::{
-    DirectName, LearnConfig, LoadOptions, LoraSettings, NgramName, ObjectiveName, Plan,
-};
+use distill_loss::{Chunk, DirectLoss, Example, NgramLoss, TeacherRow};
+use experiment::{LearnConfig, LoadOptions, LoraSettings, ObjectiveName, Plan};
 use lm::{Checkpoint, LmConfig, random_checkpoint};
 use online::{Learner, LearntWeights, Update};
 
@@ -71,13 +69,13 @@ fn learn(
 fn every_objective() -> Vec<LearnConfig> {
     let mut all = Vec::new();
     for direct in [
-        DirectName::ReverseKl,
-        DirectName::ForwardKl,
-        DirectName::Jsd,
-        DirectName::Nll,
-        DirectName::Acceptance,
-        DirectName::LogAcceptance,
-        DirectName::None,
+        Some(DirectLoss::ReverseKl),
+        Some(DirectLoss::ForwardKl),
+        Some(DirectLoss::Jsd),
+        Some(DirectLoss::Nll),
+        Some(DirectLoss::Acceptance),
+        Some(DirectLoss::LogAcceptance),
+        None,
     ] {
         all.push(LearnConfig {
             direct,
@@ -85,9 +83,9 @@ fn every_objective() -> Vec<LearnConfig> {
         });
     }
     for ngram in [
-        NgramName::Pointwise,
-        NgramName::ApproximateKl,
-        NgramName::None,
+        Some(NgramLoss::Pointwise),
+        Some(NgramLoss::ApproximateKl),
+        None,
     ] {
         all.push(LearnConfig {
             ngram,
@@ -113,7 +111,7 @@ fn every_objective_falls_on_a_repeated_example() {
         assert_eq!(updates.len(), 40);
         assert!(first.grad_norm > 0.0, "{config:?}");
         // The rejection rate starts flat: nearly every token is on the same side of the law.
-        let share = if config.direct == DirectName::Acceptance {
+        let share = if config.direct == Some(DirectLoss::Acceptance) {
             0.95
         } else {
             0.7
@@ -150,13 +148,13 @@ fn the_end_of_a_turn_is_taught_by_its_likelihood() {
             .collect();
         (losses, weights)
     };
-    let wanted = learnt(DirectName::Nll);
+    let wanted = learnt(Some(DirectLoss::Nll));
     assert_eq!(wanted.0.len(), 2);
     for direct in [
-        DirectName::ReverseKl,
-        DirectName::ForwardKl,
-        DirectName::Jsd,
-        DirectName::LogAcceptance,
+        Some(DirectLoss::ReverseKl),
+        Some(DirectLoss::ForwardKl),
+        Some(DirectLoss::Jsd),
+        Some(DirectLoss::LogAcceptance),
     ] {
         assert_eq!(learnt(direct), wanted, "{direct:?}");
     }
@@ -175,7 +173,7 @@ fn the_counts_say_what_was_scored() {
     };
     assert_eq!(count(alm), (16, 0));
     let ngram_only = LearnConfig {
-        direct: DirectName::None,
+        direct: None,
         ..settings()
     };
     assert_eq!(count(ngram_only), (0, 10));

@@ -3,10 +3,10 @@
 use distill_loss::{Columns, DirectLoss, NgramLoss, Normaliser, Terms};
 use lm::LoraConfig;
 use lm::host::Products;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use super::{LoraSettings, Wrong, is_default, wrong};
+use super::{LoraSettings, Wrong, is_default, or_none, wrong};
 
 /// Online learning of the drafter (Algorithm 2).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,10 +22,16 @@ pub struct LearnConfig {
     pub weight_decay: f64,
     /// Gradients are scaled down to this norm, above 0.
     pub max_grad_norm: f64,
-    /// For `objective = "hybrid"`: L_DM, the term at directly mapped tokens (Eq. 3-4).
-    pub direct: DirectName,
-    /// For `objective = "hybrid"`: L_N-gram, the term at n-grams (Eq. 3-4).
-    pub ngram: NgramName,
+    /// For `objective = "hybrid"`: L_DM, the term at directly mapped tokens (Eq. 3-4). q is the
+    /// drafter's distribution, p the target's.
+    #[serde(with = "or_none")]
+    #[schemars(schema_with = "names::<DirectLoss>")]
+    pub direct: Option<DirectLoss>,
+    /// For `objective = "hybrid"`: L_N-gram, the term at n-grams (Eq. 3-4): target tokens that several
+    /// draft tokens spell.
+    #[serde(with = "or_none")]
+    #[schemars(schema_with = "names::<NgramLoss>")]
+    pub ngram: Option<NgramLoss>,
     /// Weight of L_N-gram beside L_DM (Eq. 3), 0 or more.
     pub lambda: f64,
     /// What the sums of both terms are divided by.
@@ -47,8 +53,6 @@ pub struct LearnConfig {
     #[serde(skip_serializing_if = "is_usual_sample")]
     #[schemars(extend("default" = 1024))]
     pub sampled: usize,
-    /// For `direct = "jsd"`: share of the target in the mixture, between 0 and 1.
-    pub beta: f64,
     /// For `objective = "alm"`: its temperature, above 0.
     pub tau: f64,
     /// Earlier answers that every update learns from once more; 0 for none.
@@ -82,6 +86,11 @@ pub struct LearnConfig {
     pub lora: LoraSettings,
 }
 
+/// The names of a term, `"none"` among them.
+fn names<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    or_none::schema::<T>(generator, "No such term.")
+}
+
 /// Columns that are sampled unless `sampled` says otherwise.
 const SAMPLED: usize = 1024;
 
@@ -97,15 +106,14 @@ impl Default for LearnConfig {
             lr: 1e-3,
             weight_decay: 0.01,
             max_grad_norm: 1.0,
-            direct: DirectName::ReverseKl,
-            ngram: NgramName::Nll,
+            direct: Some(DirectLoss::ReverseKl),
+            ngram: Some(NgramLoss::Nll),
             lambda: distill_loss::PAPER_LAMBDA,
             normaliser: Normaliser::Tokens,
             ends: true,
             columns: Columns::Shared,
             likely: 0.0,
             sampled: SAMPLED,
-            beta: 0.5,
             tau: 1.0,
             replay: 0,
             replay_window: 64,
@@ -132,42 +140,6 @@ pub enum ObjectiveName {
     Alm,
 }
 
-/// The term at directly mapped tokens. q is the drafter's distribution, p the target's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum DirectName {
-    /// KL(q || p), the paper's.
-    ReverseKl,
-    /// KL(p || q).
-    ForwardKl,
-    /// Jensen-Shannon divergence with mixture `beta`.
-    Jsd,
-    /// Negative log-likelihood of the emitted token.
-    Nll,
-    /// The rejection rate.
-    Acceptance,
-    /// The negative logarithm of the acceptance rate.
-    LogAcceptance,
-    /// No such term.
-    None,
-}
-
-/// The term at n-grams: target tokens that several draft tokens spell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum NgramName {
-    /// Negative log-likelihood of the spelling, the paper's.
-    Nll,
-    /// The same with the target's p(t) in the place of `lambda` (point-wise KL).
-    Pointwise,
-    /// The same with `lambda` p(t): what `pointwise` was before it was the paper's.
-    ScaledPointwise,
-    /// KL through Eq. 2.
-    ApproximateKl,
-    /// No such term.
-    None,
-}
-
 /// Settings of a learner that name no loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NothingToLearn {
@@ -190,32 +162,13 @@ impl LearnConfig {
             ObjectiveName::Alm => return Ok(Terms::Alm { tau: self.tau }),
             ObjectiveName::Hybrid => {}
         }
-        let direct = match self.direct {
-            DirectName::ReverseKl => Some(DirectLoss::ReverseKl),
-            DirectName::ForwardKl => Some(DirectLoss::ForwardKl),
-            DirectName::Jsd => Some(DirectLoss::Jsd { beta: self.beta }),
-            DirectName::Nll => Some(DirectLoss::Nll),
-            DirectName::Acceptance => Some(DirectLoss::Acceptance),
-            DirectName::LogAcceptance => Some(DirectLoss::LogAcceptance),
-            DirectName::None => None,
-        };
-        let ngram = match self.ngram {
-            NgramName::Nll => Some(NgramLoss::Nll),
-            NgramName::Pointwise | NgramName::ScaledPointwise => Some(NgramLoss::Pointwise),
-            NgramName::ApproximateKl => Some(NgramLoss::ApproximateKl),
-            NgramName::None => None,
-        };
-        if direct.is_none() && ngram.is_none() {
+        if self.direct.is_none() && self.ngram.is_none() {
             return Err(NothingToLearn::Terms);
         }
         Ok(Terms::Hybrid {
-            direct,
-            ngram,
-            // The point-wise weight is p(t) itself.
-            lambda: match self.ngram {
-                NgramName::Pointwise => 1.0,
-                _ => self.lambda,
-            },
+            direct: self.direct,
+            ngram: self.ngram,
+            lambda: self.lambda,
             normaliser: self.normaliser,
             columns: self.columns,
         })
@@ -229,8 +182,7 @@ impl LearnConfig {
     /// What is wrong, by key.
     pub(crate) fn wrongs(&self) -> Vec<Wrong> {
         let least = |value: f64| value >= 0.0;
-        let inside = |value: f64| value > 0.0 && value < 1.0;
-        let (norm, beta, ema) = (self.max_grad_norm, self.beta, self.ema);
+        let (norm, ema) = (self.max_grad_norm, self.ema);
         let likely = self.likely;
         let numbers = [
             ("lr", self.lr, least(self.lr), "must be 0 or more"),
@@ -248,7 +200,6 @@ impl LearnConfig {
             ),
             ("tau", self.tau, self.tau > 0.0, "must be positive"),
             ("max_grad_norm", norm, norm > 0.0, "must be positive"),
-            ("beta", beta, inside(beta), "must be between 0 and 1"),
             ("ema", ema, (0.0..1.0).contains(&ema), "is outside 0..1"),
             (
                 "likely",
@@ -265,12 +216,12 @@ impl LearnConfig {
             })
             .collect();
         wrongs.extend(self.lora.wrongs());
-        if self.columns == Columns::Roots && self.ngram == NgramName::ApproximateKl {
+        if self.columns == Columns::Roots && self.ngram == Some(NgramLoss::ApproximateKl) {
             let message = "\"roots\" knows groups of tokens, and learn.ngram = \"approximate-kl\" \
                            wants single ones; must be \"shared\"";
             wrongs.push(wrong("learn.columns", message));
         }
-        if self.likely > 0.0 && self.ngram == NgramName::ApproximateKl {
+        if self.likely > 0.0 && self.ngram == Some(NgramLoss::ApproximateKl) {
             let message = "learn.ngram = \"approximate-kl\" compares all columns; must be 0";
             wrongs.push(wrong("learn.likely", message));
         }
