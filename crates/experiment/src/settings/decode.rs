@@ -1,11 +1,12 @@
 //! `[decode]`: how tokens are drafted, checked and drawn.
 
+use adaptive_draft::Score;
 use lm::{EngineSettings, KvType, WeightType};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use spec_decode::{Acceptance, Sampling, SamplingError, SamplingOptions, VerifyMode};
 
-use super::{CostsConfig, PolicyName, ScoreName, Wrong, is_default, or_none, wrong};
+use super::{CostsConfig, PolicyName, Wrong, is_default, or_none, wrong};
 
 /// How tokens are drafted, checked and drawn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -37,7 +38,7 @@ pub struct DecodeConfig {
     /// For `policy = "entropy"`, above 0: scale of the drafter's entropy H(q) in nats.
     pub entropy_scale: f64,
     /// For `policy = "throughput"`: what acceptance is predicted from.
-    pub score: ScoreName,
+    pub score: Score,
     /// For `policy = "head"`: on the stream, never stop inside a cached n-gram that the draft could
     /// still complete. Drafters taught so are the faster ones afterwards; answers themselves are not.
     pub hold_ngrams: bool,
@@ -108,7 +109,7 @@ impl Default for DecodeConfig {
             threshold: 0.3,
             gamma: 0.5,
             entropy_scale: 0.2,
-            score: ScoreName::Head,
+            score: Score::Head,
             hold_ngrams: true,
             explore: 8,
             costs: CostsConfig::default(),

@@ -12,14 +12,14 @@ mod model;
 mod or_none;
 mod policy;
 
-pub use cache::{CacheOptions, CacheUse, EvictionName};
+pub use cache::{CacheOptions, CacheUse};
 pub use decode::{DecodeConfig, DraftSource, Lookup};
 pub use head::{HeadLabels, HeadOptions, HeadTraining};
 pub use learn::{LearnConfig, NothingToLearn, ObjectiveName};
 pub use lora::{LoraSettings, Scope};
 pub(crate) use model::ModelTable;
 pub use model::{CostPadding, ModelConfig, ModelsConfig, NamedLatency, StepCost, TraceConfig};
-pub use policy::{CostsConfig, PolicyFault, PolicyName, ScoreName};
+pub use policy::{CostsConfig, PolicyFault, PolicyName};
 
 /// True of what a manifest leaves out because it is the type's default.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -31,29 +31,6 @@ pub enum PolicyName {
     Throughput,
 }
 
-/// What `policy = "throughput"` predicts acceptance from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ScoreName {
-    /// An acceptance head (Eq. 5).
-    #[default]
-    Head,
-    /// The drafter's own probability.
-    Confidence,
-    /// The position in the draft.
-    Position,
-}
-
-impl From<ScoreName> for Score {
-    fn from(name: ScoreName) -> Self {
-        match name {
-            ScoreName::Head => Self::Head,
-            ScoreName::Confidence => Self::Confidence,
-            ScoreName::Position => Self::Position,
-        }
-    }
-}
-
 /// What the parts of a round cost, in steps of the target.
 ///
 /// `omnidraft costs` measures them; the defaults are those of this repository's padded models on a
@@ -113,7 +90,7 @@ impl DecodeConfig {
     pub fn reads_head(&self) -> bool {
         match self.policy {
             PolicyName::Head => true,
-            PolicyName::Throughput => self.score == ScoreName::Head,
+            PolicyName::Throughput => self.score == Score::Head,
             _ => false,
         }
     }
