@@ -8,7 +8,7 @@ use crate::ngram::approximate_kl::{Merged, approximate_kl};
 use crate::ngram::nll::ngram_likelihood;
 use crate::objective::{Graded, Objective, Scored};
 use crate::rows::log_sum_exp;
-use crate::terms::{Columns, Normaliser, Terms};
+use crate::terms::Terms;
 
 /// Rows of a group, the least that a trainer scores at a time.
 const ROWS: usize = 64;
@@ -107,10 +107,6 @@ impl<'a> Batch<'a> {
     fn plan(&mut self, example: &Example) -> Vec<Group> {
         let (mut direct, mut spelled) = (Vec::new(), Vec::new());
         for (i, chunk) in example.chunks.iter().enumerate() {
-            if self.begins_group(example, chunk) {
-                self.positions += 1;
-                direct.push(i);
-            }
             match self.terms {
                 Terms::Alm { .. } => {
                     self.positions += 1;
@@ -158,20 +154,6 @@ impl<'a> Batch<'a> {
             groups.push(Group::Spelled(group));
         }
         groups
-    }
-
-    /// True if the direct term looks at the first token of an n-gram, too.
-    fn begins_group(&self, example: &Example, chunk: &Chunk) -> bool {
-        let Terms::Hybrid {
-            direct: Some(loss),
-            columns: Columns::Roots,
-            ..
-        } = self.terms
-        else {
-            return false;
-        };
-        let spelled = chunk.targets == 1 && chunk.draft.len() > 1;
-        spelled && loss.reads_law() && is_taught(example, chunk, loss)
     }
 
     /// Positions of the direct term, or chunks of ALM: P of the objective.
@@ -250,27 +232,17 @@ impl<'a> Batch<'a> {
     /// Weights of one position and of one n-gram token: the [objective](crate#the-objective) is the sum of the direct
     /// losses times the first plus the sum of the n-gram losses times the second (Eq. 3-4).
     fn weights(&self) -> (f64, f64) {
-        let positions = self.positions as f64;
-        let (lambda, normaliser) = match self.terms {
+        let all = (self.positions + self.ngram_tokens).max(1) as f64;
+        let lambda = match self.terms {
             // The point-wise weight is p(t) itself.
             Terms::Hybrid {
                 ngram: Some(NgramLoss::Pointwise),
-                normaliser,
                 ..
-            } => (1.0, normaliser),
-            Terms::Hybrid {
-                lambda, normaliser, ..
-            } => (lambda, normaliser),
-            Terms::Alm { .. } => (0.0, Normaliser::Terms),
+            } => 1.0,
+            Terms::Hybrid { lambda, .. } => lambda,
+            Terms::Alm { .. } => 0.0,
         };
-        let (of_direct, of_ngram) = match normaliser {
-            Normaliser::Tokens => {
-                let all = positions + self.ngram_tokens as f64;
-                (all, all)
-            }
-            Normaliser::Terms => (positions, self.ngram_count()),
-        };
-        (1.0 / of_direct.max(1.0), lambda / of_ngram.max(1.0))
+        (1.0 / all, lambda / all)
     }
 
     /// The loss of a group of positions, and how far the drafter agrees with it.

@@ -34,8 +34,8 @@ pub struct Chunk {
 pub struct Example {
     /// Prompt and response in draft ids.
     pub ids: Vec<u32>,
-    /// Draft ids of the columns of every law, ascending: the shared tokens, or all that drafting
-    /// may begin with.
+    /// Draft ids of the columns of every law, ascending: the shared tokens, or a
+    /// [sample](Self::narrow) of them.
     pub shared: Arc<[u32]>,
     /// The response, in order. Chunks of one and one token are the positions of L_DM, chunks of
     /// several draft tokens and one target token those of L_N-gram.

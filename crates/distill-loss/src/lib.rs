@@ -19,15 +19,13 @@
 //! ```
 //!
 //! Eq. 4 is one expectation over drafted tokens: both terms share one normaliser. With P direct
-//! positions and G draft tokens of n-grams in a batch, [`Normaliser`] says
+//! positions and G draft tokens of n-grams in a batch,
 //!
 //! ```text
-//! tokens    L = (1 / (P + G)) ( sum KL  +  lambda sum -log q(d) )     (Eq. 4)
-//! terms     L = (1 / P) sum KL  +  (lambda / G) sum -log q(d)
+//! L = (1 / (P + G)) ( sum KL  +  lambda sum -log q(d) )
 //! ```
 //!
-//! The second gives each term a mean of its own, so that its lambda weighs as much as
-//! `lambda P / G` would in Eq. 4. Weight and normaliser are written down here, and applied in [`Batch`].
+//! Weight and normaliser are written down here, and applied in [`Batch`].
 //!
 //! Where a target token has a draft token of the same text, the drafter's law is pulled towards
 //! the target's ([`DirectLoss`], in target space on the shared tokens); where a target token is
@@ -39,11 +37,6 @@
 //! of the direct positions, whichever loss that is. The gradient of the reverse divergence at a token
 //! is in proportion to the drafter's own mass there, and a drafter that has read prose gives such
 //! tokens next to none: it would never find them, as it would never find an n-gram.
-//!
-//! A row may also be over the draft tokens that drafting begins with, each standing for its
-//! *group* of target tokens: `q(d)` against the group's mass `P(d) = sum p(t)`. The same functions
-//! grade it; [`acceptance`] is then what the group rule of exact verification accepts,
-//! `sum_d min(P(d), q(d))`.
 //!
 //! # The terms
 //!
@@ -146,7 +139,7 @@ pub use objective::{Graded, Objective, Scored};
 pub use replay::Replay;
 pub use rows::log_sum_exp;
 pub use teacher::{Record, Recorder, Taught, TeacherRow};
-pub use terms::{Columns, Normaliser, Terms};
+pub use terms::Terms;
 
 /// The paper's lambda, fixed at this value in all its experiments.
 pub const PAPER_LAMBDA: f64 = 0.2;

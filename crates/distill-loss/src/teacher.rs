@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use spec_decode::{Groups, Lexicon, TeacherSink};
+use spec_decode::TeacherSink;
 use vocab_align::{Alignment, TargetId};
 
 use crate::rows::log_sum_exp;
@@ -116,17 +116,6 @@ pub struct Taught {
     pub law: Option<TeacherRow>,
 }
 
-/// The columns that a law is recorded over.
-enum LawColumns {
-    /// Target tokens that have a draft token of their own.
-    Shared(Vec<TargetId>),
-    /// Groups of target tokens: by target id, the column its group is summed in, or [`NO_COLUMN`].
-    Groups(Vec<u32>),
-}
-
-/// Target tokens outside all groups.
-const NO_COLUMN: u32 = u32::MAX;
-
 /// All that was recorded of a response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
@@ -141,7 +130,8 @@ pub struct Record {
 /// It is the sink of a round: hand it to [`Session::round`](spec_decode::Session::round) or to
 /// [`Session::generate`](spec_decode::Session::generate), then make an [`Example`](crate::Example) of its record.
 pub struct Recorder {
-    of: LawColumns,
+    /// Target tokens of the columns.
+    targets: Vec<TargetId>,
     laws: bool,
     record: Record,
 }
@@ -150,33 +140,11 @@ impl Recorder {
     /// Records what `terms` read, laws at the target tokens of `alignment.pairs()`.
     pub fn new(alignment: &Alignment, terms: Terms) -> Self {
         let pairs = alignment.pairs();
-        let columns = pairs.iter().map(|(draft, _)| draft.get()).collect();
-        let targets = pairs.iter().map(|(_, target)| *target).collect();
-        Self::over(columns, LawColumns::Shared(targets), terms)
-    }
-
-    /// As [`new`](Self::new), but laws over all draft tokens that drafting by `lexicon` may begin
-    /// with: at `d` the mass of its group, `P(d) = sum p(t)` over the tokens that are spelled from
-    /// `d` on. `target_vocab` is the number of rows of the target's head.
-    pub fn over_groups(lexicon: &Lexicon<'_>, target_vocab: usize, terms: Terms) -> Self {
-        let columns: Arc<[u32]> = lexicon.root_children().into();
-        let groups = Groups::new(lexicon, target_vocab);
-        let column = |raw: u32| {
-            let group = groups.of(TargetId(raw))?;
-            let column = columns.binary_search(&group.get()).ok()?;
-            u32::try_from(column).ok()
-        };
-        let members = (0..target_vocab as u32).map(|raw| column(raw).unwrap_or(NO_COLUMN));
-        let of = LawColumns::Groups(members.collect());
-        Self::over(columns, of, terms)
-    }
-
-    fn over(columns: Arc<[u32]>, of: LawColumns, terms: Terms) -> Self {
         Self {
-            of,
+            targets: pairs.iter().map(|(_, target)| *target).collect(),
             laws: terms.reads_direct_law() || terms.reads_ngram_law(),
             record: Record {
-                columns,
+                columns: pairs.iter().map(|(draft, _)| draft.get()).collect(),
                 taught: Vec::new(),
             },
         }
@@ -201,29 +169,14 @@ impl Recorder {
             taught,
         }
     }
-
-    fn law(&self, logits: &[f32], shift: f32) -> TeacherRow {
-        match &self.of {
-            LawColumns::Shared(targets) => {
-                TeacherRow::new(targets.iter().map(|target| logits[target.index()] - shift))
-            }
-            LawColumns::Groups(members) => {
-                let mut masses = vec![0.0_f64; self.record.columns.len()];
-                for (logit, column) in logits.iter().zip(members) {
-                    if let Some(mass) = masses.get_mut(*column as usize) {
-                        *mass += f64::from(logit - shift).exp();
-                    }
-                }
-                TeacherRow::new(masses.into_iter().map(|mass| mass.ln() as f32))
-            }
-        }
-    }
 }
 
 impl TeacherSink for Recorder {
     fn record(&mut self, index: usize, token: TargetId, logits: &[f32]) {
         let shift = log_sum_exp(logits) as f32;
-        let law = self.laws.then(|| self.law(logits, shift));
+        let targets = self.targets.iter();
+        let law = targets.map(|target| logits[target.index()] - shift);
+        let law = self.laws.then(|| TeacherRow::new(law));
         self.record.taught.truncate(index);
         self.record.taught.push(Taught {
             log_prob: (logits[token.index()] - shift).min(0.0),

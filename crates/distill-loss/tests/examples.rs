@@ -1,15 +1,14 @@
-//! What a verified answer teaches: ends of turns, groups of tokens, and how terms are weighted.
+//! What a verified answer teaches: ends of turns, sampled columns, and how terms are weighted.
 
 use std::path::Path;
 
 use distill_loss::{
-    Batch, Chunk, Columns, DirectLoss, Example, Losses, NgramLoss, Normaliser, PAPER_LAMBDA,
-    Recorder, Response, TeacherRow, Terms, log_sum_exp,
+    Batch, Chunk, DirectLoss, Example, Losses, NgramLoss, PAPER_LAMBDA, Recorder, Response,
+    TeacherRow, Terms, log_sum_exp,
 };
 use lm::{AdamWConfig, Checkpoint, LmConfig, random_checkpoint};
-use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::testkit::{ToyVocab, toy_pair};
-use spec_decode::{DirectMap, Lexicon, Pair, TeacherSink};
+use spec_decode::{Pair, TeacherSink};
 use streams::StreamRng;
 use trainer::Trainer;
 use vocab_align::{DraftId, TargetId};
@@ -123,64 +122,6 @@ fn a_special_token_without_a_counterpart_is_listed_or_spelled() {
     assert!(example.chunks.is_empty());
 }
 
-#[test]
-fn group_laws_sum_what_a_draft_token_begins() {
-    let pair = toy_pair(&DRAFT, &TARGET).unwrap();
-    let terms = Terms::Hybrid {
-        direct: Some(DirectLoss::ReverseKl),
-        ngram: Some(NgramLoss::Nll),
-        lambda: PAPER_LAMBDA,
-        normaliser: Normaliser::Tokens,
-        columns: Columns::Roots,
-    };
-    let mut cache = NgramCache::new(CacheConfig::default());
-    cache.insert(&drafts(&["a", "b"]), targets(&["ab"])[0]);
-    cache.insert(&drafts(&["<", "y", ">"]), targets(&["<y>"])[0]);
-    let direct = DirectMap::new(&pair.alignment, DRAFT.len(), TARGET.len());
-    let lexicon = Lexicon::new(&direct, Some(&cache));
-    let recorder = Recorder::over_groups(&lexicon, TARGET.len(), terms);
-    let example = example(&pair, recorder, terms, true);
-    assert_eq!(example.shared[..], lexicon.root_children()[..]);
-
-    // In f64, group by group.
-    let row: Vec<f64> = logits(TARGET.len(), 0)
-        .iter()
-        .map(|x| f64::from(x.exp()))
-        .collect();
-    let total: f64 = row.iter().sum();
-    let p = |name: &str| row[TARGET.id(name).unwrap() as usize] / total;
-    let mut law = Vec::new();
-    example.chunks[0].law.as_ref().unwrap().read(&mut law);
-    let at = |name: &str| {
-        let column = example
-            .shared
-            .binary_search(&DRAFT.id(name).unwrap())
-            .unwrap();
-        f64::from(law[column]).exp()
-    };
-    for (name, mass) in [
-        ("c", p("c")),
-        ("a", p("a") + p("ab")),
-        ("b", p("b")),
-        ("<", p("<") + p("<y>")),
-        ("<x>", p("<x>")),
-    ] {
-        assert!(
-            (at(name) - mass).abs() < 2e-3 * mass,
-            "{name}: {} {mass}",
-            at(name)
-        );
-    }
-    let sum: f64 = law.iter().map(|x| f64::from(*x).exp()).sum();
-    assert!((sum - 1.0).abs() < 1e-3, "every token is in a group: {sum}");
-    // The n-gram's first token is a position, too.
-    assert!(example.chunks[1].law.is_some());
-    let update = learn(&pair, &lexicon, terms);
-    assert_eq!((update.positions, update.ngram_tokens), (4, 2));
-    let shared = learn(&pair, &lexicon, hybrid());
-    assert_eq!((shared.positions, shared.ngram_tokens), (3, 2));
-}
-
 /// A law with `peaks` above all other columns, as an example of one token.
 fn with_law(columns: usize, peaks: &[usize], other: impl Fn(usize) -> f32) -> (Vec<f32>, Example) {
     let mut law: Vec<f32> = (0..columns).map(other).collect();
@@ -243,12 +184,8 @@ struct Update {
 }
 
 /// One update on the example.
-fn learn(pair: &Pair, lexicon: &Lexicon<'_>, terms: Terms) -> Update {
-    let recorder = match terms.columns() {
-        Columns::Shared => Recorder::new(&pair.alignment, terms),
-        Columns::Roots => Recorder::over_groups(lexicon, TARGET.len(), terms),
-    };
-    let example = example(pair, recorder, terms, true);
+fn learn(pair: &Pair, terms: Terms) -> Update {
+    let example = example(pair, Recorder::new(&pair.alignment, terms), terms, true);
     let batch = Batch::new([&example], [], terms);
     let mut trainer = Trainer::new(&drafter(), AdamWConfig::default()).unwrap();
     let graded = trainer.accumulate(&batch.sequences(), &batch).unwrap();
@@ -263,55 +200,39 @@ fn learn(pair: &Pair, lexicon: &Lexicon<'_>, terms: Terms) -> Update {
 #[test]
 fn both_terms_share_one_normaliser() {
     let pair = toy_pair(&DRAFT, &TARGET).unwrap();
-    let direct = DirectMap::new(&pair.alignment, DRAFT.len(), TARGET.len());
-    let lexicon = Lexicon::new(&direct, None);
-    let update = |ngram, normaliser| {
+    let update = |ngram| {
         let terms = Terms::Hybrid {
             direct: Some(DirectLoss::ReverseKl),
             ngram,
             lambda: 0.7,
-            normaliser,
-            columns: Columns::Shared,
         };
-        learn(&pair, &lexicon, terms)
+        learn(&pair, terms)
     };
     let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-6 * b.abs(), "{a} {b}");
     // 3 direct positions and 2 tokens of an n-gram.
-    let tokens = update(Some(NgramLoss::Nll), Normaliser::Tokens);
-    let (positions, spelled) = (tokens.positions as f64, tokens.ngram_tokens as f64);
+    let both = update(Some(NgramLoss::Nll));
+    let (positions, spelled) = (both.positions as f64, both.ngram_tokens as f64);
     assert_eq!((positions, spelled), (3.0, 2.0));
-    let means = tokens.losses;
+    let means = both.losses;
     let eq_4 = (positions * means.direct + 0.7 * spelled * means.ngram) / (positions + spelled);
     close(means.loss, eq_4);
-    let terms = update(Some(NgramLoss::Nll), Normaliser::Terms);
-    close(
-        terms.losses.loss,
-        terms.losses.direct + 0.7 * terms.losses.ngram,
-    );
-    assert_ne!(tokens.grad_norm, terms.grad_norm);
-    // Without n-grams they are the same.
-    let alone = |normaliser| update(None, normaliser);
-    let (one, other) = (alone(Normaliser::Tokens), alone(Normaliser::Terms));
-    assert_eq!(
-        (one.losses.loss, one.grad_norm),
-        (other.losses.loss, other.grad_norm)
-    );
+    // Without n-grams the positions are all there is.
+    let alone = update(None);
+    assert_eq!((alone.positions, alone.ngram_tokens), (3, 0));
+    close(alone.losses.loss, means.direct);
+    assert_ne!(alone.grad_norm, both.grad_norm);
 }
 
 #[test]
 fn point_wise_n_grams_are_weighted_by_the_targets_probability() {
     let pair = toy_pair(&DRAFT, &TARGET).unwrap();
-    let direct = DirectMap::new(&pair.alignment, DRAFT.len(), TARGET.len());
-    let lexicon = Lexicon::new(&direct, None);
     let loss = |ngram, lambda| {
         let terms = Terms::Hybrid {
             direct: None,
             ngram: Some(ngram),
             lambda,
-            normaliser: Normaliser::Tokens,
-            columns: Columns::Shared,
         };
-        learn(&pair, &lexicon, terms).losses.loss
+        learn(&pair, terms).losses.loss
     };
     let row = logits(TARGET.len(), 1);
     let log_p = f64::from(row[TARGET.id("ab").unwrap() as usize]) - log_sum_exp(&row);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::arm::ArmConfig;
 use crate::canonical;
@@ -112,8 +112,8 @@ impl JobConfig {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Reads what a manifest stores, and checks it as a file's jobs are checked. Keys that its
-    /// program did not know yet have the values by which it ran, not today's defaults.
+    /// Reads what a manifest stores, and checks it as a file's jobs are checked. Keys that its program had
+    /// and this one has not may be there, if they have the value that is a constant now.
     ///
     /// # Errors
     /// [`ExperimentError::Job`] with the key.
@@ -125,8 +125,7 @@ impl JobConfig {
             .into_iter()
             .flatten()
         {
-            gone_keys(arm);
-            older_keys(arm);
+            gone_keys(arm)?;
         }
         let job: Self = serde_path_to_error::deserialize(&json)
             .map_err(|e| ExperimentError::Job(format!("{}: {}", e.path(), e.inner())))?;
@@ -153,35 +152,31 @@ impl JobConfig {
     }
 }
 
-/// Keys that are constants of the program now, and their values.
-const GONE: [(&str, &str, f64); 1] = [("learn", "beta", 0.5)];
+/// Keys that are constants of the program now, with their values as JSON.
+const GONE: [(&str, &str, &str); 3] = [
+    ("learn", "beta", "0.5"),
+    ("learn", "columns", "\"shared\""),
+    ("learn", "normaliser", "\"tokens\""),
+];
 
 /// Leaves out the keys that are gone where they have the value that the program has. Another value is left, to be
 /// refused as an unknown key.
-fn gone_keys(arm: &mut Value) {
+///
+/// # Errors
+/// An arm of a program that did not know `learn.ends`: its loss was another one.
+fn gone_keys(arm: &mut Value) -> Result<(), ExperimentError> {
+    if arm["learn"].is_object() && arm["learn"].get("ends").is_none() {
+        let message = "learn.ends: missing, so an older program with another loss wrote this";
+        return Err(ExperimentError::Job(message.to_owned()));
+    }
     for (section, key, constant) in GONE {
         let Some(keys) = arm.get_mut(section).and_then(Value::as_object_mut) else {
             continue;
         };
-        if keys.get(key).and_then(Value::as_f64) == Some(constant) {
+        let found = keys.get(key).map(Value::to_string);
+        if found.is_some_and(|found| found == constant) {
             keys.remove(key);
         }
     }
-}
-
-/// Writes out what an arm did whose program had no key for it.
-fn older_keys(arm: &mut Value) {
-    let known = arm["learn"].get("normaliser").is_some();
-    if known || !arm["learn"].is_object() {
-        return;
-    }
-    if arm["learn"]["ngram"] == "pointwise" {
-        arm["learn"]["ngram"] = json!("scaled-pointwise");
-    }
-    arm["learn"]["normaliser"] = json!("terms");
-    arm["learn"]["ends"] = json!(false);
-    if arm["head"].is_object() {
-        arm["head"]["per"] = json!("run");
-        arm["head"]["labels"] = json!("recorded");
-    }
+    Ok(())
 }

@@ -152,37 +152,30 @@ proptest! {
     }
 }
 
-/// What a program without these keys did is what its manifest says, whatever today's defaults are.
+/// Keys that became constants are read where they have that value, and refused where they have another.
 #[test]
-fn older_manifests_keep_what_they_did() {
-    let text = format!("{SMALL}[learn]\nngram = \"pointwise\"\n");
-    let mut json = plan(&text).jobs.remove(0).config.to_json();
-    let arms = json["arms"].as_array_mut().unwrap();
-    for arm in arms.iter_mut() {
-        let learn = arm["learn"].as_object_mut().unwrap();
-        for key in ["normaliser", "ends", "columns"] {
-            assert!(learn.remove(key).is_some(), "{key}");
-        }
-        for key in ["per", "labels"] {
-            assert!(
-                arm["head"].as_object_mut().unwrap().remove(key).is_some(),
-                "{key}"
-            );
-        }
-        arm["learn"]["ngram"] = json!("pointwise");
+fn older_manifests_may_name_what_is_constant_now() {
+    let today = plan(SMALL).jobs.remove(0).config;
+    let with = |key: &str, value: serde_json::Value| {
+        let mut json = today.to_json();
+        json["arms"][0]["learn"][key] = value;
+        JobConfig::from_json(&json)
+    };
+    for (key, constant, other) in [
+        ("beta", json!(0.5), json!(0.2)),
+        ("columns", json!("shared"), json!("roots")),
+        ("normaliser", json!("tokens"), json!("terms")),
+    ] {
+        assert_eq!(with(key, constant).unwrap(), today);
+        let error = with(key, other).unwrap_err().to_string();
+        says(&error, &[&format!("learn.{key}: unknown field")]);
     }
-    let job = JobConfig::from_json(&json).unwrap();
-    for arm in &job.arms {
-        assert_eq!(arm.learn.normaliser, distill_loss::Normaliser::Terms);
-        assert_eq!(
-            arm.learn.ngram,
-            Some(distill_loss::NgramLoss::ScaledPointwise)
-        );
-        assert_eq!(arm.head.per, experiment::Scope::Run);
-        assert_eq!(arm.head.labels, experiment::HeadLabels::Recorded);
-        assert!(!arm.learn.ends);
-    }
-    // Today's are read as they stand.
-    let today = plan(&text).jobs.remove(0).config;
-    assert_eq!(JobConfig::from_json(&today.to_json()).unwrap(), today);
+    // Programs that did not know this key had another loss.
+    let mut older = today.to_json();
+    let learn = older["arms"][0]["learn"].as_object_mut().unwrap();
+    assert!(learn.remove("ends").is_some());
+    says(
+        &JobConfig::from_json(&older).unwrap_err().to_string(),
+        &["learn.ends: missing"],
+    );
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use adaptive_draft::Way;
 use anyhow::{Context, Result};
-use distill_loss::{Example, Response};
+use distill_loss::{Example, Recorder, Response};
 use lm::EngineSettings;
 use ngram_cache::{NgramCache, static_table};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ use super::learner::{Learner, Learnt};
 use super::lookups::Lookups;
 use super::parts::Parts;
 use super::relabel::{JudgedDraft, Rules};
-use super::respond::{Onlookers, generate, look_up, recorder};
+use super::respond::{Onlookers, generate, look_up};
 use super::specials::Specials;
 use super::state;
 use super::weights::LearntWeights;
@@ -326,7 +326,7 @@ impl ArmState {
         let mut learner = self.learner.as_mut().filter(|_| streamed && records);
         let mut teacher = learner
             .as_ref()
-            .map(|learner| recorder(&session, question.pair, cache.as_deref(), learner.terms()));
+            .map(|learner| Recorder::new(&question.pair.alignment, learner.terms()));
         let (unjudged, mut drafts) = (session.config().score_unjudged, Vec::new());
         let relabels = streamed && self.relabels;
         let mut show = |context: &[DraftId], round: &RoundOutcome| {

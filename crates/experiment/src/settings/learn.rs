@@ -1,6 +1,6 @@
 //! `[learn]`: what the drafter learns from, and how.
 
-use distill_loss::{Columns, DirectLoss, NgramLoss, Normaliser, Terms};
+use distill_loss::{DirectLoss, NgramLoss, Terms};
 use lm::LoraConfig;
 use lm::host::Products;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -34,13 +34,9 @@ pub struct LearnConfig {
     pub ngram: Option<NgramLoss>,
     /// Weight of L_N-gram beside L_DM (Eq. 3), 0 or more.
     pub lambda: f64,
-    /// What the sums of both terms are divided by.
-    pub normaliser: Normaliser,
     /// Whether ends of turns, and other special tokens that both vocabularies have, are learnt: by
     /// their likelihood, whatever `direct` is, for a drafter gives them no mass to begin with.
     pub ends: bool,
-    /// Which draft tokens L_DM compares the two distributions on.
-    pub columns: Columns,
     /// Compare the two distributions on the columns to which the target gives at least this probability
     /// at some position of an answer, on those of the tokens it emitted, and on a sample of the others:
     /// a fraction of the work of all, which 0 asks for. From 0 and below 1; not for
@@ -109,9 +105,7 @@ impl Default for LearnConfig {
             direct: Some(DirectLoss::ReverseKl),
             ngram: Some(NgramLoss::Nll),
             lambda: distill_loss::PAPER_LAMBDA,
-            normaliser: Normaliser::Tokens,
             ends: true,
-            columns: Columns::Shared,
             likely: 0.0,
             sampled: SAMPLED,
             tau: 1.0,
@@ -169,8 +163,6 @@ impl LearnConfig {
             direct: self.direct,
             ngram: self.ngram,
             lambda: self.lambda,
-            normaliser: self.normaliser,
-            columns: self.columns,
         })
     }
 
@@ -216,11 +208,6 @@ impl LearnConfig {
             })
             .collect();
         wrongs.extend(self.lora.wrongs());
-        if self.columns == Columns::Roots && self.ngram == Some(NgramLoss::ApproximateKl) {
-            let message = "\"roots\" knows groups of tokens, and learn.ngram = \"approximate-kl\" \
-                           wants single ones; must be \"shared\"";
-            wrongs.push(wrong("learn.columns", message));
-        }
         if self.likely > 0.0 && self.ngram == Some(NgramLoss::ApproximateKl) {
             let message = "learn.ngram = \"approximate-kl\" compares all columns; must be 0";
             wrongs.push(wrong("learn.likely", message));
