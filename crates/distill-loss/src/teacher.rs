@@ -5,7 +5,7 @@ use std::sync::Arc;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use spec_decode::TeacherSink;
-use vocab_align::{Alignment, TargetId};
+use vocab_align::{Alignment, TargetId, TokenId};
 
 use crate::rows::log_sum_exp;
 use crate::terms::Terms;
