@@ -306,7 +306,6 @@ pub(crate) fn handed_over(arm: &ArmConfig, before: &ArmConfig, stage: &str) -> V
             (arm.head.training == HeadTraining::None)
                 == (before.head.training == HeadTraining::None),
         ),
-        ("head.hidden", arm.head.hidden == before.head.hidden),
         ("head.per", arm.head.per == before.head.per),
         ("arm.learnt_by", arm.learnt_by == before.learnt_by),
     ];

@@ -153,10 +153,21 @@ impl JobConfig {
 }
 
 /// Keys that are constants of the program now, with their values as JSON.
-const GONE: [(&str, &str, &str); 3] = [
+const GONE: [(&str, &str, &str); 14] = [
+    ("decode", "entropy_scale", "0.2"),
+    ("decode", "explore", "8"),
+    ("decode", "hold_ngrams", "true"),
     ("learn", "beta", "0.5"),
     ("learn", "columns", "\"shared\""),
+    ("learn", "max_grad_norm", "1.0"),
     ("learn", "normaliser", "\"tokens\""),
+    ("learn", "weight_decay", "0.01"),
+    ("head", "batch", "256"),
+    ("head", "buffer", "8192"),
+    ("head", "hidden", "32"),
+    ("head", "lr", "0.003"),
+    ("head", "reject_weight", "1.0"),
+    ("head", "weight_decay", "0.01"),
 ];
 
 /// Leaves out the keys that are gone where they have the value that the program has. Another value is left, to be

@@ -68,9 +68,9 @@ pub use job::{Job, JobConfig, JobId, Segment};
 pub use plan::{LoadOptions, Plan};
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
 pub use settings::{
-    CacheOptions, CacheUse, CostPadding, CostsConfig, DecodeConfig, DraftSource, HeadLabels,
-    HeadOptions, HeadTraining, LearnConfig, Lookup, LoraSettings, ModelConfig, ModelsConfig,
-    NamedLatency, NothingToLearn, ObjectiveName, PolicyFault, PolicyName, Scope, StepCost,
-    TraceConfig,
+    CacheOptions, CacheUse, CostPadding, CostsConfig, DecodeConfig, DraftSource, EXPLORE,
+    HeadLabels, HeadOptions, HeadTraining, LearnConfig, Lookup, LoraSettings, ModelConfig,
+    ModelsConfig, NamedLatency, NothingToLearn, ObjectiveName, PolicyFault, PolicyName, Scope,
+    StepCost, TraceConfig,
 };
 pub use summary::{ArmSummary, Axis, Experiment, Stage};

@@ -88,7 +88,7 @@ fn defaults_presets_stages_conditions_axes_and_arms_win_in_this_order() {
         [[when]]\ntask = \"a\"\nset = { \"learn.lambda\" = 0.4, \"learn.ema\" = 0.4 }\n\
         [[when]]\ntask = [\"a\", \"b\"]\nstage = \"s\"\nset = { \"learn.tau\" = 0.5 }\n\
         [stage.s]\nprompts = { train = 9 }\nset = { \"learn.lr\" = 0.3, \"learn.lambda\" = 0.3 }\n\
-        [[arm]]\npreset = \"L_DM\"\nset = { \"learn.weight_decay\" = 0.6 }\n\
+        [[arm]]\npreset = \"L_DM\"\nset = { \"learn.replay_window\" = 80 }\n\
         [[arm]]\npreset = \"L_DM\"\nname = \"own\"\nset = { \"learn.ema\" = 0.6, \"decode.k\" = 6 }\n\
         sweep = { \"decode.k\" = [7] }\n";
     let plan = plan(text);
@@ -107,8 +107,8 @@ fn defaults_presets_stages_conditions_axes_and_arms_win_in_this_order() {
         (0.5, 0.6, 0.5)
     );
     assert_eq!(
-        (learn(0, 0).weight_decay, learn(0, 1).weight_decay),
-        (0.6, 0.01)
+        (learn(0, 0).replay_window, learn(0, 1).replay_window),
+        (80, 64)
     );
     let swept = &plan.jobs[0].config.arms[1];
     assert_eq!((swept.decode.k, swept.name.as_str()), (7, "own (k = 7)"));
@@ -270,11 +270,11 @@ fn parts_that_do_not_fit_are_refused() {
 
 #[test]
 fn numbers_out_of_range_are_told_once_with_their_line() {
-    let sections = "[decode]\nk = 65\nthreshold = 2\ngamma = -1\nentropy_scale = 0\ntemperature = -1\n\
+    let sections = "[decode]\nk = 65\nthreshold = 2\ngamma = -1\ntemperature = -1\n\
         top_p = 0\nmax_new_tokens = 0\nthreads = 0\n[decode.costs]\ndraft = [2, 1]\n\
         [learn]\nevery = 0\nlr = -1\nlambda = -1\ntau = 0\nema = 1\nreplay = 65\n\
-        max_grad_norm = 0\nweight_decay = -1\n[learn.lora]\nrank = 1\nalpha = 0\nprojections = []\n\
-        [head]\nlr = -1\nreject_weight = 0\nbuffer = 0\nbatch = 0\nsteps = 0\n";
+        [learn.lora]\nrank = 1\nalpha = 0\nprojections = []\n\
+        [head]\nsteps = 0\n";
     let text = refused(&format!(
         "[[arm]]\npreset = \"L_DM\"\n[[arm]]\npreset = \"SpD_DM\"\n{sections}"
     ));
@@ -282,7 +282,6 @@ fn numbers_out_of_range_are_told_once_with_their_line() {
         "decode.k",
         "decode.threshold",
         "decode.gamma",
-        "decode.entropy_scale",
         "decode.temperature",
         "decode.max_new_tokens",
         "decode.threads",
@@ -293,14 +292,8 @@ fn numbers_out_of_range_are_told_once_with_their_line() {
         "learn.tau",
         "learn.ema",
         "learn.replay",
-        "learn.max_grad_norm",
-        "learn.weight_decay",
         "learn.lora.alpha",
         "learn.lora.projections",
-        "head.lr",
-        "head.reject_weight",
-        "head.buffer",
-        "head.batch",
         "head.steps",
     ];
     for key in keys {

@@ -164,6 +164,7 @@ fn older_manifests_may_name_what_is_constant_now() {
     for (key, constant, other) in [
         ("beta", json!(0.5), json!(0.2)),
         ("columns", json!("shared"), json!("roots")),
+        ("max_grad_norm", json!(1.0), json!(0.5)),
         ("normaliser", json!("tokens"), json!("terms")),
     ] {
         assert_eq!(with(key, constant).unwrap(), today);

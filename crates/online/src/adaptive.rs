@@ -89,7 +89,7 @@ impl Adaptive {
             _ => {
                 let head = match &arm.head.path {
                     Some(path) => Head::load(path).context("head.path")?,
-                    None => Head::new(features, arm.head.hidden, seed),
+                    None => Head::new(features, arm.head.settings().hidden, seed),
                 };
                 if head.features() != features {
                     bail!(

@@ -15,6 +15,11 @@ use super::weights::{Gradients, LearntWeights};
 use experiment::LearnConfig;
 use streams::StreamRng;
 
+/// Decoupled weight decay.
+const WEIGHT_DECAY: f64 = 0.01;
+/// Norm that gradients are scaled down to.
+const MAX_GRAD_NORM: f64 = 1.0;
+
 /// Numbers of one update.
 #[derive(Clone, Copy, Debug)]
 pub struct Update {
@@ -76,8 +81,8 @@ impl DrafterTraining {
     /// Starts from `checkpoint`; `seed` draws adapters and what is replayed.
     pub(super) fn new(checkpoint: &Checkpoint, config: LearnConfig, seed: u64) -> Result<Self> {
         let optimizer = AdamWConfig {
-            weight_decay: config.weight_decay,
-            max_grad_norm: Some(config.max_grad_norm),
+            weight_decay: WEIGHT_DECAY,
+            max_grad_norm: Some(MAX_GRAD_NORM),
             ..AdamWConfig::default()
         };
         let trainer = match config.adapters() {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
 use anyhow::{Context, Result, bail};
-use experiment::{DecodeConfig, DraftSource, Lookup};
+use experiment::{DecodeConfig, DraftSource, EXPLORE, Lookup};
 use spec_decode::{DraftPolicy, History};
 
 /// Its file inside an arm's state.
@@ -54,7 +54,6 @@ impl Lookups {
         if decode.lookup == Lookup::Off {
             return policy;
         }
-        let explore = (decode.explore > 0).then_some(decode.explore);
         let longest = match decode.draft {
             DraftSource::Model => decode.longest(),
             DraftSource::PromptLookup => 0,
@@ -65,7 +64,7 @@ impl Lookups {
             costs,
             longest,
             streamed,
-            explore,
+            Some(EXPLORE),
         ))
     }
 

@@ -29,23 +29,14 @@ pub struct DecodeConfig {
     /// How the draft length follows acceptance.
     pub policy: PolicyName,
     /// For `policy = "confidence"` and `"entropy"`, 0 to 1: a draft stops where its joint probability
-    /// under the drafter, or 1 - sqrt(entropy_scale H(q)) of its last token, falls below this.
+    /// under the drafter, or 1 - sqrt(0.2 H(q)) of its last token, H(q) in nats, falls below this.
     pub threshold: f64,
     /// For `policy = "head"`, 0 to 1: a draft stops where the probability that some token of it is
     /// rejected (Eq. 6) exceeds this (Eq. 7). The paper takes 0.7 for GSM8K and MBPP+HumanEval, 0.3
     /// for Alpaca and XSum.
     pub gamma: f64,
-    /// For `policy = "entropy"`, above 0: scale of the drafter's entropy H(q) in nats.
-    pub entropy_scale: f64,
     /// For `policy = "throughput"`: what acceptance is predicted from.
     pub score: Score,
-    /// For `policy = "head"`: on the stream, never stop inside a cached n-gram that the draft could
-    /// still complete. Drafters taught so are the faster ones afterwards; answers themselves are not.
-    pub hold_ngrams: bool,
-    /// For `policy = "throughput"` and `lookup`: on the stream, one of this many rounds drafts
-    /// whatever is predicted (`k` tokens; of the rounds that `lookup` would not draft in), so that
-    /// the rule learns of it; 0 for none.
-    pub explore: usize,
     /// For `policy = "throughput"` and `lookup`: what they weigh.
     pub costs: CostsConfig,
     /// Whether seconds decide, while it runs, if the drafter drafts, by which weights, and if it learns:
@@ -108,10 +99,7 @@ impl Default for DecodeConfig {
             policy: PolicyName::Constant,
             threshold: 0.3,
             gamma: 0.5,
-            entropy_scale: 0.2,
             score: Score::Head,
-            hold_ngrams: true,
-            explore: 8,
             costs: CostsConfig::default(),
             controller: false,
             temperature: 0.01,

@@ -18,10 +18,6 @@ pub struct LearnConfig {
     pub every: usize,
     /// Constant learning rate of AdamW, 0 or more.
     pub lr: f64,
-    /// Decoupled weight decay, 0 or more.
-    pub weight_decay: f64,
-    /// Gradients are scaled down to this norm, above 0.
-    pub max_grad_norm: f64,
     /// For `objective = "hybrid"`: L_DM, the term at directly mapped tokens (Eq. 3-4). q is the
     /// drafter's distribution, p the target's.
     #[serde(with = "or_none")]
@@ -100,8 +96,6 @@ impl Default for LearnConfig {
             objective: ObjectiveName::None,
             every: 8,
             lr: 1e-3,
-            weight_decay: 0.01,
-            max_grad_norm: 1.0,
             direct: Some(DirectLoss::ReverseKl),
             ngram: Some(NgramLoss::Nll),
             lambda: distill_loss::PAPER_LAMBDA,
@@ -174,7 +168,7 @@ impl LearnConfig {
     /// What is wrong, by key.
     pub(crate) fn wrongs(&self) -> Vec<Wrong> {
         let least = |value: f64| value >= 0.0;
-        let (norm, ema) = (self.max_grad_norm, self.ema);
+        let ema = self.ema;
         let likely = self.likely;
         let numbers = [
             ("lr", self.lr, least(self.lr), "must be 0 or more"),
@@ -184,14 +178,7 @@ impl LearnConfig {
                 least(self.lambda),
                 "must be 0 or more",
             ),
-            (
-                "weight_decay",
-                self.weight_decay,
-                least(self.weight_decay),
-                "must be 0 or more",
-            ),
             ("tau", self.tau, self.tau > 0.0, "must be positive"),
-            ("max_grad_norm", norm, norm > 0.0, "must be positive"),
             ("ema", ema, (0.0..1.0).contains(&ema), "is outside 0..1"),
             (
                 "likely",

@@ -19,7 +19,7 @@ pub use learn::{LearnConfig, NothingToLearn, ObjectiveName};
 pub use lora::{LoraSettings, Scope};
 pub(crate) use model::ModelTable;
 pub use model::{CostPadding, ModelConfig, ModelsConfig, NamedLatency, StepCost, TraceConfig};
-pub use policy::{CostsConfig, PolicyFault, PolicyName};
+pub use policy::{CostsConfig, EXPLORE, PolicyFault, PolicyName};
 
 /// True of what a manifest leaves out because it is the type's default.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

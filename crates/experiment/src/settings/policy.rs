@@ -77,6 +77,12 @@ impl From<&CostsConfig> for Costs {
     }
 }
 
+/// Scale of the drafter's entropy, in nats, under `policy = "entropy"`.
+const ENTROPY_SCALE: f64 = 0.2;
+/// On the stream, one of this many rounds of `policy = "throughput"` and of lookups drafts whatever is predicted, so
+/// that the rule learns of it.
+pub const EXPLORE: usize = 8;
+
 impl DecodeConfig {
     /// Tokens of the longest draft that the policy may make.
     pub fn longest(&self) -> usize {
@@ -111,18 +117,16 @@ impl DecodeConfig {
             PolicyName::Constant => Box::new(ConstantLength(k)),
             PolicyName::Heuristic => Box::new(Heuristic::new(k, 1..=self.longest())?),
             PolicyName::Confidence => Box::new(Confidence::new(k, self.threshold)?),
-            PolicyName::Entropy => {
-                let scale = self.entropy_scale;
-                Box::new(EntropyBound::new(k, scale, self.threshold)?)
-            }
+            PolicyName::Entropy => Box::new(EntropyBound::new(k, ENTROPY_SCALE, self.threshold)?),
             PolicyName::Head => {
                 let head = head.ok_or(PolicyFault::MissingPart("an acceptance head"))?;
-                let hold = streamed && self.hold_ngrams;
-                Box::new(AcceptanceStop::new(head, k, self.gamma, hold)?)
+                // On the stream a draft never stops inside a cached n-gram that it could still complete:
+                // drafters taught so are the faster ones afterwards.
+                Box::new(AcceptanceStop::new(head, k, self.gamma, streamed)?)
             }
             PolicyName::Throughput => {
                 let plan = plan.ok_or(PolicyFault::MissingPart("a plan"))?;
-                let explore = (streamed && self.explore > 0).then_some(self.explore);
+                let explore = streamed.then_some(EXPLORE);
                 Box::new(Throughput::new(plan, head, explore))
             }
         })
@@ -139,10 +143,6 @@ impl DecodeConfig {
                 let key = format!("decode.{key}");
                 wrongs.push(wrong(&key, format!("{value} is outside 0..=1")));
             }
-        }
-        if !(self.entropy_scale > 0.0 && self.entropy_scale.is_finite()) {
-            let message = format!("{} must be positive", self.entropy_scale);
-            wrongs.push(wrong("decode.entropy_scale", message));
         }
         if let Err(fault) = Costs::from(&self.costs).check() {
             wrongs.push(wrong("decode.costs", fault.to_string()));
