@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use cpu_engine::{Compact, EngineOptions, KernelChoice};
-use lm::{DecodeEngine, Device, LmConfig, RandomWeights, StoredType, write_model};
+use lm::{DecodeEngine, Device, LmConfig, RandomWeights, StoredType, WeightType, write_model};
 use serde::Serialize;
 
 use crate::print;
-use experiment::WeightFormat;
 use models::step::median;
 
 mod device;
@@ -82,8 +81,8 @@ pub struct BenchArgs {
     #[command(flatten)]
     what: What,
     /// Weight format.
-    #[arg(long, default_value_t = WeightFormat::Bf16)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::Bf16)]
+    weights: WeightType,
     /// Lossless 12-bit storage of the weights of bf16 checkpoints (auto: from 24 MiB on).
     #[arg(long, value_enum, default_value_t = CompactName::Auto)]
     compact: CompactName,
@@ -320,7 +319,7 @@ impl BenchArgs {
         let began = Instant::now();
         let (name, mut subject) = self.subject()?;
         let (load_s, peak_bytes) = (began.elapsed().as_secs_f64(), peak_memory());
-        let walk = subject.tune(self.walk, self.weights.into());
+        let walk = subject.tune(self.walk, self.weights);
         let engine = subject.decoder();
         let room = self.context + if calls.is_empty() { 0 } else { LONGEST_CALL };
         if room > engine.max_len() {
@@ -364,7 +363,7 @@ impl BenchArgs {
         let report = Report {
             command,
             model: name,
-            weights: lm::WeightType::from(self.weights).to_string(),
+            weights: self.weights.to_string(),
             compact: subject.compact(),
             threads: subject.threads(),
             context: self.context,
@@ -390,7 +389,7 @@ impl BenchArgs {
 
     fn subject(&self) -> Result<(String, Subject)> {
         let mut options = EngineOptions {
-            weights: self.weights.into(),
+            weights: self.weights,
             compact: self.compact.into(),
             max_len: self.context + LONGEST_CALL,
             kernels: self.kernels.into(),

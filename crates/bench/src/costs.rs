@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 
 use crate::args::ExperimentArgs;
 use crate::{DataArgs, print};
-use experiment::{CostsConfig, WeightFormat};
+use experiment::CostsConfig;
+use lm::WeightType;
 use models::step::median;
 use online::{Probe, ProbeOptions};
 
@@ -30,7 +31,7 @@ pub struct CostsArgs {
     experiment: ExperimentArgs,
     /// Weight format of the drafter: as `--set decode.draft_weights=...`.
     #[arg(long, value_name = "WEIGHTS")]
-    draft_weights: Option<WeightFormat>,
+    draft_weights: Option<WeightType>,
     /// Maximum draft length that is measured.
     #[arg(long, short, default_value_t = 8)]
     k: usize,

@@ -8,8 +8,8 @@ use serde::Serialize;
 use vocab_align::{DraftId, TargetId};
 
 use crate::print;
-use experiment::{CostPadding, WeightFormat};
-use lm::EngineSettings;
+use experiment::CostPadding;
+use lm::{EngineSettings, WeightType};
 use models::ModelFolder;
 use models::step::{StepTimes, Stepper, measure};
 
@@ -48,8 +48,8 @@ pub struct PadArgs {
     #[arg(long, default_value_t = 0.07)]
     ratio: f64,
     /// Weight format of both models.
-    #[arg(long, default_value_t = WeightFormat::F32)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::F32)]
+    weights: WeightType,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -126,7 +126,7 @@ impl PadArgs {
         }
         let drafter: ModelFolder<DraftId> = ModelFolder::load(&self.drafter)?;
         let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
-        let settings = EngineSettings::new(self.weights.into(), self.threads);
+        let settings = EngineSettings::new(self.weights, self.threads);
         let draft_padding = self.by.padding(self.draft_pad);
         let drafter = drafter.padded(draft_padding.layers, draft_padding.width);
         let mut draft = Stepper::new(&drafter, settings, self.context)?;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use distill_loss::{DirectLoss, log_sum_exp};
+use distill_loss::{DirectLoss, Graded, Objective, Scored, log_sum_exp};
 use lm::{AdamWConfig, Checkpoint};
-use trainer::{Graded, Objective, Scored, Trainer};
+use trainer::Trainer;
 
 /// Largest relative deviation, in Euclidean norm over all weights.
 const TOLERANCE: f64 = 1e-4;

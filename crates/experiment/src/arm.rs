@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::{
     CacheOptions, CacheUse, DecodeConfig, DraftSource, HeadOptions, LearnConfig, Lookup,
-    ObjectiveName, PolicyName, Verify,
+    ObjectiveName, PolicyName,
 };
 
 /// One method, with everything that determines what it does.
@@ -42,7 +42,7 @@ pub struct SweptFrom {
 impl ArmConfig {
     /// Whether the target decodes alone.
     pub fn is_plain(&self) -> bool {
-        self.decode.verify == Verify::None
+        self.decode.verify.is_none()
     }
 
     /// Whether drafts are looked up in the context, in the target's own tokens, without a drafter.

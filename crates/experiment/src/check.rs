@@ -8,7 +8,7 @@ use crate::arm::ArmConfig;
 use crate::job::JobConfig;
 use crate::settings::{
     CacheUse, DraftSource, HeadLabels, HeadTraining, ModelsConfig, ObjectiveName, PolicyName,
-    TraceConfig, Verify, Wrong, wrong,
+    TraceConfig, Wrong, wrong,
 };
 
 /// What a recorded target cannot answer: `target` is its name.
@@ -154,12 +154,13 @@ fn of_learning(arm: &ArmConfig) -> Vec<Wrong> {
         }
     };
     let mode = arm.decode.verify;
-    let merges = mode.mode().is_some_and(VerifyMode::uses_cache);
-    let of_cache = format!("verify = \"{mode}\" does not merge n-grams; must be \"none\"");
+    let merges = mode.is_some_and(VerifyMode::uses_cache);
+    let name = mode.map_or("none", VerifyMode::name);
+    let of_cache = format!("verify = \"{name}\" does not merge n-grams; must be \"none\"");
     check(arm.uses_cache() && !merges, "cache.use", &of_cache);
     let lookup = arm.decode.draft == DraftSource::PromptLookup;
     if arm.learns() {
-        let slem = mode == Verify::Slem && arm.learn.objective != ObjectiveName::Alm;
+        let slem = mode == Some(VerifyMode::Slem) && arm.learn.objective != ObjectiveName::Alm;
         let message = "slem has no direct positions to learn from";
         check(slem, "learn.objective", message);
         let message = "prompt-lookup has no drafter that could learn";
@@ -198,7 +199,7 @@ fn of_drafting(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
         wrongs.push(wrong("head.training", message));
     }
     let again = training.is_online() && arm.head.labels == HeadLabels::Current;
-    if again && arm.decode.verify == Verify::Slem {
+    if again && arm.decode.verify == Some(VerifyMode::Slem) {
         let message = "slem drafts without a mask: \"recorded\" is what it can do";
         wrongs.push(wrong("head.labels", message));
     }
@@ -305,7 +306,6 @@ pub(crate) fn handed_over(arm: &ArmConfig, before: &ArmConfig, stage: &str) -> V
             (arm.head.training == HeadTraining::None)
                 == (before.head.training == HeadTraining::None),
         ),
-        ("head.hidden", arm.head.hidden == before.head.hidden),
         ("head.per", arm.head.per == before.head.per),
         ("arm.learnt_by", arm.learnt_by == before.learnt_by),
     ];

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::arm::ArmConfig;
 use crate::canonical;
@@ -111,12 +112,22 @@ impl JobConfig {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Reads what a manifest stores, and checks it as a file's jobs are checked.
+    /// Reads what a manifest stores, and checks it as a file's jobs are checked. Keys that its program had
+    /// and this one has not may be there, if they have the value that is a constant now.
     ///
     /// # Errors
     /// [`ExperimentError::Job`] with the key.
     pub fn from_json(json: &serde_json::Value) -> Result<Self, ExperimentError> {
-        let job: Self = serde_path_to_error::deserialize(json)
+        let mut json = json.clone();
+        for arm in json
+            .get_mut("arms")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            gone_keys(arm)?;
+        }
+        let job: Self = serde_path_to_error::deserialize(&json)
             .map_err(|e| ExperimentError::Job(format!("{}: {}", e.path(), e.inner())))?;
         match check::job(&job).into_iter().next() {
             None => Ok(job),
@@ -128,4 +139,44 @@ impl JobConfig {
     pub fn hash(&self) -> String {
         canonical::hash(&self.to_json())
     }
+}
+
+/// Keys that are constants of the program now, with their values as JSON.
+const GONE: [(&str, &str, &str); 14] = [
+    ("decode", "entropy_scale", "0.2"),
+    ("decode", "explore", "8"),
+    ("decode", "hold_ngrams", "true"),
+    ("learn", "beta", "0.5"),
+    ("learn", "columns", "\"shared\""),
+    ("learn", "max_grad_norm", "1.0"),
+    ("learn", "normaliser", "\"tokens\""),
+    ("learn", "weight_decay", "0.01"),
+    ("head", "batch", "256"),
+    ("head", "buffer", "8192"),
+    ("head", "hidden", "32"),
+    ("head", "lr", "0.003"),
+    ("head", "reject_weight", "1.0"),
+    ("head", "weight_decay", "0.01"),
+];
+
+/// Leaves out the keys that are gone where they have the value that the program has. Another value is left, to be
+/// refused as an unknown key.
+///
+/// # Errors
+/// An arm of a program that did not know `learn.ends`: its loss was another one.
+fn gone_keys(arm: &mut Value) -> Result<(), ExperimentError> {
+    if arm["learn"].is_object() && arm["learn"].get("ends").is_none() {
+        let message = "learn.ends: missing, so an older program with another loss wrote this";
+        return Err(ExperimentError::Job(message.to_owned()));
+    }
+    for (section, key, constant) in GONE {
+        let Some(keys) = arm.get_mut(section).and_then(Value::as_object_mut) else {
+            continue;
+        };
+        let found = keys.get(key).map(Value::to_string);
+        if found.is_some_and(|found| found == constant) {
+            keys.remove(key);
+        }
+    }
+    Ok(())
 }

@@ -68,10 +68,9 @@ pub use job::{Job, JobConfig, JobId, Segment};
 pub use plan::{LoadOptions, Plan};
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
 pub use settings::{
-    AcceptanceName, CacheOptions, CacheUse, Columns, CostPadding, CostsConfig, DecodeConfig,
-    DirectName, DraftSource, EvictionName, HeadLabels, HeadOptions, HeadTraining, KvFormat,
-    LearnConfig, Lookup, LoraSettings, ModelConfig, ModelsConfig, NamedLatency, NgramName,
-    Normaliser, NothingToLearn, ObjectiveName, PolicyFault, PolicyName, Scope, ScoreName, StepCost,
-    Terms, TraceConfig, UnknownName, Verify, WeightFormat,
+    CacheOptions, CacheUse, CostPadding, CostsConfig, DecodeConfig, DraftSource, EXPLORE,
+    HeadLabels, HeadOptions, HeadTraining, LearnConfig, Lookup, LoraSettings, ModelConfig,
+    ModelsConfig, NamedLatency, NothingToLearn, ObjectiveName, PolicyFault, PolicyName, Scope,
+    StepCost, TraceConfig,
 };
 pub use summary::{ArmSummary, Axis, Experiment, Stage};

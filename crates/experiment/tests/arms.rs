@@ -3,11 +3,10 @@
 mod common;
 
 use common::{SMALL, plan, says, wrong};
-use experiment::{
-    AcceptanceName, ArmConfig, CacheUse, DirectName, DraftSource, Lookup, NgramName, ObjectiveName,
-    Verify,
-};
+use distill_loss::{DirectLoss, NgramLoss};
+use experiment::{ArmConfig, CacheUse, DraftSource, Lookup, ObjectiveName};
 use serde_json::json;
+use spec_decode::{Acceptance, VerifyMode};
 
 const HEAD: &str = "include = [\"zoo.toml\"]\nname = \"x\"\n[grid]\ntarget = \"L\"\ntask = \"a\"\n\
     [stage.s]\nprompts = { train = 9 }\n";
@@ -55,28 +54,28 @@ fn presets_are_the_methods_of_the_paper() {
         panic!("{arms:?}")
     };
     assert!(arms.iter().zip(names).all(|(arm, name)| arm.name == name));
-    assert!(plain.is_plain() && !plain.changes() && plain.decode.verify.mode().is_none());
+    assert!(plain.is_plain() && !plain.changes() && plain.decode.verify.is_none());
     assert!(lookup.looks_up() && lookup.decode.draft == DraftSource::PromptLookup);
     assert!(!lookup.changes() && stream.changes());
     assert!(stream.looks_up() && stream.decode.lookup == Lookup::Stream && !stream.learns());
     assert!(automaton.looks_up() && automaton.changes() && !automaton.learns());
     assert_eq!(automaton.decode.lookup, Lookup::Automaton);
-    assert_eq!(spd.decode.verify, Verify::Tli);
+    assert_eq!(spd.decode.verify, Some(VerifyMode::Tli));
     assert!(!spd.changes() && !spd.uses_cache() && !spd.learns());
     assert!(ngrams.changes() && ngrams.inserts_ngrams() && !ngrams.learns());
     assert!(fixed.uses_cache() && !fixed.changes() && fixed.cache.source == CacheUse::Static);
     assert!(direct.learns() && direct.changes() && !direct.uses_cache());
     assert_eq!(
         (direct.learn.direct, direct.learn.ngram),
-        (DirectName::ReverseKl, NgramName::None)
+        (Some(DirectLoss::ReverseKl), None)
     );
     assert!(hybrid.learns() && hybrid.uses_cache());
-    assert_eq!(hybrid.learn.ngram, NgramName::Nll);
-    assert_eq!(hybrid.decode.verify, Verify::Paper);
+    assert_eq!(hybrid.learn.ngram, Some(NgramLoss::Nll));
+    assert_eq!(hybrid.decode.verify, Some(VerifyMode::Paper));
     assert!(copying.learns() && copying.uses_cache() && !copying.looks_up());
-    assert_eq!(copying.decode.verify, Verify::Exact);
+    assert_eq!(copying.decode.verify, Some(VerifyMode::Exact));
     assert_eq!(copying.decode.lookup, Lookup::Stream);
-    assert_eq!(copying.decode.acceptance, AcceptanceName::Block);
+    assert_eq!(copying.decode.acceptance, Acceptance::Block);
 }
 
 #[test]
@@ -93,7 +92,7 @@ fn defaults_presets_stages_conditions_axes_and_arms_win_in_this_order() {
         [[when]]\ntask = \"a\"\nset = { \"learn.lambda\" = 0.4, \"learn.ema\" = 0.4 }\n\
         [[when]]\ntask = [\"a\", \"b\"]\nstage = \"s\"\nset = { \"learn.tau\" = 0.5 }\n\
         [stage.s]\nprompts = { train = 9 }\nset = { \"learn.lr\" = 0.3, \"learn.lambda\" = 0.3 }\n\
-        [[arm]]\npreset = \"L_DM\"\nset = { \"learn.weight_decay\" = 0.6 }\n\
+        [[arm]]\npreset = \"L_DM\"\nset = { \"learn.replay_window\" = 80 }\n\
         [[arm]]\npreset = \"L_DM\"\nname = \"own\"\nset = { \"learn.ema\" = 0.6, \"decode.k\" = 6 }\n\
         sweep = { \"decode.k\" = [7] }\n";
     let plan = plan(text);
@@ -101,7 +100,7 @@ fn defaults_presets_stages_conditions_axes_and_arms_win_in_this_order() {
     // The preset over the defaults, which hold where nothing else is said.
     assert_eq!(
         (learn(0, 0).direct, learn(0, 0).every),
-        (DirectName::ReverseKl, 1)
+        (Some(DirectLoss::ReverseKl), 1)
     );
     assert_eq!(
         (learn(0, 0).lr, learn(0, 0).lambda, learn(1, 0).lambda),
@@ -112,8 +111,8 @@ fn defaults_presets_stages_conditions_axes_and_arms_win_in_this_order() {
         (0.5, 0.6, 0.5)
     );
     assert_eq!(
-        (learn(0, 0).weight_decay, learn(0, 1).weight_decay),
-        (0.6, 0.01)
+        (learn(0, 0).replay_window, learn(0, 1).replay_window),
+        (80, 64)
     );
     let swept = &plan.jobs[0].config.arms[1];
     assert_eq!((swept.decode.k, swept.name.as_str()), (7, "own (k = 7)"));
@@ -266,17 +265,20 @@ fn parts_that_do_not_fit_are_refused() {
     );
     says(
         &with("\"decode.verify\" = \"prompt-lookup\""),
-        &["decode.verify: unknown variant"],
+        &[
+            "decode.verify: unknown variant `prompt-lookup`, expected one of `paper`",
+            "`slem`, `none`",
+        ],
     );
 }
 
 #[test]
 fn numbers_out_of_range_are_told_once_with_their_line() {
-    let sections = "[decode]\nk = 65\nthreshold = 2\ngamma = -1\nentropy_scale = 0\ntemperature = -1\n\
+    let sections = "[decode]\nk = 65\nthreshold = 2\ngamma = -1\ntemperature = -1\n\
         top_p = 0\nmax_new_tokens = 0\nthreads = 0\n[decode.costs]\ndraft = [2, 1]\n\
-        [learn]\nevery = 0\nlr = -1\nlambda = -1\ntau = 0\nbeta = 1\nema = 1\nreplay = 65\n\
-        max_grad_norm = 0\nweight_decay = -1\n[learn.lora]\nrank = 1\nalpha = 0\nprojections = []\n\
-        [head]\nlr = -1\nreject_weight = 0\nbuffer = 0\nbatch = 0\nsteps = 0\n";
+        [learn]\nevery = 0\nlr = -1\nlambda = -1\ntau = 0\nema = 1\nreplay = 65\n\
+        [learn.lora]\nrank = 1\nalpha = 0\nprojections = []\n\
+        [head]\nsteps = 0\n";
     let text = refused(&format!(
         "[[arm]]\npreset = \"L_DM\"\n[[arm]]\npreset = \"SpD_DM\"\n{sections}"
     ));
@@ -284,7 +286,6 @@ fn numbers_out_of_range_are_told_once_with_their_line() {
         "decode.k",
         "decode.threshold",
         "decode.gamma",
-        "decode.entropy_scale",
         "decode.temperature",
         "decode.max_new_tokens",
         "decode.threads",
@@ -293,17 +294,10 @@ fn numbers_out_of_range_are_told_once_with_their_line() {
         "learn.lr",
         "learn.lambda",
         "learn.tau",
-        "learn.beta",
         "learn.ema",
         "learn.replay",
-        "learn.max_grad_norm",
-        "learn.weight_decay",
         "learn.lora.alpha",
         "learn.lora.projections",
-        "head.lr",
-        "head.reject_weight",
-        "head.buffer",
-        "head.batch",
         "head.steps",
     ];
     for key in keys {

@@ -145,8 +145,8 @@ fn syntax_errors_have_lines() {
         &["x.toml:1: name", "quote it"],
     );
     says(
-        &wrong("[learn]\nmax_grad_norm = inf\n"),
-        &["x.toml:2", "learn.max_grad_norm", "finite"],
+        &wrong("[learn]\ntau = inf\n"),
+        &["x.toml:2", "learn.tau", "finite"],
     );
     says(
         &wrong("include = \"zoo.toml\"\n"),

@@ -118,3 +118,32 @@ proptest! {
         prop_assert_eq!(read.hash(), job.hash.clone());
     }
 }
+
+/// Keys that became constants are read where they have that value, and refused where they have another.
+#[test]
+fn older_manifests_may_name_what_is_constant_now() {
+    let today = plan(SMALL).jobs.remove(0).config;
+    let with = |key: &str, value: serde_json::Value| {
+        let mut json = today.to_json();
+        json["arms"][0]["learn"][key] = value;
+        JobConfig::from_json(&json)
+    };
+    for (key, constant, other) in [
+        ("beta", json!(0.5), json!(0.2)),
+        ("columns", json!("shared"), json!("roots")),
+        ("max_grad_norm", json!(1.0), json!(0.5)),
+        ("normaliser", json!("tokens"), json!("terms")),
+    ] {
+        assert_eq!(with(key, constant).unwrap(), today);
+        let error = with(key, other).unwrap_err().to_string();
+        says(&error, &[&format!("learn.{key}: unknown field")]);
+    }
+    // Programs that did not know this key had another loss.
+    let mut older = today.to_json();
+    let learn = older["arms"][0]["learn"].as_object_mut().unwrap();
+    assert!(learn.remove("ends").is_some());
+    says(
+        &JobConfig::from_json(&older).unwrap_err().to_string(),
+        &["learn.ends: missing"],
+    );
+}

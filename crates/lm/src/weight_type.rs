@@ -1,25 +1,30 @@
 //! Device of decoding, and storage types of weights, keys and values.
 
+use std::str::FromStr;
+
+use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 
 /// How the engine stores weights, and what it rounds the inputs of projections to. The residual
 /// stream, attention and the sums over groups of inputs are f32 always.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 pub enum WeightType {
-    /// Exactly the checkpoint's values. Those that bf16 holds may be stored in less: see
-    /// `cpu_engine::Compact`.
+    /// Four bytes each, exactly the checkpoint's values. Those that bf16 holds may be stored in less.
+    // See `cpu_engine::Compact`, also for bf16.
     #[default]
     F32,
-    /// Projections and the embedding rounded to half precision, those beyond 65504 to that: exact for
-    /// f16 checkpoints. Inputs stay f32.
+    /// Two bytes each, rounded to half precision, those beyond 65504 to that: exact for f16
+    /// checkpoints. Inputs of projections stay f32.
     F16,
-    /// Projections, their inputs and the embedding rounded to nearest even bf16; half the memory
-    /// traffic, or less: see `cpu_engine::Compact`.
+    /// Two bytes each or less, rounded to nearest even bf16, and what they are multiplied with too.
     Bf16,
-    /// Projections in 8 bits with a scale per 64 inputs, itself in 8 bits against the largest of its
-    /// output; their inputs in 8 bits with an f32 scale per 64; embedding in bf16.
+    /// About one byte each: projections in 8 bits with a scale per 64 inputs, itself in 8 bits against
+    /// the largest of its output; their inputs in 8 bits with an f32 scale per 64; embedding in bf16.
     Int8,
-    /// The same in 4 bits with a scale per 32 inputs; inputs in 8 bits with a scale per 32.
+    /// About half a byte each: the same in 4 bits with a scale per 32 inputs; inputs in 8 bits with a
+    /// scale per 32.
     Int4,
 }
 
@@ -51,15 +56,33 @@ impl std::fmt::Display for WeightType {
     }
 }
 
+impl FromStr for WeightType {
+    type Err = serde::de::value::Error;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::deserialize(name.into_deserializer())
+    }
+}
+
 /// How the engine stores keys and values. What is computed from them is f32 either way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 pub enum KvType {
-    /// As they were computed.
+    /// Four bytes each, as computed.
     #[default]
     F32,
-    /// Rounded to half precision, those beyond 65504 to that: half the memory. Logits differ a little
-    /// from those with [`KvType::F32`], alike for every batch.
+    /// Two bytes each, rounded to half precision, those beyond 65504 to that. Logits differ a little
+    /// from those with f32, alike for every batch.
     F16,
+}
+
+impl FromStr for KvType {
+    type Err = serde::de::value::Error;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::deserialize(name.into_deserializer())
+    }
 }
 
 impl std::fmt::Display for KvType {
@@ -104,7 +127,7 @@ impl std::fmt::Display for Device {
 #[error("`{0}` is no device (cpu, gpu, or gpu:N for the one of number N, counted from 0)")]
 pub struct UnknownDevice(pub String);
 
-impl std::str::FromStr for Device {
+impl FromStr for Device {
     type Err = UnknownDevice;
 
     fn from_str(name: &str) -> Result<Self, UnknownDevice> {

@@ -11,6 +11,7 @@ use crate::trie::{END, Trie};
 
 /// Policy that chooses the n-gram to remove when the cache is full (Table 14 of the paper).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Eviction {
     /// No eviction: a full cache refuses new n-grams.

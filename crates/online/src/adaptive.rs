@@ -91,7 +91,7 @@ impl Adaptive {
             _ => {
                 let head = match &arm.head.path {
                     Some(path) => Head::load(path).context("head.path")?,
-                    None => Head::new(features, arm.head.hidden, seed),
+                    None => Head::new(features, arm.head.settings().hidden, seed),
                 };
                 if head.features() != features {
                     bail!(
@@ -105,7 +105,7 @@ impl Adaptive {
         let mut scores: Vec<Score> = std::iter::once(arm)
             .chain(guests.iter().copied())
             .filter(|arm| arm.decode.policy == PolicyName::Throughput)
-            .map(|arm| arm.decode.score.into())
+            .map(|arm| arm.decode.score)
             .collect();
         scores.sort_unstable();
         scores.dedup();
@@ -185,7 +185,7 @@ impl Adaptive {
             self.plans.clear();
         }
         let plan = match decode.policy {
-            PolicyName::Throughput => self.plan(decode.score.into(), decode.k),
+            PolicyName::Throughput => self.plan(decode.score, decode.k),
             _ => None,
         };
         let head = self.known.trainer.as_ref().map(HeadTrainer::head);

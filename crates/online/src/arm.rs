@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use adaptive_draft::Way;
 use anyhow::{Context, Result};
+use distill_loss::{Example, Recorder, Response};
 use lm::EngineSettings;
 use ngram_cache::{NgramCache, static_table};
 use serde::{Deserialize, Serialize};
@@ -19,12 +20,11 @@ use vocab_align::{DraftId, TargetId};
 use super::adaptive::{Adaptive, HeadUpdate};
 use super::control::{Account, Control, Controlled, Watched};
 use super::drafter_training::Update;
-use super::example::{Example, Recorder};
 use super::learner::{Learner, Learnt};
 use super::lookups::Lookups;
 use super::parts::Parts;
 use super::relabel::{JudgedDraft, Rules};
-use super::respond::{Onlookers, generate, look_up, recorder};
+use super::respond::{Onlookers, generate, look_up};
 use super::specials::Specials;
 use super::state;
 use super::weights::LearntWeights;
@@ -269,9 +269,9 @@ impl ArmState {
             mode: match way {
                 // Without proposals all modes are one, and this one prepares nothing.
                 Some(Way::Plain) => VerifyMode::Tli,
-                _ => arm.decode.verify.mode().unwrap_or(question.session.mode),
+                _ => arm.decode.verify.unwrap_or(question.session.mode),
             },
-            acceptance: arm.decode.acceptance.into(),
+            acceptance: arm.decode.acceptance,
             drafter_reads: way.is_none_or(|way| matches!(way, Way::Learner | Way::Frozen)),
             learn_ngrams: streamed && arm.cache.source == CacheUse::Online,
             score_unjudged: streamed && self.adaptive.scores_unjudged(),
@@ -326,7 +326,7 @@ impl ArmState {
         let mut learner = self.learner.as_mut().filter(|_| streamed && records);
         let mut teacher = learner
             .as_ref()
-            .map(|learner| recorder(&session, question.pair, cache.as_deref(), learner.terms()));
+            .map(|learner| Recorder::new(&question.pair.alignment, learner.terms()));
         let (unjudged, mut drafts) = (session.config().score_unjudged, Vec::new());
         let relabels = streamed && self.relabels;
         let mut show = |context: &[DraftId], round: &RoundOutcome| {
@@ -356,15 +356,13 @@ impl ArmState {
         let done = generate(&mut session, question, cache, policy.as_mut(), onlookers)?;
         let example = learner.zip(teacher).map(|(learner, recorder)| {
             Example::new(
-                (session.draft_context(), session.draft_lengths()),
-                question.prompt.draft.len(),
-                &done.tokens,
+                Response::of(&session, question.prompt.draft.len()),
                 recorder,
                 question.pair,
                 learner.terms(),
                 learner.ends(),
             )
-            .behind(parts.taught)
+            .after(parts.taught)
             .within(self.positions, &question.pair.draft)
         });
         let example = example.map(|example| Example { sampled, ..example });
@@ -421,12 +419,8 @@ impl ArmState {
     pub fn train_head(&mut self, updated: bool, end: bool) -> Result<Option<HeadUpdate>> {
         let distilled = self.learner.as_ref().map(|_| updated);
         let sampling = self.config.decode.sampling()?;
-        let merges = self
-            .config
-            .decode
-            .verify
-            .mode()
-            .is_some_and(VerifyMode::uses_cache);
+        let mode = self.config.decode.verify;
+        let merges = mode.is_some_and(VerifyMode::uses_cache);
         let (drafter, caches, last) = (&mut self.drafter, &self.caches, &self.last_pair);
         let mut again = |drafts: &[&JudgedDraft]| {
             let (Drafter::Model(drafter), Some((pair, rows))) = (&mut *drafter, last) else {

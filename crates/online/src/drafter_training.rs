@@ -6,16 +6,19 @@ use std::time::Instant;
 
 use adaptive_draft::Agreed;
 use anyhow::{Context, Result};
+use distill_loss::{Batch, Example, Replay, Terms};
 use lm::{AdamWConfig, Checkpoint};
 use trainer::AdapterState;
 
-use super::batch::{Batch, share_agreed};
-use super::example::Example;
-use super::replay::Replay;
 use super::state;
 use super::weights::{Gradients, LearntWeights};
-use experiment::{LearnConfig, Terms};
+use experiment::LearnConfig;
 use streams::StreamRng;
+
+/// Decoupled weight decay.
+const WEIGHT_DECAY: f64 = 0.01;
+/// Norm that gradients are scaled down to.
+const MAX_GRAD_NORM: f64 = 1.0;
 
 /// Numbers of one update.
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +81,8 @@ impl DrafterTraining {
     /// Starts from `checkpoint`; `seed` draws adapters and what is replayed.
     pub(super) fn new(checkpoint: &Checkpoint, config: LearnConfig, seed: u64) -> Result<Self> {
         let optimizer = AdamWConfig {
-            weight_decay: config.weight_decay,
-            max_grad_norm: Some(config.max_grad_norm),
+            weight_decay: WEIGHT_DECAY,
+            max_grad_norm: Some(MAX_GRAD_NORM),
             ..AdamWConfig::default()
         };
         let trainer = match config.adapters() {
@@ -99,7 +102,7 @@ impl DrafterTraining {
             name: String::new(),
             adapter_training: AdapterTraining {
                 adapter: None,
-                replay: Replay::new(&config, seed, ""),
+                replay: replay(&config, seed, ""),
                 average,
             },
             others: BTreeMap::new(),
@@ -149,7 +152,7 @@ impl DrafterTraining {
         let seed = adapter_seed(self.seed, name);
         Ok(AdapterTraining {
             adapter: self.trainer.fresh_adapter(seed),
-            replay: Replay::new(&self.config, self.seed, name),
+            replay: replay(&self.config, self.seed, name),
             // Filled by the first update: a fresh adapter changes nothing.
             average: None,
         })
@@ -232,10 +235,7 @@ impl DrafterTraining {
         }
         self.prompts += fresh.iter().filter(|example| !example.goes_on).count() as u32;
         let again = self.adapter_training.replay.draw();
-        let kept = &self.adapter_training.replay.kept;
-        let examples = fresh.iter().chain(again.iter().map(|i| &kept[*i]));
-        let mut batch = Batch::new(examples.collect(), self.terms);
-        batch.fresh = fresh.len();
+        let batch = Batch::new(&fresh, again, self.terms);
         let mut agreed = None;
         let step = if batch.is_empty() {
             None
@@ -248,21 +248,21 @@ impl DrafterTraining {
             };
             agreed = first.and_then(|first| {
                 Some(Agreed {
-                    learner: share_agreed(&graded)?,
-                    frozen: share_agreed(&first)?,
+                    learner: Batch::agreed(graded)?,
+                    frozen: Batch::agreed(first)?,
                 })
             });
-            let (direct, ngram, loss) = batch.losses(graded);
+            let losses = batch.losses(graded);
             anyhow::ensure!(
-                loss.is_finite(),
-                "the distillation loss is {loss}; lower learn.lr"
+                losses.loss.is_finite(),
+                "the distillation loss is {}; lower learn.lr",
+                losses.loss
             );
-            let counts = (batch.positions, batch.ngram_tokens);
-            Some((direct, ngram, loss, counts))
+            Some((losses, batch.positions(), batch.ngram_tokens()))
         };
         self.adapter_training.replay.keep(fresh);
         self.forget_surplus();
-        let Some((direct, ngram, loss, (direct_positions, ngram_tokens))) = step else {
+        let Some((losses, direct_positions, ngram_tokens)) = step else {
             return Ok(None);
         };
         let passed = began.elapsed().as_secs_f64();
@@ -281,9 +281,9 @@ impl DrafterTraining {
         let update = Update {
             number: self.updates,
             prompts_seen: self.prompts,
-            loss,
-            direct,
-            ngram,
+            loss: losses.loss,
+            direct: losses.direct,
+            ngram: losses.ngram,
             direct_positions,
             ngram_tokens,
             grad_norm,
@@ -356,6 +356,12 @@ impl DrafterTraining {
             None => self.trainer.weights(),
         }
     }
+}
+
+/// Nothing to replay yet; seed and name of the adapter decide what will be.
+fn replay(config: &LearnConfig, seed: u64, name: &str) -> Replay {
+    let rng = StreamRng::new(seed, &format!("replay{name}"));
+    Replay::new(config.replay, config.replay_window, rng)
 }
 
 /// A seed of its own for every adapter.

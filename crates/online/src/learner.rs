@@ -5,12 +5,12 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use anyhow::{Result, bail};
+use distill_loss::{Example, Terms};
 use lm::Checkpoint;
 
 use super::drafter_training::{DrafterTraining, Update};
-use super::example::Example;
 use super::weights::LearntWeights;
-use experiment::{LearnConfig, Terms};
+use experiment::LearnConfig;
 
 /// An update and the weights to decode with after it.
 pub type Learnt = (Update, LearntWeights);

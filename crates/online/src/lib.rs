@@ -9,15 +9,13 @@
 //! |---|---|
 //! | arm | one method of the comparison: how it drafts, verifies, caches and learns |
 //! | prompt | a question of a task, spelled for drafter and target ([`EncodedPrompt`]) |
-//! | example | what one verified answer teaches the drafter ([`Example`]) |
+//! | example | what one verified answer teaches the drafter ([`distill_loss::Example`]) |
 //! | update | one optimiser step on the examples since the last one (Algorithm 2) |
 
 mod adaptive;
 mod arm;
-mod batch;
 mod control;
 mod drafter_training;
-mod example;
 mod job;
 mod learner;
 mod lookups;
@@ -27,7 +25,6 @@ mod probe;
 mod prompt;
 mod record;
 mod relabel;
-mod replay;
 mod respond;
 mod saved;
 mod specials;
@@ -38,7 +35,6 @@ mod weights;
 pub use adaptive::HeadUpdate;
 pub use arm::{Answered, ArmState, Question};
 pub use drafter_training::Update;
-pub use example::{Chunk, Example, Recorder, Taught, TeacherRow};
 pub use job::{JobSetting, Progress, run_job};
 pub use learner::{Learner, Learnt};
 pub use probe::{Probe, ProbeOptions};

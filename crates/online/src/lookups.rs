@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
 use anyhow::{Context, Result, bail};
-use experiment::{DecodeConfig, DraftSource, Lookup};
+use experiment::{DecodeConfig, DraftSource, EXPLORE, Lookup};
 use spec_decode::{CopySource, DraftPolicy, History, SharedCorpus, SuffixCorpus, SuffixLookup};
 use vocab_align::TargetId;
 
@@ -82,7 +82,6 @@ impl Lookups {
         if decode.lookup == Lookup::Off {
             return policy;
         }
-        let explore = (decode.explore > 0).then_some(decode.explore);
         let longest = match decode.draft {
             DraftSource::Model => decode.longest(),
             DraftSource::PromptLookup => 0,
@@ -93,7 +92,7 @@ impl Lookups {
             costs,
             longest,
             streamed,
-            explore,
+            Some(EXPLORE),
         ))
     }
 

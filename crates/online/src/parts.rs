@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use anyhow::Result;
+use distill_loss::{Example, Recorder, Response};
 use models::Engine;
 use spec_decode::Session;
 use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::arm::Question;
 use super::drafter_training::Update;
-use super::example::{Example, Recorder};
 use super::learner::Learner;
 
 /// The parts of an answer that were learnt from.
@@ -52,10 +52,8 @@ impl Parts {
         sampled: bool,
     ) -> Result<()> {
         let began = Instant::now();
-        let example = Example::of(
-            (session.draft_context(), session.draft_lengths()),
-            question.prompt.draft.len(),
-            session.response(),
+        let example = Example::new(
+            Response::of(session, question.prompt.draft.len()),
             recorder.since(self.tokens),
             question.pair,
             learner.terms(),
@@ -64,7 +62,7 @@ impl Parts {
         let mut example = Example {
             sampled,
             goes_on: true,
-            ..example.behind(self.taught)
+            ..example.after(self.taught)
         };
         self.tokens = session.response().len();
         if let Some(last) = example.chunks.last() {

@@ -1,18 +1,17 @@
 //! One response: the rounds of a session, with a draft model or without.
 
 use anyhow::Result;
-use experiment::{Columns, Terms};
+use distill_loss::Recorder;
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{
-    CopySource, DraftPolicy, Generation, LanguageModel, Lexicon, NoSink, Pair, Prompt,
+    CopySource, DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt,
     PromptLookup, RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
 };
 use vocab_align::{DraftId, TargetId};
 
 use super::arm::Question;
 use super::control::{Timed, Watched};
-use super::example::Recorder;
 
 /// Sees every round with the draft context it began from.
 pub(super) type Show<'a> = &'a mut dyn FnMut(&[DraftId], &RoundOutcome);
@@ -121,21 +120,4 @@ pub(super) fn look_up(
     }
     let done = session.generate(prompt, question.name, None, policy, &mut NoSink)?;
     Ok((done, session.take_history()))
-}
-
-/// What records the teacher's laws for a loss, over the columns that it wants.
-pub(super) fn recorder<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
-    session: &Session<D, T>,
-    pair: &Pair,
-    cache: Option<&NgramCache>,
-    terms: Terms,
-) -> Recorder {
-    match terms.columns() {
-        Columns::Shared => Recorder::new(&pair.alignment, terms),
-        Columns::Roots => {
-            let cache = cache.filter(|_| session.config().mode.uses_cache());
-            let lexicon = Lexicon::new(session.direct(), cache);
-            Recorder::over_groups(&lexicon, session.target().vocab_size(), terms)
-        }
-    }
 }

@@ -165,7 +165,7 @@ impl Target {
         let mut engine = TraceEngine::new(traces, max_len);
         if let (Some(cost), Some(first)) = (&trace.cost, arms.first()) {
             let settings = EngineSettings {
-                weights: cost.weights.into(),
+                weights: cost.weights,
                 context: Some(max_len),
                 ..first.engine().on(device)
             };

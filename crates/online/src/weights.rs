@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use distill_loss::{Batch, Graded};
 use lm::host::Products;
 use lm::{
     AdamW, AdamWConfig, Adapter, Checkpoint, HostTensor, LmConfig, LmError, LoraConfig, Tail,
 };
 use models::Engine;
-use trainer::{AdapterState, Graded, TailTrainer, Trainer};
-
-use super::batch::Batch;
+use trainer::{AdapterState, TailTrainer, Trainer};
 
 /// Weights that an update changed.
 #[derive(Clone, Debug, PartialEq)]

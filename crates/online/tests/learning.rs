@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use experiment::{
-    DirectName, LearnConfig, LoadOptions, LoraSettings, NgramName, ObjectiveName, Plan,
-};
+use distill_loss::{Chunk, DirectLoss, Example, NgramLoss, TeacherRow};
+use experiment::{LearnConfig, LoadOptions, LoraSettings, ObjectiveName, Plan};
 use lm::{Checkpoint, LmConfig, random_checkpoint};
-use online::{Chunk, Example, Learner, LearntWeights, TeacherRow, Update};
+use online::{Learner, LearntWeights, Update};
 
 fn drafter() -> Checkpoint {
     let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
@@ -38,11 +37,7 @@ fn example(seed: u32) -> Example {
         ids,
         shared,
         chunks,
-        specials: Vec::new(),
-        stands_for: Vec::new(),
-        states: Vec::new(),
-        sampled: false,
-        goes_on: false,
+        ..Example::default()
     }
 }
 
@@ -74,13 +69,13 @@ fn learn(
 fn every_objective() -> Vec<LearnConfig> {
     let mut all = Vec::new();
     for direct in [
-        DirectName::ReverseKl,
-        DirectName::ForwardKl,
-        DirectName::Jsd,
-        DirectName::Nll,
-        DirectName::Acceptance,
-        DirectName::LogAcceptance,
-        DirectName::None,
+        Some(DirectLoss::ReverseKl),
+        Some(DirectLoss::ForwardKl),
+        Some(DirectLoss::Jsd),
+        Some(DirectLoss::Nll),
+        Some(DirectLoss::Acceptance),
+        Some(DirectLoss::LogAcceptance),
+        None,
     ] {
         all.push(LearnConfig {
             direct,
@@ -88,9 +83,9 @@ fn every_objective() -> Vec<LearnConfig> {
         });
     }
     for ngram in [
-        NgramName::Pointwise,
-        NgramName::ApproximateKl,
-        NgramName::None,
+        Some(NgramLoss::Pointwise),
+        Some(NgramLoss::ApproximateKl),
+        None,
     ] {
         all.push(LearnConfig {
             ngram,
@@ -116,7 +111,7 @@ fn every_objective_falls_on_a_repeated_example() {
         assert_eq!(updates.len(), 40);
         assert!(first.grad_norm > 0.0, "{config:?}");
         // The rejection rate starts flat: nearly every token is on the same side of the law.
-        let share = if config.direct == DirectName::Acceptance {
+        let share = if config.direct == Some(DirectLoss::Acceptance) {
             0.95
         } else {
             0.7
@@ -153,13 +148,13 @@ fn the_end_of_a_turn_is_taught_by_its_likelihood() {
             .collect();
         (losses, weights)
     };
-    let wanted = learnt(DirectName::Nll);
+    let wanted = learnt(Some(DirectLoss::Nll));
     assert_eq!(wanted.0.len(), 2);
     for direct in [
-        DirectName::ReverseKl,
-        DirectName::ForwardKl,
-        DirectName::Jsd,
-        DirectName::LogAcceptance,
+        Some(DirectLoss::ReverseKl),
+        Some(DirectLoss::ForwardKl),
+        Some(DirectLoss::Jsd),
+        Some(DirectLoss::LogAcceptance),
     ] {
         assert_eq!(learnt(direct), wanted, "{direct:?}");
     }
@@ -178,7 +173,7 @@ fn the_counts_say_what_was_scored() {
     };
     assert_eq!(count(alm), (16, 0));
     let ngram_only = LearnConfig {
-        direct: DirectName::None,
+        direct: None,
         ..settings()
     };
     assert_eq!(count(ngram_only), (0, 10));

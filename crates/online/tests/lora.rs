@@ -5,9 +5,10 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
+use distill_loss::{Chunk, Example, TeacherRow};
 use experiment::{LearnConfig, LoraSettings, ObjectiveName, Scope};
 use lm::{Checkpoint, LmConfig, random_checkpoint};
-use online::{Chunk, Example, Learner, Learnt, LearntWeights, TeacherRow};
+use online::{Learner, Learnt, LearntWeights};
 use results::Split;
 use support::{Lab, Run, execute, models_table};
 
@@ -39,11 +40,7 @@ fn example(seed: u32) -> Example {
         ids,
         shared,
         chunks,
-        specials: Vec::new(),
-        stands_for: Vec::new(),
-        states: Vec::new(),
-        sampled: false,
-        goes_on: false,
+        ..Example::default()
     }
 }
 

@@ -43,7 +43,6 @@ fn experiment(models: &str) -> String {
         ("forward", "\"learn.direct\" = \"forward-kl\""),
         ("LK", "\"learn.direct\" = \"log-acceptance\""),
         ("NLL", "\"learn.direct\" = \"nll\""),
-        ("roots", "\"learn.columns\" = \"roots\""),
         ("approximate", "\"learn.ngram\" = \"approximate-kl\""),
         ("alm", "\"learn.objective\" = \"alm\""),
     ] {

@@ -2,10 +2,11 @@
 
 mod support;
 
+use distill_loss::{Chunk, Example, TeacherRow};
 use experiment::{LearnConfig, ObjectiveName};
 use lm::{Checkpoint, EngineSettings, Tail, WeightType};
 use models::{Engine, ModelFolder, Packed};
-use online::{Chunk, Example, Learner, LearntWeights, TeacherRow};
+use online::{Learner, LearntWeights};
 use results::{RoundRow, UpdateRow};
 use support::{Lab, models, models_table};
 use vocab_align::DraftId;
@@ -62,11 +63,7 @@ fn example(seed: u32, engine: &mut Engine) -> Example {
         ids: ids.clone(),
         shared,
         chunks,
-        specials: Vec::new(),
-        stands_for: Vec::new(),
-        states: Vec::new(),
-        sampled: false,
-        goes_on: false,
+        ..Example::default()
     };
     assert_eq!(example.read(), &ids[..22]);
     if let Ok(states) = engine.states_of(example.read()) {

@@ -1,10 +1,11 @@
 //! Options of a server, fixed when it starts.
 
+use distill_loss::DirectLoss;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use experiment::{DirectName, LearnConfig, LoraSettings, ObjectiveName};
+use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use lm::{EngineSettings, LmConfig, WeightType};
 use serde::{Deserialize, Serialize};
 
@@ -213,7 +214,7 @@ impl LearnOptions {
         let defaults = LearnConfig::default();
         LearnConfig {
             objective: ObjectiveName::Hybrid,
-            direct: DirectName::ForwardKl,
+            direct: Some(DirectLoss::ForwardKl),
             every: self.every,
             lr: self.rate.unwrap_or(defaults.lr),
             replay: if large { 0 } else { 16 },

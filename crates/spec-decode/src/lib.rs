@@ -145,6 +145,6 @@ pub use suffix::{
 pub use translate::{Proposal, is_looked_up, translate};
 pub use verify::{
     Acceptance, ChoiceScore, ChoiceScores, Evidence, Groups, Origin, Score, SparseChoice,
-    SparseDraft, SparseFault, SparseOutcome, UnknownMode, Verdict, VerifyMode, needs_groups,
-    unjudged_scores, verify,
+    SparseDraft, SparseFault, SparseOutcome, Verdict, VerifyMode, needs_groups, unjudged_scores,
+    verify,
 };

@@ -2,9 +2,6 @@
 
 use cpu_engine::{LANES, Lanes, RowKernel, exp};
 
-/// Number of sums that an objective reports.
-pub(crate) const ROW_TERMS: usize = 4;
-
 /// `a . b`. Eight lanes are added in a fixed tree, so that the result does not depend on the
 /// machine.
 #[inline(always)]

@@ -1,51 +1,9 @@
-//! Objectives of a trainer: the logits that a loss needs, and their gradient.
+//! Objectives of text: the likelihood of the next token, and the unlikelihood of marked ones.
 
 use cpu_engine::Vectors;
+use distill_loss::{Graded, Objective, Scored};
 
-use crate::elementwise::{CrossEntropyRow, ROW_TERMS, Scale};
-
-/// Rows of one sequence that are scored together, over the same columns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scored {
-    /// Positions whose logits are needed. The logits at a position predict the token after it.
-    pub positions: Vec<usize>,
-    /// Index into [`Objective::columns`]; `None` for the whole vocabulary.
-    pub columns: Option<usize>,
-}
-
-/// Sums that an objective reports. Each objective defines their meaning.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Graded {
-    /// The sums over groups and sequences, always added in the same order.
-    pub terms: [f64; ROW_TERMS],
-}
-
-impl Graded {
-    /// Adds another group's sums.
-    pub fn add(&mut self, other: Self) {
-        for (sum, term) in self.terms.iter_mut().zip(other.terms) {
-            *sum += term;
-        }
-    }
-}
-
-/// A loss on the logits of a batch of sequences.
-pub trait Objective: Sync {
-    /// Subsets of the vocabulary that groups refer to. The rows of the output head are gathered
-    /// once per pass, so that scoring costs as much as with a vocabulary of that size.
-    fn columns(&self) -> &[Vec<u32>] {
-        &[]
-    }
-
-    /// Groups of scored positions of sequence `sequence`.
-    fn scored(&self, sequence: usize) -> Vec<Scored>;
-
-    /// Replaces the logits of a group by the gradient of the loss with respect to them.
-    ///
-    /// # Shapes
-    /// - `logits`: `[positions, columns]`, row-major, as [`scored`](Self::scored) asked for
-    fn grade(&self, sequence: usize, group: usize, logits: &mut [f32]) -> Graded;
-}
+use crate::elementwise::{CrossEntropyRow, Scale};
 
 /// Number of rows of a group. Small groups keep few logits of a wide vocabulary at a time; the
 /// trainer scores groups over the same columns together as far as it has room.

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use cpu_engine::Vectors;
+use distill_loss::{Graded, Objective, Scored};
 use lm::host::{Mat, MatMut, Products, RotaryTables, Store};
 
 use crate::activations::{Activations, clear, fit};
@@ -12,7 +13,6 @@ use crate::block::NormPass;
 use crate::elementwise::add;
 use crate::layout::Layout;
 use crate::low_rank::LowRank;
-use crate::objective::{Graded, Objective, Scored};
 
 /// Data that all workers read.
 pub(crate) struct Shared<'a> {

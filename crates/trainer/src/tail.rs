@@ -1,12 +1,13 @@
 //! Training of the last blocks of a model, on states that the decoding engine has already computed.
 
+use distill_loss::{Graded, Objective};
 use lm::host::Products;
 use lm::{AdamW, AdamWConfig, Adapter, Checkpoint, LmConfig, LmError, LoraConfig, Tail};
 
 use crate::layout::Layout;
 use crate::pass::Sequence;
 use crate::trainer::has_moments_of;
-use crate::{AdapterState, Graded, Objective, Trainer};
+use crate::{AdapterState, Trainer};
 
 /// The last blocks of a decoder and its last norm in training, with their AdamW state. The blocks
 /// below them and the output head are frozen, so a pass begins with the residual stream that enters

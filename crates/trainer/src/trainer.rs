@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use cpu_engine::Vectors;
+use distill_loss::{Graded, Objective};
 use lm::host::{Products, RotaryTables};
 use lm::{AdamW, AdamWConfig, Adapter, Checkpoint, LmConfig, LmError, LoraConfig, Moments};
 use rayon::prelude::*;
@@ -11,7 +12,6 @@ use crate::activations::{Activations, clear};
 use crate::elementwise;
 use crate::layout::Layout;
 use crate::low_rank::LowRank;
-use crate::objective::{Graded, Objective};
 use crate::pass::{Gradients, Pack, Sequence, Shared};
 
 /// Number of gradient accumulators by default.

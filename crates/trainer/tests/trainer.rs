@@ -4,12 +4,13 @@ mod train_support;
 
 use std::collections::BTreeMap;
 
+use distill_loss::{Graded, Objective, Scored};
 use lm::host::Products;
 use lm::{
     AdamW, AdamWConfig, Checkpoint, DecodeEngine, LmError, ReferenceEngine, expected_tensors,
     random_checkpoint, stored,
 };
-use trainer::{Graded, Marked, NextToken, Objective, Scored, Trainer, Unlikelihood};
+use trainer::{Marked, NextToken, Trainer, Unlikelihood};
 
 use train_support::{
     Golden, TOLERANCE, batch, config, goldens, lively, reference, relative_error, shared_goldens,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use spec_decode::{DraftPolicy, DraftStep};
 use vocab_align::DraftId;
 
@@ -10,9 +11,12 @@ use crate::head::HeadScratch;
 use crate::{DraftSignal, Head, write_features};
 
 /// Score from which acceptance is predicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 pub enum Score {
-    /// P(accept) of a head.
+    /// P(accept) of an acceptance head (Eq. 5).
+    #[default]
     Head,
     /// The drafter's own probability, at temperature 1.
     Confidence,

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use cpu_engine::EngineOptions;
-use lm::{DecodeEngine, Device};
+use lm::{DecodeEngine, Device, WeightType};
 use models::step::median;
 use serde::Serialize;
 
 use super::subject::{DeviceFacts, PassTime, Subject};
 use super::{MIN_SAMPLES, What, peak_memory, prompt, token_ids};
 use crate::print;
-use experiment::WeightFormat;
 
 /// Numbers of tokens of the calls.
 const ROWS: [usize; 11] = [1, 2, 3, 4, 5, 8, 9, 12, 16, 17, 33];
@@ -44,8 +43,8 @@ pub struct DeviceBenchArgs {
     #[command(flatten)]
     what: What,
     /// Weight format.
-    #[arg(long, default_value_t = WeightFormat::Bf16)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::Bf16)]
+    weights: WeightType,
     /// Graphics device: gpu, or gpu:N for one of several, counted from 0.
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Gpu(0))]
     device: Device,
@@ -102,7 +101,7 @@ impl DeviceBenchArgs {
         let longest = ROWS[ROWS.len() - 1];
         let room = (self.context + longest).max(PROMPTS[PROMPTS.len() - 1]);
         let options = EngineOptions {
-            weights: self.weights.into(),
+            weights: self.weights,
             max_len: room,
             ..EngineOptions::default()
         };
@@ -128,7 +127,7 @@ impl DeviceBenchArgs {
         let mut report = Report {
             command: "device",
             model,
-            weights: lm::WeightType::from(self.weights).to_string(),
+            weights: self.weights.to_string(),
             device: subject.device_facts(),
             context: self.context,
             parameters: subject.config().num_params(),

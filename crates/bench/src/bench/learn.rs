@@ -6,18 +6,20 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
+use distill_loss::{Chunk, Example, TeacherRow};
 use lm::host::Products;
-use lm::{AdamWConfig, Checkpoint, LoraConfig, Projections, random_checkpoint, tail_tensors};
+use lm::{
+    AdamWConfig, Checkpoint, LoraConfig, Projections, WeightType, random_checkpoint, tail_tensors,
+};
 use serde::Serialize;
 use trainer::{NextToken, Trainer};
 
 use super::What;
 use crate::print;
-use experiment::WeightFormat;
 use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use hub::local_folder;
 use models::step::median;
-use online::{Chunk, Example, Learner, LearntWeights, TeacherRow};
+use online::{Learner, LearntWeights};
 use streams::StreamRng;
 
 /// Period of n-grams: one of so many stretches of a synthetic response has `NGRAM` draft tokens.
@@ -51,8 +53,8 @@ pub struct LearnArgs {
     #[arg(long)]
     bf16: bool,
     /// Weight format of the engine that the new weights are packed for.
-    #[arg(long, default_value_t = WeightFormat::Int8)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::Int8)]
+    weights: WeightType,
     /// Threads (default: one a fast core).
     #[arg(long)]
     threads: Option<usize>,
@@ -116,7 +118,7 @@ pub(crate) struct Updates {
     pub(crate) blocks: usize,
     pub(crate) products: Products,
     /// Weight format of the engine that the new weights are packed for.
-    pub(crate) weights: WeightFormat,
+    pub(crate) weights: WeightType,
     /// Number of updates that are timed, after one that is not.
     pub(crate) updates: usize,
 }
@@ -205,7 +207,7 @@ impl Updates {
         let mut learner = Learner::new(checkpoint, learn, 1)?;
         let mut rng = StreamRng::new(1, "bench learn");
         let options = EngineOptions {
-            weights: self.weights.into(),
+            weights: self.weights,
             threads: rayon::current_num_threads(),
             max_len: self.prompt + self.tokens,
             ..EngineOptions::default()
@@ -286,11 +288,7 @@ impl Updates {
             ids,
             shared,
             chunks,
-            specials: Vec::new(),
-            stands_for: Vec::new(),
-            states: Vec::new(),
-            sampled: false,
-            goes_on: false,
+            ..Example::default()
         }
     }
 }
@@ -304,8 +302,8 @@ pub struct SwitchArgs {
     #[arg(long, default_value_t = 8)]
     rank: usize,
     /// Weight format of the drafter.
-    #[arg(long, default_value_t = WeightFormat::Bf16)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::Bf16)]
+    weights: WeightType,
     /// Switches that are timed.
     #[arg(long, default_value_t = 1000)]
     switches: usize,
@@ -344,7 +342,7 @@ impl SwitchArgs {
         trainer.accumulate(&batch, &NextToken::new(&batch))?;
         trainer.step(1e-3)?;
         let options = EngineOptions {
-            weights: self.weights.into(),
+            weights: self.weights,
             threads: 1,
             max_len: 64,
             ..EngineOptions::default()

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use cpu_engine::{CpuEngine, EngineOptions};
-use lm::{DecodeEngine, StoredCheckpoint, TensorSource};
+use lm::{DecodeEngine, StoredCheckpoint, TensorSource, WeightType};
 
 use super::{LONGEST_CALL, token_ids};
-use experiment::WeightFormat;
 use hub::local_folder;
 
 /// Arguments of `logits`.
@@ -18,8 +17,8 @@ pub struct LogitsArgs {
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
     /// Weight format.
-    #[arg(long, default_value_t = WeightFormat::F32)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::F32)]
+    weights: WeightType,
     /// Threads (default: one a fast core).
     #[arg(long)]
     threads: Option<usize>,
@@ -38,7 +37,7 @@ impl LogitsArgs {
             bail!("--context and --threads must be at least 1");
         }
         let mut options = EngineOptions {
-            weights: self.weights.into(),
+            weights: self.weights,
             max_len: self.context.saturating_add(LONGEST_CALL),
             ..EngineOptions::default()
         };

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 use cpu_engine::EngineOptions;
-use lm::{Device, DeviceLogits, LmError};
+use lm::{Device, DeviceLogits, LmError, WeightType};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
@@ -23,7 +23,6 @@ use super::Shape;
 use super::subject::{Source, Subject, WalkName};
 use crate::args::{DeviceArgs, parse_verify};
 use crate::print;
-use experiment::WeightFormat;
 use hub::local_folder;
 use streams::MiniTask;
 use streams::{DataSource, Split};
@@ -50,11 +49,11 @@ pub struct RoundArgs {
     #[arg(long, value_name = "DIR", default_value = "models/L")]
     target_tokenizer: PathBuf,
     /// Weight format of both models.
-    #[arg(long, default_value_t = WeightFormat::Bf16)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::Bf16)]
+    weights: WeightType,
     /// Weight format of the drafter, if that is another one.
     #[arg(long, value_name = "WEIGHTS")]
-    draft_weights: Option<WeightFormat>,
+    draft_weights: Option<WeightType>,
     /// Threads (default: one a fast core).
     #[arg(long)]
     threads: Option<usize>,
@@ -296,14 +295,14 @@ impl RoundArgs {
         Ok(report)
     }
 
-    fn drafts_in(&self) -> WeightFormat {
+    fn drafts_in(&self) -> WeightType {
         self.draft_weights.unwrap_or(self.weights)
     }
 
     fn engine(
         &self,
         shape: Shape,
-        weights: WeightFormat,
+        weights: WeightType,
         tokens: usize,
         device: Device,
         clock: &Rc<Cell<f64>>,
@@ -311,7 +310,7 @@ impl RoundArgs {
         let mut config = shape.config()?;
         config.vocab_size = config.vocab_size.max(tokens);
         let mut options = EngineOptions {
-            weights: weights.into(),
+            weights,
             ..EngineOptions::default()
         };
         if let Some(threads) = self.threads {
@@ -319,7 +318,7 @@ impl RoundArgs {
         }
         let vocab = config.vocab_size;
         let mut subject = Subject::new(Source::Shape(Box::new(config)), options, device)?;
-        subject.tune(WalkName::Kept, weights.into());
+        subject.tune(WalkName::Kept, weights);
         subject.prepare()?;
         Ok(Timed {
             vocab,

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use experiment::WeightFormat;
-use lm::EngineSettings;
+use lm::{EngineSettings, WeightType};
 use models::ModelFolder;
 use models::step::{StepTimes, Stepper, measure, shape_engine};
 use serde::Serialize;
@@ -27,7 +26,7 @@ pub struct StepsArgs {
     drafter: PathBuf,
     /// Weight formats of the target, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "int8,int4")]
-    weights: Vec<WeightFormat>,
+    weights: Vec<WeightType>,
     /// Weight formats of the drafter, separated by commas; each is measured with each of the
     /// target.
     #[arg(
@@ -36,7 +35,7 @@ pub struct StepsArgs {
         default_value = "int8,int4",
         value_name = "WEIGHTS"
     )]
-    draft_weights: Vec<WeightFormat>,
+    draft_weights: Vec<WeightType>,
     /// Also measure a random drafter of the same shape whose head has so many columns, to see the
     /// gain of a smaller vocabulary.
     #[arg(long, value_name = "COLUMNS")]
@@ -95,7 +94,7 @@ impl StepsArgs {
         let target = ModelFolder::<TargetId>::load(&self.target)?;
         let drafter = ModelFolder::<DraftId>::load(&self.drafter)?;
         let threads = self.threads.unwrap_or_else(cpu_engine::default_threads);
-        let settings = |weights: WeightFormat| EngineSettings::new(weights.into(), threads);
+        let settings = |weights: WeightType| EngineSettings::new(weights, threads);
         let (scores, drafts) = (self.devices.target()?, self.devices.drafter()?);
         let mut rows = Vec::new();
         for weights in &self.weights {

@@ -1,9 +1,8 @@
 //! Costs of learning on this machine, and the gain that it needs to pay.
 
 use anyhow::Result;
-use experiment::WeightFormat;
-use lm::Checkpoint;
 use lm::host::Products;
+use lm::{Checkpoint, WeightType};
 use serde::Serialize;
 
 use super::model::{RoundCost, best};
@@ -73,7 +72,7 @@ pub struct PairCosts<'a> {
 /// A drafter that cannot learn.
 pub fn measure(
     drafter: &Checkpoint,
-    weights: WeightFormat,
+    weights: WeightType,
     pair: &PairCosts<'_>,
 ) -> Result<Learning> {
     let config = &drafter.config;

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use experiment::{DecodeConfig, WeightFormat};
-use lm::{EngineSettings, LmConfig};
+use experiment::DecodeConfig;
+use lm::{EngineSettings, LmConfig, WeightType};
 use models::step::{StepTimes, Stepper};
 use models::{ModelFolder, align};
 use rand::{RngExt, SeedableRng};
@@ -68,11 +68,11 @@ pub struct DoctorArgs {
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f64,
     /// Weight format while decoding.
-    #[arg(long, default_value_t = WeightFormat::F32)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::F32)]
+    weights: WeightType,
     /// Weight format of the drafter, if that is another one: its steps cost less in fewer bits.
     #[arg(long, value_name = "WEIGHTS")]
-    draft_weights: Option<WeightFormat>,
+    draft_weights: Option<WeightType>,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -209,19 +209,19 @@ impl DoctorArgs {
         Ok(texts.take(self.prompts).collect())
     }
 
-    fn drafts_in(&self) -> WeightFormat {
+    fn drafts_in(&self) -> WeightType {
         self.draft_weights.unwrap_or(self.weights)
     }
 
     /// Engine settings of the drafter.
     fn drafts(&self) -> Result<EngineSettings> {
-        let settings = EngineSettings::new(self.drafts_in().into(), self.threads);
+        let settings = EngineSettings::new(self.drafts_in(), self.threads);
         Ok(settings.on(self.devices.drafter()?))
     }
 
     /// Engine settings of the target.
     fn scores(&self) -> Result<EngineSettings> {
-        let settings = EngineSettings::new(self.weights.into(), self.threads);
+        let settings = EngineSettings::new(self.weights, self.threads);
         Ok(settings.on(self.devices.target()?))
     }
 

@@ -19,7 +19,8 @@ use vocab_align::{DraftId, TargetId};
 use crate::args::{DeviceArgs, parse_verify};
 use crate::flag;
 use crate::print;
-use experiment::{AcceptanceName, DecodeConfig, WeightFormat};
+use experiment::DecodeConfig;
+use lm::WeightType;
 use models::{Engine, ModelFolder, align};
 
 /// Arguments of `lawtest`.
@@ -95,8 +96,8 @@ pub struct LawtestArgs {
     #[arg(long, short, default_value_t = 4)]
     k: usize,
     /// Acceptance rule of a draft: token or block.
-    #[arg(long, default_value_t = AcceptanceName::Token)]
-    acceptance: AcceptanceName,
+    #[arg(long, default_value_t = Acceptance::Token)]
+    acceptance: Acceptance,
     /// Let drafts begin with text looked up in the prompt and the answers so far.
     #[arg(long)]
     lookup: bool,
@@ -105,7 +106,7 @@ pub struct LawtestArgs {
     seed: u64,
     /// Weight format of the drafter; that of the target is f32.
     #[arg(long, value_name = "WEIGHTS")]
-    draft_weights: Option<WeightFormat>,
+    draft_weights: Option<WeightType>,
     /// Threads of the decode engines.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -192,7 +193,7 @@ impl LawtestArgs {
                 Ok(Mode {
                     name: name.clone(),
                     verify,
-                    acceptance: self.acceptance.into(),
+                    acceptance: self.acceptance,
                     drafterless,
                     copies: self.lookup && !drafterless,
                 })
@@ -208,7 +209,7 @@ impl LawtestArgs {
             top_p: self.top_p,
             min_p: self.min_p,
             repetition_penalty: self.repetition_penalty,
-            weights: WeightFormat::F32,
+            weights: WeightType::F32,
             draft_weights: self.draft_weights,
             threads: self.threads,
             ..DecodeConfig::default()

@@ -8,33 +8,41 @@ pub(crate) mod jsd;
 pub(crate) mod nll;
 pub(crate) mod reverse_kl;
 
-/// Losses between the drafter's law on the shared tokens and the target's.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Losses between the drafter's law q on the shared tokens and the target's law p.
+// Their names in experiment files are those of the variants; their documentation there is this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "schema",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "kebab-case")
+)]
 pub enum DirectLoss {
-    /// [`reverse_kl`](crate::reverse_kl), the paper's.
+    /// KL(q || p), the paper's.
     ReverseKl,
-    /// [`forward_kl`](crate::forward_kl).
+    /// KL(p || q).
     ForwardKl,
-    /// [`jensen_shannon`](crate::jensen_shannon) with this share of the target in the mixture.
-    Jsd {
-        /// In `(0, 1)`.
-        beta: f64,
-    },
-    /// [`negative_log_likelihood`](crate::negative_log_likelihood) of the emitted token.
+    /// Jensen-Shannon divergence, both laws with the same share in the mixture.
+    Jsd,
+    /// Negative log-likelihood of the emitted token.
     Nll,
-    /// [`acceptance`](crate::acceptance).
+    /// The rejection rate.
     Acceptance,
-    /// [`log_acceptance`](crate::log_acceptance).
+    /// The negative logarithm of the acceptance rate.
     LogAcceptance,
 }
 
+/// Share of the target in the mixture of [`DirectLoss::Jsd`]: the symmetric one.
+const MIXTURE: f64 = 0.5;
+
 impl DirectLoss {
-    /// Whether the target's law is read, not only the emitted token.
+    /// True if the target's law is read, not only the emitted token.
     pub fn reads_law(self) -> bool {
         self != Self::Nll
     }
 
-    /// Grades one row.
+    /// Grades one row, by [`reverse_kl`](crate::reverse_kl), [`forward_kl`](crate::forward_kl),
+    /// [`jensen_shannon`](crate::jensen_shannon), [`negative_log_likelihood`](crate::negative_log_likelihood),
+    /// [`acceptance`](crate::acceptance) or [`log_acceptance`](crate::log_acceptance).
     ///
     /// # Shapes
     /// - `logits`: `[shared]`, replaced by `weight` times the gradient
@@ -47,7 +55,7 @@ impl DirectLoss {
         match self {
             Self::ReverseKl => reverse_kl::reverse_kl(logits, teacher, weight),
             Self::ForwardKl => forward_kl::forward_kl(logits, teacher, weight),
-            Self::Jsd { beta } => jsd::jensen_shannon(logits, teacher, beta, weight),
+            Self::Jsd => jsd::jensen_shannon(logits, teacher, MIXTURE, weight),
             Self::Nll => nll::negative_log_likelihood(logits, label, weight),
             Self::Acceptance => acceptance::acceptance(logits, teacher, weight),
             Self::LogAcceptance => acceptance::log_acceptance(logits, teacher, weight),

@@ -3,15 +3,23 @@
 pub(crate) mod approximate_kl;
 pub(crate) mod nll;
 
-/// How the spelling of a target token by several draft tokens is taught.
+/// Losses of the spelling of a target token by several draft tokens. All but the last are
+/// [`ngram_likelihood`](crate::ngram_likelihood).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "schema",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "kebab-case")
+)]
 pub enum NgramLoss {
-    /// [`ngram_likelihood`](crate::ngram_likelihood) of every n-gram alike, the paper's.
+    /// Negative log-likelihood of the spelling, the paper's.
     Nll,
-    /// The same, weighted by the target's probability `p(t)` of the token in lambda's place
-    /// (section 3.2: a lambda that is verified; point-wise KL without its constant
-    /// `p(t) ln p(t)`).
+    /// The same with the target's p(t) in the place of `lambda` (section 3.2: a lambda that is
+    /// verified; point-wise KL without its constant p(t) ln p(t)).
     Pointwise,
-    /// [`approximate_kl`](crate::approximate_kl) through Eq. 2.
+    /// The same with `lambda` p(t).
+    ScaledPointwise,
+    /// KL through Eq. 2.
+    // By `approximate_kl`.
     ApproximateKl,
 }

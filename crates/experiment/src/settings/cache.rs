@@ -13,7 +13,7 @@ pub struct CacheOptions {
     #[serde(rename = "use")]
     pub source: CacheUse,
     /// What leaves a full cache.
-    pub eviction: EvictionName,
+    pub eviction: Eviction,
     /// Most n-grams held; left out, there is no limit.
     pub max_entries: Option<usize>,
     /// Most bytes of memory; left out, there is no limit.
@@ -27,7 +27,7 @@ impl Default for CacheOptions {
     fn default() -> Self {
         Self {
             source: CacheUse::None,
-            eviction: EvictionName::None,
+            eviction: Eviction::None,
             max_entries: None,
             max_bytes: None,
             keep: true,
@@ -49,28 +49,10 @@ pub enum CacheUse {
     Static,
 }
 
-/// What leaves a full cache.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum EvictionName {
-    /// Nothing: a full cache takes no more.
-    #[default]
-    None,
-    /// The least recently seen in accepted text.
-    Lru,
-    /// The least often seen there.
-    Lfu,
-}
-
 impl From<CacheOptions> for CacheConfig {
     fn from(options: CacheOptions) -> Self {
-        let eviction = match options.eviction {
-            EvictionName::None => Eviction::None,
-            EvictionName::Lru => Eviction::Lru,
-            EvictionName::Lfu => Eviction::Lfu,
-        };
         Self {
-            eviction,
+            eviction: options.eviction,
             max_entries: options.max_entries,
             max_bytes: options.max_bytes,
         }

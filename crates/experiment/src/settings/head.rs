@@ -18,18 +18,6 @@ pub struct HeadOptions {
     pub per: Scope,
     /// By which drafter its examples are made: labels min(1, p / q') and features.
     pub labels: HeadLabels,
-    /// Units of the hidden layer; 0 is linear.
-    pub hidden: usize,
-    /// Constant learning rate of AdamW, 0 or more.
-    pub lr: f64,
-    /// Decoupled weight decay, 0 or more.
-    pub weight_decay: f64,
-    /// Weight of rejections in the cross-entropy, above 0; acceptances weigh 1.
-    pub reject_weight: f64,
-    /// N, most examples of the buffer R (Algorithm 4), at least 1; the oldest leave.
-    pub buffer: usize,
-    /// Examples of a step of interleaved training, at least 1.
-    pub batch: usize,
     /// Steps of every turn of training, at least 1.
     pub steps: usize,
     /// Whether proposals after the first rejected one are examples too.
@@ -40,18 +28,11 @@ pub struct HeadOptions {
 
 impl Default for HeadOptions {
     fn default() -> Self {
-        let config = HeadConfig::default();
         Self {
             training: HeadTraining::None,
             per: Scope::Target,
             labels: HeadLabels::Current,
-            hidden: config.hidden,
-            lr: config.lr,
-            weight_decay: config.weight_decay,
-            reject_weight: config.reject_weight,
-            buffer: config.buffer,
-            batch: config.batch,
-            steps: config.steps,
+            steps: HeadConfig::default().steps,
             unjudged: false,
             path: None,
         }
@@ -97,42 +78,14 @@ impl HeadOptions {
     /// The trainer's settings.
     pub fn settings(&self) -> HeadConfig {
         HeadConfig {
-            hidden: self.hidden,
-            lr: self.lr,
-            weight_decay: self.weight_decay,
-            reject_weight: self.reject_weight,
-            buffer: self.buffer,
-            batch: self.batch,
             steps: self.steps,
+            ..HeadConfig::default()
         }
     }
 
-    /// What is wrong, by key.
+    /// The faults of these keys.
     pub(crate) fn wrongs(&self) -> Vec<Wrong> {
-        let mut wrongs = Vec::new();
-        for (key, value, least, range) in [
-            ("lr", self.lr, 0.0, "must be 0 or more"),
-            ("weight_decay", self.weight_decay, 0.0, "must be 0 or more"),
-            (
-                "reject_weight",
-                self.reject_weight,
-                f64::MIN_POSITIVE,
-                "must be positive",
-            ),
-        ] {
-            if !(value.is_finite() && value >= least) {
-                wrongs.push(wrong(&format!("head.{key}"), format!("{value} {range}")));
-            }
-        }
-        for (key, value) in [
-            ("buffer", self.buffer),
-            ("batch", self.batch),
-            ("steps", self.steps),
-        ] {
-            if value == 0 {
-                wrongs.push(wrong(&format!("head.{key}"), "must be at least 1"));
-            }
-        }
-        wrongs
+        let none = (self.steps == 0).then(|| wrong("head.steps", "must be at least 1"));
+        none.into_iter().collect()
     }
 }

@@ -1,12 +1,12 @@
 //! `[learn]`: what the drafter learns from, and how.
 
-use distill_loss::{DirectLoss, NgramLoss};
+use distill_loss::{DirectLoss, NgramLoss, Terms};
 use lm::LoraConfig;
 use lm::host::Products;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use super::{LoraSettings, Wrong, wrong};
+use super::{LoraSettings, Wrong, is_default, or_none, wrong};
 
 /// Online learning of the drafter (Algorithm 2).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -18,28 +18,26 @@ pub struct LearnConfig {
     pub every: usize,
     /// Constant learning rate of AdamW, 0 or more.
     pub lr: f64,
-    /// Decoupled weight decay, 0 or more.
-    pub weight_decay: f64,
-    /// Gradients are scaled down to this norm, above 0.
-    pub max_grad_norm: f64,
-    /// For `objective = "hybrid"`: L_DM, the term at directly mapped tokens (Eq. 3-4).
-    pub direct: DirectName,
-    /// For `objective = "hybrid"`: L_N-gram, the term at n-grams (Eq. 3-4).
-    pub ngram: NgramName,
+    /// For `objective = "hybrid"`: L_DM, the term at directly mapped tokens (Eq. 3-4). q is the
+    /// drafter's distribution, p the target's.
+    #[serde(with = "or_none")]
+    #[schemars(schema_with = "names::<DirectLoss>")]
+    pub direct: Option<DirectLoss>,
+    /// For `objective = "hybrid"`: L_N-gram, the term at n-grams (Eq. 3-4): target tokens that several
+    /// draft tokens spell.
+    #[serde(with = "or_none")]
+    #[schemars(schema_with = "names::<NgramLoss>")]
+    pub ngram: Option<NgramLoss>,
     /// Weight of L_N-gram beside L_DM (Eq. 3), 0 or more.
     pub lambda: f64,
-    /// What the sums of both terms are divided by.
-    pub normaliser: Normaliser,
     /// Whether ends of turns, and other special tokens that both vocabularies have, are learnt: by
     /// their likelihood, whatever `direct` is, for a drafter gives them no mass to begin with.
     pub ends: bool,
-    /// Which draft tokens L_DM compares the two distributions on.
-    pub columns: Columns,
     /// Compare the two distributions on the columns to which the target gives at least this probability
     /// at some position of an answer, on those of the tokens it emitted, and on a sample of the others:
     /// a fraction of the work of all, which 0 asks for. From 0 and below 1; not for
     /// `ngram = "approximate-kl"`.
-    #[serde(skip_serializing_if = "is_nothing")]
+    #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0.0))]
     pub likely: f64,
     /// With `likely`: columns that are drawn from the others, each of which stands for as many as there
@@ -47,8 +45,6 @@ pub struct LearnConfig {
     #[serde(skip_serializing_if = "is_usual_sample")]
     #[schemars(extend("default" = 1024))]
     pub sampled: usize,
-    /// For `direct = "jsd"`: share of the target in the mixture, between 0 and 1.
-    pub beta: f64,
     /// For `objective = "alm"`: its temperature, above 0.
     pub tau: f64,
     /// Earlier answers that every update learns from once more; 0 for none.
@@ -64,44 +60,27 @@ pub struct LearnConfig {
     /// Last blocks of the drafter that learn, with its last norm, from what entered them while it
     /// drafted: nothing below them is run again, and only they are packed anew. 0 for all weights. With
     /// `lora` their adapters learn. Not with padding of the drafter, or on a graphics device.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub blocks: usize,
     /// Tokens after which a part of an answer is learnt from before it ends, again and again; 0: answers
     /// are learnt from when they end. A part counts among `every` as an answer does. Not with
     /// `asynchronous`, or a drafter that costs padding.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub within: usize,
     /// What products of an update multiply: `"bf16"` takes about half the time on processors that
     /// multiply pairs of such numbers.
-    #[serde(skip_serializing_if = "is_exact")]
-    #[schemars(with = "ProductsName", extend("default" = "f32"))]
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("default" = "f32"))]
     pub products: Products,
     /// Low-rank adapters instead of all weights.
     pub lora: LoraSettings,
 }
 
-/// What products of an update multiply.
-#[derive(JsonSchema)]
-#[schemars(rename_all = "kebab-case")]
-#[expect(
-    dead_code,
-    reason = "the names of `lm::host::Products`, for the page of keys"
-)]
-enum ProductsName {
-    /// The numbers as they are.
-    F32,
-    /// The numbers rounded to bf16; sums are of f32.
-    Bf16,
-}
-
-fn is_zero(number: &usize) -> bool {
-    *number == 0
-}
-
-fn is_nothing(number: &f64) -> bool {
-    *number == 0.0
+/// The names of a term, `"none"` among them.
+fn names<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    or_none::schema::<T>(generator, "No such term.")
 }
 
 /// Columns that are sampled unless `sampled` says otherwise.
@@ -111,27 +90,18 @@ fn is_usual_sample(number: &usize) -> bool {
     *number == SAMPLED
 }
 
-fn is_exact(products: &Products) -> bool {
-    *products == Products::F32
-}
-
 impl Default for LearnConfig {
     fn default() -> Self {
         Self {
             objective: ObjectiveName::None,
             every: 8,
             lr: 1e-3,
-            weight_decay: 0.01,
-            max_grad_norm: 1.0,
-            direct: DirectName::ReverseKl,
-            ngram: NgramName::Nll,
+            direct: Some(DirectLoss::ReverseKl),
+            ngram: Some(NgramLoss::Nll),
             lambda: distill_loss::PAPER_LAMBDA,
-            normaliser: Normaliser::Tokens,
             ends: true,
-            columns: Columns::Shared,
             likely: 0.0,
             sampled: SAMPLED,
-            beta: 0.5,
             tau: 1.0,
             replay: 0,
             replay_window: 64,
@@ -158,116 +128,6 @@ pub enum ObjectiveName {
     Alm,
 }
 
-/// The term at directly mapped tokens. q is the drafter's distribution, p the target's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum DirectName {
-    /// KL(q || p), the paper's.
-    ReverseKl,
-    /// KL(p || q).
-    ForwardKl,
-    /// Jensen-Shannon divergence with mixture `beta`.
-    Jsd,
-    /// Negative log-likelihood of the emitted token.
-    Nll,
-    /// The rejection rate.
-    Acceptance,
-    /// The negative logarithm of the acceptance rate.
-    LogAcceptance,
-    /// No such term.
-    None,
-}
-
-/// The term at n-grams: target tokens that several draft tokens spell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum NgramName {
-    /// Negative log-likelihood of the spelling, the paper's.
-    Nll,
-    /// The same with the target's p(t) in the place of `lambda` (point-wise KL).
-    Pointwise,
-    /// The same with `lambda` p(t): what `pointwise` was before it was the paper's.
-    ScaledPointwise,
-    /// KL through Eq. 2.
-    ApproximateKl,
-    /// No such term.
-    None,
-}
-
-/// What the sums of both terms are divided by.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Normaliser {
-    /// Both by the number of all draft tokens of a batch that some term looks at (Eq. 4).
-    #[default]
-    Tokens,
-    /// Each term by the number of its own, which multiplies `lambda` by the ratio of the two.
-    Terms,
-}
-
-/// Which draft tokens L_DM compares the two distributions on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Columns {
-    /// Those with a target token of their own, at positions where such a token was emitted.
-    #[default]
-    Shared,
-    /// All that drafting may begin with, those that only begin a cached n-gram among them. Each
-    /// stands for its group of target tokens, as in `verify = "exact"`, and the first draft token
-    /// of an n-gram is a position too.
-    Roots,
-}
-
-/// What a learner minimises.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Terms {
-    /// `L_DM + lambda L_N-gram`, at least one of them.
-    Hybrid {
-        /// The direct term.
-        direct: Option<DirectLoss>,
-        /// The n-gram term.
-        ngram: Option<NgramLoss>,
-        /// Its weight.
-        lambda: f64,
-        /// What the sums of both are divided by.
-        normaliser: Normaliser,
-        /// What the direct term ranges over.
-        columns: Columns,
-    },
-    /// Approximate likelihood matching.
-    Alm {
-        /// Its temperature.
-        tau: f64,
-    },
-}
-
-impl Terms {
-    /// Whether the target's law is wanted where one draft token is one target token.
-    pub fn reads_direct_law(self) -> bool {
-        matches!(self, Self::Hybrid { direct: Some(direct), .. } if direct.reads_law())
-    }
-
-    /// Whether it is wanted where several draft tokens are one target token.
-    pub fn reads_ngram_law(self) -> bool {
-        let approximate = matches!(
-            self,
-            Self::Hybrid {
-                ngram: Some(NgramLoss::ApproximateKl),
-                ..
-            }
-        );
-        approximate || (self.reads_direct_law() && self.columns() == Columns::Roots)
-    }
-
-    /// What the direct term ranges over.
-    pub fn columns(self) -> Columns {
-        match self {
-            Self::Hybrid { columns, .. } => columns,
-            Self::Alm { .. } => Columns::Shared,
-        }
-    }
-}
-
 /// Settings of a learner that name no loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NothingToLearn {
@@ -290,34 +150,13 @@ impl LearnConfig {
             ObjectiveName::Alm => return Ok(Terms::Alm { tau: self.tau }),
             ObjectiveName::Hybrid => {}
         }
-        let direct = match self.direct {
-            DirectName::ReverseKl => Some(DirectLoss::ReverseKl),
-            DirectName::ForwardKl => Some(DirectLoss::ForwardKl),
-            DirectName::Jsd => Some(DirectLoss::Jsd { beta: self.beta }),
-            DirectName::Nll => Some(DirectLoss::Nll),
-            DirectName::Acceptance => Some(DirectLoss::Acceptance),
-            DirectName::LogAcceptance => Some(DirectLoss::LogAcceptance),
-            DirectName::None => None,
-        };
-        let ngram = match self.ngram {
-            NgramName::Nll => Some(NgramLoss::Nll),
-            NgramName::Pointwise | NgramName::ScaledPointwise => Some(NgramLoss::Pointwise),
-            NgramName::ApproximateKl => Some(NgramLoss::ApproximateKl),
-            NgramName::None => None,
-        };
-        if direct.is_none() && ngram.is_none() {
+        if self.direct.is_none() && self.ngram.is_none() {
             return Err(NothingToLearn::Terms);
         }
         Ok(Terms::Hybrid {
-            direct,
-            ngram,
-            // The point-wise weight is p(t) itself.
-            lambda: match self.ngram {
-                NgramName::Pointwise => 1.0,
-                _ => self.lambda,
-            },
-            normaliser: self.normaliser,
-            columns: self.columns,
+            direct: self.direct,
+            ngram: self.ngram,
+            lambda: self.lambda,
         })
     }
 
@@ -329,8 +168,7 @@ impl LearnConfig {
     /// What is wrong, by key.
     pub(crate) fn wrongs(&self) -> Vec<Wrong> {
         let least = |value: f64| value >= 0.0;
-        let inside = |value: f64| value > 0.0 && value < 1.0;
-        let (norm, beta, ema) = (self.max_grad_norm, self.beta, self.ema);
+        let ema = self.ema;
         let likely = self.likely;
         let numbers = [
             ("lr", self.lr, least(self.lr), "must be 0 or more"),
@@ -340,15 +178,7 @@ impl LearnConfig {
                 least(self.lambda),
                 "must be 0 or more",
             ),
-            (
-                "weight_decay",
-                self.weight_decay,
-                least(self.weight_decay),
-                "must be 0 or more",
-            ),
             ("tau", self.tau, self.tau > 0.0, "must be positive"),
-            ("max_grad_norm", norm, norm > 0.0, "must be positive"),
-            ("beta", beta, inside(beta), "must be between 0 and 1"),
             ("ema", ema, (0.0..1.0).contains(&ema), "is outside 0..1"),
             (
                 "likely",
@@ -365,12 +195,7 @@ impl LearnConfig {
             })
             .collect();
         wrongs.extend(self.lora.wrongs());
-        if self.columns == Columns::Roots && self.ngram == NgramName::ApproximateKl {
-            let message = "\"roots\" knows groups of tokens, and learn.ngram = \"approximate-kl\" \
-                           wants single ones; must be \"shared\"";
-            wrongs.push(wrong("learn.columns", message));
-        }
-        if self.likely > 0.0 && self.ngram == NgramName::ApproximateKl {
+        if self.likely > 0.0 && self.ngram == Some(NgramLoss::ApproximateKl) {
             let message = "learn.ngram = \"approximate-kl\" compares all columns; must be 0";
             wrongs.push(wrong("learn.likely", message));
         }

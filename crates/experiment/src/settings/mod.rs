@@ -9,20 +9,22 @@ mod head;
 mod learn;
 mod lora;
 mod model;
+mod or_none;
 mod policy;
 
-pub use cache::{CacheOptions, CacheUse, EvictionName};
-pub use decode::{
-    AcceptanceName, DecodeConfig, DraftSource, KvFormat, Lookup, UnknownName, Verify, WeightFormat,
-};
+pub use cache::{CacheOptions, CacheUse};
+pub use decode::{DecodeConfig, DraftSource, Lookup};
 pub use head::{HeadLabels, HeadOptions, HeadTraining};
-pub use learn::{
-    Columns, DirectName, LearnConfig, NgramName, Normaliser, NothingToLearn, ObjectiveName, Terms,
-};
+pub use learn::{LearnConfig, NothingToLearn, ObjectiveName};
 pub use lora::{LoraSettings, Scope};
 pub(crate) use model::ModelTable;
 pub use model::{CostPadding, ModelConfig, ModelsConfig, NamedLatency, StepCost, TraceConfig};
-pub use policy::{CostsConfig, PolicyFault, PolicyName, ScoreName};
+pub use policy::{CostsConfig, EXPLORE, PolicyFault, PolicyName};
+
+/// True of what a manifest leaves out because it is the type's default.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
 
 /// A value that is wrong by itself: its dotted key, and what is wrong.
 pub(crate) type Wrong = (String, String);

@@ -11,9 +11,9 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use lm::Device;
+use lm::{Device, WeightType};
 
-use super::WeightFormat;
+use super::is_default;
 
 /// The drafter and the targets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -117,7 +117,7 @@ pub struct StepCost {
     /// holds one. The vocabulary is that of the recording.
     pub shape: String,
     /// Storage of its weights.
-    pub weights: WeightFormat,
+    pub weights: WeightType,
 }
 
 /// Idle weights that make a model as slow as a larger one and leave its outputs as they are.
@@ -184,11 +184,11 @@ pub(crate) struct ModelTable {
     #[schemars(with = "Option<String>")]
     device: Option<Device>,
     /// Idle blocks added, each as dear as a block of the model; outputs stay as they are.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pad_layers: usize,
     /// Idle inner columns added to every MLP; outputs stay as they are.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pad_width: usize,
     /// Variables of the chat template, such as `{ enable_thinking = false }`.
@@ -197,10 +197,6 @@ pub(crate) struct ModelTable {
     /// A message of the role system before every prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     system: Option<String>,
-}
-
-fn is_zero(number: &usize) -> bool {
-    *number == 0
 }
 
 impl Serialize for ModelConfig {
@@ -361,7 +357,7 @@ mod tests {
         let cost = targets["b"].trace.as_ref().unwrap().cost.as_ref().unwrap();
         assert_eq!(
             (&*cost.shape, cost.weights),
-            ("llama-68m", WeightFormat::Int4)
+            ("llama-68m", WeightType::Int4)
         );
         let json = serde_json::to_value(&targets).unwrap();
         assert_eq!(json["a"].as_object().unwrap().len(), 2);

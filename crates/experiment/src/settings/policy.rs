@@ -31,29 +31,6 @@ pub enum PolicyName {
     Throughput,
 }
 
-/// What `policy = "throughput"` predicts acceptance from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ScoreName {
-    /// An acceptance head (Eq. 5).
-    #[default]
-    Head,
-    /// The drafter's own probability.
-    Confidence,
-    /// The position in the draft.
-    Position,
-}
-
-impl From<ScoreName> for Score {
-    fn from(name: ScoreName) -> Self {
-        match name {
-            ScoreName::Head => Self::Head,
-            ScoreName::Confidence => Self::Confidence,
-            ScoreName::Position => Self::Position,
-        }
-    }
-}
-
 /// What the parts of a round cost, in steps of the target.
 ///
 /// `omnidraft costs` measures them; the defaults are those of this repository's padded models on a
@@ -100,6 +77,12 @@ impl From<&CostsConfig> for Costs {
     }
 }
 
+/// Scale of the drafter's entropy, in nats, under `policy = "entropy"`.
+const ENTROPY_SCALE: f64 = 0.2;
+/// On the stream, one of this many rounds of `policy = "throughput"` and of lookups drafts whatever is predicted, so
+/// that the rule learns of it.
+pub const EXPLORE: usize = 8;
+
 impl DecodeConfig {
     /// Tokens of the longest draft that the policy may make.
     pub fn longest(&self) -> usize {
@@ -113,7 +96,7 @@ impl DecodeConfig {
     pub fn reads_head(&self) -> bool {
         match self.policy {
             PolicyName::Head => true,
-            PolicyName::Throughput => self.score == ScoreName::Head,
+            PolicyName::Throughput => self.score == Score::Head,
             _ => false,
         }
     }
@@ -134,18 +117,16 @@ impl DecodeConfig {
             PolicyName::Constant => Box::new(ConstantLength(k)),
             PolicyName::Heuristic => Box::new(Heuristic::new(k, 1..=self.longest())?),
             PolicyName::Confidence => Box::new(Confidence::new(k, self.threshold)?),
-            PolicyName::Entropy => {
-                let scale = self.entropy_scale;
-                Box::new(EntropyBound::new(k, scale, self.threshold)?)
-            }
+            PolicyName::Entropy => Box::new(EntropyBound::new(k, ENTROPY_SCALE, self.threshold)?),
             PolicyName::Head => {
                 let head = head.ok_or(PolicyFault::MissingPart("an acceptance head"))?;
-                let hold = streamed && self.hold_ngrams;
-                Box::new(AcceptanceStop::new(head, k, self.gamma, hold)?)
+                // On the stream a draft never stops inside a cached n-gram that it could still complete:
+                // drafters taught so are the faster ones afterwards.
+                Box::new(AcceptanceStop::new(head, k, self.gamma, streamed)?)
             }
             PolicyName::Throughput => {
                 let plan = plan.ok_or(PolicyFault::MissingPart("a plan"))?;
-                let explore = (streamed && self.explore > 0).then_some(self.explore);
+                let explore = streamed.then_some(EXPLORE);
                 Box::new(Throughput::new(plan, head, explore))
             }
         })
@@ -162,10 +143,6 @@ impl DecodeConfig {
                 let key = format!("decode.{key}");
                 wrongs.push(wrong(&key, format!("{value} is outside 0..=1")));
             }
-        }
-        if !(self.entropy_scale > 0.0 && self.entropy_scale.is_finite()) {
-            let message = format!("{} must be positive", self.entropy_scale);
-            wrongs.push(wrong("decode.entropy_scale", message));
         }
         if let Err(fault) = Costs::from(&self.costs).check() {
             wrongs.push(wrong("decode.costs", fault.to_string()));

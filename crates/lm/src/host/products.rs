@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::pairs;
 use super::{Mat, MatMut, Store, multiply};
 
-/// What a matrix product multiplies. Sums are of f32 in either case.
+/// The numbers that a matrix product multiplies. Sums are of f32 in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Products {
     /// The numbers unchanged.

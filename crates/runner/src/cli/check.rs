@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::Args;
 use cpu_engine::MemoryUse;
-use experiment::{DecodeConfig, KvFormat};
+use experiment::DecodeConfig;
 use hub::local_folder;
-use lm::{EngineSettings, LmConfig, LmError, StoredCheckpoint, TensorSource, WeightType};
+use lm::{EngineSettings, KvType, LmConfig, LmError, StoredCheckpoint, TensorSource, WeightType};
 use models::{ChatTemplate, DRAFT_ROOM, Generation, check_model, ends, engine_options};
 use serde::Serialize;
 use vocab_align::{Alignment, AlignmentStats, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
@@ -31,8 +31,8 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N")]
     context: Option<usize>,
     /// Storage of keys and values: f32 or f16.
-    #[arg(long, default_value_t = KvFormat::F32)]
-    kv: KvFormat,
+    #[arg(long, default_value_t = KvType::F32)]
+    kv: KvType,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -71,7 +71,7 @@ struct Model {
     files: Option<Files>,
     /// Tokens for which the following holds.
     context: usize,
-    kv: KvFormat,
+    kv: KvType,
     kv_bytes: usize,
     memory: Vec<Memory>,
 }
@@ -187,7 +187,7 @@ impl CheckArgs {
         let context = context.min(config.max_position_embeddings);
         let expected = |weights| {
             let settings = EngineSettings {
-                kv: self.kv.into(),
+                kv: self.kv,
                 context: Some(context),
                 ..EngineSettings::new(weights, self.threads)
             };

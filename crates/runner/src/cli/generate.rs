@@ -9,13 +9,15 @@ use clap::builder::RangedU64ValueParser;
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
-    ConstantLength, DraftPolicy, History, LanguageModel, Pair, PlainConfig, Prompt, PromptLookup,
-    Sampling, Session, SessionConfig, StreamName, TeacherSink, VerifyMode, decode_plain,
+    Acceptance, ConstantLength, DraftPolicy, History, LanguageModel, Pair, PlainConfig, Prompt,
+    PromptLookup, Sampling, Session, SessionConfig, StreamName, TeacherSink, VerifyMode,
+    decode_plain,
 };
 use vocab_align::{DraftId, TargetId, TokenId, Vocabulary};
 
 use bench::args::{DeviceArgs, flag, parse_verify, print, write_out};
-use experiment::{AcceptanceName, DecodeConfig, KvFormat, WeightFormat};
+use experiment::DecodeConfig;
+use lm::{KvType, WeightType};
 use models::{Engine, ModelFolder, align};
 
 use super::template::{TemplateArgs, note_left_out};
@@ -86,21 +88,21 @@ pub struct GenerateArgs {
     verify: String,
     /// How the tokens of a draft are judged above temperature 0: block (together, never fewer
     /// accepted in expectation) or token (one by one). The law of the answer is the same.
-    #[arg(long, default_value_t = AcceptanceName::Block)]
-    acceptance: AcceptanceName,
+    #[arg(long, default_value_t = Acceptance::Block)]
+    acceptance: Acceptance,
     /// Let drafts begin with text looked up in the prompt and the answers so far, where that has paid.
     #[arg(long)]
     lookup: bool,
     /// Weight storage while decoding.
-    #[arg(long, default_value_t = WeightFormat::F32)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::F32)]
+    weights: WeightType,
     /// Weight storage of the drafter, if that is another: its steps cost less in fewer bits, and the law
     /// of the answer is the same.
     #[arg(long, value_name = "WEIGHTS")]
-    draft_weights: Option<WeightFormat>,
+    draft_weights: Option<WeightType>,
     /// Storage of keys and values: f32 or f16.
-    #[arg(long, default_value_t = KvFormat::F32)]
-    kv: KvFormat,
+    #[arg(long, default_value_t = KvType::F32)]
+    kv: KvType,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -217,7 +219,7 @@ impl GenerateArgs {
                 "a target on another machine goes with --drafter\nhint: without one, ask the server there itself"
             );
         };
-        if mode != VerifyMode::Exact || self.lookup || self.acceptance != AcceptanceName::Block {
+        if mode != VerifyMode::Exact || self.lookup || self.acceptance != Acceptance::Block {
             bail!("a target on another machine verifies by `exact`, in blocks, without --lookup");
         }
         let target = self.target.to_string_lossy().into_owned();
@@ -407,7 +409,7 @@ impl GenerateArgs {
     ) -> SessionConfig {
         SessionConfig {
             sampling,
-            acceptance: self.acceptance.into(),
+            acceptance: self.acceptance,
             stop: target.text.stop_tokens_unless(self.ignore_eos),
             ..SessionConfig::new(mode, self.max_tokens)
         }

@@ -76,9 +76,9 @@ impl HeadArgs {
             bail!("nothing was judged: the drafter proposed nothing");
         }
         let training = HeadConfig {
-            buffer: (train.len() + test.len()).max(arm.head.buffer),
+            buffer: (train.len() + test.len()).max(HeadConfig::default().buffer),
             steps: 1,
-            ..arm.head.settings()
+            ..HeadConfig::default()
         };
         let features = train[0].features.len();
         let head = Head::new(features, training.hidden, seed);

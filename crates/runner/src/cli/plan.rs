@@ -398,7 +398,7 @@ fn recorded_steps(
         });
     };
     let settings = EngineSettings {
-        weights: cost.weights.into(),
+        weights: cost.weights,
         ..drafts.on(device)
     };
     let engine = shape_engine(&cost.shape, None, settings)?;

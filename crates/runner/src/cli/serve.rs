@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use experiment::{KvFormat, WeightFormat};
-use lm::{Device, EngineSettings, WeightType};
+use lm::{Device, EngineSettings, KvType, WeightType};
 use serve::{
     About, Expose, Http, LearnOptions, LearnScope, Limits, LookupScope, Options, RemoteOptions,
     Service, name_of,
@@ -108,15 +107,15 @@ pub struct ServiceArgs {
     #[arg(long, default_value_t = 64, value_name = "TOKENS")]
     law_top: usize,
     /// Weight storage while decoding.
-    #[arg(long, default_value_t = WeightFormat::F32)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::F32)]
+    weights: WeightType,
     /// Weight storage of the drafter, if that is another: its steps cost less in fewer bits, and the law
     /// of the answers is the same.
     #[arg(long, value_name = "WEIGHTS")]
-    draft_weights: Option<WeightFormat>,
+    draft_weights: Option<WeightType>,
     /// Storage of keys and values: f32 or f16.
-    #[arg(long, default_value_t = KvFormat::F32)]
-    kv: KvFormat,
+    #[arg(long, default_value_t = KvType::F32)]
+    kv: KvType,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -160,9 +159,9 @@ impl ServiceArgs {
         // learn, an answer is to depend on its request alone, so nothing may adapt to others.
         let adapt_length = self.adapt_length || (self.k.is_none() && !self.no_learn);
         let engine = EngineSettings {
-            kv: self.kv.into(),
+            kv: self.kv,
             context: Some(self.context),
-            ..EngineSettings::new(self.weights.into(), self.threads).on(self.device)
+            ..EngineSettings::new(self.weights, self.threads).on(self.device)
         };
         Ok(Options {
             targets: self
@@ -172,7 +171,7 @@ impl ServiceArgs {
                 .collect::<Result<_>>()?,
             drafter: self.drafter.clone(),
             engine,
-            draft_weights: self.draft_weights.map(WeightType::from),
+            draft_weights: self.draft_weights,
             draft_length: self.k.unwrap_or(if adapt_length { 8 } else { 4 }),
             adapt_length,
             controller: !self.no_learn && !self.no_controller,

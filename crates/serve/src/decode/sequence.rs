@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use adaptive_draft::{Answer, Way};
+use distill_loss::{Example, Recorder, Response};
 use models::Engine;
 use ngram_cache::NgramCache;
-use online::{Example, Learner, Recorder};
+use online::Learner;
 use spec_decode::{
     Acceptance, ConstantLength, CopySource, DraftedRound, DraftingRound, Finish, JudgedRound,
     Prompt, Purpose, RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink,
@@ -380,20 +381,11 @@ impl Sequence {
         positions: usize,
     ) -> Option<Example> {
         let (recorder, terms) = (self.recorder.take()?, terms?);
-        let session = &self.slot.session;
-        let response = session.response();
-        if response.is_empty() {
+        let response = Response::of(&self.slot.session, self.job.request.prompt.draft.len());
+        if response.tokens.is_empty() {
             return None;
         }
-        let example = Example::new(
-            (session.draft_context(), session.draft_lengths()),
-            self.job.request.prompt.draft.len(),
-            response,
-            recorder,
-            &target.pair,
-            terms.losses,
-            terms.ends,
-        );
+        let example = Example::new(response, recorder, &target.pair, terms.losses, terms.ends);
         let mut example = example.within(positions, &target.pair.draft);
         example.sampled = !self.job.request.sampling.is_greedy();
         if terms.blocks > 0 {

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use adaptive_draft::SCALARS;
 use anyhow::Result;
+use distill_loss::Example;
 use models::Packed;
-use online::{Example, LearntWeights};
+use online::LearntWeights;
 
 use crate::decode::{Command, Snapshot, target_of, terms_of};
 use crate::models::Models;
@@ -38,7 +39,7 @@ const SEED: u64 = 0;
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
     /// Terms of the loss.
-    pub(crate) losses: experiment::Terms,
+    pub(crate) losses: distill_loss::Terms,
     /// True if special tokens are learnt.
     pub(crate) ends: bool,
     /// Number of last blocks that learn, from the states that entered them; 0 if all blocks learn.

@@ -18,6 +18,7 @@ mod tokenwise;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 use vocab_align::{TargetId, TokenId};
 
@@ -36,18 +37,21 @@ pub use score::{ChoiceScore, ChoiceScores, Score};
 pub use sparse::{SparseChoice, SparseDraft, SparseFault, SparseOutcome};
 
 /// The rule by which proposals are drafted and judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum VerifyMode {
-    /// Eq. 1-2 of the paper. Reproduces its tables; at temperatures well above 0 the output only
-    /// approximates the target's law once n-grams are merged.
+    /// Algorithm 1 with Eq. 1-2. Makes the paper's tables; at temperatures well above 0 the output
+    /// only approximates the target's distribution once n-grams are merged.
     Paper,
-    /// Direct mapping only (the paper's SpD_DM): the target's law exactly.
+    /// Directly mapped tokens only (the paper's SpD_DM): the target's distribution exactly.
     Tli,
-    /// Direct tokens and n-grams by the group rule with branch coupling: the target's law exactly.
+    /// Direct tokens and n-grams, merged so that the target's distribution is met exactly (the group
+    /// rule with branch coupling).
     #[default]
     Exact,
-    /// Unmasked drafts, re-tokenised as text; the target samples and compares: exact as well.
+    /// Drafts without a mask are compared as text, whatever tokens spell them: exact as well.
     Slem,
 }
 
@@ -65,7 +69,7 @@ impl VerifyMode {
         }
     }
 
-    /// Whether drafting and translation consult the n-gram cache.
+    /// True if drafting and translation consult the n-gram cache.
     pub fn uses_cache(self) -> bool {
         matches!(self, Self::Paper | Self::Exact)
     }
@@ -77,17 +81,11 @@ impl fmt::Display for VerifyMode {
     }
 }
 
-/// A name that is no verification mode.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown verification mode `{0}` (one of paper, tli, exact, slem)")]
-pub struct UnknownMode(pub String);
-
 impl FromStr for VerifyMode {
-    type Err = UnknownMode;
+    type Err = serde::de::value::Error;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let known = Self::ALL.into_iter().find(|mode| mode.name() == name);
-        known.ok_or_else(|| UnknownMode(name.to_owned()))
+        Self::deserialize(name.into_deserializer())
     }
 }
 
@@ -95,13 +93,15 @@ impl FromStr for VerifyMode {
 ///
 /// The law of the output is the same. Modes whose proposals have a known law, `tli` and `exact`,
 /// can do either; `paper` and `slem` judge token by token whatever is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 pub enum Acceptance {
-    /// Each by itself, up to the first that is rejected: min(1, p / q).
+    /// One by one, up to the first that is rejected: min(1, p / q) (Algorithm 1).
     #[default]
     Token,
-    /// All together: never fewer accepted in expectation (block verification, Sun et al. 2024,
-    /// arXiv 2403.10444).
+    /// All together, never fewer accepted in expectation (block verification, Sun et al. 2024,
+    /// arXiv 2403.10444); modes `tli` and `exact`, the others go token by token.
     Block,
 }
 
@@ -121,6 +121,14 @@ impl Acceptance {
 impl fmt::Display for Acceptance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+impl FromStr for Acceptance {
+    type Err = serde::de::value::Error;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::deserialize(name.into_deserializer())
     }
 }
 

@@ -6,8 +6,7 @@ use std::str::FromStr;
 use ::trace::{DEFAULT_TAIL, FORMAT, Source, TraceInfo, Values, file_sha256};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use experiment::{KvFormat, WeightFormat};
-use lm::EngineSettings;
+use lm::{EngineSettings, KvType, WeightType};
 use models::ModelFolder;
 use sha2::{Digest, Sha256};
 use streams::Split;
@@ -67,11 +66,11 @@ pub struct RecordArgs {
     #[arg(long, default_value_t = DEFAULT_TAIL)]
     tail: usize,
     /// Weight storage while decoding.
-    #[arg(long, default_value_t = WeightFormat::F32)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::F32)]
+    weights: WeightType,
     /// Storage of keys and values: f32 or f16.
-    #[arg(long, default_value_t = KvFormat::F32)]
-    kv: KvFormat,
+    #[arg(long, default_value_t = KvType::F32)]
+    kv: KvType,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -101,9 +100,9 @@ impl RecordArgs {
         let mut recording =
             Recording::open(&self.out, &info, prompts.len(), self.stop_after, progress)?;
         let settings = EngineSettings {
-            kv: self.kv.into(),
+            kv: self.kv,
             context: Some(target.context_for(self.max_tokens + self.tail)),
-            ..EngineSettings::new(self.weights.into(), self.threads)
+            ..EngineSettings::new(self.weights, self.threads)
         };
         let mut several = Several::new(&target, settings, self.together, &info)?;
         let mut prompts = prompts.iter();

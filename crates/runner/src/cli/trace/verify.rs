@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use ::trace::{Law, Record, TraceFile, Traces, file_sha256};
 use anyhow::{Result, bail};
 use clap::Args;
-use experiment::WeightFormat;
-use lm::EngineSettings;
+use lm::{EngineSettings, WeightType};
 use models::{ModelFolder, ModelText};
 use vocab_align::{TargetId, TokenId};
 
@@ -44,8 +43,8 @@ pub struct VerifyArgs {
     #[arg(long, default_value_t = 8, value_name = "N")]
     prompts: usize,
     /// Weight storage while decoding.
-    #[arg(long, default_value_t = WeightFormat::F32)]
-    weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::F32)]
+    weights: WeightType,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -129,7 +128,7 @@ impl VerifyArgs {
         }
         let settings = EngineSettings {
             context: Some(model.context_for(info.max_tokens + info.tail)),
-            ..EngineSettings::new(self.weights.into(), self.threads)
+            ..EngineSettings::new(self.weights, self.threads)
         };
         let mut engine = model.engine(settings)?;
         let rows = file.entries().len();

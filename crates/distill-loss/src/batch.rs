@@ -1,15 +1,16 @@
-//! The examples of one update as the trainer's objective.
+//! The examples of one update as an objective: Eq. 3-4, executed.
 
-use anyhow::{Context, Result};
-use distill_loss::{
-    DirectLoss, Merged, NgramLoss, alm, approximate_kl, log_sum_exp, ngram_likelihood,
-};
-use trainer::{Graded, Objective, Scored};
+use crate::alm::alm;
+use crate::direct::DirectLoss;
+use crate::example::{Chunk, Example};
+use crate::ngram::NgramLoss;
+use crate::ngram::approximate_kl::{Merged, approximate_kl};
+use crate::ngram::nll::ngram_likelihood;
+use crate::objective::{Graded, Objective, Scored};
+use crate::rows::log_sum_exp;
+use crate::terms::Terms;
 
-use super::example::{Chunk, Example};
-use experiment::{Columns, Normaliser, Terms};
-
-/// Rows of a group, the least that the trainer scores at a time.
+/// Rows of a group, the least that a trainer scores at a time.
 const ROWS: usize = 64;
 
 /// Chunks of one example that are scored over the same columns.
@@ -20,8 +21,36 @@ enum Group {
     Spelled(Vec<usize>),
 }
 
-/// Examples with what each of them is asked.
-pub(super) struct Batch<'a> {
+/// The example has no states of the last blocks, or too few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an example without the states that the last blocks learn from")]
+pub struct MissingStates {
+    /// Index of the example in the batch.
+    pub example: usize,
+}
+
+/// The means of both terms and the loss, in nats.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Losses {
+    /// Mean of the direct term over its positions or, for ALM, mean divergence of a chunk; NaN without positions.
+    pub direct: f64,
+    /// Mean of the n-gram term over its tokens, over its n-grams with [`NgramLoss::ApproximateKl`]; NaN without
+    /// any.
+    pub ngram: f64,
+    /// The loss that is minimised, as the [objective](crate#the-objective) has it.
+    pub loss: f64,
+}
+
+/// The examples of one update: hybrid distillation (Eq. 3-4) as an [`Objective`].
+///
+/// Which logits each example wants, and over which columns, [`scored`](Objective::scored) says; the gradient of the
+/// loss takes their place in [`grade`](Objective::grade). Sequence `i` of the objective is example `i`, up to its
+/// last scored position ([`sequences`](Self::sequences)).
+///
+/// The sums of [`Graded::terms`] are the direct term, the n-gram term, the positions at which the drafter agrees with
+/// the target, and the positions that were looked at for this; [`losses`](Self::losses) and [`agreed`](Self::agreed)
+/// read them.
+pub struct Batch<'a> {
     terms: Terms,
     examples: Vec<&'a Example>,
     /// Distinct sets of shared tokens.
@@ -29,18 +58,24 @@ pub(super) struct Batch<'a> {
     /// By example: its set.
     subsets: Vec<usize>,
     groups: Vec<Vec<Group>>,
-    /// Positions of the direct term, or chunks of ALM.
-    pub(super) positions: usize,
-    /// Draft tokens of the n-gram term.
-    pub(super) ngram_tokens: usize,
-    /// N-grams it looks at.
+    positions: usize,
+    ngram_tokens: usize,
+    /// N-grams that the n-gram term looks at.
     ngrams: usize,
     /// The first examples, of which nothing was learnt yet: on them a drafter is judged.
-    pub(super) fresh: usize,
+    fresh: usize,
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(examples: Vec<&'a Example>, terms: Terms) -> Self {
+    /// Examples of which nothing was learnt yet, then others that are seen once more.
+    pub fn new(
+        fresh: impl IntoIterator<Item = &'a Example>,
+        again: impl IntoIterator<Item = &'a Example>,
+        terms: Terms,
+    ) -> Self {
+        let mut examples: Vec<&Example> = fresh.into_iter().collect();
+        let fresh = examples.len();
+        examples.extend(again);
         let mut batch = Self {
             terms,
             columns: Vec::new(),
@@ -49,7 +84,7 @@ impl<'a> Batch<'a> {
             positions: 0,
             ngram_tokens: 0,
             ngrams: 0,
-            fresh: examples.len(),
+            fresh,
             examples,
         };
         for example in batch.examples.clone() {
@@ -72,10 +107,6 @@ impl<'a> Batch<'a> {
     fn plan(&mut self, example: &Example) -> Vec<Group> {
         let (mut direct, mut spelled) = (Vec::new(), Vec::new());
         for (i, chunk) in example.chunks.iter().enumerate() {
-            if self.begins_group(example, chunk) {
-                self.positions += 1;
-                direct.push(i);
-            }
             match self.terms {
                 Terms::Alm { .. } => {
                     self.positions += 1;
@@ -125,22 +156,18 @@ impl<'a> Batch<'a> {
         groups
     }
 
-    /// Whether the direct term looks at the first token of an n-gram, too.
-    fn begins_group(&self, example: &Example, chunk: &Chunk) -> bool {
-        let Terms::Hybrid {
-            direct: Some(loss),
-            columns: Columns::Roots,
-            ..
-        } = self.terms
-        else {
-            return false;
-        };
-        let spelled = chunk.targets == 1 && chunk.draft.len() > 1;
-        spelled && loss.reads_law() && is_taught(example, chunk, loss)
+    /// Positions of the direct term, or chunks of ALM: P of the objective.
+    pub fn positions(&self) -> usize {
+        self.positions
     }
 
-    /// Whether there is anything to learn.
-    pub(super) fn is_empty(&self) -> bool {
+    /// Draft tokens of the n-gram term: G of the objective.
+    pub fn ngram_tokens(&self) -> usize {
+        self.ngram_tokens
+    }
+
+    /// True if there is nothing to learn.
+    pub fn is_empty(&self) -> bool {
         self.positions + self.ngram_tokens == 0
     }
 
@@ -153,35 +180,45 @@ impl<'a> Batch<'a> {
         self.examples.iter().copied().zip(ends)
     }
 
-    /// What a trainer of all weights runs through.
-    pub(super) fn sequences(&self) -> Vec<&'a [u32]> {
+    /// Draft ids that a trainer of all weights runs through, by example.
+    pub fn sequences(&self) -> Vec<&'a [u32]> {
         let spans = self.spans();
         spans.map(|(example, end)| &example.ids[..end]).collect()
     }
 
-    /// What a trainer of the last blocks runs through: states of `width` numbers.
-    pub(super) fn states(&self, width: usize) -> Result<Vec<&'a [f32]>> {
-        let spans = self.spans();
+    /// States that a trainer of the last blocks runs through, by example: `[length, width]`.
+    ///
+    /// # Errors
+    /// An example without them.
+    pub fn states(&self, width: usize) -> Result<Vec<&'a [f32]>, MissingStates> {
+        let spans = self.spans().enumerate();
         spans
-            .map(|(example, end)| {
+            .map(|(index, (example, end))| {
                 let kept = example.states.get(..end * width);
-                kept.context("an example without the states that the last blocks learn from")
+                kept.ok_or(MissingStates { example: index })
             })
             .collect()
     }
 
-    /// Means of both terms, NaN where a term has nothing, and the loss.
-    pub(super) fn losses(&self, graded: Graded) -> (f64, f64, f64) {
+    /// The losses of a batch whose groups have all been graded, and their sums [added](Graded::add).
+    pub fn losses(&self, graded: Graded) -> Losses {
         let (of_direct, of_ngram) = self.weights();
-        let loss = of_direct * graded.terms[0] + of_ngram * graded.terms[1];
-        (
-            graded.terms[0] / self.positions as f64,
-            graded.terms[1] / self.ngram_count(),
-            loss,
-        )
+        Losses {
+            direct: graded.terms[0] / self.positions as f64,
+            ngram: graded.terms[1] / self.ngram_count(),
+            loss: of_direct * graded.terms[0] + of_ngram * graded.terms[1],
+        }
     }
 
-    /// What the n-gram term is averaged over.
+    /// The share of fresh positions at which the drafter agrees with the target, from 0 to 1; `None` where none could
+    /// tell. Greedy text is agreed with where the drafter's best shared token is the emitted one, drawn text by the
+    /// mass that both distributions have in common, which is how often a drafted token is accepted.
+    pub fn agreed(graded: Graded) -> Option<f64> {
+        let [_, _, agreed, compared] = graded.terms;
+        (compared > 0.0).then(|| agreed / compared)
+    }
+
+    /// The number that the n-gram term is averaged over.
     fn ngram_count(&self) -> f64 {
         match self.terms {
             Terms::Hybrid {
@@ -192,24 +229,20 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Weights of one position and of one n-gram token (Eq. 3-4; both ways to normalise are
-    /// written out in [`distill_loss`]).
+    /// Weights of one position and of one n-gram token: the [objective](crate#the-objective) is the sum of the direct
+    /// losses times the first plus the sum of the n-gram losses times the second (Eq. 3-4).
     fn weights(&self) -> (f64, f64) {
-        let positions = self.positions as f64;
-        let (lambda, normaliser) = match self.terms {
+        let all = (self.positions + self.ngram_tokens).max(1) as f64;
+        let lambda = match self.terms {
+            // The point-wise weight is p(t) itself.
             Terms::Hybrid {
-                lambda, normaliser, ..
-            } => (lambda, normaliser),
-            Terms::Alm { .. } => (0.0, Normaliser::Terms),
+                ngram: Some(NgramLoss::Pointwise),
+                ..
+            } => 1.0,
+            Terms::Hybrid { lambda, .. } => lambda,
+            Terms::Alm { .. } => 0.0,
         };
-        let (of_direct, of_ngram) = match normaliser {
-            Normaliser::Tokens => {
-                let all = positions + self.ngram_tokens as f64;
-                (all, all)
-            }
-            Normaliser::Terms => (positions, self.ngram_count()),
-        };
-        (1.0 / of_direct.max(1.0), lambda / of_ngram.max(1.0))
+        (1.0 / all, lambda / all)
     }
 
     /// The loss of a group of positions, and how far the drafter agrees with it.
@@ -268,19 +301,13 @@ impl<'a> Batch<'a> {
                 };
                 approximate_kl(logits, merged, weight)
             }
-            (NgramLoss::Pointwise, _) => {
+            (NgramLoss::Pointwise | NgramLoss::ScaledPointwise, _) => {
                 let p = chunk.log_prob.exp();
                 p * ngram_likelihood(logits, spelling, weight * p)
             }
             _ => ngram_likelihood(logits, spelling, weight),
         }
     }
-}
-
-/// The share of positions at which a drafter agrees with a graded batch; `None` where none could tell.
-pub(super) fn share_agreed(graded: &Graded) -> Option<f64> {
-    let [_, _, agreed, compared] = graded.terms;
-    (compared > 0.0).then(|| agreed / compared)
 }
 
 /// Agreement of a drafter that has these logits with the target at a position, from 0 to 1: where the
@@ -305,7 +332,7 @@ fn label(example: &Example, chunk: &Chunk) -> Option<usize> {
     example.shared.binary_search(id).ok()
 }
 
-/// What teaches a chunk of one draft token where the direct term is `loss`.
+/// The loss that teaches a chunk of one draft token where the direct term is `loss`.
 ///
 /// A drafter that has read prose gives the end of a turn next to no mass, and the gradient of the
 /// reverse divergence is in proportion to it: such a drafter never learns to end. The likelihood is
@@ -314,7 +341,7 @@ fn loss_at(loss: DirectLoss, chunk: &Chunk) -> DirectLoss {
     if chunk.special { DirectLoss::Nll } else { loss }
 }
 
-/// Whether the example holds what a direct loss reads at a chunk.
+/// True if the example holds what a direct loss reads at a chunk.
 fn is_taught(example: &Example, chunk: &Chunk, loss: DirectLoss) -> bool {
     if loss.reads_law() {
         let law = chunk.law.as_ref();
@@ -392,8 +419,8 @@ impl Objective for Batch<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example::TeacherRow;
     use super::*;
+    use crate::teacher::TeacherRow;
 
     /// One position that says token 7, the second of three columns, by this law.
     fn taught(law: [f32; 3]) -> Example {
@@ -408,11 +435,7 @@ mod tests {
                 own: None,
                 special: false,
             }],
-            specials: Vec::new(),
-            stands_for: Vec::new(),
-            states: Vec::new(),
-            sampled: false,
-            goes_on: false,
+            ..Example::default()
         }
     }
 
@@ -448,17 +471,13 @@ mod tests {
     #[test]
     fn examples_that_were_learnt_from_before_do_not_judge() {
         let example = taught([0.3, 0.6, 0.1]);
-        let terms = experiment::LearnConfig {
-            objective: experiment::ObjectiveName::Hybrid,
-            ..Default::default()
-        };
-        let mut batch = Batch::new(vec![&example, &example], terms.terms().unwrap());
-        batch.fresh = 1;
+        let terms = Terms::hybrid(DirectLoss::ReverseKl, NgramLoss::Nll, 0.2);
+        let batch = Batch::new([&example], [&example], terms);
         let graded = |sequence| {
             let mut logits = [0.2_f32, 0.5, 0.3].map(f32::ln);
             batch.grade(sequence, 0, &mut logits)
         };
-        assert_eq!(share_agreed(&graded(0)), Some(1.0));
-        assert_eq!(share_agreed(&graded(1)), None);
+        assert_eq!(Batch::agreed(graded(0)), Some(1.0));
+        assert_eq!(Batch::agreed(graded(1)), None);
     }
 }

@@ -1,222 +1,14 @@
-//! What a verified response teaches: the target's law where vocabularies meet, its likelihoods
-//! everywhere.
+//! One verified response as training material: its text aligned in both vocabularies, and what the target knew.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use distill_loss::log_sum_exp;
-use half::f16;
-use half::slice::HalfFloatSliceExt;
-use spec_decode::{Groups, Lexicon, Pair, TeacherSink};
+use spec_decode::{LanguageModel, Pair, Session};
+use streams::StreamRng;
 use vocab_align::{AlignedSpan, Alignment, DraftId, TargetId, TokenId, Vocabulary, align_offsets};
 
-use experiment::Terms;
-use streams::StreamRng;
-
-/// Log-probabilities below this are recorded as this: no sampler tells them apart, and losses stay
-/// finite on tokens a target rules out.
-const FLOOR: f32 = -100.0;
-
-/// The target's law at one position, on the shared tokens only.
-///
-/// Log-probabilities in f16: relative precision 2^-11, that is at most 0.01 nats at -20, far below
-/// the noise of a minibatch, at a quarter of the memory of f64 rows over the whole vocabulary. Where
-/// most tokens have the least of all probabilities, as in a law that was recorded by its top tokens,
-/// only the others are held.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TeacherRow(Held);
-
-#[derive(Clone, Debug, PartialEq)]
-enum Held {
-    All(Vec<f16>),
-    /// `columns` have `values`, all others of `len` have `least`.
-    Few {
-        len: usize,
-        least: f16,
-        columns: Vec<u32>,
-        values: Vec<f16>,
-    },
-}
-
-impl TeacherRow {
-    /// Stores log-probabilities in the order of [`Alignment::pairs`].
-    pub fn new(log_probs: impl Iterator<Item = f32>) -> Self {
-        let bounded = log_probs.map(|x| if x < FLOOR { FLOOR } else { x });
-        let all: Vec<f16> = bounded.map(f16::from_f32).collect();
-        let Some(least) = all.iter().copied().reduce(f16::min) else {
-            return Self(Held::All(all));
-        };
-        let others = || (0..).zip(&all).filter(|(_, x)| **x != least);
-        let few = others().count();
-        if few * size_of::<(u32, f16)>() >= all.len() * size_of::<f16>() {
-            return Self(Held::All(all));
-        }
-        let mut columns = Vec::with_capacity(few);
-        let mut values = Vec::with_capacity(few);
-        for (column, value) in others() {
-            columns.push(column);
-            values.push(*value);
-        }
-        Self(Held::Few {
-            len: all.len(),
-            least,
-            columns,
-            values,
-        })
-    }
-
-    /// Number of shared tokens.
-    pub fn len(&self) -> usize {
-        match &self.0 {
-            Held::All(all) => all.len(),
-            Held::Few { len, .. } => *len,
-        }
-    }
-
-    /// Whether the vocabularies share nothing.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Bytes that the numbers take.
-    pub(crate) fn bytes(&self) -> usize {
-        match &self.0 {
-            Held::All(all) => size_of_val(all.as_slice()),
-            Held::Few {
-                columns, values, ..
-            } => size_of_val(columns.as_slice()) + size_of_val(values.as_slice()),
-        }
-    }
-
-    /// Writes the log-probabilities over `out`.
-    pub fn read(&self, out: &mut Vec<f32>) {
-        out.resize(self.len(), 0.0);
-        match &self.0 {
-            Held::All(all) => all.convert_to_f32_slice(out),
-            Held::Few {
-                least,
-                columns,
-                values,
-                ..
-            } => {
-                out.fill(least.to_f32());
-                for (column, value) in columns.iter().zip(values) {
-                    if let Some(out) = out.get_mut(*column as usize) {
-                        *out = value.to_f32();
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// What the target knew when it emitted a token.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Taught {
-    /// Log-probability of the token at temperature 1.
-    pub log_prob: f32,
-    /// The law, if a loss reads it.
-    pub law: Option<TeacherRow>,
-}
-
-/// What a law is recorded over.
-enum LawColumns {
-    /// Target tokens that have a draft token of their own.
-    Shared(Vec<TargetId>),
-    /// Groups of target tokens: by target id, the column its group is summed in, or [`NO_COLUMN`].
-    Groups(Vec<u32>),
-}
-
-/// Target tokens outside all groups.
-const NO_COLUMN: u32 = u32::MAX;
-
-/// Records the target's law at every emitted token while it is there anyway (no second forward).
-pub struct Recorder {
-    /// Draft ids of the columns, ascending.
-    columns: Arc<[u32]>,
-    of: LawColumns,
-    laws: bool,
-    taught: Vec<Taught>,
-}
-
-impl Recorder {
-    /// Records what `terms` read, laws at the target tokens of `alignment.pairs()`.
-    pub fn new(alignment: &Alignment, terms: Terms) -> Self {
-        let pairs = alignment.pairs();
-        Self {
-            columns: pairs.iter().map(|(draft, _)| draft.get()).collect(),
-            of: LawColumns::Shared(pairs.iter().map(|(_, target)| *target).collect()),
-            laws: terms.reads_direct_law() || terms.reads_ngram_law(),
-            taught: Vec::new(),
-        }
-    }
-
-    /// As [`new`](Self::new), but laws over all draft tokens that drafting by `lexicon` may begin
-    /// with: at `d` the mass of its group, `P(d) = sum p(t)` over the tokens that are spelled from
-    /// `d` on. `target_vocab` is the number of rows of the target's head.
-    pub fn over_groups(lexicon: &Lexicon<'_>, target_vocab: usize, terms: Terms) -> Self {
-        let columns: Arc<[u32]> = lexicon.root_children().into();
-        let groups = Groups::new(lexicon, target_vocab);
-        let column = |raw: u32| {
-            let group = groups.of(TargetId(raw))?;
-            let column = columns.binary_search(&group.get()).ok()?;
-            u32::try_from(column).ok()
-        };
-        let members = (0..target_vocab as u32).map(|raw| column(raw).unwrap_or(NO_COLUMN));
-        Self {
-            of: LawColumns::Groups(members.collect()),
-            columns,
-            laws: terms.reads_direct_law() || terms.reads_ngram_law(),
-            taught: Vec::new(),
-        }
-    }
-
-    /// One entry an emitted token, in order.
-    pub fn taught(&self) -> &[Taught] {
-        &self.taught
-    }
-
-    /// The record from token `from` on, with nothing in the place of the tokens before it.
-    pub(super) fn since(&self, from: usize) -> (Arc<[u32]>, Vec<Taught>) {
-        let nothing = Taught {
-            log_prob: 0.0,
-            law: None,
-        };
-        let from = from.min(self.taught.len());
-        let mut taught = vec![nothing; from];
-        taught.extend_from_slice(&self.taught[from..]);
-        (Arc::clone(&self.columns), taught)
-    }
-
-    fn law(&self, logits: &[f32], shift: f32) -> TeacherRow {
-        match &self.of {
-            LawColumns::Shared(targets) => {
-                TeacherRow::new(targets.iter().map(|target| logits[target.index()] - shift))
-            }
-            LawColumns::Groups(members) => {
-                let mut masses = vec![0.0_f64; self.columns.len()];
-                for (logit, column) in logits.iter().zip(members) {
-                    if let Some(mass) = masses.get_mut(*column as usize) {
-                        *mass += f64::from(logit - shift).exp();
-                    }
-                }
-                TeacherRow::new(masses.into_iter().map(|mass| mass.ln() as f32))
-            }
-        }
-    }
-}
-
-impl TeacherSink for Recorder {
-    fn record(&mut self, index: usize, token: TargetId, logits: &[f32]) {
-        let shift = log_sum_exp(logits) as f32;
-        let law = self.laws.then(|| self.law(logits, shift));
-        self.taught.truncate(index);
-        self.taught.push(Taught {
-            log_prob: (logits[token.index()] - shift).min(0.0),
-            law,
-        });
-    }
-}
+use crate::teacher::{Record, Taught, TeacherRow};
+use crate::terms::Terms;
 
 /// A stretch of the response that draft and target tokens both end with.
 #[derive(Clone, Debug, PartialEq)]
@@ -232,18 +24,18 @@ pub struct Chunk {
     /// Where several draft tokens spell one target token: the draft token that is it by itself, if
     /// there is one.
     pub own: Option<u32>,
-    /// Whether one draft token is a special one of the target, the end of a turn say. Such a token is
+    /// True if one draft token is a special one of the target, the end of a turn say. Such a token is
     /// taught by its likelihood whatever the direct term is, and has no law.
     pub special: bool,
 }
 
 /// One response as training material.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Example {
     /// Prompt and response in draft ids.
     pub ids: Vec<u32>,
-    /// Draft ids of the columns of every law, ascending: the shared tokens, or all that drafting
-    /// may begin with.
+    /// Draft ids of the columns of every law, ascending: the shared tokens, or a
+    /// [sample](Self::narrow) of them.
     pub shared: Arc<[u32]>,
     /// The response, in order. Chunks of one and one token are the positions of L_DM, chunks of
     /// several draft tokens and one target token those of L_N-gram.
@@ -263,48 +55,61 @@ pub struct Example {
     pub goes_on: bool,
 }
 
-impl Example {
-    /// Aligns the two spellings of a response. The context comes with how many bytes of the
-    /// response each of its tokens behind the prompt stands for; where the drafter reads another
-    /// text than the target wrote (normalised, or unknown), nothing is taught. With `ends`, a
-    /// special token and its counterpart are a chunk like any other, though neither has bytes to be
-    /// aligned by.
-    pub fn new(
-        (context, draft_lengths): (&[DraftId], &[usize]),
-        prompt_len: usize,
-        response: &[TargetId],
-        recorder: Recorder,
-        pair: &Pair,
-        terms: Terms,
-        ends: bool,
-    ) -> Self {
-        let Recorder {
-            columns, taught, ..
-        } = recorder;
-        Self::of(
-            (context, draft_lengths),
-            prompt_len,
-            response,
-            (columns, taught),
-            pair,
-            terms,
-            ends,
-        )
-    }
+/// A response as both models read it.
+#[derive(Clone, Copy, Debug)]
+pub struct Response<'a> {
+    /// Prompt and response in draft ids.
+    pub context: &'a [DraftId],
+    /// Bytes of the response that each draft token after the prompt stands for.
+    pub lengths: &'a [usize],
+    /// Draft tokens of the prompt.
+    pub prompt_len: usize,
+    /// The response in target ids.
+    pub tokens: &'a [TargetId],
+}
 
-    /// As [`new`](Self::new), of what was recorded over `columns`, an entry a token.
-    pub(super) fn of(
-        (context, draft_lengths): (&[DraftId], &[usize]),
-        prompt_len: usize,
-        response: &[TargetId],
-        (columns, taught): (Arc<[u32]>, Vec<Taught>),
+impl<'a> Response<'a> {
+    /// The response of a session so far, after a prompt of `prompt_len` draft tokens.
+    pub fn of<D, T>(session: &'a Session<D, T>, prompt_len: usize) -> Self
+    where
+        D: LanguageModel<DraftId>,
+        T: LanguageModel<TargetId>,
+    {
+        Self {
+            context: session.draft_context(),
+            lengths: session.draft_lengths(),
+            prompt_len,
+            tokens: session.response(),
+        }
+    }
+}
+
+impl Example {
+    /// Aligns the two spellings of a response, of whose tokens `record` has an entry each.
+    ///
+    /// Where the drafter reads another text than the target wrote (normalised, or unknown), nothing is taught. With
+    /// `ends`, a special token and its counterpart are a chunk like any other, though neither has bytes to be aligned
+    /// by. `terms` must be those that were recorded for.
+    ///
+    /// # Panics
+    /// If the prompt is longer than the context.
+    pub fn new(
+        response: Response<'_>,
+        record: impl Into<Record>,
         pair: &Pair,
         terms: Terms,
         ends: bool,
     ) -> Self {
+        let Response {
+            context,
+            lengths,
+            prompt_len,
+            tokens: response,
+        } = response;
+        let Record { columns, taught } = record.into();
         let spelling = &context[prompt_len..];
         let target_lengths = pair.alignment.spelled_lengths(&pair.target, response);
-        let mut spans = align_offsets(draft_lengths, &target_lengths);
+        let mut spans = align_offsets(lengths, &target_lengths);
         if ends {
             spans = pair_specials(spans, spelling, response, &pair.alignment);
         }
@@ -363,15 +168,13 @@ impl Example {
         }
     }
 
-    /// Without what an earlier part of the response has taught: chunks that begin before draft token
-    /// `from` of the whole context.
-    pub(super) fn behind(mut self, from: usize) -> Self {
+    /// The example without the chunks that begin before draft token `from` of the whole context: an earlier part of
+    /// the response has taught them.
+    pub fn after(mut self, from: usize) -> Self {
         self.chunks.retain(|chunk| chunk.draft.start >= from);
         self
     }
-}
 
-impl Example {
     /// Compares the two laws on fewer columns from now on: those to which the target gives at least the
     /// probability `likely` at some position, those of the tokens it emitted, and `sampled` of the
     /// others, all alike likely to be drawn, each of which stands for as many as there are others to a
@@ -434,8 +237,8 @@ impl Example {
             + states
     }
 
-    /// What of it a drafter with this many positions can read: the end, behind the first token where
-    /// that is a special one, as such a drafter drafts from the end of a text too long for it. What
+    /// The example cut to what a drafter with this many positions can read: the end, after the first token where
+    /// that is a special one, as such a drafter drafts from the end of a text too long for it. The part that
     /// is cut off is not learnt.
     pub fn within(mut self, positions: usize, vocabulary: &Vocabulary<DraftId>) -> Self {
         let first = self.ids.first().map(|id| DraftId::new(*id));

@@ -1,14 +1,16 @@
-//! What a verified answer teaches: ends of turns, groups of tokens, and how terms are weighted.
+//! What a verified answer teaches: ends of turns, sampled columns, and how terms are weighted.
 
 use std::path::Path;
 
-use experiment::{Columns, DirectName, LearnConfig, NgramName, Normaliser, ObjectiveName, Terms};
-use lm::{Checkpoint, LmConfig, random_checkpoint};
-use ngram_cache::{CacheConfig, NgramCache};
-use online::{Chunk, Example, Learner, Recorder, TeacherRow, Update};
+use distill_loss::{
+    Batch, Chunk, DirectLoss, Example, Losses, NgramLoss, PAPER_LAMBDA, Recorder, Response,
+    TeacherRow, Terms, log_sum_exp,
+};
+use lm::{AdamWConfig, Checkpoint, LmConfig, random_checkpoint};
 use spec_decode::testkit::{ToyVocab, toy_pair};
-use spec_decode::{DirectMap, Lexicon, Pair, TeacherSink};
+use spec_decode::{Pair, TeacherSink};
 use streams::StreamRng;
+use trainer::Trainer;
 use vocab_align::{DraftId, TargetId};
 
 /// Both know `<x>`, the target alone `<y>`.
@@ -21,12 +23,9 @@ const TARGET: ToyVocab<'_> = ToyVocab {
     added: &[("<x>", true), ("<y>", true)],
 };
 
-fn hybrid() -> LearnConfig {
-    LearnConfig {
-        objective: ObjectiveName::Hybrid,
-        every: 1,
-        ..LearnConfig::default()
-    }
+/// Eq. 4 as the paper has it.
+fn hybrid() -> Terms {
+    Terms::hybrid(DirectLoss::ReverseKl, NgramLoss::Nll, PAPER_LAMBDA)
 }
 
 fn drafts(pieces: &[&str]) -> Vec<DraftId> {
@@ -54,21 +53,19 @@ fn example(pair: &Pair, mut recorder: Recorder, terms: Terms, ends: bool) -> Exa
     }
     let context = drafts(&["z", "c", "a", "b", "<x>", "end"]);
     let lengths = pair.draft.byte_lengths(&context[1..]);
-    Example::new(
-        (&context, &lengths),
-        1,
-        &response,
-        recorder,
-        pair,
-        terms,
-        ends,
-    )
+    let response = Response {
+        context: &context,
+        lengths: &lengths,
+        prompt_len: 1,
+        tokens: &response,
+    };
+    Example::new(response, recorder, pair, terms, ends)
 }
 
 #[test]
 fn the_end_of_a_turn_is_an_example_like_any_other() {
     let pair = toy_pair(&DRAFT, &TARGET).unwrap();
-    let terms = hybrid().terms().unwrap();
+    let terms = hybrid();
     let taught = |ends| example(&pair, Recorder::new(&pair.alignment, terms), terms, ends);
     let spans = |example: &Example| -> Vec<_> {
         let chunks = example.chunks.iter();
@@ -86,7 +83,7 @@ fn the_end_of_a_turn_is_an_example_like_any_other() {
     assert_eq!(with.specials, [(mark, true), (end, true)]);
     // The likelihood is that of the end, not of its neighbour.
     let row = logits(TARGET.len(), 3);
-    let shift = distill_loss::log_sum_exp(&row);
+    let shift = log_sum_exp(&row);
     let wanted = f64::from(row[end.0 as usize]) - shift;
     assert!((with.chunks[3].log_prob - wanted).abs() < 1e-5);
 
@@ -98,14 +95,19 @@ fn the_end_of_a_turn_is_an_example_like_any_other() {
 #[test]
 fn a_special_token_without_a_counterpart_is_listed_or_spelled() {
     let pair = toy_pair(&DRAFT, &TARGET).unwrap();
-    let terms = hybrid().terms().unwrap();
+    let terms = hybrid();
     let teach = |response: &[TargetId], context: &[DraftId]| {
         let mut recorder = Recorder::new(&pair.alignment, terms);
         for (index, token) in response.iter().enumerate() {
             recorder.record(index, *token, &logits(TARGET.len(), 1));
         }
-        let context = (context, &*pair.draft.byte_lengths(&context[1..]));
-        Example::new(context, 1, response, recorder, &pair, terms, true)
+        let response = Response {
+            context,
+            lengths: &pair.draft.byte_lengths(&context[1..]),
+            prompt_len: 1,
+            tokens: response,
+        };
+        Example::new(response, recorder, &pair, terms, true)
     };
     // A marker is drafted by its name: an n-gram.
     let marker = targets(&["<y>"]);
@@ -118,62 +120,6 @@ fn a_special_token_without_a_counterpart_is_listed_or_spelled() {
     let example = teach(&end, &drafts(&["z", "<x>"]));
     assert_eq!(example.specials, [(end[0], false)]);
     assert!(example.chunks.is_empty());
-}
-
-#[test]
-fn group_laws_sum_what_a_draft_token_begins() {
-    let pair = toy_pair(&DRAFT, &TARGET).unwrap();
-    let config = LearnConfig {
-        columns: Columns::Roots,
-        ..hybrid()
-    };
-    let terms = config.terms().unwrap();
-    let mut cache = NgramCache::new(CacheConfig::default());
-    cache.insert(&drafts(&["a", "b"]), targets(&["ab"])[0]);
-    cache.insert(&drafts(&["<", "y", ">"]), targets(&["<y>"])[0]);
-    let direct = DirectMap::new(&pair.alignment, DRAFT.len(), TARGET.len());
-    let lexicon = Lexicon::new(&direct, Some(&cache));
-    let recorder = Recorder::over_groups(&lexicon, TARGET.len(), terms);
-    let example = example(&pair, recorder, terms, true);
-    assert_eq!(example.shared[..], lexicon.root_children()[..]);
-
-    // In f64, group by group.
-    let row: Vec<f64> = logits(TARGET.len(), 0)
-        .iter()
-        .map(|x| f64::from(x.exp()))
-        .collect();
-    let total: f64 = row.iter().sum();
-    let p = |name: &str| row[TARGET.id(name).unwrap() as usize] / total;
-    let mut law = Vec::new();
-    example.chunks[0].law.as_ref().unwrap().read(&mut law);
-    let at = |name: &str| {
-        let column = example
-            .shared
-            .binary_search(&DRAFT.id(name).unwrap())
-            .unwrap();
-        f64::from(law[column]).exp()
-    };
-    for (name, mass) in [
-        ("c", p("c")),
-        ("a", p("a") + p("ab")),
-        ("b", p("b")),
-        ("<", p("<") + p("<y>")),
-        ("<x>", p("<x>")),
-    ] {
-        assert!(
-            (at(name) - mass).abs() < 2e-3 * mass,
-            "{name}: {} {mass}",
-            at(name)
-        );
-    }
-    let sum: f64 = law.iter().map(|x| f64::from(*x).exp()).sum();
-    assert!((sum - 1.0).abs() < 1e-3, "every token is in a group: {sum}");
-    // The n-gram's first token is a position, too.
-    assert!(example.chunks[1].law.is_some());
-    let update = learn(&pair, &lexicon, config);
-    assert_eq!((update.direct_positions, update.ngram_tokens), (4, 2));
-    let shared = learn(&pair, &lexicon, hybrid());
-    assert_eq!((shared.direct_positions, shared.ngram_tokens), (3, 2));
 }
 
 /// A law with `peaks` above all other columns, as an example of one token.
@@ -194,11 +140,7 @@ fn with_law(columns: usize, peaks: &[usize], other: impl Fn(usize) -> f32) -> (V
         ids: vec![0],
         shared: (0..columns as u32).collect(),
         chunks: vec![chunk],
-        specials: Vec::new(),
-        stands_for: Vec::new(),
-        states: Vec::new(),
-        sampled: false,
-        goes_on: false,
+        ..Example::default()
     };
     (law, example)
 }
@@ -233,78 +175,74 @@ fn drafter() -> Checkpoint {
     random_checkpoint(&config, 3)
 }
 
+/// One update.
+struct Update {
+    losses: Losses,
+    positions: usize,
+    ngram_tokens: usize,
+    grad_norm: f64,
+}
+
 /// One update on the example.
-fn learn(pair: &Pair, lexicon: &Lexicon<'_>, config: LearnConfig) -> Update {
-    let terms = config.terms().unwrap();
-    let recorder = match config.columns {
-        Columns::Shared => Recorder::new(&pair.alignment, terms),
-        Columns::Roots => Recorder::over_groups(lexicon, TARGET.len(), terms),
-    };
-    let example = example(pair, recorder, terms, config.ends);
-    let mut learner = Learner::new(&drafter(), config, 1).unwrap();
-    learner.push(example).unwrap().unwrap().0
+fn learn(pair: &Pair, terms: Terms) -> Update {
+    let example = example(pair, Recorder::new(&pair.alignment, terms), terms, true);
+    let batch = Batch::new([&example], [], terms);
+    let mut trainer = Trainer::new(&drafter(), AdamWConfig::default()).unwrap();
+    let graded = trainer.accumulate(&batch.sequences(), &batch).unwrap();
+    Update {
+        losses: batch.losses(graded),
+        positions: batch.positions(),
+        ngram_tokens: batch.ngram_tokens(),
+        grad_norm: trainer.step(1e-3).unwrap(),
+    }
 }
 
 #[test]
 fn both_terms_share_one_normaliser() {
     let pair = toy_pair(&DRAFT, &TARGET).unwrap();
-    let direct = DirectMap::new(&pair.alignment, DRAFT.len(), TARGET.len());
-    let lexicon = Lexicon::new(&direct, None);
-    let update = |config| learn(&pair, &lexicon, config);
-    let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-6 * b.abs(), "{a} {b}");
-    let config = LearnConfig {
-        lambda: 0.7,
-        ..hybrid()
-    };
-    // 3 direct positions and 2 tokens of an n-gram.
-    let tokens = update(config);
-    let (positions, spelled) = (tokens.direct_positions as f64, tokens.ngram_tokens as f64);
-    assert_eq!((positions, spelled), (3.0, 2.0));
-    let eq_4 = (positions * tokens.direct + 0.7 * spelled * tokens.ngram) / (positions + spelled);
-    close(tokens.loss, eq_4);
-    let terms = update(LearnConfig {
-        normaliser: Normaliser::Terms,
-        ..config
-    });
-    close(terms.loss, terms.direct + 0.7 * terms.ngram);
-    assert_ne!(tokens.grad_norm, terms.grad_norm);
-    // Without n-grams they are the same.
-    let alone = |normaliser| {
-        let ngram = NgramName::None;
-        update(LearnConfig {
+    let update = |ngram| {
+        let terms = Terms::Hybrid {
+            direct: Some(DirectLoss::ReverseKl),
             ngram,
-            normaliser,
-            ..config
-        })
+            lambda: 0.7,
+        };
+        learn(&pair, terms)
     };
-    let (one, other) = (alone(Normaliser::Tokens), alone(Normaliser::Terms));
-    assert_eq!((one.loss, one.grad_norm), (other.loss, other.grad_norm));
+    let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-6 * b.abs(), "{a} {b}");
+    // 3 direct positions and 2 tokens of an n-gram.
+    let both = update(Some(NgramLoss::Nll));
+    let (positions, spelled) = (both.positions as f64, both.ngram_tokens as f64);
+    assert_eq!((positions, spelled), (3.0, 2.0));
+    let means = both.losses;
+    let eq_4 = (positions * means.direct + 0.7 * spelled * means.ngram) / (positions + spelled);
+    close(means.loss, eq_4);
+    // Without n-grams the positions are all there is.
+    let alone = update(None);
+    assert_eq!((alone.positions, alone.ngram_tokens), (3, 0));
+    close(alone.losses.loss, means.direct);
+    assert_ne!(alone.grad_norm, both.grad_norm);
 }
 
 #[test]
-fn the_point_wise_weight_is_the_targets_probability() {
+fn point_wise_n_grams_are_weighted_by_the_targets_probability() {
     let pair = toy_pair(&DRAFT, &TARGET).unwrap();
-    let direct = DirectMap::new(&pair.alignment, DRAFT.len(), TARGET.len());
-    let lexicon = Lexicon::new(&direct, None);
-    let update = |ngram, lambda| {
-        let config = LearnConfig {
-            ngram,
+    let loss = |ngram, lambda| {
+        let terms = Terms::Hybrid {
+            direct: None,
+            ngram: Some(ngram),
             lambda,
-            direct: DirectName::None,
-            ..hybrid()
         };
-        learn(&pair, &lexicon, config)
+        learn(&pair, terms).losses.loss
     };
     let row = logits(TARGET.len(), 1);
-    let log_p = f64::from(row[TARGET.id("ab").unwrap() as usize]) - distill_loss::log_sum_exp(&row);
-    let plain = update(NgramName::Nll, 1.0);
-    let weighted = plain.loss * log_p.exp();
+    let log_p = f64::from(row[TARGET.id("ab").unwrap() as usize]) - log_sum_exp(&row);
+    let weighted = loss(NgramLoss::Nll, 1.0) * log_p.exp();
     for (ngram, lambda, expected) in [
-        (NgramName::Pointwise, 0.2, weighted),
-        (NgramName::Pointwise, 0.9, weighted),
-        (NgramName::ScaledPointwise, 0.2, 0.2 * weighted),
+        (NgramLoss::Pointwise, 0.2, weighted),
+        (NgramLoss::Pointwise, 0.9, weighted),
+        (NgramLoss::ScaledPointwise, 0.2, 0.2 * weighted),
     ] {
-        let found = update(ngram, lambda).loss;
+        let found = loss(ngram, lambda);
         assert!(
             (found - expected).abs() < 1e-5 * expected,
             "{ngram:?} {found} {expected}"
@@ -331,11 +269,7 @@ fn taught(columns: u32) -> Example {
         ids: vec![0, 3, 777, 12],
         shared: (0..columns).collect(),
         chunks: (1..4).map(chunk).collect(),
-        specials: Vec::new(),
-        stands_for: Vec::new(),
-        states: Vec::new(),
-        sampled: false,
-        goes_on: false,
+        ..Example::default()
     }
 }
 
