@@ -8,7 +8,7 @@ use spec_decode::{
     DraftPolicy, Generation, History, LanguageModel, Lexicon, NoSink, Pair, Prompt, PromptLookup,
     RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
 };
-use vocab_align::{DraftId, TargetId};
+use vocab_align::DraftId;
 
 use super::arm::Question;
 use super::control::{Timed, Watched};
@@ -32,7 +32,7 @@ pub(super) struct Onlookers<'a, D, T> {
 }
 
 /// As [`Session::generate`], with onlookers.
-pub(super) fn generate<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
+pub(super) fn generate<D: LanguageModel, T: LanguageModel>(
     session: &mut Session<D, T>,
     question: &Question<'_>,
     mut cache: Option<&mut NgramCache>,
@@ -104,7 +104,7 @@ pub(super) fn look_up(
     policy: &mut dyn DraftPolicy,
     history: Option<History>,
 ) -> Result<(Generation, Option<History>)> {
-    let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(target));
+    let drafter = PromptLookup::new(target.vocab_size());
     let ids: Vec<DraftId> = question
         .prompt
         .target
@@ -124,7 +124,7 @@ pub(super) fn look_up(
 }
 
 /// What records the teacher's laws for a loss, over the columns that it wants.
-pub(super) fn recorder<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
+pub(super) fn recorder<D: LanguageModel, T: LanguageModel>(
     session: &Session<D, T>,
     pair: &Pair,
     cache: Option<&NgramCache>,

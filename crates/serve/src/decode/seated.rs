@@ -3,7 +3,6 @@
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{LanguageModel, ModelError, SpecError, StreamName};
-use vocab_align::TargetId;
 
 use super::sequence::{Sequence, Stage};
 use crate::remote::RemoteTarget;
@@ -15,43 +14,43 @@ pub(crate) enum Seated {
     Elsewhere(RemoteTarget),
 }
 
-impl LanguageModel<TargetId> for Seated {
+impl LanguageModel for Seated {
     fn vocab_size(&self) -> usize {
         match self {
-            Self::Here(engine) => LanguageModel::<TargetId>::vocab_size(engine),
+            Self::Here(engine) => engine.vocab_size(),
             Self::Elsewhere(target) => target.vocab_size(),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Self::Here(engine) => LanguageModel::<TargetId>::len(engine),
+            Self::Here(engine) => engine.len(),
             Self::Elsewhere(target) => target.len(),
         }
     }
 
     fn max_len(&self) -> usize {
         match self {
-            Self::Here(engine) => LanguageModel::<TargetId>::max_len(engine),
+            Self::Here(engine) => engine.max_len(),
             Self::Elsewhere(target) => target.max_len(),
         }
     }
 
     fn truncate(&mut self, len: usize) {
         match self {
-            Self::Here(engine) => LanguageModel::<TargetId>::truncate(engine, len),
+            Self::Here(engine) => engine.truncate(len),
             Self::Elsewhere(target) => target.truncate(len),
         }
     }
 
-    fn forward(&mut self, ids: &[TargetId], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         match self {
             Self::Here(engine) => engine.forward(ids, logits),
             Self::Elsewhere(target) => target.forward(ids, logits),
         }
     }
 
-    fn prefill(&mut self, ids: &[TargetId]) -> Result<(), ModelError> {
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         match self {
             Self::Here(engine) => engine.prefill(ids),
             Self::Elsewhere(target) => target.prefill(ids),
