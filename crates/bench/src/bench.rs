@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use cpu_engine::{Compact, EngineOptions, KernelChoice};
-use lm::{DecodeEngine, Device, LmConfig, RandomWeights, StoredType, WeightType, write_model};
+use lm::{Device, LanguageModel, LmConfig, RandomWeights, StoredType, WeightType, write_model};
 use serde::Serialize;
 
 use crate::print;
@@ -420,7 +420,7 @@ fn token_ids(count: usize, vocab: usize) -> Vec<u32> {
 }
 
 /// Seconds of reading a prompt into an empty cache.
-fn prompt(engine: &mut dyn DecodeEngine, ids: &[u32]) -> Result<f64> {
+fn prompt(engine: &mut dyn LanguageModel, ids: &[u32]) -> Result<f64> {
     engine.truncate(0);
     let mut logits = vec![0.0; engine.vocab_size()];
     let start = Instant::now();
@@ -430,11 +430,11 @@ fn prompt(engine: &mut dyn DecodeEngine, ids: &[u32]) -> Result<f64> {
 
 /// Seconds of a call of `m` tokens after `context`: the faster of two calls, since other data fill
 /// the processor's caches before the first one.
-fn call(engine: &mut dyn DecodeEngine, ids: &[u32], context: usize, m: usize) -> Result<f64> {
+fn call(engine: &mut dyn LanguageModel, ids: &[u32], context: usize, m: usize) -> Result<f64> {
     engine.truncate(context);
     let missing = &ids[engine.len()..context];
     if !missing.is_empty() {
-        engine.append(missing)?;
+        engine.prefill(missing)?;
     }
     let mut logits = vec![0.0; m * engine.vocab_size()];
     let mut best = f64::INFINITY;

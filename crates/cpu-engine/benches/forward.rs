@@ -4,7 +4,7 @@
 
 use cpu_engine::{CpuEngine, EngineOptions, KernelChoice};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use lm::{DecodeEngine, LmConfig, WeightType};
+use lm::{LanguageModel, LmConfig, WeightType};
 
 const CONTEXT: usize = 128;
 
@@ -39,7 +39,7 @@ fn forwards(criterion: &mut Criterion) {
             let Ok(mut engine) = CpuEngine::with_random_weights(&config, options, 1) else {
                 continue;
             };
-            engine.append(&ids[..CONTEXT]).expect("room");
+            engine.prefill(&ids[..CONTEXT]).expect("room");
             let mut logits = Vec::new();
             group.throughput(Throughput::Bytes(engine.weight_bytes_per_forward() as u64));
             for m in [1, 5, 9] {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use lm::host::RotaryTables;
 use lm::{
-    DecodeEngine, LmConfig, LmError, RandomWeights, Tail, TensorSource, WeightType, check_call,
-    first_of_last,
+    LanguageModel, LmConfig, LmError, ModelError, RandomWeights, Tail, TensorSource, WeightType,
+    check_call, first_of_last,
 };
 
 use crate::cache::{Cache, CacheShape};
@@ -163,7 +163,7 @@ const FIRST_POSITIONS: usize = 512;
 ///
 /// ```
 /// use cpu_engine::{CpuEngine, EngineOptions};
-/// use lm::{DecodeEngine, LmConfig, random_checkpoint};
+/// use lm::{LanguageModel, LmConfig, random_checkpoint};
 /// # let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 48,
 /// #   "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 40}"#;
 /// let config = LmConfig::from_json(json, "config.json".as_ref())?;
@@ -312,14 +312,14 @@ impl CpuEngine {
     /// `ids`.
     ///
     /// # Errors
-    /// As [`DecodeEngine::forward`].
+    /// As [`LanguageModel::forward`].
     pub fn states_of(&mut self, ids: &[u32]) -> Result<&[f32], LmError> {
         let Some(states) = &self.states else {
             return Ok(&[]);
         };
         let known = states.common(ids).min(self.len);
         self.truncate(known);
-        self.append(&ids[known..])?;
+        self.prefill(&ids[known..])?;
         let states = self.states.as_ref();
         Ok(states.map_or(&[], |states| states.rows(ids.len())))
     }
@@ -353,7 +353,7 @@ impl CpuEngine {
         self.state.clear();
     }
 
-    /// Makes room for a context of `len` tokens, at most [`max_len`](DecodeEngine::max_len).
+    /// Makes room for a context of `len` tokens, at most [`max_len`](LanguageModel::max_len).
     fn reserve(&mut self, len: usize) {
         self.cache.reserve(len);
         if len > self.positions || self.scratch.context() < len {
@@ -366,40 +366,6 @@ impl CpuEngine {
             }
             self.scratch.reserve(self.positions.max(len));
         }
-    }
-
-    /// Appends `ids` without computing logits. This is the cheap way to read a prompt whose last
-    /// token is scored separately.
-    ///
-    /// # Errors
-    /// As [`DecodeEngine::forward`].
-    pub fn append(&mut self, ids: &[u32]) -> Result<(), LmError> {
-        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
-        for ids in ids.chunks(pass_tokens(ids.len())) {
-            self.pass(ids, &mut []);
-        }
-        Ok(())
-    }
-
-    /// Appends `ids` and computes the logits of the last one, with the same bits as if it had been
-    /// appended alone. `logits` becomes `[vocab_size]`, or empty if `ids` is.
-    ///
-    /// # Errors
-    /// As [`DecodeEngine::forward`].
-    pub fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
-        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
-        logits.resize(
-            self.config
-                .vocab_size
-                .min(ids.len() * self.config.vocab_size),
-            0.0,
-        );
-        let mut passes = ids.chunks(pass_tokens(ids.len())).peekable();
-        while let Some(ids) = passes.next() {
-            let last = passes.peek().is_none();
-            self.pass(ids, if last { logits } else { &mut [] });
-        }
-        Ok(())
     }
 
     /// The present [`Walk`]: the order in which weights are read.
@@ -461,13 +427,6 @@ impl CpuEngine {
         self.weights.bytes_per_token()
     }
 
-    /// The final hidden state, after the last norm, of the last token of the last
-    /// [`forward`](DecodeEngine::forward), `[hidden_size]`. Its logits were computed from it. Empty
-    /// after [`append`](Self::append), before the first forward, and after a change of weights.
-    pub fn last_state(&self) -> &[f32] {
-        &self.state
-    }
-
     /// Runs one pass over `ids` and computes as many rows of logits, for the last tokens, as
     /// `logits` has room for.
     fn pass(&mut self, ids: &[u32], logits: &mut [f32]) {
@@ -497,14 +456,14 @@ impl CpuEngine {
 
     /// The forwards of several sequences as one: weights that the engines share are read once for
     /// the tokens of all. `logits` becomes their rows, one sequence after the other, `[tokens of
-    /// all, vocab_size]`. The rows, and [`last_state`](Self::last_state), have the bits of
-    /// [`forward`](DecodeEngine::forward) of each engine alone.
+    /// all, vocab_size]`. The rows, and [`state`](Self::state), have the bits of
+    /// [`forward`](LanguageModel::forward) of each engine alone.
     ///
     /// Engines whose weights are not shared run one after the other, as do sequences that do not
     /// fit into one pass. Returns the number of passes.
     ///
     /// # Errors
-    /// As [`forward`](DecodeEngine::forward) for any of them, and [`LmError::OtherModel`] if their
+    /// As [`forward`](LanguageModel::forward) for any of them, and [`LmError::OtherModel`] if their
     /// vocabularies have different sizes. No cache is changed then.
     pub fn forward_together(
         sequences: &mut [(&mut Self, &[u32])],
@@ -630,7 +589,7 @@ fn pass_tokens(count: usize) -> usize {
     count.div_ceil(count.div_ceil(PASS_TOKENS).max(1)).max(1)
 }
 
-impl DecodeEngine for CpuEngine {
+impl LanguageModel for CpuEngine {
     fn vocab_size(&self) -> usize {
         self.config.vocab_size
     }
@@ -647,7 +606,7 @@ impl DecodeEngine for CpuEngine {
         self.len = self.len.min(len);
     }
 
-    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
         let vocab = self.config.vocab_size;
         logits.resize(ids.len() * vocab, 0.0);
@@ -658,15 +617,32 @@ impl DecodeEngine for CpuEngine {
         Ok(())
     }
 
-    fn append(&mut self, ids: &[u32]) -> Result<(), LmError> {
-        Self::append(self, ids)
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
+        for ids in ids.chunks(pass_tokens(ids.len())) {
+            self.pass(ids, &mut []);
+        }
+        Ok(())
     }
 
-    fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
-        Self::prompt(self, ids, logits)
+    fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
+        logits.resize(
+            self.config
+                .vocab_size
+                .min(ids.len() * self.config.vocab_size),
+            0.0,
+        );
+        let mut passes = ids.chunks(pass_tokens(ids.len())).peekable();
+        while let Some(ids) = passes.next() {
+            let last = passes.peek().is_none();
+            self.pass(ids, if last { logits } else { &mut [] });
+        }
+        Ok(())
     }
 
-    fn last_state(&self) -> &[f32] {
-        Self::last_state(self)
+    /// Empty after a prefill, before the first forward, and once the weights are others.
+    fn state(&self) -> &[f32] {
+        &self.state
     }
 }

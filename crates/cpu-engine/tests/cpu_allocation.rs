@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice};
 use cpu_support::*;
-use lm::{DecodeEngine, WeightType};
+use lm::{LanguageModel, WeightType};
 
 struct Counting;
 

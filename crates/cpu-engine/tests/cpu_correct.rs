@@ -5,7 +5,7 @@ mod cpu_support;
 
 use cpu_engine::{CpuEngine, EngineOptions, KernelChoice, PackedWeights};
 use cpu_support::*;
-use lm::{DecodeEngine, LmError, WeightType};
+use lm::{LanguageModel, LmError, ModelError, WeightType};
 
 #[test]
 fn logits_match_the_scalar_reference() {
@@ -86,7 +86,7 @@ fn bad_calls_are_refused_and_leave_the_cache_alone() {
     let outside = engine.forward(&[1, 256], &mut logits);
     assert!(matches!(
         outside,
-        Err(LmError::TokenOutOfRange {
+        Err(ModelError::TokenOutOfRange {
             id: 256,
             vocab_size: 256
         })
@@ -94,7 +94,7 @@ fn bad_calls_are_refused_and_leave_the_cache_alone() {
     let long = engine.forward(&[0; 6], &mut logits);
     assert!(matches!(
         long,
-        Err(LmError::ContextFull {
+        Err(ModelError::ContextFull {
             needed: 9,
             max_len: 8
         })
@@ -116,7 +116,7 @@ fn bad_calls_are_refused_and_leave_the_cache_alone() {
 }
 
 #[test]
-fn the_last_state_times_the_head_is_the_last_row_of_logits() {
+fn the_state_times_the_head_is_the_last_row_of_logits() {
     for shape in [EVEN, ODD] {
         let checkpoint = shape.checkpoint(11);
         let name = if shape.tied {
@@ -126,12 +126,12 @@ fn the_last_state_times_the_head_is_the_last_row_of_logits() {
         };
         let head = &checkpoint.tensors[name].data;
         let mut engine = CpuEngine::new(&checkpoint, EngineOptions::default()).unwrap();
-        assert!(engine.last_state().is_empty());
+        assert!(engine.state().is_empty());
         // More tokens than one pass takes.
         let ids = tokens(shape.vocab, 100, 4);
         let mut logits = Vec::new();
         engine.forward(&ids, &mut logits).unwrap();
-        let state = engine.last_state().to_vec();
+        let state = engine.state().to_vec();
         let row = head.chunks_exact(shape.hidden).map(|weights| {
             let products = weights.iter().zip(&state);
             products.map(|(w, x)| f64::from(w * x)).sum::<f64>() as f32
@@ -142,9 +142,9 @@ fn the_last_state_times_the_head_is_the_last_row_of_logits() {
         }
         engine.truncate(99);
         engine.forward(&ids[99..], &mut logits).unwrap();
-        assert_eq!(engine.last_state(), state);
-        engine.append(&ids[..3]).unwrap();
-        assert!(engine.last_state().is_empty());
+        assert_eq!(engine.state(), state);
+        engine.prefill(&ids[..3]).unwrap();
+        assert!(engine.state().is_empty());
     }
 }
 
@@ -154,11 +154,11 @@ fn new_weights_leave_no_state_of_the_old_ones() {
     let mut engine = CpuEngine::new(&first, EngineOptions::default()).unwrap();
     let mut logits = Vec::new();
     engine.forward(&[1, 2, 3], &mut logits).unwrap();
-    assert!(!engine.last_state().is_empty());
+    assert!(!engine.state().is_empty());
     engine.load_weights(&second).unwrap();
-    assert!(engine.last_state().is_empty());
+    assert!(engine.state().is_empty());
     engine.forward(&[1, 2, 3], &mut logits).unwrap();
     let mut packed = PackedWeights::new(&first, &EngineOptions::default()).unwrap();
     engine.swap_weights(&mut packed).unwrap();
-    assert!(engine.last_state().is_empty());
+    assert!(engine.state().is_empty());
 }

@@ -5,7 +5,7 @@ mod cpu_support;
 
 use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice, PackedWeights};
 use cpu_support::*;
-use lm::{Checkpoint, DecodeEngine, WeightType};
+use lm::{Checkpoint, LanguageModel, WeightType, conformance};
 use proptest::prelude::*;
 
 const BATCHES: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
@@ -66,6 +66,24 @@ fn bits_do_not_depend_on_batch_or_threads() {
     }
 }
 
+#[test]
+fn the_contract_of_engines_is_kept() {
+    for shape in [EVEN, ODD] {
+        let checkpoint = shape.bf16_checkpoint(12);
+        for kernels in kernel_sets() {
+            for format in FORMATS {
+                let options = EngineOptions {
+                    max_len: 40,
+                    ..in_format(format, kernels, 1)
+                };
+                let made = || CpuEngine::new(&checkpoint, options.clone()).unwrap();
+                let kept = conformance::check(made);
+                kept.unwrap_or_else(|broken| panic!("{shape:?} {kernels} {format:?}: {broken}"));
+            }
+        }
+    }
+}
+
 /// The last block skips results of unscored tokens that are never read.
 #[test]
 fn tokens_that_are_not_scored_leave_the_same_cache() {
@@ -84,15 +102,15 @@ fn tokens_that_are_not_scored_leave_the_same_cache() {
                     engine.truncate(0);
                     engine.prompt(&ids[..len], &mut logits).unwrap();
                     assert!(bits(&logits) == row(len - 1), "{what}: prompt");
-                    let state = engine.last_state().to_vec();
+                    let state = engine.state().to_vec();
                     engine.forward(&ids[len..=len], &mut logits).unwrap();
                     assert!(bits(&logits) == row(len), "{what}: after a prompt");
 
                     engine.truncate(0);
-                    engine.append(&ids[..len - 1]).unwrap();
+                    engine.prefill(&ids[..len - 1]).unwrap();
                     engine.forward(&ids[len - 1..len], &mut logits).unwrap();
                     assert!(bits(&logits) == row(len - 1), "{what}: after appending");
-                    assert_eq!(engine.last_state(), state, "{what}: state");
+                    assert_eq!(engine.state(), state, "{what}: state");
                 }
                 engine.prompt(&[], &mut logits).unwrap();
                 assert!(logits.is_empty());
@@ -352,20 +370,20 @@ fn sequences_together_have_the_bits_of_each_alone() {
                     if i == 2 {
                         together[i] = CpuEngine::new(&checkpoint, options.clone()).unwrap();
                     }
-                    alone[i].append(&text[..40 * i]).unwrap();
-                    together[i].append(&text[..40 * i]).unwrap();
+                    alone[i].prefill(&text[..40 * i]).unwrap();
+                    together[i].prefill(&text[..40 * i]).unwrap();
                 }
                 for (call, lengths) in LENGTHS.iter().enumerate() {
                     let (mut expected, mut logits) = (Vec::new(), Vec::new());
                     for ((engine, text), count) in alone.iter_mut().zip(&texts).zip(lengths) {
-                        let at = DecodeEngine::len(engine);
+                        let at = engine.len();
                         engine.forward(&text[at..at + count], &mut logits).unwrap();
                         expected.extend(bits(&logits));
                     }
                     let parts = together.iter_mut().zip(&texts).zip(lengths);
                     let mut parts: Vec<(&mut CpuEngine, &[u32])> = parts
                         .map(|((engine, text), count)| {
-                            let at = DecodeEngine::len(engine);
+                            let at = engine.len();
                             (engine, &text[at..at + count])
                         })
                         .collect();
@@ -373,11 +391,11 @@ fn sequences_together_have_the_bits_of_each_alone() {
                     let what = format!("{shape:?} {kernels} {format:?} call {call}");
                     assert!(bits(&logits) == expected, "{what}");
                     for (one, many) in alone.iter().zip(&together) {
-                        assert_eq!(bits(one.last_state()), bits(many.last_state()), "{what}");
+                        assert_eq!(bits(one.state()), bits(many.state()), "{what}");
                     }
                     // A rejected draft is cut, as in a round.
                     for engine in alone.iter_mut().chain(&mut together) {
-                        let len = DecodeEngine::len(engine);
+                        let len = engine.len();
                         engine.truncate(len.saturating_sub(call));
                     }
                 }

@@ -5,7 +5,7 @@ mod cpu_support;
 use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice, MemoryUse, PackedWeights};
 use cpu_support::*;
 use lm::{
-    Checkpoint, DecodeEngine, KvType, LmConfig, LmError, StoredCheckpoint, StoredType,
+    Checkpoint, KvType, LanguageModel, LmConfig, LmError, StoredCheckpoint, StoredType,
     TensorSource, WeightType, write_model,
 };
 
@@ -260,7 +260,7 @@ fn engines_share_weights_until_one_is_loaded_with_others() {
     let mut other = CpuEngine::with_weights(again, options.clone()).unwrap();
     assert!(in_batches(&mut one, &ids, 9) == expected[0]);
     one.load_weights(&second).unwrap();
-    assert!(one.last_state().is_empty(), "a state of the old weights");
+    assert!(one.state().is_empty(), "a state of the old weights");
     assert!(in_batches(&mut one, &ids, 9) == expected[1]);
     assert!(in_batches(&mut other, &ids, 9) == expected[0]);
     let mut own = one.packed();

@@ -4,7 +4,7 @@ mod cpu_support;
 
 use cpu_engine::{CpuEngine, EngineOptions};
 use cpu_support::*;
-use lm::{DecodeEngine, ReferenceEngine};
+use lm::{LanguageModel, ReferenceEngine};
 
 #[test]
 fn the_same_calls_give_the_same_logits() {
@@ -15,7 +15,7 @@ fn the_same_calls_give_the_same_logits() {
             max_len: 64,
             ..EngineOptions::default()
         };
-        let mut engines: [Box<dyn DecodeEngine>; 2] = [
+        let mut engines: [Box<dyn LanguageModel>; 2] = [
             Box::new(CpuEngine::new(&checkpoint, options).unwrap()),
             Box::new(ReferenceEngine::new(&checkpoint, 64).unwrap()),
         ];

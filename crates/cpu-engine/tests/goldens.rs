@@ -8,7 +8,7 @@ mod golden_support;
 use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice};
 use cpu_support::{kernel_sets, relative_error, sums_as_most};
 use golden_support::{Golden, bits, goldens, shared_goldens};
-use lm::{DecodeEngine, ReferenceEngine, WeightType};
+use lm::{LanguageModel, ReferenceEngine, WeightType};
 
 fn engine(
     golden: &Golden,
@@ -69,7 +69,7 @@ fn bits_depend_on_nothing_but_the_tokens() {
                     }
                     let len = golden.ids.len();
                     engine.truncate(0);
-                    engine.append(&golden.ids[..len - 7]).unwrap();
+                    engine.prefill(&golden.ids[..len - 7]).unwrap();
                     engine.prompt(&golden.ids[len - 7..], &mut alone).unwrap();
                     let last = &logits[(len - 1) * vocab..];
                     assert!(bits(&alone) == bits(last), "{what}: prompt");

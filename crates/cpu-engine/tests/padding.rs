@@ -4,7 +4,7 @@ mod cpu_support;
 
 use cpu_engine::{CpuEngine, KernelChoice};
 use cpu_support::*;
-use lm::{Checkpoint, DecodeEngine, WeightType, in_layer};
+use lm::{Checkpoint, LanguageModel, WeightType, in_layer};
 
 fn logits(checkpoint: &Checkpoint, weights: WeightType, calls: &[&[u32]]) -> Vec<u32> {
     let mut engine = CpuEngine::new(checkpoint, options(weights, KernelChoice::Auto, 2)).unwrap();

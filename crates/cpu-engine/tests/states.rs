@@ -2,7 +2,7 @@
 //! other engines share the rest.
 
 use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
-use lm::{Checkpoint, DecodeEngine, LmConfig, Tail, WeightType, random_checkpoint};
+use lm::{Checkpoint, LanguageModel, LmConfig, Tail, WeightType, random_checkpoint};
 
 fn model(seed: u64) -> Checkpoint {
     let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 80,
@@ -42,7 +42,7 @@ fn states_do_not_depend_on_how_the_text_was_read() {
             let mut engine = fresh();
             let mut logits = Vec::new();
             // A prompt, a draft that is cut back, other tokens instead, a rest that was never read.
-            engine.append(&text[..60]).unwrap();
+            engine.prefill(&text[..60]).unwrap();
             engine.forward(&[5, 6, 7, 8], &mut logits).unwrap();
             engine.truncate(60);
             engine.forward(&text[60..62], &mut logits).unwrap();

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
 use lm::{
-    DecodeEngine, DeviceLogits, KvType, LmConfig, LmError, RandomWeights, TensorSource, WeightType,
-    check_call,
+    DeviceLogits, KvType, LanguageModel, LmConfig, LmError, ModelError, RandomWeights,
+    TensorSource, WeightType, check_call,
 };
 
 use crate::cache::{Cache, PARAMS, PASS, SCORED, Scratch};
@@ -389,7 +389,7 @@ impl GpuEngine {
     }
 }
 
-impl DecodeEngine for GpuEngine {
+impl LanguageModel for GpuEngine {
     fn vocab_size(&self) -> usize {
         self.config.vocab_size
     }
@@ -406,14 +406,14 @@ impl DecodeEngine for GpuEngine {
         self.len = self.len.min(len);
     }
 
-    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         let vocab = self.config.vocab_size;
         check_call(ids, self.len, self.max_len, vocab)?;
         logits.resize(ids.len() * vocab, 0.0);
         let before = self.len;
         for (ids, rows) in ids.chunks(SCORED).zip(logits.chunks_mut(SCORED * vocab)) {
             let done = self.score(ids);
-            let done = done.and_then(|()| self.fetch(0..ids.len(), rows));
+            let done = done.and_then(|()| Ok(self.fetch(0..ids.len(), rows)?));
             if done.is_err() {
                 self.len = before;
                 return done;
@@ -422,7 +422,7 @@ impl DecodeEngine for GpuEngine {
         Ok(())
     }
 
-    fn append(&mut self, ids: &[u32]) -> Result<(), LmError> {
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
         self.state.clear();
         self.scored = 0;
@@ -438,7 +438,7 @@ impl DecodeEngine for GpuEngine {
         Ok(())
     }
 
-    fn last_state(&self) -> &[f32] {
+    fn state(&self) -> &[f32] {
         &self.state
     }
 

@@ -5,7 +5,7 @@ mod support;
 
 use gpu_engine::{GpuEngine, GpuWeights};
 use lm::{
-    Checkpoint, DecodeEngine, DeviceLogits, KvType, LmConfig, LmError, WeightType,
+    Checkpoint, DeviceLogits, KvType, LanguageModel, LmConfig, LmError, ModelError, WeightType,
     random_checkpoint,
 };
 use support::{FORMATS, engine, gpu, in_batches, options};
@@ -43,6 +43,17 @@ fn tokens(vocab: usize, count: usize, seed: u32) -> Vec<u32> {
 }
 
 #[test]
+fn the_contract_of_engines_is_kept() {
+    let Some(gpu) = gpu() else { return };
+    let odd = checkpoint(ODD, 3);
+    for format in FORMATS {
+        let made = || engine(&gpu, &odd, format, 40);
+        let kept = lm::conformance::check(made);
+        kept.unwrap_or_else(|broken| panic!("{format:?}: {broken}"));
+    }
+}
+
+#[test]
 fn bits_do_not_depend_on_batches_or_on_what_was_cut() {
     let Some(gpu) = gpu() else { return };
     for json in [ODD, EVEN] {
@@ -59,9 +70,9 @@ fn bits_do_not_depend_on_batches_or_on_what_was_cut() {
             let mut logits = Vec::new();
             for (keep, draft) in [(149, 1), (140, 9), (64, 16), (63, 5), (1, 3), (0, 16)] {
                 engine.truncate(0);
-                engine.append(&ids[..keep]).unwrap();
-                assert!(engine.last_state().is_empty());
-                // A rejected draft is appended and cut again.
+                engine.prefill(&ids[..keep]).unwrap();
+                assert!(engine.state().is_empty());
+                // A rejected draft goes in and out of the cache.
                 engine
                     .forward(&tokens(vocab, draft, 77), &mut logits)
                     .unwrap();
@@ -71,7 +82,7 @@ fn bits_do_not_depend_on_batches_or_on_what_was_cut() {
                 let found: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
                 let same = found == expected[keep * vocab..end * vocab];
                 assert!(same, "{weights}, {keep} tokens appended");
-                assert_eq!(engine.last_state().len(), checkpoint.config.hidden_size);
+                assert_eq!(engine.state().len(), checkpoint.config.hidden_size);
             }
         }
     }
@@ -98,7 +109,7 @@ fn replays_give_the_bits_of_launches() {
             for (engine, logits) in [(&mut launched, &mut expected), (&mut replayed, &mut found)] {
                 engine.truncate(at);
                 match batch > 16 {
-                    true => engine.append(&ids[at..at + batch]).unwrap(),
+                    true => engine.prefill(&ids[at..at + batch]).unwrap(),
                     false => engine.forward(&ids[at..at + batch], logits).unwrap(),
                 }
             }
@@ -121,7 +132,7 @@ fn preparing_changes_nothing() {
     let mut engine = engine(&gpu, &checkpoint, WeightType::Int8, 64);
     let expected = in_batches(&mut engine, &ids, 5);
     engine.prepare().unwrap();
-    assert!(engine.is_empty() && engine.last_state().is_empty());
+    assert!(engine.is_empty() && engine.state().is_empty());
     assert!(in_batches(&mut engine, &ids, 5) == expected);
     let timed = engine.time_steps(5, 20, 2, Some([4, 2])).unwrap();
     let launches: usize = timed.steps.iter().map(|step| step.launches).sum();
@@ -160,7 +171,7 @@ fn two_engines_replay_in_turn() {
                     let mut logits = Vec::new();
                     engine.truncate(at);
                     match batch > 36 {
-                        true => engine.append(&ids[at..at + batch]).unwrap(),
+                        true => engine.prefill(&ids[at..at + batch]).unwrap(),
                         false => engine.forward(&ids[at..at + batch], &mut logits).unwrap(),
                     }
                     logits
@@ -202,7 +213,7 @@ fn many_columns_are_all_there() {
             .unwrap();
         let last = &logits[(count - 1) * 300_000..];
         for column in [0, 131_071, 131_072, 262_143, 262_144, 299_999] {
-            let expected = state_times_head(engine.last_state(), column);
+            let expected = state_times_head(engine.state(), column);
             let difference = (last[column] - expected).abs();
             assert!(
                 difference < 1e-4,
@@ -227,17 +238,17 @@ fn the_cache_grows_and_keeps_what_it_holds() {
         let memory = engine.memory();
         let (mut found, mut expected) = (Vec::new(), Vec::new());
         for ids in ids[..1290].chunks(301) {
-            engine.append(ids).unwrap();
+            engine.prefill(ids).unwrap();
         }
         engine.forward(&ids[1290..], &mut found).unwrap();
         assert!(engine.memory()[1] > memory[1]);
         engine.truncate(0);
-        engine.append(&ids[..1290]).unwrap();
+        engine.prefill(&ids[..1290]).unwrap();
         engine.forward(&ids[1290..], &mut expected).unwrap();
         assert_eq!(found, expected, "{kv}");
         assert!(matches!(
-            engine.append(&[0]),
-            Err(LmError::ContextFull {
+            engine.prefill(&[0]),
+            Err(ModelError::ContextFull {
                 needed: 1301,
                 max_len: 1300
             })
@@ -284,7 +295,7 @@ fn new_weights_take_effect_and_empty_the_cache() {
             assert!(in_batches(&mut engine, &ids, 4) == a);
             // In place.
             engine.load_weights(&second).unwrap();
-            assert!(engine.is_empty() && engine.last_state().is_empty());
+            assert!(engine.is_empty() && engine.state().is_empty());
             assert!(in_batches(&mut engine, &ids, 4) == b);
             // The weights are shared: the other owners keep theirs.
             let shared = engine.packed();
@@ -331,10 +342,13 @@ fn bad_calls_are_refused_and_leave_the_cache_alone() {
     let outside = engine.forward(&[1, 256], &mut logits);
     assert!(matches!(
         outside,
-        Err(LmError::TokenOutOfRange { id: 256, .. })
+        Err(ModelError::TokenOutOfRange { id: 256, .. })
     ));
     let long = engine.forward(&[0; 6], &mut logits);
-    assert!(matches!(long, Err(LmError::ContextFull { needed: 9, .. })));
+    assert!(matches!(
+        long,
+        Err(ModelError::ContextFull { needed: 9, .. })
+    ));
     assert_eq!(engine.len(), 3);
     engine.forward(&[0; 5], &mut logits).unwrap();
     assert_eq!((engine.len(), logits.len()), (8, 5 * 256));
@@ -366,7 +380,7 @@ fn logits_that_stay_are_those_that_are_fetched() {
         for count in [1, 3, 16, 36] {
             engine.truncate(0);
             engine.forward(&ids[..count], &mut logits).unwrap();
-            let state = engine.last_state().to_vec();
+            let state = engine.state().to_vec();
             engine.truncate(0);
             let fetched = engine.fetched_bytes();
             let device = engine.device_logits(count).unwrap();
@@ -375,13 +389,13 @@ fn logits_that_stay_are_those_that_are_fetched() {
             let expected: Vec<Option<u32>> = logits.chunks(vocab).map(best_of).collect();
             assert_eq!(best, expected);
             assert!(engine.fetched_bytes() - fetched <= (count * 24) as u64);
-            assert!(engine.last_state().is_empty());
+            assert!(engine.state().is_empty());
             for rows in [0..1, count - 1..count, 0..count, 0..0] {
                 let device = engine.device_logits(count).unwrap();
                 device.rows(rows.clone(), &mut some).unwrap();
                 assert_eq!(some, logits[rows.start * vocab..rows.end * vocab]);
             }
-            assert_eq!(engine.last_state(), state);
+            assert_eq!(engine.state(), state);
             let beyond = engine.device_logits(count).unwrap();
             assert!(beyond.rows(0..count + 1, &mut some).is_err());
         }

@@ -7,7 +7,7 @@ mod golden_support;
 mod support;
 
 use golden_support::{bits, goldens, largest_difference};
-use lm::{DecodeEngine, ReferenceEngine, WeightType};
+use lm::{LanguageModel, ReferenceEngine, WeightType};
 use support::{engine, gpu};
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use engine::ModelError;
+
 /// Errors of this crate; every variant carries what a reader needs to find the cause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -74,22 +76,9 @@ pub enum LmError {
         /// The feature.
         what: String,
     },
-    /// A token id outside the model's vocabulary.
-    #[error("token id {id} is outside the model's vocabulary of {vocab_size}")]
-    TokenOutOfRange {
-        /// The id.
-        id: u32,
-        /// Rows of the embedding.
-        vocab_size: usize,
-    },
-    /// More positions than the KV cache holds.
-    #[error("a context of {needed} tokens exceeds the maximum of {max_len}")]
-    ContextFull {
-        /// Tokens after the call.
-        needed: usize,
-        /// Capacity in tokens.
-        max_len: usize,
-    },
+    /// A call that an engine refuses, or an engine of another crate that failed in its own way.
+    #[error(transparent)]
+    Model(#[from] ModelError),
     /// A requested kernel set does not run on this processor.
     #[error("kernel set {kernels} needs processor features that are missing here")]
     Kernels {
@@ -187,5 +176,14 @@ fn at_key(key: &str) -> String {
     match key {
         "" => String::new(),
         key => format!("key `{key}`: "),
+    }
+}
+
+impl From<LmError> for ModelError {
+    fn from(error: LmError) -> Self {
+        match error {
+            LmError::Model(error) => error,
+            other => Self::new(other),
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 mod checkpoint;
 mod config;
-mod engine;
 mod error;
 mod gguf;
 mod gguf_keys;
@@ -26,7 +25,7 @@ pub use config::{
     Activation, Architecture, Biases, Block, Layer, LmConfig, Norms, QkNorm, Rope, RopeScaling,
     Rotary,
 };
-pub use engine::{DecodeEngine, DeviceLogits, check_call};
+pub use engine::{DeviceLogits, LanguageModel, ModelError, check_call, conformance};
 pub use error::LmError;
 pub use gguf_write::{GgufType, check_gguf, write_gguf};
 pub use init::{RandomWeights, random_checkpoint};

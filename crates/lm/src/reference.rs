@@ -2,7 +2,9 @@
 //! compared with it in tests.
 
 use crate::names::{EMBEDDING, FINAL_NORM, in_layer};
-use crate::{Activation, Checkpoint, DecodeEngine, LmConfig, LmError, QkNorm, Rope, check_call};
+use crate::{
+    Activation, Checkpoint, LanguageModel, LmConfig, LmError, ModelError, QkNorm, Rope, check_call,
+};
 
 /// A decoder that computes every number of a model by its definition, in f64 from f32 weights, one
 /// token after the other.
@@ -11,7 +13,7 @@ use crate::{Activation, Checkpoint, DecodeEngine, LmConfig, LmError, QkNorm, Rop
 /// that the two can be compared.
 ///
 /// ```
-/// use lm::{DecodeEngine, LmConfig, ReferenceEngine, random_checkpoint};
+/// use lm::{LanguageModel, LmConfig, ReferenceEngine, random_checkpoint};
 /// # let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 48,
 /// #   "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 40}"#;
 /// let config = LmConfig::from_json(json, "config.json".as_ref())?;
@@ -67,10 +69,10 @@ impl ReferenceEngine {
         self
     }
 
-    /// As [`forward`](DecodeEngine::forward), without rounding the logits to f32.
+    /// As [`forward`](LanguageModel::forward), without rounding the logits to f32.
     ///
     /// # Errors
-    /// As [`forward`](DecodeEngine::forward).
+    /// As [`forward`](LanguageModel::forward).
     pub fn forward_f64(&mut self, ids: &[u32]) -> Result<Vec<f64>, LmError> {
         check_call(ids, self.len, self.max_len, self.vocab_size())?;
         let mut logits = Vec::with_capacity(ids.len() * self.vocab_size());
@@ -88,7 +90,7 @@ impl ReferenceEngine {
     /// Appends one token. Returns its state after the final norm.
     fn append(&mut self, id: u32) -> Result<Vec<f64>, LmError> {
         let mut caches = std::mem::take(&mut self.caches);
-        let state = self.state(id, &mut caches);
+        let state = self.next_state(id, &mut caches);
         self.caches = caches;
         self.len += 1;
         state
@@ -103,7 +105,7 @@ impl ReferenceEngine {
         Ok(logits)
     }
 
-    fn state(&self, id: u32, caches: &mut [Cache]) -> Result<Vec<f64>, LmError> {
+    fn next_state(&self, id: u32, caches: &mut [Cache]) -> Result<Vec<f64>, LmError> {
         let config = self.config();
         let d = config.hidden_size;
         let row = &self.weights(EMBEDDING)?[id as usize * d..][..d];
@@ -300,7 +302,7 @@ fn normal_share(x: f64) -> f64 {
     0.5 + density * sum
 }
 
-impl DecodeEngine for ReferenceEngine {
+impl LanguageModel for ReferenceEngine {
     fn vocab_size(&self) -> usize {
         self.checkpoint.config.vocab_size
     }
@@ -322,7 +324,7 @@ impl DecodeEngine for ReferenceEngine {
         }
     }
 
-    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         let exact = self.forward_f64(ids)?;
         logits.clear();
         logits.extend(exact.into_iter().map(|x| x as f32));

@@ -5,7 +5,7 @@ mod golden_support;
 
 use golden_support::{LOGIT_TOLERANCE, folders, goldens, largest_difference, shared_goldens};
 use lm::{
-    Activation, Checkpoint, DecodeEngine, LmConfig, QkNorm, ReferenceEngine, RopeScaling, Rotary,
+    Activation, Checkpoint, LanguageModel, LmConfig, QkNorm, ReferenceEngine, RopeScaling, Rotary,
     StoredType,
 };
 

@@ -1,6 +1,9 @@
 //! The reference engine as an implementation of the engine trait. `golden.rs` tests its results.
 
-use lm::{Checkpoint, DecodeEngine, LmConfig, LmError, ReferenceEngine, random_checkpoint};
+use lm::{
+    Checkpoint, LanguageModel, LmConfig, LmError, ModelError, ReferenceEngine, conformance,
+    random_checkpoint,
+};
 
 fn model() -> Checkpoint {
     let json = r#"{"model_type": "qwen2", "hidden_size": 12, "intermediate_size": 20,
@@ -8,6 +11,12 @@ fn model() -> Checkpoint {
         "head_dim": 6, "vocab_size": 19, "max_position_embeddings": 16}"#;
     let config = LmConfig::from_json(json, "config.json".as_ref()).unwrap();
     random_checkpoint(&config, 3)
+}
+
+#[test]
+fn it_keeps_the_contract_of_engines() {
+    let model = model();
+    conformance::check(|| ReferenceEngine::new(&model, 16).unwrap()).unwrap();
 }
 
 #[test]
@@ -42,12 +51,12 @@ fn bad_calls_are_refused_and_leave_the_cache_alone() {
     let outside = engine.forward(&[1, 19], &mut logits);
     assert!(matches!(
         outside,
-        Err(LmError::TokenOutOfRange { id: 19, .. })
+        Err(ModelError::TokenOutOfRange { id: 19, .. })
     ));
     let long = engine.forward(&[0; 14], &mut logits);
     assert!(matches!(
         long,
-        Err(LmError::ContextFull {
+        Err(ModelError::ContextFull {
             needed: 17,
             max_len: 16
         })

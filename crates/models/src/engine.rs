@@ -1,6 +1,5 @@
 //! The decode engine as a model of the drafter's or the target's ids.
 
-use std::ops::Range;
 use std::sync::Once;
 
 use anyhow::{Result, bail};
@@ -9,17 +8,13 @@ use cpu_engine::CpuEngine;
 use gpu_engine::GpuEngine;
 #[cfg(feature = "gpu")]
 use lm::LmError;
-use lm::{Checkpoint, DecodeEngine, DeviceLogits, Tail, WeightType};
-use spec_decode::{LanguageModel, ModelError, OnDevice};
-use vocab_align::TokenId;
+use lm::{Checkpoint, DeviceLogits, LanguageModel, ModelError, Tail, WeightType};
+use vocab_align::{TokenId, raw_ids};
 
 use crate::Packed;
 
-/// The decode engine in either role.
-pub struct Engine {
-    inner: Inner,
-    ids: Vec<u32>,
-}
+/// A decode engine, of a drafter or a target.
+pub struct Engine(Inner);
 
 /// Message about engines that only replay.
 const NO_WEIGHTS: &str = "this engine has no weights that could be replaced";
@@ -34,30 +29,23 @@ pub(crate) enum Inner {
     #[cfg(feature = "gpu")]
     Gpu(Box<GpuEngine>),
     /// Another decode engine.
-    Other(Box<dyn DecodeEngine>),
+    Other(Box<dyn LanguageModel + Send>),
 }
 
 impl Engine {
     /// Wraps an engine; the first one of a process logs its kind.
     pub(crate) fn new(inner: Inner, weights: WeightType) -> Self {
         announce(&inner, weights);
-        Self {
-            inner,
-            ids: Vec::new(),
-        }
+        Self(inner)
     }
 
     /// Any engine, for a target.
-    pub fn of(engine: Box<dyn DecodeEngine>) -> Self {
-        Self {
-            inner: Inner::Other(engine),
-            ids: Vec::new(),
-        }
+    pub fn of(engine: Box<dyn LanguageModel + Send>) -> Self {
+        Self(Inner::Other(engine))
     }
 
-    /// The engine as a [`DecodeEngine`].
-    pub fn decoder(&mut self) -> &mut dyn DecodeEngine {
-        match &mut self.inner {
+    fn decoder(&mut self) -> &mut dyn LanguageModel {
+        match &mut self.0 {
             Inner::Cpu(engine) => engine.as_mut(),
             #[cfg(feature = "gpu")]
             Inner::Gpu(engine) => engine.as_mut(),
@@ -65,18 +53,8 @@ impl Engine {
         }
     }
 
-    /// Unwraps the engine.
-    pub fn into_decoder(self) -> Box<dyn DecodeEngine> {
-        match self.inner {
-            Inner::Cpu(engine) => engine,
-            #[cfg(feature = "gpu")]
-            Inner::Gpu(engine) => engine,
-            Inner::Other(engine) => engine,
-        }
-    }
-
-    fn shown(&self) -> &dyn DecodeEngine {
-        match &self.inner {
+    fn shown(&self) -> &dyn LanguageModel {
+        match &self.0 {
             Inner::Cpu(engine) => engine.as_ref(),
             #[cfg(feature = "gpu")]
             Inner::Gpu(engine) => engine.as_ref(),
@@ -89,7 +67,7 @@ impl Engine {
     /// # Errors
     /// A checkpoint of another shape; an engine without weights, such as that of a recorded target.
     pub fn load_weights(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        match &mut self.inner {
+        match &mut self.0 {
             Inner::Cpu(engine) => engine.load_weights(checkpoint)?,
             #[cfg(feature = "gpu")]
             Inner::Gpu(engine) => engine.load_weights(checkpoint)?,
@@ -103,7 +81,7 @@ impl Engine {
     /// # Errors
     /// Blocks of another model; an engine that is not on the processor.
     pub fn load_tail(&mut self, tail: &Tail) -> Result<()> {
-        match &mut self.inner {
+        match &mut self.0 {
             Inner::Cpu(engine) => Ok(engine.load_tail(tail)?),
             _ => bail!(NO_STATES),
         }
@@ -114,7 +92,7 @@ impl Engine {
     /// # Errors
     /// More blocks than there are, or 0; an engine that is not on the processor.
     pub fn keep_states(&mut self, blocks: usize) -> Result<()> {
-        match &mut self.inner {
+        match &mut self.0 {
             Inner::Cpu(engine) => Ok(engine.keep_states(blocks)?),
             _ => bail!(NO_STATES),
         }
@@ -126,7 +104,7 @@ impl Engine {
     /// # Errors
     /// Errors of a forward; an engine that is not on the processor.
     pub fn states_of(&mut self, ids: &[u32]) -> Result<&[f32]> {
-        match &mut self.inner {
+        match &mut self.0 {
             Inner::Cpu(engine) => Ok(engine.states_of(ids)?),
             _ => bail!(NO_STATES),
         }
@@ -137,7 +115,7 @@ impl Engine {
     /// # Errors
     /// As [`load_weights`](Self::load_weights).
     pub fn packed(&mut self) -> Result<Packed> {
-        match &mut self.inner {
+        match &mut self.0 {
             Inner::Cpu(engine) => Ok(Packed::Cpu(engine.packed())),
             #[cfg(feature = "gpu")]
             Inner::Gpu(engine) => Ok(Packed::Gpu(engine.packed())),
@@ -150,7 +128,7 @@ impl Engine {
     /// # Errors
     /// Weights of another shape, storage or device; as [`load_weights`](Self::load_weights).
     pub fn swap_weights(&mut self, packed: &mut Packed) -> Result<()> {
-        match (&mut self.inner, packed) {
+        match (&mut self.0, packed) {
             (Inner::Cpu(engine), Packed::Cpu(packed)) => engine.swap_weights(packed)?,
             #[cfg(feature = "gpu")]
             (Inner::Gpu(engine), Packed::Gpu(packed)) => engine.swap_weights(packed)?,
@@ -172,44 +150,28 @@ impl Engine {
         sequences: &mut [(&mut Self, &[I])],
         logits: &mut Vec<f32>,
     ) -> Result<usize, ModelError> {
-        for (engine, ids) in sequences.iter_mut() {
-            engine.ids.clear();
-            engine.ids.extend(ids.iter().map(|id| id.get()));
-        }
-        let parts: Option<Vec<(&mut CpuEngine, &[u32])>> = sequences
-            .iter_mut()
-            .map(|(engine, _)| {
-                let Self { inner, ids } = &mut **engine;
-                match inner {
-                    Inner::Cpu(inner) => Some((inner.as_mut(), ids.as_slice())),
-                    _ => None,
-                }
+        let ids: Vec<Vec<u32>> = sequences.iter().map(|(_, ids)| raw_ids(ids)).collect();
+        let parts = sequences.iter_mut().zip(&ids);
+        let parts: Option<Vec<(&mut CpuEngine, &[u32])>> = parts
+            .map(|((engine, _), ids)| match &mut engine.0 {
+                Inner::Cpu(engine) => Some((engine.as_mut(), ids.as_slice())),
+                _ => None,
             })
             .collect();
         if let Some(mut parts) = parts {
-            return CpuEngine::forward_together(&mut parts, logits).map_err(ModelError::new);
+            return Ok(CpuEngine::forward_together(&mut parts, logits)?);
         }
         logits.clear();
         let mut rows = Vec::new();
-        for (engine, ids) in sequences.iter_mut() {
-            LanguageModel::<I>::forward(&mut **engine, ids, &mut rows)?;
+        for ((engine, _), ids) in sequences.iter_mut().zip(&ids) {
+            engine.forward(ids, &mut rows)?;
             logits.append(&mut rows);
         }
         Ok(sequences.len())
     }
 }
 
-impl Engine {
-    /// The raw ids, in a reused buffer.
-    fn plain<I: TokenId>(&mut self, ids: &[I]) -> Vec<u32> {
-        let mut plain = std::mem::take(&mut self.ids);
-        plain.clear();
-        plain.extend(ids.iter().map(|id| id.get()));
-        plain
-    }
-}
-
-impl<I: TokenId> LanguageModel<I> for Engine {
+impl LanguageModel for Engine {
     fn vocab_size(&self) -> usize {
         self.shown().vocab_size()
     }
@@ -226,53 +188,28 @@ impl<I: TokenId> LanguageModel<I> for Engine {
         self.decoder().truncate(len);
     }
 
-    fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError> {
-        let ids = self.plain(ids);
-        let done = self.decoder().forward(&ids, logits);
-        self.ids = ids;
-        done.map_err(ModelError::new)
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        self.decoder().forward(ids, logits)
+    }
+
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+        self.decoder().prefill(ids)
+    }
+
+    fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        self.decoder().prompt(ids, logits)
+    }
+
+    fn abstains(&self) -> bool {
+        self.shown().abstains()
     }
 
     fn state(&self) -> &[f32] {
-        self.shown().last_state()
+        self.shown().state()
     }
 
-    fn prefill(&mut self, ids: &[I]) -> Result<(), ModelError> {
-        let ids = self.plain(ids);
-        let done = self.decoder().append(&ids);
-        self.ids = ids;
-        done.map_err(ModelError::new)
-    }
-
-    fn on_device(&mut self, tokens: usize) -> Option<&mut dyn OnDevice<I>> {
-        match self.decoder().device_logits(tokens) {
-            Some(_) => Some(self),
-            None => None,
-        }
-    }
-}
-
-impl Engine {
-    fn logits(&mut self, tokens: usize) -> Result<&mut dyn DeviceLogits, ModelError> {
-        let none = || ModelError::new("this engine has its logits in memory");
-        self.decoder().device_logits(tokens).ok_or_else(none)
-    }
-}
-
-impl<I: TokenId> OnDevice<I> for Engine {
-    fn score(&mut self, ids: &[I]) -> Result<(), ModelError> {
-        let ids = self.plain(ids);
-        let done = self.logits(ids.len()).map(|logits| logits.score(&ids));
-        self.ids = ids;
-        done?.map_err(ModelError::new)
-    }
-
-    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError> {
-        self.logits(0)?.best(columns).map_err(ModelError::new)
-    }
-
-    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
-        self.logits(0)?.rows(rows, logits).map_err(ModelError::new)
+    fn device_logits(&mut self, tokens: usize) -> Option<&mut dyn DeviceLogits> {
+        self.decoder().device_logits(tokens)
     }
 }
 

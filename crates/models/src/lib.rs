@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use cpu_engine::EngineOptions;
 use lm::{Checkpoint, EngineSettings, LmConfig, StoredCheckpoint, TensorSource};
 use spec_decode::Pair;
-use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId};
+use vocab_align::{DraftId, TargetId, TokenId};
 
 mod chat;
 mod cut;
@@ -222,10 +222,5 @@ pub fn engine_options(config: &LmConfig, settings: EngineSettings) -> EngineOpti
 
 /// Vocabularies of drafter and target, aligned by bytes.
 pub fn align(drafter: &ModelText<DraftId>, target: &ModelText<TargetId>) -> Pair {
-    let alignment = Alignment::build(&drafter.vocabulary, &target.vocabulary, MappingMode::Bytes);
-    Pair {
-        draft: drafter.vocabulary.clone(),
-        target: target.vocabulary.clone(),
-        alignment: Arc::new(alignment),
-    }
+    Pair::new(&drafter.vocabulary, &target.vocabulary)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use lm::{EngineSettings, LmConfig, RandomWeights, StoredCheckpoint};
+use lm::{EngineSettings, LanguageModel, LmConfig, RandomWeights, StoredCheckpoint};
 use serde::{Deserialize, Serialize};
 use vocab_align::TokenId;
 
@@ -80,7 +80,7 @@ impl Stepper {
         let ids: Vec<u32> = (0..context + VERIFIED)
             .map(|i| (i * 7919 % vocab) as u32)
             .collect();
-        engine.decoder().append(&ids[..context])?;
+        engine.prefill(&ids[..context])?;
         Ok(Self {
             engine,
             context,
@@ -93,9 +93,9 @@ impl Stepper {
     fn step(&mut self, count: usize) -> Result<f64> {
         let ids = &self.ids[self.context..self.context + count];
         let began = Instant::now();
-        self.engine.decoder().forward(ids, &mut self.logits)?;
+        self.engine.forward(ids, &mut self.logits)?;
         let seconds = began.elapsed().as_secs_f64();
-        self.engine.decoder().truncate(self.context);
+        self.engine.truncate(self.context);
         Ok(seconds)
     }
 

@@ -47,15 +47,19 @@ fn engines_of_a_folder_share_and_hold_what_they_need() -> Result {
     let mut folder: ModelFolder<TargetId> = ModelFolder::load(&shipped())?;
     let settings = EngineSettings::new(WeightType::Bf16, 1);
     let longest = folder.config().max_position_embeddings;
-    let max_len = |engine: &Engine| LanguageModel::<TargetId>::max_len(engine);
     let (mut one, mut other) = (folder.engine(settings)?, folder.engine(settings)?);
-    assert_eq!(max_len(&one), longest);
+    assert_eq!(one.max_len(), longest);
     let logits = |engine: &mut Engine| -> Result<Vec<f32>> {
         let mut logits = Vec::new();
-        LanguageModel::<TargetId>::truncate(engine, 0);
-        engine.forward(&[TargetId(5), TargetId(6)], &mut logits)?;
+        engine.truncate(0);
+        engine.forward(&[5, 6], &mut logits)?;
         Ok(logits)
     };
+    let short = EngineSettings {
+        context: Some(40),
+        ..settings
+    };
+    lm::conformance::check(|| folder.engine(short).unwrap())?;
     let (first, second) = (logits(&mut one)?, logits(&mut other)?);
     assert_eq!(first, second);
     let padded = folder.padded(1, 8);
@@ -83,7 +87,7 @@ fn engines_of_a_folder_share_and_hold_what_they_need() -> Result {
         kv: KvType::F16,
         ..settings
     };
-    assert_eq!(max_len(&folder.engine(bounded)?), 40);
+    assert_eq!(folder.engine(bounded)?.max_len(), 40);
     Ok(())
 }
 

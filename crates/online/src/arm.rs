@@ -15,7 +15,7 @@ use spec_decode::{
     DirectMap, Generation, LanguageModel, Lexicon, Pair, Prompt, RoundOutcome, Session,
     SessionConfig, StreamName, VerifyMode,
 };
-use vocab_align::{DraftId, TargetId};
+use vocab_align::DraftId;
 
 use super::adaptive::{Adaptive, HeadUpdate};
 use super::control::{Account, Control, Controlled, Watched};
@@ -321,7 +321,7 @@ impl ArmState {
         if let Some(source) = source {
             session.look_up_in(source);
         }
-        let rows = LanguageModel::<TargetId>::vocab_size(session.target());
+        let rows = session.target().vocab_size();
         let records = watched.as_ref().is_none_or(Watched::records);
         let mut learner = self.learner.as_mut().filter(|_| streamed && records);
         let mut teacher = learner
@@ -426,7 +426,7 @@ impl ArmState {
             let (Drafter::Model(drafter), Some((pair, rows))) = (&mut *drafter, last) else {
                 return Ok(Vec::new());
             };
-            let columns = LanguageModel::<DraftId>::vocab_size(drafter.as_ref());
+            let columns = drafter.vocab_size();
             let direct = DirectMap::new(&pair.alignment, columns, *rows);
             let cache = caches.get(&pair.target.fingerprint()).filter(|_| merges);
             let lexicon = Lexicon::new(&direct, cache);

@@ -15,7 +15,7 @@ use spec_decode::{
     DraftLaw, LanguageModel, Lexicon, Purpose, RoundOutcome, Sampling, Score, StreamName, Walk,
     is_looked_up,
 };
-use vocab_align::{DraftId, Vocabulary};
+use vocab_align::{DraftId, TokenId, Vocabulary, raw_ids};
 
 /// A draft and what the target said to it.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,7 +81,7 @@ impl Rules<'_> {
             fed: Vec::new(),
             logits: Vec::new(),
         };
-        LanguageModel::<DraftId>::truncate(reader.drafter, 0);
+        reader.drafter.truncate(0);
         let mut examples = Vec::new();
         for draft in drafts {
             if let Some(own) = self.read(draft, &roots, &mut reader)? {
@@ -100,7 +100,7 @@ impl Rules<'_> {
         let mut walk = Walk::default();
         let mut text = draft.context.clone();
         // Of a text too long for the drafter, its end, as when it was drafted.
-        let room = LanguageModel::<DraftId>::max_len(reader.drafter);
+        let room = reader.drafter.max_len();
         let first = text.first();
         let special = first.is_some_and(|id| self.vocabulary.bytes(*id).is_none());
         let mut view = end_of(&text, usize::from(special), room, draft.tokens.len());
@@ -112,7 +112,7 @@ impl Rules<'_> {
             reader.read(&view)?;
             let row = &reader.logits;
             let mut features = Vec::new();
-            let state = LanguageModel::<DraftId>::state(reader.drafter);
+            let state = reader.drafter.state();
             write_features(DraftSignal::of(token, row), state, &mut features);
             let law = match self.sampling.is_greedy() {
                 true => None,
@@ -230,11 +230,11 @@ impl Reader<'_> {
             .zip(before)
             .take_while(|(a, b)| a == b)
             .count();
-        LanguageModel::<DraftId>::truncate(self.drafter, common);
+        self.drafter.truncate(common);
         if common < before.len() {
-            self.drafter.prefill(&before[common..])?;
+            self.drafter.prefill(&raw_ids(&before[common..]))?;
         }
-        self.drafter.forward(&[*last], &mut self.logits)?;
+        self.drafter.forward(&[last.get()], &mut self.logits)?;
         self.fed = text.to_vec();
         Ok(())
     }

@@ -8,7 +8,7 @@ use spec_decode::{
     CopySource, DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt,
     PromptLookup, RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
 };
-use vocab_align::{DraftId, TargetId};
+use vocab_align::DraftId;
 
 use super::arm::Question;
 use super::control::{Timed, Watched};
@@ -31,7 +31,7 @@ pub(super) struct Onlookers<'a, D, T> {
 }
 
 /// As [`Session::generate`], with onlookers.
-pub(super) fn generate<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
+pub(super) fn generate<D: LanguageModel, T: LanguageModel>(
     session: &mut Session<D, T>,
     question: &Question<'_>,
     mut cache: Option<&mut NgramCache>,
@@ -103,7 +103,7 @@ pub(super) fn look_up(
     policy: &mut dyn DraftPolicy,
     source: Option<CopySource>,
 ) -> Result<(Generation, Option<CopySource>)> {
-    let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(target));
+    let drafter = PromptLookup::new(target.vocab_size());
     let ids: Vec<DraftId> = question
         .prompt
         .target

@@ -171,7 +171,7 @@ impl Target {
             };
             let paying = shape_engine(&cost.shape, Some(vocab), settings);
             let paying = paying.context("models.targets: cost")?;
-            engine = engine.with_cost(paying.into_decoder());
+            engine = engine.with_cost(Box::new(paying));
         }
         files.push(json);
         Ok(Self {

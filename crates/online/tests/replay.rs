@@ -114,7 +114,7 @@ fn record(lab: &Lab, model: &str, top: Option<usize>) -> PathBuf {
             let fitted = target.template.fit(&prompt.prompt, count).unwrap();
             let ids = target.encode(&fitted.rendered).unwrap();
             let prompt_ids: Vec<u32> = ids.iter().map(|id| id.get()).collect();
-            let done = trace::answer(engine.decoder(), &prompt_ids, &info).unwrap();
+            let done = trace::answer(&mut engine, &prompt_ids, &info).unwrap();
             writer
                 .push(&Record {
                     id: prompt.id,

@@ -4,7 +4,7 @@ mod support;
 
 use distill_loss::{Chunk, Example, TeacherRow};
 use experiment::{LearnConfig, ObjectiveName};
-use lm::{Checkpoint, EngineSettings, Tail, WeightType};
+use lm::{Checkpoint, EngineSettings, LanguageModel, Tail, WeightType};
 use models::{Engine, ModelFolder, Packed};
 use online::{Learner, LearntWeights};
 use results::{RoundRow, UpdateRow};
@@ -115,8 +115,8 @@ fn the_last_blocks_learn_and_nothing_else_moves() {
     let mut one = folder().engine(options).unwrap();
     one.swap_weights(&mut packed).unwrap();
     let mut other = folder().engine_with(&merged, options).unwrap();
-    one.decoder().forward(&[5, 6, 7], &mut logits[0]).unwrap();
-    other.decoder().forward(&[5, 6, 7], &mut logits[1]).unwrap();
+    one.forward(&[5, 6, 7], &mut logits[0]).unwrap();
+    other.forward(&[5, 6, 7], &mut logits[1]).unwrap();
     assert_eq!(logits[0], logits[1]);
 }
 

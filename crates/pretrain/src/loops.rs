@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
 use indicatif::ProgressBar;
-use lm::{DecodeEngine, LmError, WeightType};
+use lm::{LanguageModel, LmError, WeightType};
 use rayon::prelude::*;
 use trainer::{Backend, Marked, Step, Trainer, Unlikelihood};
 use vocab_align::{TargetId, TokenId};
@@ -157,7 +157,7 @@ fn laws(
         return Ok(Vec::new());
     };
     let mut engine = CpuEngine::with_weights(packed.clone(), options(ids.len()))?;
-    engine.append(&read[..from - 1])?;
+    engine.prefill(&read[..from - 1])?;
     let mut logits = Vec::new();
     engine.forward(&read[from - 1..], &mut logits)?;
     let width = engine.config().vocab_size;

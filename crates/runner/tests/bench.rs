@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use cpu_engine::{CpuEngine, EngineOptions};
-use lm::{Checkpoint, DecodeEngine, WeightType};
+use lm::{Checkpoint, LanguageModel, WeightType};
 use predicates::str::contains;
 
 const CALL: usize = 16;

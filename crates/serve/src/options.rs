@@ -66,6 +66,39 @@ pub struct Options {
 }
 
 impl Options {
+    /// One target, by the name that requests use, and a drafter. Nothing is learnt or kept, a round
+    /// drafts four tokens, and four sequences are decoded at once, on one thread.
+    pub fn new(
+        name: impl Into<String>,
+        target: impl Into<PathBuf>,
+        drafter: impl Into<PathBuf>,
+    ) -> Self {
+        Self {
+            targets: vec![(name.into(), target.into())],
+            drafter: drafter.into(),
+            engine: EngineSettings::new(WeightType::F32, 1),
+            draft_weights: None,
+            draft_length: 4,
+            adapt_length: false,
+            controller: false,
+            lookup: None,
+            lookup_bytes: 64 << 20,
+            parallel: 4,
+            queue: 64,
+            max_tokens: 1024,
+            timeout: Duration::from_secs(600),
+            memory: None,
+            ngram_bytes: 64 << 20,
+            example_bytes: 256 << 20,
+            learn: None,
+            state: None,
+            save_every: Duration::from_secs(300),
+            state_bytes: 1 << 30,
+            remote: RemoteOptions::default(),
+            expose: None,
+        }
+    }
+
     /// Engine settings of the drafter.
     pub fn drafter_engine(&self) -> EngineSettings {
         EngineSettings {
@@ -125,6 +158,20 @@ pub struct LearnOptions {
     pub updates_per_minute: Option<u32>,
     /// Granularity at which the drafter has weights of its own.
     pub scope: LearnScope,
+}
+
+impl Default for LearnOptions {
+    /// Every fourth answer an update of weights, as suits the drafter's size, for each target its own.
+    fn default() -> Self {
+        Self {
+            every: 4,
+            rate: None,
+            rank: 0,
+            blocks: None,
+            updates_per_minute: None,
+            scope: LearnScope::Target,
+        }
+    }
 }
 
 /// The trainable part of a drafter. All weights of a state folder have the same one.

@@ -115,10 +115,11 @@ mod sampling;
 mod session;
 mod sink;
 mod suffix;
-#[doc(hidden)]
 pub mod testkit;
 mod translate;
 mod verify;
+
+pub use engine::{DeviceLogits, LanguageModel, ModelError, check_call, conformance};
 
 pub use chance::{Chance, Dice, Purpose, StreamName};
 pub use copy_source::CopySource;
@@ -129,7 +130,7 @@ pub use lexicon::{DirectMap, Lexicon, Place};
 pub use lookup::PromptLookup;
 pub use mask::{Mask, Walk};
 pub use metrics::{RoundOutcome, Timings, Totals};
-pub use model::{LanguageModel, ModelError, OnDevice, Rows};
+pub use model::Rows;
 pub use plain::{PlainConfig, PlainGeneration, decode_plain, decode_plain_with};
 pub use policy::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, LONGEST_COPY};
 pub use residual::{Pushforward, rounding_tolerance};

@@ -1,8 +1,6 @@
 //! Prompt lookup (Saxena, "Prompt Lookup Decoding", 2023): a drafter without a model.
 
-use vocab_align::TokenId;
-
-use crate::{LanguageModel, ModelError};
+use engine::{LanguageModel, ModelError, check_call};
 
 /// Default largest length of the run of tokens that is looked up.
 const LONGEST_MATCH: usize = 3;
@@ -19,14 +17,14 @@ const LONGEST_MATCH: usize = 3;
 /// distribution, ordinary rejection sampling accepts a drafted token with its probability p and
 /// otherwise draws from p without it, so the output has the target's distribution.
 #[derive(Clone, Debug)]
-pub struct PromptLookup<I> {
+pub struct PromptLookup {
     vocab: usize,
     longest: usize,
-    ids: Vec<I>,
-    prediction: Option<I>,
+    ids: Vec<u32>,
+    prediction: Option<u32>,
 }
 
-impl<I: TokenId> PromptLookup<I> {
+impl PromptLookup {
     /// For a target with logits rows of `vocab` entries.
     pub fn new(vocab: usize) -> Self {
         Self {
@@ -38,7 +36,7 @@ impl<I: TokenId> PromptLookup<I> {
     }
 
     /// What followed the latest earlier occurrence of the longest suffix; O(context).
-    fn predict(&self) -> Option<I> {
+    fn predict(&self) -> Option<u32> {
         let ids = &self.ids;
         (1..=self.longest.min(ids.len().saturating_sub(1)))
             .rev()
@@ -49,11 +47,10 @@ impl<I: TokenId> PromptLookup<I> {
                 // Windows from the right: the one at distance 0 ends right before the last token.
                 Some(ids[ids.len() - 1 - at])
             })
-            .filter(|id| id.index() < self.vocab)
     }
 }
 
-impl<I: TokenId> LanguageModel<I> for PromptLookup<I> {
+impl LanguageModel for PromptLookup {
     fn vocab_size(&self) -> usize {
         self.vocab
     }
@@ -70,7 +67,8 @@ impl<I: TokenId> LanguageModel<I> for PromptLookup<I> {
         self.ids.truncate(len);
     }
 
-    fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        check_call(ids, self.len(), self.max_len(), self.vocab)?;
         logits.clear();
         for &id in ids {
             self.ids.push(id);
@@ -81,13 +79,14 @@ impl<I: TokenId> LanguageModel<I> for PromptLookup<I> {
             let rest = self.prediction.map_or(0.0, |_| f32::NEG_INFINITY);
             logits.resize(start + self.vocab, rest);
             if let Some(next) = self.prediction {
-                logits[start + next.index()] = 0.0;
+                logits[start + next as usize] = 0.0;
             }
         }
         Ok(())
     }
 
-    fn prefill(&mut self, ids: &[I]) -> Result<(), ModelError> {
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+        check_call(ids, self.len(), self.max_len(), self.vocab)?;
         self.ids.extend_from_slice(ids);
         Ok(())
     }
@@ -100,16 +99,14 @@ impl<I: TokenId> LanguageModel<I> for PromptLookup<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vocab_align::DraftId;
 
     fn prediction(ids: &[u32]) -> Option<u32> {
         let mut lookup = PromptLookup::new(10);
-        let ids: Vec<DraftId> = ids.iter().copied().map(DraftId).collect();
         let mut logits = Vec::new();
-        lookup.forward(&ids, &mut logits).expect("never fails");
+        lookup.forward(ids, &mut logits).expect("never fails");
         assert_eq!(logits.len(), 10 * ids.len());
         assert_eq!(lookup.abstains(), lookup.prediction.is_none());
-        lookup.prediction.map(|id| id.0)
+        lookup.prediction
     }
 
     #[test]
@@ -127,15 +124,13 @@ mod tests {
     fn it_copies_on_behind_its_own_drafts() {
         let mut lookup = PromptLookup::new(10);
         let mut logits = Vec::new();
-        lookup
-            .prefill(&[1, 2, 3, 4].map(DraftId))
-            .expect("never fails");
-        let mut last = DraftId(1);
+        lookup.prefill(&[1, 2, 3, 4]).expect("never fails");
+        let mut last = 1;
         for expected in [2, 3, 4] {
             lookup.forward(&[last], &mut logits).expect("never fails");
             let next = crate::argmax(&logits).expect("one token");
             assert_eq!(next, expected);
-            last = DraftId(next as u32);
+            last = next as u32;
         }
     }
 }

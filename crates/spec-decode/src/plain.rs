@@ -42,7 +42,7 @@ pub struct PlainGeneration {
 /// # Errors
 /// An empty or too long prompt, a failing model, impossible logits (the "round" is the token's
 /// index).
-pub fn decode_plain<T: LanguageModel<TargetId>>(
+pub fn decode_plain<T: LanguageModel>(
     target: &mut T,
     prompt: &[TargetId],
     config: &PlainConfig,
@@ -56,7 +56,7 @@ pub fn decode_plain<T: LanguageModel<TargetId>>(
 ///
 /// # Errors
 /// As [`decode_plain`].
-pub fn decode_plain_with<T: LanguageModel<TargetId>>(
+pub fn decode_plain_with<T: LanguageModel>(
     target: &mut T,
     prompt: &[TargetId],
     config: &PlainConfig,
@@ -120,13 +120,13 @@ pub fn decode_plain_with<T: LanguageModel<TargetId>>(
 
 /// The most probable next token by a target on a device, which keeps the logits; `None`, and nothing is
 /// read, where it is none or has no most probable token.
-fn best_on_device<T: LanguageModel<TargetId>>(
+fn best_on_device<T: LanguageModel>(
     target: &mut T,
     pending: TargetId,
     round: usize,
 ) -> Result<Option<TargetId>, SpecError> {
     let held = target.len();
-    let Some(device) = target.on_device(1) else {
+    let Some(device) = target.device_logits(1) else {
         return Ok(None);
     };
     let failed = |source| SpecError::Model {
@@ -135,7 +135,7 @@ fn best_on_device<T: LanguageModel<TargetId>>(
         source,
     };
     let mut best = Vec::new();
-    device.score(&[pending]).map_err(failed)?;
+    device.score(&[pending.get()]).map_err(failed)?;
     device.best(&mut best).map_err(failed)?;
     let best = best.pop().flatten().map(TargetId::new);
     if best.is_none() {
@@ -144,7 +144,7 @@ fn best_on_device<T: LanguageModel<TargetId>>(
     Ok(best)
 }
 
-fn step<T: LanguageModel<TargetId>>(
+fn step<T: LanguageModel>(
     target: &mut T,
     pending: TargetId,
     logits: &mut Vec<f32>,
@@ -152,7 +152,7 @@ fn step<T: LanguageModel<TargetId>>(
 ) -> Result<(), SpecError> {
     let role = Role::Target;
     target
-        .forward(&[pending], logits)
+        .forward(&[pending.get()], logits)
         .map_err(|source| SpecError::Model {
             round,
             role,

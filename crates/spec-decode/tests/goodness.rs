@@ -8,7 +8,7 @@ use spec_decode::{
     ConstantLength, DraftPolicy, LanguageModel, NoSink, Pair, PlainConfig, Prompt, PromptLookup,
     Sampling, SamplingOptions, Session, SessionConfig, StreamName, VerifyMode, decode_plain,
 };
-use vocab_align::{DraftId, TargetId};
+use vocab_align::TargetId;
 
 /// Probability of a false alarm over all tests together. Fixed seeds make the outcome final.
 const ALPHA: f64 = 0.01;
@@ -47,7 +47,7 @@ fn test(partition: &Partition, mut sample: impl FnMut(StreamName) -> Vec<TargetI
     g_test(&counts, partition.law())
 }
 
-fn speculate<D: LanguageModel<DraftId>>(
+fn speculate<D: LanguageModel>(
     drafter: D,
     pair: Pair,
     seed: u64,

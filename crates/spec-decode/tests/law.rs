@@ -8,9 +8,8 @@ mod common;
 use cases::random::{Family, MIXED, Rough, across, lookup, within};
 use cases::{Setting, TOLERANCE};
 use spec_decode::{LanguageModel, VerifyMode};
-use vocab_align::DraftId;
 
-fn assert_exact<D: LanguageModel<DraftId>>(
+fn assert_exact<D: LanguageModel>(
     cases: std::ops::Range<u64>,
     setting: impl Fn(u64) -> Setting<D>,
 ) {

@@ -12,11 +12,11 @@ use ngram_cache::NgramCache;
 use proptest::prelude::*;
 use spec_decode::testkit::FakeModel;
 use spec_decode::{
-    ConstantLength, DraftPolicy, DraftStep, LanguageModel, ModelError, NoSink, OnDevice,
+    ConstantLength, DeviceLogits, DraftPolicy, DraftStep, LanguageModel, ModelError, NoSink,
     PlainConfig, Sampling, SamplingOptions, Session, SessionConfig, StreamName, TeacherSink,
     VerifyMode, argmax, decode_plain,
 };
-use vocab_align::{DraftId, TargetId, TokenId};
+use vocab_align::{TargetId, TokenId};
 
 /// A model that keeps the logits of up to `most` tokens, and counts the rows that are fetched.
 struct Far<I> {
@@ -41,7 +41,7 @@ impl<I: TokenId> Far<I> {
     }
 }
 
-impl<I: TokenId> LanguageModel<I> for Far<I> {
+impl<I: TokenId> LanguageModel for Far<I> {
     fn vocab_size(&self) -> usize {
         self.inner.vocab_size()
     }
@@ -58,7 +58,7 @@ impl<I: TokenId> LanguageModel<I> for Far<I> {
         self.inner.truncate(len);
     }
 
-    fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         self.fetched.set(self.fetched.get() + ids.len());
         self.inner.forward(ids, logits)?;
         self.state = self.inner.state().to_vec();
@@ -69,11 +69,11 @@ impl<I: TokenId> LanguageModel<I> for Far<I> {
         &self.state
     }
 
-    fn prefill(&mut self, ids: &[I]) -> Result<(), ModelError> {
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         self.inner.prefill(ids)
     }
 
-    fn on_device(&mut self, tokens: usize) -> Option<&mut dyn OnDevice<I>> {
+    fn device_logits(&mut self, tokens: usize) -> Option<&mut dyn DeviceLogits> {
         match tokens <= self.most {
             true => Some(self),
             false => None,
@@ -81,8 +81,8 @@ impl<I: TokenId> LanguageModel<I> for Far<I> {
     }
 }
 
-impl<I: TokenId> OnDevice<I> for Far<I> {
-    fn score(&mut self, ids: &[I]) -> Result<(), ModelError> {
+impl<I: TokenId> DeviceLogits for Far<I> {
+    fn score(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         assert!(ids.len() <= self.most);
         self.state.clear();
         self.inner.forward(ids, &mut self.kept)
@@ -147,7 +147,7 @@ impl TeacherSink for Records {
 
 /// All results of a response except times.
 fn respond(
-    models: (impl LanguageModel<DraftId>, impl LanguageModel<TargetId>),
+    models: (impl LanguageModel, impl LanguageModel),
     config: &SessionConfig,
     reads: bool,
     cache: &mut NgramCache,

@@ -8,7 +8,7 @@ use spec_decode::testkit::{FakeModel, RowFn};
 use spec_decode::{
     ConstantLength, NoSink, Pair, Prompt, Session, SessionConfig, StreamName, Totals, VerifyMode,
 };
-use vocab_align::{Alignment, DraftContext, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
+use vocab_align::{DraftContext, DraftId, TargetId, TokenId, Vocabulary};
 
 const TEXT: &str = "The naïve café owner wrote 12345 unbelievable words — “très bien” 😀:\n\n\
     \tdef tokenise(text):\n        return text.split()  # nothing else\n\n\
@@ -53,12 +53,7 @@ fn pair(draft: &str, target: &str) -> Option<Pair> {
         "same" => draft.retag(),
         other => vocabulary::<TargetId>(other)?,
     };
-    let alignment = Arc::new(Alignment::build(&draft, &target, MappingMode::Bytes));
-    Some(Pair {
-        draft,
-        target,
-        alignment,
-    })
+    Some(Pair::new(&draft, &target))
 }
 
 fn recite(pair: &Pair, mode: VerifyMode, cache: &mut NgramCache) -> Totals {

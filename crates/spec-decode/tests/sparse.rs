@@ -10,7 +10,7 @@ use spec_decode::{
     Acceptance, ConstantLength, LanguageModel, NoSink, Purpose, Rows, Sampling, Session,
     SessionConfig, SparseChoice, SparseDraft, SparseFault, SparseOutcome, StreamName, VerifyMode,
 };
-use vocab_align::{DraftId, TargetId};
+use vocab_align::{DraftId, TargetId, raw_ids};
 
 type Toy = Session<FakeModel<DraftId>, FakeModel<TargetId>>;
 
@@ -29,7 +29,9 @@ fn by_sparse_drafts(session: &mut Toy, cache: &mut NgramCache, name: StreamName)
         let text = [PROMPT.target, session.response()].concat();
         let mut logits = Vec::new();
         let target = session.target_mut();
-        target.forward(round.input(), &mut logits).expect("rows");
+        target
+            .forward(&raw_ids(round.input()), &mut logits)
+            .expect("rows");
         let vocab = target.vocab_size();
         draft.check(vocab, sampling).expect("a possible draft");
         let rows = Rows::new(&logits, vocab, round.input().len()).expect("rows");

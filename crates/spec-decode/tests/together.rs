@@ -10,7 +10,7 @@ use spec_decode::{
     ConstantLength, DraftedRound, LanguageModel, NoSink, Prompt, RoundOutcome, Session,
     SessionConfig, SpecError, StreamName, VerifyMode,
 };
-use vocab_align::{DraftId, TargetId};
+use vocab_align::{DraftId, TargetId, raw_ids};
 
 type Toy = Session<FakeModel<DraftId>, FakeModel<TargetId>>;
 
@@ -21,7 +21,7 @@ fn score(session: &mut Toy, round: &DraftedRound) -> Vec<f32> {
     let mut logits = Vec::new();
     let target = session.target_mut();
     target
-        .forward(round.input(), &mut logits)
+        .forward(&raw_ids(round.input()), &mut logits)
         .expect("a forward");
     logits
 }
@@ -45,7 +45,9 @@ fn step(sessions: &mut [Toy], caches: &mut [NgramCache]) -> Result<(), SpecError
                 let cache = &caches[of(*i, caches.len())];
                 let (mut logits, session) = (Vec::new(), &mut sessions[*i]);
                 let drafter = session.drafting_model();
-                drafter.forward(round.input(), &mut logits).expect("rows");
+                drafter
+                    .forward(&raw_ids(round.input()), &mut logits)
+                    .expect("rows");
                 session.draft_token(round, Some(cache), &logits, policy)?;
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use lm::{DecodeEngine, DeviceLogits, LmError, check_call};
+use lm::{DeviceLogits, LanguageModel, LmError, ModelError, check_call};
 use rustc_hash::FxHashMap;
 
 use crate::{Record, TraceError, TraceFile, TraceInfo};
@@ -119,6 +119,11 @@ impl Traces {
     }
 }
 
+/// A record that does not answer.
+fn failed(error: TraceError) -> ModelError {
+    LmError::engine("trace", error).into()
+}
+
 /// The first 12 digits of a hash, enough to distinguish two of them.
 fn short(sha256: &str) -> String {
     sha256.chars().take(12).collect()
@@ -165,7 +170,7 @@ fn kind(info: &TraceInfo) -> Option<(&str, &str)> {
 ///
 /// # Rows that are never read
 /// Most rows are read only for their best token, which the record holds directly. Such rows are not
-/// built ([`DecodeEngine::device_logits`]), because a row is as wide as the vocabulary and only a
+/// built ([`LanguageModel::device_logits`]), because a row is as wide as the vocabulary and only a
 /// few of its tokens are recorded.
 pub struct TraceEngine {
     traces: Traces,
@@ -175,7 +180,7 @@ pub struct TraceEngine {
     /// Recorded places of the rows of the last forward; `None` off the path.
     scored: Vec<Option<Recorded>>,
     /// An engine that runs the same steps, so that they take real time. Its output is discarded.
-    cost: Option<Box<dyn DecodeEngine>>,
+    cost: Option<Box<dyn LanguageModel + Send>>,
     discarded: Vec<f32>,
 }
 
@@ -212,7 +217,7 @@ impl TraceEngine {
 
     /// Lets `engine` run every step too, so that steps take real time. Answers do not change.
     #[must_use]
-    pub fn with_cost(mut self, engine: Box<dyn DecodeEngine>) -> Self {
+    pub fn with_cost(mut self, engine: Box<dyn LanguageModel + Send>) -> Self {
         self.cost = Some(engine);
         self
     }
@@ -261,7 +266,7 @@ impl TraceEngine {
     }
 
     /// Appends tokens to the context and finds the recorded places of their rows.
-    fn feed(&mut self, ids: &[u32]) -> Result<(), LmError> {
+    fn feed(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         let before = self.fed.len();
         check_call(ids, before, self.max_len, self.vocab_size())?;
         self.pay(ids, true)?;
@@ -276,7 +281,7 @@ impl TraceEngine {
                 Err(error) => {
                     self.fed.truncate(before);
                     self.scored.clear();
-                    return Err(LmError::engine("trace", error));
+                    return Err(failed(error));
                 }
             };
             self.scored.push(recorded);
@@ -285,29 +290,26 @@ impl TraceEngine {
     }
 
     /// Writes rows of the last forward, `[rows, vocab]`.
-    fn write(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), LmError> {
+    fn write(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
         let vocab = self.vocab_size();
         logits.resize(rows.len() * vocab, 0.0);
         for (row, index) in logits.chunks_exact_mut(vocab).zip(rows) {
             match self.scored.get(index).copied() {
                 Some(Some(at)) => {
                     let record = self.load(at.place);
-                    let record = record.map_err(|error| LmError::engine("trace", error))?;
+                    let record = record.map_err(failed)?;
                     record.law.write_row(at.position, row);
                 }
                 Some(None) => row.fill(f32::NAN),
                 None => {
-                    return Err(LmError::engine(
-                        "trace",
-                        TraceError::NotScored { row: index },
-                    ));
+                    return Err(failed(TraceError::NotScored { row: index }));
                 }
             }
         }
         Ok(())
     }
 
-    fn pay(&mut self, ids: &[u32], scored: bool) -> Result<(), LmError> {
+    fn pay(&mut self, ids: &[u32], scored: bool) -> Result<(), ModelError> {
         let Some(engine) = &mut self.cost else {
             return Ok(());
         };
@@ -316,7 +318,7 @@ impl TraceEngine {
         let ids: Vec<u32> = ids.iter().map(|id| id % vocab).collect();
         match scored {
             true => engine.forward(&ids, &mut self.discarded),
-            false => engine.append(&ids),
+            false => engine.prefill(&ids),
         }
     }
 }
@@ -339,7 +341,7 @@ impl Current {
     }
 }
 
-impl DecodeEngine for TraceEngine {
+impl LanguageModel for TraceEngine {
     fn vocab_size(&self) -> usize {
         self.traces.vocab_size()
     }
@@ -359,12 +361,12 @@ impl DecodeEngine for TraceEngine {
         }
     }
 
-    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         self.feed(ids)?;
         self.write(0..ids.len(), logits)
     }
 
-    fn append(&mut self, ids: &[u32]) -> Result<(), LmError> {
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         check_call(ids, self.fed.len(), self.max_len, self.vocab_size())?;
         self.pay(ids, false)?;
         self.fed.extend_from_slice(ids);
@@ -378,17 +380,17 @@ impl DecodeEngine for TraceEngine {
 }
 
 impl DeviceLogits for TraceEngine {
-    fn score(&mut self, ids: &[u32]) -> Result<(), LmError> {
+    fn score(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         self.feed(ids)
     }
 
-    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), LmError> {
+    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError> {
         columns.clear();
         columns.extend(self.scored.iter().map(|at| at.map(|at| at.best)));
         Ok(())
     }
 
-    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), LmError> {
+    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
         self.write(rows, logits)
     }
 }

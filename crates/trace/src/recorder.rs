@@ -1,6 +1,6 @@
 //! Recording of a model's greedy answer with the distribution at every position.
 
-use lm::{DecodeEngine, LmError};
+use lm::{LanguageModel, ModelError};
 
 use crate::law::largest;
 use crate::{Law, TraceInfo};
@@ -83,10 +83,10 @@ impl<'a> Answering<'a> {
 /// # Errors
 /// Those of the engine, for example a prompt that is too long.
 pub fn answer(
-    engine: &mut dyn DecodeEngine,
+    engine: &mut dyn LanguageModel,
     prompt_ids: &[u32],
     info: &TraceInfo,
-) -> Result<Answered, LmError> {
+) -> Result<Answered, ModelError> {
     engine.truncate(0);
     let Some((&last, rest)) = prompt_ids.split_last() else {
         return Ok(Answered {
@@ -95,7 +95,7 @@ pub fn answer(
             law: Law::new(info),
         });
     };
-    engine.append(rest)?;
+    engine.prefill(rest)?;
     let mut answering = Answering::new(last, info);
     let mut row = Vec::new();
     while let Some(pending) = answering.pending()

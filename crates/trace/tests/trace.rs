@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use half::f16;
-use lm::DecodeEngine;
+use lm::LanguageModel;
 use trace::{
     FORMAT, Law, NgramModel, Record, RowFault, Source, Template, TextLaw, TraceEngine, TraceError,
     TraceFile, TraceInfo, TraceWriter, Traces, Values,
@@ -59,7 +59,7 @@ fn logits_of(context: &[u32]) -> Vec<f32> {
         .collect()
 }
 
-impl DecodeEngine for Toy {
+impl LanguageModel for Toy {
     fn vocab_size(&self) -> usize {
         VOCAB
     }
@@ -76,7 +76,7 @@ impl DecodeEngine for Toy {
         self.fed.truncate(len);
     }
 
-    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), lm::LmError> {
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), lm::ModelError> {
         logits.clear();
         for id in ids {
             self.fed.push(*id);
@@ -310,8 +310,8 @@ fn the_engine_says_what_the_model_said_and_nothing_off_the_path() {
     for record in records.iter().rev() {
         let path: Vec<u32> = record.path().collect();
         engine.truncate(0);
-        engine.append(&record.prompt_ids[..2]).unwrap();
-        // A whole draft at once, the last token wrong.
+        engine.prefill(&record.prompt_ids[..2]).unwrap();
+        // All at once, the last token wrong.
         let wrong = (path[1] + 1) % VOCAB as u32;
         engine
             .forward(&[record.prompt_ids[2], path[0], wrong], &mut row)
@@ -338,7 +338,7 @@ fn the_engine_says_what_the_model_said_and_nothing_off_the_path() {
     let said: Vec<u32> = records[0].path().collect();
     let prompt = &records[0].prompt_ids;
     engine.truncate(0);
-    engine.append(&prompt[..2]).unwrap();
+    engine.prefill(&prompt[..2]).unwrap();
     let scored = engine.device_logits(2).unwrap();
     scored
         .score(&[prompt[2], (said[0] + 1) % VOCAB as u32])
@@ -386,6 +386,25 @@ fn the_engine_says_what_the_model_said_and_nothing_off_the_path() {
     );
 }
 
+/// After a prompt, on the path of its answer: elsewhere a record has nothing to say.
+#[test]
+fn the_engine_keeps_the_contract_on_its_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let (info, path) = (info(VOCAB), folder.path().join("trace.parquet"));
+    let records = records(&info, 3);
+    write(&path, &info, &records);
+    for record in &records {
+        let made = || {
+            let traces = Traces::open(std::slice::from_ref(&path)).unwrap();
+            let mut engine = TraceEngine::new(traces, 50);
+            engine.prefill(&record.prompt_ids).unwrap();
+            engine
+        };
+        let path: Vec<u32> = record.path().collect();
+        lm::conformance::check_on(made, &path).unwrap();
+    }
+}
+
 /// One prompt begins with another one and its answer: both are answered as recorded.
 #[test]
 fn a_prompt_may_begin_with_another_one() {
@@ -408,7 +427,7 @@ fn a_prompt_may_begin_with_another_one() {
     for record in [&first, &second, &first] {
         let (last, rest) = record.prompt_ids.split_last().unwrap();
         engine.truncate(0);
-        engine.append(rest).unwrap();
+        engine.prefill(rest).unwrap();
         engine.forward(&[*last], &mut row).unwrap();
         assert_eq!(row, logits_of(&record.prompt_ids));
     }

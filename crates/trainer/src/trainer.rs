@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use cpu_engine::Vectors;
 use distill_loss::{Graded, Objective};
 use lm::host::{Products, RotaryTables};
-use lm::{AdamW, AdamWConfig, Adapter, Checkpoint, LmConfig, LmError, LoraConfig, Moments};
+use lm::{
+    AdamW, AdamWConfig, Adapter, Checkpoint, LmConfig, LmError, LoraConfig, ModelError, Moments,
+};
 use rayon::prelude::*;
 
 use crate::activations::{Activations, clear};
@@ -422,10 +424,11 @@ impl Trainer {
     fn check_ids<'a>(&self, mut ids: impl Iterator<Item = &'a u32>) -> Result<(), LmError> {
         let vocab_size = self.layout.config.vocab_size;
         match ids.find(|id| **id as usize >= vocab_size) {
-            Some(id) => Err(LmError::TokenOutOfRange {
+            Some(id) => Err(ModelError::TokenOutOfRange {
                 id: *id,
                 vocab_size,
-            }),
+            }
+            .into()),
             None => Ok(()),
         }
     }
@@ -435,10 +438,11 @@ impl Trainer {
         self.check_ids(objective.columns().iter().flatten())?;
         let longest = sequences.iter().map(Sequence::len).max().unwrap_or(0);
         if longest > config.max_context() {
-            return Err(LmError::ContextFull {
+            return Err(ModelError::ContextFull {
                 needed: longest,
                 max_len: config.max_context(),
-            });
+            }
+            .into());
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use cpu_engine::{Compact, CpuEngine, EngineOptions, PackedWeights};
 use lm::{
-    AdamW, AdamWConfig, Adapter, Checkpoint, DecodeEngine, LmConfig, LmError, LoraConfig,
+    AdamW, AdamWConfig, Adapter, Checkpoint, LanguageModel, LmConfig, LmError, LoraConfig,
     Projection, Projections, StoredType, WeightType, random_checkpoint, read_safetensors,
 };
 use trainer::{NextToken, Trainer};

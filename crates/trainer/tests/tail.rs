@@ -6,7 +6,7 @@ mod train_support;
 use cpu_engine::{CpuEngine, EngineOptions};
 use lm::host::Products;
 use lm::{
-    AdamW, AdamWConfig, Adapter, Checkpoint, DecodeEngine, LmError, LoraConfig, Projections,
+    AdamW, AdamWConfig, Adapter, Checkpoint, LanguageModel, LmError, LoraConfig, Projections,
     StoredType, Tail, TensorSource, random_checkpoint, tail_tensors,
 };
 use trainer::{NextToken, TailTrainer, Trainer};

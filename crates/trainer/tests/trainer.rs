@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use distill_loss::{Graded, Objective, Scored};
 use lm::host::Products;
 use lm::{
-    AdamW, AdamWConfig, Checkpoint, DecodeEngine, LmError, ReferenceEngine, expected_tensors,
-    random_checkpoint, stored,
+    AdamW, AdamWConfig, Checkpoint, LanguageModel, LmError, ModelError, ReferenceEngine,
+    expected_tensors, random_checkpoint, stored,
 };
 use trainer::{Marked, NextToken, Trainer, Unlikelihood};
 
@@ -349,11 +349,14 @@ fn misuse_is_an_error() {
     let error = trainer.accumulate(&outside, &NextToken::new(&outside));
     assert!(matches!(
         error,
-        Err(LmError::TokenOutOfRange { id: 67, .. })
+        Err(LmError::Model(ModelError::TokenOutOfRange { id: 67, .. }))
     ));
     let long = vec![0; checkpoint.config.max_position_embeddings + 1];
     let error = trainer.accumulate(&[&long], &NextToken::new(&[&long]));
-    assert!(matches!(error, Err(LmError::ContextFull { .. })));
+    assert!(matches!(
+        error,
+        Err(LmError::Model(ModelError::ContextFull { .. }))
+    ));
     let foreign = lm::Moments {
         first: vec![0.0; 3],
         second: vec![0.0; 3],

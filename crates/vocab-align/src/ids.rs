@@ -24,6 +24,16 @@ pub trait TokenId:
     }
 }
 
+/// Tokens without their role, as an engine reads them.
+///
+/// ```
+/// use vocab_align::{DraftId, raw_ids};
+/// assert_eq!(raw_ids(&[DraftId(3), DraftId(1)]), [3, 1]);
+/// ```
+pub fn raw_ids<I: TokenId>(ids: &[I]) -> Vec<u32> {
+    ids.iter().map(|id| id.get()).collect()
+}
+
 macro_rules! token_id {
     ($name:ident, $doc:literal) => {
         #[doc = $doc]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use cpu_engine::EngineOptions;
-use lm::{DecodeEngine, Device, WeightType};
+use lm::{Device, LanguageModel, WeightType};
 use models::step::median;
 use serde::Serialize;
 
@@ -190,17 +190,17 @@ impl DeviceBenchArgs {
     }
 
     /// Truncates the cache to the context, or fills it up to there.
-    fn rewind(&self, engine: &mut dyn DecodeEngine, ids: &[u32]) -> Result<()> {
+    fn rewind(&self, engine: &mut dyn LanguageModel, ids: &[u32]) -> Result<()> {
         engine.truncate(self.context);
         let missing = &ids[engine.len()..self.context];
         if !missing.is_empty() {
-            engine.append(missing)?;
+            engine.prefill(missing)?;
         }
         Ok(())
     }
 
     /// Seconds of a call of `m` tokens after the context, all logits.
-    fn forward(&self, engine: &mut dyn DecodeEngine, ids: &[u32], m: usize) -> Result<f64> {
+    fn forward(&self, engine: &mut dyn LanguageModel, ids: &[u32], m: usize) -> Result<f64> {
         self.rewind(engine, ids)?;
         let mut logits = vec![0.0; m * engine.vocab_size()];
         let start = Instant::now();
@@ -209,7 +209,7 @@ impl DeviceBenchArgs {
     }
 
     /// Seconds of the same call, with the most probable token of each row only.
-    fn greedy(&self, engine: &mut dyn DecodeEngine, ids: &[u32], m: usize) -> Result<f64> {
+    fn greedy(&self, engine: &mut dyn LanguageModel, ids: &[u32], m: usize) -> Result<f64> {
         self.rewind(engine, ids)?;
         let mut best = Vec::new();
         let start = Instant::now();

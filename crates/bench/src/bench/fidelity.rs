@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use cpu_engine::{CpuEngine, EngineOptions};
-use lm::{DecodeEngine, WeightType};
+use lm::{LanguageModel, WeightType};
 use serde::Serialize;
 use vocab_align::TargetId;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use cpu_engine::{CpuEngine, EngineOptions};
-use lm::{DecodeEngine, StoredCheckpoint, TensorSource, WeightType};
+use lm::{LanguageModel, StoredCheckpoint, TensorSource, WeightType};
 
 use super::{LONGEST_CALL, token_ids};
 use hub::local_folder;
@@ -57,7 +57,7 @@ impl LogitsArgs {
         let ids = token_ids(self.context + LONGEST_CALL, engine.vocab_size());
         let (before, call) = ids.split_at(self.context);
         let mut logits = vec![0.0f32; call.len() * engine.vocab_size()];
-        engine.append(before)?;
+        engine.prefill(before)?;
         engine.forward(call, &mut logits)?;
         let bytes: Vec<u8> = logits.iter().flat_map(|x| x.to_le_bytes()).collect();
         std::fs::write(&self.out, bytes).with_context(|| self.out.display().to_string())

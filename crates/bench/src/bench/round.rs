@@ -9,15 +9,14 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 use cpu_engine::EngineOptions;
-use lm::{Device, DeviceLogits, LmError, WeightType};
+use lm::{Device, WeightType};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
-    ConstantLength, LanguageModel, ModelError, NoSink, OnDevice, Pair, Prompt, Sampling, Session,
-    SessionConfig, StreamName, Totals, VerifyMode,
+    ConstantLength, DeviceLogits, LanguageModel, ModelError, NoSink, Pair, Prompt, Sampling,
+    Session, SessionConfig, StreamName, Totals, VerifyMode,
 };
-use std::sync::Arc;
-use vocab_align::{Alignment, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
+use vocab_align::{TokenId, Vocabulary};
 
 use super::Shape;
 use super::subject::{Source, Subject, WalkName};
@@ -124,20 +123,19 @@ struct Timed {
     tokens: usize,
     /// True if logits on a device may stay there.
     keeps: bool,
-    ids: Vec<u32>,
 }
 
 impl Timed {
     /// Runs `work` with the clock on.
     fn clocked<T>(
         &mut self,
-        work: impl FnOnce(&mut Subject) -> Result<T, LmError>,
+        work: impl FnOnce(&mut Subject) -> Result<T, ModelError>,
     ) -> Result<T, ModelError> {
         let began = Instant::now();
         let done = work(&mut self.subject);
         self.seconds
             .set(self.seconds.get() + began.elapsed().as_secs_f64());
-        done.map_err(ModelError::new)
+        done
     }
 
     /// Masks logits that belong to no token.
@@ -148,10 +146,9 @@ impl Timed {
     }
 }
 
-impl<I: TokenId> OnDevice<I> for Timed {
-    fn score(&mut self, ids: &[I]) -> Result<(), ModelError> {
-        let ids: Vec<u32> = ids.iter().map(|id| id.get()).collect();
-        self.clocked(|subject| on_device(subject)?.score(&ids))
+impl DeviceLogits for Timed {
+    fn score(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+        self.clocked(|subject| on_device(subject)?.score(ids))
     }
 
     fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError> {
@@ -172,12 +169,12 @@ impl<I: TokenId> OnDevice<I> for Timed {
 }
 
 /// The logits that the last forward left on a device.
-fn on_device(subject: &mut Subject) -> Result<&mut dyn DeviceLogits, LmError> {
-    let none = LmError::OtherModel;
-    subject.decoder().device_logits(0).ok_or(none)
+fn on_device(subject: &mut Subject) -> Result<&mut dyn DeviceLogits, ModelError> {
+    let none = || ModelError::new("this engine has its logits in memory");
+    subject.decoder().device_logits(0).ok_or_else(none)
 }
 
-impl<I: TokenId> LanguageModel<I> for Timed {
+impl LanguageModel for Timed {
     fn vocab_size(&self) -> usize {
         self.vocab
     }
@@ -194,17 +191,13 @@ impl<I: TokenId> LanguageModel<I> for Timed {
         self.subject.decoder().truncate(len);
     }
 
-    fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError> {
-        self.ids.clear();
-        self.ids.extend(ids.iter().map(|id| id.get()));
-        let ids = std::mem::take(&mut self.ids);
-        let done = self.clocked(|subject| subject.decoder().forward(&ids, logits));
-        self.ids = ids;
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        let done = self.clocked(|subject| subject.decoder().forward(ids, logits));
         self.mask(logits);
         done
     }
 
-    fn on_device(&mut self, tokens: usize) -> Option<&mut dyn OnDevice<I>> {
+    fn device_logits(&mut self, tokens: usize) -> Option<&mut dyn DeviceLogits> {
         let keeps = self.keeps;
         let device = self.subject.decoder().device_logits(tokens);
         match device.filter(|_| keeps) {
@@ -233,16 +226,10 @@ impl RoundArgs {
         if lookup {
             bail!("--verify prompt-lookup has no drafter to time");
         }
-        let pair = {
-            let draft: Vocabulary<DraftId> = vocabulary(&self.drafter_tokenizer)?;
-            let target: Vocabulary<TargetId> = vocabulary(&self.target_tokenizer)?;
-            let alignment = Arc::new(Alignment::build(&draft, &target, MappingMode::Bytes));
-            Pair {
-                draft,
-                target,
-                alignment,
-            }
-        };
+        let pair = Pair::new(
+            &vocabulary(&self.drafter_tokenizer)?,
+            &vocabulary(&self.target_tokenizer)?,
+        );
         let clocks = [Rc::new(Cell::new(0.0)), Rc::new(Cell::new(0.0))];
         let on = self.devices.drafter()?;
         let stored = self.drafts_in();
@@ -326,7 +313,6 @@ impl RoundArgs {
             seconds: clock.clone(),
             tokens,
             keeps: !self.all_logits,
-            ids: Vec::new(),
         })
     }
 

@@ -13,7 +13,7 @@ use cpu_engine::{CpuEngine, EngineOptions, MemoryProbe};
 use gpu_engine::{Gpu, GpuEngine, GpuOptions, GpuProbe};
 use hub::local_folder;
 use lm::{
-    DecodeEngine, Device, LmConfig, RandomWeights, StoredCheckpoint, TensorSource, WeightType,
+    Device, LanguageModel, LmConfig, RandomWeights, StoredCheckpoint, TensorSource, WeightType,
 };
 use serde::Serialize;
 
@@ -165,7 +165,7 @@ impl Subject {
     }
 
     /// The engine as a decode engine.
-    pub(super) fn decoder(&mut self) -> &mut dyn DecodeEngine {
+    pub(super) fn decoder(&mut self) -> &mut dyn LanguageModel {
         match self {
             Self::Cpu(engine) => engine.as_mut(),
             #[cfg(feature = "gpu")]
@@ -174,7 +174,7 @@ impl Subject {
     }
 
     /// The engine as a decode engine, immutable.
-    pub(super) fn shown(&self) -> &dyn DecodeEngine {
+    pub(super) fn shown(&self) -> &dyn LanguageModel {
         match self {
             Self::Cpu(engine) => engine.as_ref(),
             #[cfg(feature = "gpu")]

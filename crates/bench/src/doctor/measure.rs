@@ -185,7 +185,7 @@ pub fn measure(
             way.add(&session.generate(prompt, name, Some(cache), &mut policy, &mut NoSink)?);
         }
         let copied: Vec<DraftId> = ids.iter().map(|id| DraftId(id.0)).collect();
-        let vocabulary = LanguageModel::<TargetId>::vocab_size(&target_engine);
+        let vocabulary = target_engine.vocab_size();
         let mut session = Session::new(
             PromptLookup::new(vocabulary),
             &mut target_engine,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use spec_decode::{
     LanguageModel, NoSink, PlainConfig, SessionConfig, StreamName, Totals, decode_plain,
 };
-use vocab_align::{TargetId, TokenId};
+use vocab_align::{TargetId, TokenId, raw_ids};
 
 use super::prompts::prompts;
 use super::{LawtestArgs, Mode, Models};
@@ -138,11 +138,11 @@ fn difference(
     let position = plain.iter().zip(found).take_while(|(a, b)| a == b).count();
     let (expected, got) = (plain.get(position).copied(), found.get(position).copied());
     let target = &mut models.target_engine;
-    LanguageModel::<TargetId>::truncate(target, 0);
+    target.truncate(0);
     let context = [ids, &plain[..position]].concat();
     let mut logits = Vec::new();
-    target.forward(&context, &mut logits)?;
-    let row = &logits[logits.len() - LanguageModel::<TargetId>::vocab_size(target)..];
+    target.forward(&raw_ids(&context), &mut logits)?;
+    let row = &logits[logits.len() - target.vocab_size()..];
     let margin = expected
         .zip(got)
         .map(|(expected, got)| row[expected.index()] - row[got.index()]);

@@ -247,7 +247,7 @@ impl Models {
     ) -> Result<R> {
         let target = &mut self.target_engine;
         if mode.drafterless {
-            let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(target));
+            let drafter = PromptLookup::new(target.vocab_size());
             let session = Session::new(drafter, target, self.shared.clone(), settings)?;
             let draft = ids.target.iter().map(|id| DraftId(id.0)).collect();
             let target = ids.target.clone();
@@ -290,7 +290,7 @@ impl<'a, D, T> Prepared<'a, D, T> {
     }
 }
 
-impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Decoder for Prepared<'_, D, T> {
+impl<D: LanguageModel, T: LanguageModel> Decoder for Prepared<'_, D, T> {
     fn answer(&mut self, name: StreamName, cache: &mut NgramCache, k: usize) -> Result<Generation> {
         let prompt = Prompt {
             draft: &self.ids.draft,

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use cpu_engine::{CpuEngine, EngineOptions, KernelChoice};
-use lm::{Checkpoint, DecodeEngine, LmConfig, ReferenceEngine, WeightType};
+use lm::{Checkpoint, LanguageModel, LmConfig, ReferenceEngine, WeightType};
 
 /// A model shape for the tests.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use cubecl::prelude::*;
-use lm::{DeviceLogits, LmError, check_call};
+use lm::{DeviceLogits, LmError, ModelError, check_call};
 
 use super::GpuEngine;
 use crate::cache::{PASS, SCORED};
@@ -92,21 +92,23 @@ impl GpuEngine {
 }
 
 impl DeviceLogits for GpuEngine {
-    fn score(&mut self, ids: &[u32]) -> Result<(), LmError> {
+    fn score(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
         self.state.clear();
         self.scored = 0;
         let rows = ids.len();
         match rows {
             0 => return Ok(()),
-            _ if rows > SCORED => return Err(GpuError::Rows { rows, most: SCORED }.into()),
+            _ if rows > SCORED => {
+                return Err(LmError::from(GpuError::Rows { rows, most: SCORED }).into());
+            }
             _ => self.pass(ids, true)?,
         }
         self.scored = rows;
         Ok(())
     }
 
-    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), LmError> {
+    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError> {
         columns.clear();
         if self.scored == 0 {
             return Ok(());
@@ -117,19 +119,16 @@ impl DeviceLogits for GpuEngine {
         Ok(())
     }
 
-    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), LmError> {
+    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
         let most = self.scored;
         if rows.end > most {
-            return Err(GpuError::Rows {
-                rows: rows.end,
-                most,
-            }
-            .into());
+            let rows = rows.end;
+            return Err(LmError::from(GpuError::Rows { rows, most }).into());
         }
         logits.resize(rows.len() * self.config.vocab_size, 0.0);
         match rows.is_empty() {
             true => Ok(()),
-            false => self.fetch(rows, logits),
+            false => Ok(self.fetch(rows, logits)?),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use cubecl::bytes::Bytes;
-use lm::LmError;
+use lm::{LmError, ModelError};
 
 use super::GpuEngine;
 use crate::cache::{PARAMS, SCORED};
@@ -65,10 +65,8 @@ impl GpuEngine {
         let len = context + rows;
         let max_len = self.max_len;
         if len > max_len {
-            return Err(LmError::ContextFull {
-                needed: len,
-                max_len,
-            });
+            let needed = len;
+            return Err(ModelError::ContextFull { needed, max_len }.into());
         }
         self.reserve(len)?;
         (self.len, self.scored) = (0, 0);

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use gpu_engine::{Gpu, GpuEngine, GpuOptions};
-use lm::{DecodeEngine, TensorSource, WeightType};
+use lm::{LanguageModel, TensorSource, WeightType};
 
 pub const FORMATS: [WeightType; 5] = WeightType::ALL;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lm::{
-    Checkpoint, DecodeEngine, HostTensor, LmConfig, StoredType, expected_tensors, stored,
+    Checkpoint, HostTensor, LanguageModel, LmConfig, StoredType, expected_tensors, stored,
     write_safetensors,
 };
 use serde_json::Value;
@@ -123,7 +123,7 @@ impl Golden {
 
     /// Logits like those of transformers, also after the cache was cut, and the same greedy
     /// continuation. Returns the logits of all tokens and the largest deviation.
-    pub fn check_close(&self, engine: &mut dyn DecodeEngine, what: &str) -> (Vec<f32>, f32) {
+    pub fn check_close(&self, engine: &mut dyn LanguageModel, what: &str) -> (Vec<f32>, f32) {
         let mut all = Vec::new();
         engine.truncate(0);
         engine.forward(&self.ids, &mut all).unwrap();
@@ -155,7 +155,7 @@ impl Golden {
 
     /// [`check_close`](Self::check_close), and bits that depend neither on the number of tokens a
     /// call has, 1 to 16 or all, nor on what was in the cache before.
-    pub fn check(&self, engine: &mut dyn DecodeEngine, what: &str) -> f32 {
+    pub fn check(&self, engine: &mut dyn LanguageModel, what: &str) -> f32 {
         let vocab = engine.vocab_size();
         let (all, error) = self.check_close(engine, what);
         let mut tail = Vec::new();
@@ -183,7 +183,7 @@ impl Golden {
         error
     }
 
-    fn check_greedy(&self, engine: &mut dyn DecodeEngine, what: &str) {
+    fn check_greedy(&self, engine: &mut dyn LanguageModel, what: &str) {
         let mut logits = Vec::new();
         let (mut found, mut pending) = (Vec::<u32>::new(), self.prompt.clone());
         engine.truncate(0);

@@ -1,6 +1,6 @@
 //! Errors as the user sees them: the chain of causes, then what to do about it.
 
-use lm::LmError;
+use lm::{LmError, ModelError};
 use vocab_align::AlignError;
 use weights::WeightsError;
 
@@ -127,7 +127,9 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         Some(
             LmError::MissingTensor { .. } | LmError::LeftoverTensors { .. } | LmError::Shape { .. },
         ) => "config.json and the weights belong to different models",
-        Some(LmError::ContextFull { .. }) => "shorten the prompt or lower the number of new tokens",
+        Some(LmError::Model(ModelError::ContextFull { .. })) => {
+            "shorten the prompt or lower the number of new tokens"
+        }
         _ if cause.is::<toml::de::Error>() => "experiments/recipes/ holds complete recipes",
         _ => return None,
     };

@@ -390,7 +390,7 @@ impl GenerateArgs {
         self.note_room("target", target, target_ids.len());
         let draft_ids: Vec<DraftId> = target_ids.iter().map(|id| DraftId(id.0)).collect();
         let engine = self.target_engine(target, target_ids.len())?;
-        let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(&engine));
+        let drafter = PromptLookup::new(engine.vocab_size());
         let settings = self.settings(VerifyMode::Tli, sampling, target);
         let pair = Pair::shared(target.vocabulary.clone());
         let session = Session::new(drafter, engine, pair, settings)?;
@@ -415,7 +415,7 @@ impl GenerateArgs {
         }
     }
 
-    fn answers<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
+    fn answers<D: LanguageModel, T: LanguageModel>(
         &self,
         mut session: Session<D, T>,
         prompt: Prompt<'_>,

@@ -402,7 +402,7 @@ fn recorded_steps(
         ..drafts.on(device)
     };
     let engine = shape_engine(&cost.shape, None, settings)?;
-    let vocab = LanguageModel::<TargetId>::vocab_size(&engine);
+    let vocab = engine.vocab_size();
     measure(&mut draft, &mut Stepper::of(engine, vocab, STEP_CONTEXT)?)
 }
 

@@ -223,31 +223,17 @@ pub fn far_options(
     max_tokens: usize,
 ) -> Options {
     Options {
-        targets: vec![(String::new(), PathBuf::from(target))],
-        drafter,
         engine,
-        draft_weights: None,
         draft_length,
-        adapt_length: false,
-        controller: false,
-        lookup: None,
-        lookup_bytes: 0,
         parallel: 1,
         queue: 0,
         max_tokens,
         timeout: Duration::from_secs(24 * 3600),
-        memory: None,
-        ngram_bytes: 64 << 20,
-        example_bytes: 0,
-        learn: None,
-        state: None,
-        save_every: Duration::from_secs(24 * 3600),
-        state_bytes: 0,
         remote: RemoteOptions {
             key: std::env::var("OMNIDRAFT_TARGET_KEY").ok(),
             ..RemoteOptions::default()
         },
-        expose: None,
+        ..Options::new("", target, drafter)
     }
 }
 

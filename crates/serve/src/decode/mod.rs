@@ -32,7 +32,6 @@ use anyhow::Result;
 use models::{Engine, Packed};
 use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::LanguageModel;
-use vocab_align::{DraftId, TargetId};
 
 use crate::error::ApiError;
 use crate::learn::LearnerQueue;
@@ -376,9 +375,9 @@ fn plain_step(engine: &mut Engine) -> Result<f64> {
     let mut least = Duration::MAX;
     for _ in 0..6 {
         let clock = Instant::now();
-        LanguageModel::<TargetId>::forward(engine, &[TargetId(0)], &mut logits)?;
+        engine.forward(&[0], &mut logits)?;
         least = least.min(clock.elapsed());
     }
-    LanguageModel::<DraftId>::truncate(engine, 0);
+    engine.truncate(0);
     Ok(least.as_secs_f64())
 }

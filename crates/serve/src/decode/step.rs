@@ -212,14 +212,14 @@ impl Decoder {
             return;
         };
         self.probed = Some(Instant::now());
-        let held = LanguageModel::<TargetId>::len(engine);
-        if held >= LanguageModel::<TargetId>::max_len(engine) {
+        let held = engine.len();
+        if held >= engine.max_len() {
             return;
         }
         let clock = Instant::now();
-        let read = engine.forward(&[TargetId(0)], &mut self.logits);
+        let read = engine.forward(&[0], &mut self.logits);
         let seconds = clock.elapsed().as_secs_f64();
-        LanguageModel::<TargetId>::truncate(engine, held);
+        engine.truncate(held);
         if read.is_ok() {
             self.stats.plain_step(target, seconds);
         }

@@ -3,7 +3,6 @@
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{LanguageModel, ModelError, SpecError, StreamName};
-use vocab_align::TargetId;
 
 use super::sequence::{Sequence, Stage};
 use crate::remote::RemoteTarget;
@@ -15,43 +14,43 @@ pub(crate) enum TargetModel {
     Remote(RemoteTarget),
 }
 
-impl LanguageModel<TargetId> for TargetModel {
+impl LanguageModel for TargetModel {
     fn vocab_size(&self) -> usize {
         match self {
-            Self::Local(engine) => LanguageModel::<TargetId>::vocab_size(engine),
+            Self::Local(engine) => engine.vocab_size(),
             Self::Remote(target) => target.vocab_size(),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Self::Local(engine) => LanguageModel::<TargetId>::len(engine),
+            Self::Local(engine) => engine.len(),
             Self::Remote(target) => target.len(),
         }
     }
 
     fn max_len(&self) -> usize {
         match self {
-            Self::Local(engine) => LanguageModel::<TargetId>::max_len(engine),
+            Self::Local(engine) => engine.max_len(),
             Self::Remote(target) => target.max_len(),
         }
     }
 
     fn truncate(&mut self, len: usize) {
         match self {
-            Self::Local(engine) => LanguageModel::<TargetId>::truncate(engine, len),
+            Self::Local(engine) => engine.truncate(len),
             Self::Remote(target) => target.truncate(len),
         }
     }
 
-    fn forward(&mut self, ids: &[TargetId], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         match self {
             Self::Local(engine) => engine.forward(ids, logits),
             Self::Remote(target) => target.forward(ids, logits),
         }
     }
 
-    fn prefill(&mut self, ids: &[TargetId]) -> Result<(), ModelError> {
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         match self {
             Self::Local(engine) => engine.prefill(ids),
             Self::Remote(target) => target.prefill(ids),

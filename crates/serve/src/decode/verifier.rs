@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use models::Engine;
 use spec_decode::{Acceptance, LanguageModel, Purpose, Rows, Sampling, StreamName};
 use tokio::sync::oneshot;
-use vocab_align::TargetId;
+use vocab_align::{TargetId, raw_ids};
 
 use crate::remote::wire::{self, Answers, Refusal, Round, RoundVerdict, digest};
 
@@ -160,12 +160,12 @@ impl Verifiers {
         let input: Vec<TargetId> = std::iter::once(last)
             .chain(round.draft.proposals.iter().copied())
             .collect();
-        if keep + rest.len() + input.len() > LanguageModel::<TargetId>::max_len(&verifier.engine) {
+        if keep + rest.len() + input.len() > verifier.engine.max_len() {
             return Err(Refusal::TooLong);
         }
         verifier.text.truncate(keep);
-        LanguageModel::<TargetId>::truncate(&mut verifier.engine, keep);
-        if let Err(error) = verifier.engine.prefill(rest) {
+        verifier.engine.truncate(keep);
+        if let Err(error) = verifier.engine.prefill(&raw_ids(rest)) {
             self.all[at].text.clear();
             return Err(Refusal::Failed(error.to_string()));
         }
@@ -221,7 +221,7 @@ impl Verifiers {
         if verifier.target != target {
             verifier.engine = engine(target).map_err(failed)?;
         }
-        LanguageModel::<TargetId>::truncate(&mut verifier.engine, 0);
+        verifier.engine.truncate(0);
         verifier.text.clear();
         (verifier.session, verifier.target) = (round.session, target);
         Ok(at)

@@ -8,7 +8,7 @@ mod request;
 
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -67,6 +67,17 @@ pub struct About {
 }
 
 impl Http {
+    /// On this machine alone, without a key; port 0 takes a free one.
+    pub fn loopback(port: u16) -> Self {
+        Self {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            api_key: None,
+            limits: Limits::default(),
+            about: About::default(),
+            origins: Vec::new(),
+        }
+    }
+
     /// Refuses an address that other machines can reach, unless there is a key.
     ///
     /// # Errors

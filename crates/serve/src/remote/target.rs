@@ -81,7 +81,7 @@ impl RemoteTarget {
     }
 }
 
-impl LanguageModel<TargetId> for RemoteTarget {
+impl LanguageModel for RemoteTarget {
     fn vocab_size(&self) -> usize {
         self.vocab
     }
@@ -99,12 +99,12 @@ impl LanguageModel<TargetId> for RemoteTarget {
         self.held = self.held.min(len);
     }
 
-    fn forward(&mut self, _: &[TargetId], _: &mut Vec<f32>) -> Result<(), ModelError> {
+    fn forward(&mut self, _: &[u32], _: &mut Vec<f32>) -> Result<(), ModelError> {
         Err(ModelError::new(Elsewhere))
     }
 
-    fn prefill(&mut self, ids: &[TargetId]) -> Result<(), ModelError> {
-        self.text.extend_from_slice(ids);
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+        self.text.extend(ids.iter().copied().map(TargetId));
         Ok(())
     }
 }

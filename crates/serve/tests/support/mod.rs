@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lm::{EngineSettings, WeightType};
 use serde_json::Value;
-use serve::{About, Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service};
+use serve::{About, Http, LearnOptions, Limits, Options, Service};
 
 /// Folder of a model in the repository.
 pub fn model(name: &str) -> PathBuf {
@@ -20,28 +19,14 @@ pub fn model(name: &str) -> PathBuf {
 /// Options of a server that learns nothing and keeps no state.
 pub fn options() -> Options {
     Options {
-        targets: vec![("L".into(), model("L"))],
-        drafter: model("D"),
-        engine: EngineSettings::new(WeightType::F32, 1),
-        draft_weights: None,
-        draft_length: 4,
-        adapt_length: false,
-        controller: false,
-        lookup: None,
         lookup_bytes: 16 << 20,
-        parallel: 4,
         queue: 16,
         max_tokens: 256,
         timeout: Duration::from_secs(60),
-        memory: None,
         ngram_bytes: 16 << 20,
         example_bytes: 64 << 20,
-        learn: None,
-        state: None,
         save_every: Duration::from_secs(3600),
-        state_bytes: 1 << 30,
-        remote: RemoteOptions::default(),
-        expose: None,
+        ..Options::new("L", model("L"), model("D"))
     }
 }
 
@@ -50,10 +35,7 @@ pub fn learning() -> LearnOptions {
     LearnOptions {
         every: 2,
         rate: Some(2e-3),
-        rank: 0,
-        blocks: None,
-        updates_per_minute: None,
-        scope: LearnScope::Target,
+        ..LearnOptions::default()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vocab_align::{TargetId, TokenId};
+use vocab_align::{TargetId, TokenId, raw_ids};
 
 use crate::LanguageModel;
 use crate::error::{LawError, Role, SpecError};
@@ -32,7 +32,7 @@ impl Partition {
     ///
     /// # Errors
     /// An empty or too long prompt, a failing model, impossible logits (the "round" is the depth).
-    pub fn new<T: LanguageModel<TargetId>>(
+    pub fn new<T: LanguageModel>(
         target: &mut T,
         prompt: &[TargetId],
         sampling: Sampling,
@@ -61,7 +61,7 @@ impl Partition {
     }
 
     /// Splits what begins with the walk's prefix; returns the mass that found no bucket.
-    fn expand<T: LanguageModel<TargetId>>(
+    fn expand<T: LanguageModel>(
         &mut self,
         walk: &mut Walk<'_, T>,
         mass: f64,
@@ -117,7 +117,7 @@ struct Walk<'a, T> {
     prefix: Vec<TargetId>,
 }
 
-impl<T: LanguageModel<TargetId>> Walk<'_, T> {
+impl<T: LanguageModel> Walk<'_, T> {
     /// The law of the token behind the prefix.
     fn law(&mut self) -> Result<Vec<f64>, SpecError> {
         let (round, role) = (self.prefix.len(), Role::Target);
@@ -126,7 +126,7 @@ impl<T: LanguageModel<TargetId>> Walk<'_, T> {
         let mut logits = Vec::new();
         self.target.truncate(read);
         self.target
-            .forward(&input, &mut logits)
+            .forward(&raw_ids(&input), &mut logits)
             .map_err(|source| SpecError::Model {
                 round,
                 role,

@@ -1,7 +1,7 @@
 //! Commit of a round's tokens: cut, record, roll both KV caches back, learn n-grams.
 
 use ngram_cache::NgramCache;
-use vocab_align::{DraftId, TargetId};
+use vocab_align::TargetId;
 
 use super::Session;
 use super::reading::check_len;
@@ -20,7 +20,7 @@ pub(super) struct Commitment<'a> {
     pub(super) rows: Rows<'a>,
 }
 
-impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
+impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// Appends the accepted tokens and the one behind them; returns what was emitted and how many
     /// n-grams were new.
     pub(super) fn commit(

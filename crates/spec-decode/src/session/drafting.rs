@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ngram_cache::NgramCache;
-use vocab_align::{DraftContext, DraftId, TargetId};
+use vocab_align::{DraftContext, DraftId, TargetId, raw_ids};
 
 use super::round::{Clock, DraftedRound, lexicon_of};
 use super::running::Running;
@@ -41,7 +41,7 @@ impl DraftingRound {
     }
 }
 
-impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
+impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// The first part of a [`round`](Self::round): drafts and translates. Who has several sessions
     /// with engines of one target can score the [inputs](DraftedRound::input) of all of them in one
     /// forward of these engines ([`target_mut`](Self::target_mut)), then
@@ -62,7 +62,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
                 continue;
             }
             let failed = |source| Fault::Model(Role::Drafter, source).at(round.running.round);
-            let read = self.drafter.forward(round.input(), &mut logits);
+            let read = self.drafter.forward(&raw_ids(round.input()), &mut logits);
             read.map_err(failed)?;
             self.draft_token(&mut round, cache, &logits, policy)?;
         }

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ngram_cache::NgramCache;
-use vocab_align::{Alignment, DraftContext, DraftId, MappingMode, TargetId, Vocabulary};
+use vocab_align::{
+    Alignment, DraftContext, DraftId, MappingMode, TargetId, TokenId, Vocabulary, raw_ids,
+};
 
 use crate::error::{Role, SpecError};
 use crate::fault::Fault;
@@ -45,16 +47,32 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Two vocabularies, aligned by the bytes of their tokens: a scan of both, once for all sessions.
+    /// The vocabularies are shared, not copied.
+    ///
+    /// ```
+    /// use spec_decode::Pair;
+    /// use spec_decode::testkit::ToyVocab;
+    ///
+    /// let draft = ToyVocab { merges: &[], added: &[] };
+    /// let target = ToyVocab { merges: &[("a", "b")], added: &[] };
+    /// let pair = Pair::new(&draft.load()?, &target.load()?);
+    /// // The bytes and the end of a turn; "ab" has no draft token of its own.
+    /// assert_eq!(pair.alignment.pairs().len(), 257);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new(draft: &Vocabulary<DraftId>, target: &Vocabulary<TargetId>) -> Self {
+        Self {
+            alignment: Arc::new(Alignment::build(draft, target, MappingMode::Bytes)),
+            draft: draft.clone(),
+            target: target.clone(),
+        }
+    }
+
     /// One vocabulary in both roles: ordinary speculative decoding, and
     /// [`PromptLookup`](crate::PromptLookup).
     pub fn shared(target: Vocabulary<TargetId>) -> Self {
-        let draft = target.retag();
-        let alignment = Arc::new(Alignment::build(&draft, &target, MappingMode::Bytes));
-        Self {
-            draft,
-            target,
-            alignment,
-        }
+        Self::new(&target.retag(), &target)
     }
 }
 
@@ -186,7 +204,7 @@ struct CachedGroups {
     groups: Groups,
 }
 
-impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
+impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// Brings models, vocabularies and settings together.
     ///
     /// # Errors
@@ -425,7 +443,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         self.target.truncate(held);
         let end = rest.min(held.saturating_add(most));
         if held < end {
-            let read = self.target.prefill(&prompt[held..end]);
+            let read = self.target.prefill(&raw_ids(&prompt[held..end]));
             read.map_err(|source| SpecError::Prefill { role, source })?;
         }
         // The part read so far counts as a prompt without a response.
@@ -507,8 +525,8 @@ fn common_prefix<I: PartialEq>(a: &[I], b: &[I]) -> usize {
 
 /// Feeds all tokens but the last one to a model, whose cache may hold the first `common` of them,
 /// and returns that last one.
-pub(crate) fn read_prompt<I: vocab_align::TokenId, M: LanguageModel<I>>(
-    model: &mut M,
+pub(crate) fn read_prompt<I: TokenId>(
+    model: &mut impl LanguageModel,
     role: Role,
     prompt: &[I],
     common: usize,
@@ -527,7 +545,7 @@ pub(crate) fn read_prompt<I: vocab_align::TokenId, M: LanguageModel<I>>(
     model.truncate(kept);
     if kept < rest.len() {
         model
-            .prefill(&rest[kept..])
+            .prefill(&raw_ids(&rest[kept..]))
             .map_err(|source| SpecError::Prefill { role, source })?;
     }
     Ok(last)

@@ -4,7 +4,7 @@
 //! of a row if it suffices, and otherwise the row is fetched.
 
 use ngram_cache::NgramCache;
-use vocab_align::{DraftId, TargetId};
+use vocab_align::raw_ids;
 
 use super::Session;
 use super::drafting::DraftingRound;
@@ -15,7 +15,7 @@ use crate::fault::Fault;
 use crate::verify::{check_proposals, greedy};
 use crate::{DraftPolicy, LanguageModel, TeacherSink};
 
-impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
+impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// Whether the most probable token of a row is all that decides.
     fn takes_best(&self) -> bool {
         let sampling = self.config.sampling;
@@ -33,11 +33,11 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     ) -> Result<bool, SpecError> {
         let takes_best = self.takes_best() && !policy.reads_drafter();
         let (number, tokens) = (round.number(), round.input().len());
-        let Some(device) = self.drafter.on_device(tokens) else {
+        let Some(device) = self.drafter.device_logits(tokens) else {
             return Ok(false);
         };
         let failed = |source| Fault::Model(Role::Drafter, source).at(number);
-        device.score(round.input()).map_err(failed)?;
+        device.score(&raw_ids(round.input())).map_err(failed)?;
         if takes_best {
             let mut best = Vec::new();
             device.best(&mut best).map_err(failed)?;
@@ -47,7 +47,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
                 return Ok(true);
             }
         }
-        if let Some(device) = self.drafter.on_device(tokens) {
+        if let Some(device) = self.drafter.device_logits(tokens) {
             let rows = device.rows(tokens - 1..tokens, logits);
             rows.map_err(failed)?;
         }
@@ -65,14 +65,14 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     ) -> Result<Result<(JudgedRound, Row<f32>), DraftedRound>, SpecError> {
         let tokens = round.input().len();
         let wanted = self.takes_best() && !self.config.score_unjudged;
-        let Some(device) = self.target.on_device(tokens).filter(|_| wanted) else {
+        let Some(device) = self.target.device_logits(tokens).filter(|_| wanted) else {
             return Ok(Err(round));
         };
         let number = round.number();
         let failed = |source| Fault::Model(Role::Target, source).at(number);
         let mut logits = Row::of(0);
         let mut best = Vec::new();
-        device.score(round.input()).map_err(failed)?;
+        device.score(&raw_ids(round.input())).map_err(failed)?;
         device.best(&mut best).map_err(failed)?;
         round.ends_scoring();
         let law = |source| Fault::Law(Role::Target, source).at(number);
@@ -81,7 +81,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         let best = |index: usize| best.get(index).copied().flatten();
         let Some(verdict) = greedy::verify(proposals, |index| best(index).ok_or(())).ok() else {
             // A row is judged that has no most probable token: judging all says what is wrong with it.
-            if let Some(device) = self.target.on_device(tokens) {
+            if let Some(device) = self.target.device_logits(tokens) {
                 device.rows(0..tokens, &mut logits).map_err(failed)?;
             }
             let judged = self.judge_round(round, cache, &logits)?;
@@ -89,7 +89,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         };
         round.ends_judging();
         let emitted = verdict.accepted + 1;
-        if let Some(device) = self.target.on_device(tokens).filter(|_| sink.reads()) {
+        if let Some(device) = self.target.device_logits(tokens).filter(|_| sink.reads()) {
             device.rows(0..emitted, &mut logits).map_err(failed)?;
             round.ends_fetching();
         }

@@ -1,6 +1,6 @@
 //! The drafter's KV cache, and the part of a long context that it holds.
 
-use vocab_align::DraftId;
+use vocab_align::{DraftId, raw_ids};
 
 use super::common_prefix;
 use crate::LanguageModel;
@@ -79,9 +79,9 @@ impl Reading {
 
     /// Reads all of the context's view but its last token, or as much as is few enough to be read
     /// with that one; `wanted` is how many tokens are to be drafted.
-    pub(super) fn catch_up<D: LanguageModel<DraftId>>(
+    pub(super) fn catch_up(
         &mut self,
-        drafter: &mut D,
+        drafter: &mut impl LanguageModel,
         context: &[DraftId],
         wanted: usize,
         few: usize,
@@ -92,7 +92,7 @@ impl Reading {
         if last - self.fed.len() > few {
             let tokens = &view[self.fed.len()..last];
             drafter
-                .prefill(tokens)
+                .prefill(&raw_ids(tokens))
                 .map_err(|source| Fault::Model(Role::Drafter, source))?;
             self.fed.extend_from_slice(tokens);
         }
@@ -103,9 +103,9 @@ impl Reading {
     }
 
     /// As [`catch_up`](Self::catch_up) in the course of a response.
-    pub(super) fn pending<D: LanguageModel<DraftId>>(
+    pub(super) fn pending(
         &mut self,
-        drafter: &mut D,
+        drafter: &mut impl LanguageModel,
         context: &[DraftId],
         wanted: usize,
     ) -> Result<Pending, Fault> {
@@ -119,9 +119,9 @@ impl Reading {
 
     /// Keeps the longest common prefix of what the drafter was fed and the context's view, always
     /// leaving at least one token to feed: its logits start the next draft. Returns the view.
-    pub(super) fn roll_back<D: LanguageModel<DraftId>>(
+    pub(super) fn roll_back(
         &mut self,
-        drafter: &mut D,
+        drafter: &mut impl LanguageModel,
         context: &[DraftId],
     ) -> Result<Vec<DraftId>, Fault> {
         check_len(Role::Drafter, drafter.len(), self.fed.len())?;

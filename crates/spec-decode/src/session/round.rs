@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ngram_cache::NgramCache;
-use vocab_align::{DraftId, TargetId, TokenId};
+use vocab_align::{DraftId, TargetId, TokenId, raw_ids};
 
 use super::commit::Commitment;
 use super::running::Running;
@@ -85,7 +85,7 @@ impl JudgedRound {
     }
 }
 
-impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
+impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// Drafts, translates, verifies and commits once: one target forward, at least one token.
     ///
     /// `cache` is read in the modes that merge n-grams and written if the session learns them;
@@ -116,7 +116,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// Runs the target's forward over the pending token and all proposals.
     fn score(&mut self, round: &DraftedRound) -> Result<Row<f32>, SpecError> {
         let mut logits = Row::of(round.input.len() * self.target.vocab_size());
-        let scored = self.target.forward(&round.input, &mut logits);
+        let scored = self.target.forward(&raw_ids(&round.input), &mut logits);
         let failed = |source| Fault::Model(Role::Target, source).at(round.running.round);
         scored.map_err(failed).map(|()| logits)
     }

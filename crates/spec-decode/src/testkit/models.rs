@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
+use engine::{LanguageModel, ModelError, check_call};
 use vocab_align::{TokenId, Vocabulary};
-
-use crate::{LanguageModel, ModelError};
 
 /// Logits of the token that follows some tokens.
 pub type RowFn<I> = Arc<dyn Fn(&[I]) -> Vec<f32> + Send + Sync>;
@@ -54,7 +53,7 @@ impl<I: TokenId> FakeModel<I> {
     }
 }
 
-impl<I: TokenId> LanguageModel<I> for FakeModel<I> {
+impl<I: TokenId> LanguageModel for FakeModel<I> {
     fn vocab_size(&self) -> usize {
         self.vocab
     }
@@ -71,20 +70,15 @@ impl<I: TokenId> LanguageModel<I> for FakeModel<I> {
         self.ids.truncate(len);
     }
 
-    fn forward(&mut self, ids: &[I], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         if self.fail_after == Some(self.forwards.len()) {
             return Err(ModelError::new("made to fail"));
         }
-        if self.ids.len() + ids.len() > self.max_len {
-            return Err(ModelError::new("context is full"));
-        }
-        if let Some(id) = ids.iter().find(|id| id.index() >= self.vocab) {
-            return Err(ModelError::new(format!("no token {id}")));
-        }
+        check_call(ids, self.ids.len(), self.max_len, self.vocab)?;
         self.forwards.push(ids.len());
         logits.clear();
         for &id in ids {
-            self.ids.push(id);
+            self.ids.push(I::new(id));
             logits.extend((self.row)(&self.ids));
         }
         self.state.clear();

@@ -1,9 +1,8 @@
 //! Byte-level tokenizers small enough to reason about.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
-use vocab_align::{AlignError, Alignment, MappingMode, TokenId, Vocabulary};
+use vocab_align::{AlignError, TokenId, Vocabulary};
 
 use crate::Pair;
 
@@ -113,11 +112,5 @@ fn byte_char(byte: u8) -> char {
 /// # Errors
 /// As [`ToyVocab::load`].
 pub fn toy_pair(draft: &ToyVocab<'_>, target: &ToyVocab<'_>) -> Result<Pair, AlignError> {
-    let (draft, target) = (draft.load()?, target.load()?);
-    let alignment = Arc::new(Alignment::build(&draft, &target, MappingMode::Bytes));
-    Ok(Pair {
-        draft,
-        target,
-        alignment,
-    })
+    Ok(Pair::new(&draft.load()?, &target.load()?))
 }

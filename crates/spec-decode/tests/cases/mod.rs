@@ -15,7 +15,7 @@ use spec_decode::{
     LanguageModel, NoSink, Pair, Prompt, Purpose, Rows, Sampling, SamplingOptions, Score, Session,
     SessionConfig, StreamName, SuffixCorpus, SuffixLookup,
 };
-use vocab_align::{DraftId, TargetId, TokenId};
+use vocab_align::{DraftId, TargetId, TokenId, raw_ids};
 
 pub type Law = BTreeMap<Vec<TargetId>, f64>;
 
@@ -169,7 +169,7 @@ impl DraftPolicy for StateDriven {
     }
 }
 
-impl<D: LanguageModel<DraftId>> Setting<D> {
+impl<D: LanguageModel> Setting<D> {
     /// The same with drafts that the drafter's state cuts short.
     pub fn state_driven(self, seed: u64) -> Self {
         Self {
@@ -413,7 +413,7 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
 }
 
 /// A round that is judged by its sparse draft.
-pub fn sparse_round<D: LanguageModel<DraftId>>(
+pub fn sparse_round<D: LanguageModel>(
     session: &mut Session<D, FakeModel<TargetId>>,
     cache: &mut NgramCache,
     policy: &mut dyn DraftPolicy,
@@ -425,7 +425,9 @@ pub fn sparse_round<D: LanguageModel<DraftId>>(
     let (sampling, acceptance) = (session.config().sampling, session.config().acceptance);
     let mut logits = Vec::new();
     let target = session.target_mut();
-    target.forward(round.input(), &mut logits).expect("rows");
+    target
+        .forward(&raw_ids(round.input()), &mut logits)
+        .expect("rows");
     let vocab = target.vocab_size();
     draft.check(vocab, sampling).expect("a possible draft");
     let rows = Rows::new(&logits, vocab, round.input().len()).expect("rows");

@@ -216,7 +216,7 @@ pub fn within(case: u64, mode: VerifyMode) -> Setting<FakeModel<DraftId>> {
 }
 
 /// No draft model at all, a prompt with something to look up.
-pub fn lookup(case: u64) -> Setting<PromptLookup<DraftId>> {
+pub fn lookup(case: u64) -> Setting<PromptLookup> {
     let choices = &mut Choices::new(case, 78);
     let (config, k) = setting(choices, MIXED, VerifyMode::Tli);
     let mut active: Vec<u32> = spread(choices, &TARGET_TEXTS, 4)

@@ -1,7 +1,7 @@
 //! The Burn module as an engine for decoding.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use lm::{Checkpoint, DecodeEngine, LmError, check_call};
+use lm::{Checkpoint, LanguageModel, LmError, ModelError, check_call};
 
 use super::{KvCache, Transformer};
 
@@ -29,7 +29,7 @@ impl BurnEngine {
     }
 }
 
-impl DecodeEngine for BurnEngine {
+impl LanguageModel for BurnEngine {
     fn vocab_size(&self) -> usize {
         self.model.config().vocab_size
     }
@@ -46,7 +46,7 @@ impl DecodeEngine for BurnEngine {
         self.cache.truncate(len);
     }
 
-    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), LmError> {
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         logits.clear();
         check_call(ids, self.len(), self.max_len, self.vocab_size())?;
         if ids.is_empty() {

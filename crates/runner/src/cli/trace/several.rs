@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ::trace::{Answering, Record, TraceInfo};
 use anyhow::{Context, Result};
-use lm::EngineSettings;
+use lm::{EngineSettings, LanguageModel};
 use models::{Engine, ModelFolder};
 use vocab_align::{TargetId, TokenId};
 
@@ -64,10 +64,9 @@ impl<'a> Several<'a> {
             .split_last()
             .with_context(|| format!("prompt `{}` has no tokens", asked.id))?;
         let mut engine = self.free.pop().context("no engine is free")?;
-        let decoder = engine.decoder();
-        decoder.truncate(0);
-        decoder
-            .append(rest)
+        engine.truncate(0);
+        engine
+            .prefill(rest)
             .with_context(|| format!("prompt `{}`", asked.id))?;
         self.open.push_back(Open {
             answering: Answering::new(last, self.info),
@@ -82,7 +81,7 @@ impl<'a> Several<'a> {
     pub(super) fn step(&mut self) -> Result<Vec<Record>> {
         for open in &mut self.open {
             let wants = open.answering.pending().is_some();
-            let full = |engine: &mut Engine| engine.decoder().len() >= engine.decoder().max_len();
+            let full = |engine: &mut Engine| engine.len() >= engine.max_len();
             if let Some(engine) = open.engine.take_if(|engine| !wants || full(engine)) {
                 self.free.push(engine);
             }

@@ -136,7 +136,7 @@ impl VerifyArgs {
         let mut largest = 0.0_f32;
         for i in 0..count {
             let record = file.record(i * rows / count)?;
-            let done = ::trace::answer(engine.decoder(), &record.prompt_ids, &info)?;
+            let done = ::trace::answer(&mut engine, &record.prompt_ids, &info)?;
             let again = Record {
                 answer: done.answer,
                 tail: done.tail,

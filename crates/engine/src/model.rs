@@ -1,0 +1,173 @@
+//! The trait.
+
+use std::ops::Range;
+
+use crate::{ModelError, check_call};
+
+/// Positions prefilled at once, so that the discarded logits of a long prompt stay small.
+const PREFILL_CHUNK: usize = 64;
+
+/// A causal language model with one sequence and a KV cache that can be cut back.
+///
+/// # Invariants the loop relies on
+/// - `forward(a ++ b)` and `forward(a); forward(b)` leave the same cache and give the same logits.
+///   Greedy speculation equals plain greedy decoding token for token only where this holds bit for
+///   bit; with rounding differences it holds up to ties.
+/// - `truncate(n)` followed by `forward(x)` equals a fresh model fed the first `n` tokens and `x`.
+///
+/// [`conformance::check`](crate::conformance::check) tests an engine for them.
+pub trait LanguageModel {
+    /// Width of a row of logits: the model's vocabulary, padding rows included. Rows of the embedding
+    /// that stand for no token may be `-inf`.
+    fn vocab_size(&self) -> usize;
+
+    /// Tokens in the KV cache.
+    fn len(&self) -> usize;
+
+    /// True where the cache holds nothing.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Capacity of the cache in tokens.
+    fn max_len(&self) -> usize;
+
+    /// Forgets every cached token from position `len` on; no effect where the cache is shorter.
+    fn truncate(&mut self, len: usize);
+
+    /// Appends `ids` to the cache and replaces `logits` by the logits of all given positions,
+    /// row-major `[ids.len(), vocab_size]`: row `i` is of the token that follows `ids[i]`.
+    ///
+    /// # Errors
+    /// [`ModelError::TokenOutOfRange`] and [`ModelError::ContextFull`] ([`check_call`] finds both); the
+    /// cache is then unchanged. After an engine's own error its length is unspecified.
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError>;
+
+    /// Appends `ids` to the cache without returning logits. Engines that can skip the output
+    /// projection should override this.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+        check_call(ids, self.len(), self.max_len(), self.vocab_size())?;
+        let mut discarded = Vec::new();
+        ids.chunks(PREFILL_CHUNK)
+            .try_for_each(|chunk| self.forward(chunk, &mut discarded))
+    }
+
+    /// Appends `ids` and scores the last of them: `logits` becomes `[vocab_size]`, or empty with `ids`.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        check_call(ids, self.len(), self.max_len(), self.vocab_size())?;
+        match ids.split_last() {
+            Some((last, before)) => {
+                self.prefill(before)?;
+                self.forward(&[*last], logits)
+            }
+            None => {
+                logits.clear();
+                Ok(())
+            }
+        }
+    }
+
+    /// True where a drafter has nothing to propose after the tokens in its cache, whatever its last
+    /// row says: the draft ends there. A neural model never abstains.
+    fn abstains(&self) -> bool {
+        false
+    }
+
+    /// The normalised final hidden state of the last position of the last [`forward`](Self::forward),
+    /// `[hidden]`, from which its last row of logits was computed; empty where the model has none to
+    /// show. Read before any other call.
+    fn state(&self) -> &[f32] {
+        &[]
+    }
+
+    /// The model as one whose logits stay on a device until they are asked for; `None` where
+    /// [`forward`](Self::forward) computes them in memory anyway, or where the device does not keep
+    /// those of so many `tokens`.
+    fn device_logits(&mut self, tokens: usize) -> Option<&mut dyn DeviceLogits> {
+        let _ = tokens;
+        None
+    }
+}
+
+/// Logits that stay on the device that computed them, so that only logits that are read are fetched: a
+/// row of a large vocabulary is half a megabyte, its most probable column four bytes.
+pub trait DeviceLogits {
+    /// Appends `ids` to the cache, as many as were asked for at most. Their logits, one row a token,
+    /// stay on the device until tokens are appended again.
+    ///
+    /// # Errors
+    /// As [`LanguageModel::forward`]; more tokens than the device keeps logits of.
+    fn score(&mut self, ids: &[u32]) -> Result<(), ModelError>;
+
+    /// Writes the column of the largest logit of every row, the lowest one of several; `None` for a
+    /// row with NaN or `+inf` in it, or with `-inf` alone.
+    ///
+    /// # Errors
+    /// A device that fails.
+    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError>;
+
+    /// Fetches some rows, row-major `[rows.len(), vocab_size]`. With the last of them comes
+    /// [`LanguageModel::state`], which is empty before.
+    ///
+    /// # Errors
+    /// Rows that were not scored; a device that fails.
+    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), ModelError>;
+}
+
+macro_rules! forward_to_inner {
+    () => {
+        fn vocab_size(&self) -> usize {
+            (**self).vocab_size()
+        }
+
+        fn len(&self) -> usize {
+            (**self).len()
+        }
+
+        fn max_len(&self) -> usize {
+            (**self).max_len()
+        }
+
+        fn truncate(&mut self, len: usize) {
+            (**self).truncate(len);
+        }
+
+        fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+            (**self).forward(ids, logits)
+        }
+
+        fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
+            (**self).prefill(ids)
+        }
+
+        fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+            (**self).prompt(ids, logits)
+        }
+
+        fn abstains(&self) -> bool {
+            (**self).abstains()
+        }
+
+        fn state(&self) -> &[f32] {
+            (**self).state()
+        }
+
+        fn device_logits(&mut self, tokens: usize) -> Option<&mut dyn DeviceLogits> {
+            (**self).device_logits(tokens)
+        }
+    };
+}
+
+impl<M: LanguageModel + ?Sized> LanguageModel for &mut M {
+    forward_to_inner!();
+}
+
+impl<M: LanguageModel + ?Sized> LanguageModel for Box<M> {
+    forward_to_inner!();
+}

@@ -1,0 +1,68 @@
+//! Everything that can go wrong in this crate.
+
+use std::path::PathBuf;
+
+use spec_decode::{Role, SamplingError, SpecError};
+use vocab_align::AlignError;
+
+/// The error of another crate, kept as it is.
+pub type Source = Box<dyn std::error::Error + Send + Sync + 'static>;
+
+/// A model, a prompt, a round or a server that failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A folder or file is no model that can be opened.
+    #[error("{}: the model cannot be opened", path.display())]
+    Open {
+        /// The folder or file.
+        path: PathBuf,
+        /// The cause.
+        source: Source,
+    },
+    /// A model is there, but an engine for it cannot be built.
+    #[error("{}: the engine cannot be built", path.display())]
+    Engine {
+        /// The model.
+        path: PathBuf,
+        /// The cause.
+        source: Source,
+    },
+    /// A model cannot read a prompt: its template or its tokenizer refuses it.
+    #[error("the {role} cannot read the prompt")]
+    Prompt {
+        /// The model.
+        role: Role,
+        /// Its reason.
+        source: Source,
+    },
+    /// There are not as many prompts as sessions.
+    #[error("{prompts} prompts for {sessions} sessions")]
+    Prompts {
+        /// Prompts given.
+        prompts: usize,
+        /// Sessions given.
+        sessions: usize,
+    },
+    /// A tokenizer cannot be read, or refuses a text.
+    #[error(transparent)]
+    Align(#[from] AlignError),
+    /// A sampling option is outside its range.
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
+    /// A round failed.
+    #[error(transparent)]
+    Decode(#[from] SpecError),
+    /// The drafter cannot learn: its model has no gradient here, or a loss is not finite.
+    #[error("the drafter cannot learn")]
+    Learn {
+        /// The cause.
+        source: Source,
+    },
+    /// The server did not start, or did not end well.
+    #[error("the server failed")]
+    Serve {
+        /// The cause.
+        source: Source,
+    },
+}

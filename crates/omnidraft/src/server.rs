@@ -1,0 +1,97 @@
+//! The HTTP server inside a program of one's own.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use serve::{Http, Options, Service, serve};
+use tokio::sync::oneshot;
+
+use crate::{Error, Source};
+
+/// A server at work on threads of its own, with the API of `omnidraft serve`; it stops when it is
+/// stopped or dropped.
+pub struct Server {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<Result<(), Source>>>,
+}
+
+impl Server {
+    /// Loads the models that `options` name and listens where `http` says. Returns when requests are
+    /// taken.
+    ///
+    /// # Errors
+    /// [`Error::Serve`]: models that cannot be loaded, an address that is in use or that other
+    /// machines reach without a key.
+    pub fn start(options: Options, http: Http) -> Result<Self, Error> {
+        let service = Service::start(options).map_err(failed)?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("server".to_owned());
+        let serving = move || {
+            let stopped = async {
+                // A server that is dropped stops as one that is told to.
+                let _ = stopped.await;
+            };
+            let ready = |address| {
+                // Nobody listens where the start was given up.
+                let _ = tell.send(address);
+            };
+            serve(service, http, ready, stopped).map_err(Source::from)
+        };
+        let thread = thread.spawn(serving).map_err(failed)?;
+        match told.recv() {
+            Ok(address) => Ok(Self {
+                address,
+                stop: Some(stop),
+                thread: Some(thread),
+            }),
+            Err(_) => Err(match join(thread) {
+                Err(error) => error,
+                Ok(()) => failed("it ended before it was asked anything"),
+            }),
+        }
+    }
+
+    /// The address of the server.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Lets answers in the making come to their end, saves what was learnt, and stops.
+    ///
+    /// # Errors
+    /// [`Error::Serve`]: a state that cannot be saved.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        if let Some(stop) = self.stop.take() {
+            // A server that has ended already needs no telling.
+            let _ = stop.send(());
+        }
+        self.thread.take().map_or(Ok(()), join)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Whoever wants to know how it ended calls `stop`.
+        let _ = self.end();
+    }
+}
+
+fn join(thread: JoinHandle<Result<(), Source>>) -> Result<(), Error> {
+    match thread.join() {
+        Ok(ended) => ended.map_err(failed),
+        Err(_) => Err(failed("its thread panicked")),
+    }
+}
+
+fn failed(source: impl Into<Source>) -> Error {
+    Error::Serve {
+        source: source.into(),
+    }
+}
