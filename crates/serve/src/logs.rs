@@ -48,7 +48,9 @@ pub enum LogError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// A trace in the tokens of another target.
-    #[error("{path}: recorded with another tokenizer than that of {target} ({found} tokens, not {expected})")]
+    #[error(
+        "{path}: recorded with another tokenizer than that of {target} ({found} tokens, not {expected})"
+    )]
     OtherTarget {
         /// The file.
         path: PathBuf,
@@ -102,11 +104,12 @@ impl Log {
             if line.trim().is_empty() {
                 continue;
             }
-            log.read_line(&line, models).map_err(|what| LogError::Line {
-                path: path.to_owned(),
-                line: index + 1,
-                what,
-            })?;
+            log.read_line(&line, models)
+                .map_err(|what| LogError::Line {
+                    path: path.to_owned(),
+                    line: index + 1,
+                    what,
+                })?;
         }
         Ok(log)
     }
@@ -114,13 +117,17 @@ impl Log {
     fn read_line(&mut self, line: &str, models: &Models) -> Result<(), String> {
         let value: Value = serde_json::from_str(line).map_err(|e| e.to_string())?;
         let top = value.as_object().ok_or("is no JSON object")?;
-        let asked = ["request", "body"].iter().find_map(|key| top.get(*key)?.as_object());
+        let asked = ["request", "body"]
+            .iter()
+            .find_map(|key| top.get(*key)?.as_object());
         let replied = top.get("response").and_then(Value::as_object);
         let replied = replied.map(|own| own.get("body").and_then(Value::as_object).unwrap_or(own));
         let request = asked.unwrap_or(top);
         let reply = replied.unwrap_or(top);
         // Servers draw answers where nothing else is asked for.
-        let temperature = request.get("temperature").or_else(|| top.get("temperature"));
+        let temperature = request
+            .get("temperature")
+            .or_else(|| top.get("temperature"));
         let sampled = temperature.and_then(Value::as_f64).is_none_or(|t| t > 0.0);
         let line = Line {
             request,
@@ -141,7 +148,10 @@ impl Log {
     fn add_choice(&mut self, line: &Line<'_>, choice: &Map<String, Value>) -> Result<(), String> {
         let message = choice.get("message").and_then(Value::as_object);
         let content = message.map_or(choice.get("text"), |message| message.get("content"));
-        let Some(text) = content.and_then(Value::as_str).filter(|text| !text.is_empty()) else {
+        let Some(text) = content
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+        else {
             self.without_text += 1;
             return Ok(());
         };
@@ -151,7 +161,9 @@ impl Log {
         };
         let vocabulary = line.vocabulary();
         let given = choice.get("logprobs").filter(|given| !given.is_null());
-        let found = given.map(|given| positions(given, vocabulary)).transpose()?;
+        let found = given
+            .map(|given| positions(given, vocabulary))
+            .transpose()?;
         let (mut tokens, mut rows) = match found {
             Some(Some(positions)) => positions.into_iter().unzip(),
             found => {
@@ -245,7 +257,9 @@ impl Log {
                     target: own.target,
                     draft,
                 },
-                rows: (0..record.answer.len()).map(|i| known(&record.law, i)).collect(),
+                rows: (0..record.answer.len())
+                    .map(|i| known(&record.law, i))
+                    .collect(),
                 tokens: record.answer.into_iter().map(TargetId).collect(),
                 sampled: false,
             });
@@ -261,7 +275,10 @@ fn known(law: &Law, position: usize) -> KnownRow {
     let shift = match law {
         Law::Top { .. } => 0.0,
         Law::Full { .. } => {
-            let most = entries.iter().map(|(_, x)| *x).fold(f32::NEG_INFINITY, f32::max);
+            let most = entries
+                .iter()
+                .map(|(_, x)| *x)
+                .fold(f32::NEG_INFINITY, f32::max);
             let sum: f64 = entries.iter().map(|(_, x)| f64::from(x - most).exp()).sum();
             most + sum.ln() as f32
         }
@@ -295,7 +312,9 @@ impl Line<'_> {
     /// The conversation as both models read it, without its last `left_out` messages.
     fn conversation(&self, left_out: usize) -> Result<Encoded, String> {
         let read = |messages: &[Message<'_>]| {
-            let read = self.models.converse(0, messages, &TemplateRequest::default());
+            let read = self
+                .models
+                .converse(0, messages, &TemplateRequest::default());
             read.map_err(|e| e.to_string())
         };
         if let Some(messages) = self.request.get("messages").and_then(Value::as_array) {
@@ -303,7 +322,10 @@ impl Line<'_> {
             let turns: Vec<(&str, String)> = asked
                 .iter()
                 .map(|message| {
-                    let role = message.get("role").and_then(Value::as_str).unwrap_or("user");
+                    let role = message
+                        .get("role")
+                        .and_then(Value::as_str)
+                        .unwrap_or("user");
                     (role, words(message.get("content")))
                 })
                 .collect();
@@ -316,7 +338,9 @@ impl Line<'_> {
                 .collect();
             return read(&turns);
         }
-        let question = QUESTIONS.iter().find_map(|key| self.request.get(*key)?.as_str());
+        let question = QUESTIONS
+            .iter()
+            .find_map(|key| self.request.get(*key)?.as_str());
         let question = question.ok_or_else(|| {
             let keys = QUESTIONS.join("`, `");
             format!("has no prompt: `messages`, or one of `{keys}`")
@@ -329,7 +353,10 @@ impl Line<'_> {
         let recorded = choice.get("prompt_token_ids");
         let recorded = recorded.or_else(|| self.reply.get("prompt_token_ids"));
         let prompt = self.request.get("prompt");
-        if let Some(ids) = recorded.and_then(ids_of).or_else(|| prompt.and_then(ids_of)) {
+        if let Some(ids) = recorded
+            .and_then(ids_of)
+            .or_else(|| prompt.and_then(ids_of))
+        {
             return self.models.tokens(0, &ids).map_err(|e| e.to_string());
         }
         let text = match prompt {
@@ -367,7 +394,9 @@ impl Line<'_> {
         }
         let named = choice.get("stop_reason").and_then(Value::as_u64);
         let named = named.and_then(|id| u32::try_from(id).ok()).map(TargetId);
-        let end = named.filter(|id| stops.contains(id)).or_else(|| stops.first().copied());
+        let end = named
+            .filter(|id| stops.contains(id))
+            .or_else(|| stops.first().copied());
         if let Some(end) = end {
             tokens.push(end);
             if !rows.is_empty() {

@@ -141,7 +141,10 @@ impl LearnArgs {
                 bail!("{name} 0: must be at least 1");
             }
         }
-        if let Some(rate) = self.learning_rate.filter(|rate| !rate.is_finite() || *rate < 0.0) {
+        if let Some(rate) = self
+            .learning_rate
+            .filter(|rate| !rate.is_finite() || *rate < 0.0)
+        {
             bail!("--learning-rate {rate}: must be 0 or more");
         }
         match &self.page {
@@ -355,8 +358,13 @@ fn table(points: &[Point]) -> String {
     let length = series(|t| Sums::of(t.emitted as f64, t.rounds as f64));
     let before = length.first().cloned().flatten();
     for ((point, acceptance), length) in points.iter().zip(acceptance).zip(length) {
-        let over = length.as_ref().zip(before.as_ref()).and_then(|(own, before)| own.over(before));
-        let loss = point.loss.map_or("-".to_owned(), |loss| format!("{loss:.3}"));
+        let over = length
+            .as_ref()
+            .zip(before.as_ref())
+            .and_then(|(own, before)| own.over(before));
+        let loss = point
+            .loss
+            .map_or("-".to_owned(), |loss| format!("{loss:.3}"));
         let _ = writeln!(
             text,
             "| {} | {loss} | {} | {} | {} |",

@@ -36,7 +36,10 @@ fn text_alone_is_learnt_and_the_state_goes_on_and_is_exported() {
     let page = folder.path().join("page.md");
     write(&log, &texts(12));
     let mut command = learn(&log, &state);
-    command.args(["--passes", "8", "--held-out", "0.25"]).arg("--page").arg(&page);
+    command
+        .args(["--passes", "8", "--held-out", "0.25"])
+        .arg("--page")
+        .arg(&page);
     let said = command.assert().success();
     let table = String::from_utf8(said.get_output().stdout.clone()).unwrap();
     // Text that follows one pattern is easily learnt: more of it is accepted afterwards.
@@ -56,7 +59,11 @@ fn text_alone_is_learnt_and_the_state_goes_on_and_is_exported() {
     again.assert().success();
     let out = folder.path().join("model");
     let mut export = omnidraft();
-    export.arg("export").arg(&state).args(["--to", "hf", "--out"]).arg(&out);
+    export
+        .arg("export")
+        .arg(&state)
+        .args(["--to", "hf", "--out"])
+        .arg(&out);
     export.assert().success();
     let card = fs::read_to_string(out.join("README.md")).unwrap();
     assert!(card.contains("81 answers"), "{card}");
@@ -124,11 +131,24 @@ fn a_trace_is_learnt_from() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("L.parquet");
     let mut record = omnidraft();
-    record.args(["trace", "record", "--target"]).arg(repository().join("models/L"));
-    record.args(["--task", "mini-math", "--limit", "4", "--max-tokens", "24", "--out"]);
+    record
+        .args(["trace", "record", "--target"])
+        .arg(repository().join("models/L"));
+    record.args([
+        "--task",
+        "mini-math",
+        "--limit",
+        "4",
+        "--max-tokens",
+        "24",
+        "--out",
+    ]);
     record.arg(&trace).assert().success();
     let mut command = learn(&trace, &folder.path().join("state"));
-    command.assert().success().stderr(contains("4 answers, 4 with log-probabilities, 0 drawn"));
+    command
+        .assert()
+        .success()
+        .stderr(contains("4 answers, 4 with log-probabilities, 0 drawn"));
 }
 
 #[test]
@@ -149,11 +169,17 @@ fn bad_logs_are_named_by_their_line() {
         fs::write(&log, format!("{good}\n\n{line}\n")).unwrap();
         refused(&mut learn(&log, &state), &["log.jsonl:3:", what]);
     }
-    refused(&mut learn(&folder.path().join("none.jsonl"), &state), &["none.jsonl"]);
+    refused(
+        &mut learn(&folder.path().join("none.jsonl"), &state),
+        &["none.jsonl"],
+    );
     fs::write(&log, "\n").unwrap();
     refused(&mut learn(&log, &state), &["no answer to learn from"]);
     write(&log, &texts(2));
-    refused(learn(&log, &state).args(["--held-out", "1"]), &["--held-out 1"]);
+    refused(
+        learn(&log, &state).args(["--held-out", "1"]),
+        &["--held-out 1"],
+    );
     refused(learn(&log, &state).args(["--passes", "0"]), &["--passes 0"]);
     refused(learn(&log, &state).args(["--learn-blocks", "99"]), &["99"]);
 }

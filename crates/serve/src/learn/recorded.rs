@@ -158,18 +158,22 @@ impl RecordedLearner {
     /// or in use.
     pub fn open(options: Options) -> Result<Self> {
         let learn = options.learn.context("nothing is to be learnt")?;
-        let root: PathBuf = options.state.clone().context("there is no state to learn into")?;
+        let root: PathBuf = options
+            .state
+            .clone()
+            .context("there is no state to learn into")?;
         let models = Arc::new(Models::of_texts(&options)?);
         let learn = learn.suited(models.drafter.config(), options.engine.device.is_cpu());
         let (state, mut saved) = State::open(&root, &models, &options, Some(learn.cut()))?;
-        let mut learners =
-            Learners::new(learn, options.example_bytes, Arc::clone(&models), &saved);
+        let mut learners = Learners::new(learn, options.example_bytes, Arc::clone(&models), &saved);
         let heads = heads_of(&models, &saved);
         let target = &models.targets[0];
         let terms = terms_of(learners.of(&target.name)?);
         let mut drafter = models.drafter.engine(options.drafter_engine())?;
         if terms.blocks > 0 {
-            drafter.keep_states(terms.blocks).context("--learn-blocks")?;
+            drafter
+                .keep_states(terms.blocks)
+                .context("--learn-blocks")?;
         }
         let config = SessionConfig::new(VerifyMode::Exact, 1);
         let replay = Replay {
