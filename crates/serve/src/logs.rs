@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use models::{Message, TemplateRequest};
 use serde_json::{Map, Value};
 use trace::{Law, TraceError, TraceFile};
-use vocab_align::{TargetId, TokenId, Vocabulary};
+use vocab_align::{TargetId, Vocabulary};
 
 use crate::error::ApiError;
 use crate::learn::{KnownRow, RecordedAnswer};
@@ -230,13 +230,15 @@ impl Log {
                 expected: target.vocab_size,
             });
         }
-        let frame = target.text.template.render("");
+        let frame = target.text.template.render("").ok();
         for row in 0..file.entries().len() {
             let record = file.record(row)?;
             let ids: Vec<u32> = record.prompt_ids.clone();
             // The drafter reads the question in its own words around it, as it does beside a live target.
-            let question = record.prompt.strip_prefix(&frame.prefix);
-            let question = question.and_then(|text| text.strip_suffix(&frame.suffix));
+            let question = frame.as_ref().and_then(|frame| {
+                let text = record.prompt.strip_prefix(&frame.prefix)?;
+                text.strip_suffix(&frame.suffix)
+            });
             let fault = |error: ApiError| LogError::Line {
                 path: path.to_owned(),
                 line: row + 1,

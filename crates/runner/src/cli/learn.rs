@@ -250,7 +250,7 @@ impl LearnArgs {
                 if done == steps {
                     learner.flush()?;
                 }
-                if done == steps || done % stride == 0 {
+                if done == steps || done.is_multiple_of(stride) {
                     found.push(point(learner, answers, (done, &losses), &bar)?);
                     losses.clear();
                     learner.save()?;

@@ -11,13 +11,13 @@ use spec_decode::{
     Acceptance, ConstantLength, LanguageModel, ModelError, NoSink, Prompt, Session, SessionConfig,
     StreamName, TeacherSink, Totals, VerifyMode,
 };
-use vocab_align::{DraftId, TargetId};
+use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::heads::Heads;
 use super::learners::Learners;
 use super::state::State;
 use super::{Saved, Terms, heads_of};
-use crate::decode::{Kept, cache_config, positions, terms_of};
+use crate::decode::{Snapshot, cache_config, terms_of};
 use crate::models::{Encoded, Models};
 use crate::options::Options;
 use crate::stats::Stats;
@@ -144,7 +144,7 @@ pub struct RecordedLearner {
     terms: Terms,
     session: Session<Engine, Replay>,
     cache: NgramCache,
-    kept: Kept,
+    snapshot: Snapshot,
     stats: Stats,
     state: State,
 }
@@ -164,7 +164,7 @@ impl RecordedLearner {
             .context("there is no state to learn into")?;
         let models = Arc::new(Models::of_texts(&options)?);
         let learn = learn.suited(models.drafter.config(), options.engine.device.is_cpu());
-        let (state, mut saved) = State::open(&root, &models, &options, Some(learn.cut()))?;
+        let (state, mut saved) = State::open(&root, &models, &options, Some(learn.trainable()))?;
         let mut learners = Learners::new(learn, options.example_bytes, Arc::clone(&models), &saved);
         let heads = heads_of(&models, &saved);
         let target = &models.targets[0];
@@ -184,9 +184,9 @@ impl RecordedLearner {
         };
         let session = Session::new(drafter, replay, target.pair.clone(), config)
             .with_context(|| format!("target `{}`", target.name))?;
-        let cache = saved.kept.caches.remove(&0);
+        let cache = saved.snapshot.caches.remove(&0);
         let cache = cache.unwrap_or_else(|| NgramCache::new(cache_config(&options)));
-        let Saved { kept, sums, .. } = saved;
+        let Saved { snapshot, sums, .. } = saved;
         let mut learner = Self {
             stats: Stats::new(sums),
             models,
@@ -196,7 +196,7 @@ impl RecordedLearner {
             terms,
             session,
             cache,
-            kept,
+            snapshot,
             state,
         };
         let weights = learner.learner()?.weights()?;
@@ -270,10 +270,10 @@ impl RecordedLearner {
     /// # Errors
     /// A folder that cannot be written, a state above its limit.
     pub fn save(&mut self) -> Result<u64> {
-        self.kept.caches.insert(0, self.cache.clone());
+        self.snapshot.caches.insert(0, self.cache.clone());
         let (learners, heads) = (&mut self.learners, &self.heads);
         let sums = self.stats.sums();
-        self.state.write(&self.models, &self.kept, &sums, |to| {
+        self.state.write(&self.models, &self.snapshot, &sums, |to| {
             heads.save(to.heads)?;
             learners.save(to.learnt)
         })
@@ -294,7 +294,10 @@ impl RecordedLearner {
             self.terms.losses,
             self.terms.ends,
         );
-        let mut example = example.within(positions(&self.models.drafter), &pair.draft);
+        let mut example = example.within(
+            self.models.drafter.config().max_position_embeddings,
+            &pair.draft,
+        );
         example.sampled = answer.sampled;
         if self.terms.blocks > 0 {
             let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();
