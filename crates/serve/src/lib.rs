@@ -4,6 +4,7 @@ mod decode;
 mod error;
 mod http;
 mod learn;
+mod logs;
 mod models;
 mod options;
 mod remote;
@@ -13,7 +14,8 @@ mod stats;
 
 pub use error::ApiError;
 pub use http::{About, Http, Limits, interrupted, serve, watch_interrupts};
-pub use learn::{LearntBy, SavedState};
+pub use learn::{KnownRow, LearntBy, RecordedAnswer, RecordedLearner, SavedState};
+pub use logs::{Log, LogError};
 pub use models::{Encoded, Models, Target, name_of};
 pub use options::{Expose, LearnOptions, LearnScope, LookupScope, Options, RemoteOptions};
 pub use request::{Done, Event, LogProbs, Piece, Request, Token, TokenOrigin};

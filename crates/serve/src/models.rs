@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use lm::StoredCheckpoint;
 use models::{Message, ModelFolder, ModelText, TemplateRequest, align};
 use spec_decode::Pair;
 use vocab_align::{DraftId, TargetId};
@@ -10,6 +11,9 @@ use vocab_align::{DraftId, TargetId};
 use crate::error::ApiError;
 use crate::options::{Options, RemoteOptions};
 use crate::remote::{Remote, is_address};
+
+/// Positions of a target whose configuration is not at hand.
+const UNKNOWN_CONTEXT: usize = 1 << 17;
 
 /// A target with the name that requests use.
 pub struct Target {
@@ -33,6 +37,8 @@ pub(crate) enum Source {
     Local(Box<ModelFolder<TargetId>>),
     /// On the server at an address.
     Remote(Box<Remote>),
+    /// Nowhere: its answers were recorded.
+    Absent,
 }
 
 impl Target {
@@ -41,6 +47,24 @@ impl Target {
         let (text, config) = (folder.text.clone(), folder.config());
         let (vocab, context) = (config.vocab_size, config.max_context());
         Ok((Source::Local(Box::new(folder)), text, vocab, context))
+    }
+
+    /// A target of which only the text is read: a model folder, or a tokenizer by itself.
+    fn absent(path: &Path) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
+        let (text, vocab) = match path.join("config.json").is_file() || !path.exists() {
+            true => {
+                let text = ModelText::load(path)?;
+                let config = StoredCheckpoint::read_config(&text.path)?;
+                (text, config.vocab_size)
+            }
+            false => {
+                let text = ModelText::<TargetId>::of_tokenizer(path, UNKNOWN_CONTEXT)?;
+                let vocab = text.vocabulary.len();
+                (text, vocab)
+            }
+        };
+        let vocab = vocab.max(text.vocabulary.len());
+        Ok((Source::Absent, text, vocab, UNKNOWN_CONTEXT))
     }
 
     fn connect(
@@ -57,14 +81,14 @@ impl Target {
     pub(crate) fn folder(&self) -> Option<&ModelFolder<TargetId>> {
         match &self.source {
             Source::Local(folder) => Some(folder),
-            Source::Remote(_) => None,
+            Source::Remote(_) | Source::Absent => None,
         }
     }
 
     /// The connection to it; `None` if the target is local.
     pub(crate) fn remote(&self) -> Option<&Remote> {
         match &self.source {
-            Source::Local(_) => None,
+            Source::Local(_) | Source::Absent => None,
             Source::Remote(remote) => Some(remote),
         }
     }
@@ -89,13 +113,25 @@ pub struct Encoded {
 
 impl Models {
     pub(crate) fn load(options: &Options) -> Result<Self> {
+        Self::with(options, |path| match is_address(path) {
+            true => Target::connect(path, &options.remote),
+            false => Target::load(path),
+        })
+    }
+
+    /// The drafter, and of the targets no more than their text.
+    pub(crate) fn of_texts(options: &Options) -> Result<Self> {
+        Self::with(options, Target::absent)
+    }
+
+    fn with(
+        options: &Options,
+        load: impl Fn(&Path) -> Result<(Source, ModelText<TargetId>, usize, usize)>,
+    ) -> Result<Self> {
         let drafter = ModelFolder::load(&options.drafter)?;
         let mut targets: Vec<Target> = Vec::new();
         for (name, path) in &options.targets {
-            let (source, text, vocab_size, most) = match is_address(path) {
-                true => Target::connect(path, &options.remote)?,
-                false => Target::load(path)?,
-            };
+            let (source, text, vocab_size, most) = load(path)?;
             let name = match (&source, name.as_str()) {
                 (Source::Remote(remote), "") => remote.info.name.clone(),
                 _ => name.clone(),

@@ -11,6 +11,8 @@ mod failure;
 mod generate;
 mod head;
 mod import;
+#[cfg(feature = "serve")]
+mod learn;
 mod pages;
 mod plan;
 mod preflight;
@@ -89,6 +91,9 @@ enum Command {
     Import(import::ImportArgs),
     /// Write what a drafter learnt as a model that other programs read.
     Export(export::ExportArgs),
+    /// Let a drafter learn from answers that were recorded elsewhere, without the target.
+    #[cfg(feature = "serve")]
+    Learn(learn::LearnArgs),
     /// Work with n-gram caches.
     #[command(subcommand, hide = true)]
     Cache(cache::CacheCommand),
@@ -160,6 +165,8 @@ impl Cli {
             Command::Check(args) => args.execute(),
             Command::Import(args) => args.execute(),
             Command::Export(args) => args.execute(),
+            #[cfg(feature = "serve")]
+            Command::Learn(args) => args.execute(progress && std::io::stderr().is_terminal()),
             Command::Cache(command) => command.execute(),
             Command::Generate(args) => args.execute(),
             #[cfg(feature = "serve")]

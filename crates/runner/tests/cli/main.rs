@@ -5,6 +5,8 @@ mod commands;
 mod experiments;
 mod export;
 mod launchers;
+#[cfg(feature = "serve")]
+mod learn;
 mod models;
 #[cfg(feature = "serve")]
 mod serving;

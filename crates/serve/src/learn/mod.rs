@@ -3,6 +3,7 @@
 
 mod heads;
 mod learners;
+mod recorded;
 mod saved;
 mod state;
 
@@ -25,6 +26,7 @@ use crate::stats::Stats;
 
 use heads::Heads;
 use learners::Learners;
+pub use recorded::{KnownRow, RecordedAnswer, RecordedLearner};
 pub use saved::{LearntBy, SavedState};
 pub(crate) use state::{Saved, State};
 

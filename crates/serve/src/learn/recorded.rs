@@ -1,0 +1,365 @@
+//! Learning from answers that a target gave elsewhere, without the target at hand.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use models::{Engine, Packed};
+use ngram_cache::NgramCache;
+use online::{Example, LearntWeights, Recorder};
+use spec_decode::{
+    Acceptance, ConstantLength, LanguageModel, ModelError, NoSink, Prompt, Session, SessionConfig,
+    StreamName, TeacherSink, Totals, VerifyMode,
+};
+use vocab_align::{DraftId, TargetId, TokenId};
+
+use super::heads::Heads;
+use super::learners::Learners;
+use super::state::State;
+use super::{Saved, Terms, heads_of};
+use crate::decode::{Snapshot, cache_config, terms_of};
+use crate::models::{Encoded, Models};
+use crate::options::Options;
+use crate::stats::Stats;
+
+/// Least mass of the tokens of a distribution that were not recorded: keeps its logarithm finite.
+const LEAST: f64 = 1e-30;
+
+/// The known part of a target's distribution at one position: some tokens and the mass of all others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KnownRow {
+    /// Tokens with their log-probabilities at temperature 1, nats; no token twice.
+    pub tokens: Vec<(TargetId, f32)>,
+    /// Mass of the other tokens, in `[0, 1]`.
+    pub rest: f64,
+}
+
+impl KnownRow {
+    /// All mass on one token: what text alone says.
+    pub fn certain(token: TargetId) -> Self {
+        Self {
+            tokens: vec![(token, 0.0)],
+            rest: 0.0,
+        }
+    }
+
+    /// Writes log-probabilities over `row`, `[V]`. The mass of the rest is spread evenly over the tokens
+    /// that are not named: of all distributions with these values, that is the one of largest entropy.
+    pub fn write(&self, row: &mut [f32]) {
+        let others = row.len().saturating_sub(self.tokens.len()).max(1) as f64;
+        row.fill((self.rest.max(LEAST) / others).ln() as f32);
+        for (token, log_prob) in &self.tokens {
+            if let Some(value) = row.get_mut(token.index()) {
+                *value = *log_prob;
+            }
+        }
+    }
+}
+
+/// A prompt and the answer that a target gave to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordedAnswer {
+    /// The prompt as both models read it.
+    pub prompt: Encoded,
+    /// The answer, with the token that ended it where one did; at least one token.
+    pub tokens: Vec<TargetId>,
+    /// A row a token of the answer; empty where nothing is known but the text.
+    pub rows: Vec<KnownRow>,
+    /// True of an answer that was drawn; else each token is the target's most probable one.
+    pub sampled: bool,
+}
+
+/// A target that says what was recorded, whatever it reads.
+///
+/// Its logits name the next token of the answer and nothing else, so that a greedy session goes along
+/// the recorded text and accepts a draft exactly where it is that text. That holds for a drawn answer
+/// too: the text is fixed, only how it came about is another matter.
+struct Replay {
+    vocab: usize,
+    prompt: usize,
+    answer: Vec<TargetId>,
+    len: usize,
+}
+
+impl LanguageModel<TargetId> for Replay {
+    fn vocab_size(&self) -> usize {
+        self.vocab
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn max_len(&self) -> usize {
+        usize::MAX >> 1
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    fn forward(&mut self, ids: &[TargetId], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        logits.clear();
+        logits.resize(ids.len() * self.vocab, 0.0);
+        for (i, row) in logits.chunks_exact_mut(self.vocab).enumerate() {
+            let position = (self.len + i + 1).checked_sub(self.prompt);
+            let said = position.and_then(|position| self.answer.get(position));
+            if let Some(value) = said.and_then(|token| row.get_mut(token.index())) {
+                *value = 1.0;
+            }
+        }
+        self.len += ids.len();
+        Ok(())
+    }
+
+    fn prefill(&mut self, ids: &[TargetId]) -> Result<(), ModelError> {
+        self.len += ids.len();
+        Ok(())
+    }
+}
+
+/// Records the known distributions in the place of the replayed logits.
+struct KnownSink<'a> {
+    recorder: &'a mut Recorder,
+    rows: &'a [KnownRow],
+    row: Vec<f32>,
+}
+
+impl TeacherSink for KnownSink<'_> {
+    fn record(&mut self, index: usize, token: TargetId, _logits: &[f32]) {
+        match self.rows.get(index) {
+            Some(known) => known.write(&mut self.row),
+            None => KnownRow::certain(token).write(&mut self.row),
+        }
+        self.recorder.record(index, token, &self.row);
+    }
+}
+
+/// A drafter that learns from recorded answers of one target, into a state that servers read.
+pub struct RecordedLearner {
+    models: Arc<Models>,
+    options: Options,
+    learners: Learners,
+    heads: Heads,
+    terms: Terms,
+    session: Session<Engine, Replay>,
+    cache: NgramCache,
+    snapshot: Snapshot,
+    stats: Stats,
+    state: State,
+}
+
+impl RecordedLearner {
+    /// Opens `options.state` and goes on with what it holds. The first target is the one that is learnt
+    /// from; of its folder the tokenizer and the template are needed, no weights.
+    ///
+    /// # Errors
+    /// No `state` or nothing to learn in `options`, models that cannot be read, a state of another drafter
+    /// or in use.
+    pub fn open(options: Options) -> Result<Self> {
+        let learn = options.learn.context("nothing is to be learnt")?;
+        let root: PathBuf = options
+            .state
+            .clone()
+            .context("there is no state to learn into")?;
+        let models = Arc::new(Models::of_texts(&options)?);
+        let learn = learn.suited(models.drafter.config(), options.engine.device.is_cpu());
+        let (state, mut saved) = State::open(&root, &models, &options, Some(learn.trainable()))?;
+        let mut learners = Learners::new(learn, options.example_bytes, Arc::clone(&models), &saved);
+        let heads = heads_of(&models, &saved);
+        let target = &models.targets[0];
+        let terms = terms_of(learners.of(&target.name)?);
+        let mut drafter = models.drafter.engine(options.drafter_engine())?;
+        if terms.blocks > 0 {
+            drafter
+                .keep_states(terms.blocks)
+                .context("--learn-blocks")?;
+        }
+        let config = SessionConfig::new(VerifyMode::Exact, 1);
+        let replay = Replay {
+            vocab: target.vocab_size,
+            prompt: 0,
+            answer: Vec::new(),
+            len: 0,
+        };
+        let session = Session::new(drafter, replay, target.pair.clone(), config)
+            .with_context(|| format!("target `{}`", target.name))?;
+        let cache = saved.snapshot.caches.remove(&0);
+        let cache = cache.unwrap_or_else(|| NgramCache::new(cache_config(&options)));
+        let Saved { snapshot, sums, .. } = saved;
+        let mut learner = Self {
+            stats: Stats::new(sums),
+            models,
+            options,
+            learners,
+            heads,
+            terms,
+            session,
+            cache,
+            snapshot,
+            state,
+        };
+        let weights = learner.learner()?.weights()?;
+        learner.take_over(weights)?;
+        Ok(learner)
+    }
+
+    /// The drafter and the target that it learns from.
+    pub fn models(&self) -> &Models {
+        &self.models
+    }
+
+    /// Goes through an answer as it would have been drafted, and learns from it: its n-grams at once, its
+    /// tokens when as many answers wait as an update learns from. Returns what drafting came to, and the
+    /// loss of the update if there was one.
+    ///
+    /// # Errors
+    /// A failing drafter; losses or gradients that are not finite.
+    pub fn learn(&mut self, answer: &RecordedAnswer) -> Result<(Totals, Option<f64>)> {
+        let target = &self.models.targets[0];
+        let vocab = target.vocab_size;
+        let mut recorder = Recorder::new(&target.pair.alignment, self.terms.losses);
+        let mut sink = KnownSink {
+            recorder: &mut recorder,
+            rows: &answer.rows,
+            row: vec![0.0; vocab],
+        };
+        let how = Drafting {
+            k: self.options.draft_length,
+            learns: true,
+        };
+        let totals = replay(&mut self.session, answer, &mut self.cache, how, &mut sink)?;
+        self.stats
+            .answer(&target.name, &totals, totals.emitted, true);
+        let example = self.example(answer, recorder)?;
+        let learnt = self.learner()?.push(example)?;
+        let Some((update, weights)) = learnt else {
+            return Ok((totals, None));
+        };
+        let name = self.models.targets[0].name.clone();
+        self.stats.update(&name, update.loss, update.seconds);
+        self.take_over(weights)?;
+        Ok((totals, Some(update.loss)))
+    }
+
+    /// Goes through an answer as it would have been drafted, and learns nothing.
+    ///
+    /// # Errors
+    /// A failing drafter.
+    pub fn replay(&mut self, answer: &RecordedAnswer) -> Result<Totals> {
+        let how = Drafting {
+            k: self.options.draft_length,
+            learns: false,
+        };
+        replay(&mut self.session, answer, &mut self.cache, how, &mut NoSink)
+    }
+
+    /// Learns from the answers that still wait for others.
+    ///
+    /// # Errors
+    /// As [`learn`](Self::learn).
+    pub fn flush(&mut self) -> Result<()> {
+        for (_, weights) in self.learner()?.flush()? {
+            self.take_over(weights)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the state; its size in bytes.
+    ///
+    /// # Errors
+    /// A folder that cannot be written, a state above its limit.
+    pub fn save(&mut self) -> Result<u64> {
+        self.snapshot.caches.insert(0, self.cache.clone());
+        let (learners, heads) = (&mut self.learners, &self.heads);
+        let sums = self.stats.sums();
+        self.state.write(&self.models, &self.snapshot, &sums, |to| {
+            heads.save(to.heads)?;
+            learners.save(to.learnt)
+        })
+    }
+
+    fn learner(&mut self) -> Result<&mut online::Learner> {
+        self.learners.of(&self.models.targets[0].name)
+    }
+
+    fn example(&mut self, answer: &RecordedAnswer, recorder: Recorder) -> Result<Example> {
+        let pair = &self.models.targets[0].pair;
+        let example = Example::new(
+            (self.session.draft_context(), self.session.draft_lengths()),
+            answer.prompt.draft.len(),
+            self.session.response(),
+            recorder,
+            pair,
+            self.terms.losses,
+            self.terms.ends,
+        );
+        let mut example = example.within(
+            self.models.drafter.config().max_position_embeddings,
+            &pair.draft,
+        );
+        example.sampled = answer.sampled;
+        if self.terms.blocks > 0 {
+            let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();
+            example.states = self.session.let_drafter_read(&read, |drafter| {
+                Ok::<_, anyhow::Error>(drafter.states_of(example.read())?.to_vec())
+            })?;
+        }
+        Ok(example)
+    }
+
+    /// Drafts with these weights from now on.
+    fn take_over(&mut self, weights: LearntWeights) -> Result<()> {
+        let settings = self.options.drafter_engine();
+        let mut packed = match &weights {
+            LearntWeights::Whole(weights) => Packed::new(weights, settings)?,
+            LearntWeights::Tail(tail) => {
+                let base = self.models.drafter.engine(settings)?.packed()?;
+                base.with_tail(tail, settings)?
+            }
+        };
+        self.session
+            .change_drafter(|drafter| drafter.swap_weights(&mut packed))?;
+        self.learner()?.give_back(weights);
+        Ok(())
+    }
+}
+
+/// How an answer is gone along.
+#[derive(Clone, Copy)]
+struct Drafting {
+    /// Draft tokens a round.
+    k: usize,
+    /// True if the answer's n-grams enter the cache.
+    learns: bool,
+}
+
+/// Drafts along a recorded answer.
+fn replay(
+    session: &mut Session<Engine, Replay>,
+    answer: &RecordedAnswer,
+    cache: &mut NgramCache,
+    how: Drafting,
+    sink: &mut dyn TeacherSink,
+) -> Result<Totals> {
+    if answer.tokens.is_empty() {
+        bail!("an answer without tokens");
+    }
+    session.configure(SessionConfig {
+        acceptance: Acceptance::Token,
+        learn_ngrams: how.learns,
+        ..SessionConfig::new(VerifyMode::Exact, answer.tokens.len())
+    });
+    let prompt = Prompt {
+        draft: &answer.prompt.draft,
+        target: &answer.prompt.target,
+    };
+    let target = session.target_mut();
+    target.prompt = prompt.target.len();
+    target.answer.clone_from(&answer.tokens);
+    let mut policy = ConstantLength(how.k);
+    let name = StreamName::new(0, 0);
+    Ok(session
+        .generate(prompt, name, Some(cache), &mut policy, sink)?
+        .totals)
+}
