@@ -72,8 +72,8 @@ impl<'a> Response<'a> {
     /// The response of a session so far, after a prompt of `prompt_len` draft tokens.
     pub fn of<D, T>(session: &'a Session<D, T>, prompt_len: usize) -> Self
     where
-        D: LanguageModel<DraftId>,
-        T: LanguageModel<TargetId>,
+        D: LanguageModel,
+        T: LanguageModel,
     {
         Self {
             context: session.draft_context(),

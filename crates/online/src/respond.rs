@@ -5,8 +5,8 @@ use distill_loss::Recorder;
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{
-    CopySource, DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt,
-    PromptLookup, RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
+    CopySource, DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt, PromptLookup,
+    RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
 };
 use vocab_align::DraftId;
 

@@ -228,4 +228,7 @@ pub enum Lookup {
     /// match most often.
     Automaton,
 }
-            lookup_mb: LOOKUP_MB,
+
+fn is_lookup_mb(number: &usize) -> bool {
+    *number == LOOKUP_MB
+}

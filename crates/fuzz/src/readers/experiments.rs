@@ -74,6 +74,7 @@ pub const MANIFEST: Reader = Reader {
             coordinates: vec![("seed".into(), "1".into())],
             seed: 1,
             exclusive: true,
+            from: None,
         };
         let build = BuildInfo {
             version: "0.1.0".into(),

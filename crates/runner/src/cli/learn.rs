@@ -2,19 +2,15 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bench::args::print;
 use clap::Args;
-use experiment::WeightFormat;
 use indicatif::{ProgressBar, ProgressStyle};
 use lm::{EngineSettings, WeightType};
 use results::bootstrap::{Group, PromptKey, Series};
 use results::{Estimate, Sums};
-use serve::{
-    LearnOptions, LearnScope, Log, Options, RecordedAnswer, RecordedLearner, RemoteOptions, name_of,
-};
+use serve::{LearnOptions, Log, Options, RecordedAnswer, RecordedLearner, name_of};
 use spec_decode::Totals;
 use streams::StreamRng;
 
@@ -74,8 +70,8 @@ pub struct LearnArgs {
     #[arg(long, short, default_value_t = 4)]
     k: usize,
     /// Weight storage of the drafter.
-    #[arg(long, default_value_t = WeightFormat::F32, value_name = "WEIGHTS")]
-    draft_weights: WeightFormat,
+    #[arg(long, default_value_t = WeightType::F32, value_name = "WEIGHTS")]
+    draft_weights: WeightType,
     /// Most tokens of prompt and answer; longer ones are left out.
     #[arg(long, default_value_t = 4096)]
     context: usize,
@@ -166,37 +162,26 @@ impl LearnArgs {
         };
         let engine = EngineSettings {
             context: Some(self.context),
-            ..EngineSettings::new(self.draft_weights.into(), self.threads)
+            ..EngineSettings::new(self.draft_weights, self.threads)
         };
         Ok(Options {
-            targets: vec![(name, folder)],
-            drafter: self.drafter.clone(),
             engine,
-            draft_weights: Some(WeightType::from(self.draft_weights)),
+            draft_weights: Some(self.draft_weights),
             draft_length: self.k,
-            adapt_length: false,
-            controller: false,
-            lookup: false,
             parallel: 1,
             queue: 0,
             max_tokens: self.context,
-            timeout: Duration::from_secs(600),
-            memory: None,
-            ngram_bytes: 64 << 20,
             example_bytes: 128 << 20,
             learn: Some(LearnOptions {
                 every: self.learn_every,
                 rate: self.learning_rate,
                 rank: self.adapter_rank,
                 blocks: self.learn_blocks,
-                updates_per_minute: None,
-                scope: LearnScope::Target,
+                ..LearnOptions::default()
             }),
             state: Some(self.state.clone()),
-            save_every: Duration::from_secs(300),
             state_bytes: 4096 << 20,
-            remote: RemoteOptions::default(),
-            expose: None,
+            ..Options::new(name, folder, self.drafter.clone())
         })
     }
 

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use distill_loss::{Example, Recorder, Response};
 use models::{Engine, Packed};
 use ngram_cache::NgramCache;
-use online::{Example, LearntWeights, Recorder};
+use online::LearntWeights;
 use spec_decode::{
     Acceptance, ConstantLength, LanguageModel, ModelError, NoSink, Prompt, Session, SessionConfig,
     StreamName, TeacherSink, Totals, VerifyMode,
@@ -81,7 +82,7 @@ struct Replay {
     len: usize,
 }
 
-impl LanguageModel<TargetId> for Replay {
+impl LanguageModel for Replay {
     fn vocab_size(&self) -> usize {
         self.vocab
     }
@@ -98,7 +99,7 @@ impl LanguageModel<TargetId> for Replay {
         self.len = self.len.min(len);
     }
 
-    fn forward(&mut self, ids: &[TargetId], logits: &mut Vec<f32>) -> Result<(), ModelError> {
+    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         logits.clear();
         logits.resize(ids.len() * self.vocab, 0.0);
         for (i, row) in logits.chunks_exact_mut(self.vocab).enumerate() {
@@ -112,7 +113,7 @@ impl LanguageModel<TargetId> for Replay {
         Ok(())
     }
 
-    fn prefill(&mut self, ids: &[TargetId]) -> Result<(), ModelError> {
+    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         self.len += ids.len();
         Ok(())
     }
@@ -273,10 +274,15 @@ impl RecordedLearner {
         self.snapshot.caches.insert(0, self.cache.clone());
         let (learners, heads) = (&mut self.learners, &self.heads);
         let sums = self.stats.sums();
-        self.state.write(&self.models, &self.snapshot, &sums, |to| {
-            heads.save(to.heads)?;
-            learners.save(to.learnt)
-        })
+        self.state.write(
+            (&*self.models, &self.options),
+            &self.snapshot,
+            &sums,
+            |to| {
+                heads.save(to.heads)?;
+                learners.save(to.learnt)
+            },
+        )
     }
 
     fn learner(&mut self) -> Result<&mut online::Learner> {
@@ -285,15 +291,9 @@ impl RecordedLearner {
 
     fn example(&mut self, answer: &RecordedAnswer, recorder: Recorder) -> Result<Example> {
         let pair = &self.models.targets[0].pair;
-        let example = Example::new(
-            (self.session.draft_context(), self.session.draft_lengths()),
-            answer.prompt.draft.len(),
-            self.session.response(),
-            recorder,
-            pair,
-            self.terms.losses,
-            self.terms.ends,
-        );
+        let response = Response::of(&self.session, answer.prompt.draft.len());
+        let Terms { losses, ends, .. } = self.terms;
+        let example = Example::new(response, recorder, pair, losses, ends);
         let mut example = example.within(
             self.models.drafter.config().max_position_embeddings,
             &pair.draft,
