@@ -128,7 +128,11 @@ impl Decoder {
         } else {
             Costs::default()
         };
-        let lookup = self.options.lookup.then_some(Lookup {
+        let vocabulary = self.cache_of[index];
+        let corpora = self.corpora.as_mut().filter(|_| job.request.drafting);
+        let source = corpora.map(|corpora| corpora.source(vocabulary, &job.request.user));
+        let lookup = source.map(|source| Lookup {
+            source,
             costs,
             longest: self.options.draft_length,
         });

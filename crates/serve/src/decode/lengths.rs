@@ -7,7 +7,9 @@ use adaptive_draft::{
     Chain, CopyOrDraft, CopyRecord, Costs, DraftSignal, Example, Head, HeadScratch, Plan, SCALARS,
     Score, Throughput, labels, write_features,
 };
-use spec_decode::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
+use spec_decode::{
+    ConstantLength, CopyPlan, CopySource, DraftPolicy, DraftStep, Found, RoundOutcome,
+};
 
 use super::costs::ConcurrentCosts;
 use super::target_of;
@@ -256,6 +258,8 @@ pub(super) enum LengthPolicy {
 
 /// Settings of looked-up text.
 pub(super) struct Lookup {
+    /// The text to look up in.
+    pub(super) source: CopySource,
     /// Costs of rounds, by which copies are weighed.
     pub(super) costs: Costs,
     /// Maximum draft length.
@@ -279,11 +283,12 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    /// Without `lookup` no text is copied.
-    pub(super) fn new(length: LengthPolicy, lookup: Option<Lookup>) -> Self {
+    /// `lookup` holds the costs of rounds, by which copies are weighed, and the maximum draft
+    /// length; without it no text is copied.
+    pub(super) fn new(length: LengthPolicy, lookup: Option<(Costs, usize)>) -> Self {
         match lookup {
             None => Self::Draft(length),
-            Some(Lookup { costs, longest }) => {
+            Some((costs, longest)) => {
                 let record = Box::<CopyRecord>::default();
                 Self::Lookup(Box::new(CopyOrDraft::new(
                     length,

@@ -11,6 +11,7 @@
 
 mod admission;
 mod controlled;
+mod corpora;
 mod costs;
 mod lengths;
 mod log_probs;
@@ -40,6 +41,8 @@ use crate::options::Options;
 use crate::request::{Event, Job};
 use crate::stats::Stats;
 
+use corpora::Corpora;
+pub(crate) use corpora::{Texts, locked};
 use costs::TargetCosts;
 use lengths::DraftLengths;
 use remote_rounds::{RemoteQueue, Reply};
@@ -58,6 +61,8 @@ pub(crate) struct Snapshot {
     pub(crate) caches: Caches,
     /// Acceptance statistics of draft tokens, by name of the adapter.
     pub(crate) chains: BTreeMap<String, Vec<Chain>>,
+    /// Texts to copy from, the least recently used first.
+    pub(crate) texts: Vec<Texts>,
 }
 
 /// A request whose prompt is being read.
@@ -125,6 +130,8 @@ pub(crate) struct Decoder {
     lengths: DraftLengths,
     /// Costs of rounds, by target.
     costs: Vec<TargetCosts>,
+    /// Texts to copy from; `None` if nothing is looked up.
+    corpora: Option<Corpora>,
     running: Vec<Sequence>,
     /// Rounds on their way to remote targets, and the replies that have come.
     remote_queue: RemoteQueue,
@@ -149,7 +156,11 @@ impl Decoder {
         learner: Option<LearnerQueue>,
         snapshot: Snapshot,
     ) -> Result<Self> {
-        let Snapshot { caches, chains } = snapshot;
+        let Snapshot {
+            caches,
+            chains,
+            texts,
+        } = snapshot;
         let vocabulary = |t: &Target| t.pair.target.fingerprint();
         let first = |target: &Target| {
             let same = |other: &Target| vocabulary(other) == vocabulary(target);
@@ -183,6 +194,9 @@ impl Decoder {
                 .iter()
                 .map(|_| TargetCosts::default())
                 .collect(),
+            corpora: options
+                .lookup
+                .map(|scope| Corpora::new(scope, options.lookup_bytes, texts)),
             running: Vec::new(),
             remote_queue: RemoteQueue::start(&models, channel.sender, options.parallel)?,
             replies: Vec::new(),
@@ -246,6 +260,7 @@ impl Decoder {
                 true => self.lengths.chains(),
                 false => BTreeMap::new(),
             },
+            texts: self.corpora.as_ref().map_or_else(Vec::new, Corpora::texts),
         }
     }
 

@@ -7,9 +7,9 @@ use models::Engine;
 use ngram_cache::NgramCache;
 use online::{Example, Learner, Recorder};
 use spec_decode::{
-    Acceptance, ConstantLength, DraftedRound, DraftingRound, Finish, History, JudgedRound, Prompt,
-    Purpose, RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink, Totals,
-    VerifyMode,
+    Acceptance, ConstantLength, CopySource, DraftedRound, DraftingRound, Finish, JudgedRound,
+    Prompt, Purpose, RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink,
+    Totals, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -168,11 +168,11 @@ impl Sequence {
             draft,
             target: &request.prompt.target,
         };
-        match drafts.lookup.is_some() && request.drafting {
-            // The history holds this prompt and answer alone: nothing of others shows in copies.
-            true => slot.session.look_up_in(History::default()),
-            false => drop(slot.session.take_history()),
-        }
+        drop(slot.session.take_history());
+        let lookup = drafts.lookup.map(|lookup| {
+            slot.session.look_up_in(lookup.source);
+            (lookup.costs, lookup.longest)
+        });
         let dice = (name.dice(Purpose::Draft), name.dice(verify));
         let started = slot
             .session
@@ -186,7 +186,7 @@ impl Sequence {
             .filter(|_| request.drafting && records)
             .map(|terms| Recorder::new(&target.pair.alignment, terms.losses));
         let policy = match request.drafting {
-            true => Policy::new(drafts.length, drafts.lookup),
+            true => Policy::new(drafts.length, lookup),
             false => Policy::Draft(LengthPolicy::Constant(ConstantLength(0))),
         };
         let mut policy = Controlled::new(policy, controlled);
@@ -411,6 +411,11 @@ impl Sequence {
             }
         }
         Some(example)
+    }
+
+    /// The text of the answer, where it was looked up.
+    pub(super) fn take_source(&mut self) -> Option<CopySource> {
+        self.slot.session.take_history()
     }
 
     /// Releases the slot, with its caches as they are.
