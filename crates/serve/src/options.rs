@@ -200,9 +200,9 @@ impl std::fmt::Display for TrainablePart {
 pub enum LookupScope {
     /// Its own prompt and answer.
     Own,
-    /// Those, and earlier prompts and answers of its user, by the field `user` of requests.
+    /// Its own, and earlier prompts and answers of its user, by the field `user` of requests.
     User,
-    /// Those of all who ask.
+    /// Its own, and earlier prompts and answers of all users.
     Shared,
 }
 

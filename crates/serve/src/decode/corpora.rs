@@ -56,8 +56,8 @@ impl Corpora {
         corpora
     }
 
-    /// What an answer copies from. `target` is the first target with its vocabulary. A user without
-    /// a name may be anyone: only an answer's own prompt is copied from then.
+    /// The text that an answer copies from. `target` is the first target with its vocabulary. A user
+    /// without a name may be anyone: then only the answer's own prompt is copied from.
     pub(super) fn source(&mut self, target: usize, user: &str) -> CopySource {
         let user = match self.scope {
             LookupScope::Shared => None,
