@@ -1,6 +1,6 @@
-//! A test for engines: which clause of [`LanguageModel`]'s contract one breaks.
+//! A test for engines. It finds the clause of [`LanguageModel`]'s contract that an engine breaks.
 //!
-//! | clause | what is tried |
+//! | clause | test |
 //! |---|---|
 //! | [`Split`](Clause::Split) | a forward of a text, split at every place: the same logits as a token at a time |
 //! | [`Truncate`](Clause::Truncate) | the cache cut back to every length, after tokens that are not in the text |
@@ -9,9 +9,9 @@
 //! | [`Device`](Clause::Device) | logits kept on a device: their largest columns, their rows, rows that are not there |
 //! | [`Refusal`](Clause::Refusal) | ids that do not exist, and more tokens than there is room for |
 //!
-//! Wherever logits are compared, so are the length of the cache, the [state](LanguageModel::state) and
-//! whether the model [abstains](LanguageModel::abstains). Numbers must be the same, not close: greedy
-//! speculation equals plain decoding token for token only then.
+//! With the logits, the length of the cache, the [state](LanguageModel::state) and
+//! [abstention](LanguageModel::abstains) are compared. Numbers must be equal, not close, because
+//! only then does greedy speculation equal plain decoding token for token.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,25 +20,26 @@ use thiserror::Error;
 
 use crate::{LanguageModel, ModelError};
 
-/// Tokens of the text that [`check`] reads: enough for each place to split it at to be another case.
+/// Number of tokens of the text that [`check`] reads: enough to make each position at which it is
+/// split a different case.
 const TOKENS: usize = 13;
 
-/// Room beyond which no engine is filled.
+/// Largest room of an engine that is filled.
 const MOST_FILLED: usize = 1 << 20;
 
 /// A clause of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Clause {
-    /// A text gives the same however its forwards are split.
+    /// A text gives the same results however its forwards are split.
     Split,
-    /// A cache that was cut back is as if it had never held more.
+    /// A cache that was cut back behaves as if it had never held more.
     Truncate,
     /// Tokens may be read without their logits.
     Prefill,
     /// Engines share nothing that changes.
     Independence,
-    /// Logits on a device are those in memory.
+    /// Logits on a device equal those in memory.
     Device,
     /// A call that is refused changes nothing.
     Refusal,
@@ -61,12 +62,12 @@ impl fmt::Display for Clause {
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Broken {
-    /// There is nothing to decode, or no room to.
+    /// The vocabulary is empty, or the cache has no room.
     #[error("a vocabulary of {vocab_size} tokens and room for {room} of them")]
     Empty {
-        /// Columns of a row of logits.
+        /// Number of columns of a row of logits.
         vocab_size: usize,
-        /// Tokens that the cache of a new engine has room for.
+        /// Number of tokens that the cache of a new engine has room for.
         room: usize,
     },
     /// A call that must succeed failed.
@@ -77,12 +78,12 @@ pub enum Broken {
         /// The engine's error.
         message: String,
     },
-    /// The cache has another length than the tokens it was fed.
+    /// The length of the cache differs from the number of tokens that it was fed.
     #[error("{clause}: the cache holds {found} tokens instead of {expected}")]
     Length {
         /// The clause.
         clause: Clause,
-        /// Tokens there should be.
+        /// Expected number of tokens.
         expected: usize,
         /// Tokens by the engine's count.
         found: usize,
@@ -92,12 +93,12 @@ pub enum Broken {
     Shape {
         /// The clause.
         clause: Clause,
-        /// Numbers there should be.
+        /// Expected number of logits.
         expected: usize,
-        /// Numbers returned.
+        /// Number of logits returned.
         found: usize,
     },
-    /// A logit is another one than a token at a time gives.
+    /// A logit differs from that of a token at a time.
     #[error(
         "{clause}: token {column} after position {position} has the logit {found} instead of {expected}"
     )]
@@ -113,7 +114,7 @@ pub enum Broken {
         /// The logit returned.
         found: f32,
     },
-    /// The state is another one than a token at a time gives.
+    /// The state differs from that of a token at a time.
     #[error("{clause}: the state after position {position} is another one")]
     State {
         /// The clause.
@@ -121,7 +122,7 @@ pub enum Broken {
         /// Position in the text.
         position: usize,
     },
-    /// The model abstains after a position at one time, and not at another.
+    /// The model abstains after a position in one case and not in another.
     #[error("{clause}: the model abstains after position {position} at one time alone")]
     Abstains {
         /// The clause.
@@ -129,7 +130,7 @@ pub enum Broken {
         /// Position in the text.
         position: usize,
     },
-    /// A device says that another column is the largest.
+    /// A device reports another column as the largest.
     #[error("the device says that {found:?} is the largest of row {row}, which is {expected:?}")]
     Best {
         /// The row.
@@ -139,7 +140,7 @@ pub enum Broken {
         /// The column of the device; `None` also if it returned none for this row.
         found: Option<u32>,
     },
-    /// A call that must be refused is not, or for another reason.
+    /// A call that must be refused is not, or is refused for another reason.
     #[error("{call} is not refused as it must be")]
     NotRefused {
         /// The call.
@@ -147,24 +148,24 @@ pub enum Broken {
     },
 }
 
-/// Tests an engine on a text of its vocabulary. `make` returns one engine after the other, all alike;
-/// they may have read something already, the same each.
+/// Tests an engine on a text of its vocabulary. `make` returns one engine after the other, all
+/// alike. They may have read a text already, the same one each.
 ///
 /// # Errors
-/// The first thing that breaks the contract.
+/// The first violation of the contract.
 pub fn check<E: LanguageModel>(mut make: impl FnMut() -> E) -> Result<(), Broken> {
     let engine = make();
     let (vocab_size, room) = (engine.vocab_size(), room(&engine));
     if vocab_size == 0 || room == 0 {
         return Err(Broken::Empty { vocab_size, room });
     }
-    // Far apart and without a pattern, so that no two contexts look alike.
+    // Far apart and without a pattern, so that no two contexts are similar.
     let id = |i: usize| (i.wrapping_mul(2_654_435_761) >> 7) % vocab_size;
     let text: Vec<u32> = (1..=TOKENS.min(room)).map(|i| id(i) as u32).collect();
     check_on(make, &text)
 }
 
-/// As [`check`], on this text: for engines that know some texts only. It may not be empty.
+/// As [`check`], on this text, for engines that know only some texts. It may not be empty.
 ///
 /// # Errors
 /// As [`check`]; a text that is empty, has ids that do not exist, or is too long.
@@ -182,11 +183,11 @@ fn room(engine: &impl LanguageModel) -> usize {
     engine.max_len().saturating_sub(engine.len())
 }
 
-/// A text with what an engine says of it, a token at a time.
+/// A text with an engine's results for it, a token at a time.
 struct Known<'a> {
     text: &'a [u32],
     vocab: usize,
-    /// Tokens that a new engine holds.
+    /// Number of tokens that a new engine holds.
     base: usize,
     /// `[text, vocab]`.
     rows: Vec<f32>,
@@ -251,7 +252,7 @@ impl<'a> Known<'a> {
         })
     }
 
-    /// Compares rows of some positions.
+    /// Compares the rows of some positions.
     fn logits(
         &self,
         clause: Clause,
@@ -274,7 +275,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Compares all that an engine shows after a forward of some positions.
+    /// Compares all results of an engine after a forward of some positions.
     fn compare(
         &self,
         clause: Clause,
@@ -300,7 +301,7 @@ impl<'a> Known<'a> {
         Ok(())
     }
 
-    /// Reads the rest of the text and compares.
+    /// Reads the rest of the text and compares its results.
     fn goes_on(
         &self,
         clause: Clause,
@@ -408,7 +409,8 @@ impl<'a> Known<'a> {
         Ok(())
     }
 
-    /// Compares what a device says of the rows from a position on with these rows.
+    /// Compares the columns that a device reports for the rows from a position on with those of
+    /// these rows.
     fn best(&self, from: usize, found: &[Option<u32>]) -> Result<(), Broken> {
         let rows = self.rows.chunks_exact(self.vocab).skip(from);
         for (row, logits) in rows.enumerate() {
@@ -427,7 +429,7 @@ impl<'a> Known<'a> {
     fn refusals<E: LanguageModel>(&self, make: &mut impl FnMut() -> E) -> Result<(), Broken> {
         let at = self.text.len() / 2;
         let first = self.text[at];
-        // An id that exists comes first: nothing of a refused call stays.
+        // A valid id comes first: nothing of a refused call may stay.
         let unknown = [first, self.vocab as u32];
         let is_unknown = |error: &ModelError| matches!(error, ModelError::TokenOutOfRange { .. });
         self.refuses(make, at, &unknown, is_unknown)?;
@@ -438,14 +440,15 @@ impl<'a> Known<'a> {
             let is_full = |error: &ModelError| matches!(error, ModelError::ContextFull { .. });
             self.refuses(make, at, &many, is_full)?;
         }
-        // Nothing is a forward too.
+        // An empty forward is a forward too.
         let mut logits = vec![0.0];
         done(Clause::Refusal, engine.forward(&[], &mut logits))?;
         self.shape(Clause::Refusal, 0, &logits)?;
         self.length(Clause::Refusal, 0, &engine)
     }
 
-    /// Puts a call that must be refused in all ways to an engine that has read the text up to `at`.
+    /// Makes a call that must be refused, in all forms, with an engine that has read the text up to
+    /// `at`.
     fn refuses<E: LanguageModel>(
         &self,
         make: &mut impl FnMut() -> E,
@@ -486,8 +489,8 @@ fn done(clause: Clause, result: Result<(), ModelError>) -> Result<(), Broken> {
     })
 }
 
-/// The lowest column of the largest logit; `None` for a row with NaN or `+inf` in it, or with `-inf`
-/// alone.
+/// The lowest column of the largest logit; `None` for a row with NaN or `+inf`, or with only
+/// `-inf`.
 fn largest(row: &[f32]) -> Option<u32> {
     if row.iter().any(|x| x.is_nan() || *x == f32::INFINITY) {
         return None;

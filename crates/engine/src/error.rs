@@ -6,22 +6,22 @@ use thiserror::Error;
 
 /// A failure inside a model.
 ///
-/// The loop does not interpret it, it only adds which model failed and in which round.
+/// The loop does not interpret it; it only adds the model that failed and the round.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// A token id outside the model's vocabulary.
+    /// A token id is outside the model's vocabulary.
     #[error("token id {id} is outside the model's vocabulary of {vocab_size}")]
     TokenOutOfRange {
         /// The id.
         id: u32,
-        /// Columns of a row of logits.
+        /// Number of columns of a row of logits.
         vocab_size: usize,
     },
-    /// More positions than the KV cache holds.
+    /// A context would exceed the KV cache.
     #[error("a context of {needed} tokens exceeds the maximum of {max_len}")]
     ContextFull {
-        /// Tokens after the call.
+        /// Number of tokens after the call.
         needed: usize,
         /// Capacity in tokens.
         max_len: usize,
@@ -38,8 +38,8 @@ impl ModelError {
     }
 }
 
-/// The checks of [`LanguageModel::forward`](crate::LanguageModel::forward), for an engine to make before
-/// it touches its cache of `len` tokens.
+/// The checks of [`LanguageModel::forward`](crate::LanguageModel::forward), which an engine makes
+/// before it changes its cache of `len` tokens.
 ///
 /// # Errors
 /// [`ModelError::TokenOutOfRange`] or [`ModelError::ContextFull`].

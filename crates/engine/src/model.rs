@@ -1,15 +1,15 @@
-//! The trait.
+//! The trait [`LanguageModel`].
 
 use std::ops::Range;
 
 use crate::{ModelError, check_call};
 
-/// Positions prefilled at once, so that the discarded logits of a long prompt stay small.
+/// Number of positions prefilled at once, so that the discarded logits of a long prompt stay small.
 const PREFILL_CHUNK: usize = 64;
 
-/// A causal language model with one sequence and a KV cache that can be cut back.
+/// A causal language model with one sequence and a KV cache that can be truncated.
 ///
-/// # Invariants the loop relies on
+/// # Invariants
 /// - `forward(a ++ b)` and `forward(a); forward(b)` leave the same cache and give the same logits.
 ///   Greedy speculation equals plain greedy decoding token for token only where this holds bit for
 ///   bit; with rounding differences it holds up to ties.
@@ -17,14 +17,14 @@ const PREFILL_CHUNK: usize = 64;
 ///
 /// [`conformance::check`](crate::conformance::check) tests an engine for them.
 pub trait LanguageModel {
-    /// Width of a row of logits: the model's vocabulary, padding rows included. Rows of the embedding
-    /// that stand for no token may be `-inf`.
+    /// Width of a row of logits: the model's vocabulary, padding rows included. Rows of the
+    /// embedding without a token may be `-inf`.
     fn vocab_size(&self) -> usize;
 
-    /// Tokens in the KV cache.
+    /// Number of tokens in the KV cache.
     fn len(&self) -> usize;
 
-    /// True where the cache holds nothing.
+    /// True if the cache is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -32,11 +32,11 @@ pub trait LanguageModel {
     /// Capacity of the cache in tokens.
     fn max_len(&self) -> usize;
 
-    /// Forgets every cached token from position `len` on; no effect where the cache is shorter.
+    /// Drops every cached token from position `len` on. It has no effect if the cache is shorter.
     fn truncate(&mut self, len: usize);
 
     /// Appends `ids` to the cache and replaces `logits` by the logits of all given positions,
-    /// row-major `[ids.len(), vocab_size]`: row `i` is of the token that follows `ids[i]`.
+    /// row-major `[ids.len(), vocab_size]`: row `i` is that of the token that follows `ids[i]`.
     ///
     /// # Errors
     /// [`ModelError::TokenOutOfRange`] and [`ModelError::ContextFull`] ([`check_call`] finds both); the
@@ -55,7 +55,8 @@ pub trait LanguageModel {
             .try_for_each(|chunk| self.forward(chunk, &mut discarded))
     }
 
-    /// Appends `ids` and scores the last of them: `logits` becomes `[vocab_size]`, or empty with `ids`.
+    /// Appends `ids` and computes the logits of the last one. `logits` becomes `[vocab_size]`, or
+    /// empty if `ids` is.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
@@ -73,21 +74,21 @@ pub trait LanguageModel {
         }
     }
 
-    /// True where a drafter has nothing to propose after the tokens in its cache, whatever its last
-    /// row says: the draft ends there. A neural model never abstains.
+    /// True if a drafter has nothing to propose after the tokens in its cache, whatever its last
+    /// row is. The draft ends there. A neural model never abstains.
     fn abstains(&self) -> bool {
         false
     }
 
-    /// The normalised final hidden state of the last position of the last [`forward`](Self::forward),
-    /// `[hidden]`, from which its last row of logits was computed; empty where the model has none to
-    /// show. Read before any other call.
+    /// The normalised final hidden state of the last position of the last
+    /// [`forward`](Self::forward), `[hidden]`, from which its last row of logits was computed;
+    /// empty if the model does not provide it. It must be read before any other call.
     fn state(&self) -> &[f32] {
         &[]
     }
 
-    /// The model as one whose logits stay on a device until they are asked for; `None` where
-    /// [`forward`](Self::forward) computes them in memory anyway, or where the device does not keep
+    /// Access to logits that stay on a device until they are read. `None` if
+    /// [`forward`](Self::forward) computes them in memory anyway, or if the device does not keep
     /// those of so many `tokens`.
     fn device_logits(&mut self, tokens: usize) -> Option<&mut dyn DeviceLogits> {
         let _ = tokens;
@@ -98,22 +99,22 @@ pub trait LanguageModel {
 /// Logits that stay on the device that computed them, so that only logits that are read are fetched: a
 /// row of a large vocabulary is half a megabyte, its most probable column four bytes.
 pub trait DeviceLogits {
-    /// Appends `ids` to the cache, as many as were asked for at most. Their logits, one row a token,
-    /// stay on the device until tokens are appended again.
+    /// Appends `ids` to the cache, at most as many as were asked for. Their logits, one row per
+    /// token, stay on the device until tokens are appended again.
     ///
     /// # Errors
     /// As [`LanguageModel::forward`]; more tokens than the device keeps logits of.
     fn score(&mut self, ids: &[u32]) -> Result<(), ModelError>;
 
-    /// Writes the column of the largest logit of every row, the lowest one of several; `None` for a
-    /// row with NaN or `+inf` in it, or with `-inf` alone.
+    /// Writes the column of the largest logit of every row, the lowest of equal ones; `None` for a
+    /// row with NaN or `+inf`, or with only `-inf`.
     ///
     /// # Errors
     /// A device that fails.
     fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError>;
 
-    /// Fetches some rows, row-major `[rows.len(), vocab_size]`. With the last of them comes
-    /// [`LanguageModel::state`], which is empty before.
+    /// Fetches some rows, row-major `[rows.len(), vocab_size]`. [`LanguageModel::state`] is fetched
+    /// with the last of them and is empty before.
     ///
     /// # Errors
     /// Rows that were not scored; a device that fails.

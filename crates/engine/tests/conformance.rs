@@ -1,4 +1,4 @@
-//! A good engine passes, and for every clause an engine that breaks it does not.
+//! A correct engine passes, and for every clause an engine that breaks it does not.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -14,9 +14,9 @@ const VOCAB: usize = 17;
 enum Fault {
     #[default]
     Nothing,
-    /// Nothing is in the vocabulary.
+    /// The vocabulary is empty.
     NoVocabulary,
-    /// The rows of a batch are of the last token alone.
+    /// The rows of a batch depend on the last token alone.
     BatchSeesItsEnd,
     /// One row too few.
     ShortRows,
@@ -32,19 +32,19 @@ enum Fault {
     StateOfTheFirst,
     /// Abstains where a batch was read.
     AbstainsAfterBatches,
-    /// All engines have one cache.
+    /// All engines share one cache.
     SharedCache,
     /// The device names the highest of the largest columns.
     HighestColumn,
-    /// The device's rows are those before.
+    /// The device returns the rows before.
     RowsBefore,
     /// The device has rows for anything.
     RowsBeyond,
-    /// Ids are taken modulo the vocabulary.
+    /// Ids count modulo the vocabulary.
     TakesAnyId,
     /// Keeps the ids before the one that is refused.
     KeepsRefused,
-    /// Takes more than there is room for.
+    /// Accepts more tokens than there is room for.
     NoEnd,
     /// Refuses with an error of its own.
     OwnError,
@@ -52,7 +52,8 @@ enum Fault {
     Fails,
 }
 
-/// Rows that are a function of all tokens before, kept where a device would keep them.
+/// An engine whose rows are a function of all tokens before, and are kept as a device would keep
+/// them.
 struct Toy {
     fault: Fault,
     read: Rc<RefCell<Vec<u32>>>,
@@ -244,7 +245,7 @@ fn found(fault: Fault) -> Broken {
 #[test]
 fn a_good_engine_passes() {
     check(|| Toy::new(Fault::Nothing)).unwrap();
-    // Behind something that was read before, and on a text of one token.
+    // After a text that was read before, and on a text of one token.
     let read = || {
         let mut toy = Toy::new(Fault::Nothing);
         toy.prefill(&[3, 1, 4]).unwrap();
@@ -332,7 +333,7 @@ fn the_fault_has_a_name() {
     assert!(said.starts_with("refused calls: "), "{said}");
 }
 
-/// An engine of which two share what was read fails, whichever clause finds it first.
+/// Two engines that share a cache fail, whichever clause finds it first.
 #[test]
 fn engines_that_share_a_cache_are_found() {
     assert!(matches!(found(Fault::SharedCache), Broken::Length { .. }));

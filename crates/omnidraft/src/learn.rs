@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use experiment::{DirectName, LearnConfig, ObjectiveName};
+use distill_loss::{DirectLoss, Example, Recorder, Response};
+use experiment::{LearnConfig, ObjectiveName};
 use models::Engine;
-use online::{Example, Learner, LearntWeights, Recorder};
-use spec_decode::{Generation, LanguageModel};
+use online::{Learner, LearntWeights};
+use spec_decode::LanguageModel;
 use vocab_align::DraftId;
 
 use crate::session::Teacher;
@@ -47,7 +48,7 @@ impl LearnOptions {
         let defaults = LearnConfig::default();
         LearnConfig {
             objective: ObjectiveName::Hybrid,
-            direct: DirectName::ForwardKl,
+            direct: Some(DirectLoss::ForwardKl),
             every: self.every.max(1),
             lr: self.learning_rate,
             lambda: self.lambda,
@@ -161,23 +162,16 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     pub(crate) fn learn_from(
         &mut self,
         prompt: usize,
-        done: &Generation,
         teacher: Option<Teacher>,
     ) -> Result<(), Error> {
         let Some((own, recorder)) = self.learning.as_mut().zip(teacher) else {
             return Ok(());
         };
         let rounds = &mut self.rounds;
-        let mut example = Example::new(
-            (rounds.draft_context(), rounds.draft_lengths()),
-            prompt,
-            &done.tokens,
-            recorder,
-            &self.pair,
-            own.learner.terms(),
-            own.learner.ends(),
-        )
-        .within(own.positions, &self.pair.draft);
+        let response = Response::of(rounds, prompt);
+        let (terms, ends) = (own.learner.terms(), own.learner.ends());
+        let mut example = Example::new(response, recorder, &self.pair, terms, ends)
+            .within(own.positions, &self.pair.draft);
         example.sampled = !rounds.config().sampling.is_greedy();
         if own.learner.blocks() > 0 {
             let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();

@@ -18,7 +18,7 @@ use crate::text::Characters;
 
 /// A recorder of an answer's distributions.
 #[cfg(feature = "learn")]
-pub(crate) type Teacher = online::Recorder;
+pub(crate) type Teacher = distill_loss::Recorder;
 /// Without the feature `learn` nothing is recorded.
 #[cfg(not(feature = "learn"))]
 pub(crate) type Teacher = spec_decode::NoSink;
@@ -325,7 +325,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             .rounds
             .generate(prompt, name, cache, &mut *self.policy, &mut sink)?;
         let teacher = sink.teacher;
-        self.learn_from(prompt.draft.len(), &done, teacher)?;
+        self.learn_from(prompt.draft.len(), teacher)?;
         Ok(done)
     }
 
@@ -406,7 +406,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     pub(crate) fn learn_from(
         &mut self,
         _prompt: usize,
-        _done: &Generation,
         _teacher: Option<Teacher>,
     ) -> Result<(), Error> {
         Ok(())

@@ -207,7 +207,7 @@ impl<'a> Sequence<'a> {
             rounds: self.rounds,
             totals: self.totals,
         };
-        session.learn_from(self.prompt, &done, self.teacher)?;
+        session.learn_from(self.prompt, self.teacher)?;
         Ok(Answer::new(done, &session.pair.target))
     }
 }

@@ -25,7 +25,7 @@ pub struct PromptLookup {
 }
 
 impl PromptLookup {
-    /// For a target with logits rows of `vocab` entries.
+    /// A drafter for a target with rows of `vocab` logits.
     pub fn new(vocab: usize) -> Self {
         Self {
             vocab,
@@ -35,7 +35,7 @@ impl PromptLookup {
         }
     }
 
-    /// What followed the latest earlier occurrence of the longest suffix; O(context).
+    /// The token after the latest earlier occurrence of the longest suffix. It costs O(context).
     fn predict(&self) -> Option<u32> {
         let ids = &self.ids;
         (1..=self.longest.min(ids.len().saturating_sub(1)))

@@ -118,8 +118,8 @@ pub fn decode_plain_with<T: LanguageModel>(
     })
 }
 
-/// The most probable next token by a target on a device, which keeps the logits; `None`, and nothing is
-/// read, where it is none or has no most probable token.
+/// The most probable next token by a target on a device, which keeps the logits. `None`, with
+/// nothing read, if the target is not on a device or the row has no most probable token.
 fn best_on_device<T: LanguageModel>(
     target: &mut T,
     pending: TargetId,

@@ -60,7 +60,8 @@ impl Partition {
         Ok(partition)
     }
 
-    /// Splits what begins with the walk's prefix; returns the mass that found no bucket.
+    /// Divides the continuations of the walk's prefix into buckets. Returns the mass that is in no
+    /// bucket.
     fn expand<T: LanguageModel>(
         &mut self,
         walk: &mut Walk<'_, T>,
@@ -118,7 +119,7 @@ struct Walk<'a, T> {
 }
 
 impl<T: LanguageModel> Walk<'_, T> {
-    /// The law of the token behind the prefix.
+    /// Distribution of the token after the prefix.
     fn law(&mut self) -> Result<Vec<f64>, SpecError> {
         let (round, role) = (self.prefix.len(), Role::Target);
         let read = self.prompt.len() - 1;

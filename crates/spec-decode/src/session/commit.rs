@@ -21,8 +21,8 @@ pub(super) struct Commitment<'a> {
 }
 
 impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
-    /// Appends the accepted tokens and the one behind them; returns what was emitted and how many
-    /// n-grams were new.
+    /// Appends the accepted tokens and the one after them. Returns the emitted tokens and the
+    /// number of n-grams that were new.
     pub(super) fn commit(
         &mut self,
         running: &mut Running,

@@ -42,11 +42,11 @@ impl DraftingRound {
 }
 
 impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
-    /// The first part of a [`round`](Self::round): drafts and translates. Who has several sessions
-    /// with engines of one target can score the [inputs](DraftedRound::input) of all of them in one
-    /// forward of these engines ([`target_mut`](Self::target_mut)), then
-    /// [judge](Self::judge_round) all, then [commit](Self::commit_round) all. Sessions may share a
-    /// cache: it must not change between a round's draft and its judgement.
+    /// The first part of a [`round`](Self::round): drafts and translates. With several sessions
+    /// whose engines share a target, the caller can score the [inputs](DraftedRound::input) of all
+    /// of them in one forward of these engines ([`target_mut`](Self::target_mut)), then
+    /// [verify](Self::judge_round) all, then [commit](Self::commit_round) all. Sessions may share a
+    /// cache, which must not change between a round's draft and its verification.
     ///
     /// # Errors
     /// As [`round`](Self::round).

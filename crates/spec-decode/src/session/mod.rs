@@ -205,7 +205,7 @@ struct CachedGroups {
 }
 
 impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
-    /// Brings models, vocabularies and settings together.
+    /// A session of two models with their vocabularies and settings.
     ///
     /// # Errors
     /// [`SpecError::Align`] if the vocabularies and the alignment do not belong together.
@@ -523,8 +523,8 @@ fn common_prefix<I: PartialEq>(a: &[I], b: &[I]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Feeds all tokens but the last one to a model, whose cache may hold the first `common` of them,
-/// and returns that last one.
+/// Feeds all tokens but the last one to a model whose cache may hold the first `common` of them.
+/// Returns the last one.
 pub(crate) fn read_prompt<I: TokenId>(
     model: &mut impl LanguageModel,
     role: Role,

@@ -16,7 +16,7 @@ use crate::verify::{check_proposals, greedy};
 use crate::{DraftPolicy, LanguageModel, TeacherSink};
 
 impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
-    /// Whether the most probable token of a row is all that decides.
+    /// True if decisions need only the most probable token of a row.
     fn takes_best(&self) -> bool {
         let sampling = self.config.sampling;
         sampling.is_greedy() && !sampling.penalises()
@@ -80,7 +80,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         check_proposals(proposals, self.target.vocab_size()).map_err(law)?;
         let best = |index: usize| best.get(index).copied().flatten();
         let Some(verdict) = greedy::verify(proposals, |index| best(index).ok_or(())).ok() else {
-            // A row is judged that has no most probable token: judging all says what is wrong with it.
+            // A row to verify has no most probable token. Verification with whole rows reports the
+            // fault.
             if let Some(device) = self.target.device_logits(tokens) {
                 device.rows(0..tokens, &mut logits).map_err(failed)?;
             }

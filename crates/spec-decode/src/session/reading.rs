@@ -77,8 +77,8 @@ impl Reading {
         self.fed.clear();
     }
 
-    /// Reads all of the context's view but its last token, or as much as is few enough to be read
-    /// with that one; `wanted` is how many tokens are to be drafted.
+    /// Reads the context's view, except the last token and as many before it as can be read cheaply
+    /// with it. `wanted` is the number of tokens to be drafted.
     pub(super) fn catch_up(
         &mut self,
         drafter: &mut impl LanguageModel,
@@ -102,7 +102,7 @@ impl Reading {
         })
     }
 
-    /// As [`catch_up`](Self::catch_up) in the course of a response.
+    /// As [`catch_up`](Self::catch_up), during a response.
     pub(super) fn pending(
         &mut self,
         drafter: &mut impl LanguageModel,
@@ -117,8 +117,9 @@ impl Reading {
         self.fed.extend(tokens);
     }
 
-    /// Keeps the longest common prefix of what the drafter was fed and the context's view, always
-    /// leaving at least one token to feed: its logits start the next draft. Returns the view.
+    /// Keeps the longest common prefix of the tokens that the drafter was fed and the context's
+    /// view. At least one token is always left to feed, because its logits start the next draft.
+    /// Returns the view.
     pub(super) fn roll_back(
         &mut self,
         drafter: &mut impl LanguageModel,

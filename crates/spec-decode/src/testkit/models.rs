@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::{LanguageModel, ModelError, check_call};
 use vocab_align::{TokenId, Vocabulary};
 
-/// Logits of the token that follows some tokens.
+/// Function from the tokens before to the logits of the next token.
 pub type RowFn<I> = Arc<dyn Fn(&[I]) -> Vec<f32> + Send + Sync>;
 
 /// A language model given by a function. It records its forwards.

@@ -36,7 +36,7 @@ pub use groups::Groups;
 pub use score::{ChoiceScore, ChoiceScores, Score};
 pub use sparse::{SparseChoice, SparseDraft, SparseFault, SparseOutcome};
 
-/// The rule by which proposals are drafted and judged.
+/// Verification mode: the rule by which tokens are drafted and verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -91,8 +91,8 @@ impl FromStr for VerifyMode {
 
 /// Acceptance rule for the choices of one draft above temperature 0.
 ///
-/// The law of the output is the same. Modes whose proposals have a known law, `tli` and `exact`,
-/// can do either; `paper` and `slem` judge token by token whatever is asked.
+/// The distribution of the output is the same. Modes whose proposals have a known distribution,
+/// `tli` and `exact`, support both; `paper` and `slem` always verify token by token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -132,7 +132,7 @@ impl FromStr for Acceptance {
     }
 }
 
-/// What verification looks at.
+/// Inputs of verification.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
     /// The drafted tokens and their distributions.

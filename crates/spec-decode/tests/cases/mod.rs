@@ -170,7 +170,7 @@ impl DraftPolicy for StateDriven {
 }
 
 impl<D: LanguageModel> Setting<D> {
-    /// The same with drafts that the drafter's state cuts short.
+    /// The same setting with drafts that the drafter's state cuts short.
     pub fn state_driven(self, seed: u64) -> Self {
         Self {
             policy: 1 + seed,
@@ -412,7 +412,7 @@ impl<D: LanguageModel> Setting<D> {
     }
 }
 
-/// A round that is judged by its sparse draft.
+/// A round that is verified by its sparse draft.
 pub fn sparse_round<D: LanguageModel>(
     session: &mut Session<D, FakeModel<TargetId>>,
     cache: &mut NgramCache,

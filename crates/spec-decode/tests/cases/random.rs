@@ -215,7 +215,7 @@ pub fn within(case: u64, mode: VerifyMode) -> Setting<FakeModel<DraftId>> {
     }
 }
 
-/// No draft model at all, a prompt with something to look up.
+/// No draft model; a prompt with text to look up.
 pub fn lookup(case: u64) -> Setting<PromptLookup> {
     let choices = &mut Choices::new(case, 78);
     let (config, k) = setting(choices, MIXED, VerifyMode::Tli);
