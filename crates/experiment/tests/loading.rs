@@ -251,6 +251,7 @@ fn overrides_that_miss_are_told() {
         ("decode..k=3", "KEY=VALUE"),
         ("arm[L_DM.decode.k=3", "KEY=VALUE"),
         ("decode.kk=3", "unknown field `kk`"),
+        ("decod.k=3", "decod: unknown key"),
         (
             "stage.strem.prompts.train=3",
             "there is no stage `strem` (one of stream)",
@@ -289,4 +290,25 @@ fn several_overrides_are_refused_at_once() {
             "2 faults",
         ],
     );
+}
+
+#[test]
+fn a_wrong_name_is_answered_with_the_nearest_known_one() {
+    let files = Files::new(&[("small.toml", SMALL)]);
+    for (set, near) in [
+        ("decode.polcy=head", "did you mean `policy`?"),
+        ("decode.policy=heda", "did you mean `head`?"),
+        ("decod.k=3", "did you mean `decode`?"),
+        ("stage.strem.prompts.train=3", "did you mean `stream`?"),
+        (
+            "arm[L_DN+L_N-gram].decode.k=3",
+            "did you mean `L_DM+L_N-gram`?",
+        ),
+    ] {
+        let error = files.load("small.toml", &[set]).unwrap_err();
+        assert_eq!(error.hint().as_deref(), Some(near), "{set}: {error}");
+    }
+    // A name that is like none of the known ones gets the list of all.
+    let error = files.load("small.toml", &["decode.colour=3"]).unwrap_err();
+    assert!(error.hint().unwrap().contains("omnidraft config"));
 }

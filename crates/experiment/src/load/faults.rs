@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::near;
 use super::tree::Place;
 use crate::error::{ExperimentError, Fault};
 
@@ -10,9 +11,11 @@ use crate::error::{ExperimentError, Fault};
 pub(crate) struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Adds one unless it is known.
+    /// Adds one unless it is known, with the name that was probably meant where the message lists names.
     pub(crate) fn add(&mut self, place: Option<&Place>, key: &str, message: impl Into<String>) {
-        self.push(place, key, message.into(), None);
+        let message: String = message.into();
+        let hint = near::hint(key, &message);
+        self.push(place, key, message, hint);
     }
 
     /// The same with advice.

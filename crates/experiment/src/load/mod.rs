@@ -2,6 +2,7 @@
 
 mod faults;
 mod include;
+mod near;
 mod overrides;
 mod read;
 mod source;

@@ -1,0 +1,72 @@
+//! The known name that a wrong one was probably meant to be.
+
+/// Letters that may be wrong in a name for which another one is suggested.
+const SLIPS: usize = 3;
+
+/// Advice for a message that names what was written and what may stand there.
+pub(super) fn hint(key: &str, message: &str) -> Option<String> {
+    let (wanted, known) = names(key, message)?;
+    let near = nearest(wanted, known)?;
+    Some(format!("did you mean `{near}`?"))
+}
+
+/// The wrong name and the known ones: of `unknown field `x`, expected one of `a`, `b`` (as serde says it), or of
+/// `there is no `x` (one of a, b)`. A message without the wrong name is about the last part of its key.
+fn names<'a>(key: &'a str, message: &'a str) -> Option<(&'a str, Vec<&'a str>)> {
+    let (before, known) = if let Some((before, rest)) = message.split_once("expected ") {
+        if !before.starts_with("unknown ") {
+            return None;
+        }
+        (before, rest.split('`').skip(1).step_by(2).collect())
+    } else {
+        let (before, rest) = message.rsplit_once("(one of ")?;
+        (before, rest.trim_end_matches(')').split(", ").collect())
+    };
+    let quoted = before.split('`').skip(1).step_by(2);
+    let wanted = quoted.last().or_else(|| key.rsplit('.').next())?;
+    Some((wanted, known))
+}
+
+/// The one of `known` that differs from `wanted` by the fewest letters, the first of several; none where they are many.
+fn nearest<'a>(wanted: &str, known: Vec<&'a str>) -> Option<&'a str> {
+    let letters = wanted.chars().count();
+    let wanted = wanted.to_lowercase();
+    let slips = |other: &str| strsim::damerau_levenshtein(&wanted, &other.to_lowercase());
+    let close = known.into_iter().map(|other| (slips(other), other));
+    let close = close.filter(|(slips, _)| *slips <= SLIPS && 2 * slips <= letters);
+    close
+        .min_by_key(|(slips, _)| *slips)
+        .map(|(_, other)| other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hint;
+
+    #[test]
+    fn the_nearest_known_name_is_suggested() {
+        let serde = "unknown field `polcy`, expected one of `k`, `policy`, `verify`";
+        assert_eq!(
+            hint("decode.polcy", serde).as_deref(),
+            Some("did you mean `policy`?")
+        );
+        let section = "unknown key, expected one of `decode`, `learn`";
+        assert_eq!(
+            hint("decod", section).as_deref(),
+            Some("did you mean `decode`?")
+        );
+        let named = "`arm` has no `L_DN` (one of SpD_DM, L_DM)";
+        assert_eq!(hint("", named).as_deref(), Some("did you mean `L_DM`?"));
+        assert_eq!(
+            hint("", "unknown field `kk`, expected `k`").as_deref(),
+            Some("did you mean `k`?")
+        );
+        for other in [
+            "unknown field `colour`, expected one of `k`, `policy`",
+            "invalid type: string \"x\", expected a number",
+            "must be at least 1",
+        ] {
+            assert_eq!(hint("decode.k", other), None, "{other}");
+        }
+    }
+}
