@@ -5,6 +5,7 @@
 //! * [`Engine`] is the decode engine in the role of a drafter or a target, [`align`] aligns their vocabularies;
 //! * [`ChatTemplate`] is the template of a folder, [`PromptTemplate`] that of a recipe of `omnidraft pretrain`;
 //!   both shorten a long prompt as text, so that drafter and target read the same;
+//! * [`Talk`] is a conversation whose questions are known beforehand, answered turn by turn;
 //! * [`Generation`] holds the generation settings of a model's owner that are not applied here;
 //! * [`import_gguf`] converts a GGUF file to a folder; [`gguf_text`] gives a folder's text as the keys of such a
 //!   file;
@@ -32,6 +33,7 @@ mod generation;
 mod import;
 mod packed;
 pub mod step;
+mod talk;
 mod template;
 mod text;
 mod walks;
@@ -48,6 +50,7 @@ pub use folder::{FolderError, check_files, check_folder, check_model};
 pub use generation::{Generation, Setting};
 pub use import::{ImportError, import_gguf};
 pub use packed::{DeviceError, Packed, check_device};
+pub use talk::{Exchange, FittedTurn, Talk};
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};
 pub use text::ModelText;
 pub use walks::{tune, tune_again};

@@ -10,7 +10,7 @@ use vocab_align::DraftId;
 use super::prompt::EncodedPrompt;
 use super::target::{Target, streamed};
 use experiment::{CostPadding, JobConfig};
-use models::{Engine, ModelFolder};
+use models::{Engine, ModelFolder, Talk};
 use streams::{DataSource, Split, StreamSpec};
 
 /// Which prompts to answer, and how.
@@ -55,7 +55,7 @@ impl Probe {
         let asked = [streamed(&segment.task, Split::Train)]
             .into_iter()
             .collect();
-        let target = Target::load(&job.models, target, &drafter, &[decode], &asked)?;
+        let mut target = Target::load(&job.models, target, &drafter, &[decode], &asked)?;
         let skipped = segment.train.limit().unwrap_or(0);
         let spec = StreamSpec {
             task: segment.task.clone(),
@@ -64,11 +64,13 @@ impl Probe {
             skip: options.skip.unwrap_or(skipped),
             shuffle: true,
         };
-        let prompts = spec.load(data, job.seed)?;
-        let prompts = prompts
-            .into_iter()
-            .map(|prompt| EncodedPrompt::new(prompt, &drafter, &target.text))
-            .collect::<Result<Vec<_>>>()?;
+        let mut talk = Talk::default();
+        let mut prompts = Vec::new();
+        for prompt in spec.load(data, job.seed)? {
+            let before = target.said_before(&mut talk, &prompt.earlier, decode)?;
+            let encoded = EncodedPrompt::new(prompt, &before, &drafter, &target.text)?;
+            prompts.push(encoded);
+        }
         let padding = match options.padded {
             true => job.models.drafter.padding,
             false => CostPadding::default(),

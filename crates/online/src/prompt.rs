@@ -1,7 +1,7 @@
 //! A prompt in both vocabularies, and where it stands in the stream.
 
 use anyhow::Result;
-use models::ModelText;
+use models::{Exchange, ModelText};
 use spec_decode::StreamName;
 use streams::{Prompt, Split};
 use vocab_align::{DraftId, TargetId};
@@ -17,23 +17,23 @@ pub struct EncodedPrompt {
 }
 
 impl EncodedPrompt {
-    /// Fits the prompt to the target's budget and spells it for both models; they read the same
-    /// text.
+    /// Fits the prompt, with what was said `before` it, to the target's budget and spells it for both
+    /// models; they read the same text.
     ///
     /// # Errors
     /// Text that a tokenizer cannot spell, a template that fails.
     pub fn new(
         prompt: Prompt,
+        before: &[Exchange],
         drafter: &ModelText<DraftId>,
         target: &ModelText<TargetId>,
     ) -> Result<Self> {
-        let fitted = target.template.fit(&prompt.prompt, |rendered| {
-            target.encode(rendered).map(|ids| ids.len())
-        })?;
+        let fitted = target.fit_turn(before, &prompt.prompt)?;
+        let kept = before.get(before.len() - fitted.kept..).unwrap_or(before);
         Ok(Self {
             record: prompt,
-            draft: drafter.encode(&drafter.template.render(fitted.said())?)?,
-            target: target.encode(&fitted.rendered)?,
+            draft: drafter.turn(kept, &fitted.said)?.1,
+            target: fitted.ids,
         })
     }
 }

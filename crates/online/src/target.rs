@@ -11,7 +11,9 @@ use vocab_align::{DraftId, TargetId, TokenId};
 
 use experiment::{CostPadding, DecodeConfig, ModelConfig, ModelsConfig, TraceConfig};
 use models::step::{Stepper, measure, shape_engine};
-use models::{DRAFT_ROOM, Engine, ModelFolder, ModelText, align, template_variables};
+use models::{
+    DRAFT_ROOM, Engine, Exchange, ModelFolder, ModelText, Talk, align, template_variables,
+};
 use results::{Padding, RecordedTarget, StepTimes};
 use streams::Split;
 
@@ -214,6 +216,22 @@ impl Target {
 }
 
 impl Target {
+    /// The exchanges before a prompt of a conversation: the target's greedy answers to the `earlier` questions, each
+    /// as long as `decode` allows. They are no part of what an arm is charged for.
+    pub(super) fn said_before(
+        &mut self,
+        talk: &mut Talk,
+        earlier: &[String],
+        decode: &DecodeConfig,
+    ) -> Result<Vec<Exchange>> {
+        let long = (decode.max_new_tokens, decode.ignore_eos);
+        let said = talk.before(earlier, &self.text, &mut self.engine, long);
+        match said.map(<[Exchange]>::to_vec) {
+            Ok(said) => Ok(said),
+            Err(error) => Err(self.explain(error)),
+        }
+    }
+
     /// The engine that answers: the padded one where padding is to cost and there is any.
     pub(super) fn engine(&mut self, padded: bool) -> &mut Engine {
         match &mut self.padded {

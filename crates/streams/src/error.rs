@@ -16,7 +16,7 @@ fn complaint(error: &serde_json::Error) -> String {
 
 /// Ending of the message for a field that may also be a number.
 fn or_number(field: &str) -> &'static str {
-    if field == "id" {
+    if matches!(field, "id" | "question_id" | "task_id") {
         " or a whole number"
     } else {
         ""
@@ -96,6 +96,24 @@ pub enum StreamError {
         line: usize,
         /// The field.
         field: String,
+    },
+    /// A field is not a list of texts.
+    #[error("{}:{line}: field `{field}` is not a list of texts", path.display())]
+    NotTexts {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The field.
+        field: String,
+    },
+    /// A record stands for a text that its publisher may not give away.
+    #[error("{}:{line}: field `turns` holds no question but a note that it must be fetched elsewhere", path.display())]
+    Withheld {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
     },
     /// A field that must hold text is empty or only white space.
     #[error("{}:{line}: field `{field}` is empty", path.display())]
@@ -191,6 +209,16 @@ pub enum StreamError {
         /// The file looked for.
         path: PathBuf,
     },
+    /// A task's folder has several files, none of which is named after a half.
+    #[error("task `{task}`: {} holds {}, and none of them is its train or test half", folder.display(), files.join(", "))]
+    SeveralFiles {
+        /// The task.
+        task: String,
+        /// Its folder.
+        folder: PathBuf,
+        /// Names of the files, in order.
+        files: Vec<String>,
+    },
     /// A task name that would leave the data directory.
     #[error("`{task}` is not a task name")]
     BadTaskName {
@@ -234,7 +262,17 @@ impl StreamError {
                 "a .json file holds one array of objects; lines of objects are read from a .jsonl file"
             }
             Self::MissingField { .. } | Self::NotAString { .. } | Self::EmptyField { .. } => {
-                "each record needs id (a text or a whole number) and the text prompt; the text reference may be left out"
+                "each record needs id (a text or a whole number) and the text prompt; the text reference may be left out. \
+                 Records of Spec-Bench, MT-Bench, SPEED-Bench, HumanEval, MBPP and CNN/DailyMail are read by their own fields"
+            }
+            Self::NotTexts { .. } => {
+                "`turns` are the questions of a conversation, `test_list` the tests of a task: lists of texts"
+            }
+            Self::Withheld { .. } => {
+                "SPEED-Bench as published leaves out texts of other owners; its own script fetches them and writes the whole file"
+            }
+            Self::SeveralFiles { .. } => {
+                "name them train.jsonl and test.jsonl, or leave one file in the folder, which is both halves then"
             }
             Self::DuplicateId { .. } => "give every record of a file its own id",
             Self::BadSelector { .. } => "write FILE:LIST, for example paper_split.json:train",

@@ -3,7 +3,7 @@
 //! The paper (section 5, Table 7) streams four tasks once, online: every prompt is decoded, verified and learned
 //! from in the order it arrives. This crate turns files into such streams:
 //!
-//! * [`Prompt`] and [`load_prompts`] read JSON lines and say which line is wrong;
+//! * [`Prompt`] and [`load_prompts`] read JSON lines, those of published benchmarks too, and say which line is wrong;
 //! * [`PaperSplit`] and [`IdSelector`] select the ids of a published train/test split;
 //! * [`DataSource`] finds a task in a data directory, from a [`TaskSource`] (a hub, for example) or among the embedded
 //!   mini streams ([`MiniTask`]);
@@ -23,6 +23,7 @@
 //! ```
 
 mod error;
+mod form;
 mod mini;
 mod record;
 mod rng;

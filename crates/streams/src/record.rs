@@ -8,7 +8,7 @@ use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::StreamError;
+use crate::{StreamError, form};
 
 /// One prompt of a stream, without any chat template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,13 +21,18 @@ pub struct Prompt {
     pub prompt: String,
     /// The published answer; empty if the record has none.
     pub reference: String,
+    /// The questions before it in the same conversation, oldest first; empty but in benchmarks of several turns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<String>,
 }
 
 /// Reads the prompts of a JSON-lines file, in file order. A file whose name ends in `.json` is read
 /// as a JSON array, and either form may be compressed by gzip (`.gz`).
 ///
 /// `id` (a text or a whole number) and a non-blank `prompt` are required. `reference` is optional.
-/// Other fields and blank lines are ignored; a field that is null counts as missing.
+/// Other fields and blank lines are ignored; a field that is null counts as missing. Records with the fields of a
+/// published benchmark are read as that benchmark means them: Spec-Bench, MT-Bench and SPEED-Bench (a prompt a turn),
+/// HumanEval, MBPP and CNN/DailyMail.
 ///
 /// # Errors
 /// Unreadable file, invalid UTF-8, malformed line, missing or empty field, repeated id, no record
@@ -41,14 +46,8 @@ pub fn load_prompts(path: &Path, task: &str) -> Result<Vec<Prompt>, StreamError>
 /// # Errors
 /// As [`load_prompts`].
 pub fn parse_prompts(bytes: &[u8], path: &Path, task: &str) -> Result<Vec<Prompt>, StreamError> {
-    records(bytes, path, |record| {
-        Ok(Prompt {
-            id: record.required("id")?,
-            task: task.to_owned(),
-            prompt: record.required("prompt")?,
-            reference: record.optional("reference")?.unwrap_or_default(),
-        })
-    })
+    let read = records(bytes, path, |record| form::prompts(record, task))?;
+    Ok(read.into_iter().flatten().collect())
 }
 
 /// Reads `(id, text)` pairs of a JSON-lines file; the text is the field `field`. Checks of
@@ -58,7 +57,8 @@ pub fn parse_prompts(bytes: &[u8], path: &Path, task: &str) -> Result<Vec<Prompt
 /// As [`load_prompts`]; an empty text is an error.
 pub fn load_texts(path: &Path, field: &str) -> Result<Vec<(String, String)>, StreamError> {
     records(&read(path)?, path, |record| {
-        Ok((record.required("id")?, record.required(field)?))
+        let id = record.required(record.id_field())?;
+        Ok((id, record.required(field)?))
     })
 }
 
@@ -93,15 +93,56 @@ fn is_array(path: &Path) -> bool {
     name.trim_end_matches(".gz").ends_with(".json")
 }
 
+/// Fields that identify a record, in the order they are looked for.
+const IDS: [&str; 3] = ["id", "question_id", "task_id"];
+
 /// One parsed line, with the place that its errors name.
-struct Record<'a> {
-    path: &'a Path,
-    line: usize,
+pub(crate) struct Record<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) line: usize,
     fields: Map<String, Value>,
 }
 
 impl Record<'_> {
-    fn required(&self, field: &str) -> Result<String, StreamError> {
+    /// A field, unless it is null.
+    pub(crate) fn field(&self, field: &str) -> Option<&Value> {
+        self.fields.get(field).filter(|value| !value.is_null())
+    }
+
+    /// The field that identifies it.
+    pub(crate) fn id_field(&self) -> &'static str {
+        let mut known = IDS.into_iter().filter(|id| self.field(id).is_some());
+        known.next().unwrap_or(IDS[0])
+    }
+
+    /// A list of texts, `None` where there is no such field.
+    pub(crate) fn texts(&self, field: &str) -> Result<Option<Vec<String>>, StreamError> {
+        let Some(value) = self.field(field) else {
+            return Ok(None);
+        };
+        let texts = value.as_array().and_then(|items| {
+            let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
+            texts.collect()
+        });
+        let wrong = || StreamError::NotTexts {
+            path: self.path.to_owned(),
+            line: self.line,
+            field: field.to_owned(),
+        };
+        texts.ok_or_else(wrong).map(Some)
+    }
+
+    /// The error of a field that says nothing.
+    pub(crate) fn empty(&self, field: &str) -> StreamError {
+        StreamError::EmptyField {
+            path: self.path.to_owned(),
+            line: self.line,
+            field: field.to_owned(),
+        }
+    }
+
+    /// A text that is there and says something.
+    pub(crate) fn required(&self, field: &str) -> Result<String, StreamError> {
         let (path, line) = (self.path, self.line);
         let text = self
             .optional(field)?
@@ -110,22 +151,19 @@ impl Record<'_> {
                 line,
                 field: field.to_owned(),
             })?;
-        if text.trim().is_empty() {
-            return Err(StreamError::EmptyField {
-                path: path.to_owned(),
-                line,
-                field: field.to_owned(),
-            });
+        match text.trim().is_empty() {
+            true => Err(self.empty(field)),
+            false => Ok(text),
         }
-        Ok(text)
     }
 
-    fn optional(&self, field: &str) -> Result<Option<String>, StreamError> {
+    /// A text, `None` where there is no such field.
+    pub(crate) fn optional(&self, field: &str) -> Result<Option<String>, StreamError> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
             // Exported tables count their rows.
-            Some(Value::Number(number)) if field == "id" && !number.is_f64() => {
+            Some(Value::Number(number)) if IDS.contains(&field) && !number.is_f64() => {
                 Ok(Some(number.to_string()))
             }
             Some(_) => Err(StreamError::NotAString {
@@ -148,7 +186,7 @@ fn records<T>(
     let mut out = Vec::new();
     let mut add = |line: usize, fields: Map<String, Value>| {
         let record = Record { path, line, fields };
-        let id = record.required("id")?;
+        let id = record.required(record.id_field())?;
         if let Some(first_line) = first_lines.insert(id.clone(), line) {
             return Err(StreamError::DuplicateId {
                 path: path.to_owned(),

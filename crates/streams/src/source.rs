@@ -35,14 +35,67 @@ impl Split {
 /// Endings that the file of a split may have, in the order of preference.
 const FORMS: [&str; 4] = ["jsonl", "jsonl.gz", "json", "json.gz"];
 
-/// Path of the file of a split.
+/// Path of the file of a split: the file that is named after it, or the only file of a folder in which none is named
+/// after a split, as benchmarks are published.
 fn data_file(folder: &Path, task: &str, split: Split) -> Result<PathBuf, StreamError> {
-    let files = FORMS.map(|form| folder.join(format!("{}.{form}", split.name())));
-    let found = files.iter().find(|file| file.is_file());
-    found.cloned().ok_or_else(|| StreamError::MissingTask {
+    let named = |split: Split| {
+        let files = FORMS.map(|form| folder.join(format!("{}.{form}", split.name())));
+        files.into_iter().find(|file| file.is_file())
+    };
+    if let Some(found) = named(split) {
+        return Ok(found);
+    }
+    let missing = StreamError::MissingTask {
         task: task.to_owned(),
         path: folder.join(format!("{}.jsonl", split.name())),
-    })
+    };
+    if [Split::Train, Split::Test]
+        .into_iter()
+        .any(|split| named(split).is_some())
+    {
+        return Err(missing);
+    }
+    let mut files = prompt_files(folder)?;
+    match files.len() {
+        0 => Err(missing),
+        1 => Ok(folder.join(files.remove(0))),
+        _ => Err(StreamError::SeveralFiles {
+            task: task.to_owned(),
+            folder: folder.to_owned(),
+            files,
+        }),
+    }
+}
+
+/// Names of the files in a task's folder that may hold prompts, in order.
+fn prompt_files(folder: &Path) -> Result<Vec<String>, StreamError> {
+    let failed = |source| StreamError::Read {
+        path: folder.to_owned(),
+        source,
+    };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let form = FORMS.iter().any(|form| name.ends_with(&format!(".{form}")));
+        if form && name != PaperSplit::FILE && entry.path().is_file() {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Prompts by conversation: a later turn stands after the turn before it.
+fn conversations(prompts: Vec<Prompt>) -> Vec<Vec<Prompt>> {
+    let mut all: Vec<Vec<Prompt>> = Vec::new();
+    for prompt in prompts {
+        match all.last_mut().filter(|_| !prompt.earlier.is_empty()) {
+            Some(last) => last.push(prompt),
+            None => all.push(vec![prompt]),
+        }
+    }
+    all
 }
 
 /// A source of tasks that are in no folder yet, for example a hub that downloads them.
@@ -61,7 +114,8 @@ pub trait TaskSource: std::fmt::Debug + Send + Sync {
 /// A source of tasks: a data directory with one folder per task, or the embedded mini streams.
 ///
 /// A folder holds `train.jsonl`, `test.jsonl` and, optionally, `paper_split.json`, whose lists then decide which
-/// records belong to a split and in which order.
+/// records belong to a split and in which order. A folder with one file of another name is a benchmark as it was
+/// published: both splits are that file, unless `paper_split.json` divides it.
 #[derive(Debug, Clone, Default)]
 pub struct DataSource {
     directory: Option<PathBuf>,
@@ -132,12 +186,14 @@ impl DataSource {
                 if !split_file.is_file() {
                     return Ok(prompts);
                 }
-                PaperSplit::load(&split_file)?.pick(
+                // A list names a conversation by its first prompt.
+                let picked = PaperSplit::load(&split_file)?.pick(
                     split.name(),
-                    prompts,
-                    |p| &p.id,
+                    conversations(prompts),
+                    |talk| talk.first().map_or("", |prompt| &prompt.id),
                     &data.display().to_string(),
-                )
+                )?;
+                Ok(picked.into_iter().flatten().collect())
             }
         }
     }
@@ -328,7 +384,9 @@ impl StreamSpec {
     pub fn load(&self, source: &DataSource, seed: u64) -> Result<Vec<Prompt>, StreamError> {
         let mut prompts = source.load(&self.task, self.split)?;
         if let Order::Seeded(seed) = self.order(seed) {
-            StreamRng::new(seed, &self.stream_name()).shuffle(&mut prompts);
+            let mut talks = conversations(prompts);
+            StreamRng::new(seed, &self.stream_name()).shuffle(&mut talks);
+            prompts = talks.into_iter().flatten().collect();
         }
         let available = prompts.len();
         if self.skip > 0 {

@@ -1,13 +1,14 @@
 //! Measurement of answers: plain, with drafts of several lengths, and with prompt lookup.
 
 use anyhow::Result;
-use models::{Engine, ModelFolder, align};
+use models::{Engine, ModelFolder, Talk, align};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
     ConstantLength, Generation, LanguageModel, NoSink, Pair, PlainConfig, Prompt, PromptLookup,
     Sampling, Session, SessionConfig, StreamName, Totals, VerifyMode, decode_plain,
 };
+use streams::Prompt as Question;
 use vocab_align::{DraftId, TargetId};
 
 use super::model::RoundCost;
@@ -136,7 +137,7 @@ pub struct ModelPair<'a> {
 /// Text that cannot be tokenised; errors of the models.
 pub fn measure(
     pair: ModelPair<'_>,
-    prompts: &[String],
+    prompts: &[Question],
     settings: &Settings,
     mut progress: impl FnMut(usize),
 ) -> Result<Measured> {
@@ -161,10 +162,13 @@ pub fn measure(
         .collect();
     let mut prompt_tokens = 0;
     let (mut plain, mut lookup) = (DecodingRun::new(0), DecodingRun::new(longest));
-    for (number, text) in prompts.iter().enumerate() {
+    let mut talk = Talk::default();
+    for (number, question) in prompts.iter().enumerate() {
         let name = StreamName::new(settings.seed, number as u64);
-        let ids = target.encode(&target.template.render(text)?)?;
-        let draft_ids = drafter.encode(&drafter.template.render(text)?)?;
+        let long = (settings.max_tokens, false);
+        let before = talk.before(&question.earlier, target, &mut target_engine, long)?;
+        let (_, ids) = target.turn(before, &question.prompt)?;
+        let (_, draft_ids) = drafter.turn(before, &question.prompt)?;
         prompt_tokens += draft_ids.len();
         let config = PlainConfig {
             sampling: settings.sampling,

@@ -19,7 +19,7 @@ use models::{ModelFolder, align};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
-use streams::{MiniTask, Split, load_prompts};
+use streams::{MiniTask, Prompt, Split, load_prompts};
 use vocab_align::{DraftId, TargetId};
 
 use crate::args::DeviceArgs;
@@ -55,7 +55,8 @@ pub struct DoctorArgs {
     /// Model folder of the drafter, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     drafter: PathBuf,
-    /// Prompts, a JSON object with `id` and `prompt` a line (default: the embedded streams').
+    /// Prompts, a JSON object with `id` and `prompt` a line, or the file of a benchmark such as Spec-Bench
+    /// (default: the embedded streams').
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
     /// Prompts answered.
@@ -159,7 +160,7 @@ impl DoctorArgs {
             lengths: LENGTHS.to_vec(),
             seed: self.seed,
         };
-        let prompts = self.texts()?;
+        let prompts = self.questions()?;
         let target = ModelFolder::<TargetId>::load(&self.target)?;
         let drafter = ModelFolder::<DraftId>::load(&self.drafter)?;
         let steps = self.steps(&drafter, &target)?;
@@ -190,8 +191,8 @@ impl DoctorArgs {
         }
     }
 
-    fn texts(&self) -> Result<Vec<String>> {
-        let prompts = match &self.data {
+    fn questions(&self) -> Result<Vec<Prompt>> {
+        let mut prompts = match &self.data {
             Some(file) => load_prompts(file, "doctor")?,
             None => {
                 let mut all = Vec::new();
@@ -205,8 +206,8 @@ impl DoctorArgs {
                 all
             }
         };
-        let texts = prompts.into_iter().map(|prompt| prompt.prompt);
-        Ok(texts.take(self.prompts).collect())
+        prompts.truncate(self.prompts);
+        Ok(prompts)
     }
 
     fn drafts_in(&self) -> WeightType {

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use experiment::{JobConfig, OnStream, Segment};
-use models::ModelFolder;
+use models::{ModelFolder, Talk};
 use results::{CellWriter, Manifest};
 use spec_decode::{
     NoSink, PlainConfig, Prompt as PromptIds, SessionConfig, VerifyMode, decode_plain,
@@ -214,6 +214,7 @@ impl<'a> Job<'a> {
         let vocabulary = target.text.vocabulary.clone();
         let mut recording = Recording::new(writer, config, segment, split, &vocabulary);
         let count = prompts.len();
+        let mut talk = Talk::default();
         for (index, prompt) in prompts.into_iter().enumerate().skip(spot.next) {
             let position = Position {
                 seed: config.seed,
@@ -223,8 +224,12 @@ impl<'a> Job<'a> {
             };
             let id = prompt.id.clone();
             let target = target_of(&mut self.targets, named)?;
-            let prompt = EncodedPrompt::new(prompt, &self.drafter, &target.text)
-                .with_context(|| format!("prompt `{id}`"))?;
+            let asked = || format!("prompt `{id}`");
+            let before = target
+                .said_before(&mut talk, &prompt.earlier, &config.decode())
+                .with_context(asked)?;
+            let prompt = EncodedPrompt::new(prompt, &before, &self.drafter, &target.text)
+                .with_context(asked)?;
             let mut answers = Vec::new();
             for turn in 0..arms.len() {
                 let arm = position.arm_of_turn(turn, arms.len());

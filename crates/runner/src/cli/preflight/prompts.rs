@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
 use experiment::{Job, Plan, Segment};
-use streams::{DataSource, Split};
+use streams::{DataSource, Prompt, Split};
 
 use super::Found;
 
@@ -109,14 +109,16 @@ impl Found {
                 continue;
             }
             let train = data.load(task, Split::Train)?;
-            let train: HashMap<&str, &str> = train
+            // What a later turn of a conversation asks may be asked in others too.
+            let asked = |prompt: &Prompt| (prompt.earlier.clone(), prompt.prompt.trim().to_owned());
+            let train: HashMap<_, &str> = train
                 .iter()
-                .map(|prompt| (prompt.prompt.trim(), &*prompt.id))
+                .map(|prompt| (asked(prompt), &*prompt.id))
                 .collect();
             let test = data.load(task, Split::Test)?;
             let both: Vec<(&str, &str)> = test
                 .iter()
-                .filter_map(|prompt| Some((&*prompt.id, *train.get(prompt.prompt.trim())?)))
+                .filter_map(|prompt| Some((&*prompt.id, *train.get(&asked(prompt))?)))
                 .collect();
             if both.is_empty() {
                 continue;
@@ -138,7 +140,8 @@ impl Found {
                 test.len(),
                 named.collect::<Vec<_>>().join(", ")
             );
-            let hint = "a drafter would be tested on what it learnt: take them out of train.jsonl or of test.jsonl";
+            let hint = "a drafter would be tested on what it learnt: take them out of train.jsonl or of test.jsonl. Of a folder \
+                        with one file, which is both, stream it or hold it out, or divide it by lists of ids in paper_split.json";
             let key = match plan.says("segment") {
                 true => "segment",
                 false => "grid.task",

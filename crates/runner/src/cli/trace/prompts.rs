@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ::trace::Template;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use models::{ModelText, Rendered};
+use models::{Exchange, ModelText};
 use streams::{DataSource, Prompt, Split, StreamSpec};
 use vocab_align::{TargetId, TokenId};
 
@@ -76,13 +76,15 @@ pub(super) fn template_of(text: &ModelText<TargetId>) -> Template {
     }
 }
 
-/// A prompt as the target reads it, shortened to its budget: text and ids.
-pub(super) fn spell(text: &ModelText<TargetId>, prompt: &str) -> Result<(Rendered, Vec<u32>)> {
-    let fitted = text.template.fit(prompt, |rendered| {
-        text.encode(rendered).map(|ids| ids.len())
-    })?;
-    let ids = text.encode(&fitted.rendered)?;
-    Ok((fitted.rendered, ids.iter().map(|id| id.get()).collect()))
+/// A prompt as the target reads it, after what was said before it, shortened to its budget: text and ids.
+pub(super) fn spell(
+    text: &ModelText<TargetId>,
+    before: &[Exchange],
+    prompt: &str,
+) -> Result<(String, Vec<u32>)> {
+    let fitted = text.fit_turn(before, prompt)?;
+    let ids = fitted.ids.iter().map(|id| id.get()).collect();
+    Ok((fitted.text, ids))
 }
 
 /// The program, as a trace names it.

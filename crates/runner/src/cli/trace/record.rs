@@ -7,7 +7,7 @@ use ::trace::{DEFAULT_TAIL, FORMAT, Source, TraceInfo, Values, file_sha256};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use lm::{EngineSettings, KvType, WeightType};
-use models::ModelFolder;
+use models::{ModelFolder, Talk};
 use sha2::{Digest, Sha256};
 use streams::Split;
 use vocab_align::{TargetId, TokenId};
@@ -105,6 +105,11 @@ impl RecordArgs {
             ..EngineSettings::new(self.weights, self.threads)
         };
         let mut several = Several::new(&target, settings, self.together, &info)?;
+        // A conversation goes on with answers that this call may not have recorded itself.
+        let mut asks = match prompts.iter().any(|prompt| !prompt.earlier.is_empty()) {
+            true => Some((Talk::default(), target.engine(settings)?)),
+            false => None,
+        };
         let mut prompts = prompts.iter();
         loop {
             while several.has_room()
@@ -112,11 +117,20 @@ impl RecordArgs {
                 && let Some(prompt) = prompts.next()
             {
                 let named = || format!("prompt `{}`", prompt.id);
-                let (rendered, prompt_ids) = spell(&target, &prompt.prompt).with_context(named)?;
+                let before = match &mut asks {
+                    Some((talk, engine)) => {
+                        let long = (self.max_tokens, false);
+                        let before = talk.before(&prompt.earlier, &target, engine, long);
+                        before.with_context(named)?
+                    }
+                    None => Default::default(),
+                };
+                let (rendered, prompt_ids) =
+                    spell(&target, before, &prompt.prompt).with_context(named)?;
                 if recording.wants(&prompt.id, &prompt_ids) {
                     several.ask(Asked {
                         id: prompt.id.clone(),
-                        prompt: rendered.text(),
+                        prompt: rendered,
                         prompt_ids,
                     })?;
                 }

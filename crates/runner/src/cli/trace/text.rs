@@ -8,7 +8,7 @@ use ::trace::{
 };
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use models::ModelText;
+use models::{Exchange, ModelText};
 use streams::{DataSource, Prompt, Split, load_texts};
 use vocab_align::{SpecialRole, TargetId, TokenId};
 
@@ -85,23 +85,30 @@ impl TextArgs {
         let mut recording =
             Recording::open(&self.out, &info, prompts.len(), self.stop_after, progress)?;
         let mut empty = 0;
+        let mut said: Vec<Exchange> = Vec::new();
         for prompt in &prompts {
             if recording.is_full() {
                 break;
             }
             let answer = answers.get(&prompt.id).map_or("", String::as_str);
-            if answer.trim().is_empty() {
+            said.truncate(prompt.earlier.len());
+            // A conversation goes on as far as it has answers.
+            if answer.trim().is_empty() || said.len() < prompt.earlier.len() {
                 empty += 1;
                 continue;
             }
-            let (rendered, prompt_ids) =
-                spell(&text, &prompt.prompt).with_context(|| format!("prompt `{}`", prompt.id))?;
+            let (rendered, prompt_ids) = spell(&text, &said, &prompt.prompt)
+                .with_context(|| format!("prompt `{}`", prompt.id))?;
+            said.push(Exchange {
+                asked: prompt.prompt.clone(),
+                answered: answer.to_owned(),
+            });
             if !recording.wants(&prompt.id, &prompt_ids) {
                 continue;
             }
             let ids = text.vocabulary.encode(answer)?;
             let ids: Vec<u32> = ids.iter().map(|id| id.get()).chain([end]).collect();
-            let record = record(&info, &law, prompt, rendered.text(), prompt_ids, ids, end);
+            let record = record(&info, &law, prompt, rendered, prompt_ids, ids, end);
             recording.push(&record)?;
         }
         if empty > 0 {

@@ -1,0 +1,100 @@
+//! Records of published benchmarks, by the fields that these have.
+//!
+//! | benchmark | fields | prompts of a record |
+//! |---|---|---|
+//! | Spec-Bench, MT-Bench, SPEED-Bench | `question_id`, `turns` | one a turn |
+//! | HumanEval | `task_id`, `prompt`, `canonical_solution` | the beginning of the function |
+//! | MBPP, also the sanitised one | `task_id`, `text` or `prompt`, `test_list`, `code` | the task and its tests |
+//! | CNN/DailyMail | `id`, `article`, `highlights` | the article and what is asked of it |
+//! | any other | `id`, `prompt`, `reference` | the prompt |
+
+use crate::record::Record;
+use crate::{Prompt, StreamError};
+
+/// The words between a task of MBPP and its tests.
+const TESTS: &str = "\nYour code should pass these tests:";
+/// The words after an article of CNN/DailyMail, whose highlights have three sentences or four.
+const SUMMARIZE: &str = "\n\nSummarize the above article in 3 sentences.";
+/// The beginning of a turn whose text SPEED-Bench may not give away.
+const WITHHELD: &str = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE";
+
+/// The prompts of a record, and its id. Turns after the first have `#2`, `#3` and so on after the record's id.
+pub(crate) fn prompts(record: &Record, task: &str) -> Result<Vec<Prompt>, StreamError> {
+    let id = record.required(record.id_field())?;
+    let has = |field: &str| record.field(field).is_some();
+    let one = |prompt: String, reference: &str| -> Result<Vec<Prompt>, StreamError> {
+        Ok(vec![Prompt {
+            id: id.clone(),
+            task: task.to_owned(),
+            prompt,
+            reference: record.optional(reference)?.unwrap_or_default(),
+            earlier: Vec::new(),
+        }])
+    };
+    let own = record.id_field() == "id";
+    if own && has("prompt") {
+        return one(record.required("prompt")?, "reference");
+    }
+    if has("turns") {
+        return turns(record, &id, task);
+    }
+    if has("test_list") {
+        return one(mbpp(record)?, "code");
+    }
+    if has("article") {
+        let article = record.required("article")?;
+        return one(format!("{}{SUMMARIZE}", article.trim()), "highlights");
+    }
+    let reference = match own {
+        true => "reference",
+        false => "canonical_solution",
+    };
+    one(record.required("prompt")?, reference)
+}
+
+/// A prompt for every turn of a conversation.
+fn turns(record: &Record, id: &str, task: &str) -> Result<Vec<Prompt>, StreamError> {
+    let turns = record.texts("turns")?.unwrap_or_default();
+    if turns.is_empty() || turns.iter().any(|turn| turn.trim().is_empty()) {
+        return Err(record.empty("turns"));
+    }
+    if turns
+        .iter()
+        .any(|turn| turn.trim_start().starts_with(WITHHELD))
+    {
+        return Err(StreamError::Withheld {
+            path: record.path.to_owned(),
+            line: record.line,
+        });
+    }
+    // MT-Bench has answers to some of its questions, as a list; other benchmarks have something else there, or nothing.
+    let references = record.texts("reference").ok().flatten().unwrap_or_default();
+    let prompt = |(at, turn): (usize, &String)| Prompt {
+        id: match at {
+            0 => id.to_owned(),
+            at => format!("{id}#{}", at + 1),
+        },
+        task: task.to_owned(),
+        prompt: turn.clone(),
+        reference: references.get(at).cloned().unwrap_or_default(),
+        earlier: turns[..at].to_vec(),
+    };
+    Ok(turns.iter().enumerate().map(prompt).collect())
+}
+
+/// The task and the tests that its answer should pass.
+fn mbpp(record: &Record) -> Result<String, StreamError> {
+    let field = match record.field("text") {
+        Some(_) => "text",
+        None => "prompt",
+    };
+    let tests = record.texts("test_list")?.unwrap_or_default();
+    let lines = |text: &str| text.replace("\r\n", "\n");
+    let mut prompt = lines(&record.required(field)?);
+    prompt.push_str(TESTS);
+    for test in tests {
+        prompt.push('\n');
+        prompt.push_str(&lines(&test));
+    }
+    Ok(prompt)
+}
