@@ -32,7 +32,7 @@ pub struct ReportConfig {
     pub paper: Option<PathBuf>,
     /// What that file calls targets, tasks and arms that have other names here: `{ llama-3 = "L" }`.
     pub paper_names: BTreeMap<String, String>,
-    /// Figures drawn.
+    /// Figures drawn, and some tables beside the first; left out, `positions` alone.
     pub figures: Vec<FigureName>,
     /// Files written.
     pub formats: Vec<ReportFormat>,
@@ -51,7 +51,7 @@ impl Default for ReportConfig {
             smallest_effect: 0.01,
             paper: None,
             paper_names: BTreeMap::new(),
-            figures: Vec::new(),
+            figures: vec![FigureName::Positions],
             formats: vec![ReportFormat::Md],
         }
     }
@@ -83,6 +83,8 @@ pub enum FigureName {
     Merges,
     /// How many proposed tokens are n-grams, and how often those are accepted beside the others.
     Ngrams,
+    /// Acceptance by position in the draft, and tokens a round: a table.
+    Positions,
 }
 
 impl fmt::Display for FigureName {
@@ -100,6 +102,7 @@ impl fmt::Display for FigureName {
             Self::Sweep => "sweep",
             Self::Merges => "merges",
             Self::Ngrams => "ngrams",
+            Self::Positions => "positions",
         })
     }
 }

@@ -14,6 +14,7 @@
 //! - [`spec`]: the description of a page. [`paper`]: the paper's numbers as data.
 //! - [`root`], [`estimates`], [`streams`], [`curves`]: rows in memory, values with intervals, series.
 //! - [`quoted`]: other pages that show tables of these.
+//! - [`positions`]: acceptance by position in the draft.
 //! - `names`: words for names of experiments and metrics.
 //! - [`tables`], [`figures`], [`page`]: the parts of a page. [`render`]: its formats.
 
@@ -27,6 +28,7 @@ pub mod model;
 mod names;
 pub mod page;
 pub mod paper;
+pub mod positions;
 mod quote;
 pub mod render;
 pub mod root;

@@ -87,11 +87,16 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
         true => &crate::tables::ngrams::METRICS,
         false => &[],
     };
+    let wanted_positions: &[Metric] = match experiment.wants(FigureName::Positions) {
+        true => &[crate::tables::positions::LENGTH],
+        false => &[],
+    };
     let metrics: BTreeSet<Metric> = shown
         .iter()
         .chain(&quality::METRICS)
         .chain(&claimed(&experiment))
         .chain(wanted_ngrams.iter())
+        .chain(wanted_positions.iter())
         .copied()
         .collect();
     let estimates = Estimates::new(&experiment, &stage, &metrics);
@@ -112,6 +117,9 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
     tables.extend(sweep::table(&source, &shown));
     if experiment.wants(FigureName::Ngrams) {
         tables.extend(crate::tables::ngrams::table(&source));
+    }
+    if experiment.wants(FigureName::Positions) {
+        tables.extend(crate::tables::positions::table(&source));
     }
     tables.push(quality::table(&source));
 
@@ -306,10 +314,14 @@ fn warnings(
     if stage.seeds().len() == 1 {
         warnings.push("One seed: intervals are over prompts alone.".to_owned());
     }
+    let is_table = |name: &FigureName| {
+        use FigureName::{Merges, Ngrams, Positions};
+        matches!(name, Merges | Ngrams | Positions)
+    };
     let drawn = |name: &FigureName| figures.iter().any(|(id, _)| *id == name.to_string());
     let wanted = experiment.report.figures.iter();
     let absent: Vec<String> = wanted
-        .filter(|name| !matches!(name, FigureName::Merges | FigureName::Ngrams) && !drawn(name))
+        .filter(|name| !is_table(name) && !drawn(name))
         .map(FigureName::to_string)
         .collect();
     if !absent.is_empty() {

@@ -2,7 +2,9 @@
 
 use crate::ReportError;
 use crate::paper::implied_overhead;
-use crate::spec::Experiment;
+use crate::positions::{Positions, positions};
+use crate::spec::{Experiment, Shown as _};
+use experiment::FigureName;
 use results::{
     Answer, CellReader, CellSpec, CellStatus, HeadRow, JudgedRound, Manifest, NgramRow, PromptRow,
     Split, StageSpec, UpdateRow, cell_facts, cells,
@@ -24,6 +26,8 @@ pub struct Cell {
     pub updates: Vec<UpdateRow>,
     /// Its turns of acceptance heads.
     pub heads: Vec<HeadRow>,
+    /// Acceptance by position in the draft, where the page shows it and rounds are there.
+    pub positions: Vec<Positions>,
     /// Its n-gram caches at the end, where they were asked for.
     pub ngrams: Vec<NgramRow>,
 }
@@ -168,11 +172,14 @@ fn read_cell(
     wanted: Wanted,
 ) -> Result<Cell, ReportError> {
     let mut rows = reader.prompts()?;
-    let facts = if wanted.text {
-        cell_facts(&rows, &reader.rounds::<JudgedRound>()?)
-    } else {
-        HashMap::new()
-    };
+    let (mut facts, mut by_position) = (HashMap::new(), Vec::new());
+    if wanted.text {
+        let rounds = reader.rounds::<JudgedRound>()?;
+        facts = cell_facts(&rows, &rounds);
+        if experiment.wants(FigureName::Positions) {
+            by_position = positions(&rounds);
+        }
+    }
     rows.iter_mut().for_each(|row| row.answer = String::new());
     let manifest = reader.manifest();
     let is_plain = |name: &str| {
@@ -218,6 +225,7 @@ fn read_cell(
         answers,
         updates: reader.updates()?,
         heads: reader.heads()?,
+        positions: by_position,
         ngrams: if wanted.ngrams {
             reader.ngrams()?
         } else {

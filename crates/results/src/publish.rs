@@ -27,8 +27,8 @@ pub struct Published {
 
 /// Copies of the experiment in `from` what pages are made from: `experiment.json`, and of every
 /// complete cell its manifest (both on one line, without what arms have in common), prompts and turns of heads,
-/// the rounds and updates of timed cells, and the n-grams of streams, and the updates of other cells, where a
-/// figure of the page is drawn from them. Left out are states, journals, locks, pages, what heads said before the last
+/// the rounds and updates of timed cells, and the n-grams of streams, and the rounds and updates of other cells, where
+/// something on the page is made from them. Left out are states, journals, locks, pages, what heads said before the last
 /// quarter of their turns, and the times of cells that were not timed, which mean nothing and do not
 /// compress.
 ///
@@ -117,7 +117,7 @@ fn publish_cell(
     leave_out_early(&mut heads);
     store::<HeadRow>(to, &heads, published)?;
     let rounds = table_path::<RoundRow>(reader.dir());
-    if timed && rounds.exists() {
+    if (timed || page.rounds) && rounds.exists() {
         copy(&rounds, &table_path::<RoundRow>(to), published)?;
     }
     // Behind held-out prompts alone a cache is what the stream left of it.
@@ -211,6 +211,8 @@ struct Page {
     stage: Option<String>,
     /// Whether it shows entries of the n-gram caches.
     ngrams: bool,
+    /// True where it shows rounds of a stage that was not timed; those of a timed one are always copied.
+    rounds: bool,
     /// Whether it shows the updates of a stage that was not timed; those of a timed one are in a table.
     updates: bool,
 }
@@ -222,7 +224,7 @@ impl Page {
         let last = experiment["stages"].as_array().and_then(|all| all.last());
         let stage = report["stage"].as_str();
         let figures = report["figures"].as_array();
-        let drawn = |names: [&str; 2]| {
+        let drawn = |names: &[&str]| {
             figures.is_some_and(|figures| {
                 let names =
                     |figure: &Value| figure.as_str().is_some_and(|name| names.contains(&name));
@@ -231,8 +233,9 @@ impl Page {
         };
         Self {
             stage: stage.or_else(|| last?["name"].as_str()).map(str::to_owned),
-            ngrams: drawn(["frequencies", "merges"]),
-            updates: drawn(["losses", "drift"]),
+            ngrams: drawn(&["frequencies", "merges"]),
+            rounds: drawn(&["positions"]),
+            updates: drawn(&["losses", "drift"]),
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod main;
 pub mod merges;
 pub mod missing;
 pub mod ngrams;
+pub mod positions;
 pub mod provenance;
 pub mod quality;
 pub mod ratios;

@@ -34,7 +34,8 @@ impl Found {
                 );
             }
         }
-        for figure in &report.figures {
+        let drawn = plan.says("report.figures").then_some(&report.figures);
+        for figure in drawn.into_iter().flatten() {
             if let Some(needs) = lacks(plan, *figure) {
                 self.warn(format!(
                     "report.figures: `{figure}` will not be drawn: it needs {needs}"
@@ -60,6 +61,7 @@ fn lacks(plan: &Plan, figure: FigureName) -> Option<&'static str> {
             "an arm with cache.use = \"online\", and streamed prompts",
         ),
         FigureName::Ngrams => (arms(ArmConfig::uses_cache), "an arm that merges n-grams"),
+        FigureName::Positions => (arms(|arm| !arm.is_plain()), "an arm that drafts"),
         FigureName::Sweep => (
             plan.experiment
                 .arms
