@@ -13,6 +13,8 @@ mod head;
 mod import;
 #[cfg(feature = "serve")]
 mod learn;
+mod manual;
+mod new;
 mod pages;
 mod plan;
 mod preflight;
@@ -42,6 +44,7 @@ use hub::{local_tokenizer, show_progress};
 #[command(name = "omnidraft", version, propagate_version = true)]
 #[command(after_help = "Examples:
   omnidraft run experiments/quickstart.toml
+  omnidraft new mine
   omnidraft generate --target models/L --drafter models/D --prompt 'Write a haiku.'
   omnidraft align --drafter models/D --target models/L
 
@@ -63,6 +66,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Write a commented experiment to begin with.
+    New(new::NewArgs),
     /// Run an experiment: all its jobs, then its report.
     Run(run::RunArgs),
     /// Run one job of an experiment, as launchers do.
@@ -127,6 +132,12 @@ enum Command {
     Trace(trace::TraceCommand),
     /// Train a tokenizer and a small model from a recipe.
     Pretrain(pretrain::PretrainArgs),
+    /// Print what makes a shell complete this program's words.
+    #[command(hide = true)]
+    Completions(manual::CompletionsArgs),
+    /// Write a manual page for every command.
+    #[command(hide = true)]
+    Man(manual::ManArgs),
     /// List the commands that `--help` leaves out.
     #[command(hide = true)]
     Dev,
@@ -152,6 +163,9 @@ impl Cli {
         let progress = !self.no_progress;
         show_progress(progress && std::io::stderr().is_terminal());
         let done = match self.command {
+            Command::New(args) => args.execute(),
+            Command::Completions(args) => args.execute(),
+            Command::Man(args) => args.execute(),
             Command::Run(args) => return args.execute(progress),
             Command::Job(args) => return args.execute(progress),
             Command::Status(args) => args.execute(),

@@ -8,6 +8,7 @@ use predicates::str::contains;
 #[test]
 fn help_shows_examples_for_every_command() {
     for command in [
+        "new",
         "run",
         "job",
         "status",
@@ -23,6 +24,8 @@ fn help_shows_examples_for_every_command() {
         "head",
         "lawtest",
         "pretrain",
+        "completions",
+        "man",
     ] {
         let mut help = omnidraft();
         help.args(command.split(' ')).arg("--help");
@@ -490,4 +493,50 @@ fn a_full_disk_is_a_failure_and_a_closed_pipe_is_none() {
             "{command:?}: {said}"
         );
     }
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for (shell, words) in [
+        ("bash", "complete -F _omnidraft"),
+        ("zsh", "#compdef omnidraft"),
+        ("fish", "complete -c omnidraft"),
+    ] {
+        let mut command = omnidraft();
+        let done = command.args(["completions", shell]).assert().success();
+        done.stdout(
+            contains(words)
+                .and(contains("lawtest"))
+                .and(contains("max-tokens")),
+        );
+    }
+    refused_shell("tcsh-like");
+}
+
+fn refused_shell(shell: &str) {
+    let mut command = omnidraft();
+    let done = command.args(["completions", shell]).assert();
+    done.code(2).stderr(contains("possible values"));
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("man1");
+    let mut command = omnidraft();
+    command.args(["man", "--out"]).arg(&out);
+    command.assert().success().stdout("");
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+    let whole = read("omnidraft.1");
+    assert!(
+        whole.starts_with(".ie") || whole.starts_with(".TH"),
+        "{whole}"
+    );
+    assert!(whole.contains("omnidraft\\-run(1)"), "{whole}");
+    let run = read("omnidraft-run.1");
+    assert!(
+        run.contains("omnidraft run") && run.contains("\\-\\-dry\\-run"),
+        "{run}"
+    );
+    assert!(read("omnidraft-trace-record.1").contains("omnidraft trace record"));
 }

@@ -1,6 +1,8 @@
 //! The command line: what bad input is told, with exit status 2 and nothing left behind that looks
 //! complete.
 
+mod beginning;
+mod benchmarks;
 mod commands;
 mod experiments;
 mod export;
