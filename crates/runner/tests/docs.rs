@@ -5,7 +5,9 @@ mod docs_support;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::{ArgMatches, CommandFactory, Parser};
 use docs_support::markdown::{anchors, blocks, code_spans, links};
@@ -71,6 +73,126 @@ fn links_lead_somewhere() {
 fn has_anchor(page: &Path, anchor: &str) -> bool {
     let text = std::fs::read_to_string(page).unwrap();
     anchors(&text).iter().any(|own| own == anchor)
+}
+
+#[test]
+fn the_summary_of_the_site_names_every_page_once() {
+    let links = links(&Page::read("docs/SUMMARY.md").text);
+    let own = links.iter().filter(|link| !link.contains('/'));
+    let mut own: Vec<&str> = own.map(String::as_str).collect();
+    own.sort_unstable();
+    let mut pages = files("docs", "md");
+    pages.retain(|page| page != "SUMMARY.md");
+    assert_eq!(own, pages, "docs/SUMMARY.md");
+    // mdBook takes lines of these forms alone.
+    let page = Page::read("docs/SUMMARY.md").text;
+    for line in page.lines().filter(|line| !line.is_empty()) {
+        let known = ["# ", "- [", "["]
+            .iter()
+            .any(|start| line.starts_with(start));
+        assert!(known, "docs/SUMMARY.md: {line}");
+    }
+    let text = Page::read("book.toml").text;
+    let book: toml::Table = toml::from_str(&text).unwrap();
+    assert!(book.contains_key("book"), "{text}");
+}
+
+#[test]
+fn what_the_site_is_built_from_is_laid_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = repository().join("scripts/site.sh");
+    let mut command = Command::new("bash");
+    command.arg(script).arg(folder.path()).arg("--no-build");
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("not a git repository") {
+        writeln!(
+            std::io::stderr(),
+            "skipped: 1 test, there is no git repository"
+        )
+        .unwrap();
+        return;
+    }
+    assert!(output.status.success(), "{errors}");
+    let src = folder.path().join("src");
+    let summary = std::fs::read_to_string(src.join("SUMMARY.md")).unwrap();
+    let chapters = links(&summary);
+    let distinct: BTreeSet<&String> = chapters.iter().collect();
+    assert_eq!(distinct.len(), chapters.len(), "{summary}");
+    let mut faults = Vec::new();
+    for chapter in &chapters {
+        let Ok(text) = std::fs::read_to_string(src.join(chapter)) else {
+            faults.push(format!("SUMMARY.md: there is no {chapter}"));
+            continue;
+        };
+        let from = Path::new(chapter).parent().unwrap();
+        for link in links(&text).iter().filter(|link| !link.contains("://")) {
+            let path = link.split('#').next().unwrap_or_default();
+            let is_page = path.ends_with(".md");
+            let target = src.join(from).join(path);
+            let named = || {
+                let target = target.canonicalize().ok()?;
+                let inside = target
+                    .strip_prefix(src.canonicalize().ok()?)
+                    .ok()?
+                    .to_owned();
+                Some(chapters.iter().any(|other| Path::new(other) == inside))
+            };
+            // Pages are in the site where the summary names them, other files where they were copied.
+            if is_page && named() != Some(true) {
+                faults.push(format!("{chapter}: {link}: is no page of the site"));
+            } else if !target.exists() {
+                faults.push(format!("{chapter}: {link}: is not copied to the site"));
+            }
+        }
+    }
+    none(&faults);
+}
+
+/// Runs Python in the folder of the notebook, without a window for figures.
+fn python(code: &str) -> Option<std::process::Output> {
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", code])
+        .current_dir(repository().join("docs"));
+    command.env("MPLBACKEND", "Agg").output().ok()
+}
+
+#[test]
+fn the_notebook_runs_and_has_the_numbers_of_the_page() {
+    let libraries = python("import matplotlib, pandas, pyarrow");
+    if !libraries.is_some_and(|output| output.status.success()) {
+        let text = "skipped: 1 test, there is no python3 with pandas, pyarrow and matplotlib";
+        writeln!(std::io::stderr(), "{text}").unwrap();
+        return;
+    }
+    let notebook = Page::read("docs/rows.ipynb").text;
+    let notebook: serde_json::Value = serde_json::from_str(&notebook).unwrap();
+    let mut program = String::new();
+    for cell in notebook["cells"].as_array().unwrap() {
+        if cell["cell_type"] == "code" {
+            assert_eq!(
+                cell["outputs"],
+                serde_json::json!([]),
+                "outputs are not kept"
+            );
+            let lines = cell["source"].as_array().unwrap().iter();
+            program.extend(lines.map(|line| line.as_str().unwrap()));
+            program.push('\n');
+        }
+    }
+    program.push_str(
+        "page = pd.read_csv(run / 'report' / 'report.csv')\n\
+         page = page[(page.table == 'acceptance') & (page.metric == 'acceptance') & (page.column != 'mean')]\n\
+         assert len(page) > 5\n\
+         for at in page.itertuples():\n    \
+             own = summary.acceptance[(at.column, at.row)]\n    \
+             assert abs(own - at.value) < 1e-5, (at, own)\n\
+         assert len(curves) > 2 and positions.notna().all(axis=None)\n",
+    );
+    let output = python(&program).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
 }
 
 #[test]
