@@ -1,4 +1,4 @@
-//! Which prompts are recorded, and how they are spelled.
+//! Selection of prompts for a trace, and their tokenisation.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ impl PromptArgs {
     }
 }
 
-/// How a target is asked.
+/// The kind of template of a target.
 pub(super) fn template_of(text: &ModelText<TargetId>) -> Template {
     match text.template.is_chat() {
         true => Template::Chat,
@@ -76,7 +76,7 @@ pub(super) fn template_of(text: &ModelText<TargetId>) -> Template {
     }
 }
 
-/// A prompt as the target reads it, shortened to its budget: text and ids.
+/// A prompt for the target, shortened to its budget: text and ids.
 pub(super) fn spell(text: &ModelText<TargetId>, prompt: &str) -> Result<(Rendered, Vec<u32>)> {
     let fitted = text.template.fit(prompt, |rendered| {
         text.encode(rendered).map(|ids| ids.len())
@@ -85,7 +85,7 @@ pub(super) fn spell(text: &ModelText<TargetId>, prompt: &str) -> Result<(Rendere
     Ok((fitted.rendered, ids.iter().map(|id| id.get()).collect()))
 }
 
-/// The program, as a trace names it.
+/// Name of the program in a trace.
 pub(super) fn program() -> String {
     format!("omnidraft {}", env!("CARGO_PKG_VERSION"))
 }
