@@ -1,21 +1,21 @@
-//! Everything that is wrong, once each.
+//! Collection of faults, without repetitions.
 
 use std::path::Path;
 
 use super::tree::Place;
 use crate::error::{ExperimentError, Fault};
 
-/// Faults in the order found.
+/// Faults in the order of discovery.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Adds one unless it is known.
+    /// Adds a fault unless it is known.
     pub(crate) fn add(&mut self, place: Option<&Place>, key: &str, message: impl Into<String>) {
         self.push(place, key, message.into(), None);
     }
 
-    /// The same with advice.
+    /// Adds a fault with advice.
     pub(crate) fn advise(
         &mut self,
         place: Option<&Place>,
@@ -38,12 +38,12 @@ impl Faults {
         }
     }
 
-    /// Whether there is none.
+    /// True if there are no faults.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// `value` if nothing is wrong.
+    /// `value` if there are no faults.
     pub(crate) fn into_result<T>(
         self,
         path: &Path,
