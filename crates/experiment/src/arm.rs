@@ -1,4 +1,4 @@
-//! One arm of a job: a full configuration with a name.
+//! An arm of a job: a full configuration with a name.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,29 +7,29 @@ use crate::settings::{
     ObjectiveName, PolicyName,
 };
 
-/// One method, with everything that determines what it does.
+/// A method, with all settings that determine its behaviour.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArmConfig {
     /// Label in tables and figures.
     pub name: String,
-    /// How it drafts and decodes.
+    /// Drafting and decoding.
     pub decode: DecodeConfig,
-    /// What its drafter learns.
+    /// Learning of the drafter.
     pub learn: LearnConfig,
     /// Its n-gram cache.
     pub cache: CacheOptions,
     /// Its acceptance head.
     pub head: HeadOptions,
-    /// The arm whose drafter, n-grams and head it uses on held-out prompts, instead of its own.
+    /// The arm whose drafter, n-grams and head it uses on held-out prompts instead of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learnt_by: Option<String>,
-    /// Where a sweep made it.
+    /// The sweep that made it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swept_from: Option<SweptFrom>,
 }
 
-/// What an arm made by a sweep was made from.
+/// The origin of an arm made by a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweptFrom {
@@ -40,32 +40,32 @@ pub struct SweptFrom {
 }
 
 impl ArmConfig {
-    /// Whether the target decodes alone.
+    /// True for plain decoding by the target alone.
     pub fn is_plain(&self) -> bool {
         self.decode.verify.is_none()
     }
 
-    /// Whether drafts are looked up in the context, in the target's own tokens, without a drafter.
+    /// True if drafts are looked up in the context, in the target's own tokens, without a drafter.
     pub fn looks_up(&self) -> bool {
         !self.is_plain() && self.decode.draft == DraftSource::PromptLookup
     }
 
-    /// Whether a drafter learns.
+    /// True if its drafter learns.
     pub fn learns(&self) -> bool {
         !self.is_plain() && self.learn.objective != ObjectiveName::None
     }
 
-    /// Whether n-grams are merged.
+    /// True if n-grams are merged.
     pub fn uses_cache(&self) -> bool {
         !self.is_plain() && self.cache.source != CacheUse::None
     }
 
-    /// Whether streamed prompts leave n-grams in its cache.
+    /// True if streamed prompts add n-grams to its cache.
     pub fn inserts_ngrams(&self) -> bool {
         !self.is_plain() && self.cache.source == CacheUse::Online
     }
 
-    /// Whether answering a streamed prompt leaves a trace in the arm.
+    /// True if a streamed prompt changes the arm's state.
     pub fn changes(&self) -> bool {
         let decode = &self.decode;
         let estimates = decode.policy == PolicyName::Throughput || decode.lookup != Lookup::Off;
@@ -74,7 +74,7 @@ impl ArmConfig {
         own && (self.inserts_ngrams() || self.learns() || adapts)
     }
 
-    /// Name of the arm in the file: its own, or what a sweep made it from.
+    /// Name of the arm in the file: its own, or that of the swept arm.
     pub fn family(&self) -> &str {
         self.swept_from
             .as_ref()

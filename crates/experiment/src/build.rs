@@ -1,4 +1,4 @@
-//! From files to jobs: every stage, every cell, every arm.
+//! Building the plan from files: all stages, cells and arms.
 
 use std::path::Path;
 
@@ -19,17 +19,17 @@ use crate::summary::{ArmSummary, Experiment, Stage};
 use crate::when::{self, When};
 use crate::{report_check, segments};
 
-/// Sections of a file and keys at its top.
+/// Names of the sections and keys at the top of a file.
 const TOP: [&str; 16] = [
     "name", "title", "include", "models", "decode", "learn", "cache", "head", "grid", "when",
     "segment", "stage", "arm", "sweep", "report", "launcher",
 ];
 
-/// Reads and checks everything.
+/// Reads and checks an experiment.
 pub(crate) fn plan(path: &Path, options: &LoadOptions) -> Result<Plan, ExperimentError> {
     let mut faults = Faults::default();
     let root = load::load(path, options, &mut faults)?;
-    // What could not be parsed would be missed everywhere below.
+    // Values that could not be parsed would be reported as missing below.
     let plan = match faults.is_empty() {
         true => assemble(&root, path, &mut faults),
         false => None,
@@ -37,7 +37,7 @@ pub(crate) fn plan(path: &Path, options: &LoadOptions) -> Result<Plan, Experimen
     faults.into_result(path, plan)
 }
 
-/// Everything a file says, before it is spelled out.
+/// The parsed parts of an experiment before expansion.
 pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) models: ModelsConfig,
@@ -166,14 +166,14 @@ fn models(root: &Node, faults: &mut Faults) -> Option<ModelsConfig> {
     Some(models)
 }
 
-/// The sections that arms start from, checked as far as they go.
+/// The sections that arms start from, checked as far as possible here.
 fn defaults(root: &Node, faults: &mut Faults) -> Node {
     let mut defaults = Node::table(None);
     for section in grid::SECTIONS {
         let Some(node) = root.at(section) else {
             continue;
         };
-        // Only for the faults: what arms make of it is read again.
+        // Only for the faults: arms read the merged sections again.
         match section {
             "decode" => drop(read::<DecodeConfig>(node, section, faults)),
             "learn" => drop(read::<LearnConfig>(node, section, faults)),

@@ -1,4 +1,4 @@
-//! Canonical JSON: sorted keys, no spaces; what hashes are taken of.
+//! Canonical JSON for hashes: sorted keys, no spaces.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};

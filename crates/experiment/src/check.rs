@@ -1,4 +1,4 @@
-//! What may not stand together: an arm, the arms of a cell, a job.
+//! Checks of combinations: of an arm's settings, of the arms of a cell, and of a job.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::settings::{
     TraceConfig, Wrong, wrong,
 };
 
-/// What a recorded target cannot answer: `target` is its name.
+/// Settings that a recorded target does not support; `target` is its name.
 pub(crate) fn replayed(arm: &ArmConfig, target: &str) -> Vec<Wrong> {
     let name = &arm.name;
     let mut wrongs = Vec::new();
@@ -37,7 +37,7 @@ pub(crate) fn replayed(arm: &ArmConfig, target: &str) -> Vec<Wrong> {
     wrongs
 }
 
-/// What an arm cannot learn by the last blocks of the job's drafter.
+/// Settings that do not allow learning in the last blocks of the job's drafter.
 pub(crate) fn last_blocks(arm: &ArmConfig, models: &ModelsConfig) -> Vec<Wrong> {
     let blocks = arm.learn.blocks;
     if blocks == 0 || !arm.learns() {
@@ -65,11 +65,11 @@ pub(crate) fn last_blocks(arm: &ArmConfig, models: &ModelsConfig) -> Vec<Wrong> 
     found.map(of).collect()
 }
 
-/// What to do about a [controller without a clock](untimed).
+/// Advice on a [controller without a clock](untimed).
 pub(crate) const UNTIMED_HINT: &str =
     "write exclusive = true in the stage, or leave decode.controller out";
 
-/// What an arm wants that a stage without timing does not have.
+/// Settings that need times, in a stage that is not timed.
 pub(crate) fn untimed(arm: &ArmConfig, stage: &str) -> Option<Wrong> {
     let message = format!(
         "arm `{}`: a controller decides by seconds, and stage `{stage}` is not timed",
@@ -79,19 +79,19 @@ pub(crate) fn untimed(arm: &ArmConfig, stage: &str) -> Option<Wrong> {
     wants.then(|| wrong("decode.controller", message))
 }
 
-/// The targets that are recordings.
+/// The recorded targets.
 pub(crate) fn recorded(models: &ModelsConfig) -> impl Iterator<Item = (&str, &TraceConfig)> {
     let targets = models.targets.iter();
     targets.filter_map(|(name, target)| Some((name.as_str(), target.trace.as_ref()?)))
 }
 
-/// What is wrong with the models of a job.
+/// Faults of the models of a job.
 pub(crate) fn models(models: &ModelsConfig) -> Option<Wrong> {
     let recorded = models.drafter.trace.is_some();
     recorded.then(|| wrong("models.drafter", "a drafter cannot be a recording"))
 }
 
-/// Keys of `decode` that all arms of a cell share.
+/// Keys of `decode` that all arms of a cell must share.
 const SHARED: [&str; 10] = [
     "temperature",
     "top_k",
@@ -105,7 +105,7 @@ const SHARED: [&str; 10] = [
     "threads",
 ];
 
-/// What is wrong with an arm beside the others of its cell, by key.
+/// Faults of an arm among the others of its cell, by key.
 pub(crate) fn arm(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
     let mut wrongs = arm.decode.wrongs();
     wrongs.extend(arm.learn.wrongs());
@@ -124,7 +124,7 @@ pub(crate) fn arm(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
     wrongs
 }
 
-/// Plain decoding has nothing that could learn.
+/// Faults of plain decoding, which has no part that could learn.
 fn of_plain(arm: &ArmConfig) -> Vec<Wrong> {
     let parts = [
         ("cache.use", arm.cache.source != CacheUse::None),
@@ -180,7 +180,7 @@ fn of_learning(arm: &ArmConfig) -> Vec<Wrong> {
     wrongs
 }
 
-/// How long it drafts.
+/// Faults of the draft length settings.
 fn of_drafting(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
     let mut wrongs = Vec::new();
     let training = arm.head.training;
@@ -216,7 +216,7 @@ fn of_drafting(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
     wrongs
 }
 
-/// What it may borrow.
+/// Faults of `learnt_by`.
 fn of_borrowing(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
     let Some(name) = &arm.learnt_by else {
         return Vec::new();
@@ -256,8 +256,8 @@ fn of_borrowing(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
     wrongs
 }
 
-/// Keys that the arms of a cell must share and do not: with the index of the arm that differs from
-/// the first.
+/// Keys that the arms of a cell must share and do not, with the index of the first arm that differs
+/// from arm 0.
 pub(crate) fn shared(arms: &[ArmConfig]) -> Vec<(usize, Wrong)> {
     let json: Vec<_> = arms
         .iter()
@@ -288,7 +288,7 @@ pub(crate) fn shared(arms: &[ArmConfig]) -> Vec<(usize, Wrong)> {
     wrongs
 }
 
-/// What an arm cannot take over from the same arm of the stage it starts from.
+/// Faults of an arm whose state cannot be taken over from the same arm of the earlier stage.
 pub(crate) fn handed_over(arm: &ArmConfig, before: &ArmConfig, stage: &str) -> Vec<Wrong> {
     let parts = [
         ("learn.objective", arm.learns() == before.learns()),
@@ -321,7 +321,7 @@ pub(crate) fn handed_over(arm: &ArmConfig, before: &ArmConfig, stage: &str) -> V
         .collect()
 }
 
-/// What is wrong with a stored job.
+/// Faults of a stored job.
 pub(crate) fn job(job: &JobConfig) -> Vec<Wrong> {
     let mut wrongs = Vec::new();
     for (key, empty) in [

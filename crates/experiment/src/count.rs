@@ -1,4 +1,4 @@
-//! How many prompts.
+//! Numbers of prompts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,25 +7,25 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// How many prompts of a split; in files a number or `"all"`.
+/// Number of prompts of a split; in files a number or `"all"`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Count {
-    /// None of them; 0 in files.
+    /// No prompts; 0 in files.
     #[default]
     None,
-    /// Every one there is.
+    /// All prompts of the split.
     All,
-    /// So many, at most.
+    /// At most this many.
     Number(usize),
 }
 
 impl Count {
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_none(self) -> bool {
         self.limit() == Some(0)
     }
 
-    /// The largest number; `None` for all.
+    /// The maximum number; `None` for all.
     pub fn limit(self) -> Option<usize> {
         match self {
             Self::None => Some(0),
@@ -108,11 +108,11 @@ impl JsonSchema for Count {
     }
 }
 
-/// Prompts by split; a split left out is left alone.
+/// Numbers of prompts by split; a split that is left out has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PromptCounts {
-    /// Prompts streamed once, in a seeded order; what learns, learns from them.
+    /// Streamed prompts, each once, in a seeded order; drafters learn from them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<Count>,
     /// Held-out prompts, answered after the streamed ones.
@@ -121,7 +121,7 @@ pub struct PromptCounts {
 }
 
 impl PromptCounts {
-    /// These numbers, replaced by those of `other` for the splits that are asked for here.
+    /// These numbers, with those of `other` for the splits that are requested here.
     pub(crate) fn narrowed(self, other: Self) -> Self {
         let pick = |own: Option<Count>, other: Option<Count>| match own {
             Some(own) if !own.is_none() => other.or(Some(own)),
@@ -133,7 +133,7 @@ impl PromptCounts {
         }
     }
 
-    /// Whether nothing is asked for.
+    /// True if no prompts are requested.
     pub(crate) fn is_none(self) -> bool {
         let none = |count: Option<Count>| count.is_none_or(Count::is_none);
         none(self.train) && none(self.test)

@@ -1,18 +1,18 @@
-//! What can be wrong with an experiment.
+//! Errors of experiments.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// One thing that is wrong, and where.
+/// A fault of an experiment, with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// File and line, or the override; `None` where nothing written is to blame.
+    /// File and line, or the override; `None` for a value that is written nowhere.
     pub place: Option<String>,
     /// Dotted key.
     pub key: String,
-    /// What is wrong with it.
+    /// Description of the fault.
     pub message: String,
-    /// What to write instead.
+    /// Advice for the user.
     pub hint: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// An experiment that cannot be run, or a choice of jobs that holds none.
+/// An experiment that cannot be run, or a selection without jobs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExperimentError {
@@ -38,42 +38,42 @@ pub enum ExperimentError {
         path: PathBuf,
         /// File and line that include it.
         included_by: Option<String>,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
-        /// An experiment beside it whose name is nearly this one.
+        /// An experiment beside it with a similar name.
         near: Option<PathBuf>,
     },
-    /// A file that is something else.
+    /// A file that is not TOML.
     #[error("{}: not an experiment file: line {line}: {message}", path.display())]
     NotToml {
         /// The file.
         path: PathBuf,
         /// Line of the first fault, from 1.
         line: usize,
-        /// The parser's words about it.
+        /// The parser's message.
         message: String,
     },
-    /// Files that include each other.
+    /// Files that include each other in a cycle.
     #[error("include: the files go round in a circle: {}", chain(.0))]
     Circle(Vec<PathBuf>),
-    /// Everything that is wrong with the files and the overrides.
+    /// All faults of the files and the overrides.
     #[error("{}", list(path, faults))]
     Faults {
         /// The experiment.
         path: PathBuf,
-        /// What is wrong, in the order found, at least one.
+        /// The faults in the order of discovery, at least one.
         faults: Vec<Fault>,
     },
-    /// A choice of jobs that holds none.
+    /// A selection of jobs that is empty.
     #[error("{0}")]
     Filter(String),
-    /// A stored job that cannot be run again.
+    /// A stored job that is not valid.
     #[error("the stored job cannot be run: {0}")]
     Job(String),
 }
 
 impl ExperimentError {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Read {
@@ -108,7 +108,7 @@ impl ExperimentError {
         }
     }
 
-    /// What is wrong with files and overrides, one by one.
+    /// The faults of files and overrides.
     pub fn faults(&self) -> &[Fault] {
         match self {
             Self::Faults { faults, .. } => faults,

@@ -1,4 +1,4 @@
-//! Spells out stages, cells and arms, and checks each of them.
+//! Expansion of stages, cells and arms, with checks of each.
 
 use std::collections::BTreeMap;
 
@@ -27,16 +27,16 @@ struct Sections {
     head: HeadOptions,
 }
 
-/// The number of one split.
+/// Selects the number of one split.
 type OfSplit = fn(&PromptCounts) -> Option<Count>;
 
-/// Makes the jobs.
+/// Expands the parts of an experiment into jobs.
 pub(crate) struct Expander<'a> {
     parts: &'a Parts,
     root: &'a Node,
 }
 
-/// An arm with the tree it was read from, which knows where its keys stand.
+/// An arm with the tree that it was read from, which knows the places of its keys.
 struct Resolved {
     config: ArmConfig,
     node: Node,
@@ -48,7 +48,7 @@ impl<'a> Expander<'a> {
         Self { parts, root }
     }
 
-    /// All jobs, by stage, then in the order of the grid; `None` where something is wrong.
+    /// All jobs, by stage, then in the order of the grid; `None` after a fault.
     pub(crate) fn jobs(&self, faults: &mut Faults) -> Option<Vec<Job>> {
         let Parts {
             segments,
@@ -170,13 +170,13 @@ impl<'a> Expander<'a> {
         Some((job, arms))
     }
 
-    /// Whether some stage starts from this one.
+    /// True if another stage starts from this one.
     fn is_read(&self, stage: &str) -> bool {
         let mut stages = self.parts.stages.iter();
         stages.any(|other| other.file.from.as_deref() == Some(stage))
     }
 
-    /// Stages without prompts, and numbers that no stage asks for.
+    /// Checks for stages without prompts, and for numbers that no stage uses.
     fn check_counts(&self, faults: &mut Faults) {
         let Parts { stages, whens, .. } = self.parts;
         let drift = !self.parts.segments.is_empty();
@@ -223,7 +223,7 @@ impl<'a> Expander<'a> {
         read(&node, "models", faults)
     }
 
-    /// The arms of a cell, checked beside each other.
+    /// The arms of a cell, checked together.
     fn arms(&self, patch: &Node, faults: &mut Faults) -> Option<Vec<Resolved>> {
         let mut arms = Vec::new();
         for def in &self.parts.arms {
@@ -244,7 +244,8 @@ impl<'a> Expander<'a> {
     }
 }
 
-/// The defaults, then the preset, the patches of stage, `[[when]]` and grid, and the arm's own.
+/// Merges the defaults, the preset, the patches of stage, `[[when]]` and grid, and the arm's own
+/// keys.
 fn resolve(defaults: &Node, def: &ArmDef, patch: &Node, faults: &mut Faults) -> Option<Resolved> {
     let mut node = defaults.clone();
     node.merge(def.preset.clone());
@@ -272,7 +273,7 @@ fn resolve(defaults: &Node, def: &ArmDef, patch: &Node, faults: &mut Faults) -> 
     })
 }
 
-/// What a cell of a stage changes, whatever the arm.
+/// The patch of a cell of a stage, for all arms.
 fn cell_patch(stage: &StageDef, whens: &[&When], cell: &Cell) -> Node {
     let mut patch = Node::table(None);
     patch.merge(stage.set.clone());
@@ -303,12 +304,12 @@ fn hand_over(arms: &[Resolved], before: &Job, faults: &mut Faults) {
 }
 
 impl Resolved {
-    /// At the line of the key, or of the arm where no file says it.
+    /// Reports a fault at the line of the key, or of the arm if the key is in no file.
     fn tell(&self, (key, message): Wrong, faults: &mut Faults) {
         faults.add(self.place_of(&key), &key, message);
     }
 
-    /// As [`tell`](Self::tell), with what to do about it.
+    /// Like [`tell`](Self::tell), with advice.
     fn advise(&self, (key, message): Wrong, hint: &str, faults: &mut Faults) {
         faults.advise(self.place_of(&key), &key, message, hint);
     }

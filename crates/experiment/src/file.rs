@@ -1,4 +1,4 @@
-//! The sections of an experiment file, as written.
+//! The sections of an experiment file.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ pub(crate) struct Heading {
     pub(crate) name: String,
     /// Title of the page; left out, the name.
     pub(crate) title: Option<String>,
-    /// Files read first, relative to this one. Later ones win over earlier ones, keys of this file
-    /// over all. Tables merge key by key, other values replace.
+    /// Files read before this one, relative to it. Later files take precedence over earlier ones,
+    /// and keys of this file over all. Tables merge key by key, other values replace.
     #[serde(default)]
     include: Vec<String>,
 }
@@ -32,35 +32,36 @@ pub(crate) struct Heading {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StageFile {
-    /// How many prompts of each split its jobs answer: numbers or `"all"`; none of a split that is
-    /// left out. `[[when]]` and `[[segment]]` may replace the numbers of splits named here.
+    /// Number of prompts of each split for its jobs: numbers or `"all"`; a split that is left out
+    /// has none. `[[when]]` and `[[segment]]` may replace the numbers of splits named here.
     pub(crate) prompts: Option<PromptCounts>,
-    /// Which `[[segment]]` tables its jobs answer, counted from 1; left out, all of them. They keep
-    /// their prompts: what a segment that is left out would have streamed, no other one streams.
+    /// The `[[segment]]` tables for its jobs, counted from 1; left out, all of them. Segments keep
+    /// their prompts: those of a segment that is left out are not streamed by another one.
     pub(crate) segments: Option<Vec<usize>>,
-    /// Which arms answer streamed prompts; all of them answer held-out ones.
+    /// The arms that answer streamed prompts; held-out prompts are answered by all arms.
     pub(crate) on_stream: OnStream,
-    /// The stage whose jobs wrote what this one starts from, cell by cell: drafters, n-grams, heads.
+    /// The stage whose learnt state its jobs start from, cell by cell: drafters, n-grams, heads.
     pub(crate) from: Option<String>,
-    /// Whether its jobs run alone on their machine, because their times are read.
+    /// True if its jobs run alone on their machine, because their times count.
     pub(crate) exclusive: bool,
-    /// Prompts after which a job writes everything learnt so far and goes on from what it wrote, so
-    /// that a job that was killed goes on there too; 0 for never. What is not written begins anew each
-    /// time, in every run alike: examples to replay, measured costs.
+    /// Number of prompts between checkpoints, at which a job writes its learnt state and continues
+    /// from the written files, so that a killed job can resume there; 0 for no checkpoints. State
+    /// that is not written starts anew at each checkpoint, in interrupted and uninterrupted runs
+    /// alike: examples to replay, measured costs.
     pub(crate) checkpoint: usize,
     /// Keys of `decode`, `learn`, `cache`, `head` and `models` that differ in this stage.
     pub(crate) set: Patch,
 }
 
-/// Which arms answer streamed prompts.
+/// The arms that answer streamed prompts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnStream {
-    /// Only arms that change while they stream, because they learn or cache: what the others would
-    /// do there, they do on held-out prompts.
+    /// Only arms that change on the stream, because they learn or cache. The others would only
+    /// repeat there what they do on held-out prompts.
     #[default]
     Learning,
-    /// Every arm, plain decoding included: speedups are measured on the stream too.
+    /// All arms, plain decoding included: speedups are measured on the stream too.
     All,
 }
 
@@ -68,22 +69,23 @@ pub enum OnStream {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ArmFile {
-    /// What it starts from, by name (see the presets below); left out, the defaults of the file.
+    /// The preset that it starts from, by name (see the presets below); left out, the defaults of
+    /// the file.
     pub(crate) preset: Option<String>,
     /// Label in tables and figures; left out, the preset's name.
     pub(crate) name: Option<String>,
     /// Keys of `decode`, `learn`, `cache` and `head` that it changes.
     pub(crate) set: Patch,
-    /// Held-out prompts are answered with the drafter, the n-grams and the acceptance head of the
-    /// arm of this name; the stream is left to that one.
+    /// Name of the arm whose drafter, n-grams and acceptance head this arm uses for held-out
+    /// prompts. This arm does not answer streamed prompts.
     pub(crate) learnt_by: Option<String>,
-    /// This arm once for every combination of these values, instead of those of `[sweep]`; `{}` for
-    /// this arm once.
+    /// Values of a sweep for this arm, in place of those of `[sweep]`: the arm is repeated for
+    /// every combination; `{}` for a single arm.
     pub(crate) sweep: Option<BTreeMap<String, Vec<serde_json::Value>>>,
 }
 
-/// A patch of some cells. Every other key is an axis of the grid, or `stage`, with a value or a list
-/// of them.
+/// A patch of some cells. Every other key is an axis of the grid, or `stage`, with a value or a
+/// list of values.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub(crate) struct WhenFile {
     /// Keys of `decode`, `learn`, `cache`, `head` and `models` that differ in these cells.
@@ -94,13 +96,13 @@ pub(crate) struct WhenFile {
     pub(crate) prompts: PromptCounts,
 }
 
-/// One stretch of a drift stream.
+/// A segment of a drift stream.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SegmentFile {
     /// Task: a folder of the data directory, or a mini stream.
     pub(crate) task: String,
-    /// Target by name; left out, that of the grid or the only one.
+    /// Name of the target; left out, that of the grid or the only one.
     pub(crate) target: Option<String>,
     /// Numbers that replace those of the stage, for splits that the stage names.
     #[serde(default)]
@@ -108,7 +110,7 @@ pub(crate) struct SegmentFile {
 }
 
 /// The axes of the grid. Any other dotted key of `decode`, `learn`, `cache`, `head` or `models` is
-/// an axis too, and so is any word that some `[[when]]` names.
+/// an axis too, and so is any word that a `[[when]]` names.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default)]
 #[allow(
@@ -116,12 +118,12 @@ pub(crate) struct SegmentFile {
     reason = "documentation: axes are read by hand, in the order of the file"
 )]
 pub(crate) struct GridFile {
-    /// Root seeds, whole numbers from 0; every one is a full repetition.
+    /// Root seeds, integers from 0; each one is a full repetition.
     pub(crate) seed: Vec<u64>,
-    /// Targets, names of `[models.targets]`; may be left out where there is one, or where every
+    /// Targets, names of `[models.targets]`; may be left out if there is only one, or if every
     /// `[[segment]]` names its own.
     pub(crate) target: Option<Vec<String>>,
-    /// Tasks: folders of the data directory, or mini streams; left out where there are `[[segment]]`
+    /// Tasks: folders of the data directory, or mini streams; left out if there are `[[segment]]`
     /// tables.
     pub(crate) task: Option<Vec<String>>,
 }

@@ -1,4 +1,4 @@
-//! `[grid]`: cells from axes.
+//! `[grid]`: cells from the product of axes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use crate::load::{Faults, Kind, Node, Place, Table};
 use crate::settings::ModelsConfig;
 use crate::summary::Axis;
 
-/// More cells than anybody means.
+/// Maximum number of cells; more are a mistake.
 const MOST_CELLS: usize = 100_000;
 
-/// Sections that an axis or a patch of cells may reach.
+/// Sections that an axis or a patch of cells may change.
 pub(crate) const SECTIONS: [&str; 5] = ["decode", "learn", "cache", "head", "models"];
 
 /// One value of an axis.
@@ -60,7 +60,7 @@ impl Grid {
     }
 }
 
-/// Reads the grid. `words` are the axes that `[[when]]` gives a meaning.
+/// Reads the grid. `words` are axes that are used in `[[when]]` only.
 pub(crate) fn read(
     node: Option<&Node>,
     models: &ModelsConfig,
@@ -180,7 +180,7 @@ impl Reader<'_> {
         known
     }
 
-    /// A value as text; `None` if it cannot be one of this axis.
+    /// A value as text; `None` if it is not valid for this axis.
     fn label(&self, axis: &str, node: &Node, key: &str, faults: &mut Faults) -> Option<String> {
         let mut refuse = |message: String| {
             faults.add(node.place.as_ref(), key, message);
@@ -208,7 +208,7 @@ impl Reader<'_> {
     }
 }
 
-/// A number, word or truth as labels spell it.
+/// A number, text or boolean as a label.
 pub(crate) fn show(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -289,7 +289,7 @@ fn cells(tables: &[(Option<&Place>, Axes)], faults: &mut Faults) -> Option<Vec<C
     Some(cells)
 }
 
-/// Every choice of one value from each list, the last list turning fastest.
+/// All choices of one value from each list; the last list varies fastest.
 pub(crate) fn product<T: Clone>(lists: &[Vec<T>]) -> Vec<Vec<T>> {
     lists.iter().fold(vec![Vec::new()], |points, list| {
         let longer = |point: &Vec<T>| {
@@ -300,7 +300,7 @@ pub(crate) fn product<T: Clone>(lists: &[Vec<T>]) -> Vec<Vec<T>> {
     })
 }
 
-/// A value as folders spell it.
+/// A value as part of a folder's name.
 pub(crate) fn folder_name(value: &str) -> String {
     let keep = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
     value
@@ -309,7 +309,7 @@ pub(crate) fn folder_name(value: &str) -> String {
         .collect()
 }
 
-/// Whether a name can be a folder as it is.
+/// True if a name is valid as a folder's name.
 pub(crate) fn is_folder_name(name: &str) -> bool {
     !name.is_empty() && folder_name(name) == name && !name.starts_with('.')
 }

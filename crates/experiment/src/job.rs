@@ -13,7 +13,7 @@ use crate::error::ExperimentError;
 use crate::file::OnStream;
 use crate::settings::{DecodeConfig, ModelsConfig};
 
-/// Which job: the cell of the stage.
+/// Name of a job: the cell of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobId {
     /// The stage.
@@ -31,11 +31,11 @@ impl fmt::Display for JobId {
 /// A job of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// Which one.
+    /// Its name.
     pub id: JobId,
-    /// What it does.
+    /// Its configuration.
     pub config: JobConfig,
-    /// [`JobConfig::hash`] of it: what a folder was made from, so that it is told from another.
+    /// [`JobConfig::hash`] of it, by which a folder is recognised as made from it.
     pub hash: String,
     /// Axes and values, in the order of the grid, as written.
     pub coordinates: Vec<(String, String)>,
@@ -43,7 +43,7 @@ pub struct Job {
     pub needs: Option<JobId>,
 }
 
-/// Everything that determines a job's tokens; stored in its manifest.
+/// All settings that determine a job's tokens; stored in its manifest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobConfig {
@@ -57,40 +57,40 @@ pub struct JobConfig {
     pub seed: u64,
     /// The drafter and the targets in use. Paths stay as written.
     pub models: ModelsConfig,
-    /// What is streamed, in order; drafters live through all of it.
+    /// Segments of the stream, in order; drafters keep their state through all of them.
     pub segments: Vec<Segment>,
-    /// Which arms answer streamed prompts.
+    /// The arms that answer streamed prompts.
     pub on_stream: OnStream,
     /// The arms, in table order, at least one.
     pub arms: Vec<ArmConfig>,
-    /// Whether it runs alone on its machine, because its times are read.
+    /// True if it runs alone on its machine, because its times count.
     pub exclusive: bool,
-    /// Prompts between two checkpoints, at which arms go on from what they wrote; 0 for none.
+    /// Number of prompts between two checkpoints; 0 for none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub checkpoint: usize,
-    /// Whether what the arms learnt is written, because some stage starts from it.
+    /// True if the arms' learnt state is written, because a stage starts from it.
     pub save: bool,
-    /// The stage it starts from, the same cell.
+    /// The stage that it starts from, in the same cell.
     pub from: Option<String>,
-    /// Hash of the configuration of the job it starts from: what was learnt under another one is not
-    /// what this job means.
+    /// Hash of the configuration of the job that it starts from; a state learnt with another
+    /// configuration does not count.
     #[serde(default)]
     pub from_sha256: Option<String>,
 }
 
-/// One stretch of a stream.
+/// A segment of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Segment {
     /// Task: a folder of the data directory, or a mini stream.
     pub task: String,
-    /// Target by name.
+    /// Name of the target.
     pub target: String,
-    /// Streamed prompts.
+    /// Number of streamed prompts.
     pub train: Count,
-    /// Held-out prompts.
+    /// Number of held-out prompts.
     pub test: Count,
-    /// Streamed prompts of the task that belong to segments which the stage leaves out.
+    /// Number of streamed prompts of the task that belong to segments which the stage leaves out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skip: usize,
 }
@@ -107,13 +107,13 @@ impl JobConfig {
         first.map(|arm| arm.decode.clone()).unwrap_or_default()
     }
 
-    /// As a manifest stores it.
+    /// The form that a manifest stores.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Reads what a manifest stores, and checks it as a file's jobs are checked. Keys that its program had
-    /// and this one has not may be there, if they have the value that is a constant now.
+    /// Reads the form that a manifest stores, and checks it like the jobs of a file. Keys that this
+    /// program no longer has are accepted with the value that is a constant now.
     ///
     /// # Errors
     /// [`ExperimentError::Job`] with the key.
@@ -141,7 +141,7 @@ impl JobConfig {
     }
 }
 
-/// Keys that are constants of the program now, with their values as JSON.
+/// Keys that are constants of this program, with their values as JSON.
 const GONE: [(&str, &str, &str); 14] = [
     ("decode", "entropy_scale", "0.2"),
     ("decode", "explore", "8"),
@@ -159,8 +159,8 @@ const GONE: [(&str, &str, &str); 14] = [
     ("head", "weight_decay", "0.01"),
 ];
 
-/// Leaves out the keys that are gone where they have the value that the program has. Another value is left, to be
-/// refused as an unknown key.
+/// Removes keys that became constants if they have the constant's value. A key with another value stays,
+/// and is refused as unknown.
 ///
 /// # Errors
 /// An arm of a program that did not know `learn.ends`: its loss was another one.

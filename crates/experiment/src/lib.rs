@@ -1,15 +1,15 @@
-//! An experiment file, read, spelled out and checked: the schema and the plan.
+//! Experiment files: their schema, and the plan of jobs made from them.
 //!
-//! One file is one table or figure of the paper. [`Plan::load`] merges what it includes, applies
-//! overrides, makes the product of its grid for every stage, and gives each of these cells its
-//! arms: a preset's name and a patch of the same keys. All of it is checked before the first job,
-//! and everything wrong is told at once, with file, line and key.
+//! A file is a table or figure of the paper. [`Plan::load`] merges the files that it includes,
+//! applies overrides, makes the product of its grid for every stage, and gives each of these cells
+//! its arms: the name of a preset and a patch of the same keys. All of it is checked before the
+//! first job, and all faults are reported at once, with file, line and key.
 //!
-//! - [`Plan`]: the [`Job`]s in order; [`Job::needs`] says what one starts from.
-//! - [`JobConfig`]: everything that determines the tokens of a job, down to each [`ArmConfig`]. Its
-//!   [`hash`](JobConfig::hash) tells whether a results folder was made from it.
-//! - [`Experiment`]: the rest, for the report and for launchers.
-//! - [`reference::markdown`]: the documentation of every key, made from the types.
+//! - [`Plan`]: the [`Job`]s in order; [`Job::needs`] is the job that one starts from.
+//! - [`JobConfig`]: all settings that determine the tokens of a job, including each [`ArmConfig`]. Its
+//!   [`hash`](JobConfig::hash) is compared with that of a results folder.
+//! - [`Experiment`]: the other settings, for the report and for launchers.
+//! - [`reference::markdown`]: the documentation of every key, generated from the types.
 //!
 //! ```
 //! use experiment::{LoadOptions, Plan};

@@ -1,4 +1,4 @@
-//! `[[arm]]` and `[sweep]`: which arms there are, before any cell.
+//! `[[arm]]` and `[sweep]`: the list of arms, independent of cells.
 
 use std::collections::BTreeSet;
 
@@ -10,23 +10,23 @@ use crate::grid::{SECTIONS, product, show};
 use crate::load::{Faults, Node, Place, Table, read};
 use crate::{patch, preset};
 
-/// More arms of one than anybody means.
+/// Maximum number of arms from one sweep; more are a mistake.
 const MOST_ARMS: usize = 1000;
 
-/// An arm as read: patches over the defaults of the file.
+/// An arm as patches over the defaults of the file.
 #[derive(Debug, Clone)]
 pub(crate) struct ArmDef {
     pub(crate) name: String,
     pub(crate) place: Option<Place>,
     /// The preset's keys.
     pub(crate) preset: Node,
-    /// Its own, with the values of the sweep.
+    /// Its own keys, including the values of the sweep.
     pub(crate) set: Node,
     pub(crate) learnt_by: Option<String>,
     pub(crate) swept_from: Option<SweptFrom>,
 }
 
-/// Reads the arms, those of sweeps spelled out. `defaults` says which arms draft.
+/// Reads the arms and expands sweeps. `defaults` determine the drafting arms.
 pub(crate) fn read_all(root: &Node, defaults: &Node, faults: &mut Faults) -> Option<Vec<ArmDef>> {
     let node = root.at("arm");
     let items = node
@@ -88,7 +88,7 @@ pub(crate) fn read_all(root: &Node, defaults: &Node, faults: &mut Faults) -> Opt
     whole.then_some(arms)
 }
 
-/// An arm and its own sweep.
+/// An arm and its own sweep, if any.
 fn one<'a>(item: &'a Node, key: &str, faults: &mut Faults) -> Option<(ArmDef, Option<&'a Node>)> {
     let file: ArmFile = read(item, key, faults)?;
     let place = item.place.as_ref();
@@ -129,7 +129,7 @@ fn drafts(arm: &ArmDef, defaults: &Node) -> bool {
     whole.at("decode.verify").and_then(Node::as_str) != Some("none")
 }
 
-/// The arm once for every combination of values.
+/// The arm for every combination of values.
 fn spell_out(arm: &ArmDef, sweep: &Node, key: &str, faults: &mut Faults) -> Option<Vec<ArmDef>> {
     let Some(table) = sweep.as_table() else {
         faults.add(
@@ -204,7 +204,7 @@ fn with_values(arm: &ArmDef, values: &[(&str, &Node)]) -> ArmDef {
     own
 }
 
-/// Where `learnt_by` names an arm that a sweep took apart, takes the one with the same values.
+/// Replaces a `learnt_by` that names a swept arm by the variant with the same values.
 fn link(arms: &mut [ArmDef], faults: &mut Faults) {
     let known: Vec<(String, Option<SweptFrom>)> = arms
         .iter()

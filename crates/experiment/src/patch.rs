@@ -1,9 +1,10 @@
-//! `set`: patches.
+//! Patches: the key `set`.
 
 use crate::grid::SECTIONS;
 use crate::load::{Faults, Node};
 
-/// The patch of a table; what reaches no section is told. `models` says whether it may change them.
+/// The patch of a table; keys of unknown sections are reported. `models` is true if it may change
+/// them.
 pub(crate) fn of(node: &Node, key: &str, models: bool, faults: &mut Faults) -> Node {
     let mut patch = match node.at("set") {
         Some(set) if set.as_table().is_some() => set.clone(),

@@ -1,8 +1,8 @@
-//! Arms by name: the paper's methods and what stands beside them.
+//! Presets of arms: the paper's methods, and methods for comparison.
 
 use crate::load::Node;
 
-/// A preset: its name, what it is, and the keys it sets.
+/// A preset: its name, its description, and the keys that it sets.
 pub(crate) struct Preset {
     pub(crate) name: &'static str,
     pub(crate) meaning: &'static str,

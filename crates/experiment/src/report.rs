@@ -1,4 +1,4 @@
-//! `[report]` and `[launcher]`: what is made of the rows, and who runs the jobs.
+//! `[report]` and `[launcher]`: the page made from the rows, and options for schedulers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,30 +7,31 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What `omnidraft report` makes of the rows.
+/// The page that `omnidraft report` makes from the rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReportConfig {
     /// The stage whose rows the tables show; left out, the last one.
     pub stage: Option<String>,
-    /// What goes down: axes of the grid, `arm`, `target`, `task`, `stage` or `segment`.
+    /// Axes of the rows: axes of the grid, `arm`, `target`, `task`, `stage` or `segment`.
     pub rows: Vec<String>,
-    /// What goes across; left out, one column for each entry of `cell`.
+    /// Axis of the columns; left out, one column for each entry of `cell`.
     pub columns: Option<String>,
     /// Metrics shown in a cell, in order.
     pub cell: Vec<String>,
-    /// Arms shown, in order, by name or by the name that a sweep took values for; left out, all.
+    /// Arms shown, in order, by name or by the name of a swept arm; left out, all.
     pub arms: Vec<String>,
-    /// Pairs of arms: the first over the second, prompt by prompt, with an interval. The name that a
-    /// sweep took values for stands for the best of them, chosen after the fact; the page says so. Titles of `speed` and
-    /// `saved` are about the first arm of the first pair.
+    /// Pairs of arms: the ratio of the first to the second, prompt by prompt, with an interval. The
+    /// name of a swept arm stands for its best variant, chosen after the fact; the page says so.
+    /// Titles of `speed` and `saved` are about the first arm of the first pair.
     pub ratios: Vec<(String, String)>,
-    /// Smallest difference that counts, as a share: a claim holds where the interval of its ratio lies above 1
-    /// and this.
+    /// Smallest effect that counts, as a share: a claim holds if the interval of its ratio lies
+    /// above 1 plus this share.
     pub smallest_effect: f64,
     /// The paper's numbers (TOML), shown beside ours; relative to the file that names it.
     pub paper: Option<PathBuf>,
-    /// What that file calls targets, tasks and arms that have other names here: `{ llama-3 = "L" }`.
+    /// Names in that file for targets, tasks and arms that have other names here: `{ llama-3 = "L"
+    /// }`.
     pub paper_names: BTreeMap<String, String>,
     /// Figures drawn, and some tables beside the first; left out, `positions` alone.
     pub figures: Vec<FigureName>,
@@ -61,13 +62,14 @@ impl Default for ReportConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureName {
-    /// Acceptance over streamed prompts, tokens a round where drafts differ in length (Figures 2 and 4).
+    /// Acceptance rate over streamed prompts, or tokens per round if drafts differ in length
+    /// (Figures 2 and 4).
     Curves,
-    /// Speed over streamed prompts, by the clock with learning in, or counted (Figures 2 to 4).
+    /// Speed over streamed prompts, measured with learning included, or counted (Figures 2 to 4).
     Speed,
-    /// Seconds saved against plain decoding since the stream began, or counted steps.
+    /// Seconds saved compared with plain decoding since the start of the stream, or counted steps.
     Saved,
-    /// Acceptance over a stream whose task or target changes (Figures 5 and 6).
+    /// Acceptance rate over a stream whose task or target changes (Figures 5 and 6).
     Drift,
     /// Losses over updates.
     Losses,
@@ -75,20 +77,21 @@ pub enum FigureName {
     Cache,
     /// N-gram hits over streamed prompts (Figure 8).
     Hits,
-    /// N-grams by how often they occurred (Figure 7).
+    /// Frequencies of n-grams (Figure 7).
     Frequencies,
-    /// The metric of the page's claim over a swept key.
+    /// The metric of the page's claim over the values of a swept key.
     Sweep,
     /// Examples of merged n-grams, task by task (Table 13).
     Merges,
-    /// How many proposed tokens are n-grams, and how often those are accepted beside the others.
+    /// Share of n-grams among the proposed tokens, and their acceptance rate compared with the
+    /// other tokens.
     Ngrams,
     /// Acceptance by position in the draft, and tokens a round: a table.
     Positions,
 }
 
 impl fmt::Display for FigureName {
-    /// The name as a file writes it, which is that of the picture.
+    /// The name in files, which is that of the figure.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Curves => "curves",
@@ -113,14 +116,14 @@ impl fmt::Display for FigureName {
 pub enum ReportFormat {
     /// Markdown.
     Md,
-    /// Comma-separated values: one file, a number a line.
+    /// Comma-separated values: one file, one number per line.
     Csv,
-    /// LaTeX: `table-ID.tex` and `figure-ID.tex` for `\input` (they need booktabs and graphicx), and
-    /// `report.tex`, a document of all of them.
+    /// LaTeX: `table-ID.tex` and `figure-ID.tex` for `\input` (they need booktabs and graphicx),
+    /// and `report.tex`, a document with all of them.
     Tex,
-    /// One self-contained page, figures as vectors in it.
+    /// One self-contained page with vector figures.
     Html,
-    /// Figures as vectors in files of their own, beside the PNGs that are always made.
+    /// Vector figures as separate files, beside the PNGs that are always made.
     Svg,
 }
 

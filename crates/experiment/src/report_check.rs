@@ -6,10 +6,10 @@ use crate::load::{Faults, Node, read_or_default};
 use crate::report::ReportConfig;
 use crate::summary::Experiment;
 
-/// What goes down or across besides the axes of the grid.
+/// Axes of a page besides those of the grid.
 const COORDINATES: [&str; 5] = ["arm", "target", "task", "stage", "segment"];
 
-/// Reads the section; the paper's file becomes relative to the working directory.
+/// Reads the section; the path of the paper's file becomes relative to the working directory.
 pub(crate) fn read(root: &Node, file: &Path, faults: &mut Faults) -> Option<ReportConfig> {
     let mut report: ReportConfig = read_or_default(root.at("report"), "report", faults)?;
     if report.paper.is_none() && !report.paper_names.is_empty() {
@@ -34,7 +34,7 @@ pub(crate) fn read(root: &Node, file: &Path, faults: &mut Faults) -> Option<Repo
     Some(report)
 }
 
-/// Refuses stages, axes and arms that do not exist, and fills in the stage.
+/// Reports stages, axes and arms that do not exist, and fills in the stage.
 pub(crate) fn check(experiment: &mut Experiment, root: &Node, faults: &mut Faults) {
     let mut fault = |key: &str, message: String| {
         let path: Vec<&str> = key.split('.').collect();

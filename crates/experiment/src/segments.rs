@@ -1,4 +1,4 @@
-//! What the jobs of a cell stream: its task, or the `[[segment]]` tables of a drift stream.
+//! The segments of a cell's stream: its task, or the `[[segment]]` tables of a drift stream.
 
 use crate::count::PromptCounts;
 use crate::file::{SegmentFile, StageFile};
@@ -29,7 +29,7 @@ pub(crate) fn read_all(node: Option<&Node>, faults: &mut Faults) -> Option<Vec<S
         .collect()
 }
 
-/// Refuses what cells and segments say at once, or neither.
+/// Reports conflicts between cells and segments, and missing tasks or targets.
 pub(crate) fn check(
     segments: &[SegmentFile],
     cells: &[Cell],
@@ -92,7 +92,7 @@ pub(crate) fn check(
     good
 }
 
-/// Refuses numbers of segments that there are not, or that stand twice.
+/// Reports numbers of segments that do not exist or occur twice.
 pub(crate) fn check_selection(stage: &StageDef, segments: usize, faults: &mut Faults) {
     let Some(selected) = &stage.file.segments else {
         return;
@@ -110,8 +110,7 @@ pub(crate) fn check_selection(stage: &StageDef, segments: usize, faults: &mut Fa
     }
 }
 
-/// What the jobs of a cell of `stage` stream; `whens` are the numbers that `[[when]]` gives this
-/// cell.
+/// The segments of a cell of `stage`; `whens` are the numbers that `[[when]]` gives this cell.
 pub(crate) fn of_cell(
     segments: &[SegmentFile],
     cell: &Cell,

@@ -1,4 +1,4 @@
-//! `[stage.NAME]`: what every cell goes through, one stage behind the other.
+//! `[stage.NAME]`: the stages of every cell, in order.
 
 use crate::file::StageFile;
 use crate::grid::is_folder_name;
@@ -14,10 +14,10 @@ pub(crate) struct StageDef {
     pub(crate) set: Node,
 }
 
-/// Folders beside those of the stages.
+/// Names of folders beside those of the stages.
 const TAKEN: [&str; 1] = ["report"];
 
-/// Reads the stages and puts each behind the one it starts from.
+/// Reads the stages and orders each after the one that it starts from.
 pub(crate) fn read_all(node: Option<&Node>, faults: &mut Faults) -> Option<Vec<StageDef>> {
     let table = node
         .and_then(Node::as_table)

@@ -6,7 +6,8 @@ use crate::file::OnStream;
 use crate::report::{LauncherConfig, ReportConfig};
 use crate::settings::ModelsConfig;
 
-/// An experiment without its jobs: what the record of a run (`results::RunRecord`) and a launcher are made from.
+/// An experiment without its jobs, from which the record of a run (`results::RunRecord`) and
+/// launchers are made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
     /// Short name; the results folder.
@@ -17,11 +18,11 @@ pub struct Experiment {
     pub axes: Vec<Axis>,
     /// Stages, in order of the plan.
     pub stages: Vec<Stage>,
-    /// Arms, in table order, sweeps spelled out.
+    /// Arms, in table order, with expanded sweeps.
     pub arms: Vec<ArmSummary>,
     /// The drafter and all targets, before any patch.
     pub models: ModelsConfig,
-    /// What is made of the rows.
+    /// The page made from the rows.
     pub report: ReportConfig,
     /// Options of launchers.
     pub launcher: LauncherConfig,
@@ -33,7 +34,7 @@ pub struct Experiment {
 /// An axis of the grid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// `seed`, `target`, `task`, a dotted key, or a word that some `[[when]]` names.
+    /// `seed`, `target`, `task`, a dotted key, or a word that a `[[when]]` names.
     pub name: String,
     /// Its values, as written, in order.
     pub values: Vec<String>,
@@ -42,15 +43,15 @@ pub struct Axis {
 /// A stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stage {
-    /// Its name; the folder of its jobs.
+    /// Its name, which is the folder of its jobs.
     pub name: String,
-    /// The stage whose states its jobs start from.
+    /// The stage whose learnt states its jobs start from.
     pub from: Option<String>,
-    /// Whether its jobs run alone on their machine.
+    /// True if its jobs run alone on their machine.
     pub exclusive: bool,
-    /// Which arms answer streamed prompts.
+    /// The arms that answer streamed prompts.
     pub on_stream: OnStream,
-    /// Prompts, before `[[when]]` and `[[segment]]`.
+    /// Numbers of prompts, before `[[when]]` and `[[segment]]`.
     pub prompts: PromptCounts,
 }
 
@@ -59,16 +60,16 @@ pub struct Stage {
 pub struct ArmSummary {
     /// Label.
     pub name: String,
-    /// Whether it is plain decoding, the reference of speedups.
+    /// True for plain decoding, the reference of speedups.
     pub plain: bool,
-    /// The arm it borrows what was learnt from.
+    /// The arm whose learnt state it uses.
     pub learnt_by: Option<String>,
-    /// Where a sweep made it.
+    /// The sweep that made it, if any.
     pub swept_from: Option<SweptFrom>,
 }
 
 impl Experiment {
-    /// The arms that `name` stands for: the one of this name, or those a sweep made from it.
+    /// The arms that `name` stands for: the one with this name, or the variants of a swept arm.
     pub fn arms_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ArmSummary> + 'a {
         let exact = self.arms.iter().any(|arm| arm.name == name);
         self.arms.iter().filter(move |arm| match &arm.swept_from {

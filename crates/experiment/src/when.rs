@@ -8,16 +8,16 @@ use crate::grid::{Cell, Grid, show};
 use crate::load::{Faults, Kind, Node, Place, read};
 use crate::patch;
 
-/// Keys that are no axes.
+/// Keys that are not axes.
 const OWN: [&str; 2] = ["set", "prompts"];
-/// Stands among the axes.
+/// The condition on the stage, among the axes.
 const STAGE: &str = "stage";
 
-/// A patch and the cells it is for.
+/// A patch and the conditions on its cells.
 #[derive(Debug)]
 pub(crate) struct When {
     pub(crate) place: Option<Place>,
-    /// Axes with the values that are meant.
+    /// Axes with the values of the condition.
     conditions: Vec<Condition>,
     pub(crate) set: Node,
     pub(crate) prompts: PromptCounts,
@@ -30,7 +30,7 @@ struct Condition {
     place: Option<Place>,
 }
 
-/// Every axis that some `[[when]]` names.
+/// All axes that a `[[when]]` names.
 pub(crate) fn words(node: Option<&Node>) -> BTreeSet<&str> {
     let items = node.and_then(Node::as_array).unwrap_or_default();
     let tables = items.iter().filter_map(Node::as_table);
@@ -38,7 +38,7 @@ pub(crate) fn words(node: Option<&Node>) -> BTreeSet<&str> {
     keys.filter(|key| !OWN.contains(key)).collect()
 }
 
-/// Reads all of them.
+/// Reads all `[[when]]` tables.
 pub(crate) fn read_all(node: Option<&Node>, faults: &mut Faults) -> Vec<When> {
     let Some(node) = node else {
         return Vec::new();
@@ -97,7 +97,7 @@ fn one(node: &Node, index: usize, faults: &mut Faults) -> Option<When> {
 }
 
 impl When {
-    /// Whether it is for a cell of a stage.
+    /// True if it applies to a cell of a stage.
     pub(crate) fn is_for(&self, stage: &str, cell: &Cell) -> bool {
         self.conditions.iter().all(|condition| {
             let own = match condition.axis.as_str() {
@@ -109,7 +109,7 @@ impl When {
         })
     }
 
-    /// Tells axes and values that do not exist.
+    /// Reports axes and values that do not exist.
     pub(crate) fn check(&self, index: usize, grid: &Grid, stages: &[&str], faults: &mut Faults) {
         for Condition {
             axis,
@@ -127,7 +127,7 @@ impl When {
                     continue;
                 }
             };
-            // The command line may leave out values that the file speaks of.
+            // The command line may leave out values that the file mentions.
             if grid.overridden.contains(axis) {
                 continue;
             }

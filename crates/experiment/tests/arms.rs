@@ -1,4 +1,4 @@
-//! Presets, patches, sweeps, and what arms may not be together.
+//! Presets, patches, sweeps, and combinations of arms that are refused.
 
 mod common;
 
@@ -97,7 +97,7 @@ fn defaults_presets_stages_conditions_axes_and_arms_win_in_this_order() {
         sweep = { \"decode.k\" = [7] }\n";
     let plan = plan(text);
     let learn = |job: usize, arm: usize| plan.jobs[job].config.arms[arm].learn;
-    // The preset over the defaults, which hold where nothing else is said.
+    // The preset over the defaults, which apply to all other keys.
     assert_eq!(
         (learn(0, 0).direct, learn(0, 0).every),
         (Some(DirectLoss::ReverseKl), 1)
@@ -333,7 +333,7 @@ fn arms_of_a_cell_share_how_tokens_are_drawn() {
             ],
         );
     }
-    // Everything else is their own.
+    // All other settings are their own.
     let own =
         "[[arm]]\npreset = \"SpD_DM\"\n[[arm]]\npreset = \"L_DM\"\nset = { \"decode.k\" = 9 }\n";
     assert_eq!(arms(own)[1].decode.k, 9);

@@ -1,4 +1,4 @@
-//! Includes, merging, overrides, and what they say about places.
+//! Includes, merging, overrides, and the places of values.
 
 mod common;
 
@@ -99,7 +99,7 @@ fn circles_and_missing_files_are_told() {
         &["x.toml:2: include: nothing.toml: cannot be read"],
     );
     assert!(error.hint().unwrap().contains("relative"));
-    // Twice is no circle.
+    // Including a file twice is not a cycle.
     let twice = Files::new(&[
         ("a.toml", "include = [\"zoo.toml\"]\n"),
         (
@@ -279,7 +279,7 @@ fn overrides_that_miss_are_told() {
 #[test]
 fn several_overrides_are_refused_at_once() {
     let message = wrong_set(SMALL, &["decode.kk=1", "learn.lrr=2", "arm.9.name=x"]);
-    // Paths that lead nowhere stop what is made of the rest.
+    // Paths without a target end the processing of the rest.
     says(&message, &["arm.9.name"]);
     let message = wrong_set(SMALL, &["decode.kk=1", "learn.lrr=2"]);
     says(

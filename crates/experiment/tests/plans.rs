@@ -1,4 +1,4 @@
-//! Cells, stages, jobs and choices among them.
+//! Cells, stages, jobs and selections of jobs.
 
 mod common;
 
@@ -70,7 +70,7 @@ fn stages_follow_what_they_start_from_and_cells_the_grid() {
         ),
         (1, 2)
     );
-    // The number of a condition is for the split that the stage asks for.
+    // The number of a condition replaces that of a split that the stage uses.
     let counts = |job: usize| {
         let segment: &Segment = &plan.jobs[job].config.segments[0];
         (segment.train, segment.test)
@@ -156,7 +156,7 @@ fn drift_is_one_job_with_segments() {
     assert_eq!(counts(2, 0), (Count::None, Count::None));
     assert_eq!(counts(2, 1), (Count::None, Count::All));
     assert_eq!(drift.jobs[0].config.models.targets.len(), 2);
-    // Without numbers of the stage, the segments say all.
+    // Without numbers in the stage, the segments give them.
     let own = text
         .replace("prompts = { train = \"all\", test = 5 }\n", "")
         .replace(

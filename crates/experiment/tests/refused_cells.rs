@@ -1,10 +1,10 @@
-//! Grids, stages, conditions and segments that are refused, and what is said.
+//! Refused grids, stages, conditions and segments, and their messages.
 
 mod common;
 
 use common::{SMALL, says, wrong};
 
-/// The faults of `SMALL` with lines behind it.
+/// The faults of `SMALL` followed by further lines.
 fn small(more: &str) -> String {
     wrong(&format!("{SMALL}{more}"))
 }

@@ -1,4 +1,4 @@
-//! What manifests and result folders keep: hashes and configurations that are read back.
+//! Hashes and configurations in manifests and result folders, and reading them back.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn spaces_comments_and_order_of_keys_change_no_hash() {
             .collect::<Vec<_>>()
     };
     assert_eq!(hashes(&one), hashes(&other));
-    // The folder of the file plays no part either.
+    // The folder of the file does not matter either.
     let again = plan(&format!("{SMALL}[decode]\nk = 3\ngamma = 0.5\n"));
     assert_eq!(one.experiment.hash, again.experiment.hash);
 }
@@ -49,10 +49,10 @@ fn what_changes_tokens_changes_the_job_and_what_does_not_only_the_file() {
             .zip(&title.jobs)
             .all(|(a, b)| a.hash == b.hash)
     );
-    // A default that is written down is the same job.
+    // A default that is written out gives the same job.
     let default = set(SMALL, &["decode.k=4"]);
     assert_eq!(base.jobs[0].hash, default.jobs[0].hash);
-    // Another seed leaves the jobs of the first as they were.
+    // Another seed does not change the jobs of the first.
     let seeds = set(SMALL, &["grid.seed=[1, 2]"]);
     assert_eq!(base.jobs[0].hash, seeds.jobs[0].hash);
 }
@@ -103,7 +103,7 @@ proptest! {
     #[test]
     fn no_override_panics(key in "[a-z.\\[\\]\" 0-9]{0,24}", value in "\\PC{0,12}") {
         let files = Files::new(&[("x.toml", SMALL)]);
-        // Right or refused, never a panic.
+        // Accepted or refused, never a panic.
         drop(files.load("x.toml", &[&format!("{key}={value}")]));
     }
 
@@ -119,7 +119,7 @@ proptest! {
     }
 }
 
-/// Keys that became constants are read where they have that value, and refused where they have another.
+/// Keys that became constants are accepted with that value, and refused with another.
 #[test]
 fn older_manifests_may_name_what_is_constant_now() {
     let today = plan(SMALL).jobs.remove(0).config;

@@ -1,4 +1,4 @@
-//! What an arm knows about how long to draft: its acceptance head, its chains, the plans made of
+//! An arm's knowledge of draft lengths: its acceptance head, its chains, and the plans made from
 //! them.
 
 use std::collections::BTreeMap;
@@ -17,35 +17,35 @@ use super::relabel::{Drafts, JudgedDraft};
 use super::state;
 use experiment::{ArmConfig, DecodeConfig, HeadLabels, HeadTraining, PolicyName, Scope};
 
-/// Heads inside an arm's state, a folder each.
+/// Folder of the heads in an arm's state, with one subfolder each.
 const HEADS: &str = "heads";
-/// The training of a head inside its folder.
+/// File of a head with its training state.
 const HEAD: &str = "head.safetensors";
-/// What throughput rules know, inside the folder of a head.
+/// File of the statistics of throughput rules.
 const CHAINS: &str = "chains.txt";
 
-/// Numbers of one step of a head.
+/// Numbers of one training step of a head.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadUpdate {
-    /// What the trainer says.
+    /// The trainer's report.
     pub report: HeadReport,
-    /// Prompts of the stream answered before it.
+    /// Number of prompts of the stream answered before it.
     pub prompts_seen: u32,
     /// Wall time.
     pub seconds: f64,
 }
 
-/// Makes examples of drafts by the drafter as it is now.
+/// Makes examples of recorded drafts with the present drafter.
 pub(super) type Again<'a> = &'a mut dyn FnMut(&[&JudgedDraft]) -> Result<Vec<Example>>;
 
-/// What is known of the drafter beside one target, or one of its tasks (B.3 of the paper: heads are
+/// Statistics of the drafter for one target, or for one of its tasks (B.3 of the paper: heads are
 /// switched with the adapters).
 #[derive(Clone)]
 struct Knowledge {
     trainer: Option<HeadTrainer>,
-    /// One for each score that this arm's policy, or that of a guest, reads.
+    /// One chain for each score that the policy of this arm or of a guest reads.
     chains: Vec<Chain>,
-    /// What the head learns from where its labels follow the drafter.
+    /// Drafts that the head learns from if its labels follow the drafter.
     drafts: Drafts,
 }
 
@@ -53,14 +53,14 @@ struct Knowledge {
 pub(super) struct Adaptive {
     training: HeadTraining,
     labels: HeadLabels,
-    /// What has knowledge of its own.
+    /// Granularity of the statistics: per target, or per target and task.
     per: Scope,
-    /// Whose knowledge is in use.
+    /// Name of the statistics in use.
     name: String,
     known: Knowledge,
-    /// That of the others, by name.
+    /// The other statistics, by name.
     others: BTreeMap<String, Knowledge>,
-    /// What every knowledge starts from.
+    /// Initial statistics.
     fresh: Knowledge,
     plans: BTreeMap<(Score, usize), Arc<Plan>>,
     costs: Costs,
@@ -69,7 +69,7 @@ pub(super) struct Adaptive {
     /// Name of the target in use.
     target: String,
     unjudged: bool,
-    /// Prompts between two steps of a head whose drafter does not learn.
+    /// Number of prompts between two training steps of a head whose drafter does not learn.
     every: usize,
     prompts: u32,
     settings: HeadConfig,
@@ -77,8 +77,8 @@ pub(super) struct Adaptive {
 }
 
 impl Adaptive {
-    /// The state `arm` starts from; `width` is that of the drafter's hidden state. `guests`
-    /// answer held-out prompts from it too.
+    /// The initial state of `arm`; `width` is the length of the drafter's hidden state. `guests`
+    /// are arms that answer held-out prompts with this state as well.
     pub(super) fn new(
         arm: &ArmConfig,
         guests: &[&ArmConfig],
@@ -134,7 +134,7 @@ impl Adaptive {
         })
     }
 
-    /// Goes on with the head and the chains that belong to a target and a task.
+    /// Switches to the head and the chains of a target and a task.
     pub(super) fn turn_to(&mut self, target: &str, task: &str) {
         target.clone_into(&mut self.target);
         let name = self.per.key(target, task);
@@ -147,26 +147,26 @@ impl Adaptive {
             .unwrap_or_else(|| self.fresh.clone());
         let last = std::mem::replace(&mut self.known, next);
         let before = std::mem::replace(&mut self.name, name);
-        // The one without a name only stood for the start.
+        // The statistics without a name were those of the start.
         if !before.is_empty() {
             self.others.insert(before, last);
         }
         self.plans.clear();
     }
 
-    /// Whether proposals behind the first rejected one are to be scored.
+    /// True if proposals after the first rejected one are to be scored.
     pub(super) fn scores_unjudged(&self) -> bool {
         self.unjudged && self.training.is_online()
     }
 
-    /// What decisions weigh.
+    /// Costs that decisions are based on.
     pub(super) fn costs(&self) -> Costs {
         let measured = self.measured.as_ref();
         let measured = measured.and_then(|targets| targets.get(&self.target));
         measured.map_or_else(|| self.costs.clone(), |found| found.costs(&self.costs))
     }
 
-    /// Takes in what the rounds of a response took, copied ones too.
+    /// Records the costs of a response's rounds, copied ones included.
     pub(super) fn measure(&mut self, rounds: &[RoundOutcome]) {
         if let Some(targets) = &mut self.measured {
             let measured = targets.entry(self.target.clone()).or_default();
@@ -174,7 +174,7 @@ impl Adaptive {
         }
     }
 
-    /// The policy of one response; what it drafts on the stream is learnt from.
+    /// The policy of one response; its drafts on the stream are kept as examples.
     pub(super) fn policy<'a>(
         &'a mut self,
         decode: &DecodeConfig,
@@ -206,7 +206,7 @@ impl Adaptive {
         )))
     }
 
-    /// The best rule for what the chain of this score has seen. Made once where nothing changes.
+    /// The best plan for the present chain of this score, computed once unless costs change.
     fn plan(&mut self, score: Score, longest: usize) -> Option<Arc<Plan>> {
         let chain = self
             .known
@@ -220,12 +220,12 @@ impl Adaptive {
         Some(Arc::clone(plan))
     }
 
-    /// Whether drafts are read again when the head is trained.
+    /// True if drafts are read again when the head is trained.
     pub(super) fn relabels(&self) -> bool {
         self.training.is_online() && self.labels == HeadLabels::Current
     }
 
-    /// Takes in the judged tokens of a streamed prompt, and the drafts to be read again.
+    /// Adds the examples of a streamed prompt, and the drafts that are to be read again.
     pub(super) fn take_in(&mut self, examples: Vec<Example>, drafts: Vec<JudgedDraft>) {
         let most = self.settings.buffer;
         self.known.drafts.extend(drafts, most);
@@ -235,7 +235,8 @@ impl Adaptive {
         }
     }
 
-    /// Writes chains, if a policy reads any, and heads' training, if the stream trains one.
+    /// Writes the chains, if a policy reads any, and the heads' training state, if the stream
+    /// trains any.
     pub(super) fn save(&self, folder: &Path) -> Result<()> {
         let active = std::iter::once((&self.name, &self.known));
         for (name, known) in active.chain(&self.others) {
@@ -255,8 +256,8 @@ impl Adaptive {
         Ok(())
     }
 
-    /// Goes on with what [`save`](Self::save) wrote; to be called before anything is turned to.
-    /// Chains of scores that nobody read then start anew.
+    /// Loads the files that [`save`](Self::save) wrote; to be called before the first
+    /// [`turn_to`](Self::turn_to). Chains of scores that were not in use then start anew.
     pub(super) fn load(&mut self, folder: &Path) -> Result<()> {
         let saved = state::named_folders(&folder.join(HEADS))?;
         if saved.is_empty() && self.training.is_online() {
@@ -304,20 +305,20 @@ impl Adaptive {
         Ok(known)
     }
 
-    /// Prompts streamed so far.
+    /// Number of prompts streamed so far.
     pub(super) fn prompts(&self) -> u32 {
         self.prompts
     }
 
-    /// Counts on from there.
+    /// Sets the number of prompts streamed so far.
     pub(super) fn count_from(&mut self, prompts: u32) {
         self.prompts = prompts;
     }
 
-    /// Trains the head if it is its turn behind a streamed prompt, after which the drafter was
-    /// `distilled` or not, or has no learner (`None`). At the `end` of a stream joint training
-    /// takes what is left.
-    /// `again` makes examples of drafts where labels follow the drafter.
+    /// Trains the head if a training step is due after a streamed prompt. `distilled` is true if
+    /// that prompt's update has just trained the drafter, `None` if the drafter has no learner. At
+    /// the `end` of a stream joint training uses the remaining examples. `again` makes examples of
+    /// drafts if labels follow the drafter.
     pub(super) fn train(
         &mut self,
         distilled: Option<bool>,

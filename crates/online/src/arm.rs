@@ -1,4 +1,4 @@
-//! One arm at work: its drafter, its caches, its learner.
+//! The state of an arm: its drafter, caches and learner.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,22 +32,22 @@ use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraS
 use models::{Engine, ModelFolder, Packed};
 use streams::Split;
 
-/// Folder of weights or adapters inside the folder of an arm.
+/// Folder of weights or adapters in an arm's folder.
 pub(super) const LEARNT: &str = "drafter";
 
-/// A prompt with everything it is asked under.
+/// A prompt with its target and settings.
 pub struct Question<'a> {
-    /// Vocabularies.
+    /// The vocabularies.
     pub pair: &'a Pair,
-    /// Session settings, but for the mode.
+    /// Settings of the session, except the mode.
     pub session: &'a SessionConfig,
     /// The prompt in both vocabularies.
     pub prompt: Prompt<'a>,
-    /// Names the random streams.
+    /// Name of the random streams.
     pub name: StreamName,
     /// Streamed or held out.
     pub split: Split,
-    /// Whether padded models answer.
+    /// True if padded models answer.
     pub padded: bool,
 }
 
@@ -57,15 +57,15 @@ impl Question<'_> {
     }
 }
 
-/// An answer and what it teaches.
+/// An answer with its example for the learner.
 pub struct Answered {
     /// Its tokens and rounds.
     pub generation: Generation,
-    /// The part that is still to be [learnt](ArmState::learn) from, on the stream.
+    /// The part of a streamed answer that is still to be [learnt](ArmState::learn) from.
     pub example: Option<Example>,
-    /// Updates from parts of it, taken while it was made.
+    /// Updates from parts of the answer, made while it was decoded.
     pub updates: Vec<Update>,
-    /// Seconds that these held it up.
+    /// Seconds by which these updates delayed it.
     pub learn_seconds: f64,
 }
 
@@ -80,18 +80,18 @@ impl Answered {
     }
 }
 
-/// What the drafter is padded with where padding costs.
+/// The padded drafter, for prompts whose costs include padding.
 struct PaddedDrafter {
     padding: CostPadding,
     folder: Arc<ModelFolder<DraftId>>,
-    /// With the weights in use; `None` since they changed.
+    /// Engine with the weights in use; `None` after a change of weights.
     engine: Option<Engine>,
-    /// The weights in use, where the learner cannot give them because it is at work on the next.
+    /// The weights in use, if the learner cannot provide them because an update is under way.
     in_use: Option<LearntWeights>,
 }
 
 impl PaddedDrafter {
-    /// The padded drafter with what `learner` has learnt.
+    /// The padded drafter with the weights of `learner`.
     fn engine(
         &mut self,
         learner: Option<&mut Learner>,
@@ -106,7 +106,7 @@ impl PaddedDrafter {
                     (None, None) => None,
                 };
                 match learnt {
-                    // The last blocks do not learn alone where there is padding behind them.
+                    // Training of the last blocks alone is not supported with padding after them.
                     Some(learnt) => {
                         let whole = learnt.into_whole();
                         let whole = whole.context("a padded drafter learns as a whole")?;
@@ -121,56 +121,57 @@ impl PaddedDrafter {
     }
 }
 
-/// Where drafts come from.
+/// Source of drafts.
 enum Drafter {
     /// The draft model.
     Model(Box<Engine>),
-    /// The context. Pairs of a target's vocabulary with itself, by its fingerprint.
+    /// The context. Holds the pair of each target's vocabulary with itself, by fingerprint.
     Lookup(BTreeMap<u64, Pair>),
 }
 
-/// What an arm that drafts carries from prompt to prompt: drafter, n-grams, learner, head.
+/// State that a drafting arm carries from prompt to prompt: drafter, n-grams, learner, head.
 pub struct ArmState {
     config: ArmConfig,
-    /// How the drafter is decoded.
+    /// Engine settings of the drafter.
     settings: EngineSettings,
     drafter: Drafter,
-    /// Most tokens the drafter reads.
+    /// Maximum number of tokens that the drafter reads.
     positions: usize,
     padded: Option<PaddedDrafter>,
-    /// By fingerprint of the target's vocabulary: targets of one family share what was learnt,
-    /// another family starts anew.
+    /// N-gram caches by fingerprint of the target's vocabulary: targets of one family share them.
     caches: BTreeMap<u64, NgramCache>,
     learner: Option<Learner>,
-    /// Packed weights of the adapters that are not in use, by name.
+    /// Packed weights of adapters that are not in use, by name.
     resident: BTreeMap<String, Packed>,
     adaptive: Adaptive,
     lookups: Lookups,
     control: Option<Control>,
-    /// Whether the head's drafts are read again when it is trained.
+    /// True if the head's drafts are read again when it is trained.
     relabels: bool,
-    /// The vocabularies of the last streamed answer and the rows of its target's head, if so.
+    /// The vocabularies of the last streamed answer and the target's vocabulary size, if drafts are
+    /// read again.
     last_pair: Option<(Pair, usize)>,
     specials: Specials,
 }
 
-/// What an arm counts over a stream.
+/// Counters of an arm over a stream.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ArmCounts {
-    /// Updates of the drafter, and the prompts they learnt from.
+    /// Number of updates of the drafter. `prompts`: number of prompts that they learnt from.
     updates: u32,
     prompts: u32,
-    /// Prompts as the acceptance head counts them.
+    /// Number of prompts as the acceptance head counts them.
     streamed: u32,
     specials: Specials,
 }
 
 impl ArmState {
-    /// The state `arm` starts from, from which `guests` answer held-out prompts too, with the `padded`
-    /// drafter where padding costs and the job pads it. The job's seed decides what the learner replays and what the head is trained on.
+    /// The initial state of `arm`, which `guests` use for held-out prompts as well. `padded` is the
+    /// drafter for prompts whose costs include padding, if the job pads it. The job's seed
+    /// determines replay and the training of the head.
     ///
     /// # Errors
-    /// A drafter the engine or the learner cannot take.
+    /// A drafter that the engine or the learner does not support.
     pub fn new(
         arm: &ArmConfig,
         guests: &[&ArmConfig],
@@ -234,7 +235,8 @@ impl ArmState {
         }
     }
 
-    /// The special tokens that the target emitted on the stream, and what was learnt of them.
+    /// The special tokens that the target emitted on the stream, with the number of times they were
+    /// learnt.
     pub fn specials(&self) -> &Specials {
         &self.specials
     }
@@ -244,17 +246,17 @@ impl ArmState {
         &self.caches
     }
 
-    /// The n-gram cache used with targets of this vocabulary, if there is one.
+    /// The n-gram cache for targets of this vocabulary, if there is one.
     pub fn cache(&self, pair: &Pair) -> Option<&NgramCache> {
         self.caches.get(&pair.target.fingerprint())
     }
 
-    /// Answers a prompt as `arm` does, the arm of this state or a guest, and, on the stream, keeps
-    /// what the answer teaches: draft, translate, verify and commit are the rounds of the
+    /// Answers a prompt as `arm`, which is the arm of this state or a guest. On the stream the
+    /// answer's example is kept. Draft, translate, verify and commit are the rounds of the
     /// [`Session`] (Algorithm 1).
     ///
     /// # Errors
-    /// Failing models, impossible probabilities.
+    /// Errors of the models; impossible probabilities.
     pub fn answer(
         &mut self,
         arm: &ArmConfig,
@@ -267,7 +269,7 @@ impl ArmState {
         let way = watched.as_ref().map(Watched::way);
         let settings = SessionConfig {
             mode: match way {
-                // Without proposals all modes are one, and this one prepares nothing.
+                // Without proposals all modes are equal; this one needs no preparation.
                 Some(Way::Plain) => VerifyMode::Tli,
                 _ => arm.decode.verify.unwrap_or(question.session.mode),
             },
@@ -406,16 +408,18 @@ impl ArmState {
         })
     }
 
-    /// How the last streamed answer was made and what all have saved, where seconds decide.
+    /// The mode of the last streamed answer and the seconds saved by all answers, under a
+    /// controller.
     pub(super) fn account(&self) -> Option<Account> {
         self.control.as_ref().and_then(Control::account)
     }
 
-    /// Trains the acceptance head if it is its turn behind a streamed prompt; `updated` says
-    /// whether the drafter has just been. At the `end` of a stream it learns what is left.
+    /// Trains the acceptance head if a training step is due after a streamed prompt. `updated` is
+    /// true if that prompt's update has just trained the drafter. At the `end` of a stream the
+    /// remaining examples are used.
     ///
     /// # Errors
-    /// A failed step.
+    /// A failed training step.
     pub fn train_head(&mut self, updated: bool, end: bool) -> Result<Option<HeadUpdate>> {
         let distilled = self.learner.as_ref().map(|_| updated);
         let sampling = self.config.decode.sampling()?;
@@ -444,8 +448,8 @@ impl ArmState {
         Ok(step)
     }
 
-    /// Learns from the example of the last answer; when an update is due, the drafter decodes with its
-    /// weights from now on.
+    /// Gives the example of the last answer to the learner. After an update the drafter decodes
+    /// with the new weights.
     ///
     /// # Errors
     /// A failed update.
@@ -466,8 +470,8 @@ impl ArmState {
         Ok(update)
     }
 
-    /// Tells the controller what learning took since it `began`. An update that ran beside decoding is
-    /// charged for all its time.
+    /// Charges the controller with the seconds of learning since `began`; for an asynchronous
+    /// update, with all of its seconds.
     fn charge(&mut self, update: Option<&Update>, began: Instant) {
         let held_up = began.elapsed().as_secs_f64();
         match (&mut self.control, update) {
@@ -480,7 +484,7 @@ impl ArmState {
         }
     }
 
-    /// Learns from what is buffered, before the target or the stream changes.
+    /// Learns from the buffered examples, before the target or the stream changes.
     ///
     /// # Errors
     /// A failed update.
@@ -494,16 +498,15 @@ impl ArmState {
         for learnt in learnt {
             updates.extend(self.adopt(Some(learnt))?);
         }
-        // Two at most, of which the first ran beside decoding.
+        // At most two updates, the first of which ran beside decoding.
         if !updates.is_empty() {
             self.charge(updates.last(), began);
         }
         Ok(updates)
     }
 
-    /// Drafts and learns with the adapter and the acceptance head that belong to a target and a task
-    /// from now on. The
-    /// weights of the others stay packed, so that coming back moves pointers only.
+    /// Switches to the adapter and the acceptance head of a target and a task. The weights of other
+    /// adapters stay packed, so that switching back only exchanges pointers.
     ///
     /// # Errors
     /// Examples that were not [flushed](Self::flush).
@@ -526,7 +529,7 @@ impl ArmState {
             Some(packed) => packed,
             None => match learner.weights()? {
                 LearntWeights::Whole(whole) => Packed::new(&whole, self.settings)?,
-                // The last blocks are packed anew each time: the others are the same for all.
+                // The last blocks are packed anew each time; the other blocks are the same for all.
                 tail => {
                     tail.load_into(drafter)?;
                     self.weights_changed();
@@ -542,8 +545,8 @@ impl ArmState {
         Ok(())
     }
 
-    /// Writes what was learnt: weights or adapters, n-gram caches, acceptance heads. `pairs` are
-    /// the drafter's with the targets of the job.
+    /// Writes the learnt state: weights or adapters, n-gram caches, acceptance heads. `pairs` are
+    /// the drafter's pairs with the targets of the job.
     ///
     /// # Errors
     /// A folder that cannot be written.
@@ -567,7 +570,7 @@ impl ArmState {
         }
     }
 
-    /// Goes on with what [`save`](Self::save) wrote; to be called before the first prompt.
+    /// Loads the files that [`save`](Self::save) wrote; to be called before the first prompt.
     ///
     /// # Errors
     /// Files that are missing, malformed or of another drafter.
@@ -591,10 +594,10 @@ impl ArmState {
         Ok(())
     }
 
-    /// What is counted over a stream, for a checkpoint.
+    /// The counters of a stream, for a checkpoint.
     ///
     /// # Errors
-    /// An update under way.
+    /// An update is under way.
     pub(super) fn counts(&mut self) -> Result<ArmCounts> {
         let learner = self.learner.as_mut();
         let (updates, prompts) = learner
@@ -609,10 +612,10 @@ impl ArmState {
         })
     }
 
-    /// Counts on from a checkpoint.
+    /// Restores the counters from a checkpoint.
     ///
     /// # Errors
-    /// An update under way.
+    /// An update is under way.
     pub(super) fn count_from(&mut self, counts: ArmCounts) -> Result<()> {
         if let Some(learner) = &mut self.learner {
             learner.count_from((counts.updates, counts.prompts))?;
@@ -637,7 +640,7 @@ impl ArmState {
             weights.load_into(drafter)?;
         }
         match (&mut self.learner, &mut self.padded) {
-            // Until the next update is done nobody else has these weights.
+            // Until the next update is done, these weights are held nowhere else.
             (Some(learner), Some(padded)) if learner.is_away() => padded.in_use = Some(weights),
             (Some(learner), _) => learner.give_back(weights),
             (None, _) => {}
@@ -646,7 +649,7 @@ impl ArmState {
     }
 }
 
-/// The n-grams `arm` merges with this pair, from the caches of the arm they belong to.
+/// The n-grams that `arm` merges with for this pair, from the caches of the arm that owns them.
 fn cache_of<'a>(
     caches: &'a mut BTreeMap<u64, NgramCache>,
     owner: &ArmConfig,

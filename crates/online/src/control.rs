@@ -1,4 +1,5 @@
-//! An arm that seconds decide for: whether its drafter drafts, by which weights, and whether it learns.
+//! Controller of an arm: measured seconds decide whether its drafter drafts, with which weights,
+//! and whether it learns.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -11,29 +12,29 @@ use models::{Engine, Packed};
 use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, Generation, RoundOutcome, TeacherSink};
 use vocab_align::TargetId;
 
-/// Its file inside an arm's state.
+/// File of the controller in an arm's state.
 const FILE: &str = "controller.json";
 
-/// How an answer was made, and what all answers up to it saved.
+/// The mode of an answer, and the seconds saved by all answers up to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Account {
     pub(super) way: Way,
-    /// Seconds against plain decoding, learning paid for.
+    /// Seconds saved compared with plain decoding, after the costs of learning.
     pub(super) saved: f64,
 }
 
-/// The controller of an arm, and the weights that its drafter had at first.
+/// The controller of an arm, with the initial weights of its drafter.
 pub(super) struct Control {
     controller: Controller,
     floor: Option<Packed>,
     target: String,
-    /// The way of the last answer.
+    /// The mode of the last answer.
     last: Option<Way>,
 }
 
 impl Control {
-    /// Of an arm that asks for one; the drafter has its first weights. One that is `padded` has them in
-    /// another place, so that they are no floor.
+    /// The controller of an arm that requests one; the drafter still has its initial weights. If it
+    /// is `padded`, these weights are elsewhere and cannot be switched back to.
     pub(super) fn new(
         arm: &ArmConfig,
         drafter: Option<&mut Engine>,
@@ -63,7 +64,7 @@ impl Control {
         self.controller.turn_to(target, task);
     }
 
-    /// Begins an answer; of one that is not `streamed` nothing is kept.
+    /// Begins an answer; nothing is recorded of one that is not `streamed`.
     pub(super) fn open(&mut self, streamed: bool) -> Watched {
         let answer = match streamed {
             true => self.controller.open(),
@@ -75,7 +76,7 @@ impl Control {
         }
     }
 
-    /// Ends a streamed answer. Returns whether it is to be learnt from.
+    /// Ends a streamed answer. Returns true if it is to be learnt from.
     pub(super) fn close(&mut self, watched: Watched, done: &Generation) -> bool {
         let answer = watched.answer.into_inner();
         self.last = Some(answer.way());
@@ -83,7 +84,7 @@ impl Control {
         self.controller.close(answer, rejected)
     }
 
-    /// Changes places between the weights in use and the first ones.
+    /// Exchanges the weights in use and the initial ones.
     pub(super) fn swap(&mut self, drafter: &mut Engine) -> Result<()> {
         match &mut self.floor {
             Some(floor) => drafter.swap_weights(floor),
@@ -91,17 +92,17 @@ impl Control {
         }
     }
 
-    /// Takes in an update that took `seconds`, and how far drafters agreed with what it learnt from.
+    /// Records an update of `seconds`, and the agreement of drafters with its examples.
     pub(super) fn learnt(&mut self, seconds: f64, agreed: Option<Agreed>) {
         self.controller.learnt(&self.target, seconds, agreed);
     }
 
-    /// Takes in other learning.
+    /// Records seconds of other learning.
     pub(super) fn spent(&mut self, seconds: f64) {
         self.controller.spent(&self.target, seconds);
     }
 
-    /// Of the last streamed answer.
+    /// The account of the last streamed answer.
     pub(super) fn account(&self) -> Option<Account> {
         Some(Account {
             way: self.last?,
@@ -115,7 +116,7 @@ impl Control {
         Ok(results::write_atomically(&folder.join(FILE), &text)?)
     }
 
-    /// Goes on with what [`save`](Self::save) wrote, if it wrote anything.
+    /// Loads the file that [`save`](Self::save) wrote, if there is one.
     pub(super) fn load(&mut self, folder: &Path) -> Result<()> {
         let path = folder.join(FILE);
         if !path.is_file() {
@@ -129,10 +130,10 @@ impl Control {
     }
 }
 
-/// An answer under control, shared by who drafts and who takes the rounds in.
+/// An answer under control, shared by its policy and the recording of its rounds.
 pub(super) struct Watched {
     answer: RefCell<Answer>,
-    /// Seconds of recording for the learner.
+    /// Seconds spent on recording for the learner.
     recording: Cell<f64>,
 }
 
@@ -145,12 +146,12 @@ impl Watched {
         self.answer.borrow().records()
     }
 
-    /// Takes in the seconds in which the drafter read the prompt.
+    /// Records the seconds in which the drafter read the prompt.
     pub(super) fn read(&self, seconds: f64) {
         self.answer.borrow_mut().read(seconds);
     }
 
-    /// Takes in a round.
+    /// Records a round.
     pub(super) fn observe(&self, outcome: &RoundOutcome) {
         let recording = self.recording.take();
         let mut cost = RoundCost::from(outcome);
@@ -161,11 +162,11 @@ impl Watched {
     }
 }
 
-/// A policy that is asked where the round is to be speculated.
+/// A policy that is asked only in rounds that the controller speculates in.
 pub(super) struct Controlled<'a> {
     pub(super) inner: Box<dyn DraftPolicy + 'a>,
     pub(super) watched: &'a Watched,
-    /// Whether the other policy has a part in the round.
+    /// True if the inner policy has a part in the round.
     pub(super) asked: bool,
 }
 
@@ -216,7 +217,7 @@ impl DraftPolicy for Controlled<'_> {
     }
 }
 
-/// Takes the time of another sink.
+/// Measures the time of another sink.
 pub(super) struct Timed<'a> {
     pub(super) inner: &'a mut dyn TeacherSink,
     pub(super) watched: &'a Watched,

@@ -1,4 +1,5 @@
-//! What an update changes: weights or adapters, optimiser, examples to replay, running mean.
+//! The training state of a drafter: weights or adapters, optimiser, examples to replay, running
+//! mean.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,43 +24,43 @@ const MAX_GRAD_NORM: f64 = 1.0;
 /// Numbers of one update.
 #[derive(Clone, Copy, Debug)]
 pub struct Update {
-    /// Updates of this drafter before this one.
+    /// Number of earlier updates of this drafter.
     pub number: u32,
-    /// Prompts it has learned from, this update's included.
+    /// Number of prompts that it has learnt from, including those of this update.
     pub prompts_seen: u32,
-    /// What was minimised.
+    /// The minimised loss.
     pub loss: f64,
     /// Mean direct term or, for ALM, mean divergence of a chunk, nats; NaN without positions.
     pub direct: f64,
     /// Mean n-gram term, nats; NaN without tokens.
     pub ngram: f64,
-    /// Positions of the direct term, or chunks of ALM.
+    /// Number of positions of the direct term, or of chunks of ALM.
     pub direct_positions: usize,
-    /// Tokens of the n-gram term.
+    /// Number of tokens of the n-gram term.
     pub ngram_tokens: usize,
     /// Gradient norm before clipping.
     pub grad_norm: f64,
-    /// Wall time.
+    /// Wall time, seconds.
     pub seconds: f64,
-    /// Of which forward and backward.
+    /// Seconds of forward and backward.
     pub pass_seconds: f64,
-    /// Of which the optimiser, and merging adapters.
+    /// Seconds of the optimiser, and of merging adapters.
     pub step_seconds: f64,
-    /// Agreement of the drafter with the text before it learnt from it; where its last blocks learn
-    /// and something was learnt before.
+    /// Agreement of the drafter with the text before it learnt from it; only if its last blocks
+    /// learn and there was an earlier update.
     pub agreed: Option<Agreed>,
 }
 
-/// What belongs to one adapter, or to the drafter where all its weights are trained.
+/// Training state of one adapter, or of the drafter if all its weights are trained.
 struct AdapterTraining {
-    /// `None` while the trainer holds it, and where there are no adapters.
+    /// `None` while the trainer holds the adapter, and without adapters.
     adapter: Option<AdapterState>,
     replay: Replay,
-    /// Running mean of the weights, if it is what decodes.
+    /// Running mean of the weights, if that is decoded with.
     average: Option<LearntWeights>,
 }
 
-/// The learning half of a drafter; it can be moved to another thread.
+/// The learning part of a drafter; it can be moved to another thread.
 pub(super) struct DrafterTraining {
     trainer: Gradients,
     config: LearnConfig,
@@ -69,16 +70,16 @@ pub(super) struct DrafterTraining {
     name: String,
     adapter_training: AdapterTraining,
     others: BTreeMap<String, AdapterTraining>,
-    /// Weights that are no longer wanted, to be written over.
+    /// Unused weights, whose memory is reused.
     spare: Option<LearntWeights>,
     updates: u32,
     prompts: u32,
-    /// Most bytes of all examples to replay.
+    /// Maximum bytes of all examples to replay.
     replay_limit: usize,
 }
 
 impl DrafterTraining {
-    /// Starts from `checkpoint`; `seed` draws adapters and what is replayed.
+    /// Starts from `checkpoint`. `seed` determines the initial adapters and replay.
     pub(super) fn new(checkpoint: &Checkpoint, config: LearnConfig, seed: u64) -> Result<Self> {
         let optimizer = AdamWConfig {
             weight_decay: WEIGHT_DECAY,
@@ -114,18 +115,18 @@ impl DrafterTraining {
         })
     }
 
-    /// What it minimises.
+    /// Terms of the loss.
     pub(super) fn terms(&self) -> Terms {
         self.terms
     }
 
-    /// Name of the adapter in training; empty where all weights are trained.
+    /// Name of the adapter in training; empty if all weights are trained.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Goes on with the adapter called `name`, a fresh one if there is none yet. Without adapters
-    /// there is one training for everything.
+    /// Switches to the adapter called `name`, a new one if there is none yet. Without adapters
+    /// there is a single training state.
     pub(super) fn turn_to(&mut self, name: &str) -> Result<()> {
         if name == self.name || self.config.adapters().is_none() {
             return Ok(());
@@ -137,11 +138,11 @@ impl DrafterTraining {
         if let Some(state) = &mut next.adapter {
             self.trainer.swap_adapter(state)?;
         }
-        // What the trainer held is now where the next adapter was.
+        // The trainer's previous adapter is now in the place of the next one.
         self.adapter_training.adapter = next.adapter.take();
         let last = std::mem::replace(&mut self.adapter_training, next);
         let name = std::mem::replace(&mut self.name, name.to_owned());
-        // The training without a name only stood for the start.
+        // The training state without a name was that of the start.
         if !name.is_empty() {
             self.others.insert(name, last);
         }
@@ -153,13 +154,13 @@ impl DrafterTraining {
         Ok(AdapterTraining {
             adapter: self.trainer.fresh_adapter(seed),
             replay: replay(&self.config, self.seed, name),
-            // Filled by the first update: a fresh adapter changes nothing.
+            // Set by the first update, since a new adapter changes nothing.
             average: None,
         })
     }
 
-    /// Writes every adapter, or the weights where there are none, with the history of their
-    /// optimiser and the running mean. Examples to replay are not kept.
+    /// Writes every adapter, or the weights if there are none, with the optimiser's state and the
+    /// running mean. Examples to replay are not kept.
     pub(super) fn save(&mut self, folder: &Path, base: &str) -> Result<()> {
         if self.config.adapters().is_none() {
             let weights = self.trainer.weights();
@@ -184,7 +185,7 @@ impl DrafterTraining {
         mean.map_or(Ok(()), |mean| state::save_mean(folder, mean.tensors()))
     }
 
-    /// Goes on with what [`save`](Self::save) wrote.
+    /// Loads the files that [`save`](Self::save) wrote.
     ///
     /// # Errors
     /// Missing files, adapters or weights of another shape.
@@ -213,12 +214,12 @@ impl DrafterTraining {
         Ok(())
     }
 
-    /// Takes back weights that are no longer wanted.
+    /// Takes back unused weights.
     pub(super) fn give_back(&mut self, weights: LearntWeights) {
         self.spare = Some(weights);
     }
 
-    /// Learns from `fresh` examples; `None` if they hold nothing to learn from.
+    /// Learns from `fresh` examples; `None` if there is nothing to learn from.
     ///
     /// # Errors
     /// Losses or gradients that are not finite.
@@ -296,7 +297,7 @@ impl DrafterTraining {
         Ok(Some((update, weights)))
     }
 
-    /// Updates, and the prompts they learnt from.
+    /// Numbers of updates, and of the prompts that they learnt from.
     pub(super) fn counts(&self) -> (u32, u32) {
         (self.updates, self.prompts)
     }
@@ -305,18 +306,18 @@ impl DrafterTraining {
         (self.updates, self.prompts) = (updates, prompts);
     }
 
-    /// Bounds what the examples to replay take.
+    /// Limits the bytes of the examples to replay.
     pub(super) fn limit_replay(&mut self, bytes: usize) {
         self.replay_limit = bytes;
     }
 
-    /// What the examples to replay take, those of all adapters together.
+    /// Bytes of the examples to replay, of all adapters together.
     pub(super) fn replay_bytes(&self) -> usize {
         let others = self.others.values().map(|other| other.replay.bytes());
         self.adapter_training.replay.bytes() + others.sum::<usize>()
     }
 
-    /// Forgets the oldest examples of whoever has most, until the rest fit.
+    /// Drops the oldest examples of the adapter with the most, until the rest fits.
     fn forget_surplus(&mut self) {
         let others = self.others.values_mut().map(|other| &mut other.replay);
         let mut all: Vec<&mut Replay> = others.collect();
@@ -349,7 +350,7 @@ impl DrafterTraining {
         }
     }
 
-    /// What to decode with: the last weights or, with `ema`, their running mean.
+    /// The weights to decode with: the last ones or, with `ema`, their running mean.
     pub(super) fn weights(&self) -> LearntWeights {
         match &self.adapter_training.average {
             Some(average) => average.clone(),
@@ -358,13 +359,13 @@ impl DrafterTraining {
     }
 }
 
-/// Nothing to replay yet; seed and name of the adapter decide what will be.
+/// An empty replay buffer, whose random stream is named by seed and adapter.
 fn replay(config: &LearnConfig, seed: u64, name: &str) -> Replay {
     let rng = StreamRng::new(seed, &format!("replay{name}"));
     Replay::new(config.replay, config.replay_window, rng)
 }
 
-/// A seed of its own for every adapter.
+/// The seed of an adapter.
 fn adapter_seed(seed: u64, name: &str) -> u64 {
     let mut rng = StreamRng::new(seed, &format!("adapter {name}"));
     let half = |rng: &mut StreamRng| rng.below(1 << 32) as u64;

@@ -12,22 +12,22 @@ use super::drafter_training::{DrafterTraining, Update};
 use super::weights::LearntWeights;
 use experiment::LearnConfig;
 
-/// An update and the weights to decode with after it.
+/// An update with the weights to decode with after it.
 pub type Learnt = (Update, LearntWeights);
 
-/// Where the training is.
+/// State of the training: here, or on a thread.
 enum TrainingPlace {
     Here(Box<DrafterTraining>),
-    /// On its own thread, at work on an update.
+    /// On its own thread, during an update.
     Away(JoinHandle<(Box<DrafterTraining>, Result<Option<Learnt>>)>),
-    /// Lost with a thread that panicked.
+    /// Lost in a panic of its thread.
     Lost,
 }
 
 /// A drafter that learns.
 ///
-/// With `learn.asynchronous`, an update runs while the next prompts are answered; if it is not done
-/// when the next one is due, that one waits for it. There is never more than one at a time.
+/// With `learn.asynchronous`, an update runs while the next prompts are answered. If it is not done
+/// when the next update is due, the next one waits for it. At most one runs at a time.
 pub struct Learner {
     place: TrainingPlace,
     every: usize,
@@ -39,10 +39,11 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Starts from `checkpoint`; `seed` decides what is replayed and how adapters start.
+    /// Starts from `checkpoint`. `seed` determines the initial adapters and replay.
     ///
     /// # Errors
-    /// Settings without a loss, a checkpoint the trainer cannot take, a rank it has no room for.
+    /// Settings without a loss; a checkpoint that the trainer does not support; a rank that is too
+    /// large.
     pub fn new(checkpoint: &Checkpoint, config: LearnConfig, seed: u64) -> Result<Self> {
         let training = DrafterTraining::new(checkpoint, config, seed)?;
         Ok(Self {
@@ -56,10 +57,11 @@ impl Learner {
         })
     }
 
-    /// Bounds what the examples to replay take, those of all adapters together. The oldest leave.
+    /// Limits the bytes of the examples to replay, of all adapters together. The oldest ones are
+    /// dropped.
     ///
     /// # Errors
-    /// An update under way.
+    /// An update is under way.
     pub fn limit_replay(&mut self, bytes: usize) -> Result<()> {
         self.training()?.limit_replay(bytes);
         Ok(())
@@ -68,34 +70,34 @@ impl Learner {
     /// Bytes of the examples to replay.
     ///
     /// # Errors
-    /// An update under way.
+    /// An update is under way.
     pub fn replay_bytes(&mut self) -> Result<usize> {
         Ok(self.training()?.replay_bytes())
     }
 
-    /// What it minimises, which is what examples must hold.
+    /// Terms of the loss, whose data examples must hold.
     pub fn terms(&self) -> Terms {
         self.terms
     }
 
-    /// Whether special tokens are learnt.
+    /// True if special tokens are learnt.
     pub fn ends(&self) -> bool {
         self.ends
     }
 
-    /// The last blocks of the drafter that learn alone, from [states](Example::states) that examples
-    /// must hold; 0 where all weights do.
+    /// Number of the drafter's last blocks that learn, from the [states](Example::states) that
+    /// examples must then hold; 0 if all weights learn.
     pub fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// Whether an update is under way.
+    /// True if an update is under way.
     pub fn is_away(&self) -> bool {
         matches!(self.place, TrainingPlace::Away(_))
     }
 
-    /// Adds an example. Returns an update that was taken because it was the `every`-th one, or one
-    /// that has come to an end meanwhile.
+    /// Adds an example. Returns an update if it was the `every`-th one, or an asynchronous update
+    /// that has ended meanwhile.
     ///
     /// # Errors
     /// Losses or gradients that are not finite, of this update or of the one before.
@@ -115,7 +117,7 @@ impl Learner {
         Ok(done)
     }
 
-    /// Waits for an update under way, then takes a step on whatever is buffered: at most two
+    /// Waits for an update under way, then makes one from the buffered examples: at most two
     /// updates.
     ///
     /// # Errors
@@ -128,8 +130,8 @@ impl Learner {
         Ok(done)
     }
 
-    /// Goes on with the adapter called `name`; what was learnt before is kept under its own name.
-    /// Returns whether that is another one than before. Nothing may be buffered or under way.
+    /// Switches to the adapter called `name`; the previous one is kept under its own name. Returns
+    /// true if the adapter has changed. The buffer must be empty and no update under way.
     ///
     /// # Errors
     /// Examples that were not [flushed](Self::flush).
@@ -146,7 +148,7 @@ impl Learner {
     /// Name of the adapter in use.
     ///
     /// # Errors
-    /// An update under way.
+    /// An update is under way.
     pub fn adapter_name(&mut self) -> Result<String> {
         Ok(self.training()?.name().to_owned())
     }
@@ -154,21 +156,21 @@ impl Learner {
     /// The weights to decode with.
     ///
     /// # Errors
-    /// An update under way.
+    /// An update is under way.
     pub fn weights(&mut self) -> Result<LearntWeights> {
         Ok(self.training()?.weights())
     }
 
-    /// Writes what was learnt: an adapter for every name, or all weights, with the optimiser's
-    /// history. `base` names the drafter in the files.
+    /// Writes the learnt state: an adapter for every name, or all weights, with the optimiser's
+    /// state. `base` names the drafter in the files.
     ///
     /// # Errors
-    /// A folder that cannot be written; an update under way.
+    /// A folder that cannot be written; an update is under way.
     pub fn save(&mut self, folder: &Path, base: &str) -> Result<()> {
         self.training()?.save(folder, base)
     }
 
-    /// Goes on with what [`save`](Self::save) wrote.
+    /// Loads the files that [`save`](Self::save) wrote.
     ///
     /// # Errors
     /// Files that are missing, malformed or of another drafter.
@@ -176,26 +178,27 @@ impl Learner {
         self.training()?.load(folder)
     }
 
-    /// Updates so far, and the prompts they learnt from.
+    /// Numbers of updates so far, and of the prompts that they learnt from.
     ///
     /// # Errors
-    /// An update under way.
+    /// An update is under way.
     pub fn counts(&mut self) -> Result<(u32, u32)> {
         Ok(self.training()?.counts())
     }
 
-    /// Counts on from [`counts`](Self::counts) of an earlier process.
+    /// Restores the [`counts`](Self::counts) of an earlier process.
     ///
     /// # Errors
-    /// An update under way.
+    /// An update is under way.
     pub fn count_from(&mut self, counts: (u32, u32)) -> Result<()> {
         self.training()?.count_from(counts);
         Ok(())
     }
 
-    /// Takes back the weights of an update once they are packed: the next one is written over them.
+    /// Takes back the weights of an update once they are packed, to reuse their memory for the next
+    /// one.
     pub fn give_back(&mut self, weights: LearntWeights) {
-        // A training at work has no use for them until it is back.
+        // A training that is under way cannot take them.
         if let TrainingPlace::Here(training) = &mut self.place {
             training.give_back(weights);
         }

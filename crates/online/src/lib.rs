@@ -1,15 +1,15 @@
 //! The online loop: `stream -> prompt -> draft -> translate -> verify -> commit -> learn -> record`.
 //!
-//! One job is one stream under one seed: its segments, one after the other, each prompt answered
-//! once by every arm. The arms take turns to go first, so that whatever disturbs the machine
-//! disturbs all of them; plain decoding of the same prompt in the same turn is the reference of
-//! every measured speedup. [`job`](run_job) holds the loop itself.
+//! A job is a stream under one seed: its segments, one after the other, each prompt answered once
+//! by every arm. The arms take turns to go first, so that a disturbance of the machine affects all
+//! of them. Plain decoding of the same prompt in the same turn is the reference of every measured
+//! speedup. [`run_job`] contains the loop itself.
 //!
-//! | word | what it is |
+//! | term | meaning |
 //! |---|---|
 //! | arm | one method of the comparison: how it drafts, verifies, caches and learns |
-//! | prompt | a question of a task, spelled for drafter and target ([`EncodedPrompt`]) |
-//! | example | what one verified answer teaches the drafter ([`distill_loss::Example`]) |
+//! | prompt | a question of a task, tokenised for drafter and target ([`EncodedPrompt`]) |
+//! | example | training data for the drafter from one verified answer ([`distill_loss::Example`]) |
 //! | update | one optimiser step on the examples since the last one (Algorithm 2) |
 
 mod adaptive;

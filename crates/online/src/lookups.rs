@@ -1,4 +1,4 @@
-//! What an arm looks up, and what that has been worth.
+//! Prompt lookup of an arm, with the acceptance record of copies.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,38 +11,38 @@ use experiment::{DecodeConfig, DraftSource, EXPLORE, Lookup};
 use spec_decode::{CopySource, DraftPolicy, History, SharedCorpus, SuffixCorpus, SuffixLookup};
 use vocab_align::TargetId;
 
-/// Its file inside an arm's state.
+/// File of lookup in an arm's state.
 const FILE: &str = "lookup.txt";
-/// How the files of texts with an automaton begin; the fingerprint of a vocabulary goes on.
+/// Prefix of the names of files of texts with an automaton; the fingerprint of a vocabulary follows.
 const TEXTS: &str = "texts-";
-/// Word that opens the line of a record there.
+/// First word of the line of a record there.
 const WORTH: &str = "worth";
 /// Word between the numbers of a record and the name of its target.
 const BESIDE: &str = " beside ";
-/// Tokens of earlier prompts and answers that are remembered.
+/// Number of remembered tokens of earlier prompts and answers.
 const KEPT: usize = 1 << 14;
 
-/// The looking up half of an arm's state.
+/// The lookup part of an arm's state.
 #[derive(Default)]
 pub(super) struct Lookups {
-    /// By target: a drafter that is not worth its time beside one may be beside another, whose steps
-    /// take longer.
+    /// Records by target: a drafter that does not pay with one may pay with another, whose steps take
+    /// longer.
     records: BTreeMap<String, CopyRecord>,
     /// Name of the target in use.
     target: String,
-    /// By fingerprint of the target's vocabulary.
+    /// Histories by fingerprint of the target's vocabulary.
     histories: BTreeMap<u64, History>,
     /// The same, of texts with an automaton.
     corpora: BTreeMap<u64, SharedCorpus<TargetId>>,
 }
 
 impl Lookups {
-    /// Goes on with the record of a target.
+    /// Switches to the record of a target.
     pub(super) fn turn_to(&mut self, target: &str) {
         target.clone_into(&mut self.target);
     }
 
-    /// What a response looks text up in; `None` where the arm looks up nothing.
+    /// The texts in which a response looks up copies; `None` if the arm does not use lookup.
     pub(super) fn source(&mut self, decode: &DecodeConfig, vocabulary: u64) -> Option<CopySource> {
         match decode.lookup {
             Lookup::Off => None,
@@ -70,7 +70,7 @@ impl Lookups {
         }
     }
 
-    /// `policy` with looked-up text in front of its drafts or in their place; of an arm without a
+    /// `policy` with looked-up text in front of its drafts or in their place; for an arm without a
     /// drafter, looked-up text alone.
     pub(super) fn policy<'a>(
         &'a mut self,
@@ -96,7 +96,7 @@ impl Lookups {
         ))
     }
 
-    /// Writes what was learnt, if anything was.
+    /// Writes the record and the histories, unless they are empty.
     pub(super) fn save(&self, folder: &Path) -> Result<()> {
         let learnt = |record: &CopyRecord| *record != CopyRecord::default();
         let mut records = self
@@ -111,7 +111,7 @@ impl Lookups {
         for (target, record) in records {
             text.push_str(WORTH);
             for number in record.numbers() {
-                // Display of an f64 reads back to the same bits.
+                // The Display form of an f64 reads back to the same bits.
                 let _ = write!(text, " {number}");
             }
             let _ = writeln!(text, "{BESIDE}{target}");
@@ -133,7 +133,7 @@ impl Lookups {
         Ok(results::write_atomically(&path, text.as_bytes())?)
     }
 
-    /// What [`save`](Self::save) wrote; nothing where it wrote nothing.
+    /// Loads the files that [`save`](Self::save) wrote; the default if there are none.
     pub(super) fn load(folder: &Path, decode: &DecodeConfig) -> Result<Self> {
         let path = folder.join(FILE);
         if !path.is_file() {
@@ -186,7 +186,7 @@ impl Lookups {
     }
 }
 
-/// Most bytes of the texts of a vocabulary.
+/// Maximum number of bytes of the texts of a vocabulary.
 fn bytes_of(decode: &DecodeConfig) -> usize {
     decode.lookup_mb << 20
 }

@@ -6,11 +6,11 @@ use spec_decode::Pair;
 
 use super::arm::ArmState;
 
-/// Most n-grams of an arm that are written, the most used first: enough for a table of examples and
-/// for the shape of the distribution's head and tail.
+/// Maximum number of n-grams of an arm that are written, the most used first: enough for a table of
+/// examples and for the shape of the distribution.
 const MOST: usize = 20_000;
 
-/// One row an n-gram, by arm and then by how often it was seen or used.
+/// One row per n-gram, by arm and then by descending number of uses.
 pub(super) fn ngram_rows<'a>(
     arms: impl Iterator<Item = (&'a str, &'a ArmState)>,
     pairs: Vec<&Pair>,

@@ -1,4 +1,4 @@
-//! Learning from a part of an answer while the rest of it is still to come.
+//! Learning from a part of an answer before the rest is decoded.
 
 use std::time::Instant;
 
@@ -14,14 +14,14 @@ use super::learner::Learner;
 
 /// The parts of an answer that were learnt from.
 pub(super) struct Parts {
-    /// Tokens of a part; 0 for no parts.
+    /// Number of tokens of a part; 0 for no parts.
     size: usize,
-    /// Target tokens that the parts so far have.
+    /// Number of target tokens in the parts so far.
     tokens: usize,
-    /// End of what they taught, in draft tokens of the context.
+    /// End of the learnt part, in draft tokens of the context.
     pub(super) taught: usize,
     pub(super) updates: Vec<Update>,
-    /// Seconds of all this.
+    /// Seconds spent on parts.
     pub(super) seconds: f64,
 }
 
@@ -41,7 +41,7 @@ impl Parts {
         self.size > 0 && response.len() >= self.tokens + self.size
     }
 
-    /// Learns from what the response has grown by. If that is an update, the drafter goes on with its
+    /// Learns from the new part of the response. After an update the drafter continues with the new
     /// weights, and reads its context again.
     pub(super) fn learn(
         &mut self,

@@ -1,4 +1,5 @@
-//! Prompts of an experiment answered outside a run: to measure costs, to train a head beforehand.
+//! Answers to prompts of an experiment outside of a run, to measure costs or to train a head
+//! beforehand.
 
 use anyhow::{Result, anyhow};
 use spec_decode::{
@@ -13,18 +14,18 @@ use experiment::{CostPadding, JobConfig};
 use models::{Engine, ModelFolder, Talk};
 use streams::{DataSource, Split, StreamSpec};
 
-/// Which prompts to answer, and how.
+/// Selection of prompts, and settings of their answers.
 #[derive(Debug, Clone, Copy)]
 pub struct ProbeOptions {
-    /// How many prompts of the task's training half.
+    /// Number of prompts from the task's training half.
     pub prompts: usize,
-    /// Prompts passed over before them; by default those that the job streams.
+    /// Number of skipped prompts before them; by default those that the job streams.
     pub skip: Option<usize>,
-    /// Whether to answer with padded models, as held-out prompts are.
+    /// True to answer with padded models, as for held-out prompts.
     pub padded: bool,
 }
 
-/// Drafter, target and prompts of a job, outside a run: for measuring costs, for training a head
+/// Drafter, target and prompts of a job outside of a run, to measure costs or to train a head
 /// beforehand.
 pub struct Probe {
     drafter: Engine,
@@ -37,7 +38,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Loads what the job's first segment names; decoding follows the first arm that drafts.
+    /// Loads the models and prompts of the job's first segment; decoding follows the first drafting
+    /// arm.
     ///
     /// # Errors
     /// Unusable models or data, a job without segments or drafting arms.
@@ -95,12 +97,12 @@ impl Probe {
         })
     }
 
-    /// Prompts at hand.
+    /// Number of prompts.
     pub fn len(&self) -> usize {
         self.prompts.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no prompts.
     pub fn is_empty(&self) -> bool {
         self.prompts.is_empty()
     }
@@ -114,10 +116,10 @@ impl Probe {
         StreamName::new(self.seed, prompt as u64)
     }
 
-    /// The target alone.
+    /// Answers a prompt by plain decoding of the target.
     ///
     /// # Errors
-    /// A failing model.
+    /// Errors of the model.
     pub fn plain(&mut self, prompt: usize) -> Result<PlainGeneration> {
         let config = PlainConfig {
             sampling: self.session.sampling,
@@ -130,10 +132,11 @@ impl Probe {
         Ok(decode_plain(engine, ids, &config, name, &mut NoSink)?)
     }
 
-    /// Drafts by a policy, verified in mode `tli`; `unjudged` as in [`SessionConfig`].
+    /// Answers a prompt with drafts by a policy, verified in mode `tli`; `unjudged` as in
+    /// [`SessionConfig`].
     ///
     /// # Errors
-    /// Failing models, impossible probabilities.
+    /// Errors of the models; impossible probabilities.
     pub fn draft(
         &mut self,
         prompt: usize,

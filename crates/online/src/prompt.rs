@@ -1,4 +1,4 @@
-//! A prompt in both vocabularies, and where it stands in the stream.
+//! A prompt in both vocabularies, and its position in the stream.
 
 use anyhow::Result;
 use models::{Exchange, ModelText};
@@ -6,13 +6,13 @@ use spec_decode::StreamName;
 use streams::{Prompt, Split};
 use vocab_align::{DraftId, TargetId};
 
-/// A prompt as drafter and target read it.
+/// A prompt, tokenised for drafter and target.
 pub struct EncodedPrompt {
     /// The record it comes from.
     pub record: Prompt,
-    /// In draft tokens.
+    /// Draft tokens.
     pub draft: Vec<DraftId>,
-    /// In target tokens.
+    /// Target tokens.
     pub target: Vec<TargetId>,
 }
 
@@ -21,7 +21,7 @@ impl EncodedPrompt {
     /// models; they read the same text.
     ///
     /// # Errors
-    /// Text that a tokenizer cannot spell, a template that fails.
+    /// Text that a tokenizer refuses; a template that fails.
     pub fn new(
         prompt: Prompt,
         before: &[Exchange],
@@ -38,29 +38,29 @@ impl EncodedPrompt {
     }
 }
 
-/// Where a prompt stands in its job.
+/// Position of a prompt in its job.
 #[derive(Debug, Clone, Copy)]
 pub struct Position {
     /// Seed of the job.
     pub seed: u64,
     /// Segment, from 0.
     pub segment: usize,
-    /// Streamed or held out.
+    /// Split: streamed or held out.
     pub split: Split,
-    /// Prompt within segment and split, from 0.
+    /// Index of the prompt within segment and split, from 0.
     pub index: usize,
 }
 
 impl Position {
-    /// Names the random streams of the prompt. Segment and split are part of the name: no two
-    /// prompts of a job share one.
+    /// Name of the random streams of the prompt. It includes segment and split, so that it is
+    /// unique within a job.
     pub fn stream_name(self) -> StreamName {
         let held_out = u64::from(self.split == Split::Test);
         let number = ((self.segment as u64) << 33) + (held_out << 32) + self.index as u64;
         StreamName::new(self.seed, number)
     }
 
-    /// Which of `arms` answers in this `turn`; who goes first changes from prompt to prompt.
+    /// Index of the arm that answers in this `turn`; the first one changes from prompt to prompt.
     pub fn arm_of_turn(self, turn: usize, arms: usize) -> usize {
         (turn + self.index) % arms.max(1)
     }

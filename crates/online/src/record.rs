@@ -1,4 +1,4 @@
-//! From what happened to rows of the results folder.
+//! Conversion of answers, rounds and updates to rows of the results folder.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use super::control::Account;
 use super::drafter_training::Update;
 use super::prompt::EncodedPrompt;
 
-/// What one arm made of a prompt.
+/// An arm's answer to a prompt.
 pub(super) struct Answer {
     /// Index of the arm.
     pub(super) arm: usize,
@@ -28,7 +28,7 @@ enum Made {
     Plain(PlainGeneration),
     Drafted {
         generation: Box<Generation>,
-        /// Stop tokens proposed, and accepted.
+        /// Numbers of proposed and of accepted stop tokens.
         ends: (u32, u32),
         updates: Vec<Update>,
         head: Option<HeadUpdate>,
@@ -37,7 +37,7 @@ enum Made {
     },
 }
 
-/// The updates of an arm that had to learn all that was left.
+/// The updates of an arm from its remaining examples.
 pub(super) struct Settled {
     /// Index of the arm.
     pub(super) arm: usize,
@@ -73,7 +73,7 @@ impl Answer {
         }
     }
 
-    /// Adds `seconds` of learning behind it, and what the controller's account says after them.
+    /// Adds `seconds` of learning after the answer, and the controller's account after them.
     pub(super) fn charge(&mut self, seconds: f64, after: Option<Account>) {
         if let Made::Drafted {
             learn_seconds,
@@ -88,7 +88,7 @@ impl Answer {
         }
     }
 
-    /// Mean acceptance rate over its rounds, if any round proposed.
+    /// Mean acceptance rate over its rounds, if a round had proposals.
     pub(super) fn acceptance(&self) -> Option<f64> {
         match &self.made {
             Made::Drafted { generation, .. } if judged(generation) > 0 => {
@@ -109,7 +109,7 @@ impl Answer {
     }
 }
 
-/// Rounds that proposed something: what the acceptance rate is a mean over.
+/// Number of rounds with proposals, over which the acceptance rate is averaged.
 fn judged(done: &Generation) -> usize {
     done.rounds
         .iter()
@@ -117,7 +117,7 @@ fn judged(done: &Generation) -> usize {
         .count()
 }
 
-/// Stop tokens among the proposals, and among the accepted ones.
+/// Numbers of stop tokens among the proposals, and among the accepted ones.
 fn ends(done: &Generation, stop: &BTreeSet<TargetId>) -> (u32, u32) {
     let (mut proposed, mut accepted) = (0, 0);
     for round in &done.rounds {
@@ -131,7 +131,7 @@ fn ends(done: &Generation, stop: &BTreeSet<TargetId>) -> (u32, u32) {
     (proposed, accepted)
 }
 
-/// Where rows of one split of a segment go.
+/// The writer of rows for one split of a segment.
 pub(super) struct Recording<'a> {
     writer: &'a mut CellWriter,
     config: &'a JobConfig,
@@ -157,12 +157,12 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Where the rows go.
+    /// The writer of the cell.
     pub(super) fn writer(&mut self) -> &mut CellWriter {
         self.writer
     }
 
-    /// One arm's answer: its rounds, the prompt, the update and the head's step behind it.
+    /// Writes one arm's answer: its rounds, the prompt, and the update and head step after it.
     pub(super) fn answer(
         &mut self,
         prompt: &EncodedPrompt,
@@ -177,7 +177,7 @@ impl<'a> Recording<'a> {
             self.prompt_row(&arm.name, prompt, position, tokens, finish)
         };
         let costs = Costs::from(&arm.decode.costs);
-        // Text is looked up for nothing.
+        // Looked-up tokens cost no drafting.
         let drafts = arm.decode.draft == DraftSource::Model;
         let cost = |round: &RoundOutcome, drafts: bool| {
             let drafted = if drafts { round.draft.len() } else { 0 };
@@ -241,7 +241,7 @@ impl<'a> Recording<'a> {
     }
 
     fn rounds(&mut self, arm: &str, position: usize, done: &Generation) -> Result<()> {
-        // Times of a stage that shares its machine mean nothing, so they are not kept.
+        // Times of a stage that shares its machine are not valid, so they are not kept.
         let timed = self.config.exclusive;
         let microseconds = |seconds: f64| {
             if timed {
@@ -277,7 +277,7 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// One update of one arm's drafter.
+    /// Writes the updates of an arm's drafter and the step of its head.
     pub(super) fn settled(&mut self, settled: &Settled) -> Result<()> {
         let Some(arm) = self.config.arms.get(settled.arm) else {
             return Ok(());
@@ -308,7 +308,7 @@ impl<'a> Recording<'a> {
         })?)
     }
 
-    /// One step of one arm's acceptance head.
+    /// Writes one training step of an arm's acceptance head.
     fn head(&mut self, arm: &str, step: &HeadUpdate) -> Result<()> {
         let report = &step.report;
         Ok(self.writer.push_head(&HeadRow {
@@ -363,7 +363,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Name of a way in the rows.
+/// Name of a mode in the rows.
 fn name_of(way: Way) -> &'static str {
     match way {
         Way::Plain => "plain",

@@ -1,9 +1,10 @@
-//! Labels and features of judged drafts by the drafter as it is now (Algorithms 3 and 4).
+//! Labels and features of verified drafts, recomputed with the present drafter (Algorithms 3 and
+//! 4).
 //!
-//! A label, min(1, p / q') or what the group rule makes of its choices, has the drafter's own
-//! probability in it, and a feature its hidden state: both go stale with every update. What stays is
-//! the context, the drafted tokens and the target's half of the score, so the drafter reads them
-//! again whenever the head is to learn from them.
+//! A label is min(1, p / q'), or the result of the group rule for its choices; it depends on the
+//! drafter's own probability, and a feature on its hidden state. Both are out of date after every
+//! update. The context, the drafted tokens and the target's part of the score stay valid, so the
+//! drafter reads them again whenever the head is trained on them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -17,25 +18,25 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TokenId, Vocabulary, raw_ids};
 
-/// A draft and what the target said to it.
+/// A draft with its verification by the target.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct JudgedDraft {
     /// Prompt and response so far, in draft tokens.
     context: Vec<DraftId>,
     tokens: Vec<DraftId>,
-    /// The draft tokens of each judged proposal, and its score.
+    /// The draft tokens of each verified proposal, and its score.
     judged: Vec<(Range<usize>, Score)>,
 }
 
 impl JudgedDraft {
-    /// What a round leaves to learn from; `None` where nothing was judged. With `unjudged`, all
-    /// scored proposals, as for [`labels`](adaptive_draft::labels).
+    /// The draft of a round; `None` if nothing was verified. With `unjudged`, all scored proposals
+    /// are included, as for [`labels`](adaptive_draft::labels).
     pub(super) fn new(context: &[DraftId], outcome: &RoundOutcome, unjudged: bool) -> Option<Self> {
         let judged = match unjudged {
             true => outcome.scores.len(),
             false => outcome.scores.len().min(outcome.accepted + 1),
         };
-        // Behind looked-up tokens the context is not the one before the round.
+        // After looked-up tokens the context is not the one before the round.
         if outcome.proposals.first().is_some_and(is_looked_up) {
             return None;
         }
@@ -43,7 +44,7 @@ impl JudgedDraft {
         let judged: Vec<_> = scored
             .map(|(p, score)| (p.span.clone(), score.clone()))
             .collect();
-        // The group rule looks at the token behind a proposal that an n-gram could have replaced.
+        // The group rule looks at the token after a proposal that an n-gram could have replaced.
         let choices = judged
             .iter()
             .filter_map(|(_, score)| score.choices.as_ref());
@@ -57,19 +58,19 @@ impl JudgedDraft {
     }
 }
 
-/// What a label follows from beside the drafter and p.
+/// Inputs of a label beside the drafter and p.
 pub(super) struct Rules<'a> {
-    /// What drafts are masked by.
+    /// Mask of drafts.
     pub(super) lexicon: Lexicon<'a>,
-    /// How laws follow from logits.
+    /// Conversion of logits to probabilities.
     pub(super) sampling: Sampling,
     /// The drafter's tokens.
     pub(super) vocabulary: &'a Vocabulary<DraftId>,
 }
 
 impl Rules<'_> {
-    /// The examples of some drafts, each judged token once, by `drafter` as it is now. A draft that
-    /// it could no longer make, because an n-gram has left the cache, teaches nothing.
+    /// Examples of some drafts with the present drafter, one for each verified token. A draft that
+    /// is no longer possible, because an n-gram has left the cache, gives no example.
     pub(super) fn examples<'d>(
         &self,
         drafter: &mut Engine,
@@ -99,7 +100,7 @@ impl Rules<'_> {
     ) -> Result<Option<Vec<Example>>> {
         let mut walk = Walk::default();
         let mut text = draft.context.clone();
-        // Of a text too long for the drafter, its end, as when it was drafted.
+        // If a text is too long for the drafter, its end is used, as in drafting.
         let room = reader.drafter.max_len();
         let first = text.first();
         let special = first.is_some_and(|id| self.vocabulary.bytes(*id).is_none());
@@ -126,7 +127,7 @@ impl Rules<'_> {
         Ok(Some(draft.label(drafted)))
     }
 
-    /// The law that drafting would sample from.
+    /// The distribution that drafting would sample from.
     fn law(
         &self,
         row: &[f32],
@@ -153,7 +154,7 @@ impl Rules<'_> {
 
 impl JudgedDraft {
     /// Labels by the rule of [`labels`](adaptive_draft::labels): the last token of a proposal has
-    /// its acceptance, those before it 1. `drafted`: features and law of every token.
+    /// its acceptance, those before it 1. `drafted`: features and distribution of every token.
     fn label(&self, drafted: Vec<(Vec<f32>, Option<DraftLaw>)>) -> Vec<Example> {
         let mut labels: Vec<Option<f64>> = vec![None; drafted.len()];
         let probability = |at: usize, token: DraftId| match &drafted[at].1 {
@@ -177,7 +178,7 @@ impl JudgedDraft {
             .collect()
     }
 
-    /// The chance of acceptance of a proposal, by what `probability` says of draft tokens.
+    /// Acceptance probability of a proposal, with `probability` giving those of draft tokens.
     fn acceptance(
         &self,
         span: &Range<usize>,
@@ -191,7 +192,8 @@ impl JudgedDraft {
             });
         }
         let own = span.clone().map(|at| probability(at, self.tokens[at]));
-        // What the drafter would not propose any more is accepted if it can be at all.
+        // A proposal that the drafter would not make any more is accepted if the target can emit
+        // it.
         match score.target > 0.0 {
             true => Score::new(score.target, own.product()).acceptance(),
             false => 0.0,
@@ -199,8 +201,8 @@ impl JudgedDraft {
     }
 }
 
-/// The first `head` tokens of a text and as much of its end as leaves room for `more` in `positions`
-/// positions. The end moves in strides, so that texts that follow each other begin alike.
+/// The first `head` tokens of a text and as much of its end as leaves `more` of the `positions`
+/// positions free. The end moves in strides, so that successive texts have a common beginning.
 fn end_of(text: &[DraftId], head: usize, positions: usize, more: usize) -> Vec<DraftId> {
     let surplus = (text.len() + more).saturating_sub(positions);
     let stride = (positions / 4).max(1);
@@ -211,7 +213,7 @@ fn end_of(text: &[DraftId], head: usize, positions: usize, more: usize) -> Vec<D
     [head, &rest[cut..]].concat()
 }
 
-/// Reads texts that mostly begin alike.
+/// Reads texts that mostly have a common beginning.
 struct Reader<'a> {
     drafter: &'a mut Engine,
     fed: Vec<DraftId>,
@@ -219,7 +221,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Leaves the logits behind `text`, and the state they come from.
+    /// Computes the logits after `text`, and the hidden state that they come from.
     fn read(&mut self, text: &[DraftId]) -> Result<()> {
         let [before @ .., last] = text else {
             return Err(anyhow!("a draft without a context"));
@@ -245,12 +247,12 @@ impl Reader<'_> {
 pub(super) struct Drafts {
     kept: VecDeque<JudgedDraft>,
     tokens: usize,
-    /// How many at its end came in since the last turn.
+    /// Number of drafts at its end that were added since the last training step.
     fresh: usize,
 }
 
 impl Drafts {
-    /// Takes in drafts; the oldest leave while there are more than `most` tokens.
+    /// Adds drafts; the oldest are dropped while there are more than `most` tokens.
     pub(super) fn extend(&mut self, drafts: Vec<JudgedDraft>, most: usize) {
         self.fresh += drafts.len();
         self.tokens += drafts.iter().map(|draft| draft.tokens.len()).sum::<usize>();
@@ -263,14 +265,14 @@ impl Drafts {
         self.fresh = self.fresh.min(self.kept.len());
     }
 
-    /// Those since the last turn.
+    /// The drafts added since the last training step.
     pub(super) fn fresh(&mut self) -> impl Iterator<Item = &JudgedDraft> {
         let start = self.kept.len() - std::mem::take(&mut self.fresh);
         self.kept.range(start..)
     }
 
-    /// As many as have `tokens` tokens, drawn with replacement by the stream of this `step`, those of
-    /// one answer together.
+    /// Drafts with `tokens` tokens in total, drawn with replacement from the random stream of this
+    /// `step`; drafts of one answer come together.
     pub(super) fn draw(
         &mut self,
         tokens: usize,
@@ -285,7 +287,7 @@ impl Drafts {
             drawn += self.kept[index].tokens.len().max(1);
             picked.push(index);
         }
-        // In order of age, so that texts read one after the other begin alike.
+        // In order of age, so that texts read one after the other have a common beginning.
         picked.sort_unstable();
         picked.into_iter().map(|index| &self.kept[index])
     }

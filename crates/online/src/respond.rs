@@ -1,4 +1,4 @@
-//! One response: the rounds of a session, with a draft model or without.
+//! The rounds of one response, with a draft model or without.
 
 use anyhow::Result;
 use distill_loss::Recorder;
@@ -13,24 +13,24 @@ use vocab_align::DraftId;
 use super::arm::Question;
 use super::control::{Timed, Watched};
 
-/// Sees every round with the draft context it began from.
+/// A callback for every round, with the draft context before it.
 pub(super) type Show<'a> = &'a mut dyn FnMut(&[DraftId], &RoundOutcome);
 
-/// Sees the session between two rounds, with what was recorded so far.
+/// A callback between two rounds, with the session and the recorder.
 pub(super) type Between<'a, D, T> =
     &'a mut dyn FnMut(&mut Session<D, T>, Option<&Recorder>) -> Result<()>;
 
-/// The onlookers while an answer is made.
+/// Observers of an answer.
 pub(super) struct Onlookers<'a, D, T> {
-    /// Records what the answer teaches.
+    /// Records the training data of the answer.
     pub(super) teacher: Option<&'a mut Recorder>,
     pub(super) show: Option<Show<'a>>,
-    /// The answer under control, which is told what rounds took.
+    /// The answer under control, which records the costs of rounds.
     pub(super) watched: Option<&'a Watched>,
     pub(super) between: Between<'a, D, T>,
 }
 
-/// As [`Session::generate`], with onlookers.
+/// Like [`Session::generate`], with observers.
 pub(super) fn generate<D: LanguageModel, T: LanguageModel>(
     session: &mut Session<D, T>,
     question: &Question<'_>,
@@ -93,8 +93,8 @@ pub(super) fn generate<D: LanguageModel, T: LanguageModel>(
     })
 }
 
-/// Answers a prompt with drafts from its own context, or from `source` where there is one, which
-/// comes back with prompt and answer.
+/// Answers a prompt with drafts from its own context, or from `source` if given, which is returned
+/// with prompt and answer added.
 pub(super) fn look_up(
     target: &mut Engine,
     pair: &Pair,

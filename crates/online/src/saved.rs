@@ -1,4 +1,5 @@
-//! What a drafter learnt, read from its files as a whole model: to be handed to other programs.
+//! A drafter with its learnt state, read from its files as a whole model, for export to other
+//! programs.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +9,12 @@ use lm::{Adapter, Checkpoint};
 use super::state;
 use super::weights::LearntWeights;
 
-/// What of a drafter learnt.
+/// The trained part of a drafter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LearntPart {
     /// All of its weights.
     All,
-    /// Its last blocks and the norm behind them.
+    /// Its last blocks and the final norm.
     Blocks(usize),
     /// Low-rank matrices beside its weights, of this rank.
     Adapter(usize),
@@ -30,27 +31,27 @@ impl std::fmt::Display for LearntPart {
     }
 }
 
-/// A drafter as it decodes after what it learnt, in memory.
+/// A drafter after learning, in memory.
 pub struct SavedDrafter {
-    /// All weights, an adapter merged.
+    /// All weights, with an adapter merged.
     pub weights: Checkpoint,
-    /// What of them learnt.
+    /// The trained part.
     pub part: LearntPart,
-    /// Whether they are the running mean of the weights, which is what decodes where one is kept.
+    /// True if the weights are the running mean, which is decoded with if there is one.
     pub mean: bool,
-    /// Updates that it learnt by.
+    /// Number of updates.
     pub updates: u64,
-    /// The adapter as it was last, where one learnt. A mean has none.
+    /// The last adapter, if one was trained. A running mean has none.
     pub adapter: Option<Adapter>,
 }
 
 impl SavedDrafter {
-    /// Folder of what an arm learnt, inside a job's state folder.
+    /// Folder of an arm's learnt drafter, inside a job's state folder.
     pub fn folder_of(state: &Path, arm: &str) -> PathBuf {
         state::arm_folder(state, arm).join(super::arm::LEARNT)
     }
 
-    /// Names of the adapters in a folder that a [`Learner`](crate::Learner) wrote; `None` where it
+    /// Names of the adapters in a folder that a [`Learner`](crate::Learner) wrote; `None` if it
     /// holds weights.
     ///
     /// # Errors
@@ -60,13 +61,13 @@ impl SavedDrafter {
             return Ok(None);
         }
         let found = state::named_folders(folder)?.into_iter();
-        // The one without a name only stood for the start.
+        // The adapter without a name was that of the start.
         let names = found.map(|(name, _)| name).filter(|name| !name.is_empty());
         Ok(Some(names.collect()))
     }
 
-    /// Reads what a [`Learner`](crate::Learner) wrote into `folder`, over the weights it began with:
-    /// those of the adapter called `adapter`, or the weights that learnt where none is named.
+    /// Reads the files that a [`Learner`](crate::Learner) wrote into `folder`, over the weights
+    /// that it began with: the adapter called `adapter`, or the trained weights if none is named.
     ///
     /// # Errors
     /// Files that are missing, malformed or of another drafter.
@@ -109,10 +110,10 @@ impl SavedDrafter {
         })
     }
 
-    /// Fails where a weight is no number: an update that went wrong.
+    /// Checks that all weights are finite, which they are not after a diverged update.
     ///
     /// # Errors
-    /// The tensor.
+    /// The first tensor with another value.
     pub fn check_finite(&self) -> Result<()> {
         for (name, tensor) in &self.weights.tensors {
             if let Some(at) = tensor.data.iter().position(|x| !x.is_finite()) {
@@ -125,8 +126,8 @@ impl SavedDrafter {
         Ok(())
     }
 
-    /// What rounding to a type changes of the weights, over what learning changed of them: the root of
-    /// the mean square of both. `None` where nothing was learnt.
+    /// Rounding error of a stored type relative to the learnt change: both as root mean square over
+    /// the weights. `None` if nothing was learnt.
     ///
     /// # Errors
     /// A base of another shape.

@@ -1,4 +1,4 @@
-//! Special tokens that a target emitted, learnt or not.
+//! Special tokens that a target emitted, and if they could be learnt.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 use spec_decode::Pair;
 use vocab_align::TargetId;
 
-/// How often each was emitted in a streamed answer, and how often it was taught: a special token
-/// without a counterpart in the drafter's vocabulary cannot be.
+/// Numbers of times that each token was emitted in a streamed answer, and that it was learnt. A
+/// special token without a counterpart in the drafter's vocabulary cannot be learnt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Specials {
-    /// By name: of targets of one drafter, equal names are equal tokens.
+    /// Counts by name: for targets of one drafter, equal names are equal tokens.
     counts: BTreeMap<String, (u64, u64)>,
 }
 
 impl Specials {
-    /// Adds those of one answer; says so once where one cannot be learnt.
+    /// Adds the tokens of one answer; logs once if one cannot be learnt.
     pub(super) fn add(&mut self, arm: &str, pair: &Pair, specials: &[(TargetId, bool)]) {
         for (token, learnt) in specials {
             let name = pair.target.content(*token).unwrap_or_default();
@@ -36,7 +36,7 @@ impl Specials {
         }
     }
 
-    /// For the manifest.
+    /// The list for the manifest.
     pub(super) fn list(&self, arm: &str) -> Vec<SpecialInfo> {
         let counts = self.counts.iter();
         counts

@@ -1,15 +1,15 @@
-//! What arms learnt, on disk: adapters or weights, optimisers, n-gram caches.
+//! The learnt state of arms on disk: adapters or weights, optimisers, n-gram caches.
 //!
 //! ```text
 //! state/ARM/drafter/weights.safetensors, optimizer.safetensors         all weights, or last blocks
-//! state/ARM/drafter/mean.safetensors                                   their running mean, if it decodes
-//! state/ARM/drafter/NAME/adapter_model.safetensors, ...                an adapter a folder
+//! state/ARM/drafter/mean.safetensors                                   their running mean, if it is decoded with
+//! state/ARM/drafter/NAME/adapter_model.safetensors, ...                one folder per adapter
 //! state/ARM/ngrams-DRAFTER-TARGET.bin                                  by names of vocabularies
-//! state/ARM/heads/NAME/head.safetensors                                acceptance head and its training
-//! state/ARM/heads/NAME/chains.txt                                      what throughput rules have seen
-//! state/ARM/controller.json                                            what has cost and saved how many seconds
-//! state/ARM/lookup.txt                                                 texts to look up in, what that was worth
-//! state/ARM/texts-VOCABULARY.bin                                       texts with an automaton to look up in
+//! state/ARM/heads/NAME/head.safetensors                                acceptance head and its training state
+//! state/ARM/heads/NAME/chains.txt                                      statistics of throughput rules
+//! state/ARM/controller.json                                            costs and savings, in seconds
+//! state/ARM/lookup.txt                                                 texts for lookup, acceptance record of copies
+//! state/ARM/texts-VOCABULARY.bin                                       texts for lookup, with an automaton
 //! ```
 
 use std::collections::BTreeMap;
@@ -38,7 +38,8 @@ pub(super) fn arm_folder(root: &Path, arm: &str) -> PathBuf {
     root.join(file_name(arm))
 }
 
-/// A name any file system takes, for a folder of what belongs to `name`; different names stay different by the digits at the end.
+/// A folder name for `name` that is valid on all file systems; the digits at the end keep different
+/// names different.
 pub fn file_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let readable: String = name.chars().map(plain).take(40).collect();
@@ -50,14 +51,14 @@ pub fn file_name(name: &str) -> String {
 /// Weights by name.
 type Tensors = BTreeMap<String, HostTensor>;
 
-/// What learns of the weights, in f32, with the optimiser.
+/// Writes the trained weights in f32, with the optimiser's state.
 pub(super) fn save_weights(folder: &Path, weights: &Tensors, optimizer: &AdamW) -> Result<()> {
     create(folder)?;
     write_safetensors(&folder.join(WEIGHTS), weights, StoredType::F32)?;
     save_optimizer(folder, optimizer)
 }
 
-/// What [`save_weights`] wrote of the last `blocks` blocks of a model; 0 for all weights.
+/// Loads the files of [`save_weights`] for the last `blocks` blocks of a model; 0 for all weights.
 pub(super) fn load_weights(
     folder: &Path,
     model: &LmConfig,
@@ -68,13 +69,13 @@ pub(super) fn load_weights(
     Ok((weights, load_optimizer(folder, optimizer)?))
 }
 
-/// The running mean of the weights.
+/// Writes the running mean of the weights.
 pub(super) fn save_mean(folder: &Path, mean: &Tensors) -> Result<()> {
     let path = folder.join(MEAN);
     Ok(write_safetensors(&path, mean, StoredType::F32)?)
 }
 
-/// What [`save_mean`] wrote of the last `blocks` blocks; `None` if it was not called.
+/// Loads the file of [`save_mean`] for the last `blocks` blocks; `None` if there is none.
 pub(super) fn load_mean(
     folder: &Path,
     model: &LmConfig,
@@ -86,8 +87,8 @@ pub(super) fn load_mean(
         .transpose()
 }
 
-/// What decodes of what [`save_weights`] and [`save_mean`] wrote, whatever it is of a model, with whether
-/// it is the mean.
+/// Loads the weights to decode with from the files of [`save_weights`] and [`save_mean`], for any
+/// part of a model; true if they are the mean.
 pub(super) fn load_decoding(folder: &Path, model: &LmConfig) -> Result<(LearntWeights, bool)> {
     let mean = folder.join(MEAN);
     let is_mean = mean.is_file();
@@ -95,17 +96,17 @@ pub(super) fn load_decoding(folder: &Path, model: &LmConfig) -> Result<(LearntWe
     Ok((read_weights(&path, model, None)?, is_mean))
 }
 
-/// Whether [`save_weights`] wrote into a folder.
+/// True if [`save_weights`] wrote into the folder.
 pub(super) fn has_weights(folder: &Path) -> bool {
     folder.join(WEIGHTS).is_file()
 }
 
-/// Updates that the optimiser beside weights or an adapter took.
+/// Number of updates of the optimiser whose file lies beside weights or an adapter.
 pub(super) fn updates(folder: &Path) -> Result<u64> {
     Ok(load_optimizer(folder, AdamWConfig::default())?.state().0)
 }
 
-/// Weights of the last `blocks` blocks, 0 for all of them; of whatever there is, where that is not said.
+/// Weights of the last `blocks` blocks, 0 for all of them; `None` accepts any part.
 fn read_weights(path: &Path, model: &LmConfig, blocks: Option<usize>) -> Result<LearntWeights> {
     let mut tensors = BTreeMap::new();
     read_safetensors(path, &mut tensors)?;
@@ -139,7 +140,7 @@ fn read_weights(path: &Path, model: &LmConfig, blocks: Option<usize>) -> Result<
     Ok(LearntWeights::Tail(tail))
 }
 
-/// How many of the last blocks these tensors are of; 0 for all weights.
+/// Number of last blocks that these tensors belong to; 0 for all weights.
 fn blocks_of(tensors: &Tensors, model: &LmConfig) -> usize {
     if tensors.contains_key(EMBEDDING) {
         return 0;
@@ -151,7 +152,7 @@ fn blocks_of(tensors: &Tensors, model: &LmConfig) -> usize {
     (0..model.num_layers).filter(is_there).count()
 }
 
-/// One adapter, in f32, with its optimiser.
+/// Writes one adapter in f32, with its optimiser's state.
 pub(super) fn save_adapter(
     folder: &Path,
     name: &str,
@@ -164,12 +165,12 @@ pub(super) fn save_adapter(
     save_optimizer(folder, optimizer)
 }
 
-/// An adapter as [`save_adapter`] and [`save_mean`] left it.
+/// An adapter from the files of [`save_adapter`] and [`save_mean`].
 pub(super) struct SavedAdapter {
     pub(super) name: String,
     pub(super) adapter: Adapter,
     pub(super) optimizer: AdamW,
-    /// Running mean of the drafter's weights with it.
+    /// Running mean of the drafter's weights with this adapter.
     pub(super) mean: Option<LearntWeights>,
 }
 
@@ -211,7 +212,7 @@ fn save_optimizer(folder: &Path, optimizer: &AdamW) -> Result<()> {
     )?)
 }
 
-/// Pieces of a number, of 16 bits each: all of them exact in f32.
+/// Number of 16-bit pieces of an integer; each piece is exact in f32.
 const LIMBS: usize = 4;
 
 fn limbs(n: u64) -> Vec<f32> {
@@ -258,14 +259,14 @@ pub(super) fn vocabulary_name<I: TokenId>(vocabulary: &Vocabulary<I>) -> String 
     digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
 }
 
-/// File of the n-grams between two vocabularies.
+/// File name of the n-grams between two vocabularies.
 pub fn cache_name(pair: &Pair) -> String {
     let (draft, target) = (vocabulary_name(&pair.draft), vocabulary_name(&pair.target));
     format!("{CACHES}{draft}-{target}.bin")
 }
 
-/// Writes the caches of one drafter, which are found by the fingerprint of the target's vocabulary,
-/// under names that other programs find as well.
+/// Writes the caches of one drafter, given by the fingerprint of the target's vocabulary, under
+/// names that do not depend on the program.
 pub(super) fn save_caches(
     folder: &Path,
     pairs: &[&Pair],
@@ -283,10 +284,10 @@ pub(super) fn save_caches(
     Ok(())
 }
 
-/// What [`save_caches`] wrote for these pairs.
+/// Loads the files of [`save_caches`] for these pairs.
 ///
 /// # Errors
-/// A file that is damaged or belongs to none of the pairs: its n-grams would be lost in silence.
+/// A damaged file, or one of another pair, whose n-grams would be lost silently.
 pub(super) fn load_caches(folder: &Path, pairs: &[&Pair]) -> Result<BTreeMap<u64, NgramCache>> {
     let known: BTreeMap<String, &Pair> = pairs.iter().map(|p| (cache_name(p), *p)).collect();
     let mut caches = BTreeMap::new();
@@ -324,8 +325,8 @@ pub(super) fn files(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Folders in `folder` with the names they stand for, as [`write_name`] left them; none where there
-/// is no such folder.
+/// Folders in `folder` with their names, from the files of [`write_name`]; empty if there is no
+/// such folder.
 pub(super) fn named_folders(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     if !folder.is_dir() {
         return Ok(Vec::new());
@@ -338,7 +339,7 @@ pub(super) fn named_folders(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     entries(folder)?.into_iter().map(named).collect()
 }
 
-/// Makes the folder that stands for `name`.
+/// Creates the folder of `name`, with a file that holds the name.
 pub(super) fn write_name(folder: &Path, name: &str) -> Result<()> {
     create(folder)?;
     let path = folder.join(NAME);

@@ -1,4 +1,4 @@
-//! Targets with everything that belongs to them.
+//! Targets of a run, with their engines.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -25,10 +25,10 @@ pub(super) struct Target {
     pub(super) text: ModelText<TargetId>,
     pub(super) pair: Pair,
     pub(super) engine: Engine,
-    /// The padded model, on which held-out prompts are timed. Its tokens are the same, so the
-    /// stream is learnt from on the cheaper one, unless its times are asked for too.
+    /// The padded model, on which held-out prompts are timed. Its tokens are the same, so that the
+    /// stream uses the cheaper model unless its times are needed too.
     pub(super) padded: Option<Padded>,
-    /// The recording, where one answers.
+    /// The recording, if it replaces the model.
     pub(super) recorded: Option<Recorded>,
 }
 
@@ -40,17 +40,17 @@ pub(super) struct Padded {
     pub(super) engine: Engine,
 }
 
-/// What is known of a recorded target.
+/// Facts about a recorded target.
 pub(super) struct Recorded {
-    /// The files, and the tokenizer.
+    /// Files of the recording, and the tokenizer.
     pub(super) files: Vec<PathBuf>,
-    /// For messages.
+    /// Name, for messages.
     name: String,
-    /// For the manifest.
+    /// Description for the manifest.
     pub(super) described: RecordedTarget,
 }
 
-/// What a job streams of a target: tasks and their splits.
+/// The tasks and splits that a job uses with a target.
 pub(super) type Streamed = BTreeSet<(String, &'static str)>;
 
 /// One split of a task.
@@ -59,7 +59,8 @@ pub(super) fn streamed(task: &str, split: Split) -> (String, &'static str) {
 }
 
 impl Target {
-    /// Loads a target that decodes as the first of `arms` says, with room for the answers of all.
+    /// Loads a target with the decoding settings of the first of `arms`, and room for the answers
+    /// of all.
     pub(super) fn load(
         models: &ModelsConfig,
         config: &ModelConfig,
@@ -113,7 +114,7 @@ impl Target {
         })
     }
 
-    /// A recorded target, with the files of what is streamed.
+    /// A recorded target, with the files of the used streams.
     fn replay(
         config: &ModelConfig,
         trace: &TraceConfig,
@@ -189,7 +190,7 @@ impl Target {
         })
     }
 
-    /// An error as a recorded target means it: rows off its path are no numbers.
+    /// Rewords an error for a recorded target: NaN logits are positions off the recorded path.
     pub(super) fn explain(&self, error: Error) -> Error {
         let Some(recorded) = &self.recorded else {
             return error;
@@ -242,7 +243,7 @@ impl Target {
 }
 
 impl Padded {
-    /// What this padding, and the drafter's own, make of the step times.
+    /// Measures the step times with this padding and the drafter's.
     pub(super) fn measure(
         &self,
         drafter: &ModelFolder<DraftId>,

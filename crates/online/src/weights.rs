@@ -1,4 +1,4 @@
-//! What learns of a drafter: all of its weights, or its last blocks.
+//! The trained weights of a drafter: all of them, or those of its last blocks.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use lm::{
 use models::Engine;
 use trainer::{AdapterState, TailTrainer, Trainer};
 
-/// Weights that an update changed.
+/// Weights changed by an update.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LearntWeights {
-    /// All of them, an adapter merged.
+    /// All weights, with an adapter merged.
     Whole(Checkpoint),
-    /// Those of the last blocks; the others are the drafter's as it began.
+    /// The weights of the last blocks; the others are the drafter's initial ones.
     Tail(Tail),
 }
 
@@ -36,7 +36,7 @@ impl LearntWeights {
         }
     }
 
-    /// All weights, where all of them learn.
+    /// All weights; `None` if only the last blocks learn.
     pub fn whole(&self) -> Option<&Checkpoint> {
         match self {
             Self::Whole(checkpoint) => Some(checkpoint),
@@ -44,7 +44,7 @@ impl LearntWeights {
         }
     }
 
-    /// As [`whole`](Self::whole), without a copy.
+    /// Like [`whole`](Self::whole), without a copy.
     pub fn into_whole(self) -> Option<Checkpoint> {
         match self {
             Self::Whole(checkpoint) => Some(checkpoint),
@@ -52,10 +52,10 @@ impl LearntWeights {
         }
     }
 
-    /// Lets an engine decode with them.
+    /// Loads them into an engine.
     ///
     /// # Errors
-    /// Those of [`Engine::load_weights`] and [`Engine::load_tail`].
+    /// Errors of [`Engine::load_weights`] and [`Engine::load_tail`].
     pub fn load_into(&self, engine: &mut Engine) -> Result<()> {
         match self {
             Self::Whole(checkpoint) => engine.load_weights(checkpoint),
@@ -64,7 +64,7 @@ impl LearntWeights {
     }
 }
 
-/// Who computes the gradients of a drafter.
+/// Trainers that compute a drafter's gradients.
 pub(super) enum Gradients {
     Whole(Trainer),
     Tail(TailTrainer),
@@ -87,7 +87,8 @@ impl Gradients {
         })
     }
 
-    /// Trains adapters of all blocks, or of the last `lora.blocks`; `seed` draws the first.
+    /// Trains adapters of all blocks, or of the last `lora.blocks`; `seed` determines the initial
+    /// one.
     pub(super) fn with_adapter(
         checkpoint: &Checkpoint,
         optimizer: AdamWConfig,
@@ -121,7 +122,7 @@ impl Gradients {
         }
     }
 
-    /// The adapter in training, if one is.
+    /// The adapter in training, if there is one.
     pub(super) fn adapter(&self) -> Option<Adapter> {
         match self {
             Self::Whole(trainer) => trainer.adapter(),
@@ -129,7 +130,7 @@ impl Gradients {
         }
     }
 
-    /// An adapter that changes nothing yet; `None` where weights are trained.
+    /// A new adapter, which changes nothing yet; `None` if weights are trained.
     pub(super) fn fresh_adapter(&self, seed: u64) -> Option<AdapterState> {
         match self {
             Self::Whole(trainer) => trainer.fresh_adapter(seed),
@@ -137,7 +138,7 @@ impl Gradients {
         }
     }
 
-    /// A saved adapter with its optimiser.
+    /// A saved adapter with its optimiser's state.
     pub(super) fn saved_adapter(
         &self,
         adapter: &Adapter,
@@ -149,7 +150,7 @@ impl Gradients {
         }
     }
 
-    /// Goes on with another adapter; `state` receives the one trained so far.
+    /// Switches to another adapter; `state` receives the previous one.
     pub(super) fn swap_adapter(&mut self, state: &mut AdapterState) -> Result<(), LmError> {
         match self {
             Self::Whole(trainer) => trainer.swap_adapter(state),
@@ -157,7 +158,7 @@ impl Gradients {
         }
     }
 
-    /// The weights as they are now.
+    /// The present weights.
     pub(super) fn weights(&self) -> LearntWeights {
         match self {
             Self::Whole(trainer) => LearntWeights::Whole(trainer.checkpoint()),
@@ -165,7 +166,7 @@ impl Gradients {
         }
     }
 
-    /// As [`weights`](Self::weights), over earlier ones where they are of the same kind.
+    /// Like [`weights`](Self::weights), reusing the memory of earlier ones of the same kind.
     pub(super) fn weights_over(
         &self,
         spare: Option<LearntWeights>,
@@ -183,7 +184,7 @@ impl Gradients {
         }
     }
 
-    /// Goes on with saved weights and their optimiser.
+    /// Continues from saved weights and their optimiser's state.
     pub(super) fn load(
         &mut self,
         weights: &LearntWeights,
@@ -209,8 +210,8 @@ impl Gradients {
         }
     }
 
-    /// Forward of a batch with the weights that training started from, where they are at hand: those of
-    /// the last blocks are.
+    /// Forward of a batch with the initial weights; `None` unless they are still in memory, which
+    /// those of the last blocks are.
     pub(super) fn evaluate_first(&mut self, batch: &Batch<'_>) -> Result<Option<Graded>> {
         match self {
             Self::Whole(_) => Ok(None),

@@ -1,4 +1,4 @@
-//! A job that is killed goes on from its last checkpoint, and gives what one gives that was not.
+//! A killed job resumes from its last checkpoint, with the same results as an uninterrupted one.
 
 mod support;
 
@@ -69,7 +69,7 @@ set = {{ "decode.policy" = "head", "decode.k" = 6, "head.training" = "interleave
     )
 }
 
-/// Everything in the rows that does not depend on the clock, a line a row.
+/// All fields of the rows that do not depend on the clock, one line per row.
 fn rows(folder: &Path) -> Vec<String> {
     let cell = CellReader::open(folder).unwrap();
     fn timeless<R: serde::Serialize>(rows: &[R]) -> Vec<String> {
@@ -114,7 +114,8 @@ fn learnt(folder: &Path) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// Runs a job that dies behind so many prompts of this process. Returns how many it answered.
+/// Runs a job that dies after so many prompts of this process. Returns the number of prompts that
+/// it answered.
 fn run(config: &JobConfig, out: &Path, dies_behind: usize) -> usize {
     let mut answered = 0;
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -138,7 +139,8 @@ fn a_killed_job_goes_on_and_gives_the_same() {
     assert_eq!(run(config, &whole, usize::MAX), 26);
     assert!(!whole.join("checkpoint.json").exists() && !whole.join("checkpoint").exists());
 
-    // Behind 4 and 12 prompts: among the streamed prompts of one segment, at the end of its test.
+    // After 4 and 12 prompts: among the streamed prompts of one segment, and at the end of its
+    // test.
     let parts = lab.path("parts");
     assert_eq!(run(config, &parts, 6), 6);
     assert_eq!(run(config, &parts, 10), 10);
@@ -159,7 +161,7 @@ fn another_jobs_checkpoint_is_not_gone_on_from() {
     assert!(out.join("checkpoint.json").exists());
     assert_eq!(run(&second.jobs[0].config, &out, 2), 2);
     assert!(!out.join("checkpoint").exists());
-    // Damaged: no checkpoint either.
+    // A damaged checkpoint counts as none.
     assert_eq!(run(&second.jobs[0].config, &out, 6), 6);
     std::fs::write(out.join("checkpoint.json"), "{").unwrap();
     assert_eq!(run(&second.jobs[0].config, &out, 6), 6);

@@ -1,4 +1,4 @@
-//! Arms that seconds decide for: their text stays what it is, and what they know survives.
+//! Arms under a controller: their text does not change, and their knowledge survives.
 
 mod support;
 
@@ -74,7 +74,7 @@ fn run(lab: &Lab) -> Run {
     lab.run("out", &text)
 }
 
-/// What the controller of an arm knew at the end of a stage.
+/// The controller of an arm at the end of a stage.
 fn known(run: &Run, stage: &str, arm: &str) -> Controller {
     let cell = &run
         .plan
@@ -122,14 +122,14 @@ fn text_stays_and_knowledge_survives() {
         }
         assert!(seen >= CONTROLLED * HELD_OUT, "{stage}: {seen}");
     }
-    // A checkpoint after every 16 prompts made the arms anew from what they wrote.
+    // A checkpoint after every 16 prompts created the arms anew from their files.
     for arm in ["SpD_DM", "learns", "looks up", "adapters", "last block"] {
         let ledger = known(&run, "stream", arm).ledger();
         assert_eq!(ledger.answers, STREAMED as u64, "{arm}");
         let rows = run.prompts("stream");
         let last = rows.iter().rfind(|row| row.arm == arm).unwrap();
         let saved = last.saved_s.unwrap();
-        // The last row has what was left to learn from at the end of the stream in it.
+        // The last row includes the learning at the end of the stream.
         let after = (saved - ledger.saved()).abs();
         assert!(after < 1e-6, "{arm}: {ledger:?}, {saved}");
         let tokens: u64 = rows
@@ -139,8 +139,8 @@ fn text_stays_and_knowledge_survives() {
             .sum();
         assert_eq!(ledger.tokens, tokens, "{arm}");
     }
-    // Every update is in a row's seconds, the ones before a checkpoint and at the end too: of an
-    // arm whose turn to learn never comes, nothing else is.
+    // The seconds of every update are in a row, including those before a checkpoint and at the end;
+    // an arm that never learns has none.
     let rows = run.prompts("stream");
     let of = |arm: &str| -> Vec<&PromptRow> { rows.iter().filter(|row| row.arm == arm).collect() };
     assert!(of("learns").iter().map(|row| row.learn_s).sum::<f64>() > 0.0);
@@ -151,7 +151,7 @@ fn text_stays_and_knowledge_survives() {
     assert_eq!(late, [15, 31, STREAMED as u32 - 1]);
 }
 
-/// Where the drafter rested, nothing was drafted.
+/// In answers without the drafter, nothing was drafted.
 fn check(row: &PromptRow) {
     let streamed = row.split == results::Split::Train;
     assert_eq!(row.way.is_some(), streamed, "{row:?}");

@@ -1,5 +1,5 @@
-//! Every way to say how long to draft, in one stream and from the state it leaves: what is drafted
-//! differs, the target's tokens never.
+//! Every draft length policy, on a stream and from the saved state: drafts differ, the target's
+//! tokens never.
 
 mod support;
 
@@ -7,7 +7,7 @@ use adaptive_draft::Head;
 use results::{CellReader, RoundRow, Split};
 use support::{Lab, models_table};
 
-/// Features of a head over drafter D: its hidden state and two scalars.
+/// Number of features of a head for drafter D: its hidden state and two scalars.
 const FEATURES: usize = 130;
 
 const ARMS: &str = r#"
@@ -118,11 +118,11 @@ path = "{head}"
     ] {
         assert_eq!(tokens(arm), plain, "{arm}");
     }
-    // Another drafter, as far as drafts go.
+    // Another weight format gives other drafts.
     let chances = |arm| of(arm).map(|row| row.accepted).collect::<Vec<_>>();
     assert_ne!(chances("int4"), chances("constant"));
 
-    // Another job knows as much: heads, and what throughput rules have seen.
+    // Another job has the same knowledge: heads, and statistics of throughput rules.
     let drafted = |cell: &CellReader| -> Vec<_> {
         let rows = cell.prompts().unwrap().into_iter();
         let rows = rows.filter(|row| row.split == Split::Test);
@@ -133,7 +133,7 @@ path = "{head}"
 
     let heads = cell.heads().unwrap();
     let turns = |arm: &str| heads.iter().filter(|row| row.arm == arm).count();
-    // 12 prompts: a turn with each of three updates, or behind every prompt without one.
+    // 12 prompts: a training step with each of three updates, or after every prompt without one.
     assert_eq!((turns("adapt only"), turns("joint")), (3, 3));
     assert_eq!((turns("interleaved"), turns("offline")), (9, 0));
 
@@ -150,7 +150,7 @@ path = "{head}"
     assert!(inputs.iter().any(|input| input.role == "acceptance head"));
     let arm = &cell.manifest().config["arms"][7];
     assert_eq!(arm["name"], "by position");
-    // The default, where the file says nothing.
+    // The default value.
     assert_eq!(arm["decode"]["costs"]["round"], 0.015);
 }
 
@@ -172,7 +172,7 @@ fn a_head_of_another_drafter_is_refused() {
     assert!(message.contains("129 features"), "{message}");
 }
 
-/// A drafter that stays as it is reads its drafts as it made them; one that learns does not.
+/// A drafter that does not change reproduces its recorded labels; one that learns does not.
 #[test]
 fn labels_follow_the_drafter() {
     let lab = Lab::new();
@@ -208,7 +208,7 @@ fn labels_follow_the_drafter() {
     let recorded = steps("frozen recorded");
     assert_eq!(recorded.len(), 4);
     assert_eq!(steps("frozen current"), recorded);
-    // The choices of the group rule follow from the same laws, but for rounding.
+    // The choices of the group rule follow from the same distributions, up to rounding.
     let (recorded, current) = (steps("grouped recorded"), steps("grouped current"));
     assert_eq!(recorded.len(), 4);
     for ((step, examples, loss), again) in recorded.into_iter().zip(current) {
@@ -253,7 +253,7 @@ fn every_target_has_a_head_of_its_own() {
             let own = rows.filter(|row| row.segment == segment && row.split == Split::Test);
             own.map(|row| row.draft_tokens).collect()
         };
-        // Back at a target, and another job that goes on from the files.
+        // A second visit to a target, and another job that continues from the files.
         let here = (drafted("stream", 0), drafted("stream", 2));
         (here, (drafted("later", 0), drafted("later", 2)))
     };

@@ -1,4 +1,4 @@
-//! What every loss does to a drafter, and that examples do not leak into each other.
+//! The effect of every loss on a drafter, and the independence of examples.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ fn every_objective_falls_on_a_repeated_example() {
         let (first, last) = (&updates[0], &updates[updates.len() - 1]);
         assert_eq!(updates.len(), 40);
         assert!(first.grad_norm > 0.0, "{config:?}");
-        // The rejection rate starts flat: nearly every token is on the same side of the law.
+        // The rejection rate starts flat: nearly all tokens have the same sign of p - q.
         let share = if config.direct == Some(DirectLoss::Acceptance) {
             0.95
         } else {
@@ -125,7 +125,7 @@ fn every_objective_falls_on_a_repeated_example() {
     }
 }
 
-/// A divergence that looks where the drafter looks would never find a token without mass.
+/// A divergence weighted by the drafter's distribution would never find a token without mass.
 #[test]
 fn the_end_of_a_turn_is_taught_by_its_likelihood() {
     let ends = |seed| {
@@ -265,7 +265,7 @@ fn replay_and_running_mean_are_seeded_and_off_by_default() {
     assert!(mean > 0.0 && mean < 0.6 * last, "{mean} against {last}");
 }
 
-/// Table 6 of the paper, with the alternatives beside it.
+/// Table 6 of the paper, and alternatives.
 #[test]
 fn the_rows_of_table_6_are_different_losses() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
@@ -284,7 +284,7 @@ fn the_rows_of_table_6_are_different_losses() {
 
 #[test]
 fn what_is_replayed_keeps_within_its_bytes() {
-    // Examples differ by a few bytes: a law is shorter where its token is not shared.
+    // Examples differ by a few bytes: a distribution is shorter if its token is not shared.
     let one = (0..8).map(|seed| example(seed).bytes()).max().unwrap();
     let config = LearnConfig {
         replay: 2,

@@ -127,7 +127,7 @@ fn weights_given_back_are_written_over() {
     }
 }
 
-/// Examples that do not depend on the weights teach the same on any thread.
+/// Examples that do not depend on the weights give the same updates on any thread.
 #[test]
 fn a_thread_of_its_own_learns_the_same() {
     for rank in [0, 4] {
@@ -205,7 +205,7 @@ fn keys_name_what_has_an_adapter() {
     assert_eq!(named(Scope::Task, 0), "");
 }
 
-/// A drift stream over `segments`, greedy; `rest` goes on in `[learn]`.
+/// A drift stream over `segments`, greedy; `rest` is appended to `[learn]`.
 fn text(segments: &[(&str, usize, usize)], stages: &str, rest: &str) -> String {
     let models = models_table(&[("L", "L-small"), ("Q", "Q")]);
     let segment = |(target, train, test): &(&str, usize, usize)| {
@@ -246,7 +246,7 @@ const STREAM: &str = "[stage.stream]\nprompts = { train = 99, test = 99 }\n";
 /// A second one, with held-out prompts alone.
 const LATER: &str = "[stage.later]\nfrom = \"stream\"\nprompts = { test = 99 }\n";
 
-/// What was drafted and accepted on held-out prompts of a segment, prompt by prompt.
+/// Numbers of drafted and accepted tokens on held-out prompts of a segment, by prompt.
 fn held_out(run: &Run, stage: &str, arm: &str, segment: u32) -> Vec<(u32, u32, u32)> {
     let rows = run.prompts(stage).into_iter();
     let own =
@@ -265,7 +265,7 @@ fn a_target_finds_its_adapter_and_its_cache_again() {
     let all = |segment| held_out(&run, "stream", "all", segment);
     assert_ne!(all(0), all(2));
 
-    // Another job goes on from the files.
+    // Another job continues from the files.
     assert_eq!(held_out(&run, "later", "own", 0), own);
     assert_eq!(
         held_out(&run, "later", "own", 1),
@@ -292,7 +292,7 @@ fn adapters_are_packed_as_the_drafter_decodes() {
     let int4 = "\"decode.draft_weights\" = \"int4\"";
     drafted(int4);
     let last = drafted(&format!("{int4}, \"learn.blocks\" = 1"));
-    // Adapters of one block alone draft otherwise than such of all.
+    // Adapters of one block draft differently from adapters of all blocks.
     assert_ne!(last, drafted("\"learn.blocks\" = 2"));
 }
 
@@ -336,7 +336,7 @@ fn cells_of_a_grid_keep_what_they_learnt_apart() {
     let stages = "[grid]\ntask = \"mini-math\"\ntarget = [\"L\", \"Q\"]\n\
          [stage.stream]\nprompts = { train = 14, test = 4 }\n\
          [stage.later]\nfrom = \"stream\"\nprompts = { test = 4 }\n";
-    // What decodes is the running mean.
+    // The running mean is decoded with.
     let run = lab.run("out", &text(&[], stages, "ema = 0.8\nreplay = 2"));
     let held_out = |stage: &str, target: &str, arm: &str| {
         let rows = run.prompts(stage).into_iter();
@@ -366,7 +366,7 @@ fn an_asynchronous_run_records_every_update() {
         assert_eq!(numbers, [0, 1, 2, 3], "{arm}");
         assert_eq!(own[3].prompts_seen, 14);
     }
-    // Whatever the drafter has learnt by when, the target's tokens are its own.
+    // The target's tokens do not depend on the drafter's learning.
     let rows = run.prompts("stream");
     let tokens = |arm: &str| -> Vec<_> {
         let own = rows.iter().filter(|row| row.arm == arm);
@@ -393,8 +393,8 @@ fn a_rank_without_room_is_refused_before_anything_is_written() {
     assert!(!out.join("prompts.parquet").exists());
 }
 
-/// The padded drafter decodes with weights that the learner, already at the next update, cannot
-/// give.
+/// The padded drafter needs weights that the learner, which is already at the next update, cannot
+/// provide.
 #[test]
 fn an_update_after_every_prompt_leaves_padded_models_their_weights() {
     let lab = Lab::new();
@@ -436,7 +436,7 @@ fn n_grams_of_other_vocabularies_are_not_passed_over() {
     }
     assert_eq!(files.len(), 2);
     again("right").unwrap();
-    // Named as if it belonged to another target.
+    // The name of a file for another target.
     let name = files[0].file_name().unwrap().to_string_lossy().into_owned();
     let last = if name.ends_with("0.bin") {
         "1.bin"
@@ -450,7 +450,7 @@ fn n_grams_of_other_vocabularies_are_not_passed_over() {
         message.contains("other vocabularies") && message.contains(&name),
         "{message}"
     );
-    // Rightly named, with n-grams that do not spell their tokens.
+    // The right name, but n-grams whose tokens do not spell their bytes.
     let mut cache = ngram_cache::NgramCache::load(&other).unwrap();
     let ids = [vocab_align::DraftId(300), vocab_align::DraftId(301)];
     cache.insert(&ids, vocab_align::TargetId(400));

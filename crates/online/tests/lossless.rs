@@ -1,5 +1,5 @@
-//! Greedy speculation equals plain greedy decoding of the target, token for token: every mode, all
-//! mini streams, before and after learning. And: the same seed gives the same everything.
+//! Greedy speculation equals plain greedy decoding of the target, token for token: all modes, all
+//! mini streams, before and after learning. The same seed gives the same results.
 
 mod support;
 
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use results::{PromptRow, Split};
 use support::{Lab, Run, models_table};
 
-/// Held-out prompts, answered before and after learning.
+/// Number of held-out prompts, answered before and after learning.
 const HELD_OUT: usize = 12;
-/// Streamed prompts.
+/// Number of streamed prompts.
 const STREAMED: usize = 12;
 
 const ARMS: &str = r#"
@@ -59,9 +59,9 @@ name = "looks up in the prompt"
 learnt_by = "L_DM+L_N-gram+lookup"
 set = { "decode.verify" = "tli", "decode.lookup" = "prompt", "decode.policy" = "heuristic" }
 "#;
-/// Arms that draft.
+/// Number of drafting arms.
 const DRAFTING: usize = 14;
-/// Of them, those that leave the stream to another.
+/// Number of drafting arms that use the state of another arm.
 const GUESTS: usize = 2;
 
 fn experiment(grid: &str, stages: &str) -> String {

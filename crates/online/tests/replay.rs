@@ -1,5 +1,5 @@
-//! A recorded target answers as the model it was recorded from: round for round, and what is learnt
-//! from it bit for bit.
+//! A recorded target answers like the model that it was recorded from, round for round, and the
+//! learnt state is bit-identical.
 
 mod support;
 
@@ -21,7 +21,7 @@ const ANSWER: usize = 16;
 const TRAIN: usize = 12;
 const TEST: usize = 4;
 
-/// All presets, and what else reads the target's rows.
+/// All presets, and other arms that read the target's logits.
 fn experiment(models: &str) -> String {
     let presets = [
         "autoregressive",
@@ -69,7 +69,7 @@ fn table(trace: &Path, model: &str) -> String {
     )
 }
 
-/// Records both splits of what the experiment streams; the path has `{split}` in it.
+/// Records both splits of the experiment's streams; the path contains `{split}`.
 fn record(lab: &Lab, model: &str, top: Option<usize>) -> PathBuf {
     let folder = models().join(model);
     let target: ModelFolder<TargetId> = ModelFolder::load(&folder).unwrap();
@@ -142,7 +142,7 @@ fn timeless(rows: impl IntoIterator<Item = Value>) -> Vec<Value> {
     rows
 }
 
-/// Every row of a run, table by table, of the arms that `keep` picks.
+/// Every row of a run, table by table, of the arms selected by `keep`.
 fn rows(run: &Run, keep: impl Fn(&str) -> bool) -> Vec<Vec<Value>> {
     let json = |row: &dyn erased::Row| row.json();
     let mut all = Vec::new();
@@ -175,7 +175,7 @@ mod erased {
     }
 }
 
-/// Every file below a folder, by its place there.
+/// Every file below a folder, by its relative path.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -215,7 +215,7 @@ fn replays_bit_for_bit(model: &str) {
     let (a, b) = (rows(&live, |_| true), rows(&replay, |_| true));
     assert!(a.iter().any(|table| table.len() > TRAIN), "something ran");
     assert_eq!(a, b);
-    // Weights, optimisers, caches: every file of what was learnt.
+    // Weights, optimisers, caches: all files of the learnt state.
     let learnt = |run: &Run| {
         files(
             &run.root
@@ -234,7 +234,8 @@ fn replays_bit_for_bit(model: &str) {
     let differ: Vec<_> = a.keys().filter(|name| a[*name] != b[*name]).collect();
     assert!(differ.is_empty(), "{differ:?}");
 
-    // With 64 tokens a position, all arms that do not learn, and those that learn from tokens alone.
+    // With 64 tokens per position: all arms that do not learn, and those that learn from tokens
+    // alone.
     let part = record(&lab, model, Some(64));
     let replay = lab.run("part", &experiment(&table(&part, model)));
     let plain = |arm: &str| !learns(arm) || arm == "NLL";
@@ -358,7 +359,7 @@ fn a_model_that_pays_for_steps_changes_no_token() {
 fn a_tail_that_is_too_short_is_told_and_not_made_up() {
     let lab = Lab::new();
     let trace = record(&lab, "L", Some(8));
-    // The same trace with its tails cut off: rounds at the end of an answer look behind it.
+    // The same trace without its tails: rounds at the end of an answer read beyond them.
     for split in ["train", "test"] {
         let path = PathBuf::from(trace.to_str().unwrap().replace("{split}", split));
         let mut file = TraceFile::open(&path).unwrap();

@@ -1,5 +1,5 @@
-//! A drafter with fewer positions than the prompts have tokens: answers are the target's, and what
-//! fits is learnt.
+//! A drafter with fewer positions than the prompts have tokens: answers are the target's, and the
+//! part that fits is learnt.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use results::PromptRow;
 use support::{Lab, models};
 
-/// Positions of the drafter: less than a prompt, more than most answers.
+/// Number of positions of the drafter: less than a prompt, more than most answers.
 const POSITIONS: usize = 40;
 
 fn copy(from: &Path, to: &Path) {
@@ -68,7 +68,7 @@ preset = "L_DM+L_N-gram+lookup"
     let of = |arm: &str| -> Vec<&PromptRow> { rows.iter().filter(|row| row.arm == arm).collect() };
     let plain = of("autoregressive");
     assert_eq!(plain.len(), 8);
-    // The case is what it says.
+    // The prompts are indeed longer than the drafter's positions.
     assert!(plain.iter().all(|row| row.prompt_tokens > POSITIONS as u32));
     for arm in ["L_DM", "L_DM+L_N-gram", "L_DM+L_N-gram+lookup"] {
         let found = of(arm);

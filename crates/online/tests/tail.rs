@@ -1,4 +1,4 @@
-//! Learning by the last blocks alone: from what decoding has computed, into what decodes.
+//! Learning in the last blocks alone, from the states that decoding computed.
 
 mod support;
 
@@ -72,7 +72,7 @@ fn example(seed: u32, engine: &mut Engine) -> Example {
     example
 }
 
-/// Losses, and what decodes at the end.
+/// The losses, and the final weights.
 fn study(learner: &mut Learner, seeds: std::ops::Range<u32>) -> (Vec<f64>, LearntWeights) {
     let mut engine = engine(learner.blocks());
     let mut losses = Vec::new();
@@ -97,7 +97,7 @@ fn the_last_blocks_learn_and_nothing_else_moves() {
         panic!("all weights")
     };
     assert_eq!(tail.blocks(), 1);
-    // The same examples by all weights begin at the same loss.
+    // The same examples begin at the same loss if all weights learn.
     let (of_all, all) = study(
         &mut Learner::new(&drafter(), settings(0), 1).unwrap(),
         0..24,
@@ -105,7 +105,7 @@ fn the_last_blocks_learn_and_nothing_else_moves() {
     assert!((of_all[0] - losses[0]).abs() < 1e-4 * losses[0]);
     assert!(all.whole().is_some());
 
-    // Weights that a server packs are those that the engine loads.
+    // Weights packed by a server equal those that the engine loads.
     let options = EngineSettings::new(WeightType::Int8, 1);
     let packed = Packed::new(&drafter(), options).unwrap();
     let mut packed = packed.with_tail(tail, options).unwrap();
@@ -147,7 +147,7 @@ fn it_goes_on_where_it_was_saved_and_refuses_another_cut() {
         ] {
             assert!(error.contains(part), "{error}");
         }
-        // And what it writes itself is not taken for the last block.
+        // Its own files are not mistaken for the last block's.
         let folder = tempfile::tempdir().unwrap();
         other.save(folder.path(), "models/D").unwrap();
         let error = format!("{:#}", again.load(folder.path()).unwrap_err());
@@ -162,7 +162,7 @@ fn what_cannot_learn_is_refused() {
         format!("{:#}", made.err().unwrap())
     };
     assert!(error(9).contains("learn.blocks"), "{}", error(9));
-    // An example of an engine that kept nothing.
+    // An example of an engine that kept no states.
     let mut learner = Learner::new(&drafter(), settings(1), 1).unwrap();
     let mut blind = engine(0);
     learner.push(example(0, &mut blind)).unwrap();
@@ -174,7 +174,8 @@ fn what_cannot_learn_is_refused() {
     assert!(engine(1).load_tail(&tail).is_err());
 }
 
-/// A stream, greedy: the same tokens as plain decoding, and more of them accepted than before learning.
+/// A greedy stream: the same tokens as plain decoding, and more of them accepted than before
+/// learning.
 #[test]
 fn an_arm_learns_by_its_last_block() {
     let lab = Lab::new();
@@ -232,8 +233,8 @@ set = {{ "learn.blocks" = 1, "learn.products" = "bf16", "learn.likely" = 1e-3, "
     assert!(after * 20 < before * 19, "{after} rounds after {before}");
 }
 
-/// Parts of answers teach what whole answers teach, each position once, and drafts go on from the new
-/// weights.
+/// Parts of answers give the same training data as whole answers, each position once, and drafts
+/// continue with the new weights.
 #[test]
 fn an_answer_is_learnt_from_before_it_ends() {
     let lab = Lab::new();

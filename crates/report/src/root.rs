@@ -1,4 +1,4 @@
-//! The cells of a stage, read into memory: numbers stay, texts go.
+//! The cells of a stage in memory, with their numbers and without texts.
 
 use crate::ReportError;
 use crate::paper::implied_overhead;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// A complete cell.
 #[derive(Debug, Clone)]
 pub struct Cell {
-    /// Path of its folder from the root, with forward slashes.
+    /// Path of its folder relative to the root, with forward slashes.
     pub path: String,
     /// Its manifest.
     pub manifest: Manifest,
@@ -24,7 +24,7 @@ pub struct Cell {
     pub answers: Vec<Answer>,
     /// Its updates.
     pub updates: Vec<UpdateRow>,
-    /// Its turns of acceptance heads.
+    /// Training steps of its acceptance heads.
     pub heads: Vec<HeadRow>,
     /// Acceptance by position in the draft, where the page shows it and rounds are there.
     pub positions: Vec<Positions>,
@@ -32,14 +32,14 @@ pub struct Cell {
     pub ngrams: Vec<NgramRow>,
 }
 
-/// A cell that is planned and not complete.
+/// A planned cell that is not complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     /// Stage.
     pub stage: String,
     /// Cell.
     pub cell: String,
-    /// Axis and value of every axis.
+    /// All axes with their values.
     pub coordinates: Vec<(String, String)>,
     /// `not run`, `failed`, `interrupted`, `running`.
     pub state: &'static str,
@@ -54,22 +54,22 @@ pub struct Stage {
     pub planned: Vec<CellSpec>,
     /// Complete cells in grid order.
     pub cells: Vec<Cell>,
-    /// The others.
+    /// Planned cells that are not complete.
     pub missing: Vec<Missing>,
 }
 
-/// What a stage is read for.
+/// The data to read of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// Facts of the answers' text.
+    /// Properties of the answers' text.
     pub text: bool,
     /// The n-gram caches.
     pub ngrams: bool,
 }
 
 impl Stage {
-    /// Reads the cells of a stage below `root`: those of the plan in its order, then others that
-    /// stand there.
+    /// Reads the cells of a stage below `root`: those of the plan in its order, then others in the
+    /// folder.
     ///
     /// # Errors
     /// A damaged cell.
@@ -110,13 +110,13 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Whether any cell has answers of a split.
+    /// True if a cell has answers of the split.
     pub fn has(&self, split: Split) -> bool {
         let answers = self.cells.iter().flat_map(|cell| &cell.answers);
         answers.into_iter().any(|answer| answer.row.split == split)
     }
 
-    /// The split that its tables show: held-out prompts where it has any, else streamed ones.
+    /// The split for its tables: held-out prompts if it has any, else streamed ones.
     pub fn split(&self) -> Split {
         if self.has(Split::Test) {
             Split::Test
@@ -125,7 +125,7 @@ impl Stage {
         }
     }
 
-    /// Seeds of its cells.
+    /// The different seeds of its cells.
     pub fn seeds(&self) -> Vec<u64> {
         let mut seeds: Vec<u64> = self.cells.iter().map(|c| c.manifest.cell.seed).collect();
         seeds.sort_unstable();
@@ -134,7 +134,7 @@ impl Stage {
     }
 }
 
-/// The stage's cells: the plan's, and where it lists none those that stand in the folder.
+/// The planned cells of the stage; those in the folder if the plan lists none.
 fn planned(
     root: &Path,
     experiment: &Experiment,
@@ -187,7 +187,7 @@ fn read_cell(
         arms.into_iter().any(|arm| arm.is_plain && arm.name == name)
     };
     let mut plain = HashMap::new();
-    // Rows of one segment show its end; others the end of the stream.
+    // Rows of one segment show the end of the segment; others the end of the stream.
     let report = &experiment.report;
     let mut axes = report.rows.iter().chain(&report.columns);
     let by_segment = axes.any(|axis| axis == "segment");

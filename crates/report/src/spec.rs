@@ -1,4 +1,4 @@
-//! What a page is made by: `experiment.json`, which the program writes into the root of an
+//! The description of a page: `experiment.json`, which the program writes into the root of an
 //! experiment's results.
 
 use crate::ReportError;
@@ -7,13 +7,13 @@ use experiment::{FigureName, ReportConfig};
 use results::{EXPERIMENT_FILE, Metric, RunRecord, StageSpec};
 use std::path::Path;
 
-/// The record of a run as pages read it: its jobs are no part of a page.
+/// The record of a run for pages, which do not need its jobs.
 pub type Experiment = RunRecord<serde_json::Value, ReportConfig, PaperData>;
 
-/// Refuses a `report.cell` that names no metric; `path` is the file that holds it.
+/// Refuses a `report.cell` that is not a metric; `path` is its file.
 ///
 /// # Errors
-/// [`ReportError::Unknown`] with the metrics there are.
+/// [`ReportError::Unknown`] with the known metrics.
 pub fn check_metrics(report: &ReportConfig, path: &Path) -> Result<(), ReportError> {
     let names = || Metric::ALL.iter().map(|metric| metric.name()).collect();
     let mut cell = report.cell.iter();
@@ -35,7 +35,7 @@ fn known(path: &Path, key: &str, value: &str, allowed: Vec<&str>) -> Result<(), 
 /// Reads `experiment.json` of a root folder and checks the names in its report section.
 ///
 /// # Errors
-/// [`ReportError::NotARoot`], what [`RunRecord::read`] says, [`ReportError::Unknown`] with the key.
+/// [`ReportError::NotARoot`], errors of [`RunRecord::read`], [`ReportError::Unknown`] with the key.
 pub fn read(root: &Path) -> Result<Experiment, ReportError> {
     let mut experiment = Experiment::read(root)?.ok_or_else(|| ReportError::NotARoot {
         dir: root.to_path_buf(),
@@ -48,24 +48,24 @@ pub fn read(root: &Path) -> Result<Experiment, ReportError> {
     Ok(experiment)
 }
 
-/// What a page shows of its experiment.
+/// Settings of an experiment's page.
 pub trait Shown {
-    /// Refuses names in the report section that stand for nothing; `path` is the file that holds it.
+    /// Refuses unknown names in the report section; `path` is its file.
     ///
     /// # Errors
     /// [`ReportError::Unknown`] with the key.
     fn check(&self, path: &Path) -> Result<(), ReportError>;
 
-    /// The stage the tables are made from.
+    /// The stage of the tables.
     fn table_stage(&self) -> Option<&StageSpec>;
 
-    /// Metrics of a table cell. A modelled speed never stands without the dearer one.
+    /// Metrics of a table cell. A modelled speedup is always accompanied by the one with overhead.
     fn metrics(&self) -> Vec<Metric>;
 
-    /// Whether a figure is asked for.
+    /// True if a figure is requested.
     fn wants(&self, figure: FigureName) -> bool;
 
-    /// Whether an arm is shown.
+    /// True if an arm is shown.
     fn shows(&self, arm: &str) -> bool;
 }
 

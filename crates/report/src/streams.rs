@@ -1,4 +1,4 @@
-//! The streams of a stage, ordered for figures: who answered which prompt when.
+//! The streams of a stage, ordered for figures.
 
 use crate::root::{Cell, Stage};
 use crate::spec::{Experiment, Shown as _};
@@ -13,29 +13,29 @@ pub const METHOD: &str = "L_DM+L_N-gram";
 pub struct Segment {
     /// Number in this set of streams.
     pub index: u32,
-    /// What distinguishes it from the others.
+    /// Words that distinguish it from the others.
     pub title: String,
-    /// Prompts in its stream, seeds not counted.
+    /// Number of prompts in its stream with one seed.
     pub prompts: usize,
     /// Task.
     pub task: String,
     /// Target.
     pub target: String,
-    /// Other axes of its cells, but the seed: `axis=value`.
+    /// Other axes of its cells, except the seed: `axis=value`.
     pub other: Vec<String>,
 }
 
-/// Streams that one figure shows: the cells of a grid beside each other, or the segments of a drift
-/// one after the other.
+/// The streams of one figure: the cells of a grid beside each other, or the segments of a drift one
+/// after the other.
 #[derive(Debug)]
 pub struct Streams<'a> {
-    /// What the figure is of, where there are several: coordinates.
+    /// Coordinates that distinguish the figure, if there are several.
     pub of: String,
-    /// Whether drafter and cache live through the segments.
+    /// True if drafter and cache are kept through the segments.
     pub continual: bool,
-    /// Whether times mean anything.
+    /// True if times are valid.
     pub timed: bool,
-    /// True where its steps cost less than those of held-out prompts, whose models were padded.
+    /// True if its steps cost less than those of held-out prompts, whose models were padded.
     pub cheaper: bool,
     /// Arms with answers, in table order.
     pub arms: Vec<ArmInfo>,
@@ -43,11 +43,11 @@ pub struct Streams<'a> {
     pub segments: Vec<Segment>,
     /// Seeds.
     pub seeds: Vec<u64>,
-    /// The arm that the page divides by another first.
+    /// The first arm of the page's first ratio.
     about: Option<&'a str>,
     /// Arms whose drafters learn.
     learning: BTreeSet<String>,
-    /// By segment, arm and seed.
+    /// Answers by segment, arm and seed.
     answers: BTreeMap<u32, BTreeMap<&'a str, BTreeMap<u64, Vec<&'a Answer>>>>,
     updates: Vec<(u32, &'a UpdateRow)>,
     heads: Vec<(u32, &'a HeadRow)>,
@@ -182,7 +182,7 @@ impl<'a> Streams<'a> {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Seeds with answers of an arm in a segment, and how many each has.
+    /// Seeds with answers of an arm in a segment, and their numbers of answers.
     pub fn lengths(&self, arm: &str, segment: u32) -> Vec<(u64, usize)> {
         let by_seed = self.by_seed(arm, segment).into_iter().flatten();
         by_seed
@@ -218,7 +218,7 @@ impl<'a> Streams<'a> {
         self.updates.iter().filter(own).map(|(_, row)| *row)
     }
 
-    /// Turns of an arm's acceptance head in a segment.
+    /// Training steps of an arm's acceptance head in a segment.
     pub fn heads<'b>(
         &'b self,
         arm: &'b str,
@@ -228,17 +228,18 @@ impl<'a> Streams<'a> {
         self.heads.iter().filter(own).map(|(_, row)| *row)
     }
 
-    /// Whether an arm learnt.
+    /// True if an arm learnt.
     pub fn learnt(&self, arm: &str) -> bool {
         self.learning.contains(arm) || self.updates.iter().any(|(_, row)| row.arm == arm)
     }
 
-    /// True where an arm's drafts were looked up.
+    /// True if an arm's drafts were looked up.
     pub fn looks_up(&self, arm: &str) -> bool {
         self.answers(arm).any(|answer| answer.looks_up)
     }
 
-    /// The arm that a learning drafter is compared with: the first whose drafter learns nothing.
+    /// The arm that a learning drafter is compared with: the first one whose drafter does not
+    /// learn.
     pub fn untrained(&self) -> Option<&str> {
         let mut arms = self.drafting().map(|arm| arm.name.as_str());
         arms.find(|arm| !self.learnt(arm) && !self.looks_up(arm))
@@ -250,8 +251,8 @@ impl<'a> Streams<'a> {
         arms.filter(|arm| self.learnt(arm)).collect()
     }
 
-    /// The arm that a picture names where it names one: the first that the page divides by another (`ratios`), else the
-    /// paper's method, else the last that learns, else the last that drafts.
+    /// The arm that a figure names, if it names one: the first one that the page divides by another
+    /// (`ratios`), else the paper's method, else the last learning arm, else the last drafting arm.
     pub fn method(&self) -> Option<&str> {
         let learning = self.learning();
         let drafting = || self.drafting().map(|arm| arm.name.as_str());
@@ -261,7 +262,7 @@ impl<'a> Streams<'a> {
         about.or(own).or(drafting().last())
     }
 
-    /// Prompts of the stream before a segment; 0 where segments stand beside each other.
+    /// Number of prompts of the stream before a segment; 0 if segments stand beside each other.
     pub fn before(&self, segment: u32) -> usize {
         if !self.continual {
             return 0;
@@ -271,7 +272,7 @@ impl<'a> Streams<'a> {
     }
 }
 
-/// What the rows say about a segment.
+/// Facts about a segment from the rows.
 struct Facts {
     /// Coordinates that are neither task nor target.
     other: Vec<String>,
@@ -296,7 +297,7 @@ impl Facts {
     }
 }
 
-/// Segments titled by what tells them apart.
+/// Segments with titles that distinguish them.
 fn titled(facts: Vec<Facts>) -> Vec<Segment> {
     let distinct = |value: fn(&Facts) -> &str| {
         let values: BTreeSet<&str> = facts.iter().map(value).collect();
@@ -324,12 +325,12 @@ fn titled(facts: Vec<Facts>) -> Vec<Segment> {
     facts.iter().enumerate().map(segment).collect()
 }
 
-/// A metric over some answers; `None` where it is not defined.
+/// A metric over some answers; `None` if it is not defined.
 pub fn over<'a>(metric: Metric, answers: impl IntoIterator<Item = &'a Answer>) -> Option<f64> {
     over_by(&|answer| metric.sums(answer), answers)
 }
 
-/// A ratio over some answers by what each adds to it.
+/// A ratio over some answers, from the sums of each.
 pub fn over_by<'a>(
     sums: &dyn Fn(&Answer) -> Option<Sums>,
     answers: impl IntoIterator<Item = &'a Answer>,

@@ -1,9 +1,9 @@
-//! Intervals by resampling prompts and seeds.
+//! Bootstrap intervals over prompts and seeds.
 //!
-//! Seeds share their prompts, so the two are crossed: a replicate draws seeds with replacement, and
-//! prompts with replacement, and weighs every answer by how often its seed and its prompt were
-//! drawn. The draws depend on the group alone and not on the arm, so that replicates of two arms
-//! are paired: their ratio, replicate by replicate, is the bootstrap of the ratio. Groups (tasks,
+//! Seeds share their prompts, so the two are crossed: a replicate draws seeds and prompts with
+//! replacement, and weights every answer by the number of times that its seed and its prompt were
+//! drawn. The draws depend on the group and not on the arm, so that replicates of two arms are
+//! paired: their ratio, replicate by replicate, is the bootstrap of the ratio. Groups (tasks,
 //! targets) are drawn independently of each other.
 
 use crate::Sums;
@@ -11,13 +11,13 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Replicates of every interval.
+/// Number of replicates of every interval.
 pub const RESAMPLES: usize = 2000;
 
-/// Share of replicates inside an interval.
+/// Share of the replicates inside an interval.
 pub const COVERAGE: f64 = 0.95;
 
-/// Mixed into every draw: the same rows always give the same interval.
+/// Fixed seed of all draws: the same rows always give the same interval.
 const SEED: u64 = 0x0b00_7572;
 
 /// A prompt across arms and seeds: segment and identifier.
@@ -37,12 +37,12 @@ pub struct Series {
     items: Vec<(u32, u32, Sums)>,
 }
 
-/// A value with its replicates, which carry its interval through ratios and means.
+/// A value with its replicates, through which ratios and means get their intervals.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// The value of all answers.
+    /// The value over all answers.
     pub value: f64,
-    /// The value of every replicate, NaN where it was not defined; empty where nothing can be drawn.
+    /// The value of every replicate, NaN if it is not defined; empty without a bootstrap.
     replicates: Vec<f64>,
 }
 
@@ -56,7 +56,7 @@ pub struct Interval {
 }
 
 impl Group {
-    /// The group of a name (which seeds its draws) with the seeds and prompts of all its answers.
+    /// A group with the seeds and prompts of all its answers; the name seeds its draws.
     pub fn new(name: &str, answers: impl IntoIterator<Item = (u64, PromptKey)>) -> Self {
         let (mut seeds, mut prompts) = (BTreeSet::new(), BTreeMap::new());
         for (seed, prompt) in answers {
@@ -73,17 +73,17 @@ impl Group {
         }
     }
 
-    /// Seeds.
+    /// Number of seeds.
     pub fn seeds(&self) -> usize {
         self.seeds.len()
     }
 
-    /// Distinct prompts.
+    /// Number of distinct prompts.
     pub fn prompts(&self) -> usize {
         self.prompts.len()
     }
 
-    /// Adds an answer to a series; one that is not of the group is left out.
+    /// Adds an answer to a series; an answer outside of the group is ignored.
     pub fn push(&self, series: &mut Series, seed: u64, prompt: &PromptKey, sums: Sums) {
         let seed = self.seeds.binary_search(&seed).ok();
         if let (Some(seed), Some(&prompt)) = (seed, self.prompts.get(prompt)) {
@@ -91,7 +91,8 @@ impl Group {
         }
     }
 
-    /// The estimates of many series under the same draws; `None` where a value is not defined.
+    /// The estimates of several series under the same draws; `None` for a value that is not
+    /// defined.
     pub fn estimate(&self, series: &[Series]) -> Vec<Option<Estimate>> {
         let values: Vec<Option<f64>> = series
             .iter()
@@ -123,7 +124,7 @@ impl Group {
     }
 }
 
-/// How often each of `count` things is drawn in `count` draws.
+/// Number of times that each of `count` items is drawn in `count` draws.
 fn draw(count: usize, rng: &mut ChaCha8Rng) -> Vec<f64> {
     let mut weights = vec![0.0; count];
     for _ in 0..count {
@@ -134,7 +135,7 @@ fn draw(count: usize, rng: &mut ChaCha8Rng) -> Vec<f64> {
     weights
 }
 
-/// FNV-1a: a hash that stays the same from release to release.
+/// FNV-1a, a hash that does not change between releases.
 fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -150,7 +151,7 @@ impl Estimate {
         }
     }
 
-    /// The middle 95% of the replicates; `None` without replicates, or where more than a tenth of
+    /// The central 95% of the replicates; `None` without replicates, or if more than a tenth of
     /// them are not defined.
     pub fn interval(&self) -> Option<Interval> {
         let mut sorted: Vec<f64> = self.replicates.clone();
@@ -166,7 +167,7 @@ impl Estimate {
         })
     }
 
-    /// This over another one, replicate by replicate.
+    /// The ratio of this to another one, replicate by replicate.
     pub fn over(&self, other: &Self) -> Option<Self> {
         let value = self.value / other.value;
         value.is_finite().then(|| Self {
@@ -178,7 +179,7 @@ impl Estimate {
         })
     }
 
-    /// The arithmetic mean of several; `None` of none.
+    /// The arithmetic mean of several; `None` of an empty list.
     pub fn mean(estimates: &[&Self]) -> Option<Self> {
         if estimates.is_empty() {
             return None;
@@ -192,7 +193,7 @@ impl Estimate {
     }
 }
 
-/// Combines replicates one by one; none where any estimate has none of its own.
+/// Combines replicates one by one; empty if one of the estimates has none.
 fn zip(estimates: &[&Estimate], combine: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     let lengths = estimates.iter().map(|estimate| estimate.replicates.len());
     let length = lengths.min().unwrap_or(0);
@@ -206,7 +207,7 @@ fn zip(estimates: &[&Estimate], combine: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     combined
 }
 
-/// The q-quantile of sorted values, linear between neighbours.
+/// The q-quantile of sorted values, with linear interpolation.
 fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let position = q * (sorted.len().checked_sub(1)? as f64);
     let below = *sorted.get(position.floor() as usize)?;
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn ratios_are_paired() {
-        // Prompts differ a thousandfold, the second arm is always twice the first.
+        // The sizes of prompts differ a thousandfold, and the second arm is always twice the first.
         let size = |p: u32| f64::from(1 + p * p);
         let both = estimates(
             2,

@@ -1,6 +1,6 @@
-//! What a table is made of: named, typed columns.
+//! Tables as named, typed columns.
 
-/// One column of a table, as documented.
+/// Description of a column of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
     /// Name in the journal and in parquet.
@@ -9,7 +9,7 @@ pub struct Column {
     pub kind: ColumnKind,
     /// Meaning and unit, one line.
     pub doc: &'static str,
-    /// Whether tables written before there was this column are read all the same.
+    /// True if tables without the column, of older programs, can be read.
     pub optional: bool,
 }
 
@@ -22,7 +22,7 @@ pub enum ColumnKind {
     U32,
     /// Unsigned 64-bit integer.
     U64,
-    /// 64-bit float; NaN where a quantity is undefined.
+    /// 64-bit float; NaN for an undefined quantity.
     F64,
 }
 
@@ -72,7 +72,7 @@ impl ColumnData {
         }
     }
 
-    /// `len` values that are not known.
+    /// `len` unknown values.
     pub(crate) fn unknown(kind: ColumnKind, len: usize) -> Self {
         match kind {
             ColumnKind::Text => Self::Text(vec![String::new(); len]),
@@ -82,7 +82,7 @@ impl ColumnData {
         }
     }
 
-    /// Whether no value is known; texts always are.
+    /// True if all values are unknown; texts are always known.
     pub(crate) fn is_unknown(&self) -> bool {
         match self {
             Self::Text(_) => false,
@@ -92,7 +92,7 @@ impl ColumnData {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

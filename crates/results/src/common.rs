@@ -1,12 +1,13 @@
-//! Configurations whose arms say only what sets them apart from the first one. Arms of a cell have
-//! nearly everything in common, and manifests are most of what a published run has beside its rows.
+//! Configurations in which every arm is stored as its difference from the first one. Arms of a cell
+//! have nearly everything in common, and manifests are the largest part of a published run beside
+//! its rows.
 
 use serde_json::{Map, Value};
 
-/// The only key of an object that stands for the first arm's with other values in some places.
+/// Key of an object that stands for the first arm's value with some values replaced.
 const SAME_BUT: &str = "same but";
 
-/// Leaves out of every arm behind the first what they have in common.
+/// Replaces every arm after the first by its difference from it.
 pub(crate) fn leave_out(config: &mut Value) {
     change(config, |first, arm| {
         if first.is_object() {
@@ -15,7 +16,7 @@ pub(crate) fn leave_out(config: &mut Value) {
     });
 }
 
-/// Puts back what [`leave_out`] left out.
+/// Reverses [`leave_out`].
 pub(crate) fn put_back(config: &mut Value) {
     change(config, |first, arm| *arm = whole(first, arm));
 }
@@ -34,13 +35,13 @@ fn same_but(values: Map<String, Value>) -> Value {
     )]))
 }
 
-/// What `value` says in the place of `first`; nothing if they are equal.
+/// The difference of `value` from `first`; `None` if they are equal.
 fn difference(first: &Value, value: &Value) -> Option<Value> {
     if first == value {
         return None;
     }
     match (first, value) {
-        // A key that only `own` has is a difference; one that it lacks cannot be said.
+        // A key that only `own` has is a difference; a missing key cannot be expressed.
         (Value::Object(first), Value::Object(own)) if first.keys().all(|k| own.contains_key(k)) => {
             let differ = own.iter().filter_map(|(key, own)| {
                 let value = first
@@ -54,7 +55,7 @@ fn difference(first: &Value, value: &Value) -> Option<Value> {
     }
 }
 
-/// What [`difference`] was made of. What is no difference is left as it is.
+/// Reverses [`difference`]. A value that is not a difference is left as it is.
 fn whole(first: &Value, value: &Value) -> Value {
     let values = match value {
         Value::Object(value) if value.len() == 1 => value.get(SAME_BUT),

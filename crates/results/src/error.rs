@@ -1,12 +1,12 @@
-//! What can go wrong with a cell's folder.
+//! Errors of a cell's folder.
 
 use std::path::{Path, PathBuf};
 
-/// An error of a cell's folder: which file, which line or column.
+/// An error of a cell's folder, with file and line or column.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResultsError {
-    /// A complete cell is not written again.
+    /// A complete cell would be overwritten.
     #[error("{}: this cell is complete", path.display())]
     Complete {
         /// The folder.
@@ -28,27 +28,27 @@ pub enum ResultsError {
         /// The layout that this program writes.
         expected: u32,
     },
-    /// A manifest or record is not the JSON it should be.
+    /// A manifest or record is not valid JSON for its type.
     #[error("{}:{line}: malformed: {message}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// One-based line.
         line: usize,
-        /// What the JSON reader said.
+        /// The parser's error.
         message: String,
     },
-    /// A line of JSON is not the object of its row.
+    /// A line of JSON is not a valid row.
     #[error("{}:{line}: malformed row: {message}", path.display())]
     Journal {
         /// The file.
         path: PathBuf,
         /// One-based line.
         line: usize,
-        /// What the JSON reader said.
+        /// The parser's error.
         message: String,
     },
-    /// A table of a complete cell is not there.
+    /// A table of a complete cell is missing.
     #[error("{}: missing", path.display())]
     MissingTable {
         /// The parquet file.
@@ -59,20 +59,20 @@ pub enum ResultsError {
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What the parquet library said.
+        /// The parquet library's error.
         message: String,
     },
-    /// A parquet column is missing, has another type, or holds a value its row does not allow.
+    /// A parquet column is missing, has another type, or holds a value that its row does not allow.
     #[error("{}: column `{column}` is not a column of {expected} values", path.display())]
     Column {
         /// The file.
         path: PathBuf,
         /// The column.
         column: &'static str,
-        /// Name of the value type wanted.
+        /// Name of the expected value type.
         expected: &'static str,
     },
-    /// A table holds another number of rows than it should.
+    /// A table has an unexpected number of rows.
     #[error("{}: {found} rows, should be {expected}", path.display())]
     RowCount {
         /// The table.
@@ -113,7 +113,7 @@ fn of_stage(stage: Option<&str>) -> String {
 }
 
 impl ResultsError {
-    /// What to do about it, where there is something to say.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Complete { .. } => {

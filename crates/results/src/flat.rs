@@ -1,4 +1,4 @@
-//! One table of a run: the rows of all cells, with what tells cells apart as columns.
+//! One table for a whole run: the rows of all cells, with columns that identify the cell.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,18 +13,18 @@ pub struct FlatColumn {
     pub name: String,
     /// Meaning and unit, one line.
     pub doc: String,
-    /// True where tables may lack it.
+    /// True if tables may lack it.
     optional: bool,
     data: ColumnData,
 }
 
 impl FlatColumn {
-    /// The values. What is not known is the largest number, NaN or an empty text there.
+    /// The values. Unknown ones are the maximum number, NaN or an empty text.
     pub fn data(&self) -> &ColumnData {
         &self.data
     }
 
-    /// True where row `index` has no value: it was not recorded, or the quantity is undefined.
+    /// True if row `index` has no value: it was not recorded, or the quantity is undefined.
     pub fn is_null(&self, index: usize) -> bool {
         match &self.data {
             ColumnData::F64(values) => values.get(index).is_none_or(|value| value.is_nan()),
@@ -36,7 +36,7 @@ impl FlatColumn {
         }
     }
 
-    /// The value of row `index` as text; `None` where there is none.
+    /// The value of row `index` as text; `None` if there is none.
     pub fn text(&self, index: usize) -> Option<String> {
         if self.is_null(index) {
             return None;
@@ -53,29 +53,29 @@ impl FlatColumn {
 /// The kinds of rows of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlatKind {
-    /// A row an answer.
+    /// One row per answer.
     Prompts,
-    /// A row a speculative round.
+    /// One row per speculative round.
     Rounds,
-    /// A row an update of a drafter.
+    /// One row per update of a drafter.
     Updates,
-    /// A row a step of an acceptance head.
+    /// One row per training step of an acceptance head.
     Heads,
 }
 
-/// The rows of all cells of a run. Columns `stage`, `cell` and every axis of the grid come first, then
-/// those of the table, but for axes that it has itself.
+/// The rows of all cells of a run. The columns `stage`, `cell` and every axis of the grid come
+/// first, then those of the table, except axes that it has itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FlatTable {
-    /// The columns, all of one length.
+    /// The columns, all of the same length.
     pub columns: Vec<FlatColumn>,
 }
 
 impl FlatTable {
-    /// Reads the run in `root`, of which `stage` may name one stage.
+    /// Reads the run in `root`; `stage` restricts it to one stage.
     ///
     /// # Errors
-    /// A folder that cannot be read or holds no cell of that stage; a damaged table, by its file.
+    /// A folder that cannot be read or has no cell of that stage; a damaged table, with its file.
     pub fn read(root: &Path, kind: FlatKind, stage: Option<&str>) -> Result<Self, ResultsError> {
         let mut readers = Vec::new();
         for dir in cells(root)? {
@@ -154,7 +154,7 @@ impl FlatTable {
         self.columns.first().map_or(0, |column| column.data.len())
     }
 
-    /// True where there are none.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,22 +1,22 @@
-//! Files a cell read, by content.
+//! Input files of a cell, identified by content.
 
 use crate::ResultsError;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// A file the cell read.
+/// An input file of a cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputFile {
-    /// What it was used as: `drafter model`, `target tokenizer`, `stream`, ...
+    /// Role of the file: `drafter model`, `target tokenizer`, `stream`, ...
     pub role: String,
-    /// File name as given, without the folders of this machine.
+    /// File name, without the folders of this machine.
     pub name: String,
     /// SHA-256, hexadecimal.
     pub sha256: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// Rows of a data set, where it is one.
+    /// Number of rows, for a data set.
     pub rows: Option<u64>,
 }
 

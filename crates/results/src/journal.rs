@@ -1,4 +1,4 @@
-//! Rows as JSON lines, appended while a cell is going.
+//! Rows as JSON lines, appended while a cell runs.
 
 use crate::{ResultsError, Row};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub(crate) fn journal_path(dir: &Path, table: &str) -> PathBuf {
     dir.join(format!("{table}.jsonl"))
 }
 
-/// How long a journal is.
+/// Length of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JournalLength {
     bytes: u64,
@@ -42,7 +42,7 @@ impl<R: Row> Journal<R> {
         })
     }
 
-    /// Opens the table's journal in `dir` and cuts it back to what it once held.
+    /// Opens the table's journal in `dir` and truncates it to an earlier length.
     pub(crate) fn resume(dir: &Path, length: JournalLength) -> Result<Self, ResultsError> {
         let path = journal_path(dir, R::TABLE);
         let opened = File::options().append(true).open(&path);
@@ -64,7 +64,7 @@ impl<R: Row> Journal<R> {
         })
     }
 
-    /// What it holds, all of it handed to the operating system.
+    /// Flushes the journal and returns its length.
     pub(crate) fn length(&mut self) -> Result<JournalLength, ResultsError> {
         self.flush()?;
         let held = self.file.get_ref().metadata();
@@ -85,13 +85,13 @@ impl<R: Row> Journal<R> {
         Ok(())
     }
 
-    /// Hands everything written so far to the operating system.
+    /// Passes everything written so far to the operating system.
     pub(crate) fn flush(&mut self) -> Result<(), ResultsError> {
         let done = self.file.flush();
         done.map_err(|source| ResultsError::io("write", &self.path, source))
     }
 
-    /// Rows written.
+    /// Number of rows written.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
@@ -102,8 +102,8 @@ impl<R: Row> Journal<R> {
     }
 }
 
-/// Reads a journal. A last line without its line break is what a dying process leaves behind and is
-/// left out; any other line that is not a row is an error.
+/// Reads a journal. A last line without a line break, which a dying process leaves, is ignored; any
+/// other invalid line is an error.
 pub(crate) fn read_journal<R: Row>(path: &Path) -> Result<Vec<R>, ResultsError> {
     let bytes = std::fs::read(path).map_err(|source| ResultsError::io("read", path, source))?;
     let mut rows = Vec::new();
@@ -121,7 +121,7 @@ pub(crate) fn read_journal<R: Row>(path: &Path) -> Result<Vec<R>, ResultsError> 
     Ok(rows)
 }
 
-/// The reader's message with the column only: its line number is always 1, since it sees one line
+/// The parser's message with the column only: its line number is always 1, since it sees one line
 /// at a time.
 fn without_position(error: &serde_json::Error) -> String {
     let message = error.to_string();

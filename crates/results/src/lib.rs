@@ -1,8 +1,8 @@
-//! What a cell of an experiment leaves behind: rows, manifest, journals.
+//! The results of a cell of an experiment: rows, manifest, journals.
 //!
 //! ```text
 //! ROOT/experiment.json                  the experiment as it was run, with its report section
-//! ROOT/STAGE/CELL/manifest.json         what was run, on what, with which inputs; written last
+//! ROOT/STAGE/CELL/manifest.json         configuration, machine and inputs; written last
 //!                 prompts.parquet       one row per prompt                  (PromptRow)
 //!                 rounds.parquet        one row per speculative round       (RoundRow)
 //!                 updates.parquet       one row per optimiser update        (UpdateRow)
@@ -10,12 +10,12 @@
 //!                 ngrams.jsonl          the arms' n-gram caches at the end  (NgramRow)
 //! ```
 //!
-//! A table without rows has no file, `prompts` apart. While a cell is going the rows live in
-//! journals (`prompts.jsonl`, ..., one JSON object a line). [`CellWriter`] records, [`CellReader`]
+//! A table without rows has no file, except `prompts`. While a cell runs, its rows are in journals
+//! (`prompts.jsonl`, ..., one JSON object per line). [`CellWriter`] writes them, [`CellReader`]
 //! reads either form.
 //!
-//! [`metrics`] defines every measured quantity once, [`text`] the facts of answers that some of
-//! them need, [`bootstrap`] their intervals. [`publish`](fn@publish) copies what pages need.
+//! [`metrics`] defines every measured quantity, [`text`] the properties of answers that some of
+//! them need, [`bootstrap`] their intervals. [`publish`](fn@publish) copies the data for pages.
 //!
 //! The row structs in [`rows`] are the only description of the tables: parquet columns, journal
 //! keys and the documentation of each column come from them.
@@ -73,11 +73,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// File of the arms' n-gram caches in a cell's folder.
 pub const NGRAMS_FILE: &str = "ngrams.jsonl";
 
-/// Writes a file through a temporary neighbour, both synced to disk, so that a reader sees the old content or
-/// the new, never half. Two processes may write one path at the same time: the last one wins.
+/// Writes a file through a temporary one beside it, both synced to disk, so that a reader sees the
+/// old content or the new, never a part of it. Two processes may write the same path at the same
+/// time: the last one wins.
 ///
 /// # Errors
-/// An I/O error naming the file, whose content is then the old one.
+/// An I/O error naming the file, which then has its old content.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let count = WRITTEN.fetch_add(1, Ordering::Relaxed);
@@ -91,7 +92,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {
         std::fs::rename(&part, path)
     };
     write().map_err(|source| {
-        // The error to tell is the first one.
+        // The first error is the one to report.
         let _ = std::fs::remove_file(&part);
         ResultsError::io("write", path, source)
     })?;

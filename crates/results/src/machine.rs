@@ -1,18 +1,18 @@
-//! What a cell ran on: the program's build and the machine. Everything degrades to `unknown`.
+//! The program's build and the machine of a cell. Unknown facts are `unknown`.
 
 use serde::{Deserialize, Serialize};
 
 const UNKNOWN: &str = "unknown";
 
-/// The program that ran. Its build script knows these facts, so that they are those of the binary
-/// and not of the folder it is started in.
+/// The build of the program. Its build script provides these facts, so that they describe the
+/// binary and not the folder in which it is started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildInfo {
     /// Version of the program.
     pub version: String,
     /// Git commit the binary was built from, forty hexadecimal digits, or `unknown`.
     pub git_commit: String,
-    /// Whether the sources differed from that commit; absent when unknown.
+    /// True if the sources differed from that commit; `None` if unknown.
     pub git_dirty: Option<bool>,
     /// `rustc --version` of the build, or `unknown`.
     pub rustc: String,
@@ -21,7 +21,7 @@ pub struct BuildInfo {
 }
 
 impl BuildInfo {
-    /// A build nothing is known of but its version.
+    /// A build of which only the version is known.
     pub fn unknown(version: &str) -> Self {
         Self {
             version: version.to_owned(),
@@ -32,7 +32,7 @@ impl BuildInfo {
         }
     }
 
-    /// Short commit for footers: `1a2b3c4d5e`, with `+` when the sources differed from it.
+    /// Short commit for footers: `1a2b3c4d5e`, with `+` if the sources differed from it.
     pub fn short_commit(&self) -> String {
         let short: String = self.git_commit.chars().take(10).collect();
         let mark = if self.git_dirty == Some(true) {
@@ -44,18 +44,18 @@ impl BuildInfo {
     }
 }
 
-/// The machine a cell was measured on, without anything that names it.
+/// The machine of a cell, without names that identify it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineInfo {
     /// Processor model.
     pub cpu: String,
-    /// Logical cores this process may use.
+    /// Number of logical cores available to this process.
     pub cores: usize,
-    /// Physical memory in bytes, 0 when unknown.
+    /// Physical memory in bytes; 0 if unknown.
     pub memory_bytes: u64,
     /// Operating system, kernel and architecture.
     pub os: String,
-    /// Memory bandwidth measured before the cell began, 10^9 bytes a second.
+    /// Memory bandwidth measured before the start of the cell, in 10^9 bytes per second.
     #[serde(default)]
     pub bandwidth_gbs: Option<f64>,
     /// Instruction set that the engine's kernels use.
@@ -64,7 +64,7 @@ pub struct MachineInfo {
 }
 
 impl MachineInfo {
-    /// Asks the operating system; bandwidth and kernels are the caller's to fill in.
+    /// Collects the facts from the operating system; the caller sets bandwidth and kernels.
     pub fn collect() -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let os = format!(
@@ -85,7 +85,7 @@ impl MachineInfo {
         }
     }
 
-    /// One line: `2 x AMD EPYC 7B13, 24 GB at 17 GB/s, avx2, linux 6.1 x86_64`.
+    /// A summary in one line: `2 x AMD EPYC 7B13, 24 GB at 17 GB/s, avx2, linux 6.1 x86_64`.
     pub fn summary(&self) -> String {
         let mut parts = vec![format!("{} x {}", self.cores, self.cpu)];
         let memory = match self.memory_bytes {
@@ -112,10 +112,10 @@ fn proc_field(path: &str, key: &str) -> Option<String> {
     })
 }
 
-/// Now, as RFC 3339 in UTC with whole seconds.
+/// The present time as RFC 3339 in UTC with whole seconds.
 pub(crate) fn utc_now() -> String {
     let now = jiff::Timestamp::now();
-    // A clock within a second of the end of time keeps its fraction.
+    // A time near the end of the supported range keeps its fraction.
     now.round(jiff::Unit::Second).unwrap_or(now).to_string()
 }
 

@@ -1,5 +1,4 @@
-//! `manifest.json`: everything needed to say what a cell's numbers are numbers of, and to run it
-//! again.
+//! `manifest.json`: the description of a cell, sufficient to run it again.
 
 use crate::common;
 use crate::machine::utc_now;
@@ -16,17 +15,17 @@ pub const MANIFEST_FILE: &str = "manifest.json";
 /// Version of the folder's layout. A reader refuses another one.
 pub const MANIFEST_SCHEMA: u32 = 2;
 
-/// How far a cell got.
+/// Status of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CellStatus {
-    /// Going on, or killed without a chance to say so.
+    /// Running, or killed without a chance to change the status.
     Running,
-    /// Everything ran.
+    /// Finished.
     Complete,
     /// Ended by an error.
     Failed,
-    /// Ended by the user or by a dropped writer.
+    /// Ended by the user, or by a dropped writer.
     Interrupted,
 }
 
@@ -42,7 +41,7 @@ impl CellStatus {
     }
 }
 
-/// Which job of which experiment a folder holds.
+/// The job whose results are in a folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellInfo {
     /// Name of the experiment.
@@ -53,11 +52,11 @@ pub struct CellInfo {
     pub stage: String,
     /// Name of the cell, which is that of its folder: `target=L,task=gsm8k,seed=1`.
     pub name: String,
-    /// Axis and value of every axis of the grid, in the file's order.
+    /// All axes of the grid with this cell's values, in the file's order.
     pub coordinates: Vec<(String, String)>,
-    /// Seed of everything random in the cell.
+    /// Root seed of all random streams of the cell.
     pub seed: u64,
-    /// Alone on its machine: only then its times mean anything.
+    /// True if the cell ran alone on its machine; only then its times are valid.
     pub exclusive: bool,
     /// Stage whose learnt state the cell started from.
     #[serde(default)]
@@ -79,33 +78,34 @@ pub struct SpecialInfo {
     pub arm: String,
     /// The token's name.
     pub token: String,
-    /// How often it was emitted.
+    /// Number of times that it was emitted.
     pub emitted: u64,
-    /// How often it was learnt; less than emitted where the drafter has no counterpart of it.
+    /// Number of times that it was learnt; less than emitted if the drafter has no counterpart of
+    /// it.
     pub learnt: u64,
 }
 
-/// The values that made an arm out of another one.
+/// The values by which a sweep made an arm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweptFrom {
-    /// The arm that was swept.
+    /// The swept arm.
     pub arm: String,
-    /// Key and value of every key swept over.
+    /// All swept keys with their values.
     pub values: Vec<(String, String)>,
 }
 
-/// One arm (method). The order of arms is the order of rows in tables.
+/// An arm (method). The order of arms is that of rows in tables.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArmInfo {
     /// The name in the rows' `arm` column, shown in tables.
     pub name: String,
-    /// Plain decoding, the reference of every speedup.
+    /// True for plain decoding, the reference of every speedup.
     pub is_plain: bool,
     /// Draft length k; 0 for plain decoding.
     pub k: u32,
     /// Sampling temperature.
     pub temperature: f64,
-    /// Where the arm comes from, if from a sweep.
+    /// The sweep that made the arm, if any.
     #[serde(default)]
     pub swept_from: Option<SweptFrom>,
 }
@@ -117,7 +117,7 @@ pub struct StepLatency {
     pub draft_s: f64,
     /// Target, one step.
     pub target_s: f64,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
 }
 
@@ -131,13 +131,13 @@ impl StepLatency {
         }
     }
 
-    /// c, the drafter's step over the target's.
+    /// c, the drafter's step time over the target's.
     pub fn ratio(&self) -> f64 {
         self.draft_s / self.target_s
     }
 }
 
-/// Measured seconds of single steps.
+/// Measured seconds of decoding steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
     /// The drafter, one token.
@@ -149,41 +149,41 @@ pub struct StepTimes {
 }
 
 impl StepTimes {
-    /// The drafter's step over the target's.
+    /// The drafter's step time over the target's.
     pub fn ratio(&self) -> f64 {
         self.draft_s / self.target_s
     }
 }
 
-/// Cost padding of a target and its drafter: outputs are unchanged, steps take longer.
+/// Cost padding of a target and its drafter: outputs do not change, steps take longer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Padding {
-    /// Blocks added to the target.
+    /// Number of blocks added to the target.
     pub layers: usize,
-    /// Inner columns added to every MLP of the target.
+    /// Number of inner columns added to every MLP of the target.
     #[serde(default)]
     pub width: usize,
-    /// Blocks added to the drafter.
+    /// Number of blocks added to the drafter.
     #[serde(default)]
     pub draft_layers: usize,
-    /// Inner columns added to every MLP of the drafter.
+    /// Number of inner columns added to every MLP of the drafter.
     #[serde(default)]
     pub draft_width: usize,
-    /// Step times of both, padded, measured when the cell began.
+    /// Step times of both padded models, measured at the start of the cell.
     pub steps: StepTimes,
 }
 
-/// A target that is a recording.
+/// A recorded target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedTarget {
-    /// The model it was recorded from, or `reference text, no model`.
+    /// The recorded model, or `reference text, no model`.
     pub source: String,
-    /// Shape of the random model that took its steps; nothing where they took no time.
+    /// Shape of the random model that computed its steps; `None` if they took no time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<String>,
 }
 
-/// Rows of each table.
+/// Number of rows of each table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowCounts {
     /// Rows of `rounds`.
@@ -201,36 +201,36 @@ pub struct RowCounts {
 pub struct Manifest {
     /// Layout version, [`MANIFEST_SCHEMA`].
     pub schema: u32,
-    /// How far the cell got.
+    /// Status of the cell.
     pub status: CellStatus,
-    /// What ended it, when an error did.
+    /// The error of a failed cell.
     #[serde(default)]
     pub error: Option<String>,
-    /// Which job this is.
+    /// The job.
     pub cell: CellInfo,
-    /// The resolved configuration: all that decides the cell's tokens.
+    /// The resolved configuration, which determines the cell's tokens.
     pub config: serde_json::Value,
     /// SHA-256 of the configuration's JSON, hexadecimal.
     pub config_sha256: String,
     /// Arms in table order.
     pub arms: Vec<ArmInfo>,
-    /// Step latencies by target, for the modelled speedup; [`StepLatency::paper`] where absent.
+    /// Step latencies by target, for the modelled speedup; [`StepLatency::paper`] if absent.
     #[serde(default)]
     pub latencies: BTreeMap<String, StepLatency>,
     /// Cost padding by target.
     #[serde(default)]
     pub padding: BTreeMap<String, Padding>,
-    /// Targets that are recordings.
+    /// Recorded targets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub recorded: BTreeMap<String, RecordedTarget>,
     /// The program.
     pub build: BuildInfo,
     /// The machine.
     pub machine: MachineInfo,
-    /// Special tokens that targets emitted on the stream, by arms that learn.
+    /// Special tokens that targets emitted on the stream, by learning arm.
     #[serde(default)]
     pub specials: Vec<SpecialInfo>,
-    /// Files read.
+    /// Input files.
     #[serde(default)]
     pub inputs: Vec<InputFile>,
     /// Start, RFC 3339 in UTC.
@@ -241,14 +241,13 @@ pub struct Manifest {
     /// Wall time from start to end.
     #[serde(default)]
     pub seconds: Option<f64>,
-    /// Rows of each table, once complete.
+    /// Number of rows of each table, once complete.
     #[serde(default)]
     pub rows: Option<RowCounts>,
 }
 
 impl Manifest {
-    /// The manifest of a cell that starts now. Arms, latencies, padding and inputs are the caller's
-    /// to fill in.
+    /// The manifest of a cell that starts now. The caller sets arms, latencies, padding and inputs.
     pub fn new(cell: CellInfo, config: serde_json::Value, build: BuildInfo) -> Self {
         Self {
             schema: MANIFEST_SCHEMA,
@@ -272,25 +271,25 @@ impl Manifest {
         }
     }
 
-    /// Step latencies of a target, the paper's when the manifest has none of its own.
+    /// Step latencies of a target; the paper's if the manifest has none.
     pub fn latency(&self, target: &str) -> StepLatency {
         let own = self.latencies.get(target).cloned();
         own.unwrap_or_else(StepLatency::paper)
     }
 
-    /// Whether an arm's draft tokens were looked up in the text so far: no model drafted them.
+    /// True if an arm's draft tokens were looked up in the text so far, without a draft model.
     pub fn looks_up(&self, arm: &str) -> bool {
         let own = self.arm(arm);
         own.is_some_and(|own| own["decode"]["draft"] == "prompt-lookup")
     }
 
-    /// True where an arm's drafter learns from the stream.
+    /// True if an arm's drafter learns from the stream.
     pub fn learns(&self, arm: &str) -> bool {
         let objective = self.arm(arm).map(|own| &own["learn"]["objective"]);
         objective.is_some_and(|objective| objective.is_string() && objective != "none")
     }
 
-    /// The cost of plain decoding of a token, at `decode.costs`.
+    /// Cost of decoding a token plainly, at `decode.costs`.
     pub fn plain_step(&self, arm: &str) -> f64 {
         let verify = self.arm(arm).map(|own| &own["decode"]["costs"]["verify"]);
         verify.and_then(|costs| costs[0].as_f64()).unwrap_or(1.0)
@@ -302,8 +301,8 @@ impl Manifest {
         arms.iter().find(|own| own["name"] == name)
     }
 
-    /// Reads the manifest of a cell's folder. Those of published runs leave out what arms have in common
-    /// with the first, which is put back.
+    /// Reads the manifest of a cell's folder. In manifests of published runs arms are stored as
+    /// differences from the first one; these are resolved.
     ///
     /// # Errors
     /// [`ResultsError::NotACell`], [`ResultsError::Malformed`] with the line, [`ResultsError::Schema`].
@@ -333,11 +332,11 @@ impl Manifest {
     }
 }
 
-/// Whether a folder holds everything its cell has to give. A folder without a manifest is not
-/// complete, one with a damaged manifest is an error.
+/// True if a folder has all results of its cell. A folder without a manifest is not complete; a
+/// damaged manifest is an error.
 ///
 /// # Errors
-/// As [`Manifest::read`], but for a missing manifest.
+/// As [`Manifest::read`], except for a missing manifest.
 pub fn is_complete(dir: &Path) -> Result<bool, ResultsError> {
     match Manifest::read(dir) {
         Ok(manifest) => Ok(manifest.status == CellStatus::Complete),
@@ -346,7 +345,7 @@ pub fn is_complete(dir: &Path) -> Result<bool, ResultsError> {
     }
 }
 
-/// SHA-256 of a configuration as [`Manifest::config_sha256`] has it.
+/// SHA-256 of a configuration, as in [`Manifest::config_sha256`].
 pub fn config_hash(config: &serde_json::Value) -> String {
     hex::encode(Sha256::digest(config.to_string()))
 }

@@ -1,51 +1,51 @@
-//! An answer with all that metrics are made of, and the sums that they are.
+//! The data of an answer for metrics, and sums over answers.
 
 use std::sync::Arc;
 
 use crate::{PromptRow, TextFacts};
 
-/// An answer with everything a metric may ask about it.
+/// An answer with all data that metrics need.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// Its row. The ids of the answer are not needed.
+    /// Its row, without the ids of the answer.
     pub row: PromptRow,
     /// The row of plain decoding of the same prompt in the same cell.
     pub plain: Option<Arc<PromptRow>>,
-    /// Facts of the answer's text.
+    /// Properties of the answer's text.
     pub text: Option<TextFacts>,
-    /// Whether this is plain decoding itself.
+    /// True if this is an answer of plain decoding.
     pub is_plain: bool,
-    /// The cost of plain decoding of one token, at the costs that its arm counts with.
+    /// Cost of decoding a token plainly, at the costs of its arm.
     pub plain_step: f64,
-    /// Whether the cell's times mean anything.
+    /// True if the cell's times are valid.
     pub timed: bool,
-    /// Whether the arm's draft tokens were looked up, which takes no forward of a drafter.
+    /// True if the arm's draft tokens were looked up, which needs no forward of a drafter.
     pub looks_up: bool,
     /// c of the modelled speedups: [`StepLatency::ratio`](crate::StepLatency::ratio).
     pub latency_ratio: f64,
-    /// o of the implied speedup: what a round that drafts costs in steps of the target, beside its
+    /// o of the implied speedup: overhead of a drafting round, in steps of the target, beside its
     /// own step and those of the drafter.
     pub round_overhead: f64,
-    /// Entries of the n-gram cache when the cell's last prompt was done.
+    /// Number of entries of the n-gram cache after the cell's last prompt.
     pub end_ngrams: u32,
-    /// Bytes of the n-gram cache when the cell's last prompt was done.
+    /// Bytes of the n-gram cache after the cell's last prompt.
     pub end_bytes: u64,
 }
 
 impl Answer {
-    /// Its row, unless it is plain decoding.
+    /// Its row; `None` for plain decoding.
     pub(crate) fn drafted(&self) -> Option<&PromptRow> {
         (!self.is_plain).then_some(&self.row)
     }
 
-    /// What `rounds` cost in steps of the target if only steps cost time: one each, and c for every
-    /// forward of the drafter, of which a drafted token takes one and a copied token none.
+    /// Cost of `rounds` in steps of the target if only steps cost time: one each, and c for every
+    /// forward of the drafter. A drafted token takes one forward, a copied token none.
     pub(crate) fn steps(&self, rounds: u32, drafted: u32) -> f64 {
         f64::from(rounds) + self.latency_ratio * f64::from(self.forwards(drafted))
     }
 
-    /// The same with o for every round that drafted. Rows do not say which rounds those are where others
-    /// copied: they are the ones that proposed, but no more than there were forwards.
+    /// The same with o for every round that drafted. If other rounds copied, rows do not identify
+    /// these; they are counted as the rounds with proposals, but at most the number of forwards.
     pub(crate) fn dearer_steps(&self, rounds: u32, proposing: u32, drafted: u32) -> f64 {
         let drafting = proposing.min(self.forwards(drafted));
         self.steps(rounds, drafted) + self.round_overhead * f64::from(drafting)
@@ -56,7 +56,7 @@ impl Answer {
     }
 }
 
-/// A ratio of sums, over another one where there is a reference.
+/// A ratio of sums, divided by another one if there is a reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sums {
     /// Numerator.
@@ -80,7 +80,7 @@ impl Sums {
         }
     }
 
-    /// The same over the ratio of a reference.
+    /// The same ratio divided by that of a reference.
     pub fn over(self, base_above: f64, base_below: f64) -> Self {
         Self {
             base_above,
@@ -89,7 +89,7 @@ impl Sums {
         }
     }
 
-    /// Nothing summed yet.
+    /// Empty sums.
     pub fn zero() -> Self {
         Self {
             above: 0.0,
@@ -99,7 +99,7 @@ impl Sums {
         }
     }
 
-    /// Adds another prompt's sums `times` over.
+    /// Adds the sums of another prompt, weighted by `times`.
     pub fn add(&mut self, other: &Self, times: f64) {
         self.above += times * other.above;
         self.below += times * other.below;
@@ -107,13 +107,13 @@ impl Sums {
         self.base_below += times * other.base_below;
     }
 
-    /// The ratio; `None` where it is not defined.
+    /// The ratio; `None` if it is not defined.
     pub fn value(&self) -> Option<f64> {
         let value = (self.above / self.below) / (self.base_above / self.base_below);
         value.is_finite().then_some(value)
     }
 
-    /// The ratio of a whole group.
+    /// The ratio over a whole group.
     pub fn total<'a>(items: impl IntoIterator<Item = &'a Self>) -> Option<f64> {
         let mut sums = Self::zero();
         for item in items {

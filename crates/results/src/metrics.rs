@@ -1,23 +1,23 @@
-//! The measured quantities, each defined once: one name, one unit, one estimator, one sentence.
+//! The measured quantities, each with one name, unit, estimator and definition.
 //!
 //! Every metric is a ratio of sums over prompts, or a ratio of two such ratios, so that a group's
-//! value is that of its sums: a long answer weighs more than a short one, and prompts can be drawn
-//! again without going back to the rounds.
+//! value follows from its sums: a long answer weighs more than a short one, and prompts can be
+//! resampled without the rounds.
 
 use crate::Finish;
 use crate::measure::{Answer, Sums, ratio};
 
-/// What a metric is made of beside counts.
+/// Data that a metric needs beside counts.
 #[derive(Clone, Copy, PartialEq)]
 enum Needs {
     Counts,
-    /// Times, which only mean something in exclusive stages.
+    /// Times, which are valid only in exclusive stages.
     Times,
     /// The text of answers.
     Text,
 }
 
-/// A metric's row of the table.
+/// A metric of the table.
 struct Definition {
     name: &'static str,
     title: &'static str,
@@ -25,7 +25,7 @@ struct Definition {
     decimals: usize,
     needs: Needs,
     definition: &'static str,
-    /// What an answer adds to the metric's sums; `None` where it says nothing about it.
+    /// The contribution of an answer to the metric's sums; `None` if it has none.
     sums: fn(&Answer) -> Option<Sums>,
 }
 
@@ -246,7 +246,7 @@ metrics! {
 }
 
 impl Metric {
-    /// The metric of a name in an experiment file.
+    /// The metric with this name in an experiment file.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|metric| metric.name() == name)
     }
@@ -266,27 +266,27 @@ impl Metric {
         self.define().unit
     }
 
-    /// Decimals in tables.
+    /// Number of decimals in tables.
     pub fn decimals(self) -> usize {
         self.define().decimals
     }
 
-    /// The definition, as pages and documentation print it.
+    /// The definition, as shown on pages and in the documentation.
     pub fn definition(self) -> &'static str {
         self.define().definition
     }
 
-    /// Whether it is made of times, which only mean something in exclusive stages.
+    /// True if it needs times, which are valid only in exclusive stages.
     pub fn is_timed(self) -> bool {
         self.define().needs == Needs::Times
     }
 
-    /// Whether it needs the text of answers.
+    /// True if it needs the text of answers.
     pub fn needs_text(self) -> bool {
         self.define().needs == Needs::Text
     }
 
-    /// A value with its unit, as tables print it: `0.33`, `1.58x`, `41.2`.
+    /// A value with its unit as in tables: `0.33`, `1.58x`, `41.2`.
     pub fn format(self, value: f64) -> String {
         let unit = match self.unit() {
             "x" => "x",
@@ -295,7 +295,7 @@ impl Metric {
         format!("{value:.*}{unit}", self.decimals())
     }
 
-    /// What an answer adds to the metric's sums; `None` where it says nothing about it.
+    /// The contribution of an answer to the metric's sums; `None` if it has none.
     pub fn sums(self, answer: &Answer) -> Option<Sums> {
         if self.is_timed() && !answer.timed {
             return None;

@@ -1,7 +1,7 @@
-//! Columns in parquet files; the only code that knows the parquet library.
+//! Columns in parquet files; no other module uses the parquet library.
 //!
-//! A table is one row group of required columns: text as UTF-8, counts as unsigned integers, the
-//! rest as doubles; compressed with zstd.
+//! A table is one row group of required columns: text as UTF-8, counts as unsigned integers, all
+//! others as doubles; compressed with zstd.
 
 use crate::{Column, ColumnData, ColumnKind, FlatColumn, FlatTable, ResultsError, Row, part_path};
 use parquet::basic::{
@@ -19,7 +19,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Level of zstd: files are written once and kept for years.
+/// Compression level of zstd: files are written once and kept for years.
 const COMPRESSION: i32 = 19;
 
 /// Path of a table's parquet file in `dir`.
@@ -37,7 +37,7 @@ pub fn write_table<R: Row>(dir: &Path, rows: &[R]) -> Result<(), ResultsError> {
     })
 }
 
-/// Writes a flat table as one Parquet file, through `*.part` and a rename. What has no value is null.
+/// Writes a flat table as one Parquet file, through `*.part` and a rename. Missing values are null.
 ///
 /// # Errors
 /// An I/O or parquet error naming the file.
@@ -57,11 +57,11 @@ fn through_part(
     std::fs::rename(&part, path).map_err(io)
 }
 
-/// Reads the columns of `R` from its table, and no others. Optional ones that the table lacks are
-/// not known.
+/// Reads the columns of `R` from its table, and no others. Optional columns that the table lacks
+/// are unknown.
 ///
 /// # Errors
-/// A missing or damaged file; a column that is missing or of another type, by name.
+/// A missing or damaged file; a missing column or one of another type, with its name.
 pub fn read_table<R: Row>(dir: &Path) -> Result<Vec<R>, ResultsError> {
     let path = table_path::<R>(dir);
     let file = File::open(&path).map_err(|source| ResultsError::io("read", &path, source))?;
@@ -80,8 +80,8 @@ pub fn read_table<R: Row>(dir: &Path) -> Result<Vec<R>, ResultsError> {
     R::from_columns(columns).map_err(|index| wrong(&path, R::COLUMNS, index))
 }
 
-/// Reads with the library, which asserts some of what a damaged footer breaks (negative lengths, a
-/// missing dictionary): that is one more way of being damaged, and no reason to end the program.
+/// Reads with the library, which asserts some conditions that a damaged footer violates (negative
+/// lengths, a missing dictionary). Such a panic is reported as damage.
 fn contained<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|payload| {
         let words = payload.downcast_ref::<&str>().copied();
@@ -113,15 +113,15 @@ fn write_columns(
     columns: &[Column],
     data: &[ColumnData],
 ) -> Result<(), ParquetError> {
-    // What is known of no row would take room in every file.
+    // A column of unknown values is left out to save space.
     let columns = columns.iter().zip(data);
     let columns: Vec<(&Column, &ColumnData)> = columns
         .filter(|(column, data)| !column.optional || !data.is_unknown())
         .collect();
     let fields = columns.iter();
     let fields = fields.map(|(own, _)| field(own.name, own.kind, Repetition::REQUIRED));
-    // Tables are small, and are read whole: footers with statistics would be a tenth of them. zstd does better
-    // on values than on indices of a dictionary, and on counts whose bytes are split.
+    // Tables are small and read whole: footers with statistics would be a tenth of them. zstd
+    // compresses values better than indices of a dictionary, and counts better with split bytes.
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(COMPRESSION)?))
         .set_dictionary_enabled(false)
@@ -173,13 +173,13 @@ fn write_group(
     Ok(())
 }
 
-/// Writes the next column; of a column with nulls, only what is there.
+/// Writes the next column; for a column with nulls, only the values that exist.
 fn write_column(
     group: &mut SerializedRowGroupWriter<'_, &File>,
     data: &ColumnData,
     nulls: Option<&FlatColumn>,
 ) -> Result<(), ParquetError> {
-    // Parquet keeps unsigned integers in the bits of signed ones.
+    // Parquet stores unsigned integers in the bits of signed ones.
     match data {
         ColumnData::Text(all) => {
             write_values::<ByteArrayType, _>(group, all, nulls, |text| text.as_str().into())
@@ -203,7 +203,7 @@ fn write_values<T: DataType, V>(
     let known = |index: usize| nulls.is_none_or(|column| !column.is_null(index));
     let values = all.iter().enumerate().filter(|(index, _)| known(*index));
     let values: Vec<T::T> = values.map(|(_, value)| stored(value)).collect();
-    // A definition level is 1 where there is a value.
+    // A definition level of 1 means a value.
     let levels: Option<Vec<i16>> = nulls.map(|_| {
         (0..all.len())
             .map(|index| i16::from(known(index)))
@@ -245,7 +245,7 @@ fn has_column(reader: &SerializedFileReader<File>, column: &Column) -> bool {
     schema.columns().iter().any(|c| c.name() == column.name)
 }
 
-/// The values of a column over all row groups; `None` where there is no such column of that kind.
+/// The values of a column over all row groups; `None` if there is no such column of that kind.
 fn read_column(
     reader: &SerializedFileReader<File>,
     column: &Column,
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
     use crate::{HeadRow, PromptRow};
 
-    /// A table as a program wrote it that had no such columns.
+    /// A table of an older program without some columns.
     fn older(without: impl Fn(&Column) -> bool) -> Result<Vec<PromptRow>, ResultsError> {
         let folder = tempfile::tempdir().unwrap();
         let kept: Vec<Column> = PromptRow::COLUMNS
@@ -320,7 +320,7 @@ mod tests {
             .iter()
             .map(|column| ColumnData::unknown(column.kind, 3));
         let data = data.map(|data| match data {
-            // The one column whose texts are not free.
+            // The only text column with a fixed set of values.
             ColumnData::Text(_) => ColumnData::Text(vec!["train".into(); 3]),
             data => data,
         });

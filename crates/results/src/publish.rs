@@ -1,4 +1,4 @@
-//! What pages are made from, copied; the rest left behind.
+//! Copying the data that pages need.
 
 use crate::common;
 use crate::parquet::{table_path, write_table};
@@ -11,17 +11,18 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Digits of an answer's hash that are published: 32 bits tell the answers of a run apart, and hashes do not compress.
+/// Number of published digits of an answer's hash: 32 bits distinguish the answers of a run, and
+/// hashes do not compress.
 const HASH_DIGITS: usize = 8;
 
-/// What [`publish`] copied.
+/// Result of [`publish`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Published {
-    /// Complete cells, copied.
+    /// Number of complete cells, which were copied.
     pub cells: usize,
-    /// Cells that are not complete, left out.
+    /// Number of incomplete cells, which were left out.
     pub incomplete: usize,
-    /// Bytes written.
+    /// Number of bytes written.
     pub bytes: u64,
 }
 
@@ -32,11 +33,11 @@ pub struct Published {
 /// quarter of their turns, and the times of cells that were not timed, which mean nothing and do not
 /// compress.
 ///
-/// Answers are kept where the page looks at their text: in the stage that it shows, of held-out
-/// prompts if there are any; nowhere without `answers`. Where the rounds of such answers are left behind, their rows keep
-/// what is said of fresh ones. Those of recorded targets are somebody's
-/// texts: their tokens get numbers in the order in which they first come up in the cell, which
-/// leaves loops, formulas and equal answers what they were.
+/// Answers are kept if the page analyses their text: those of the stage that it shows, on held-out
+/// prompts if there are any; none without `answers`. If the rounds of such answers are left out,
+/// their rows keep the sums over fresh rounds. Answers of recorded targets are other people's
+/// texts: their tokens are replaced by numbers in the order of first occurrence in the cell, which
+/// preserves loops, formulas and equality of answers.
 ///
 /// # Errors
 /// [`ResultsError::IntoItself`]; an unreadable or damaged cell; a file that cannot be written.
@@ -120,7 +121,7 @@ fn publish_cell(
     if (timed || page.rounds) && rounds.exists() {
         copy(&rounds, &table_path::<RoundRow>(to), published)?;
     }
-    // Behind held-out prompts alone a cache is what the stream left of it.
+    // After held-out prompts alone, a cache is the one that the stream left.
     let streamed = prompts.iter().any(|row| row.split == Split::Train);
     let ngrams = reader.dir().join(NGRAMS_FILE);
     if page.ngrams && streamed && ngrams.exists() {
@@ -132,16 +133,16 @@ fn publish_cell(
     std::fs::write(&path, manifest).map_err(|source| ResultsError::io("write", &path, source))
 }
 
-/// A manifest on one line, its arms without what they have in common with the first: a fifth of the bytes.
+/// A manifest on one line, with arms as differences from the first one: a fifth of the bytes.
 fn short(path: &Path) -> Result<String, ResultsError> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|source| ResultsError::io("read", path, source))?;
-    // What has been read as a manifest is JSON.
+    // The text was parsed as a manifest before, so that it is JSON.
     let Ok(mut manifest) = serde_json::from_str::<Value>(&text) else {
         return Ok(text);
     };
     if let Some(config) = manifest.get_mut("config") {
-        // Of a published run already.
+        // In a published run arms are differences already.
         common::put_back(config);
         common::leave_out(config);
     }
@@ -163,8 +164,8 @@ fn copy(from: &Path, to: &Path, published: &mut Published) -> Result<(), Results
     Ok(())
 }
 
-/// Takes out what heads said before the last quarter of the turns of their arm and segment, of which no page
-/// reads more than that they took place.
+/// Removes the predictions of heads before the last quarter of the steps of their arm and segment.
+/// Pages only count these steps.
 fn leave_out_early(heads: &mut [HeadRow]) {
     let mut turns: FxHashMap<(String, u32), (usize, usize)> = FxHashMap::default();
     let key = |row: &HeadRow| (row.arm.clone(), row.segment);
@@ -186,7 +187,7 @@ fn leave_out_early(heads: &mut [HeadRow]) {
     }
 }
 
-/// Takes out what no page reads of the answers, and what is not ours to publish.
+/// Removes data of answers that no page needs or that must not be published.
 fn shorten(prompts: &mut [PromptRow], manifest: &Manifest, answers: bool) {
     let held_out = prompts.iter().any(|row| row.split == Split::Test);
     let mut numbers: FxHashMap<u32, u32> = FxHashMap::default();
@@ -204,12 +205,12 @@ fn shorten(prompts: &mut [PromptRow], manifest: &Manifest, answers: bool) {
     }
 }
 
-/// What the page of an experiment reads, as far as it decides what is published.
+/// The settings of an experiment's page that decide what is published.
 #[derive(Default)]
 struct Page {
-    /// The stage whose answers it describes; every one where the experiment does not say.
+    /// The stage whose answers it analyses; every stage if the experiment does not say.
     stage: Option<String>,
-    /// Whether it shows entries of the n-gram caches.
+    /// True if it shows entries of the n-gram caches.
     ngrams: bool,
     /// True where it shows rounds of a stage that was not timed; those of a timed one are always copied.
     rounds: bool,

@@ -8,8 +8,8 @@ use crate::{
 };
 use std::path::{Path, PathBuf};
 
-/// A cell's folder opened for reading. Tables are read when asked for: from parquet when the cell
-/// is complete, else from the journals, as far as they reach.
+/// A cell's folder opened for reading. Tables are read on request: from parquet if the cell is
+/// complete, otherwise from the journals.
 #[derive(Debug)]
 pub struct CellReader {
     dir: PathBuf,
@@ -39,8 +39,8 @@ impl CellReader {
     }
 
     /// One row per speculative round, with the columns of `R`: [`RoundRow`] has all of them,
-    /// [`JudgedRound`](crate::JudgedRound) the few that acceptance needs. Published folders keep
-    /// the rounds of timed cells only; without the table there are none.
+    /// [`JudgedRound`](crate::JudgedRound) the few that acceptance rates need. Published folders
+    /// keep the rounds of timed cells only; without the table the result is empty.
     ///
     /// # Errors
     /// A damaged or incomplete table, named with its file and line or column.
@@ -57,7 +57,7 @@ impl CellReader {
         self.table(self.manifest.rows.map(|rows| rows.prompts))
     }
 
-    /// One row per optimiser update; empty where nothing learnt.
+    /// One row per optimiser update; empty if nothing learnt.
     ///
     /// # Errors
     /// As [`rounds`](Self::rounds).
@@ -65,7 +65,7 @@ impl CellReader {
         self.optional(self.manifest.rows.map(|rows| rows.updates))
     }
 
-    /// One row per step of an acceptance head; empty where no arm trained one.
+    /// One row per training step of an acceptance head; empty if no arm trained one.
     ///
     /// # Errors
     /// As [`rounds`](Self::rounds).
@@ -73,10 +73,10 @@ impl CellReader {
         self.optional(self.manifest.rows.map(|rows| rows.heads))
     }
 
-    /// Entries of the arms' n-gram caches when the cell ended; empty where they were not written.
+    /// Entries of the arms' n-gram caches at the end of the cell; empty if they were not written.
     ///
     /// # Errors
-    /// An unreadable file, or the line that is no row.
+    /// An unreadable file, or an invalid line.
     pub fn ngrams(&self) -> Result<Vec<NgramRow>, ResultsError> {
         let path = self.dir.join(NGRAMS_FILE);
         let text = match std::fs::read_to_string(&path) {
@@ -105,7 +105,7 @@ impl CellReader {
     fn table<R: Row>(&self, expected: Option<u64>) -> Result<Vec<R>, ResultsError> {
         let path = table_path::<R>(&self.dir);
         let journal = journal_path(&self.dir, R::TABLE);
-        // Of an unfinished cell the journal is the one that is whole.
+        // The journal of an unfinished cell is complete, a table is not.
         if self.manifest.status != CellStatus::Complete && journal.exists() {
             return read_journal(&journal);
         }

@@ -1,4 +1,4 @@
-//! `experiment.json`: what a run's folder is a run of.
+//! `experiment.json`: the record of the experiment in a run's folder.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::{ArmInfo, ResultsError};
 
-/// The experiment as it was run, in a root folder.
+/// File name of the record in a root folder.
 pub const EXPERIMENT_FILE: &str = "experiment.json";
 
 /// Version of `experiment.json`. A reader refuses another one.
 pub const RECORD_SCHEMA: u32 = 1;
 
-/// The experiment of a run and all of its jobs, whichever of them a command runs. Jobs, the page and the
-/// paper's numbers have the types of those who read them.
+/// The experiment of a run with all of its jobs. Jobs, the page and the paper's numbers have the
+/// types of the crates that read them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord<Job = Value, Page = Value, Paper = Value> {
     /// [`RECORD_SCHEMA`].
@@ -36,11 +36,11 @@ pub struct RunRecord<Job = Value, Page = Value, Paper = Value> {
     pub models: Value,
     /// The paper's numbers, read from the file that the report section names.
     pub paper_data: Option<Paper>,
-    /// The page.
+    /// Settings of the page.
     pub report: Page,
     /// Stages in the file's order.
     pub stages: Vec<StageSpec>,
-    /// Title of the page; the name where there is none.
+    /// Title of the page; `None` for the name.
     pub title: Option<String>,
 }
 
@@ -56,27 +56,27 @@ pub struct Axis {
 /// One stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageSpec {
-    /// Name, that of its folder.
+    /// Its name, which is that of its folder.
     pub name: String,
     /// Stage whose learnt state its cells start from.
     pub from: Option<String>,
-    /// Whether its cells ran alone on their machine, so that their times count.
+    /// True if its cells ran alone on their machine, so that their times count.
     pub exclusive: bool,
 }
 
-/// A cell that a stage should have.
+/// A planned cell of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellSpec {
     /// Stage.
     pub stage: String,
-    /// Name, that of its folder.
+    /// Its name, which is that of its folder.
     pub cell: String,
-    /// Axis and value of every axis.
+    /// All axes with their values.
     pub coordinates: Vec<(String, String)>,
 }
 
 impl<Job, Page: Default, Paper> RunRecord<Job, Page, Paper> {
-    /// The record of an experiment of which only its jobs are known.
+    /// The record of an experiment with nothing but its jobs.
     pub fn new(name: &str, hash: &str, jobs: Vec<Job>) -> Self {
         Self {
             schema: RECORD_SCHEMA,
@@ -98,7 +98,7 @@ impl<Job, Page: Default, Paper> RunRecord<Job, Page, Paper> {
 impl<Job: DeserializeOwned, Page: DeserializeOwned, Paper: DeserializeOwned>
     RunRecord<Job, Page, Paper>
 {
-    /// The record in a root folder, or nothing where there is none.
+    /// The record in a root folder; `None` if there is none.
     ///
     /// # Errors
     /// [`ResultsError::Malformed`] with the line, [`ResultsError::Schema`], [`ResultsError::Io`].
@@ -129,8 +129,8 @@ fn is_absence(error: &std::io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory)
 }
 
-/// A JSON file with a `schema`, which is looked at first: another layout is reported as such and not as a
-/// missing key.
+/// Parses a JSON file with a `schema`, which is checked first, so that another layout is not
+/// reported as a missing key.
 pub(crate) fn parse<T: DeserializeOwned>(
     path: &Path,
     text: &str,

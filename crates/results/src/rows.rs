@@ -1,4 +1,4 @@
-//! The rows of the tables. The structs are the schema: journal keys, parquet columns and
+//! The rows of the tables. The structs are the schema of journal keys, parquet columns and
 //! documentation.
 
 use crate::bootstrap::PromptKey;
@@ -6,7 +6,7 @@ use crate::schema::{row, text_enum};
 use serde::{Deserialize, Serialize};
 
 text_enum! {
-    /// Which part of its task a prompt comes from.
+    /// The part of its task that a prompt comes from.
     Split {
         /// The stream the drafter may learn from.
         #[default]
@@ -17,7 +17,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// Why an answer ended.
+    /// The reason for the end of an answer.
     Finish {
         /// The target emitted an end token.
         #[default]
@@ -111,11 +111,11 @@ row! {
         ends_proposed: Option<u32>,
         /// Accepted ones of those; older tables lack this column.
         ends_accepted: Option<u32>,
-        /// What its rounds cost at `decode.costs`, in steps of the target; older tables lack this column.
+        /// Cost of its rounds at `decode.costs`, in steps of the target; older tables lack this column.
         cost: Option<f64>,
-        /// Mean of accepted / proposed over the rounds that proposed; NaN where none did.
+        /// Mean of accepted / proposed over the rounds with proposals; NaN without any.
         acceptance_rate: f64,
-        /// Rounds that proposed: the weight of `acceptance_rate`.
+        /// Number of rounds with proposals: the weight of `acceptance_rate`.
         judged_rounds: u32,
         /// Fresh rounds, as `modelled, fresh` defines them; this column and the four below are filled where publishing leaves the rounds behind, other tables lack them.
         fresh_rounds: Option<u32>,
@@ -131,11 +131,11 @@ row! {
         seconds: f64,
         /// Seconds of the prompt's prefill in target and drafter.
         prefill_s: f64,
-        /// Seconds for which learning held the stream up after this prompt.
+        /// Seconds by which learning delayed the stream after this prompt.
         learn_s: f64,
-        /// How the controller had it made: `plain`, `copies`, `frozen` or `learner`; none without one, and in older tables.
+        /// Decision of the controller for this answer: `plain`, `copies`, `frozen` or `learner`; none without one, and in older tables.
         way: Option<String>,
-        /// Seconds that the arm's answers saved against plain decoding up to this prompt, learning paid for, by the controller; none without one, and in older tables.
+        /// Seconds that the arm's answers saved compared with plain decoding up to this prompt, costs of learning included, by the controller; none without one, and in older tables.
         saved_s: Option<f64>,
         /// Entries of the n-gram cache after the prompt.
         cache_ngrams: u32,
@@ -163,7 +163,7 @@ row! {
         update: u32,
         /// Prompts of the stream seen before this update.
         prompts_seen: u32,
-        /// What was minimised: L_DM + lambda L_N-gram, or ALM.
+        /// The minimised loss: L_DM + lambda L_N-gram, or ALM.
         loss: f64,
         /// Direct term in nats per position, whatever the loss is divided by; reverse KL (Eq. 4) unless configured otherwise; for ALM, divergence per chunk.
         loss_dm: f64,
@@ -181,9 +181,9 @@ row! {
 }
 
 row! {
-    /// One turn of training of an acceptance head (Algorithms 3 and 4). The columns from `fresh` to
-    /// `calibration_error` are of judged draft tokens the head has not been trained on. In published
-    /// folders losses and means are NaN before the last quarter of the turns.
+    /// A training step of an acceptance head (Algorithms 3 and 4). The columns from `fresh` to
+    /// `calibration_error` are about verified draft tokens that the head has not been trained on.
+    /// In published folders losses and means are NaN before the last quarter of the steps.
     HeadRow in "heads" {
         /// Arm (method) that learnt.
         arm: String,
@@ -215,7 +215,7 @@ row! {
 }
 
 row! {
-    /// The columns of a round that acceptance needs; read from `rounds` without the others.
+    /// The columns of a round that acceptance rates need; read from `rounds` without the others.
     JudgedRound in "rounds" {
         /// As in [`RoundRow`].
         arm: String,
@@ -247,7 +247,8 @@ pub struct NgramRow {
     pub target_text: String,
     /// Texts of the draft tokens that spell it, in order.
     pub draft_texts: Vec<String>,
-    /// How often the entry was seen in accepted text; in older files proposals that were accepted count once more.
+    /// Number of times that the entry was seen in accepted text; in older files accepted proposals
+    /// count once more.
     pub count: u64,
 }
 
@@ -257,13 +258,13 @@ impl PromptRow {
         self.seconds + self.prefill_s + self.learn_s
     }
 
-    /// The prompt across arms and seeds.
+    /// Identity of the prompt across arms and seeds.
     pub fn key(&self) -> PromptKey {
         (self.segment, self.prompt_id.clone())
     }
 }
 
-/// The generated ids of [`PromptRow::answer`]; what is no number ends them.
+/// The generated ids of [`PromptRow::answer`], up to the first text that is not a number.
 pub fn answer_ids(answer: &str) -> Vec<u32> {
     answer
         .split_ascii_whitespace()

@@ -1,4 +1,4 @@
-//! How a row struct becomes columns and back: the macros behind [`crate::rows`].
+//! Conversion of row structs to columns and back: the macros for [`crate::rows`].
 
 use crate::column::{Column, ColumnData, ColumnKind};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
@@ -22,7 +22,7 @@ pub trait Row: Serialize + DeserializeOwned + Clone {
 /// A field type that can be stored in a column.
 pub(crate) trait Field: Sized + DeserializeOwned {
     const KIND: ColumnKind;
-    /// Whether a table may lack the column.
+    /// True if a table may lack the column.
     const OPTIONAL: bool = false;
     fn pack(values: Vec<Self>) -> ColumnData;
     fn unpack(data: ColumnData) -> Option<Vec<Self>>;
@@ -67,7 +67,7 @@ plain_field!(
     }
 );
 
-/// A value of a column that older tables lack; one that no known value has stands for one not known.
+/// A value of a column that older tables lack; a value that cannot occur stands for an unknown one.
 macro_rules! optional_field {
     ($type:ty, $kind:ident, $unknown:expr, $is_unknown:expr) => {
         impl Field for Option<$type> {
@@ -178,7 +178,8 @@ macro_rules! row {
                 )+
                 let _ = index; // the last increment is never read
                 let mut rows = Vec::with_capacity(height.unwrap_or(0));
-                // All columns have the same length, so the first to run out ends the table.
+                // All columns have the same length, so that the first one to end is the end of the
+                // table.
                 while let ($(Some($field),)+) = ($($field.next(),)+) {
                     rows.push(Self { $($field,)+ });
                 }

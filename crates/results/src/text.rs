@@ -1,50 +1,52 @@
-//! What an answer's text says about its numbers: loops, formulas, and the rounds outside of them.
+//! Properties of an answer's text: loops, formulas, and the rounds outside of them.
 //!
-//! A small target loops and repeats itself from prompt to prompt, and drafters are accepted there
-//! more than anywhere else. These facts let a table say how much of its speed is of that kind.
+//! A small target loops and repeats itself from prompt to prompt, and drafts are accepted there
+//! more often than elsewhere. These properties let a table show the share of its speed that is of
+//! that kind.
 
 use crate::{JudgedRound, PromptRow, Split, answer_ids};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, HashMap};
 
-/// Length of the n-gram whose return within an answer is a loop.
+/// Length of the n-gram whose repetition within an answer is a loop.
 pub const LOOP: usize = 4;
 
-/// Length of the n-gram that two answers share when it is a formula.
+/// Length of the n-gram that makes a formula if two answers share it.
 pub const FORMULA: usize = 8;
 
-/// Facts of one answer.
+/// Properties of one answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TextFacts {
-    /// Tokens of the answer.
+    /// Number of tokens of the answer.
     pub tokens: u32,
-    /// Tokens that end a 4-gram which already stood in the answer.
+    /// Number of tokens that end a 4-gram which occurred earlier in the answer.
     pub repeated: u32,
-    /// Prompts of the same cell and arm with an answer equal to this one, its own included.
+    /// Number of prompts of the same cell and arm with an answer equal to this one, its own
+    /// included.
     pub copies: u32,
-    /// Its rounds, where they are recorded.
+    /// Its rounds, if they are recorded.
     pub fresh: Option<FreshRounds>,
 }
 
-/// An answer's rounds by whether what was judged in them was new.
+/// The rounds of an answer, with those whose verified tokens were all fresh.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FreshRounds {
-    /// Rounds that proposed.
+    /// Number of rounds with proposals.
     pub rounds: u32,
-    /// Of these, the fresh ones.
+    /// Number of fresh rounds among these.
     pub fresh: u32,
     /// Sum of accepted / proposed over the fresh ones.
     pub acceptance: f64,
-    /// All fresh rounds, those without a proposal too.
+    /// Number of all fresh rounds, including those without a proposal.
     pub all_fresh: u32,
-    /// Target tokens committed in them.
+    /// Number of target tokens committed in them.
     pub tokens: u32,
-    /// Draft tokens drafted in them.
+    /// Number of draft tokens in them.
     pub drafted: u32,
 }
 
 impl FreshRounds {
-    /// What a published row kept of its rounds.
+    /// The sums over fresh rounds in a published row.
     fn kept(row: &PromptRow) -> Option<Self> {
         Some(Self {
             rounds: row.judged_rounds,
@@ -56,7 +58,7 @@ impl FreshRounds {
         })
     }
 
-    /// Keeps it in a row whose rounds are left behind.
+    /// Stores the sums in a row whose rounds are left out.
     pub(crate) fn keep(self, row: &mut PromptRow) {
         row.fresh_judged = Some(self.fresh);
         row.fresh_acceptance = Some(self.acceptance);
@@ -66,20 +68,20 @@ impl FreshRounds {
     }
 }
 
-/// Who holds an 8-gram.
+/// The prompts whose answers contain an 8-gram.
 #[derive(Clone, Copy, PartialEq)]
 enum Holder<'a> {
-    /// The prompt of this id, however often it was answered.
+    /// A single prompt with this id, however often it was answered.
     One(&'a str),
     Several,
 }
 
-/// The facts of every recorded answer of a cell by its place in `rows`. Answers of one arm and split are compared with
-/// each other.
+/// The properties of every recorded answer of a cell, by its index in `rows`. Answers of one arm
+/// and split are compared with each other.
 pub fn cell_facts(rows: &[PromptRow], rounds: &[JudgedRound]) -> HashMap<usize, TextFacts> {
     let mut groups: BTreeMap<(&str, Split), Vec<usize>> = BTreeMap::new();
     for (index, row) in rows.iter().enumerate() {
-        // Early runs kept a hash of the answer only: nothing can be said of their text.
+        // Early runs kept only a hash of the answer, without its text.
         let recorded = !row.answer.is_empty() || row.new_tokens == 0;
         if recorded {
             groups.entry((&row.arm, row.split)).or_default().push(index);
@@ -96,8 +98,8 @@ pub fn cell_facts(rows: &[PromptRow], rounds: &[JudgedRound]) -> HashMap<usize, 
     facts
 }
 
-/// The facts of every answer of one arm in one cell, in the order of `prompts`. `rounds` are those
-/// of the arm, or `None` where they are not recorded; then the rows say what they kept of them.
+/// The properties of every answer of one arm in one cell, in the order of `prompts`. `rounds` are
+/// those of the arm, or `None` if they are not recorded; then the sums in the rows are used.
 pub fn text_facts(prompts: &[&PromptRow], rounds: Option<&[JudgedRound]>) -> Vec<TextFacts> {
     let answers: Vec<Vec<u32>> = prompts.iter().map(|row| answer_ids(&row.answer)).collect();
     let mut holders: FxHashMap<&[u32], Holder> = FxHashMap::default();
@@ -136,7 +138,7 @@ pub fn text_facts(prompts: &[&PromptRow], rounds: Option<&[JudgedRound]>) -> Vec
     prompts.iter().zip(&answers).map(facts).collect()
 }
 
-/// For every token whether it ends a 4-gram that already stood in the answer.
+/// For every token, true if it ends a 4-gram that occurred earlier in the answer.
 pub fn looping(answer: &[u32]) -> Vec<bool> {
     let mut seen = FxHashSet::default();
     let mut marks = vec![false; answer.len()];
@@ -148,7 +150,7 @@ pub fn looping(answer: &[u32]) -> Vec<bool> {
     marks
 }
 
-/// For every token whether it lies in an 8-gram that stands in another answer.
+/// For every token, true if it is in an 8-gram that also occurs in another answer.
 fn formula(answer: &[u32], holders: &FxHashMap<&[u32], Holder>) -> Vec<bool> {
     let mut marks = vec![false; answer.len()];
     for (start, gram) in answer.windows(FORMULA).enumerate() {
@@ -163,9 +165,9 @@ fn formula(answer: &[u32], holders: &FxHashMap<&[u32], Holder>) -> Vec<bool> {
     marks
 }
 
-/// Judged are the accepted tokens and the one the target put in place of the first rejected one;
-/// the target's free token after a round without rejection is not. Of a round that proposed nothing it is the token
-/// that the target said.
+/// Verified are the accepted tokens and the target's token in place of the first rejected one; the
+/// target's additional token after a round without rejection is not. In a round without proposals
+/// it is the token drawn from the target.
 fn fresh_rounds(rounds: &[&JudgedRound], looping: &[bool], formula: &[bool]) -> FreshRounds {
     let mut rounds = rounds.to_vec();
     rounds.sort_by_key(|round| round.round);
@@ -231,7 +233,7 @@ mod tests {
         let marks = looping(&[1, 2, 3, 4, 1, 2, 3, 4]);
         assert_eq!(marks.iter().filter(|&&m| m).count(), 1);
         assert!(marks[7]);
-        // One token for ever: the second 4-gram is the first again.
+        // The same token for ever: the second 4-gram equals the first.
         assert_eq!(looping(&[5; 6]), [false, false, false, false, true, true]);
         assert_eq!(looping(&[1, 2]), [false, false]);
     }
@@ -260,10 +262,10 @@ mod tests {
         let row = prompt(0, "7 7 7 7 7 1 2 7 7 7 7");
         let rounds = [round(0, 0, 0, 0), round(0, 1, 4, 4), round(0, 2, 3, 3)];
         // Round 1 judges tokens 1..=4 of the answer, of which the fifth 7 ends a repeated 4-gram.
-        // Round 2 judges "2 7 7"; its free token, the third 7 in a row, is not looked at.
+        // Round 2 verifies "2 7 7"; its additional token, the third 7 in a row, does not count.
         let facts = text_facts(&[&row], Some(&rounds))[0].fresh.unwrap();
         assert_eq!((facts.rounds, facts.fresh), (2, 1));
-        // Round 0 proposed nothing and said the first 7.
+        // Round 0 had no proposals and emitted the first 7.
         assert_eq!((facts.all_fresh, facts.tokens), (2, 5));
     }
 
@@ -284,11 +286,11 @@ mod tests {
         let rows: Vec<&PromptRow> = rows.iter().collect();
         let copies: Vec<u32> = text_facts(&rows, None).iter().map(|f| f.copies).collect();
         assert_eq!(copies, [2, 2, 1]);
-        // A prompt that is asked again is neither another answer nor a formula.
+        // A repeated prompt is neither another answer nor a formula.
         let again = [prompt(0, "1 2 3 4 5 6 7 8"), prompt(0, "1 2 3 4 5 6 7 8")];
         let asked = text_facts(&[&again[0], &again[1]], Some(&[round(0, 0, 8, 8)]));
         assert_eq!((asked[0].copies, asked[0].fresh.unwrap().fresh), (1, 1));
-        // A shared 8-gram within one answer alone is no formula.
+        // An 8-gram that repeats within a single answer is not a formula.
         let alone = prompt(0, "1 1 1 1 1 1 1 1 1 1");
         let held = text_facts(&[&alone], Some(&[]));
         assert_eq!(held[0].repeated, 6);

@@ -1,4 +1,4 @@
-//! Recording a cell, from scratch and once.
+//! Recording of a cell.
 
 use crate::journal::{Journal, JournalLength, journal_path, read_journal};
 use crate::machine::utc_now;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// How long the journals of a cell were at some moment, and how many seconds it had taken.
+/// Lengths of a cell's journals at some time, with the seconds until then.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CellLengths {
     rounds: JournalLength,
@@ -23,18 +23,18 @@ pub struct CellLengths {
 
 /// Writes the folder of one cell.
 ///
-/// Rows go to journals that are handed to the operating system after every prompt, so that a
-/// running cell can be watched. [`finish`](Self::finish) turns them into parquet and writes the
-/// manifest last: a folder whose manifest says `complete` has everything. [`create`](Self::create)
-/// clears away what an unfinished cell left; [`resume`](Self::resume) goes on with it from where its
-/// journals had a known [length](Self::lengths). Dropped without `finish`, the folder is marked
-/// `interrupted`.
+/// Rows go to journals, which are passed to the operating system after every prompt, so that a
+/// running cell can be watched. [`finish`](Self::finish) converts them to parquet and writes the
+/// manifest last: a folder whose manifest says `complete` has all results. [`create`](Self::create)
+/// removes the files of an unfinished cell; [`resume`](Self::resume) continues it from known
+/// [lengths](Self::lengths) of its journals. If the writer is dropped without `finish`, the folder
+/// is marked `interrupted`.
 #[derive(Debug)]
 pub struct CellWriter {
     dir: PathBuf,
     manifest: Manifest,
     begun: Instant,
-    /// Seconds of the processes before this one.
+    /// Seconds of earlier processes.
     earlier_s: f64,
     rounds: Journal<RoundRow>,
     prompts: Journal<PromptRow>,
@@ -44,12 +44,12 @@ pub struct CellWriter {
 }
 
 impl CellWriter {
-    /// Creates the folder, clears away the files of an unfinished attempt, and writes the manifest
-    /// with status `running`. Other files in the folder (locks, logs, states) are left alone.
+    /// Creates the folder, removes the files of an unfinished attempt, and writes the manifest with
+    /// status `running`. Other files in the folder (locks, logs, states) are left alone.
     ///
     /// # Errors
-    /// [`ResultsError::Complete`] where the cell is done; a manifest of another version; an I/O
-    /// error otherwise.
+    /// [`ResultsError::Complete`] if the cell is complete; a manifest of another version; other I/O
+    /// errors.
     pub fn create(dir: &Path, manifest: &Manifest) -> Result<Self, ResultsError> {
         if crate::is_complete(dir)? {
             return Err(ResultsError::Complete {
@@ -77,7 +77,7 @@ impl CellWriter {
         })
     }
 
-    /// Goes on with a cell whose journals are cut back to `lengths`.
+    /// Continues a cell whose journals are truncated to `lengths`.
     ///
     /// # Errors
     /// As [`create`](Self::create), and journals that are missing or shorter.
@@ -104,7 +104,7 @@ impl CellWriter {
         })
     }
 
-    /// How long the journals are now; everything recorded so far is handed to the operating system.
+    /// Lengths of the journals; everything recorded so far is passed to the operating system.
     ///
     /// # Errors
     /// An I/O error naming the journal.
@@ -127,7 +127,7 @@ impl CellWriter {
         &self.dir
     }
 
-    /// The manifest, to fill in what is known only later (inputs, padding, latencies).
+    /// The manifest, for facts that become known later (inputs, padding, latencies).
     pub fn manifest_mut(&mut self) -> &mut Manifest {
         &mut self.manifest
     }
@@ -140,7 +140,7 @@ impl CellWriter {
         self.rounds.push(row)
     }
 
-    /// Records a prompt and hands everything recorded so far to the operating system.
+    /// Records a prompt and passes everything recorded so far to the operating system.
     ///
     /// # Errors
     /// An I/O error naming the journal.
@@ -181,11 +181,11 @@ impl CellWriter {
         write_atomically(&path, text.as_bytes())
     }
 
-    /// Turns the journals into parquet, writes the manifest as `complete` and returns it.
+    /// Converts the journals to parquet, writes the manifest as `complete` and returns it.
     ///
     /// # Errors
-    /// An I/O or parquet error naming the file; the journals are then still there and the cell is
-    /// not complete.
+    /// An I/O or parquet error naming the file; the journals then still exist and the cell is not
+    /// complete.
     pub fn finish(mut self) -> Result<Manifest, ResultsError> {
         self.flush()?;
         let rows = RowCounts {
@@ -210,7 +210,7 @@ impl CellWriter {
         Ok(manifest)
     }
 
-    /// Ends a cell that failed and notes why. Its journals stay to be looked at.
+    /// Ends a failed cell and records the error. Its journals stay.
     ///
     /// # Errors
     /// An I/O error naming the file.
@@ -236,7 +236,7 @@ impl Drop for CellWriter {
         if self.ended {
             return;
         }
-        // Nobody is left to report an error to; the journals hold the rows either way.
+        // The error cannot be reported; the journals hold the rows either way.
         let _ = self.flush();
         let seconds = self.seconds();
         end(&mut self.manifest, CellStatus::Interrupted, seconds);
@@ -244,7 +244,7 @@ impl Drop for CellWriter {
     }
 }
 
-/// The manifest of a cell that has begun, written.
+/// Writes the manifest of a cell that has begun.
 fn running(manifest: &Manifest, dir: &Path) -> Result<Manifest, ResultsError> {
     let mut manifest = manifest.clone();
     manifest.status = CellStatus::Running;
@@ -262,7 +262,7 @@ fn end(manifest: &mut Manifest, status: CellStatus, seconds: f64) {
     manifest.seconds = Some((seconds * 1e3).round() / 1e3);
 }
 
-/// Writes a table, or none where there is no row.
+/// Writes a table, unless there are no rows.
 fn convert<R: Row>(journal: &Journal<R>, dir: &Path) -> Result<(), ResultsError> {
     let rows = read_journal::<R>(journal.path())?;
     if rows.len() as u64 != journal.rows() {

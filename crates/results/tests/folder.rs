@@ -1,4 +1,4 @@
-//! A cell's folder: rows survive storage, damage is named, nothing complete is overwritten.
+//! A cell's folder: rows survive storage, damage is reported, a complete cell is not overwritten.
 
 mod support;
 
@@ -9,7 +9,7 @@ use results::{
 use std::path::{Path, PathBuf};
 use support::Experiment;
 
-/// A writer in the first cell of the quickstart below `root`, all rows recorded.
+/// A writer in the first cell of the quickstart below `root`, with all rows recorded.
 fn recorded(root: &Path) -> (CellWriter, PathBuf) {
     let experiment = Experiment::quickstart();
     let (stage, jobs) = (&experiment.stages[0], experiment.jobs());

@@ -1,4 +1,4 @@
-//! Every metric by hand.
+//! Every metric, computed by hand.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ fn ends_are_counted_where_they_are_known() {
     ended.row.finish = Finish::End;
     let mut by_target = ended.clone();
     by_target.row.ends_accepted = Some(0);
-    // The cut answer has no end that could have been drafted.
+    // An answer at the limit has no end that could have been drafted.
     let three = [ended.clone(), by_target, prompt()];
     assert_eq!(value(Metric::EndsDrafted, &three), Some(0.5));
     let mut older = ended;
@@ -155,7 +155,7 @@ fn acceptance_is_a_mean_over_rounds() {
     (prompts[0].row.acceptance_rate, prompts[0].row.judged_rounds) = (1.0, 1);
     (prompts[1].row.acceptance_rate, prompts[1].row.judged_rounds) = (0.0, 4);
     assert_eq!(value(Metric::Acceptance, &prompts), Some(0.2));
-    // A prompt that proposed nothing has no say.
+    // A prompt without proposals does not count.
     let mut silent = prompt();
     (silent.row.acceptance_rate, silent.row.judged_rounds) = (f64::NAN, 0);
     let with = [prompts[0].clone(), prompts[1].clone(), silent.clone()];
@@ -246,7 +246,7 @@ fn copies_take_no_forward_of_the_drafter() {
     );
     assert_eq!(found, Some(0.75));
     assert_eq!(value(Metric::FreshImpliedSpeedup, &[drafting]), Some(0.6));
-    // Where most rounds copied, no more of them drafted than there were forwards.
+    // If most rounds copied, the number of drafting rounds is at most that of forwards.
     let mut both = prompt();
     both.row.draft_tokens = 2;
     let found = value(Metric::ImpliedSpeedup, &[both]);

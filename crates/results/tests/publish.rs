@@ -1,4 +1,4 @@
-//! Publishing: what pages need, and no more.
+//! Publishing copies what pages need, and no more.
 
 mod support;
 

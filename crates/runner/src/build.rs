@@ -1,8 +1,8 @@
-//! What this program is built from.
+//! The build of this program.
 
 use results::BuildInfo;
 
-/// Version, commit and compiler of this program, as they were when it was built.
+/// Version, commit and compiler of this program at build time.
 pub fn info() -> BuildInfo {
     let known = |text: &str| match text {
         "" => "unknown".to_owned(),
@@ -24,7 +24,7 @@ pub fn info() -> BuildInfo {
     }
 }
 
-/// The same for crate `jobs`, which compares it with that of earlier cells.
+/// The same for the crate `jobs`, which compares it with that of earlier cells.
 pub fn of_jobs() -> jobs::Build {
     let info = info();
     jobs::Build {

@@ -1,4 +1,4 @@
-//! One job, from its configuration to its folder.
+//! Runs a job, from its configuration to its folder.
 
 use std::path::Path;
 
@@ -11,17 +11,18 @@ use streams::DataSource;
 
 use crate::build;
 
-/// Folder of what arms learnt, inside a job's folder.
+/// Folder of the arms' learnt state, inside a job's folder.
 pub(crate) const STATE: &str = "state";
-/// Memory read to measure bandwidth: several times the largest cache of common machines.
+/// Bytes read to measure bandwidth: several times the largest cache of common machines.
 const PROBE_BYTES: usize = 256 << 20;
-/// Times it is read; the fastest counts.
+/// Number of reads; the fastest counts.
 const PROBE_PASSES: usize = 8;
 
-/// Runs a job into the folder `out`, starting from what the job in the folder `from` learnt.
+/// Runs a job into the folder `out`, starting from the learnt state of the job in the folder
+/// `from`.
 ///
 /// # Errors
-/// Those of [`run_job`].
+/// Errors of [`run_job`].
 pub fn execute(
     job: &Job,
     experiment_sha256: &str,
@@ -69,7 +70,7 @@ fn manifest(job: &Job, experiment_sha256: &str) -> Manifest {
     manifest
 }
 
-/// What pages need to know of an arm.
+/// The facts about an arm for pages.
 pub fn arm_info(arm: &ArmConfig) -> ArmInfo {
     let text = |value: &serde_json::Value| match value {
         serde_json::Value::String(text) => text.clone(),
@@ -94,7 +95,7 @@ pub fn arm_info(arm: &ArmConfig) -> ArmInfo {
     }
 }
 
-/// What the job's threads read of memory in a second, in GB: the main reason why the same program is
+/// Memory bandwidth of the job's threads, in GB per second: the main reason why the same program is
 /// faster on one machine than on another.
 fn bandwidth(config: &JobConfig) -> Option<f64> {
     let probe = MemoryProbe::new(PROBE_BYTES, config.decode().threads).ok()?;

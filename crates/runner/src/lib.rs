@@ -4,9 +4,9 @@
 //! stream -> prompt -> draft -> translate -> verify -> commit -> learn -> record -> report
 //! ```
 //!
-//! The loop itself is crate `online`; what an experiment is, crate `experiment`; who runs which job
-//! when, crate `jobs`; pages from rows, crate `report`. Here are the commands ([`cli`]), one job's
-//! run ([`execute`]), and what the program is built from ([`build`]).
+//! The loop itself is in crate `online`, the schema of experiments in crate `experiment`, the
+//! scheduling of jobs in crate `jobs`, and pages from rows in crate `report`. Here are the commands
+//! ([`cli`]), the run of a job ([`execute`]), and the facts of the build ([`build`]).
 
 pub mod build;
 pub mod cli;

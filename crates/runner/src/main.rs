@@ -7,16 +7,16 @@ use clap::Parser;
 use runner::cli::{Cli, report_failure};
 use tracing_subscriber::EnvFilter;
 
-// Training allocates and frees large tensors all the time; this allocator keeps their pages.
+// Training constantly allocates and frees large tensors; this allocator keeps their pages.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Exit status of anything that could not be done; clap uses the same for bad arguments.
+/// Exit status of a failure; clap uses the same for bad arguments.
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // RUST_LOG=info says more, which kernels decode for example; downloads are told anyway.
+    // RUST_LOG=info prints more, such as the kernels that decode; downloads are always reported.
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,hub=info"));
     tracing_subscriber::fmt()
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True where messages may have colours: at a terminal whose user has not said otherwise.
+/// True if messages may be coloured: at a terminal, unless the user has disabled colours.
 fn coloured() -> bool {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     std::io::stderr().is_terminal() && !plain

@@ -1,5 +1,5 @@
-//! `omnidraft bench`: the numbers it prints are consistent, and what it writes for other engines is
-//! what the engine computes.
+//! `omnidraft bench`: its numbers are consistent, and its files for other engines have the engine's
+//! values.
 
 use std::path::{Path, PathBuf};
 

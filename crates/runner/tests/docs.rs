@@ -1,5 +1,5 @@
-//! What the pages say is so: links lead somewhere, commands are ones that the program takes,
-//! experiment files load, the generated page is that of this program.
+//! The pages are correct: links have targets, commands are accepted by the program, experiment
+//! files load, the generated page is that of this program.
 
 mod docs_support;
 
@@ -17,7 +17,7 @@ use experiment::{LoadOptions, Plan};
 use report::load_paper;
 use runner::cli::Cli;
 
-/// Folders whose names begin a path of the repository.
+/// Folders at the beginning of paths in the repository.
 const TOP: [&str; 9] = [
     ".ci",
     "crates",
@@ -29,9 +29,9 @@ const TOP: [&str; 9] = [
     "scripts",
     "target",
 ];
-/// Folders inside a crate, whose names begin a path on the crate's own page.
+/// Folders inside a crate at the beginning of paths on the crate's own page.
 const INSIDE: [&str; 3] = ["src", "tests", "benches"];
-/// Words that stand for a name of the reader's.
+/// Placeholders for names that the reader chooses.
 const PLACEHOLDERS: [&str; 8] = [
     "NAME", "STAGE", "CELL", "TASK", "DIR", "FILE", "CRATE", "DATA",
 ];
@@ -39,7 +39,7 @@ const PLACEHOLDERS: [&str; 8] = [
 const TUTORIAL: &str = "experiments/mine.toml";
 /// The page of the tutorial.
 const TUTORIAL_PAGE: &str = "docs/experiments.md";
-/// Options whose value is written, not read.
+/// Options whose value is an output.
 const WRITTEN: [&str; 2] = ["--out", "--save"];
 
 /// Fails with all faults at once.
@@ -215,21 +215,21 @@ fn paths_in_backticks_exist() {
     none(&faults);
 }
 
-/// Whether a path begins with one of these folders.
+/// True if a path begins with one of these folders.
 fn begins_with(path: &str, folders: &[&str]) -> bool {
     let first = path.split_once('/').map(|(first, _)| first);
     first.is_some_and(|first| folders.contains(&first))
 }
 
-/// Whether a text stands for many paths, or is no path at all.
+/// True if a text stands for many paths, or is not a path.
 fn is_pattern(text: &str) -> bool {
     let odd = |c: char| !(c.is_ascii_alphanumeric() || "._-+=,/".contains(c));
     text.contains(odd) || text.split('/').any(|part| PLACEHOLDERS.contains(&part))
 }
 
-/// A command line that some page or help text shows.
+/// A command line on a page or in a help text.
 struct Example {
-    /// Where.
+    /// Place of the command line.
     place: String,
     /// Its words, the program's name first.
     words: Vec<String>,
@@ -326,7 +326,7 @@ fn command_lines_are_ones_that_the_program_takes() {
     none(&faults);
 }
 
-/// Files of the repository that a command line would read and that are not there.
+/// Files of the repository that a command line reads and that do not exist.
 fn missing(words: &[String]) -> Vec<&String> {
     let publishes = words.get(1).is_some_and(|word| word == "publish");
     let written = |i: usize| {
@@ -345,7 +345,7 @@ fn missing(words: &[String]) -> Vec<&String> {
     all.filter(is_missing).map(|(_, word)| word).collect()
 }
 
-/// Loads the experiment that a command line names, as that command line wants it.
+/// Loads the experiment of a command line, with its options.
 fn plans(words: &[String]) -> Result<(), String> {
     let matches = Cli::command().try_get_matches_from(words);
     let matches = matches.map_err(|e| e.to_string())?;
@@ -385,7 +385,7 @@ fn plans(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The values of an argument that may be given several times.
+/// The values of an argument that may be repeated.
 fn many<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Vec<T> {
     let values = matches.try_get_many::<T>(name).ok().flatten();
     values.into_iter().flatten().cloned().collect()
@@ -435,7 +435,7 @@ fn the_first_page_is_short() {
     let page = Page::read("README.md").text;
     let lines = page.lines().count();
     assert!(lines <= 100, "README.md has {lines} lines, more than 100");
-    // A comment is not read.
+    // Comments are ignored.
     for line in page.lines().filter(|line| !line.starts_with("<!--")) {
         let columns = line.chars().count();
         assert!(columns <= 120, "README.md: {columns} columns: {line}");
@@ -458,12 +458,12 @@ fn experiment_files() -> Vec<String> {
     all
 }
 
-/// What a file below `experiments/` is.
+/// Kind of a file below `experiments/`.
 enum Kind {
     Experiment,
     /// Included by others, or by `--include`.
     Part,
-    /// How a model was made.
+    /// Recipe of a model.
     Recipe,
     /// The paper's numbers.
     Paper,
@@ -490,7 +490,8 @@ fn every_file_of_the_experiments_loads() {
                 Err(error) => fault(&path, &error),
                 Ok(plan) => {
                     let stem = file.file_stem().unwrap().to_string_lossy();
-                    // Tables on recorded and on real targets are told from those of the repository's models.
+                    // Tables on recorded and on real targets have other names than those of the
+                    // repository's models.
                     let name = match path.split('/').nth(1) {
                         Some(folder @ ("trace" | "real")) => format!("{folder}-{stem}"),
                         _ => stem.into_owned(),
@@ -566,7 +567,7 @@ fn one_include_swaps_the_models_for_the_papers() {
             Ok(plan) => {
                 let mut drafters = plan.jobs.iter().map(|job| &job.config.models.drafter.path);
                 let hub = |path: &Path| path.to_string_lossy().starts_with("hf:");
-                // A file that compares drafters names the others itself.
+                // A file that compares drafters names the other ones itself.
                 if !drafters.any(|path| hub(path)) {
                     faults.push(format!("{path}: keeps a drafter of its own"));
                 }

@@ -1,5 +1,5 @@
-//! `cargo build` and then `cargo test` compile no dependency twice: what tests add to the features of
-//! a dependency is named in the root manifest, so that the program has it too.
+//! `cargo build` and then `cargo test` compile no dependency twice: features that tests add to a
+//! dependency are named in the root manifest, so that the program has them too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,7 +20,7 @@ fn features(arguments: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
     assert!(output.status.success(), "cargo tree: {said}");
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
-        // Packages of the workspace have a path behind their version.
+        // Packages of the workspace have a path after their version.
         let Some((package, features)) = line.split_once('|').filter(|(p, _)| !p.contains('/'))
         else {
             continue;

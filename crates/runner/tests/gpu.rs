@@ -1,5 +1,5 @@
-//! The whole program on a graphics device, which may be one that the processor plays. Without any, these
-//! tests are skipped, unless OMNIDRAFT_REQUIRE_GPU is 1.
+//! The whole program on a graphics device, which may be a software device. Without any, these tests
+//! are skipped, unless OMNIDRAFT_REQUIRE_GPU is 1.
 #![cfg(feature = "gpu")]
 
 use std::path::Path;
@@ -17,7 +17,7 @@ fn omnidraft(arguments: &[&str]) -> Command {
     command
 }
 
-/// Whether there is a device.
+/// True if there is a device.
 fn there_is_a_device() -> bool {
     let found = models::check_device(lm::Device::Gpu(0));
     let required = std::env::var_os("OMNIDRAFT_REQUIRE_GPU").is_some_and(|x| x == "1");
@@ -55,7 +55,7 @@ fn greedy_answers_are_those_of_plain_decoding() {
     }
 }
 
-/// What is learnt on the processor drafts on the device, and changes no greedy answer.
+/// Weights learnt on the processor draft on the device, without an effect on greedy answers.
 #[test]
 fn a_drafter_that_learns_changes_no_greedy_answer() {
     if !there_is_a_device() {
@@ -90,7 +90,7 @@ fn a_drafter_that_learns_changes_no_greedy_answer() {
     let updates = reader.updates().unwrap();
     assert_eq!(updates.len(), 2);
     assert!(updates.iter().all(|update| update.grad_norm > 0.0));
-    // Plain decoding answers held-out prompts alone, behind the last update.
+    // Plain decoding answers held-out prompts only, after the last update.
     let rows = reader.prompts().unwrap();
     let held_out = |arm: &str| -> Vec<String> {
         let of_arm = rows.iter().filter(|row| row.arm == arm);

@@ -1,4 +1,4 @@
-//! `hf:owner/name` and `--data-dir hub` on the command line, against a hub that the test runs.
+//! `hf:owner/name` and `--data-dir hub` on the command line, with a local hub of the test.
 
 #[path = "../../hub/tests/hub_support/mod.rs"]
 mod hub_support;
@@ -47,7 +47,7 @@ fn generate(endpoint: &str, home: &Path, target: &str) -> Command {
     command
 }
 
-/// A shipped model as a repository, with a file that is none of ours.
+/// A shipped model as a repository, with a file that is not part of a model.
 fn shipped(model: &str) -> Result<Repository> {
     let mut files = Repository::default().with("pytorch_model.bin", "never asked for");
     for file in std::fs::read_dir(repository().join("models").join(model))? {
@@ -106,7 +106,7 @@ fn a_model_of_the_hub_answers_as_its_folder_does() -> Result {
     );
     assert_eq!(answer("hf:tiny/shards@refs/pr/1"), local);
     assert!(hub.requests().iter().any(|r| r.contains("refs%2Fpr%2F1")));
-    // Complete models need no hub.
+    // Complete models need no connection to the hub.
     assert_eq!(answer("hf:tiny/L"), local);
     generate(
         "http://127.0.0.1:9",
@@ -208,7 +208,7 @@ fn a_run_reads_models_and_streams_from_the_hub() -> Result {
         rows.iter()
             .any(|row| row.prompt_id.starts_with("gsm8k-test-"))
     );
-    // Without a data directory, the hint says how to get one.
+    // Without a data directory, the hint names a way to get one.
     omnidraft(&hub.endpoint, home.path())
         .arg("run")
         .arg(&config)

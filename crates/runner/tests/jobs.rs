@@ -1,5 +1,5 @@
-//! However the jobs of an experiment are run, the rows and the pages are the same: one at a time,
-//! two at a time, by two processes, killed and started again, as single commands, through Slurm.
+//! The rows and pages of an experiment do not depend on how its jobs are run: one at a time, two at
+//! a time, by two processes, killed and started again, as single commands, through Slurm.
 #![cfg(unix)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use results::{CellReader, CellStatus, Manifest, RoundRow};
 
-/// How often a run is killed; more in the hands of who wants to be sure.
+/// Environment variable with the number of kills of a run.
 const KILLS: &str = "OMNIDRAFT_KILLS";
-/// What the test of Slurm is told to fail for instead of saying that it did nothing.
+/// Environment variable that makes the Slurm test fail instead of skip if Slurm is missing.
 const REQUIRE_SLURM: &str = "OMNIDRAFT_REQUIRE_SLURM";
 /// Two tasks and two seeds, each in both stages.
 const JOBS: usize = 8;
-/// Longer than any run of it takes.
+/// Longer than any run takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Three values of a sweep, two tasks, two seeds, two stages.
@@ -80,7 +80,7 @@ fn run(file: &Path, out: &Path, extra: &[&str]) -> Command {
     command
 }
 
-/// What a command that succeeds prints.
+/// Standard output of a command that succeeds.
 fn stdout(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert_succeeded(&output);
@@ -97,14 +97,14 @@ fn spawn(mut command: Command) -> Child {
     quiet.spawn().unwrap()
 }
 
-/// Everything a run leaves that does not say when or how fast.
+/// The results of a run without its times.
 #[derive(PartialEq)]
 struct Facts {
-    /// The experiment as its folder remembers it, and the files of its report. No machine, date or
-    /// second is on these pages, since no stage is timed: they are compared whole.
+    /// The record of the experiment and the files of its report. They have no machine, date or
+    /// times, since no stage is timed, and are compared whole.
     pages: BTreeMap<String, Vec<u8>>,
-    /// By job: rows as JSON, where NaN equals NaN, without their seconds; what it read, the state
-    /// it started from among it.
+    /// By job: rows as JSON, where NaN equals NaN, without their seconds; its inputs, including the
+    /// state that it started from.
     cells: BTreeMap<String, String>,
 }
 
@@ -114,7 +114,7 @@ impl Facts {
         for entry in std::fs::read_dir(root.join("report")).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            // What a process left that was killed over it.
+            // A leftover of a killed process.
             if !name.ends_with(".part") {
                 pages.insert(name, std::fs::read(&path).unwrap());
             }
@@ -188,8 +188,7 @@ fn cell(folder: &Path) -> String {
     serde_json::to_string(&(&manifest.config_sha256, inputs, rows)).unwrap()
 }
 
-/// The run that all others are compared with: one job at a time, never interrupted. And how long it
-/// took.
+/// The reference run, with one job at a time and without interruption, and its duration.
 fn reference() -> &'static (Facts, Duration) {
     static REFERENCE: OnceLock<(Facts, Duration)> = OnceLock::new();
     REFERENCE.get_or_init(|| {
@@ -208,7 +207,8 @@ fn two_jobs_at_a_time_change_nothing() {
     let (file, out) = (experiment(folder.path()), folder.path().join("out"));
     stdout(&mut run(&file, &out, &["--jobs", "2"]));
     Facts::of(&out).assert_same(&reference().0);
-    // Stage by stage and cell by cell neither; pages are those of all that is there.
+    // Running stage by stage and cell by cell gives the same; pages are those of all existing
+    // cells.
     let out = folder.path().join("parts");
     let some = ["--only", "task=mini-chat"];
     let stage = [&some[..], &["--stage", "stream"]].concat();
@@ -223,7 +223,7 @@ fn two_jobs_at_a_time_change_nothing() {
     Facts::of(&out).assert_same(&reference().0);
 }
 
-/// A sequence of pauses that stands in for random ones.
+/// A fixed sequence of pauses, so that the test is repeatable.
 struct Pauses(u64);
 
 impl Pauses {
@@ -258,7 +258,7 @@ fn killed_runs_that_are_started_again_change_nothing() {
             child.kill().unwrap();
             child.wait().unwrap();
             done += 1;
-            // Whoever looks finds nobody at work, and no half job that looks whole.
+            // No job is running then, and no incomplete job looks complete.
             if out.join("experiment.json").exists() {
                 let status = stdout(omnidraft().arg("status").arg(&out));
                 assert!(!status.contains("prompts ("), "{status}");
@@ -272,7 +272,7 @@ fn killed_runs_that_are_started_again_change_nothing() {
     }
 }
 
-/// An interrupt says how to go on, and the same command does, from the last checkpoint.
+/// An interrupt prints how to continue, and the same command continues from the last checkpoint.
 #[test]
 fn an_interrupted_run_says_how_to_go_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -330,7 +330,7 @@ fn printed_lines_one_by_one_change_nothing() {
         shell.args(["-c", line]).env_remove("OMNIDRAFT_SHARED");
         shell.output().unwrap()
     };
-    // What another starts from comes first.
+    // A job that others start from comes first.
     let early = shell(lines[JOBS - 1]);
     assert_eq!(early.status.code(), Some(3), "{early:?}");
     for line in &lines {
@@ -348,7 +348,7 @@ fn two_processes_share_the_jobs_of_a_run() {
     let (file, out) = (experiment(folder.path()), folder.path().join("out"));
     let mut children: Vec<Child> = (0..2).map(|_| spawn(run(&file, &out, &[]))).collect();
     let processes: BTreeSet<String> = children.iter().map(|c| c.id().to_string()).collect();
-    // A job that begins makes a journal. A job done twice would make two.
+    // Each start of a job creates a journal. A job that ran twice would have created two.
     let mut journals: BTreeMap<String, BTreeSet<(u64, SystemTime)>> = BTreeMap::new();
     let mut workers = BTreeSet::new();
     let began = Instant::now();
@@ -361,7 +361,7 @@ fn two_processes_share_the_jobs_of_a_run() {
             }
             let holder = std::fs::read_to_string(folder.join("lock")).unwrap_or_default();
             let mut words = holder.split(' ').skip(1);
-            // The lock's text may be half written.
+            // The lock's text may be incomplete.
             if let (Some(process), Some("on")) = (words.next(), words.next()) {
                 workers.insert(process.to_owned());
             }
@@ -435,7 +435,7 @@ impl Cluster {
         command
     }
 
-    /// A command that asks this Slurm.
+    /// A command for this Slurm.
     fn asked_by(&self, mut command: Command) -> Command {
         command.env("SLURM_CONF", self.0.join("slurm.conf"));
         command
@@ -461,7 +461,7 @@ fn a_real_slurm_changes_nothing() {
             !required,
             "{REQUIRE_SLURM}=1, but slurm-wlm and munge are not installed"
         );
-        // Not println!, which is not shown of a test that passes.
+        // println! would not be shown for a test that passes.
         let text = "skipped: 1 test, Slurm is not installed (Debian: slurm-wlm, munge)";
         writeln!(std::io::stderr(), "{text}").unwrap();
         return;
@@ -489,7 +489,7 @@ fn a_real_slurm_changes_nothing() {
     assert_eq!(folders(&out).len(), JOBS, "{status}\n{}", logs());
     stdout(omnidraft().arg("report").arg(&out));
     Facts::of(&out).assert_same(&reference().0);
-    // Nothing is left to submit.
+    // All jobs are complete or submitted.
     submit();
     assert_eq!(cluster.queue(), "");
 }

@@ -1,4 +1,4 @@
-//! Published results are small, and their pages are what their rows give.
+//! Published results are small, and their pages are those that their rows give.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use report::{compare, quoted, quotes};
 
-/// Most bytes of `results/`.
+/// Maximum bytes of `results/`.
 const LARGEST: u64 = 30_000_000;
 
 fn repository() -> PathBuf {
@@ -47,7 +47,8 @@ fn pages_are_what_their_rows_give() {
     );
 }
 
-/// The main numbers of every page, computed from its rows by a script that shares nothing with the program.
+/// The main numbers of every page, computed from its rows by a script that shares no code with the
+/// program.
 #[test]
 fn pages_have_the_numbers_that_another_program_finds() {
     let python = |arguments: &[&str]| {
@@ -56,7 +57,7 @@ fn pages_have_the_numbers_that_another_program_finds() {
     };
     let libraries = python(&["-c", "import numpy, pyarrow, tomllib"]);
     if !libraries.is_ok_and(|output| output.status.success()) {
-        // Not println!, which is not shown of a test that passes.
+        // println! would not be shown for a test that passes.
         let text = "skipped: 1 test, there is no python3 (3.11) with numpy and pyarrow";
         writeln!(std::io::stderr(), "{text}").unwrap();
         return;
@@ -108,7 +109,7 @@ fn quoting(root: &Path) -> Vec<PathBuf> {
     pages
 }
 
-/// A run on a GPU has no experiment: a script makes its page.
+/// A run on a GPU has no experiment file: a script makes its page.
 #[test]
 fn the_page_of_a_gpu_is_what_its_rows_give() {
     let script = repository().join("scripts/gpu_check.py");

@@ -270,7 +270,7 @@ impl Log {
     }
 }
 
-/// What a trace says of a position.
+/// The recorded distribution at a position.
 fn known(law: &Law, position: usize) -> KnownRow {
     let entries = law.entries(position);
     // Logits of a whole vocabulary are those up to a constant.

@@ -1,4 +1,4 @@
-//! Everything that is wrong, once each.
+//! Collection of faults, without repetitions.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::near;
 use super::tree::Place;
 use crate::error::{ExperimentError, Fault};
 
-/// Faults in the order found.
+/// Faults in the order of discovery.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Vec<Fault>);
 
@@ -18,7 +18,7 @@ impl Faults {
         self.push(place, key, message, hint);
     }
 
-    /// The same with advice.
+    /// Adds a fault with advice.
     pub(crate) fn advise(
         &mut self,
         place: Option<&Place>,
@@ -41,12 +41,12 @@ impl Faults {
         }
     }
 
-    /// Whether there is none.
+    /// True if there are no faults.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// `value` if nothing is wrong.
+    /// `value` if there are no faults.
     pub(crate) fn into_result<T>(
         self,
         path: &Path,

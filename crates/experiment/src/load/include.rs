@@ -8,7 +8,7 @@ use super::source;
 use super::tree::{Node, Place, normalise};
 use crate::error::ExperimentError;
 
-/// Reads a file over everything it includes; `extra` come last of these.
+/// Reads a file with all its includes; `extra` files are the last of these.
 pub(super) fn load(
     path: &Path,
     extra: &[PathBuf],
@@ -42,7 +42,7 @@ fn file(
     let Some(mut own) = parsed else {
         return match path.extension().is_some_and(|ending| ending == "toml") {
             true => Ok(Node::table(None)),
-            // Each of its lines would be a fault.
+            // Otherwise each of its lines would be a fault.
             false => Err(source::no_toml(&text, path)),
         };
     };
@@ -59,11 +59,11 @@ fn file(
     Ok(merged)
 }
 
-/// Letters that may be wrong in a name for which another one is suggested.
+/// Maximum number of different letters of a similar name.
 const SLIPS: usize = 3;
 
-/// The file in the folder of `path` whose name differs from its name by the fewest letters, if they
-/// are few.
+/// The file in the folder of `path` whose name is most similar to its name, if it is similar
+/// enough.
 fn near(path: &Path) -> Option<PathBuf> {
     let folder = path.parent()?;
     let listed = match folder.as_os_str().is_empty() {
@@ -83,7 +83,7 @@ fn near(path: &Path) -> Option<PathBuf> {
     near.min().map(|(_, file)| file)
 }
 
-/// Takes the list of included files out of a file.
+/// Removes and returns the list of included files of a file.
 fn included(own: &mut Node, path: &Path, faults: &mut Faults) -> Vec<(PathBuf, Option<Place>)> {
     let list = own
         .as_table_mut()

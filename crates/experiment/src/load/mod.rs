@@ -1,4 +1,4 @@
-//! From files to one merged tree in which every value knows where it stands.
+//! Loading of files into a merged tree in which every value knows its place.
 
 mod faults;
 mod include;

@@ -4,10 +4,10 @@ use super::faults::Faults;
 use super::source;
 use super::tree::{Kind, Node, Place, show_key};
 
-/// Keys of an arm; others go into its `set`.
+/// Keys of an arm; other keys go into its `set`.
 const ARM: [&str; 5] = ["preset", "name", "set", "learnt_by", "sweep"];
 
-/// Lays one override over the files.
+/// Applies an override to the merged files.
 pub(super) fn apply(root: &mut Node, text: &str, faults: &mut Faults) {
     let place = Place {
         source: format!("--set {text}").into(),
@@ -26,16 +26,16 @@ pub(super) fn apply(root: &mut Node, text: &str, faults: &mut Faults) {
     }
 }
 
-/// One step of a path.
+/// A step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
-    /// A key of a table, or the index of a list.
+    /// Key of a table, or index of a list.
     Key(String),
-    /// An item of a list by its name.
+    /// An item of a list, by its name.
     Named(String),
 }
 
-/// Path and value; `None` if it is no `key=value`.
+/// Path and value; `None` for a text that is not `key=value`.
 fn split(text: &str) -> Option<(Vec<Step>, &str)> {
     let mut steps = Vec::new();
     let mut rest = text.trim_start();
@@ -56,7 +56,7 @@ fn split(text: &str) -> Option<(Vec<Step>, &str)> {
     }
 }
 
-/// A bare or quoted key and what stands behind it.
+/// A bare or quoted key, and the text after it.
 fn word(text: &str) -> Option<(&str, &str)> {
     let (word, rest) = match text.strip_prefix('"') {
         Some(inner) => inner.split_once('"')?,
@@ -79,7 +79,7 @@ fn parse_value(text: &str, place: &Place, faults: &mut Faults) -> Option<Node> {
             faults.add(Some(place), "", message);
             None
         }
-        // Bare words are strings.
+        // A bare word is a string.
         None => Some(Node {
             place: Some(place.clone()),
             kind: Kind::Leaf(text.into()),
@@ -98,7 +98,7 @@ fn descend(
     walked: &mut Vec<String>,
 ) -> Result<(), String> {
     let Some((step, rest)) = path.split_first() else {
-        // An override says what a value is, not what it is merged with.
+        // An override replaces the value and does not merge.
         *node = value;
         return Ok(());
     };
@@ -168,7 +168,7 @@ fn no_item(list: &str, step: &Step, items: &[Node]) -> String {
     }
 }
 
-/// What an item of a list is called.
+/// Name of an item of a list.
 fn label(item: &Node) -> Option<&str> {
     let table = item.as_table()?;
     let by = |key: &str| table.get(key).and_then(Node::as_str);

@@ -1,4 +1,4 @@
-//! From a tree to a typed section, all of its faults at once.
+//! Deserialisation of a section, with all of its faults at once.
 
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
@@ -6,8 +6,8 @@ use serde_path_to_error::Segment;
 use super::faults::Faults;
 use super::tree::{Node, show_key};
 
-/// Reads a section that stands at `key`. What is wrong is left out and told, so that one run tells
-/// everything; `None` where too little is left.
+/// Reads the section at `key`. Wrong values are reported and left out, so that one run reports all
+/// of them; `None` if too little is left.
 pub(crate) fn read<T: DeserializeOwned>(node: &Node, key: &str, faults: &mut Faults) -> Option<T> {
     let mut node = node.clone();
     let mut removed: Vec<Vec<String>> = Vec::new();
@@ -32,14 +32,14 @@ pub(crate) fn read<T: DeserializeOwned>(node: &Node, key: &str, faults: &mut Fau
             inner => format!("{key}.{inner}"),
         };
         let message = plain(&error.inner().to_string());
-        // A key that was there and wrong is not missing as well.
+        // A key with a wrong value is not reported as missing as well.
         let missing = message.strip_prefix("missing field `");
         let missing = missing.and_then(|rest| rest.strip_suffix('`'));
         let missing = missing.map(|field| [path.as_slice(), &[field.to_owned()]].concat());
         if !missing.is_some_and(|path| removed.contains(&path)) {
             faults.add(place.as_ref(), &whole, message);
         }
-        // Indices behind a removed item would say something else: the whole list goes.
+        // Indices after a removed item would be wrong, so the whole list is removed.
         let list = path.iter().position(|part| part.parse::<usize>().is_ok());
         let gone = path.get(..list.unwrap_or(path.len())).unwrap_or_default();
         if gone.is_empty() || !node.remove(gone) {
@@ -49,7 +49,7 @@ pub(crate) fn read<T: DeserializeOwned>(node: &Node, key: &str, faults: &mut Fau
     }
 }
 
-/// A message without names of Rust's types.
+/// A message without names of Rust types.
 fn plain(message: &str) -> String {
     let types = [
         ("usize", "a whole number from 0"),
@@ -70,7 +70,7 @@ fn plain(message: &str) -> String {
     message.to_owned()
 }
 
-/// The same, for a section that may be left out.
+/// Like [`read`], for a section that may be left out.
 pub(crate) fn read_or_default<T: DeserializeOwned + Default>(
     node: Option<&Node>,
     key: &str,

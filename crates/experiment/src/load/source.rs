@@ -12,8 +12,8 @@ use super::faults::Faults;
 use super::tree::{Kind, Node, Place, Table};
 use crate::error::ExperimentError;
 
-/// Reads a document; `source` is what its places say. `lines` is off for text that has no lines of
-/// its own.
+/// Reads a document. `source` is the name in its places. `lines` is false for text without lines,
+/// such as an override.
 pub(super) fn parse(text: &str, source: &str, lines: bool, faults: &mut Faults) -> Option<Node> {
     let reader = Reader {
         source: source.into(),
@@ -43,11 +43,11 @@ pub(super) fn parse(text: &str, source: &str, lines: bool, faults: &mut Faults) 
     })
 }
 
-/// Tables of which a file may have several.
+/// Tables that may occur several times in a file.
 const LISTS: [&str; 3] = ["arm", "segment", "when"];
 
-/// The list and the offset of a line, where the line at an offset begins another table of that list: a line that
-/// begins one table of that name instead of an item.
+/// The list and the offset of a line, if the line at an offset begins another table of that list: a
+/// line that begins a single table of that name instead of an item.
 fn single_table(text: &str, at: usize) -> Option<(&'static str, usize)> {
     let start = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
     let line = text.get(start..)?.lines().next()?;
@@ -64,7 +64,7 @@ fn single_table(text: &str, at: usize) -> Option<(&'static str, usize)> {
     Some((name, found))
 }
 
-/// The first fault of a file that is no TOML at all.
+/// The first fault of a file that is not TOML.
 pub(super) fn no_toml(text: &str, path: &Path) -> ExperimentError {
     let (_, errors) = DeTable::parse_recoverable(text);
     let first = errors
@@ -87,7 +87,7 @@ pub(super) fn no_toml(text: &str, path: &Path) -> ExperimentError {
 
 struct Reader {
     source: Arc<str>,
-    /// Offsets of line ends.
+    /// Offsets of line ends; `None` for text without lines.
     lines: Option<Vec<usize>>,
 }
 
@@ -102,7 +102,7 @@ impl Reader {
 
     fn table(&self, table: DeTable<'_>, prefix: &str, faults: &mut Faults) -> Table {
         let mut entries: Vec<_> = table.into_iter().collect();
-        // The parser sorts by name.
+        // The parser sorts by name; this restores the order of the file.
         entries.sort_by_key(|(key, _)| key.span().start);
         let mut own = Table::new();
         for (key, value) in entries {

@@ -1,4 +1,4 @@
-//! Values that know where they stand.
+//! Values that know their place.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use serde_json::Value;
 
-/// Where a value was written.
+/// Place of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     /// A file, or `--set key=value`.
@@ -29,17 +29,17 @@ impl fmt::Display for Place {
 /// Keys in the order written.
 pub(crate) type Table = IndexMap<String, Node>;
 
-/// A value and its place; presets have none.
+/// A value and its place; values of presets have none.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) place: Option<Place>,
     pub(crate) kind: Kind,
 }
 
-/// What a value is.
+/// Kind of a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
-    /// Text, number or truth.
+    /// A text, number or boolean.
     Leaf(Value),
     /// A list.
     Array(Vec<Node>),
@@ -48,7 +48,7 @@ pub(crate) enum Kind {
 }
 
 impl Node {
-    /// A value that no file says.
+    /// A value that is in no file.
     pub(crate) fn leaf(value: impl Into<Value>) -> Self {
         Self {
             place: None,
@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    /// Its entries, if it is a table.
+    /// Its entries; `None` if it is not a table.
     pub(crate) fn as_table(&self) -> Option<&Table> {
         match &self.kind {
             Kind::Table(table) => Some(table),
@@ -72,7 +72,7 @@ impl Node {
         }
     }
 
-    /// The same to change.
+    /// Its entries, mutable.
     pub(crate) fn as_table_mut(&mut self) -> Option<&mut Table> {
         match &mut self.kind {
             Kind::Table(table) => Some(table),
@@ -80,7 +80,7 @@ impl Node {
         }
     }
 
-    /// Its items, if it is a list.
+    /// Its items; `None` if it is not a list.
     pub(crate) fn as_array(&self) -> Option<&[Node]> {
         match &self.kind {
             Kind::Array(items) => Some(items),
@@ -88,7 +88,7 @@ impl Node {
         }
     }
 
-    /// Its text, if it is one.
+    /// Its text; `None` if it is not a text.
     pub(crate) fn as_str(&self) -> Option<&str> {
         match &self.kind {
             Kind::Leaf(value) => value.as_str(),
@@ -114,7 +114,7 @@ impl Node {
         self.get(&key.split('.').collect::<Vec<_>>())
     }
 
-    /// Every dotted key that has a place.
+    /// The places of all dotted keys that have one.
     pub(crate) fn places(&self) -> BTreeMap<String, String> {
         let mut places = BTreeMap::new();
         self.collect_places("", &mut places);
@@ -151,7 +151,7 @@ impl Node {
         found.next().or(self.place.as_ref())
     }
 
-    /// Takes out the entry of a table at a path; whether there was one.
+    /// Removes the entry of a table at a path. Returns true if there was one.
     pub(crate) fn remove<S: AsRef<str>>(&mut self, path: &[S]) -> bool {
         match (path, self.as_table_mut()) {
             ([last], Some(table)) => table.shift_remove(last.as_ref()).is_some(),
@@ -163,7 +163,7 @@ impl Node {
         }
     }
 
-    /// Lays `other` over this: tables merge key by key, anything else replaces.
+    /// Merges `other` into this: tables merge key by key, anything else replaces.
     pub(crate) fn merge(&mut self, other: Node) {
         match (&mut self.kind, other.kind) {
             (Kind::Table(own), Kind::Table(theirs)) => {
@@ -186,7 +186,7 @@ impl Node {
         }
     }
 
-    /// Lays a value at a path over this.
+    /// Merges a value at a path into this.
     pub(crate) fn put<S: AsRef<str>>(&mut self, path: &[S], value: Node) {
         let nested = path.iter().rev().fold(value, |inner, key| {
             let mut outer = Node::table(inner.place.clone());
@@ -198,7 +198,7 @@ impl Node {
         self.merge(nested);
     }
 
-    /// Without places.
+    /// The value without places.
     pub(crate) fn to_json(&self) -> Value {
         match &self.kind {
             Kind::Leaf(value) => value.clone(),
@@ -213,7 +213,7 @@ impl Node {
     }
 }
 
-/// A dotted key as a file writes it.
+/// A dotted key in TOML syntax.
 pub(crate) fn show_key<S: AsRef<str>>(path: &[S]) -> String {
     let bare = |key: &str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -230,8 +230,8 @@ pub(crate) fn show_key<S: AsRef<str>>(path: &[S]) -> String {
     parts.join(".")
 }
 
-/// Writes patches one way: dotted keys of every `set` as nested tables, nested tables of `grid` and
-/// `sweep` as dotted keys.
+/// Normalises patches: dotted keys of every `set` become nested tables, nested tables of `grid` and
+/// `sweep` become dotted keys.
 pub(crate) fn normalise(root: &mut Node) {
     let Some(root) = root.as_table_mut() else {
         return;
@@ -254,7 +254,7 @@ pub(crate) fn normalise(root: &mut Node) {
     }
 }
 
-/// On the items of a list, or on a table that stands for one.
+/// Applies `change` to the items of a list, or to a single table.
 fn each(node: &mut Node, change: impl Fn(&mut Node)) {
     match &mut node.kind {
         Kind::Array(items) => items.iter_mut().for_each(change),

@@ -1,4 +1,4 @@
-//! Some of the jobs.
+//! Selection of jobs.
 
 use super::Plan;
 use crate::error::ExperimentError;
@@ -6,11 +6,10 @@ use crate::grid::folder_name;
 use crate::job::Job;
 
 impl Plan {
-    /// The jobs whose coordinates are among these: of one axis any of the values, of several axes
-    /// all.
+    /// The jobs with these coordinates: of one axis any of the values, of several axes all of them.
     ///
     /// # Errors
-    /// [`ExperimentError::Filter`] for an axis or a value that does not exist, or where no job is
+    /// [`ExperimentError::Filter`] for an axis or a value that does not exist, or if no job is
     /// left.
     pub fn only<S: AsRef<str>>(self, wanted: &[(S, S)]) -> Result<Self, ExperimentError> {
         for (axis, value) in wanted {
@@ -87,7 +86,7 @@ impl Plan {
     }
 }
 
-/// Whether a value as written is meant, by itself or as folders spell it.
+/// True if `value` equals the written one, or its form in folder names.
 fn same(own: &str, value: &str) -> bool {
     own == value || folder_name(own) == value
 }

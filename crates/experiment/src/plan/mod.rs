@@ -9,12 +9,12 @@ use crate::summary::Experiment;
 
 mod filter;
 
-/// What comes from the command line.
+/// Options from the command line.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
-    /// `key=value`, in order, over everything the files say.
+    /// Overrides `key=value`, in order, which take precedence over all files.
     pub overrides: Vec<String>,
-    /// Files read behind those the experiment includes, before its own keys; relative to the
+    /// Files read after those that the experiment includes and before its own keys; relative to the
     /// working directory.
     pub extra_includes: Vec<PathBuf>,
 }
@@ -24,23 +24,24 @@ pub struct LoadOptions {
 pub struct Plan {
     /// The experiment without its jobs.
     pub experiment: Experiment,
-    /// Its jobs: by stage, a stage after the one it starts from, then in the order of the grid.
+    /// Its jobs: by stage, each stage after the one that it starts from, then in the order of the
+    /// grid.
     pub jobs: Vec<Job>,
     /// Files and lines by dotted key.
     pub(crate) places: BTreeMap<String, String>,
 }
 
 impl Plan {
-    /// Reads an experiment with everything it includes, applies the overrides, spells out grid,
-    /// stages, arms and sweeps, and checks every arm of every job.
+    /// Reads an experiment with all its includes, applies the overrides, expands grid, stages, arms
+    /// and sweeps, and checks every arm of every job.
     ///
     /// # Errors
-    /// Unreadable files, circles of includes, or all faults at once, each with file, line and key.
+    /// Unreadable files, cycles of includes, or all faults at once, each with file, line and key.
     pub fn load(path: &Path, options: &LoadOptions) -> Result<Self, ExperimentError> {
         crate::build::plan(path, options)
     }
 
-    /// File and line that say a dotted key, or the table around it; `None` where only defaults do.
+    /// File and line of a dotted key, or of the table around it; `None` for a default.
     pub fn place(&self, key: &str) -> Option<&str> {
         let mut key = key;
         loop {
@@ -51,7 +52,7 @@ impl Plan {
         }
     }
 
-    /// True where some file or override says a dotted key itself.
+    /// True if a file or override has the dotted key itself.
     pub fn says(&self, key: &str) -> bool {
         self.places.contains_key(key)
     }

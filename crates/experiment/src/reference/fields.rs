@@ -1,4 +1,4 @@
-//! The keys of a section in the order of its type, which a schema does not keep.
+//! The keys of a section in the order of its type, which a JSON schema does not keep.
 
 use serde::de::value::Error;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
@@ -7,7 +7,7 @@ use serde::forward_to_deserialize_any;
 /// Keys of a struct.
 pub(super) fn fields<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     let mut asked = Asked(&[]);
-    // It is only listened to.
+    // The deserializer only records the field names; its result is an error.
     drop(T::deserialize(&mut asked));
     asked.0
 }

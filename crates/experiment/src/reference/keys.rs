@@ -1,4 +1,4 @@
-//! From the schema of a type to tables of keys and lists of names.
+//! Tables of keys and lists of names from the schema of a type.
 
 use std::fmt::Write;
 
@@ -13,12 +13,12 @@ pub(super) struct Keys(Vec<Key>);
 
 struct Key {
     name: &'static str,
-    /// The type in words.
+    /// Description of the type.
     kind: String,
     default: Option<Value>,
     required: bool,
     meaning: String,
-    /// Allowed names and what each of them means.
+    /// Allowed names with their meanings.
     names: Vec<(String, String)>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn of<T: JsonSchema + for<'de> Deserialize<'de>>() -> Keys {
 }
 
 impl Keys {
-    /// Key, type, default, meaning.
+    /// The table with key, type, default and meaning.
     pub(super) fn table(&self) -> String {
         let mut table = "\n| key | type | default | meaning |\n|---|---|---|---|\n".to_owned();
         for key in &self.0 {
@@ -68,7 +68,7 @@ impl Keys {
         table
     }
 
-    /// Allowed names, key by key.
+    /// The allowed names, key by key.
     pub(super) fn names(&self, prefix: &str) -> String {
         let mut text = String::new();
         for key in self.0.iter().filter(|key| !key.names.is_empty()) {
@@ -82,14 +82,14 @@ impl Keys {
     }
 }
 
-/// What a `$ref` points to.
+/// The target of a `$ref`.
 fn resolve<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     let target = schema.get("$ref").and_then(Value::as_str);
     let target = target.and_then(|path| path.strip_prefix('#'));
     target.and_then(|path| root.pointer(path)).unwrap_or(schema)
 }
 
-/// The schema without `null` beside it, which only says that the key may be left out.
+/// The schema without an alternative `null`, which only means that the key may be left out.
 fn present<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     let own = resolve(schema, root);
     let Some(choices) = own.get("anyOf").and_then(Value::as_array) else {
@@ -111,7 +111,7 @@ fn kind(schema: &Value, root: &Value) -> String {
     if schema.get("oneOf").is_some() {
         return "one of the names below".to_owned();
     }
-    // Types with a form of their own say so in their title.
+    // Types with a format of their own have a title.
     if let (Some(title), Some(_)) = (schema.get("title"), schema.get("anyOf")) {
         return title.as_str().unwrap_or_default().to_owned();
     }
@@ -168,7 +168,7 @@ fn description(schema: &Value) -> String {
     words.join(" ")
 }
 
-/// A value as a file writes it.
+/// A value in TOML syntax.
 fn toml(value: &Value) -> String {
     match value {
         Value::Array(items) => {

@@ -1,4 +1,4 @@
-//! The documentation of every key, made from the types and their doc comments.
+//! The documentation of every key, generated from the types and their doc comments.
 
 use std::fmt::Write;
 
@@ -16,16 +16,16 @@ mod keys;
 
 use keys::{Keys, of};
 
-/// One heading of the page.
+/// A section of the page.
 struct Section {
     heading: &'static str,
-    /// What its keys begin with in patches.
+    /// Prefix of its keys in patches.
     prefix: &'static str,
     introduction: &'static str,
     keys: Option<Keys>,
 }
 
-/// A section of keys.
+/// A section with keys.
 fn section(
     heading: &'static str,
     prefix: &'static str,

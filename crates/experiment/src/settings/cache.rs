@@ -4,22 +4,23 @@ use ngram_cache::{CacheConfig, Eviction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The n-gram cache: target tokens that several draft tokens spell, merged in translation.
+/// The n-gram cache. An n-gram is a target token that several draft tokens spell; translation
+/// merges those draft tokens into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheOptions {
-    /// Whether n-grams are cached and merged, and where they come from. Only `verify = "paper"` and
-    /// `"exact"` merge.
+    /// Source of the cached n-grams; `"none"` disables the cache. Only `verify = "paper"` and
+    /// `"exact"` merge n-grams.
     #[serde(rename = "use")]
     pub source: CacheUse,
-    /// What leaves a full cache.
+    /// Eviction policy of a full cache.
     pub eviction: Eviction,
-    /// Most n-grams held; left out, there is no limit.
+    /// Maximum number of n-grams; left out, there is no limit.
     pub max_entries: Option<usize>,
-    /// Most bytes of memory; left out, there is no limit.
+    /// Maximum memory in bytes; left out, there is no limit.
     pub max_bytes: Option<usize>,
-    /// Whether the n-grams of two vocabularies wait while a target with another vocabulary answers;
-    /// if not, they are gone when theirs comes back.
+    /// Keeps the n-grams of a pair of vocabularies while a target with another vocabulary answers;
+    /// if false, they are dropped at the switch.
     pub keep: bool,
 }
 
@@ -35,17 +36,17 @@ impl Default for CacheOptions {
     }
 }
 
-/// Where n-grams come from.
+/// A source of n-grams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheUse {
-    /// There are none.
+    /// No n-grams.
     #[default]
     None,
-    /// From accepted tokens, while they stream (Algorithm 1).
+    /// Accepted tokens, as they stream (Algorithm 1).
     Online,
-    /// From the vocabularies: the canonical spelling of every target token, computed when the models
-    /// are loaded; nothing is added later.
+    /// The vocabularies: the canonical spelling of every target token, computed when the models are
+    /// loaded; nothing is added later.
     Static,
 }
 

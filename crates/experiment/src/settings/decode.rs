@@ -1,4 +1,4 @@
-//! `[decode]`: how tokens are drafted, checked and drawn.
+//! `[decode]`: drafting, verification and sampling.
 
 use adaptive_draft::Score;
 use lm::{EngineSettings, KvType, WeightType};
@@ -8,86 +8,91 @@ use spec_decode::{Acceptance, Sampling, SamplingError, SamplingOptions, VerifyMo
 
 use super::{CostsConfig, PolicyName, Wrong, is_default, or_none, wrong};
 
-/// MiB of texts to copy from, if nothing else is said.
+/// Default size of the texts for copies, in MiB.
 const LOOKUP_MB: usize = 64;
 
-/// How tokens are drafted, checked and drawn.
+/// Drafting, verification and sampling.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DecodeConfig {
-    /// How the target checks a draft.
+    /// Algorithm by which the target verifies a draft.
     #[serde(with = "or_none")]
     #[schemars(schema_with = "verify_names")]
     pub verify: Option<VerifyMode>,
-    /// Where drafts come from.
+    /// Source of the drafts.
     pub draft: DraftSource,
-    /// Where text is looked up that a draft may begin with, in front of the drafter's own tokens or
-    /// in their place, as pays by `costs`. Needs no model and costs nothing; the output's law stays.
+    /// Text in which continuations are looked up that begin a draft or replace it, whichever
+    /// `costs` predicts to be faster. Needs no model and costs nothing; the output distribution
+    /// does not change.
     pub lookup: Lookup,
-    /// For `lookup = "automaton"`: most MiB of the texts of a target's vocabulary, 1 to 16384; the oldest
-    /// leave first.
+    /// Maximum MiB of the texts of a target's vocabulary with `lookup = "automaton"`, 1 to 16384; the
+    /// oldest are dropped first.
     #[serde(skip_serializing_if = "is_lookup_mb")]
     #[schemars(extend("default" = LOOKUP_MB))]
     pub lookup_mb: usize,
-    /// Whether the tokens of a draft are judged one by one or all together, above temperature 0.
+    /// Acceptance of the tokens of a draft one by one or jointly, above temperature 0.
     pub acceptance: Acceptance,
-    /// Draft tokens a round, 1 to 64: the constant length, the first one or the longest, as `policy`
-    /// says.
+    /// Number of draft tokens per round, 1 to 64: the constant, the initial or the maximum length,
+    /// depending on `policy`.
     pub k: usize,
-    /// How the draft length follows acceptance.
+    /// Policy by which the draft length follows acceptance.
     pub policy: PolicyName,
-    /// For `policy = "confidence"` and `"entropy"`, 0 to 1: a draft stops where its joint probability
-    /// under the drafter, or 1 - sqrt(0.2 H(q)) of its last token, H(q) in nats, falls below this.
+    /// Threshold of `policy = "confidence"` and `"entropy"`, 0 to 1: a draft stops where its joint
+    /// probability under the drafter, or 1 - sqrt(0.2 H(q)) of its last token with H(q) in nats,
+    /// falls below it.
     pub threshold: f64,
-    /// For `policy = "head"`, 0 to 1: a draft stops where the probability that some token of it is
-    /// rejected (Eq. 6) exceeds this (Eq. 7). The paper takes 0.7 for GSM8K and MBPP+HumanEval, 0.3
-    /// for Alpaca and XSum.
+    /// Threshold of `policy = "head"`, 0 to 1: a draft stops where the probability that some token
+    /// of it is rejected (Eq. 6) exceeds it (Eq. 7). The paper takes 0.7 for GSM8K and
+    /// MBPP+HumanEval, 0.3 for Alpaca and XSum.
     pub gamma: f64,
-    /// For `policy = "throughput"`: what acceptance is predicted from.
+    /// Predictor of acceptance with `policy = "throughput"`.
     pub score: Score,
-    /// For `policy = "throughput"` and `lookup`: what they weigh.
+    /// Costs that `policy = "throughput"` and `lookup` use.
     pub costs: CostsConfig,
-    /// Whether seconds decide, while it runs, if the drafter drafts, by which weights, and if it learns:
-    /// where plain decoding is faster the drafter rests, and learning rests where it costs more than it
-    /// saves. For stages with `exclusive = true`, whose seconds count. Such runs do not repeat.
+    /// Decides from measured times, during the run, if the drafter drafts, with which weights, and
+    /// if it learns: drafting pauses where plain decoding is faster, and learning pauses where it
+    /// costs more than it saves. For stages with `exclusive = true`, whose times are valid. Such
+    /// runs cannot be reproduced exactly.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = false))]
     pub controller: bool,
-    /// Sampling temperature of both models: 0 is greedy, else 1e-6 to 1e6.
+    /// Sampling temperature of both models: 0 is greedy, otherwise 1e-6 to 1e6.
     pub temperature: f64,
-    /// Keep the most probable tokens, this many; 0 keeps all.
+    /// Number of most probable tokens to sample from; 0 keeps all.
     pub top_k: usize,
-    /// Keep the most probable tokens up to this share, above 0 and at most 1; 1 keeps all.
+    /// Cumulative probability of the most probable tokens to sample from, above 0 and at most 1; 1
+    /// keeps all.
     pub top_p: f64,
-    /// Keep tokens at least this probable relative to the most probable one, 0 to 1; 0 keeps all.
+    /// Minimum probability of a token relative to the most probable one, 0 to 1; 0 keeps all.
     pub min_p: f64,
-    /// Make tokens that the prompt or the response holds less probable, 0.001 to 1000; 1 changes
+    /// Penalty on tokens that occur in the prompt or the response, 0.001 to 1000; 1 changes
     /// nothing.
     pub repetition_penalty: f64,
-    /// Longest response, in target tokens, at least 1.
+    /// Maximum number of target tokens per response, at least 1.
     pub max_new_tokens: usize,
-    /// Go on after tokens that end a response, until `max_new_tokens`: how rounds fare in long answers
-    /// of a target whose own are short. Not for recorded targets.
+    /// Continues after end-of-sequence tokens, until `max_new_tokens`: measures rounds of long
+    /// answers with a target whose own answers are short. Not for recorded targets.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = false))]
     pub ignore_eos: bool,
-    /// How the decode engine stores weights.
+    /// Number format of the weights in the decode engine.
     pub weights: WeightType,
-    /// How it stores those of the drafter; left out, as `weights` says. A narrower drafter costs less a
-    /// token and drafts a little worse; what the target answers is as with any other drafter.
+    /// Number format of the drafter's weights; left out, that of `weights`. A narrower format makes
+    /// drafting cheaper and acceptance a little lower; the output distribution does not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draft_weights: Option<WeightType>,
-    /// How the decode engine stores keys and values.
+    /// Number format of the keys and values in the decode engine.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = "f32"))]
     pub kv: KvType,
-    /// Most tokens of prompt and answer that the target holds; longer prompts are shortened as text.
-    /// 0 for the model's prompt budget, `max_new_tokens` and room for a draft. Memory is taken as tokens
-    /// come, not for all of them; the drafter holds the same text in its own tokens.
+    /// Maximum number of tokens of prompt and answer in the target's context; longer prompts are
+    /// truncated as text. 0 for the model's prompt budget plus `max_new_tokens` plus room for a
+    /// draft. Memory is allocated as tokens arrive; the drafter's context holds the same text in
+    /// its own tokens.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub context: usize,
-    /// Threads of the decode engine, at least 1.
+    /// Number of threads of the decode engine, at least 1.
     pub threads: usize,
 }
 
@@ -128,10 +133,9 @@ impl Default for DecodeConfig {
 }
 
 impl DecodeConfig {
-    /// How tokens are drawn.
+    /// The sampler's settings.
     ///
-    /// # Errors
-    /// The first option outside its range.
+    /// # Errors Returned for the first option out of range.
     pub fn sampling(&self) -> Result<Sampling, SamplingError> {
         Sampling::with_options(SamplingOptions {
             temperature: self.temperature,
@@ -142,17 +146,17 @@ impl DecodeConfig {
         })
     }
 
-    /// How the decode engine of a target is built, the context left to the model.
+    /// The engine settings of a target, without the context length, which depends on the model.
     pub fn engine(&self) -> EngineSettings {
         self.stored(self.weights)
     }
 
-    /// How the decode engine of a drafter is built, the context left to the model.
+    /// The engine settings of a drafter, without the context length, which depends on the model.
     pub fn drafter_engine(&self) -> EngineSettings {
         self.stored(self.drafts_in())
     }
 
-    /// How the drafter's weights are stored.
+    /// The number format of the drafter's weights.
     pub fn drafts_in(&self) -> WeightType {
         self.draft_weights.unwrap_or(self.weights)
     }
@@ -164,13 +168,13 @@ impl DecodeConfig {
         }
     }
 
-    /// Most tokens of a prompt that `context` leaves room for; nothing where it is left to the model.
+    /// Maximum number of prompt tokens within `context`; `None` if it depends on the model.
     pub fn prompt_room(&self) -> Option<usize> {
         let taken = self.max_new_tokens + self.k;
         (self.context > 0).then(|| self.context.saturating_sub(taken))
     }
 
-    /// What is wrong, by key.
+    /// The invalid keys, each with its error.
     pub(crate) fn wrongs(&self) -> Vec<Wrong> {
         let mut wrongs = self.policy_wrongs();
         if let Err(e) = self.sampling() {
@@ -200,32 +204,33 @@ impl DecodeConfig {
     }
 }
 
-/// Where drafts come from.
+/// A source of drafts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DraftSource {
     /// The draft model.
     #[default]
     Model,
-    /// What followed the same words earlier in prompt and response; no model, nothing to learn. With
-    /// `lookup`, drafts are what it finds and nothing else, as long as pays.
+    /// The continuation of the same words earlier in prompt and response; no model, nothing to
+    /// learn. With `lookup`, drafts consist of looked-up text alone, of the length that is
+    /// predicted to be fastest.
     PromptLookup,
 }
 
-/// Where text is looked up that drafts may begin with.
+/// Text in which continuations are looked up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Lookup {
-    /// Nowhere.
+    /// No text.
     #[default]
     Off,
-    /// In prompt and response.
+    /// The prompt and the response.
     Prompt,
-    /// In prompt and response and in what was asked and answered before on the stream: what followed a
-    /// run of at most four tokens the last time.
+    /// The prompt, the response, and the earlier prompts and answers of the stream: the most recent
+    /// continuation of a run of at most four tokens.
     Stream,
-    /// In the same texts, as many as `lookup_mb` holds, by a suffix automaton: what followed the longest
-    /// match most often.
+    /// The same texts, up to `lookup_mb`, in a suffix automaton: the most frequent continuation of
+    /// the longest match.
     Automaton,
 }
 

@@ -8,21 +8,22 @@ use serde::{Deserialize, Serialize};
 
 use super::{Scope, Wrong, wrong};
 
-/// The acceptance head: predicts whether a draft token will be accepted (Eq. 5).
+/// The acceptance head, which predicts if a draft token will be accepted (Eq. 5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HeadOptions {
-    /// How it comes about. It is trained whether `decode.policy` reads it or not.
+    /// Training of the head. It is trained even if `decode.policy` does not read it.
     pub training: HeadTraining,
-    /// What has a head of its own.
+    /// Granularity of the heads.
     pub per: Scope,
-    /// By which drafter its examples are made: labels min(1, p / q') and features.
+    /// The drafter that makes its examples: labels min(1, p / q') and features.
     pub labels: HeadLabels,
-    /// Steps of every turn of training, at least 1.
+    /// Number of optimizer steps each time the head is trained, at least 1.
     pub steps: usize,
-    /// Whether proposals after the first rejected one are examples too.
+    /// Includes the proposals after the first rejected one as examples.
     pub unjudged: bool,
-    /// A head trained before (`omnidraft head`), to start from; relative to the working directory.
+    /// Checkpoint of a trained head (`omnidraft head`) to start from; relative to the working
+    /// directory.
     pub path: Option<PathBuf>,
 }
 
@@ -39,36 +40,37 @@ impl Default for HeadOptions {
     }
 }
 
-/// How an acceptance head comes about.
+/// The training of an acceptance head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HeadTraining {
-    /// There is none.
+    /// No head.
     #[default]
     None,
-    /// With every distillation step, on what came in since the last one (Algorithm 3); every
-    /// `learn.every` prompts where the drafter does not learn ("adapt only").
+    /// Trained with every distillation step, on the examples since the last one (Algorithm 3);
+    /// every `learn.every` prompts if the drafter does not learn ("adapt only").
     Joint,
-    /// After every prompt without a distillation step, on a batch from the buffer R (Algorithm 4).
+    /// Trained after every prompt without a distillation step, on a batch from the buffer R
+    /// (Algorithm 4).
     Interleaved,
-    /// As `head.path` holds it.
+    /// Read from `head.path`, and not trained.
     Offline,
 }
 
-/// By which drafter a head's examples are made.
+/// The drafter that makes a head's examples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HeadLabels {
-    /// By the drafter as it is when the head is trained (Algorithms 3 and 4), which reads every
+    /// The drafter as it is when the head is trained (Algorithms 3 and 4), which runs on every
     /// draft of the batch again.
     #[default]
     Current,
-    /// By the drafter that drafted.
+    /// The drafter as it was when it drafted.
     Recorded,
 }
 
 impl HeadTraining {
-    /// Whether the stream trains it.
+    /// True if the head is trained on the stream.
     pub fn is_online(self) -> bool {
         matches!(self, Self::Joint | Self::Interleaved)
     }
@@ -83,7 +85,7 @@ impl HeadOptions {
         }
     }
 
-    /// The faults of these keys.
+    /// The invalid keys, each with its error.
     pub(crate) fn wrongs(&self) -> Vec<Wrong> {
         let none = (self.steps == 0).then(|| wrong("head.steps", "must be at least 1"));
         none.into_iter().collect()

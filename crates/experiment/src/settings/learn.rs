@@ -1,4 +1,4 @@
-//! `[learn]`: what the drafter learns from, and how.
+//! `[learn]`: online learning of the drafter.
 
 use distill_loss::{DirectLoss, NgramLoss, Terms};
 use lm::LoraConfig;
@@ -12,78 +12,81 @@ use super::{LoraSettings, Wrong, is_default, or_none, wrong};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LearnConfig {
-    /// What the drafter minimises while it streams.
+    /// The loss that the drafter minimises on the stream.
     pub objective: ObjectiveName,
-    /// Prompts between updates, at least 1: the paper's I, and the batch size.
+    /// Number of prompts between updates, at least 1: the paper's I, and the batch size.
     pub every: usize,
-    /// Constant learning rate of AdamW, 0 or more.
+    /// Constant learning rate of AdamW, at least 0.
     pub lr: f64,
-    /// For `objective = "hybrid"`: L_DM, the term at directly mapped tokens (Eq. 3-4). q is the
+    /// L_DM, the loss at directly mapped tokens (Eq. 3-4), with `objective = "hybrid"`. q is the
     /// drafter's distribution, p the target's.
     #[serde(with = "or_none")]
     #[schemars(schema_with = "names::<DirectLoss>")]
     pub direct: Option<DirectLoss>,
-    /// For `objective = "hybrid"`: L_N-gram, the term at n-grams (Eq. 3-4): target tokens that several
-    /// draft tokens spell.
+    /// L_N-gram, the loss at n-grams (Eq. 3-4), with `objective = "hybrid"`. An n-gram is a target
+    /// token that several draft tokens spell.
     #[serde(with = "or_none")]
     #[schemars(schema_with = "names::<NgramLoss>")]
     pub ngram: Option<NgramLoss>,
-    /// Weight of L_N-gram beside L_DM (Eq. 3), 0 or more.
+    /// Weight of L_N-gram relative to L_DM (Eq. 3), at least 0.
     pub lambda: f64,
-    /// Whether ends of turns, and other special tokens that both vocabularies have, are learnt: by
-    /// their likelihood, whatever `direct` is, for a drafter gives them no mass to begin with.
+    /// Learns end-of-turn and other special tokens that both vocabularies have. Their loss is the
+    /// negative log-likelihood whatever `direct` is, because an untrained drafter gives them no
+    /// mass.
     pub ends: bool,
-    /// Compare the two distributions on the columns to which the target gives at least this probability
-    /// at some position of an answer, on those of the tokens it emitted, and on a sample of the others:
-    /// a fraction of the work of all, which 0 asks for. From 0 and below 1; not for
-    /// `ngram = "approximate-kl"`.
+    /// Restricts the comparison of the two distributions to the columns that the target gives at
+    /// least this probability at some position of an answer, those of the emitted tokens, and a
+    /// sample of the others, which takes a fraction of the work; 0 compares all columns. At least 0
+    /// and below 1; not with `ngram = "approximate-kl"`.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0.0))]
     pub likely: f64,
-    /// With `likely`: columns that are drawn from the others, each of which stands for as many as there
-    /// are others to a drawn one.
+    /// Number of columns sampled from the others, with `likely`. Each is weighted by the number of
+    /// other columns per sampled one.
     #[serde(skip_serializing_if = "is_usual_sample")]
     #[schemars(extend("default" = 1024))]
     pub sampled: usize,
-    /// For `objective = "alm"`: its temperature, above 0.
+    /// Temperature with `objective = "alm"`, above 0.
     pub tau: f64,
-    /// Earlier answers that every update learns from once more; 0 for none.
+    /// Number of earlier answers that every update replays; 0 for none.
     pub replay: usize,
-    /// Latest answers that `replay` draws from, at least as many.
+    /// Number of latest answers that `replay` draws from, at least `replay`.
     pub replay_window: usize,
-    /// Decay of the running mean of weights that decodes, from 0 and below 1; 0 decodes with the
-    /// last weights.
+    /// Decay of the moving average of the weights that decoding uses, at least 0 and below 1; 0
+    /// decodes with the last weights.
     pub ema: f64,
-    /// An update runs on its own thread while decoding goes on with the last weights. From which
-    /// prompt on the new weights decode then depends on the machine: such runs do not repeat.
+    /// Runs updates on a thread of their own while decoding goes on with the last weights. The
+    /// prompt at which new weights take effect then depends on the machine, so such runs cannot be
+    /// reproduced exactly.
     pub asynchronous: bool,
-    /// Last blocks of the drafter that learn, with its last norm, from what entered them while it
-    /// drafted: nothing below them is run again, and only they are packed anew. 0 for all weights. With
-    /// `lora` their adapters learn. Not with padding of the drafter, or on a graphics device.
+    /// Number of last blocks of the drafter that are trained, together with its final norm, on the
+    /// block inputs that drafting recorded: the blocks below are not run again, and only the
+    /// trained ones are repacked. 0 trains all weights. With `lora`, the adapters of these blocks
+    /// are trained. Not with a padded drafter or on a GPU.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub blocks: usize,
-    /// Tokens after which a part of an answer is learnt from before it ends, again and again; 0: answers
-    /// are learnt from when they end. A part counts among `every` as an answer does. Not with
-    /// `asynchronous`, or a drafter that costs padding.
+    /// Number of tokens after which a part of an unfinished answer is learned from, repeatedly; 0
+    /// learns from answers when they end. A part counts towards `every` as an answer does. Not with
+    /// `asynchronous` or a padded drafter.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub within: usize,
-    /// What products of an update multiply: `"bf16"` takes about half the time on processors that
-    /// multiply pairs of such numbers.
+    /// Number format of the factors of matrix products in an update: `"bf16"` takes about half the
+    /// time on processors with bf16 dot products.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = "f32"))]
     pub products: Products,
-    /// Low-rank adapters instead of all weights.
+    /// Low-rank adapters, trained in place of all weights.
     pub lora: LoraSettings,
 }
 
-/// The names of a term, `"none"` among them.
+/// The schema of a loss that may be `"none"`.
 fn names<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     or_none::schema::<T>(generator, "No such term.")
 }
 
-/// Columns that are sampled unless `sampled` says otherwise.
+/// Default number of sampled columns.
 const SAMPLED: usize = 1024;
 
 fn is_usual_sample(number: &usize) -> bool {
@@ -115,35 +118,34 @@ impl Default for LearnConfig {
     }
 }
 
-/// What the drafter minimises.
+/// A training objective of the drafter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ObjectiveName {
-    /// Nothing: the drafter stays as it is.
+    /// No objective: the drafter does not change.
     #[default]
     None,
-    /// L_DM + lambda L_N-gram (Eq. 3), as `direct`, `ngram` and `lambda` say.
+    /// L_DM + lambda L_N-gram (Eq. 3), configured by `direct`, `ngram` and `lambda`.
     Hybrid,
     /// Approximate likelihood matching over aligned chunks of text.
     Alm,
 }
 
-/// Settings of a learner that name no loss.
+/// An error of settings that ask for a learner but give it no loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NothingToLearn {
-    /// It does not learn at all.
+    /// The objective is `"none"`.
     #[error("learn.objective is \"none\": nothing to learn from")]
     Objective,
-    /// Both terms are switched off.
+    /// Both losses are `"none"`.
     #[error("learn.direct and learn.ngram are both \"none\": nothing to learn from")]
     Terms,
 }
 
 impl LearnConfig {
-    /// The losses these settings name.
+    /// The losses that these settings select.
     ///
-    /// # Errors
-    /// There is none.
+    /// # Errors Returned if no loss is selected.
     pub fn terms(&self) -> Result<Terms, NothingToLearn> {
         match self.objective {
             ObjectiveName::None => return Err(NothingToLearn::Objective),
@@ -160,12 +162,12 @@ impl LearnConfig {
         })
     }
 
-    /// The adapters that are trained; `None` where weights learn.
+    /// The adapters that are trained; `None` if the weights are trained.
     pub fn adapters(&self) -> Option<LoraConfig> {
         self.lora.adapters(self.blocks)
     }
 
-    /// What is wrong, by key.
+    /// The invalid keys, each with its error.
     pub(crate) fn wrongs(&self) -> Vec<Wrong> {
         let least = |value: f64| value >= 0.0;
         let ema = self.ema;

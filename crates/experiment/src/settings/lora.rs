@@ -10,7 +10,7 @@ use super::{Wrong, wrong};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoraSettings {
-    /// Inner dimension of the adapters, which `learn.blocks` keeps to the last blocks; 0 trains weights.
+    /// Rank of the adapters, which `learn.blocks` restricts to the last blocks; 0 trains weights.
     pub rank: usize,
     /// Adapters are scaled by `alpha / rank`; above 0.
     pub alpha: f64,
@@ -18,7 +18,7 @@ pub struct LoraSettings {
     /// `down_proj`.
     #[schemars(with = "Vec<String>")]
     pub projections: Projections,
-    /// What has an adapter of its own.
+    /// Granularity of the adapters.
     pub per: Scope,
 }
 
@@ -33,21 +33,21 @@ impl Default for LoraSettings {
     }
 }
 
-/// What has an adapter, or an acceptance head, of its own.
+/// Granularity of adapters or acceptance heads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// There is one for everything.
+    /// One for the whole run.
     Run,
-    /// Every target, as in the paper.
+    /// One for each target, as in the paper.
     #[default]
     Target,
-    /// Every task of every target.
+    /// One for each task of each target.
     Task,
 }
 
 impl Scope {
-    /// The name of what is in use while `target` is asked prompts of `task`.
+    /// Name of the adapter or head for `target` and prompts of `task`.
     pub fn key(self, target: &str, task: &str) -> String {
         match self {
             Self::Run => String::new(),
@@ -58,7 +58,7 @@ impl Scope {
 }
 
 impl LoraSettings {
-    /// The adapters that are trained, in the last `blocks` blocks or, for 0, in all; `None` trains weights.
+    /// The adapters to train, in the last `blocks` blocks or, for 0, in all; `None` trains weights.
     pub fn adapters(&self, blocks: usize) -> Option<LoraConfig> {
         (self.rank > 0).then_some(LoraConfig {
             rank: self.rank,
@@ -68,7 +68,7 @@ impl LoraSettings {
         })
     }
 
-    /// The adapter in use while `target` is asked prompts of `task`.
+    /// Name of the adapter for `target` and prompts of `task`.
     pub fn key(&self, target: &str, task: &str) -> String {
         match self.rank {
             0 => String::new(),
@@ -76,7 +76,7 @@ impl LoraSettings {
         }
     }
 
-    /// What is wrong, by key.
+    /// Faults, by key.
     pub(super) fn wrongs(&self) -> Vec<Wrong> {
         let mut wrongs = Vec::new();
         if !(self.alpha > 0.0 && self.alpha.is_finite()) {

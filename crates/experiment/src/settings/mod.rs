@@ -1,7 +1,7 @@
-//! What one arm does, in four sections, and the models it does it with.
+//! Settings of an arm in four sections, and its models.
 //!
-//! Every type here is both the file's section and the resolved setting: a file leaves keys out, the
-//! defaults fill them in. Conversions lead to the crates of the method.
+//! Every type here is both a section of the file and the resolved setting, since defaults fill in
+//! missing keys. Conversions lead to the crates of the method.
 
 mod cache;
 mod decode;
@@ -21,15 +21,15 @@ pub(crate) use model::ModelTable;
 pub use model::{CostPadding, ModelConfig, ModelsConfig, NamedLatency, StepCost, TraceConfig};
 pub use policy::{CostsConfig, EXPLORE, PolicyFault, PolicyName};
 
-/// True of what a manifest leaves out because it is the type's default.
+/// True for a default value, which a manifest leaves out.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A value that is wrong by itself: its dotted key, and what is wrong.
+/// A fault of a value: its dotted key, and the message.
 pub(crate) type Wrong = (String, String);
 
-/// Shorthand for one.
+/// Constructs a fault.
 pub(crate) fn wrong(key: &str, message: impl Into<String>) -> Wrong {
     (key.to_owned(), message.into())
 }

@@ -1,4 +1,4 @@
-//! `[models]`: model folders, perhaps padded.
+//! `[models]`: model folders, with optional padding.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,26 +19,25 @@ use super::is_default;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelsConfig {
-    /// The drafter. Padding costs on held-out prompts, and on streamed ones with `pad_stream`.
+    /// The drafter. Its padding counts on held-out prompts, and on streamed ones with `pad_stream`.
     pub drafter: ModelConfig,
-    /// Targets by the names that grid, segments and tables call them.
+    /// Targets, by the names that grid, segments and tables use.
     #[serde(default)]
     pub targets: BTreeMap<String, ModelConfig>,
-    /// Where models are decoded that name no device of their own: `cpu`, `gpu`, or `gpu:N` for one of
-    /// several, counted from 0. Devices other than the processor need a program built with
-    /// `--features gpu`.
+    /// Device for models that name none themselves: `cpu`, `gpu`, or `gpu:N` for one of several,
+    /// counted from 0. Devices other than the processor need a program built with `--features gpu`.
     #[serde(default, skip_serializing_if = "Device::is_cpu")]
     #[schemars(with = "String", extend("default" = "cpu"))]
     pub device: Device,
-    /// Whether padding costs on the stream too: what is measured there is then that of models of
-    /// that size, but for updates, which learn no padding.
+    /// True if padding counts on the stream too. Times on the stream are then those of models of
+    /// the padded size, except for updates, which do not train padding.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schemars(extend("default" = false))]
     pub pad_stream: bool,
 }
 
 impl ModelsConfig {
-    /// Where a model of these is decoded.
+    /// Device of one of these models.
     pub fn device_of(&self, model: &ModelConfig) -> Device {
         model.device.unwrap_or(self.device)
     }
@@ -48,23 +47,23 @@ impl ModelsConfig {
 /// recorded target: `{ trace = "traces/L-{task}.parquet", tokenizer = "models/L" }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelConfig {
-    /// Model folder, relative to the working directory, or `hf:owner/name[@revision]`; of a recorded
-    /// target its tokenizer.
+    /// Model folder, relative to the working directory, or `hf:owner/name[@revision]`; for a
+    /// recorded target its tokenizer.
     pub path: PathBuf,
-    /// Where it is decoded, if not where the others are.
+    /// Device, if it is not that of the other models.
     pub device: Option<Device>,
-    /// What it is padded with.
+    /// Padding of the model.
     pub padding: CostPadding,
-    /// The recording that answers, where no model does.
+    /// The recording that replaces the model.
     pub trace: Option<TraceConfig>,
     /// Variables of its chat template.
     pub chat_template_kwargs: Map<String, Value>,
-    /// A message of the role system that stands before every prompt.
+    /// A system message in front of every prompt.
     pub system: Option<String>,
 }
 
 impl ModelConfig {
-    /// A folder and nothing else.
+    /// A folder without further settings.
     fn of(path: PathBuf) -> Self {
         Self {
             path,
@@ -80,15 +79,15 @@ impl ModelConfig {
 /// A recorded target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceConfig {
-    /// File; `{task}` and `{split}` in it stand for what a job streams.
+    /// File; `{task}` and `{split}` in it are replaced by those of a job.
     pub file: String,
-    /// A model that pays for the steps.
+    /// A model that provides the cost of steps.
     pub cost: Option<StepCost>,
-    /// What a step is reckoned to take.
+    /// Assumed duration of steps.
     pub latency: Option<NamedLatency>,
 }
 
-/// What steps took elsewhere, for the modelled speedup.
+/// Durations of steps on another machine, for the modelled speedup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NamedLatency {
@@ -96,7 +95,7 @@ pub struct NamedLatency {
     pub draft_us: u32,
     /// A step of the target, in microseconds, at least 1.
     pub target_us: u32,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
 }
 
@@ -108,34 +107,34 @@ impl TraceConfig {
     }
 }
 
-/// A random model of a shape that takes every step of a recorded target, so that steps take real
-/// time.
+/// A random model of a given shape that computes every step of a recorded target, so that steps
+/// take real time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepCost {
-    /// `llama-68m`, `llama-242m`, `tinyllama-1.1b`, `llama-3-8b`, or a `config.json` or a folder that
-    /// holds one. The vocabulary is that of the recording.
+    /// `llama-68m`, `llama-242m`, `tinyllama-1.1b`, `llama-3-8b`, or a `config.json` or a folder
+    /// that contains one. The vocabulary is that of the recording.
     pub shape: String,
-    /// Storage of its weights.
+    /// Format of its weights.
     pub weights: WeightType,
 }
 
-/// Idle weights that make a model as slow as a larger one and leave its outputs as they are.
+/// Idle weights that make a model as slow as a larger one without a change of its outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct CostPadding {
-    /// Blocks added that cost what a block costs ([`lm::Checkpoint::pad_layers`]).
+    /// Number of added blocks, each with the cost of a block ([`lm::Checkpoint::pad_layers`]).
     pub layers: usize,
-    /// Inner columns added to every MLP ([`lm::Checkpoint::pad_width`]).
+    /// Number of inner columns added to every MLP ([`lm::Checkpoint::pad_width`]).
     pub width: usize,
 }
 
 impl CostPadding {
-    /// Whether nothing is added.
+    /// True if nothing is added.
     pub fn is_none(self) -> bool {
         self == Self::default()
     }
 
-    /// Adds it.
+    /// Adds the padding to a checkpoint.
     pub fn pad(self, checkpoint: lm::Checkpoint) -> lm::Checkpoint {
         checkpoint.pad_width(self.width).pad_layers(self.layers)
     }
@@ -156,45 +155,46 @@ impl fmt::Display for CostPadding {
     }
 }
 
-/// A model folder as a table; its path alone may stand for it.
+/// A model folder as a table; its path alone is a shorter form.
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModelTable {
     /// Model folder, relative to the working directory, or `hf:owner/name[@revision]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path: Option<PathBuf>,
-    /// In place of `path`, for a target: the file of a recorded one (`omnidraft trace`). `{task}` and
-    /// `{split}` in it stand for what a job streams.
+    /// For a target, in place of `path`: the file of a recording (`omnidraft trace`). `{task}` and
+    /// `{split}` in it are replaced by those of a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
-    /// With `trace`: `tokenizer.json`, the folder that holds it, or `hf:owner/name`.
+    /// With `trace`: `tokenizer.json`, the folder that contains it, or `hf:owner/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tokenizer: Option<PathBuf>,
-    /// With `trace`: `{ shape = "llama-3-8b", weights = "int4" }`, a random model that takes every
-    /// step beside the lookup. Without it, a step of the target takes no time.
+    /// With `trace`: `{ shape = "llama-3-8b", weights = "int4" }`, a random model that computes
+    /// every step beside the lookup. Without it, a step of the target takes no time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cost: Option<StepCost>,
-    /// With `trace`: `{ draft_us = 2030, target_us = 28460, source = "..." }`, what steps took
-    /// elsewhere, for the modelled speedup; left out for the paper's (Table 8).
+    /// With `trace`: `{ draft_us = 2030, target_us = 28460, source = "..." }`, durations of steps
+    /// on another machine, for the modelled speedup; left out, the paper's (Table 8).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     latency: Option<NamedLatency>,
-    /// Where the model is decoded, if not on `models.device`: `cpu`, `gpu` or `gpu:N`. Of a recorded
-    /// target it is where `cost` is computed.
+    /// Device of the model, if it is not `models.device`: `cpu`, `gpu` or `gpu:N`. For a recorded
+    /// target it is the device of `cost`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     device: Option<Device>,
-    /// Idle blocks added, each as dear as a block of the model; outputs stay as they are.
+    /// Number of added idle blocks, each with the cost of a block of the model; outputs do not
+    /// change.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pad_layers: usize,
-    /// Idle inner columns added to every MLP; outputs stay as they are.
+    /// Number of idle inner columns added to every MLP; outputs do not change.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pad_width: usize,
     /// Variables of the chat template, such as `{ enable_thinking = false }`.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     chat_template_kwargs: Map<String, Value>,
-    /// A message of the role system before every prompt.
+    /// A system message in front of every prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     system: Option<String>,
 }
@@ -232,7 +232,7 @@ impl Serialize for ModelConfig {
 
 impl<'de> Deserialize<'de> for ModelConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // By hand, because an untagged enum would hide which key of the table is wrong.
+        // Implemented by hand, since an untagged enum would hide the wrong key of the table.
         struct PathOrTable;
         impl<'de> Visitor<'de> for PathOrTable {
             type Value = ModelConfig;
@@ -255,7 +255,7 @@ impl<'de> Deserialize<'de> for ModelConfig {
 }
 
 impl ModelTable {
-    /// What it means, if it says one thing.
+    /// The model, if the keys fit together.
     fn check(self) -> Result<ModelConfig, &'static str> {
         let padding = CostPadding {
             layers: self.pad_layers,

@@ -1,4 +1,4 @@
-//! A choice of the method, or `"none"`: an `Option` as files write it.
+//! A choice of the method, or `"none"`: the form of an `Option` in files.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{DeserializeOwned, Error, IntoDeserializer};
@@ -18,7 +18,7 @@ pub(super) fn serialize<T: Serialize, S: Serializer>(
     }
 }
 
-/// Reads either.
+/// Reads a choice or `"none"`.
 pub(super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {

@@ -12,42 +12,42 @@ use spec_decode::{ConstantLength, DraftPolicy};
 
 use super::{DecodeConfig, Wrong, wrong};
 
-/// How the draft length follows acceptance.
+/// A policy by which the draft length follows acceptance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyName {
-    /// Always `k`, as in the paper's Table 1.
+    /// Constant `k`, as in the paper's Table 1.
     #[default]
     Constant,
-    /// Two more after a draft accepted whole, one less otherwise, between 1 and 2 `k`.
+    /// Plus two after a draft that is accepted in full, otherwise minus one; between 1 and 2 `k`.
     Heuristic,
-    /// At most `k`, ended early by the drafter's own probability.
+    /// Up to `k`, stopped early by the drafter's own probability.
     Confidence,
-    /// At most `k`, ended early by the drafter's entropy (AdaEDL).
+    /// Up to `k`, stopped early by the drafter's entropy (AdaEDL).
     Entropy,
-    /// At most `k`, ended early by an acceptance head (Eq. 5-7).
+    /// Up to `k`, stopped early by an acceptance head (Eq. 5-7).
     Head,
-    /// At most `k`, as long as one more token raises the expected tokens per second.
+    /// Up to `k`, for as long as one more token raises the expected tokens per second.
     Throughput,
 }
 
-/// What the parts of a round cost, in steps of the target.
+/// Costs of the parts of a round, in target steps.
 ///
 /// `omnidraft costs` measures them; the defaults are those of this repository's padded models on a
 /// processor with two threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CostsConfig {
-    /// A draft of 1, 2, 3, ... tokens, none less than the one before; longer drafts follow the last
-    /// two in a line.
+    /// Costs of drafts of 1, 2, 3, ... tokens, not decreasing; those of longer drafts are
+    /// extrapolated from the last two.
     pub draft: Vec<f64>,
-    /// One target forward over 1, 2, 3, ... positions, the first above 0 and none less than the one
-    /// before; longer ones follow the last two in a line.
+    /// Costs of one target forward over 1, 2, 3, ... positions, the first above 0, not decreasing;
+    /// those of more positions are extrapolated from the last two.
     pub verify: Vec<f64>,
-    /// Every round besides, 0 or more.
+    /// Cost of everything else in a round, at least 0.
     pub round: f64,
-    /// Whether to go over to what rounds are found to take while running. Such a run follows the
-    /// machine: it cannot be repeated to the token, but at temperature 0.
+    /// Replaces these costs by the times measured during the run. Such a run depends on the
+    /// machine: it can be reproduced exactly only at temperature 0.
     pub measured: bool,
 }
 
@@ -84,7 +84,7 @@ const ENTROPY_SCALE: f64 = 0.2;
 pub const EXPLORE: usize = 8;
 
 impl DecodeConfig {
-    /// Tokens of the longest draft that the policy may make.
+    /// Maximum number of tokens of a draft under the policy.
     pub fn longest(&self) -> usize {
         match self.policy {
             PolicyName::Heuristic => 2 * self.k,
@@ -92,7 +92,7 @@ impl DecodeConfig {
         }
     }
 
-    /// Whether the policy reads an acceptance head.
+    /// True if the policy reads an acceptance head.
     pub fn reads_head(&self) -> bool {
         match self.policy {
             PolicyName::Head => true,
@@ -101,11 +101,11 @@ impl DecodeConfig {
         }
     }
 
-    /// A fresh policy, as every response starts with. `head` and `plan` are what the policies of
-    /// that name follow; `streamed` is whether something is learnt from the response.
+    /// A new policy for one response. `head` and `plan` are used by the policies of these names;
+    /// `streamed` is true if something is learned from the response.
     ///
-    /// # Errors
-    /// Keys out of range; [`MissingPart`](PolicyFault::MissingPart) without the head or the plan.
+    /// # Errors Returned for keys out of range, and as [`MissingPart`](PolicyFault::MissingPart) if
+    /// the head or the plan is missing.
     pub fn draft_policy<'a>(
         &self,
         head: Option<&'a Head>,
@@ -132,7 +132,7 @@ impl DecodeConfig {
         })
     }
 
-    /// What is wrong with the keys of the policies.
+    /// The invalid keys of the policies, each with its error.
     pub(crate) fn policy_wrongs(&self) -> Vec<Wrong> {
         let mut wrongs = Vec::new();
         if !(1..=64).contains(&self.k) {
@@ -151,13 +151,13 @@ impl DecodeConfig {
     }
 }
 
-/// A policy that cannot be made.
+/// An error of a policy that cannot be constructed.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyFault {
-    /// Keys out of range.
+    /// Keys are out of range.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// What it follows is not there.
+    /// The head or the plan is missing.
     #[error("the draft policy needs {0}, and there is none")]
     MissingPart(&'static str),
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use experiment::{ExperimentError, LoadOptions, Plan};
 use tempfile::TempDir;
 
-/// Drafter and two targets.
+/// A drafter and two targets.
 pub const ZOO: &str = r#"[models]
 drafter = { path = "models/D", pad_width = 3072 }
 targets = { L = "models/L", Q = { path = "models/Q", pad_layers = 2 } }
@@ -29,7 +29,7 @@ preset = "L_DM+L_N-gram"
 pub struct Files(TempDir);
 
 impl Files {
-    /// Writes them.
+    /// Writes the files.
     pub fn new(files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("zoo.toml"), ZOO).unwrap();
@@ -41,12 +41,12 @@ impl Files {
         Self(folder)
     }
 
-    /// A file of theirs.
+    /// Path of a file.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Loads one of them.
+    /// Loads one of the files.
     pub fn load(&self, name: &str, overrides: &[&str]) -> Result<Plan, ExperimentError> {
         let options = LoadOptions {
             overrides: overrides.iter().map(|text| (*text).to_owned()).collect(),
@@ -55,7 +55,7 @@ impl Files {
         Plan::load(&self.path(name), &options)
     }
 
-    /// What an error says, without the temporary folder.
+    /// The message of an error, without the temporary folder.
     pub fn say(&self, error: &ExperimentError) -> String {
         let folder = format!("{}/", self.0.path().display());
         error.to_string().replace(&folder, "")
@@ -74,7 +74,7 @@ pub fn set(text: &str, overrides: &[&str]) -> Plan {
     loaded.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What is wrong with a text, one line a fault.
+/// The faults of a text, one per line.
 pub fn wrong(text: &str) -> String {
     wrong_set(text, &[])
 }

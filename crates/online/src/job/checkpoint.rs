@@ -1,12 +1,13 @@
-//! Where a job that was killed goes on.
+//! Checkpoints, from which a killed job resumes.
 //!
 //! ```text
-//! checkpoint.json     the place in the stream, and how long the journals were there; written last
-//! checkpoint/PROMPTS  what the arms had learnt, as in `state`
+//! checkpoint.json     position in the stream and lengths of the journals; written last
+//! checkpoint/PROMPTS  learnt state of the arms, as in `state`
 //! ```
 //!
-//! At a checkpoint arms are made anew from what they wrote, whether the job was killed or not. So a run
-//! that was stopped gives the rows of one that was not, and nothing that is not written can matter.
+//! At a checkpoint arms are created anew from the files they wrote, whether the job was killed or
+//! not. So a resumed run gives the same rows as an uninterrupted one, and no state outside of the
+//! files can matter.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,23 +21,23 @@ use crate::arm::ArmCounts;
 const FILE: &str = "checkpoint.json";
 const FOLDER: &str = "checkpoint";
 
-/// A place in the stream of a job.
+/// A position in the stream of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Spot {
     pub(super) segment: usize,
-    /// The split by its place among those of a segment.
+    /// Index of the split among those of a segment.
     pub(super) split: usize,
-    /// Index of the prompt to go on with.
+    /// Index of the next prompt.
     pub(super) next: usize,
 }
 
 impl Spot {
-    /// Whether a split of a segment is done at this spot.
+    /// True if a split of a segment is complete at this position.
     pub(super) fn is_behind(&self, segment: usize, split: usize) -> bool {
         (segment, split) < (self.segment, self.split)
     }
 
-    /// The prompt with which a split of a segment begins.
+    /// The first prompt of a split of a segment from this position.
     pub(super) fn first(&self, segment: usize, split: usize) -> usize {
         match (segment, split) == (self.segment, self.split) {
             true => self.next,
@@ -45,18 +46,19 @@ impl Spot {
     }
 }
 
-/// What `checkpoint.json` holds.
+/// Content of `checkpoint.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Checkpoint {
-    /// Of the configuration and the program that wrote it: others go on with something else.
+    /// Hash of the configuration. It and `build` must be those of the program that resumes.
     config_sha256: String,
     build: BuildInfo,
     pub(super) spot: Spot,
-    /// Prompts answered by all arms, and the sum and number of the last arm's acceptance rates.
+    /// Number of prompts answered by all arms. `acceptance`: sum and number of the last arm's
+    /// acceptance rates.
     pub(super) done: usize,
     pub(super) acceptance: (f64, u32),
     pub(super) journals: CellLengths,
-    /// By arm.
+    /// Counters by arm.
     pub(super) counts: BTreeMap<String, ArmCounts>,
 }
 
@@ -90,10 +92,10 @@ impl Checkpoint {
         found.map(|found: Result<Self>| found.with_context(|| path.display().to_string()))
     }
 
-    /// Whether this job and this program wrote it.
+    /// Checks that this job and this program wrote it.
     ///
     /// # Errors
-    /// Another job or program did.
+    /// It is of another job or program.
     pub(super) fn check(&self, manifest: &Manifest) -> Result<()> {
         ensure!(
             self.config_sha256 == manifest.config_sha256,
@@ -106,12 +108,12 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Folder of what arms had learnt.
+    /// Folder of the arms' learnt state.
     pub(super) fn state(&self, out: &Path) -> PathBuf {
         state(out, self.done)
     }
 
-    /// Writes the file; older states are removed behind it.
+    /// Writes the file, and then removes older states.
     pub(super) fn write(&self, out: &Path) -> Result<()> {
         write_atomically(&out.join(FILE), &serde_json::to_vec_pretty(self)?)?;
         let own = self.state(out);
@@ -127,7 +129,7 @@ impl Checkpoint {
     }
 }
 
-/// Folder of what arms had learnt behind so many prompts.
+/// Folder of the arms' learnt state after so many prompts.
 pub(super) fn state(out: &Path, done: usize) -> PathBuf {
     out.join(FOLDER).join(done.to_string())
 }

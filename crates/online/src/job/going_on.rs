@@ -1,4 +1,4 @@
-//! Arms that start from what was learnt before: by an earlier stage, or by this job until a checkpoint.
+//! Arms that start from learnt state: that of an earlier stage, or of a checkpoint of this job.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,8 @@ use crate::arm::ArmState;
 use crate::state;
 
 impl Job<'_> {
-    /// Writes what the arms learnt and where the stream is, and makes the arms anew from that.
+    /// Writes the arms' learnt state and the position in the stream, and creates the arms anew from
+    /// these files.
     pub(super) fn checkpoint(
         &self,
         spot: Spot,
@@ -38,14 +39,14 @@ impl Job<'_> {
         let written = Checkpoint::new(manifest, spot, (done, acceptance), journals, counts);
         std::fs::create_dir_all(written.state(out))?;
         written.write(out)?;
-        // Not two of each at a time.
+        // The old arms are dropped first, so that memory holds only one set.
         arms.clear();
         *arms = self.arms_at(&written, out)?;
         Ok(())
     }
 
-    /// Goes on from the checkpoint in a job's folder, if there is one and it can be read. One that
-    /// cannot is removed: it must not stand in the way of starting anew.
+    /// Resumes from the checkpoint in a job's folder; `None` if there is none or it cannot be read.
+    /// One that cannot be read is removed, so that the job can start anew.
     pub(super) fn resume(
         &mut self,
         out: &Path,
@@ -73,7 +74,7 @@ impl Job<'_> {
         }
     }
 
-    /// The arms as they were at a checkpoint.
+    /// The arms at a checkpoint.
     pub(super) fn arms_at(&self, from: &Checkpoint, out: &Path) -> Result<Vec<Arm>> {
         let mut arms = self.fresh_arms(Some(&from.state(out)))?;
         for (arm, run) in self.config.arms.iter().zip(&mut arms) {
@@ -116,8 +117,8 @@ impl Job<'_> {
         all.iter().map(fresh).collect()
     }
 
-    /// Writes what the arms learnt; a folder with nothing in it where none learns, so that a stage can go
-    /// on from that, too.
+    /// Writes the arms' learnt state; an empty folder if no arm learns, so that a stage can start
+    /// from it as well.
     pub(super) fn save(&self, root: &Path, arms: &mut [Arm]) -> Result<()> {
         state::create(root)?;
         for (arm, run) in self.config.arms.iter().zip(arms) {
@@ -131,7 +132,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// The drafter's vocabulary with that of every target.
+    /// The pairs of the drafter's vocabulary with those of the targets.
     pub(super) fn pairs(&self) -> Vec<&Pair> {
         self.targets.values().map(|target| &target.pair).collect()
     }

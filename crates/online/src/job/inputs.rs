@@ -1,4 +1,4 @@
-//! What a job reads: models, recordings, prompts.
+//! Inputs of a job: models, recordings, prompts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The prompts of one split of a segment; none where the configuration wants none.
+    /// The prompts of one split of a segment; empty if the configuration wants none.
     pub(super) fn prompts(&self, index: usize, split: Split) -> Result<Vec<Prompt>> {
         let segments = &self.config.segments;
         let segment = &segments[index];
@@ -57,7 +57,8 @@ impl<'a> Job<'a> {
         if limit == Some(0) {
             return Ok(Vec::new());
         }
-        // A task that comes back goes on where its stream stopped: no prompt is streamed twice.
+        // A task that occurs again continues after its earlier prompts: no prompt is streamed
+        // twice.
         let earlier = segments[..index].iter().filter(|s| s.task == segment.task);
         let skip = match split {
             Split::Train => earlier
@@ -75,8 +76,8 @@ impl<'a> Job<'a> {
         Ok(spec.load(self.data, self.config.seed)?)
     }
 
-    /// Reads every stream once, so that bad data is told before anything is written, and says what
-    /// is read.
+    /// Reads every stream once, so that bad data is reported before anything is written, and lists
+    /// the input files.
     pub(super) fn inputs(&mut self, start: Option<&Path>) -> Result<Vec<InputFile>> {
         let mut inputs = Vec::new();
         for path in model_files(&self.drafter.path)? {
@@ -121,7 +122,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// What padding makes of the step times, on this machine, now.
+    /// Measures the step times of padded models on this machine.
     pub(super) fn measure_steps(&self, manifest: &mut Manifest) -> Result<()> {
         let arms = &self.config.arms;
         let drafting = arms.iter().find(|arm| !arm.is_plain());
@@ -139,7 +140,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What steps of recorded targets are reckoned to take, where the experiment says it.
+/// Assumed step times of recorded targets, if the experiment gives them.
 pub(super) fn latencies(config: &JobConfig) -> impl Iterator<Item = (String, StepLatency)> {
     let targets = config.models.targets.iter();
     targets.filter_map(|(name, target)| {
@@ -154,7 +155,7 @@ pub(super) fn latencies(config: &JobConfig) -> impl Iterator<Item = (String, Ste
     })
 }
 
-/// The tasks and splits that a job streams with a target.
+/// The tasks and splits that a job uses with a target.
 fn streams_of(config: &JobConfig, target: &str) -> Streamed {
     let segments = config.segments.iter().filter(|own| own.target == target);
     segments
@@ -168,7 +169,7 @@ fn streams_of(config: &JobConfig, target: &str) -> Streamed {
         .collect()
 }
 
-/// Weights, in shards or whole, and tokenizer, in order of their names.
+/// Files of weights and tokenizer, in the order of their names.
 fn model_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let read = |e| anyhow!("{}: {e}", folder.display());
     let mut files = Vec::new();

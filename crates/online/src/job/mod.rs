@@ -1,6 +1,6 @@
-//! One job: a stream under one seed, answered by every arm.
+//! A job: a stream under one seed, answered by every arm.
 //!
-//! [`Job::stream`] is the loop of this project on one screen.
+//! [`Job::stream`] is the main loop.
 
 mod checkpoint;
 mod going_on;
@@ -27,41 +27,41 @@ use crate::prompt::{EncodedPrompt, Position};
 use crate::record::{Answer, Recording, Settled};
 use crate::target::Target;
 
-/// The splits of a segment, in the order they are answered.
+/// The splits of a segment, in the order of answering.
 const SPLITS: [Split; 2] = [Split::Train, Split::Test];
 
-/// What a job runs in, apart from its configuration.
+/// The environment of a job.
 #[derive(Debug, Clone, Copy)]
 pub struct JobSetting<'a> {
-    /// Where prompts come from.
+    /// Source of prompts.
     pub data: &'a DataSource,
     /// The job's folder.
     pub out: &'a Path,
-    /// Where it writes what arms learnt, if a later stage starts from it.
+    /// Folder for the arms' learnt state, if a later stage starts from it.
     pub state: &'a Path,
-    /// What arms start from: the state that the job before it wrote.
+    /// Folder of the learnt state that the arms start from.
     pub start: Option<&'a Path>,
 }
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// Prompts answered by all arms.
+    /// Number of prompts answered by all arms.
     pub done: usize,
-    /// Prompts in all.
+    /// Number of all prompts.
     pub of: usize,
-    /// Mean acceptance rate of the last arm's answers so far, where it drafted.
+    /// Mean acceptance rate of the last arm's answers so far, if it drafted.
     pub acceptance: Option<f64>,
     /// Tokens per second of its last answer.
     pub tokens_per_s: f64,
 }
 
-/// Runs a job into its folder: rows, n-grams and, where a later stage starts from it, state.
-/// `manifest` says what is run; inputs and measured step times are added here.
+/// Runs a job into its folder: rows, n-grams and, if a later stage starts from it, the learnt
+/// state. `manifest` describes the job; inputs and measured step times are added here.
 ///
 /// # Errors
-/// Unusable models or data, failing rounds. What was recorded before stays in the folder, whose
-/// manifest then says `failed`; such a folder is started anew, or from its last checkpoint.
+/// Unusable models or data; failing rounds. Recorded rows stay in the folder, whose manifest then
+/// says `failed`; the job is later started anew, or from its last checkpoint.
 pub fn run_job(
     config: &JobConfig,
     manifest: Manifest,
@@ -90,7 +90,7 @@ pub fn run_job(
             Ok(manifest)
         }
         Err(error) => {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = writer.fail(&format!("{error:#}"));
             Err(error)
         }
@@ -99,11 +99,11 @@ pub fn run_job(
 
 /// One arm of a running job.
 enum Arm {
-    /// The target alone.
+    /// Plain decoding of the target.
     Plain,
-    /// With a drafter, n-grams and a learner of its own.
+    /// Drafts with a drafter, n-grams and a learner of its own.
     Own(Box<ArmState>),
-    /// With those of the arm at this index, on held-out prompts.
+    /// Answers held-out prompts with the state of the arm at this index.
     GuestOf(usize),
 }
 
@@ -115,7 +115,7 @@ struct Job<'a> {
     tally: Tally,
 }
 
-/// How far it is, as it goes.
+/// Counts the progress of a job.
 #[derive(Default)]
 struct Tally {
     done: usize,
@@ -125,7 +125,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// One more prompt is answered; `last` is the last arm's answer.
+    /// Counts a prompt; `last` is the last arm's answer.
     fn note(&mut self, last: Option<&Answer>) -> Progress {
         self.done += 1;
         if let Some(rate) = last.and_then(Answer::acceptance) {
@@ -194,8 +194,8 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// The loop: `stream -> prompt -> draft -> translate -> verify -> commit -> learn -> record`, from
-    /// a spot to the end of its split.
+    /// The loop: `stream -> prompt -> draft -> translate -> verify -> commit -> learn -> record`,
+    /// from a position to the end of its split.
     fn stream(
         &mut self,
         spot: Spot,
@@ -280,7 +280,7 @@ fn target_of<'a>(
     found.ok_or_else(|| anyhow!("there is no target `{}`", segment.target))
 }
 
-/// Drafts and learns for the target and the task of a segment from now on.
+/// Switches the arms to the target and the task of a segment.
 fn turn_to(arms: &mut [Arm], segment: &Segment) -> Result<()> {
     for arm in arms {
         if let Arm::Own(state) = arm {
@@ -290,8 +290,8 @@ fn turn_to(arms: &mut [Arm], segment: &Segment) -> Result<()> {
     Ok(())
 }
 
-/// Learns what is left to be learnt of a split, or of it until now. The seconds are charged to the
-/// arm's last answer.
+/// Learns from the remaining examples of a split, or of its part so far. The seconds are charged to
+/// the arm's last answer.
 fn settle(split: Split, arms: &mut [Arm], answers: &mut [Answer]) -> Result<Vec<Settled>> {
     let mut all = Vec::new();
     for (arm, run) in arms.iter_mut().enumerate() {
@@ -310,7 +310,8 @@ fn settle(split: Split, arms: &mut [Arm], answers: &mut [Answer]) -> Result<Vec<
     Ok(all)
 }
 
-/// One arm's answer to a prompt and what it learns from it; `None` where it has no part in it.
+/// One arm's answer to a prompt, and its learning from it; `None` if it does not answer this
+/// prompt.
 fn answer(
     config: &JobConfig,
     index: usize,
@@ -383,7 +384,7 @@ fn answer(
     )))
 }
 
-/// The state an arm answers with.
+/// The state that an arm answers with.
 fn drafting(arms: &[Arm], index: usize) -> Option<&ArmState> {
     match arms.get(index)? {
         Arm::Plain => None,

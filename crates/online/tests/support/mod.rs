@@ -1,4 +1,4 @@
-//! An experiment in a temporary folder, run job by job as the program runs it.
+//! An experiment in a temporary folder, run job by job.
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use results::{ArmInfo, BuildInfo, CellInfo, CellReader, Manifest, PromptRow};
 use streams::DataSource;
 use tempfile::TempDir;
 
-/// Folder of what arms learnt, inside that of a job.
+/// Folder of the arms' learnt state, inside that of a job.
 const STATE: &str = "state";
 
 /// The models of this repository.
@@ -64,12 +64,12 @@ impl Lab {
     }
 }
 
-/// Runs one job into `out`, from what the job in the folder `start` learnt.
+/// Runs one job into `out`, from the learnt state of the job in the folder `start`.
 pub fn execute(config: &JobConfig, out: &Path, start: Option<&Path>) -> anyhow::Result<Manifest> {
     watched(config, out, start, &mut |_| {})
 }
 
-/// The same, with somebody who watches.
+/// Like [`execute`], with a callback for progress.
 pub fn watched(
     config: &JobConfig,
     out: &Path,
@@ -105,7 +105,7 @@ pub fn watched(
     run_job(config, manifest, setting, watch)
 }
 
-/// An experiment that was run.
+/// A finished run of an experiment.
 pub struct Run {
     pub root: PathBuf,
     pub plan: Plan,

@@ -1,7 +1,8 @@
-//! An arm's speed while it learns, and the time saved since the stream began (Figures 2 to 4).
+//! Speed of an arm while it learns, and time saved since the start of the stream (Figures 2 to 4).
 //!
-//! In timed cells, an answer takes the seconds of its decoding, of its prefill and those for which learning held
-//! the stream up. Elsewhere its rounds are counted at `decode.costs`, in which learning costs nothing.
+//! In timed cells, an answer takes the seconds of its decoding, of its prefill, and of the delay by
+//! learning. In other cells its rounds are counted at `decode.costs`, in which learning costs
+//! nothing.
 
 use super::{
     Quantity, Series, Stretch, by_arm, by_segment, curve_line, legend, multiples, one_seed,
@@ -14,12 +15,12 @@ use crate::root::Stage;
 use crate::streams::{Segment, Streams, over_by};
 use results::{Answer, Split, Sums};
 
-/// Plain decoding of held-out prompts, which stands in where it did not decode the stream.
+/// Plain decoding of held-out prompts, the reference if the stream was not decoded plainly.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlainRate {
     task: String,
     target: String,
-    /// Other axes of its cells, but the seed: `axis=value`.
+    /// Other axes of its cells, except the seed: `axis=value`.
     other: Vec<String>,
     tokens: f64,
     seconds: f64,
@@ -73,7 +74,7 @@ enum Plain {
 }
 
 impl Plain {
-    /// `None` where times lack anything to compare with, or rows their costs.
+    /// `None` if there is nothing to compare times with, or rows lack their costs.
     fn of(streams: &Streams, rates: &[PlainRate]) -> Option<Self> {
         if !streams.timed {
             let costs = streams
@@ -95,7 +96,7 @@ impl Plain {
         }
     }
 
-    /// The figure's caption about it.
+    /// The caption of the figure about the reference.
     fn caption(self) -> &'static str {
         match self {
             Self::OfTheStream => {
@@ -119,7 +120,7 @@ fn rate_of<'a>(rates: &'a [PlainRate], segment: &Segment) -> Option<&'a PlainRat
     rates.iter().find(same).filter(|rate| rate.seconds > 0.0)
 }
 
-/// Tokens of an answer and what they took: seconds, or plain steps.
+/// Tokens of an answer and its duration: seconds, or plain steps.
 fn speed(plain: Plain, answer: &Answer) -> Option<Sums> {
     let tokens = f64::from(answer.row.new_tokens);
     match plain {
@@ -131,7 +132,8 @@ fn speed(plain: Plain, answer: &Answer) -> Option<Sums> {
     }
 }
 
-/// Tokens a second, or counted speed over plain decoding, over prompts seen. `None` where rows do not say.
+/// Tokens per second, or counted speedup over plain decoding, over the number of prompts; `None` if
+/// rows lack the data.
 pub fn speed_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
     let plain = Plain::of(streams, rates)?;
     let window = window(&streams.segments);
@@ -189,7 +191,8 @@ pub fn speed_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
     Some(over_stream(streams, title, legend, rows, caption))
 }
 
-/// Speed of one arm in the last quarter of the stream over plain decoding of the same quarter, or what stands in.
+/// Speedup of one arm in the last quarter of the stream over plain decoding of the same quarter, or
+/// its substitute.
 fn at_the_end(streams: &Streams, plain: Plain, rates: &[PlainRate]) -> Option<String> {
     let arm = streams.method()?;
     let plainly = streams.arms.iter().find(|arm| arm.is_plain);
@@ -237,8 +240,8 @@ fn at_the_end(streams: &Streams, plain: Plain, rates: &[PlainRate]) -> Option<St
     ))
 }
 
-/// Seconds (or plain steps) that an arm has saved against plain decoding since the stream began. `None` where rows do not
-/// say.
+/// Seconds (or plain steps) that an arm has saved compared with plain decoding since the start of
+/// the stream; `None` if rows lack the data.
 pub fn saved_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
     let plain = Plain::of(streams, rates)?;
     let arms: Vec<&str> = streams.drafting().map(|arm| arm.name.as_str()).collect();
@@ -317,7 +320,8 @@ pub fn saved_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
     Some(over_stream(streams, title, legend, rows, caption))
 }
 
-/// Seconds that an arm has saved after each prompt of a stretch, mean over seeds with the smallest and largest.
+/// Seconds that an arm has saved after each prompt of a stretch, mean over seeds with minimum and
+/// maximum.
 fn saved(
     streams: &Streams,
     plain: Plain,
@@ -362,7 +366,8 @@ fn saved(
     Some((0..length).filter_map(point).collect())
 }
 
-/// The prompt from which on nothing is owed any more, and what is saved then; `None` where something is owed at the end.
+/// The prompt from which the saving stays positive, and the saving then; `None` if it is negative
+/// at the end.
 fn break_even(points: &[(usize, Band)]) -> Option<(usize, f64)> {
     let owed = points.iter().rposition(|(_, band)| band.mean < 0.0);
     let first = owed.map_or(0, |at| at + 1);

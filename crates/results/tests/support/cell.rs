@@ -25,7 +25,7 @@ pub fn record(experiment: &Experiment, stage: &Stage, job: &Job, writer: &mut Ce
                 split: Split::Train,
                 rng: ChaCha8Rng::seed_from_u64(job.seed * 1000 + index as u64),
             };
-            // A stage that starts from what was learnt has nothing to stream.
+            // A stage that starts from a learnt state has nothing to stream.
             let streamed = if stage.train { segment.train } else { 0 };
             if !stage.train {
                 (0..segment.train).for_each(|_| state.learn(arm, 60));
@@ -54,7 +54,7 @@ pub fn record(experiment: &Experiment, stage: &Stage, job: &Job, writer: &mut Ce
         .unwrap();
 }
 
-/// What a synthetic drafter has learnt of the segment, from 0 to 1, and its cache.
+/// The learnt share of the segment of a synthetic drafter, from 0 to 1, and its cache.
 #[derive(Debug, Default)]
 struct Learner {
     skill: f64,
@@ -83,7 +83,7 @@ impl Learner {
     }
 }
 
-/// Where a prompt stands.
+/// Position of a prompt.
 struct Scene<'a> {
     job: &'a Job,
     arm: &'a Arm,

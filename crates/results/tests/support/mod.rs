@@ -1,8 +1,8 @@
 //! Synthetic experiments with the shape of real ones: cells that learn, switches of the stream,
 //! timing noise, plain decoding beside the arms, answers with loops and formulas.
 //!
-//! [`Experiment::write`] makes a root folder that `report::write_report` reads. Other crates use
-//! this file by its path.
+//! [`Experiment::write`] makes a root folder that `report::write_report` reads. Other crates
+//! include this file by its path.
 
 #![allow(dead_code, reason = "every test file uses its part")]
 
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// Draft length of every synthetic arm.
 pub const K: u32 = 4;
 
-/// One arm: its name, acceptance at the start, what it can learn, and its n-gram hits per round.
+/// An arm: its name, initial acceptance, gain from learning, and n-gram hits per round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arm {
     pub name: &'static str,
@@ -25,11 +25,11 @@ pub struct Arm {
     pub gain: f64,
     pub hits: f64,
     pub learns: bool,
-    /// The arm it was swept from and the swept key with its value.
+    /// The swept arm, and the swept key with its value.
     pub swept_from: Option<(&'static str, &'static str, &'static str)>,
 }
 
-/// The arm without a draft.
+/// The arm without drafts.
 pub const PLAIN: &str = "autoregressive";
 
 /// The arms of the paper's Table 1 in order.
@@ -58,7 +58,7 @@ pub struct Segment {
     pub target: &'static str,
     pub train: u32,
     pub test: u32,
-    /// How well it can be learnt, 1 for the easiest.
+    /// Ease of learning, 1 for the easiest.
     pub ease: f64,
 }
 
@@ -299,7 +299,7 @@ impl Experiment {
         experiment
     }
 
-    /// The arms as manifests have them.
+    /// The arms for manifests.
     pub fn arm_infos(&self) -> Vec<ArmInfo> {
         let info = |arm: &Arm| {
             let swept = arm.swept_from;

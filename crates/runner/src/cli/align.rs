@@ -32,7 +32,7 @@ pub struct AlignArgs {
     /// The target's tokenizer.json, its folder, or hf:owner/name.
     #[arg(long, value_name = "PATH")]
     target: PathBuf,
-    /// When two tokens are the same.
+    /// Rule by which two tokens are the same.
     #[arg(long, value_enum, default_value_t = Mode::Bytes)]
     mode: Mode,
     /// Print JSON.

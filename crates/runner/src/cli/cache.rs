@@ -13,7 +13,7 @@ use streams::{IdSelector, load_texts};
 /// Subcommands of `cache`.
 #[derive(Debug, Subcommand)]
 pub enum CacheCommand {
-    /// Feed texts through two tokenizers, without a model, and measure the cache they fill.
+    /// Run texts through two tokenizers, without a model, and measure the cache that they fill.
     Replay(ReplayArgs),
 }
 

@@ -46,7 +46,7 @@ pub struct ChatArgs {
 /// A conversation at a terminal.
 struct Chat {
     service: Arc<Mutex<Service>>,
-    /// An interrupt while an answer is being written.
+    /// Set by an interrupt while an answer is written.
     stop: Arc<AtomicBool>,
     answering: Arc<AtomicBool>,
     sampling: Sampling,
@@ -58,14 +58,14 @@ struct Chat {
     last: Option<Done>,
 }
 
-/// Whether the conversation goes on.
+/// Result of a line of input.
 enum Next {
     Go,
     End,
 }
 
 impl ChatArgs {
-    /// Talks until the input ends.
+    /// Runs the conversation until the end of the input.
     pub fn execute(self) -> Result<()> {
         let sampling = Sampling::new(self.temperature).map_err(bench::args::flag)?;
         let mut options = self.service.options(1, 0)?;
@@ -132,7 +132,8 @@ fn locked(service: &Mutex<Service>) -> MutexGuard<'_, Service> {
 }
 
 impl Chat {
-    /// An interrupt ends the answer being written; without one, the program, state kept.
+    /// An interrupt ends the answer that is being written, or else the program, with its state
+    /// saved.
     fn watch(&self) -> Result<()> {
         let (service, stop) = (Arc::clone(&self.service), Arc::clone(&self.stop));
         let answering = Arc::clone(&self.answering);
@@ -145,7 +146,7 @@ impl Chat {
             if let Err(error) = &stopped {
                 eprintln!("error: {error:#}");
             }
-            // What an interrupt's exit status is by custom.
+            // The customary exit status after an interrupt.
             std::process::exit(if stopped.is_ok() { 130 } else { 2 });
         })
     }
@@ -199,7 +200,7 @@ impl Chat {
                 self.seed += 1;
                 Ok(Next::Go)
             }
-            // Nobody reads what is written.
+            // Standard output is closed.
             Ok(None) => Ok(Next::End),
             Err(error) if std::io::stdin().is_terminal() => {
                 self.said.pop();
@@ -210,7 +211,7 @@ impl Chat {
         }
     }
 
-    /// Writes the answer as it comes; `None` where standard output is closed.
+    /// Writes the answer as it arrives; `None` if standard output is closed.
     fn write(&mut self) -> Result<Option<String>> {
         let mut events = {
             let service = locked(&self.service);

@@ -1,4 +1,4 @@
-//! `omnidraft check`: whether models can be used here, before anything is loaded.
+//! `omnidraft check`: a check of whether models can be used here, without loading them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,13 +24,14 @@ use super::print;
   omnidraft check models/L --context 512 --kv f16 --json
   omnidraft check DIR")]
 pub struct CheckArgs {
-    /// Model folders: of two, the first is the drafter, the second the target. config.json is enough.
+    /// Model folders; the first of two is the drafter, the second the target. config.json is
+    /// enough.
     #[arg(required = true, value_name = "DIR")]
     models: Vec<PathBuf>,
     /// Tokens of prompt and answer (default: the model's prompt budget, 64 tokens, room for a draft).
     #[arg(long, value_name = "N")]
     context: Option<usize>,
-    /// Storage of keys and values: f32 or f16.
+    /// Format of keys and values: f32 or f16.
     #[arg(long, default_value_t = KvType::F32)]
     kv: KvType,
     /// Threads of the decode engine.
@@ -44,12 +45,12 @@ pub struct CheckArgs {
 #[derive(Debug, Serialize)]
 struct Report {
     models: Vec<Model>,
-    /// Of two models.
+    /// Alignment of two models.
     pair: Option<AlignmentStats>,
     machine: Machine,
 }
 
-/// Bytes; nothing where the system does not say.
+/// Bytes of memory; `None` if the system does not report it.
 #[derive(Debug, Serialize)]
 struct Machine {
     available_bytes: Option<u64>,
@@ -61,22 +62,22 @@ struct Model {
     #[serde(flatten)]
     config: LmConfig,
     parameters: usize,
-    /// Tokens of `tokenizer.json`, if there is one.
+    /// Size of the vocabulary in `tokenizer.json`, if there is one.
     tokenizer: Option<usize>,
-    /// Tokens that end an answer; none without a tokenizer.
+    /// Stop tokens; empty without a tokenizer.
     ends: Vec<AnswerEnd>,
-    /// What its owner sets for answers.
+    /// Generation settings of the model's owner.
     generation: Generation,
-    /// `None` where the folder has none.
+    /// `None` if the folder has no weights.
     files: Option<Files>,
-    /// Tokens for which the following holds.
+    /// Number of tokens that the following figures are for.
     context: usize,
     kv: KvType,
     kv_bytes: usize,
     memory: Vec<Memory>,
 }
 
-/// A token that ends an answer, and what says so.
+/// A stop token, and the files that name it.
 #[derive(Debug, Serialize)]
 struct AnswerEnd {
     id: u32,
@@ -84,7 +85,7 @@ struct AnswerEnd {
     from: Vec<&'static str>,
 }
 
-/// The weights on the disk.
+/// The files of weights.
 #[derive(Debug, Serialize)]
 struct Files {
     format: String,
@@ -93,21 +94,21 @@ struct Files {
     encoding: Option<String>,
 }
 
-/// What an engine holds at the whole context, in one storage of the weights.
+/// Memory of an engine at the whole context, in one weight format.
 #[derive(Debug, Serialize)]
 struct Memory {
     weights: &'static str,
     weights_bytes: usize,
-    /// Where weights of few exponents, as trained ones have, are kept in a shorter code.
+    /// Size in the lossless compact form, which trained weights allow.
     compact_bytes: Option<usize>,
-    /// With the KV cache and working memory.
+    /// Including the KV cache and working memory.
     total_bytes: usize,
-    /// Whether all models together fit.
+    /// True if all models together fit.
     fits: Option<bool>,
 }
 
 impl CheckArgs {
-    /// Looks at the models and prints.
+    /// Checks the models and prints the result.
     pub fn execute(self) -> Result<()> {
         if self.context == Some(0) || self.threads == 0 {
             bail!("--context and --threads must be at least 1");
@@ -230,7 +231,7 @@ fn has_tokenizer(folder: &Path) -> bool {
     has("tokenizer.json") || has("tokenizer.model")
 }
 
-/// The tokens of a folder that has a tokenizer.
+/// The vocabulary of a folder with a tokenizer.
 fn vocabulary<I: TokenId>(folder: &Path) -> Result<Option<Vocabulary<I>>> {
     let path = folder.join("tokenizer.json");
     Ok(match has_tokenizer(folder) {
@@ -239,7 +240,7 @@ fn vocabulary<I: TokenId>(folder: &Path) -> Result<Option<Vocabulary<I>>> {
     })
 }
 
-/// What drafter and target share, where both have tokenizers.
+/// The alignment of drafter and target, if both have tokenizers.
 fn pair(drafter: &Path, target: &Path) -> Result<Option<AlignmentStats>> {
     let draft = vocabulary::<DraftId>(drafter)?;
     let target = vocabulary::<TargetId>(target)?;
@@ -250,8 +251,8 @@ fn pair(drafter: &Path, target: &Path) -> Result<Option<AlignmentStats>> {
     }))
 }
 
-/// Bytes that a program may still take on this machine: what the system says is available, or what the
-/// group of processes it belongs to may have, if that is less.
+/// Bytes of memory that a program may still use on this machine: the available memory that the
+/// system reports, or the limit of its control group if that is lower.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text
@@ -262,7 +263,7 @@ fn available() -> Option<u64> {
     Some(group_limit().map_or(system, |limit| limit.min(system)))
 }
 
-/// The limit of this process's group, if it has one.
+/// The limit of this process's control group, if it has one.
 fn group_limit() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -270,7 +271,7 @@ fn group_limit() -> Option<u64> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Bytes for a reader.
+/// A number of bytes for people.
 pub(super) fn size(bytes: u64) -> String {
     match bytes as f64 {
         bytes if bytes >= 1e9 => format!("{:.2} GB", bytes / 1e9),
@@ -322,7 +323,7 @@ impl Report {
 }
 
 impl Model {
-    /// What the owner sets for answers, and what becomes of it here.
+    /// The generation settings of the owner, and their use here.
     fn write_generation(&self, text: &mut String) -> Result<()> {
         let Generation {
             file,

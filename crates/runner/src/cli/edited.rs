@@ -1,4 +1,4 @@
-//! Differences between a job and the results that its folder holds.
+//! Differences between a job and the configuration of the results in its folder.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,10 +8,10 @@ use experiment::{JobConfig, Plan};
 use jobs::JobsError;
 use serde_json::Value;
 
-/// Differences that a message names at most.
+/// Maximum number of differences in a message.
 const SHOWN: usize = 3;
 
-/// The error of a folder that is refused; where its job was edited, with the keys that differ.
+/// The error of a refused folder; for an edited job, with the keys that differ.
 pub(super) fn explained(error: JobsError, plan: &Plan) -> anyhow::Error {
     let what = match &error {
         JobsError::Edited { id, path } => {
@@ -28,7 +28,7 @@ pub(super) fn explained(error: JobsError, plan: &Plan) -> anyhow::Error {
     }
 }
 
-/// A change of one value: its key, what it was and what it is.
+/// A change of one value: its key, the old and the new value.
 type Change = (String, String, String);
 
 fn differences(folder: &Path, config: &JobConfig) -> Option<String> {
@@ -44,7 +44,7 @@ fn differences(folder: &Path, config: &JobConfig) -> Option<String> {
     );
     let mut texts: Vec<String> = changes
         .into_iter()
-        // Follows from what the earlier stage says.
+        // These follow from the earlier stage.
         .filter(|(key, ..)| key != "from_sha256" && key != "models")
         .map(|(key, before, now)| format!("{key} was {before}, is {now}"))
         .collect();
@@ -61,7 +61,7 @@ fn differences(folder: &Path, config: &JobConfig) -> Option<String> {
     Some(format!("{}{more}", texts.join("; ")))
 }
 
-/// Changes of arms; one that all of them have is told once.
+/// Changes of arms; a change of all arms is listed once.
 fn of_arms(before: &BTreeMap<&str, &Value>, now: &BTreeMap<&str, &Value>) -> Vec<String> {
     let mut texts = Vec::new();
     let mut changed: BTreeMap<Change, Vec<&str>> = BTreeMap::new();

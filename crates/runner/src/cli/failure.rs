@@ -1,4 +1,4 @@
-//! Errors as the user sees them: the chain of causes, then what to do about it.
+//! Errors for the user: the chain of causes, followed by a hint.
 
 use lm::{LmError, ModelError};
 use vocab_align::AlignError;
@@ -29,12 +29,12 @@ pub(super) fn told(error: &anyhow::Error) -> String {
     text
 }
 
-/// The chain of causes in a line. Some errors say their cause themselves; it is said once.
+/// The chain of causes in a line. Some errors repeat their cause, which is then left out.
 fn causes(error: &anyhow::Error) -> String {
     let mut said: Vec<String> = Vec::new();
     for cause in error.chain() {
         let text = cause.to_string();
-        // Where a parser is in a line is no place in the file.
+        // A parser's position within a line is not a position in the file.
         let core = text
             .rsplit_once(" at line ")
             .map_or(&*text, |(core, _)| core);
@@ -65,7 +65,7 @@ fn tokenizer_hint(error: &AlignError) -> Option<&'static str> {
     })
 }
 
-/// What to do about files of weights.
+/// Hints about files of weights.
 fn weights_hint(error: &WeightsError) -> Option<&'static str> {
     Some(match error {
         WeightsError::Malformed { .. } => {
@@ -87,7 +87,7 @@ fn weights_hint(error: &WeightsError) -> Option<&'static str> {
     })
 }
 
-/// Advice for one cause; errors of the results folder bring their own.
+/// Hint for one cause; errors of the results folder have their own.
 fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     macro_rules! own_hint {
         ($($error:ty)+) => {

@@ -22,9 +22,9 @@ use models::{Engine, ModelFolder, align};
 
 use super::template::{TemplateArgs, note_left_out};
 
-/// How a penalty that a model's owner sets is applied here.
+/// The option that applies a penalty of a model's owner.
 const APPLIED_BY: &str = "--repetition-penalty";
-/// Most tokens that a round drafts.
+/// Maximum draft length.
 const MOST_DRAFTED: usize = 64;
 
 /// Arguments of `generate`.
@@ -47,15 +47,15 @@ pub struct GenerateArgs {
     /// Model folder of the drafter, or hf:owner/name[@revision]; without one, decoding is plain.
     #[arg(long, value_name = "DIR")]
     drafter: Option<PathBuf>,
-    /// What to ask.
+    /// The prompt.
     #[arg(long, value_name = "TEXT")]
     prompt: String,
     #[command(flatten)]
     template: TemplateArgs,
-    /// Most tokens of the answer.
+    /// Maximum tokens of the answer.
     #[arg(long, default_value_t = 64)]
     max_tokens: usize,
-    /// Go on behind tokens that end an answer, until --max-tokens.
+    /// Go on after tokens that end an answer, until --max-tokens.
     #[arg(long)]
     ignore_eos: bool,
     /// Sampling temperature; 0 is greedy.
@@ -70,37 +70,37 @@ pub struct GenerateArgs {
     /// Draw from tokens at least this probable relative to the most probable one; 0 for all.
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     min_p: f64,
-    /// Above 1, tokens that prompt or answer hold become less probable (also at temperature 0).
+    /// Above 1, tokens in prompt or answer become less probable (also at temperature 0).
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     repetition_penalty: f64,
     /// Seed of the random streams.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Answers to draw.
+    /// Number of answers.
     #[arg(long, default_value_t = 1)]
     n: u32,
     /// Draft tokens a round, 1 to 64.
     #[arg(long, short, default_value_t = 4, value_parser = RangedU64ValueParser::<usize>::new().range(1..=MOST_DRAFTED as u64))]
     k: usize,
-    /// How drafts are verified: exact, paper, tli or slem. Or prompt-lookup: drafts are looked up
-    /// in the text so far, without a drafter.
+    /// Verification mode: exact, paper, tli or slem. Or prompt-lookup: drafts are looked up in the
+    /// text so far, without a drafter.
     #[arg(long, default_value = "exact")]
     verify: String,
-    /// How the tokens of a draft are judged above temperature 0: block (together, never fewer
-    /// accepted in expectation) or token (one by one). The law of the answer is the same.
+    /// Acceptance rule above temperature 0: block (together, never fewer accepted in expectation)
+    /// or token (one by one). The answer has the same distribution.
     #[arg(long, default_value_t = Acceptance::Block)]
     acceptance: Acceptance,
-    /// Let drafts begin with text looked up in the prompt and the answers so far, where that has paid.
+    /// Let drafts begin with text looked up in the prompt and the answers so far, if that has paid.
     #[arg(long)]
     lookup: bool,
-    /// Weight storage while decoding.
+    /// Weight format while decoding.
     #[arg(long, default_value_t = WeightType::F32)]
     weights: WeightType,
-    /// Weight storage of the drafter, if that is another: its steps cost less in fewer bits, and the law
-    /// of the answer is the same.
+    /// Weight format of the drafter, if that is another one: its steps cost less in fewer bits, and
+    /// the answer has the same distribution.
     #[arg(long, value_name = "WEIGHTS")]
     draft_weights: Option<WeightType>,
-    /// Storage of keys and values: f32 or f16.
+    /// Format of keys and values: f32 or f16.
     #[arg(long, default_value_t = KvType::F32)]
     kv: KvType,
     /// Threads of the decode engine.
@@ -158,7 +158,8 @@ impl GenerateArgs {
         let needed = self.template.is_used();
         target.text.asked_with(&variables, system, needed)?;
         if let Some(drafter) = &mut drafter {
-            // What the drafter reads is no part of the answer: a template that refuses is asked as it is.
+            // The drafter's prompt does not affect the answer, so that a refusal of its template is
+            // ignored.
             drafter.text.asked_with(&variables, system, false).ok();
         }
         let answers = match &drafter {
@@ -169,7 +170,7 @@ impl GenerateArgs {
         self.close(&answers)
     }
 
-    /// Prints the answers as JSON, or under the text what they took.
+    /// Prints the answers as JSON, or a summary after the text.
     fn close(&self, answers: &[Answer]) -> Result<()> {
         if self.json {
             return print(&format!("{:#}\n", serde_json::to_value(answers)?));
@@ -178,18 +179,18 @@ impl GenerateArgs {
         Ok(())
     }
 
-    /// The target's engine, for a prompt of so many tokens.
+    /// The target's engine, for a prompt of `prompt` tokens.
     fn target_engine(&self, target: &ModelFolder<TargetId>, prompt: usize) -> Result<Engine> {
         let mut settings = self.decode().engine().on(self.devices.target()?);
         if target.config().rope.scaling.depends_on_context() {
-            // The context is what the text may need at most, so that a short one is decoded as in
-            // transformers; it is the same with and without a drafter.
+            // The context is the maximum that the text may need, so that a short one is decoded as
+            // in transformers; it is the same with and without a drafter.
             settings.context = Some(prompt + self.max_tokens + MOST_DRAFTED + 1);
         }
         target.engine(settings)
     }
 
-    /// Says so where the context of a model ends before --max-tokens.
+    /// Prints a note if the context of a model ends before --max-tokens.
     fn note_room<I: TokenId>(&self, role: &str, model: &ModelFolder<I>, prompt: usize) {
         let context = model.config().max_context();
         let room = context.saturating_sub(prompt);
@@ -208,7 +209,7 @@ impl GenerateArgs {
         )
     }
 
-    /// With the target on another machine, as the server and `chat` do it.
+    /// Decodes with the target on another machine, like the server and `chat`.
     #[cfg(feature = "serve")]
     fn remote(&self, mode: VerifyMode, sampling: Sampling) -> Result<()> {
         use super::serve::far_options;
@@ -457,7 +458,7 @@ impl GenerateArgs {
     }
 }
 
-/// A line about answers together: `64 tokens in 30 rounds (2.13 a round), 34 of 120 drafted tokens accepted
+/// A summary of answers: `64 tokens in 30 rounds (2.13 a round), 34 of 120 drafted tokens accepted
 /// (0.28), 512 tokens/s`.
 fn took(answers: &[Answer]) -> String {
     let sum = |of: fn(&Answer) -> usize| answers.iter().map(of).sum::<usize>();
@@ -475,12 +476,12 @@ fn took(answers: &[Answer]) -> String {
     }
 }
 
-/// Prints tokens as they come, never half a character.
+/// Prints tokens as they arrive, only in whole characters.
 struct TextStream<'a> {
     vocabulary: &'a Vocabulary<TargetId>,
     pending: Vec<u8>,
     visible: bool,
-    /// What stopped the writing; a closed pipe only ends the display, not the answer.
+    /// The error of writing; a closed pipe only ends the display, not the answer.
     failed: Option<anyhow::Error>,
 }
 
@@ -516,7 +517,7 @@ impl TeacherSink for TextStream<'_> {
             .extend_from_slice(self.vocabulary.bytes(token).unwrap_or_default());
         let whole = match std::str::from_utf8(&self.pending) {
             Ok(_) => self.pending.len(),
-            // Bytes that can never become a character are shown as such right away.
+            // Bytes that can never become a character are shown at once.
             Err(e) if e.error_len().is_some() => self.pending.len(),
             Err(e) => e.valid_up_to(),
         };

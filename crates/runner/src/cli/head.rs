@@ -26,10 +26,10 @@ pub struct HeadArgs {
     /// File to write (safetensors).
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Prompts drafted for.
+    /// Number of prompts to draft for.
     #[arg(long, default_value_t = 200)]
     prompts: usize,
-    /// Training prompts passed over before them [default: those that the segment streams]
+    /// Training prompts skipped before them [default: those that the segment streams]
     #[arg(long)]
     skip: Option<usize>,
     /// Passes over the examples.
@@ -40,7 +40,7 @@ pub struct HeadArgs {
 }
 
 impl HeadArgs {
-    /// Collects, trains, writes.
+    /// Collects examples, trains the head and writes it.
     pub fn execute(self) -> Result<()> {
         if self.prompts < 10 || self.epochs == 0 {
             bail!("--prompts must be at least 10 and --epochs at least 1");
@@ -68,7 +68,7 @@ impl HeadArgs {
             }
             Ok(examples)
         };
-        // Every tenth prompt is held out, to say what the head is worth.
+        // Every tenth prompt is held out, to evaluate the head.
         let held_out = (prompts / 10).max(1);
         let test = collect(0..held_out)?;
         let train = collect(held_out..prompts)?;

@@ -14,15 +14,15 @@ use vocab_align::TargetId;
   omnidraft import SmolLM2-135M-Instruct.Q4_1.gguf --out runs/models/smollm2
   omnidraft generate --target runs/models/smollm2 --drafter models/D --prompt 'Write a haiku.'")]
 pub struct ImportArgs {
-    /// A GGUF file with its tokenizer, as llama.cpp's programs read it.
+    /// A GGUF file with its tokenizer, in the format of llama.cpp.
     file: PathBuf,
-    /// The model folder to make.
+    /// The model folder to create.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
 impl ImportArgs {
-    /// Makes the folder and says what it holds.
+    /// Creates the folder and prints its contents.
     pub fn execute(self) -> Result<()> {
         import_gguf(&self.file, &self.out)?;
         let text = ModelText::<TargetId>::load(&self.out)?;

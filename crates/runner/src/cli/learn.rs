@@ -46,7 +46,7 @@ pub struct LearnArgs {
     /// Share of the answers that is not learnt from, to see what learning brings: from 0 and below 1.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     held_out: f64,
-    /// Most answers, the first ones after they were put into the order of --seed.
+    /// Maximum number of answers: the first ones in the order of --seed.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// Seed of the order of the answers.
@@ -72,7 +72,7 @@ pub struct LearnArgs {
     /// Weight storage of the drafter.
     #[arg(long, default_value_t = WeightType::F32, value_name = "WEIGHTS")]
     draft_weights: WeightType,
-    /// Most tokens of prompt and answer; longer ones are left out.
+    /// Maximum tokens of prompt and answer; longer ones are left out.
     #[arg(long, default_value_t = 4096)]
     context: usize,
     /// Threads of drafting and learning.
@@ -91,7 +91,7 @@ struct Answers {
     notes: Vec<String>,
 }
 
-/// What drafting came to on the held-out answers, after so many answers were learnt from.
+/// Totals of drafting on the held-out answers, after a number of answers were learnt from.
 struct Point {
     answers: usize,
     /// Mean loss of the updates since the point before.

@@ -56,10 +56,10 @@ the Hugging Face hub into its cache (HF_HOME) first. Gated models need HF_TOKEN.
 Paths of models are relative to the working directory. RUST_LOG=info says more on stderr; NO_COLOR=1
 takes colours away.")]
 pub struct Cli {
-    /// Draw no progress bars (they are never drawn where stderr is no terminal).
+    /// Draw no progress bars (they are drawn only if stderr is a terminal).
     #[arg(long, global = true)]
     no_progress: bool,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     command: Command,
 }
@@ -155,10 +155,10 @@ fn dev() -> String {
 }
 
 impl Cli {
-    /// Runs the command; the exit code is that of its jobs, where it runs some.
+    /// Runs the command. The exit code is that of its jobs, if it runs any.
     ///
     /// # Errors
-    /// Whatever went wrong, with its context.
+    /// Errors of the command, with their context.
     pub fn execute(self) -> Result<ExitCode> {
         let progress = !self.no_progress;
         show_progress(progress && std::io::stderr().is_terminal());

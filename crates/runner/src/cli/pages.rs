@@ -1,4 +1,4 @@
-//! `omnidraft status`, `report`, `quote` and `publish`: what is made of results folders.
+//! `omnidraft status`, `report`, `quote` and `publish`: commands for results folders.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub struct StatusArgs {
 }
 
 impl StatusArgs {
-    /// Says how far the jobs are.
+    /// Prints the state of the jobs.
     pub fn execute(self) -> Result<()> {
         let status = jobs::status(&self.folder)?;
         match self.json {
@@ -39,7 +39,7 @@ impl StatusArgs {
 pub struct ReportArgs {
     /// Results folder of an experiment.
     folder: PathBuf,
-    /// Write nothing; fail where the pages there are not what the rows give.
+    /// Write nothing; fail if the existing pages differ from those that the rows give.
     #[arg(long)]
     check: bool,
 }
@@ -89,13 +89,13 @@ pub struct QuoteArgs {
     /// Markdown pages.
     #[arg(required = true)]
     pages: Vec<PathBuf>,
-    /// Write nothing; fail where a table is not what its rows give.
+    /// Write nothing; fail if a table differs from that of its rows.
     #[arg(long)]
     check: bool,
 }
 
 impl QuoteArgs {
-    /// Makes the quoted tables anew.
+    /// Regenerates the quoted tables.
     pub fn execute(self) -> Result<()> {
         let mut stale = Vec::new();
         for path in &self.pages {
@@ -131,13 +131,13 @@ pub struct PublishArgs {
     from: PathBuf,
     /// Folder to write; replaced if it holds an earlier publication.
     to: PathBuf,
-    /// Leave out all answers; the page then says nothing of loops and fresh text.
+    /// Leave out all answers; the page then has no analysis of loops and fresh text.
     #[arg(long)]
     no_answers: bool,
 }
 
 impl PublishArgs {
-    /// Copies what pages need and nothing else: no states, no rounds of stages that are not timed.
+    /// Copies the data that pages need: no states, no rounds of stages that are not timed.
     pub fn execute(self) -> Result<()> {
         results::publish(&self.from, &self.to, !self.no_answers)?;
         let summary = report::write_report(&self.to)?;

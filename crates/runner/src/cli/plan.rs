@@ -1,4 +1,4 @@
-//! From an experiment's plan to what crate `jobs` runs, and what a dry run prints of it.
+//! Conversion of an experiment's plan to jobs for the crate `jobs`, and the output of a dry run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -22,13 +22,13 @@ use crate::execute::arm_info;
 
 /// Context at which a dry run times the models, in tokens.
 const STEP_CONTEXT: usize = 128;
-/// Tokens a round that a dry run reckons with.
+/// Assumed tokens per round in the estimate of a dry run.
 const TOKENS_PER_ROUND: f64 = 2.0;
 
 /// The jobs of a plan for the scheduler, in order.
 ///
 /// # Errors
-/// Names that cannot be folders; data that cannot be read.
+/// Names that are not valid for folders; data that cannot be read.
 pub fn specs(plan: &Plan, jobs: &[Job], data: &DataSource) -> Result<Vec<JobSpec>> {
     let mut sizes = Sizes::new(data, true);
     let id = |id: &experiment::JobId| JobId::new(&id.stage, &id.cell);
@@ -57,7 +57,7 @@ pub fn specs(plan: &Plan, jobs: &[Job], data: &DataSource) -> Result<Vec<JobSpec
     Ok(specs)
 }
 
-/// What the run's folder remembers of the experiment: everything a report needs.
+/// The record of the experiment for the run's folder, with all data for a report.
 ///
 /// # Errors
 /// A file of the paper's numbers that cannot be read.
@@ -110,11 +110,12 @@ pub fn record(plan: &Plan, all: Vec<JobSpec>) -> Result<RootRecord> {
     })
 }
 
-/// How many prompts the splits of tasks hold.
+/// Numbers of prompts in the splits of tasks.
 struct Sizes<'a> {
     data: &'a DataSource,
     known: HashMap<(String, Split), usize>,
-    /// Allows a task that is not here to be downloaded; otherwise it has what is asked for.
+    /// True if a missing task may be downloaded; otherwise it is assumed to have the requested
+    /// prompts.
     downloads: bool,
 }
 
@@ -132,7 +133,7 @@ impl<'a> Sizes<'a> {
         Ok(train + test)
     }
 
-    /// Streamed prompts, held-out prompts.
+    /// Numbers of streamed prompts and of held-out prompts.
     fn of_splits(&mut self, job: &JobConfig) -> Result<[usize; 2]> {
         let mut prompts = [0; 2];
         for segment in &job.segments {
@@ -162,8 +163,8 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// A dry run's words about the jobs that are not complete: models, cells, prompts, and about how long
-/// they take here.
+/// The description of the incomplete jobs in a dry run: models, cells, prompts, and an estimate of
+/// the time.
 ///
 /// # Errors
 /// Models or data that cannot be loaded.
@@ -204,7 +205,7 @@ pub fn dry_run(
             absent.join(", ")
         )?;
     }
-    // What is not here cannot be timed.
+    // A missing model cannot be timed.
     let timed = models.absent.is_empty();
     let mut total = 0.0;
     for stage in &plan.experiment.stages {
@@ -270,7 +271,7 @@ pub fn dry_run(
     Ok(text)
 }
 
-/// `60 prompts, 5 arms`, or of streamed and held-out prompts each how many arms answer them.
+/// `60 prompts, 5 arms`, or the numbers of arms that answer streamed and held-out prompts.
 fn answers(job: &JobConfig, [train, test]: [usize; 2]) -> String {
     let streaming = job.arms.iter().filter(|arm| streams(job, arm)).count();
     let all = job.arms.len();
@@ -289,7 +290,7 @@ fn answers(job: &JobConfig, [train, test]: [usize; 2]) -> String {
     }
 }
 
-/// True where an arm answers streamed prompts.
+/// True if an arm answers streamed prompts.
 fn streams(job: &JobConfig, arm: &ArmConfig) -> bool {
     arm.learnt_by.is_none() && (job.on_stream == OnStream::All || arm.changes())
 }
@@ -302,8 +303,8 @@ struct Clock {
 }
 
 impl Clock {
-    /// How long a job's answers take: to the streamed prompts by those arms that answer them, to the
-    /// held-out ones by all.
+    /// Estimated seconds of a job's answers: streamed prompts by the arms that answer them,
+    /// held-out prompts by all arms.
     fn seconds(&mut self, job: &JobConfig, prompts: [usize; 2]) -> Result<f64> {
         let mut seconds = 0.0;
         for segment in &job.segments {
@@ -325,11 +326,11 @@ impl Clock {
                 seconds += tokens * of_token(arm, &steps);
             }
         }
-        // Prompts are spread over the segments; their mean is near enough.
+        // Prompts are spread over the segments; their mean is accurate enough.
         Ok(seconds / job.segments.len().max(1) as f64)
     }
 
-    /// The mean length of the answers that a recorded target gives to a split, where its file is there.
+    /// The mean length of a recorded target's answers to a split, if its file exists.
     fn recorded(&mut self, job: &JobConfig, segment: &Segment, split: Split) -> Option<f64> {
         let trace = job.models.targets.get(&segment.target)?.trace.as_ref()?;
         let path = trace.path(&segment.task, split.name());
@@ -381,7 +382,8 @@ impl Clock {
     }
 }
 
-/// Step times of a recorded target: those of the model that pays for its steps, or none.
+/// Step times of a recorded target: those of the model that provides the cost of its steps, or
+/// none.
 fn recorded_steps(
     cost: Option<&StepCost>,
     drafter: &ModelFolder<DraftId>,
@@ -406,7 +408,7 @@ fn recorded_steps(
     measure(&mut draft, &mut Stepper::of(engine, vocab, STEP_CONTEXT)?)
 }
 
-/// Seconds of a token of an answer.
+/// Seconds per token of an answer.
 fn of_token(arm: &ArmConfig, steps: &StepTimes) -> f64 {
     if arm.is_plain() {
         return steps.target_s;

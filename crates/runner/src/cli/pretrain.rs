@@ -8,7 +8,7 @@ use trainer::Device;
 
 use super::{DataArgs, tokenizer_file};
 
-/// Where the forward and backward pass run.
+/// Device of the forward and backward pass.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum DeviceName {
     /// This processor.
@@ -29,13 +29,14 @@ pub struct PretrainArgs {
     /// Folder to write; an interrupted run resumes from it [default: runs/pretrain/RECIPE]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Stop after this many steps; the next call goes on exactly there.
+    /// Stop after this many steps; the next call continues from there.
     #[arg(long, value_name = "STEPS")]
     stop_after: Option<u64>,
     /// A tokenizer.json, the folder of one, or hf:owner/name, in place of the recipe's tokenizer.
     #[arg(long, value_name = "T")]
     tokenizer: Option<PathBuf>,
-    /// Only write the samples of the finished model in --out again, and the part of its card about answers.
+    /// Only rewrite the samples of the finished model in --out, and the part of its card about
+    /// answers.
     #[arg(long)]
     samples: bool,
     /// Device.
@@ -46,7 +47,7 @@ pub struct PretrainArgs {
 }
 
 impl PretrainArgs {
-    /// Trains.
+    /// Trains the model.
     pub fn execute(self, progress: bool) -> Result<()> {
         let name = self
             .recipe

@@ -21,19 +21,19 @@ spreadsheet need nothing else. What was not recorded, and a rate over nothing, i
 pub struct RowsArgs {
     /// Results folder of an experiment.
     folder: PathBuf,
-    /// What a row is.
+    /// Kind of rows.
     #[arg(long, value_enum, default_value_t = Table::Prompts)]
     table: Table,
-    /// Rows of this stage alone.
+    /// Rows of this stage only.
     #[arg(long)]
     stage: Option<String>,
-    /// File to write; CSV on standard output where it is left out.
+    /// File to write; by default CSV on standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// What the file is, where its ending does not say it.
+    /// Format of the file, if its ending does not tell.
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Print what the columns mean, and no rows.
+    /// Print the meanings of the columns instead of rows.
     #[arg(long)]
     columns: bool,
 }
@@ -106,7 +106,7 @@ impl RowsArgs {
     }
 }
 
-/// The table with a line of names on top.
+/// The table with a header line.
 fn csv(table: &FlatTable) -> Result<Vec<u8>> {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     writer.write_record(table.columns.iter().map(|column| &column.name))?;

@@ -23,7 +23,7 @@ use super::plan::{dry_run, record, specs};
 use super::preflight::{Found, Models, open};
 use crate::{build, execute};
 
-/// Who runs the jobs.
+/// The program that runs the jobs.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum LauncherName {
     /// This process.
@@ -60,19 +60,20 @@ pub struct RunArgs {
     /// Results folder [default: runs/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Jobs at a time; timed ones run alone whatever it says.
+    /// Number of jobs at a time; timed ones always run alone.
     #[arg(long, value_name = "N", default_value = "1")]
     jobs: NonZeroUsize,
-    /// Check all that a run needs, say what would run and estimate how long; run and download nothing.
+    /// Check all requirements, print the jobs and an estimate of the time; run and download
+    /// nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Who runs the jobs.
+    /// Program that runs the jobs.
     #[arg(long, value_enum, default_value_t = LauncherName::Local)]
     launcher: LauncherName,
-    /// Print a command line a job, for any other scheduler, and run nothing.
+    /// Print a command line for each job, for another scheduler, and run nothing.
     #[arg(long)]
     print_jobs: bool,
-    /// Start nothing more after a failure.
+    /// Start no further jobs after a failure.
     #[arg(long)]
     stop_on_failure: bool,
     #[command(flatten)]
@@ -81,10 +82,10 @@ pub struct RunArgs {
     data: DataArgs,
 }
 
-/// Which earlier results may be gone on with.
+/// Use of earlier results.
 #[derive(Debug, Clone, Copy, Args)]
 struct GoingOn {
-    /// Go on in a folder whose complete jobs were run by another build of this version.
+    /// Continue in a folder whose complete jobs were run by another build of this version.
     #[arg(long)]
     accept_other_build: bool,
 }
@@ -134,7 +135,7 @@ impl RunArgs {
             )?)?;
             return Ok(ExitCode::SUCCESS);
         }
-        // Reads every task that is used, downloaded first where it must be.
+        // Reads every used task, after downloading it if necessary.
         let record = record(&whole, specs(&whole, &whole.jobs, &data)?)?;
         let chosen = specs(&whole, &wanted.jobs, &data)?;
         self.look(&wanted, &open, &data)?;
@@ -179,7 +180,7 @@ impl RunArgs {
         finish(&root, &here.run(&wanted.jobs, &chosen)?)
     }
 
-    /// Refuses what would make a job fail, and warns of what its page could not show.
+    /// Refuses jobs that would fail, and warns of parts of the page that would be empty.
     fn look(&self, plan: &Plan, open: &[&Job], data: &DataSource) -> Result<()> {
         let found = Found::look(plan, open, data, &self.data.words()?)?;
         for warning in found.warnings() {
@@ -213,7 +214,7 @@ impl RunArgs {
         finish(&root, &here.run(&[job], &[spec])?)
     }
 
-    /// What a job's command repeats of this one.
+    /// The command for a job, with the options of this one.
     fn command(&self) -> Result<JobCommand> {
         let mut extra = Vec::new();
         for item in self.experiment.overrides() {
@@ -236,7 +237,7 @@ impl RunArgs {
     }
 }
 
-/// Whether this program can compute where the jobs want it.
+/// Checks that this program supports the devices of the jobs.
 fn check_devices(plan: &Plan) -> Result<()> {
     let mut seen = HashSet::new();
     for job in &plan.jobs {
@@ -271,7 +272,7 @@ pub struct JobArgs {
     /// Stage of the job.
     #[arg(long)]
     stage: String,
-    /// Cell of the job, as its folder is called.
+    /// Cell of the job, which is the name of its folder.
     #[arg(long)]
     cell: String,
     /// Results folder of the experiment.
@@ -280,7 +281,7 @@ pub struct JobArgs {
     /// Override a key of the experiment; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
-    /// Read this file behind those the experiment includes; may be repeated.
+    /// Read this file after those that the experiment includes; may be repeated.
     #[arg(long = "include", value_name = "FILE")]
     includes: Vec<PathBuf>,
     #[command(flatten)]
@@ -332,7 +333,7 @@ impl JobArgs {
     }
 }
 
-/// How jobs run in this process: under one view of them all.
+/// Runs jobs in this process, with one view of all of them.
 struct Here<'a> {
     root: &'a RunRoot,
     record: &'a RootRecord,
@@ -342,7 +343,7 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// Runs those of `jobs` that are chosen.
+    /// Runs the chosen ones of `jobs`.
     fn run(&self, jobs: &[Job], chosen: &[JobSpec]) -> Result<Summary> {
         let (root, options) = (self.root, &self.options);
         let view = ProgressView::new(options.workers.get(), mode(self.progress));
@@ -382,8 +383,8 @@ fn run_one(
     done.map_err(|error| failure::told(&error))
 }
 
-/// A view that an interrupt ends with the program: what is complete stays, and the same command goes
-/// on.
+/// A view that an interrupt ends with the program: complete jobs stay, and the same command
+/// continues.
 fn watched(view: ProgressView, root: &RunRoot) -> Result<Arc<ProgressView>> {
     let view = Arc::new(view);
     let (watched, folder) = (Arc::clone(&view), root.path().to_path_buf());
@@ -443,7 +444,7 @@ fn mode(progress: bool) -> ViewMode {
     }
 }
 
-/// Says on stderr what did not work.
+/// Prints failures and blocked jobs on stderr.
 fn tell(summary: &Summary) {
     for (id, message) in &summary.failed {
         eprintln!("failed: {id}: {message}");
@@ -471,7 +472,7 @@ fn finish(root: &RunRoot, summary: &Summary) -> Result<ExitCode> {
                     eprintln!("page: {}", page.display());
                 }
             }
-            // Some of the jobs were wanted, and none of the stage that the tables show.
+            // Only some of the jobs were run, and none of the stage of the tables.
             Err(nothing @ ReportError::Empty { .. }) => eprintln!("no report yet: {nothing}"),
             Err(error) => return Err(error.into()),
         }

@@ -14,11 +14,11 @@ use serve::{
 
 use super::template::note_left_out;
 
-/// Models and what becomes of them while they answer; `serve` and `chat` share it.
+/// Models and their use in a service; `serve` and `chat` share these arguments.
 #[derive(Debug, Args)]
 pub struct ServiceArgs {
     /// Target that answers: a model folder or hf:owner/name[@revision], or NAME=FOLDER; may be
-    /// repeated. Requests call it by its name, the folder's last part where none is given.
+    /// repeated. Requests use its name, by default the last part of the folder.
     /// http://HOST:PORT[/NAME] is a target on another machine, where `omnidraft serve
     /// --expose-logits` runs.
     #[arg(long = "target", value_name = "[NAME=]DIR", required = true)]
@@ -26,69 +26,69 @@ pub struct ServiceArgs {
     /// Model folder of the drafter, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     drafter: PathBuf,
-    /// Folder in which what the drafter learns is kept, and found again at the next start.
+    /// Folder for the learnt state, which the next start continues from.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Minutes between two savings of the state.
+    /// Minutes between two saves of the state.
     #[arg(long, default_value_t = 5.0, value_name = "MINUTES")]
     save_every: f64,
     /// Change neither the drafter nor its n-grams. An answer then depends on its request alone.
     #[arg(long)]
     no_learn: bool,
-    /// Answers that an update of the drafter learns from.
+    /// Answers per update of the drafter.
     #[arg(long, default_value_t = 4, value_name = "ANSWERS")]
     learn_every: usize,
-    /// Learning rate of the drafter. Left out: 0.002, and for a drafter of 50 million parameters or more
-    /// 0.0002, in its last blocks 0.0005.
+    /// Learning rate of the drafter. Default: 0.002, and for a drafter of 50 million parameters or
+    /// more 0.0002, in its last blocks 0.0005.
     #[arg(long)]
     learning_rate: Option<f64>,
-    /// Most updates a minute; 0 for as many as there are answers for.
+    /// Maximum updates a minute; 0 for as many as there are answers for.
     #[arg(long, default_value_t = 0, value_name = "UPDATES")]
     learn_rate_limit: u32,
     /// Rank of low-rank adapters; 0 trains weights, for every target its own.
     #[arg(long, default_value_t = 0)]
     adapter_rank: usize,
-    /// Last blocks of the drafter that learn, or have adapters, in a fraction of the time of all of them
-    /// (0). Left out: 2 for a drafter of 50 million parameters or more, otherwise all.
+    /// Last blocks of the drafter that learn, or have adapters, in a fraction of the time of all of
+    /// them (0). Default: 2 for a drafter of 50 million parameters or more, otherwise all.
     #[arg(long, value_name = "BLOCKS")]
     learn_blocks: Option<usize>,
     /// Give every user of a target (field `user` of requests) an adapter; needs --adapter-rank.
     #[arg(long)]
     adapter_per_user: bool,
-    /// Draft tokens of every round; the most, with --adapt-length. Without -k drafts are adapted, up to
-    /// 8 tokens; where nothing is learnt they have 4.
+    /// Draft length; the maximum with --adapt-length. Without -k lengths are adapted, up to 8
+    /// tokens, or 4 if nothing is learnt.
     #[arg(long, short)]
     k: Option<usize>,
-    /// End drafts where a further token is not worth its time, by an acceptance head that is trained
-    /// for each target from the answers, and by what rounds are found to take.
+    /// End drafts where a further token is not worth its time, by an acceptance head that is
+    /// trained for each target on the answers, and by measured costs of rounds.
     #[arg(long)]
     adapt_length: bool,
-    /// Draft and learn whatever it costs. Otherwise, where anything is learnt, the drafter rests while
+    /// Draft and learn at any cost. By default, if anything is learnt, the drafter rests while
     /// plain decoding is faster, and learning rests while it costs more than it saves.
     #[arg(long)]
     no_controller: bool,
-    /// Let drafts begin with text looked up where that has paid: in prompt and answer (own), in
-    /// earlier answers to the same user as well (user, as without a value; users are told apart by
-    /// the field `user` of requests, in `chat` there is one), or in those to all users (shared).
+    /// Let drafts begin with looked-up text, if that has paid: text of prompt and answer (own),
+    /// also of earlier answers to the same user (user, as without a value; users are identified by
+    /// the field `user` of requests, in `chat` there is one), or of those to all users (shared).
     #[arg(long, value_name = "SCOPE", num_args = 0..=1, default_missing_value = "user")]
     lookup: Option<LookupScope>,
-    /// Most MiB of the texts of earlier answers that are looked up; the oldest leave first.
+    /// Maximum MiB of the earlier answers that are looked up; the oldest are dropped first.
     #[arg(long, default_value_t = 64, value_name = "MIB")]
     lookup_mb: usize,
-    /// Most tokens of an answer.
+    /// Maximum tokens of an answer.
     #[arg(long, default_value_t = 1024)]
     max_tokens: usize,
-    /// Most tokens of prompt and answer; the model's own limit if that is less.
+    /// Maximum tokens of prompt and answer; the model's own limit if that is less.
     #[arg(long, default_value_t = 4096)]
     context: usize,
-    /// Most MiB of an n-gram cache.
+    /// Maximum MiB of an n-gram cache.
     #[arg(long, default_value_t = 64, value_name = "MIB")]
     ngram_mb: usize,
-    /// Most MiB of the answers that are kept to be learnt from again, for each target; and of those
-    /// that wait to be learnt from.
+    /// Maximum MiB of the answers that are kept for replay, for each target; and of those that wait
+    /// to be learnt from.
     #[arg(long, default_value_t = 128, value_name = "MIB")]
     examples_mb: usize,
-    /// Most MiB of a saved state.
+    /// Maximum MiB of a saved state.
     #[arg(long, default_value_t = 4096, value_name = "MIB")]
     state_mb: u64,
     /// API key of targets on other machines.
@@ -99,33 +99,34 @@ pub struct ServiceArgs {
         value_name = "KEY"
     )]
     target_key: Option<String>,
-    /// For targets on other machines: most probable draft tokens that drafts are drawn from.
+    /// For targets on other machines: number of most probable draft tokens that drafts are drawn
+    /// from.
     #[arg(long, default_value_t = 16, value_name = "TOKENS")]
     draft_top: usize,
-    /// For targets on other machines: most probable tokens of their law that come back for each
-    /// token, to be learnt from.
+    /// For targets on other machines: number of most probable tokens of their distribution that
+    /// come back for each token, to be learnt from.
     #[arg(long, default_value_t = 64, value_name = "TOKENS")]
     law_top: usize,
-    /// Weight storage while decoding.
+    /// Weight format while decoding.
     #[arg(long, default_value_t = WeightType::F32)]
     weights: WeightType,
-    /// Weight storage of the drafter, if that is another: its steps cost less in fewer bits, and the law
-    /// of the answers is the same.
+    /// Weight format of the drafter, if that is another one: its steps cost less in fewer bits, and
+    /// the answers have the same distribution.
     #[arg(long, value_name = "WEIGHTS")]
     draft_weights: Option<WeightType>,
-    /// Storage of keys and values: f32 or f16.
+    /// Format of keys and values: f32 or f16.
     #[arg(long, default_value_t = KvType::F32)]
     kv: KvType,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// Where targets and drafter are decoded: cpu, gpu, or gpu:N for one of several, counted from 0.
+    /// Device of targets and drafter: cpu, gpu, or gpu:N for one of several, counted from 0.
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
     device: Device,
 }
 
 impl ServiceArgs {
-    /// These arguments as a service takes them, for `parallel` sequences.
+    /// The options of a service with these arguments, for `parallel` sequences.
     pub fn options(&self, parallel: usize, queue: usize) -> Result<Options> {
         if !(self.save_every.is_finite() && self.save_every > 0.0 && self.save_every < 1e7) {
             bail!("--save-every {}: must be above 0", self.save_every);
@@ -155,8 +156,8 @@ impl ServiceArgs {
                 false => LearnScope::Target,
             },
         };
-        // A draft of any given length is slower than none until the drafter has learnt. Where it does not
-        // learn, an answer is to depend on its request alone, so nothing may adapt to others.
+        // A draft of any fixed length slows decoding down until the drafter has learnt. If it does
+        // not learn, an answer must depend on its request alone, so lengths do not adapt to others.
         let adapt_length = self.adapt_length || (self.k.is_none() && !self.no_learn);
         let engine = EngineSettings {
             kv: self.kv,
@@ -199,9 +200,9 @@ impl ServiceArgs {
     }
 }
 
-/// A target by its own name or that of its folder.
+/// A target with its own name or that of its folder.
 fn named(text: &str) -> Result<(String, PathBuf)> {
-    // One on another machine is called as it is there.
+    // A target on another machine has its name from there.
     if text.starts_with("http://") || text.starts_with("https://") {
         return Ok((String::new(), PathBuf::from(text)));
     }
@@ -214,7 +215,7 @@ fn named(text: &str) -> Result<(String, PathBuf)> {
     }
 }
 
-/// One answer at a time of a target on another machine, without learning.
+/// Options for one answer at a time of a target on another machine, without learning.
 pub fn far_options(
     target: String,
     drafter: PathBuf,
@@ -237,7 +238,7 @@ pub fn far_options(
     }
 }
 
-/// This program and this machine, as manifests of runs have them.
+/// This program and this machine, as in manifests of runs.
 fn about() -> About {
     let build = crate::build::info();
     About {
@@ -270,7 +271,7 @@ pub struct ServeArgs {
     /// Port; 0 takes a free one and prints it.
     #[arg(long, default_value_t = 8666)]
     port: u16,
-    /// Key that every request must bring.
+    /// Key that every request must have.
     #[arg(long, env = "OMNIDRAFT_API_KEY", hide_env_values = true)]
     api_key: Option<String>,
     /// Origin whose pages may read answers in a browser, such as http://localhost:3000; may be
@@ -280,32 +281,32 @@ pub struct ServeArgs {
     /// Sequences decoded at once.
     #[arg(long, default_value_t = 8)]
     parallel: usize,
-    /// Requests that may wait for a place.
+    /// Requests that may wait for a slot.
     #[arg(long, default_value_t = 64)]
     queue: usize,
     /// Seconds after which an answer is given up.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
-    /// Most MiB that keys, values and activations of all sequences may take; 0 for no limit.
+    /// Maximum MiB of keys, values and activations of all sequences; 0 for no limit.
     #[arg(long, default_value_t = 0, value_name = "MIB")]
     memory_mb: usize,
-    /// Judge drafts that are made elsewhere: for `--target http://...` on other machines. Who may
-    /// ask then learns the targets' laws.
+    /// Verify drafts of other servers: for `--target http://...` on other machines. Whoever may
+    /// connect then learns the targets' distributions.
     #[arg(long)]
     expose_logits: bool,
-    /// With --expose-logits: sequences whose keys and values are kept for others.
+    /// With --expose-logits: number of sequences of other servers whose keys and values are kept.
     #[arg(long, default_value_t = 8)]
     sessions: usize,
-    /// With --expose-logits: minutes after which an unused one is forgotten.
+    /// With --expose-logits: minutes after which an unused one is freed.
     #[arg(long, default_value_t = 10, value_name = "MINUTES")]
     session_minutes: u64,
-    /// Most KiB of a request.
+    /// Maximum KiB of a request.
     #[arg(long, default_value_t = 1024, value_name = "KIB")]
     body_kb: usize,
 }
 
 impl ServeArgs {
-    /// Serves until it is interrupted.
+    /// Serves until an interrupt.
     pub fn execute(self) -> Result<()> {
         let mut options = self.service.options(self.parallel, self.queue)?;
         options.timeout = Duration::from_secs(self.timeout.max(1));

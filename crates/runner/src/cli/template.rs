@@ -1,15 +1,15 @@
-//! Flags for a model's chat template, and a note about what its owner sets, which commands that answer
-//! share.
+//! Flags for a model's chat template, and a note about its owner's generation settings, shared by
+//! several commands.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use models::{ModelText, TemplateValue, TemplateVariables};
 use vocab_align::TargetId;
 
-/// Flags for what a chat template is given beside the messages.
+/// Flags for the values of a chat template beside the messages.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TemplateArgs {
-    /// A message of the role system that the model reads before the conversation.
+    /// A system message in front of the conversation.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     /// Variables of the model's chat template as JSON, such as '{"enable_thinking": false}'.
@@ -23,7 +23,7 @@ impl TemplateArgs {
         self.system.as_deref()
     }
 
-    /// True where anything was given.
+    /// True if a flag was given.
     pub fn is_used(&self) -> bool {
         self.system.is_some() || self.chat_template_kwargs.is_some()
     }
@@ -42,8 +42,8 @@ impl TemplateArgs {
     }
 }
 
-/// Says on stderr what the owner of a target sets for answers and what is not done here, without the keys
-/// that are `set`. A penalty of repetitions is: `by` names where it is asked for.
+/// Prints a note on stderr about generation settings of a target's owner that are not applied here,
+/// except the keys in `set`. A repetition penalty is supported: `by` names the option for it.
 pub fn note_left_out(target: &ModelText<TargetId>, set: &[&str], by: &str) {
     let Some(note) = target.generation.note(set) else {
         return;

@@ -1,4 +1,4 @@
-//! The other commands: their help, their options, and the keys of what they print.
+//! The other commands: their help, their options, and the keys of their output.
 
 use crate::support::{CELL, EXPERIMENT, generate, omnidraft, refused, repository, run_with};
 use assert_cmd::Command;
@@ -271,7 +271,7 @@ fn lawtest_judges_samples_and_greedy_answers() {
             (&10.into(), &0.into())
         );
     }
-    // None of three answers ends before it has all its tokens.
+    // None of the three answers ends before it has all its tokens.
     let long = report(&[
         "--greedy",
         "--prompts",
@@ -336,7 +336,7 @@ fn generate_answers_as_json_with_and_without_a_drafter() {
     );
     let copying = answers(&["--drafter", "models/D", "--lookup", "--acceptance", "token"]);
     assert_eq!(plain[1]["target_ids"], copying[1]["target_ids"]);
-    // The second answer is the first again, and can be copied.
+    // The second answer repeats the first, and can be copied.
     let rounds = |answer: usize| copying[answer]["rounds"].as_u64().unwrap();
     assert!(rounds(1) <= rounds(0), "{copying}");
     generate(&repository().join("models/L"))
@@ -431,8 +431,8 @@ fn align_and_replay_print_their_json_keys() {
     assert_eq!(replay["texts"], 400);
 }
 
-/// A disk that is full loses what was asked for, and the program says so; a reader that has had enough is
-/// none of its business.
+/// A full disk loses the output, and the program reports it; a reader that closes the pipe is not
+/// an error.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_a_failure_and_a_closed_pipe_is_none() {
@@ -483,7 +483,7 @@ fn a_full_disk_is_a_failure_and_a_closed_pipe_is_none() {
             said.contains("error: standard output: No space left"),
             "{command:?}: {said}"
         );
-        // The read end is gone before anything is written.
+        // The read end is closed before anything is written.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = program().stdout(Stdio::from(writer)).output().unwrap();

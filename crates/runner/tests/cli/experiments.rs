@@ -1,4 +1,4 @@
-//! Experiment files and results: what is refused, reported, published and gone on with.
+//! Experiment files and results: errors, reports, publishing and continuing.
 
 use crate::support::{CELL, EXPERIMENT, TWO_STAGES, files, omnidraft, refused, run_with};
 use predicates::prelude::*;
@@ -68,7 +68,7 @@ fn faulty_experiments_name_file_and_key_and_leave_nothing() {
         &[],
         &["experiment.toml:6", "decode.k", "two", "hint:"],
     );
-    // A metric that there is not, found before hours of work and not behind them.
+    // An unknown metric is reported before hours of work, not after them.
     told(
         &format!("{EXPERIMENT}[report]\ncell = [\"acceptance\", \"speed\"]\n"),
         &[],
@@ -80,7 +80,7 @@ fn faulty_experiments_name_file_and_key_and_leave_nothing() {
             "speedup",
         ],
     );
-    // Stages that start from nothing, or from each other.
+    // Stages that start from missing stages, or from each other.
     told(
         &replaced("[stage.stream]", "[stage.stream]\nfrom = \"begin\""),
         &[],
@@ -128,7 +128,7 @@ fn files_that_are_no_experiment_are_told_what_they_are() {
             ".toml",
         ],
     );
-    // One table where several are meant.
+    // A single table in place of a list of tables.
     for (text, line) in [
         (EXPERIMENT.replacen("[[arm]]", "[arm]", 1), 11),
         (
@@ -146,7 +146,7 @@ fn files_that_are_no_experiment_are_told_what_they_are() {
     }
 }
 
-/// A page that could not show something and arms that would learn nothing are told, not refused.
+/// A page with empty parts and arms that would learn nothing give warnings, not errors.
 #[test]
 fn what_is_asked_for_in_vain_is_warned_of() {
     let folder = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn what_is_asked_for_in_vain_is_warned_of() {
         );
 }
 
-/// The same mistake is told alike in a grid and in segments, before anything runs.
+/// The same mistake has the same message in a grid and in segments, before anything runs.
 #[test]
 fn more_prompts_than_there_are_and_leaks_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ fn more_prompts_than_there_are_and_leaks_are_refused() {
     );
 }
 
-/// What the drafter does not have is told before anything is loaded, with what it has.
+/// Requirements that the drafter does not meet are reported before anything is loaded.
 #[test]
 fn more_than_the_drafter_has_to_learn_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -320,7 +320,7 @@ fn a_run_is_reported_published_and_gone_on_with() {
     let manifest = folder.path().join(CELL).join("manifest.json");
     let before = std::fs::read(&manifest).unwrap();
 
-    // The same again does nothing; a seed more does what is missing.
+    // The same command again does nothing; with another seed it runs the missing jobs.
     let seeds = ["--set", "grid.seed=[1, 2]"];
     for extra in [&[][..], &seeds] {
         run_with(EXPERIMENT, extra, folder.path())
@@ -347,7 +347,7 @@ fn a_run_is_reported_published_and_gone_on_with() {
         .assert()
         .success();
     for folder in [&out, &published] {
-        // Rows of all cells in one table, told apart by columns.
+        // Rows of all cells in one table, distinguished by columns.
         let rows = |extra: &[&str]| {
             let mut command = omnidraft();
             command.arg("rows").arg(folder).args(extra);
@@ -363,7 +363,7 @@ fn a_run_is_reported_published_and_gone_on_with() {
         let cell = |row: &csv::StringRecord| (row[at("arm")].to_owned(), row[1].to_owned());
         let cells: std::collections::BTreeSet<_> = all.iter().map(cell).collect();
         assert!(cells.len() > 1 && all.len() >= cells.len(), "{cells:?}");
-        // A rate over no round has no value.
+        // A rate without any round has no value.
         let plain = all.iter().find(|row| &row[at("arm")] == "autoregressive");
         assert_eq!(&plain.unwrap()[at("acceptance_rate")], "");
         let file = folder.join("flat.parquet");
@@ -440,7 +440,7 @@ fn an_edited_experiment_is_refused_over_its_results() {
     let edited = text.replace("max_new_tokens = 8", "max_new_tokens = 9");
     let key = "decode.max_new_tokens was 8, is 9";
     told(&edited, &[], &[cell, key, "edited", "hint:", "--out"]);
-    // What starts from the edited stage is refused too, and so is an override.
+    // The stages after the edited one are refused too, and so is an override.
     let later = ["--stage", "held-out"];
     let key = "decode.k was 4, is 3";
     told(
@@ -452,7 +452,7 @@ fn an_edited_experiment_is_refused_over_its_results() {
     let renamed = text.replace("\"small\"", "\"other\"");
     told(&renamed, &[], &["`small`", "`other`", "hint:"]);
 
-    // A folder that is no run at all.
+    // A folder that is not a run.
     let strange = folder.path().join("strange");
     std::fs::create_dir(&strange).unwrap();
     std::fs::write(strange.join("thesis.tex"), "").unwrap();

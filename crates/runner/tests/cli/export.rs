@@ -1,4 +1,4 @@
-//! `export`: what drafters learnt in a chat or a run, as models that are read again.
+//! `export`: drafters that learnt in a chat or a run, as models that can be read again.
 
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ fn model(path: &Path) -> Checkpoint {
     Checkpoint::load(path).unwrap()
 }
 
-/// Values as a folder in this type has them.
+/// Weights after rounding to this type.
 fn rounded(weights: &Checkpoint, stored: StoredType) -> Checkpoint {
     let mut weights = weights.clone();
     for HostTensor { data, .. } in weights.tensors.values_mut() {
@@ -59,7 +59,7 @@ fn rounded(weights: &Checkpoint, stored: StoredType) -> Checkpoint {
     weights
 }
 
-/// The run of the three arms, and the folder in which its cell keeps what they learnt.
+/// The run of the three arms, and the folder with their learnt state.
 fn run(folder: &Path) -> (PathBuf, PathBuf) {
     let config = EXPERIMENT.replace("train = 2, test = 2", "train = 4") + LEARNERS;
     run_with(&config, &[], folder).assert().success();
@@ -80,7 +80,7 @@ fn what_the_arms_of_a_run_learnt_becomes_models() {
         tensors
     };
 
-    // The running mean decodes, so it is what is written; f32 keeps it whole.
+    // The running mean is decoded with, so it is written; f32 keeps it exact.
     let out = folder.path().join("all");
     let said = done(export(&run, "hf", &out).args(["--arm", "all", "--type", "f32"]));
     assert!(
@@ -113,7 +113,8 @@ fn what_the_arms_of_a_run_learnt_becomes_models() {
     let config = std::fs::read_to_string(out.join("config.json")).unwrap();
     assert!(config.contains(r#""torch_dtype": "float32""#), "{config}");
 
-    // The last block over the drafter's own, in the drafter's own type; the cell's folder does as well.
+    // The last block over the drafter's own weights, in the drafter's own type; the cell's folder
+    // works as well.
     let out = folder.path().join("last");
     let said = done(export(&cell, "hf", &out).args(["--arm", "last"]));
     assert!(
@@ -140,7 +141,7 @@ fn what_the_arms_of_a_run_learnt_becomes_models() {
     whole.merge(&adapter).unwrap();
     assert!(model(&out).tensors == whole.tensors && whole.tensors != base.tensors);
 
-    // It drafts.
+    // The export works as a drafter.
     omnidraft()
         .args([
             "generate",
@@ -253,7 +254,7 @@ mod of_chats {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         chat(&state, &[]);
-        // The state says which drafter it is.
+        // The state names its drafter.
         let out = folder.path().join("hf");
         let said = done(&mut export(&state, "hf", &out));
         assert!(
@@ -351,7 +352,7 @@ mod of_chats {
         done(export(&state, "hf", &merged).args(["--target", "D"]));
         assert!(model(&merged).tensors != base.tensors);
 
-        // Nothing was learnt.
+        // A state without learning.
         let state = folder.path().join("empty");
         chat(&state, &["--no-learn"]);
         let out = folder.path().join("no");

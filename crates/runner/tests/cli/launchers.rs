@@ -5,7 +5,7 @@ use predicates::prelude::*;
 use predicates::str::contains;
 use std::path::{Path, PathBuf};
 
-/// A folder of programs with these texts, to be all of `PATH`.
+/// A folder of programs with these texts, to be the whole `PATH`.
 #[cfg(unix)]
 fn programs(folder: &Path, texts: &[(&str, &str)]) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;

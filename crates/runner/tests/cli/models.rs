@@ -1,4 +1,4 @@
-//! Model folders that are damaged, missing, too small or padded.
+//! Damaged, missing, small and padded model folders.
 
 use crate::support::{
     CELL, EXPERIMENT, copy_of, generate, omnidraft, refused, repository, run_with, shorten,
@@ -58,7 +58,7 @@ fn damaged_models_are_named() {
     failure(&mut generate(&folder.path().join("nowhere")), &["nowhere"]);
 }
 
-/// Of an ordinary build: the engine is not in it, and nothing is left behind.
+/// In an ordinary build the engine is missing, and nothing is left behind.
 #[cfg(not(feature = "gpu"))]
 #[test]
 fn a_device_that_was_not_built_is_refused() {
@@ -138,7 +138,7 @@ fn a_token_beyond_the_embedding_is_refused_where_a_prompt_holds_it() {
         .stderr(contains("\"<|extra|>\" with id 8192").and(contains("8192 rows")));
 }
 
-/// Of what a run needs, what is missing is told before anything is written.
+/// All missing requirements of a run are reported before anything is written.
 #[test]
 fn models_that_are_missing_are_told_with_file_and_key() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,7 +187,8 @@ fn models_that_are_missing_are_told_with_file_and_key() {
     );
 }
 
-/// A dry run downloads nothing and asks no hub; it says what a run would fetch.
+/// A dry run downloads nothing and does not connect to the hub; it prints the models that a run
+/// would fetch.
 #[test]
 fn a_dry_run_with_models_of_the_hub_says_what_it_needs() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,7 +236,7 @@ fn a_model_that_cannot_be_read_fails_its_job() {
 #[test]
 fn padded_models_say_so_and_answer_the_same() {
     let folder = tempfile::tempdir().unwrap();
-    // Tokens, and what was drafted and accepted, of arms before and after learning.
+    // Tokens, and numbers of drafted and accepted ones, of arms before and after learning.
     let answers = |name: &str, drafter: &str, target: &str| {
         let place = folder.path().join(name);
         std::fs::create_dir(&place).unwrap();
@@ -270,7 +271,7 @@ fn padded_models_say_so_and_answer_the_same() {
     assert_eq!(plain, answers);
 }
 
-/// Sizes are known before anything is loaded, also of a model whose weights are elsewhere.
+/// Sizes are known before anything is loaded, also for a model without its weights.
 #[test]
 fn check_says_what_models_are_and_take() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -315,7 +316,7 @@ fn check_says_what_models_are_and_take() {
         assert!(text.contains(part), "{part}: {text}");
     }
 
-    // A model that no machine holds, told by its configuration alone.
+    // A model too large for any machine, described by its configuration alone.
     let folder = tempfile::tempdir().unwrap();
     let config = std::fs::read_to_string(target.join("config.json")).unwrap();
     let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
@@ -356,11 +357,12 @@ fn check_says_what_models_are_and_take() {
         .stderr(contains("nowhere: no such model folder").and(contains("hint:")));
 }
 
-/// As Qwen2.5's instruction models have it, with a key that nobody knows.
+/// The settings published with Qwen2.5's instruction models, and an unknown key.
 const OWNERS: &str = r#"{"bos_token_id": 0, "eos_token_id": [1], "do_sample": true, "temperature": 0.7,
     "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.1, "suppress_tokens": [5], "presence": 1}"#;
 
-/// What a model's owner sets for answers is used nowhere and named wherever it would change them.
+/// Generation settings of a model's owner are not applied, and are reported if they would change
+/// answers.
 #[test]
 fn what_the_owner_sets_for_answers_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -379,7 +381,7 @@ fn what_the_owner_sets_for_answers_is_named() {
     assert_eq!(said.matches("note:").count(), 1, "{said}");
     assert!(said.contains(&wanted), "{said}");
     assert_eq!(output.stdout, silent.stdout);
-    // Who has set the penalty is told of the other key alone.
+    // If the penalty is set, the message names only the other key.
     let output = generate(&target)
         .args(["--repetition-penalty", "1.2"])
         .output()
@@ -414,7 +416,7 @@ fn what_the_owner_sets_for_answers_is_named() {
     assert_eq!(generation["unknown"][0], "presence");
 }
 
-/// What is no model folder though it looks like one, by the name of what it is.
+/// Paths that resemble model folders are reported by what they are.
 #[test]
 fn common_faults_of_folders_are_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -463,7 +465,7 @@ fn common_faults_of_folders_are_told() {
         &mut generate(&target),
         &["key `hidden_size`: must be a whole number, 0 or more, not \"192\""],
     );
-    // The mark of an encoding changes nothing.
+    // A byte order mark changes nothing.
     let plain = generate(&repository().join("models/L"))
         .output()
         .unwrap()
@@ -486,7 +488,7 @@ fn common_faults_of_folders_are_told() {
     );
 }
 
-/// A snapshot of the hub's cache that was moved without what its links name.
+/// A snapshot of the hub's cache that was moved without the targets of its links.
 #[cfg(unix)]
 #[test]
 fn links_to_nothing_are_told() {
@@ -536,7 +538,7 @@ fn a_template_is_given_its_variables_on_the_command_line() {
         answers[0]["prompt_ids"].as_array().unwrap().len()
     };
     assert!(tokens(" warm warm") > tokens(" warm"));
-    // With a drafter, whose own template has no such variable.
+    // With a drafter whose template does not have the variable.
     generate(&target)
         .args([
             "--drafter",

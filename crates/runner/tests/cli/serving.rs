@@ -1,4 +1,4 @@
-//! `serve` and `chat` as programs: the texts of `generate`, state behind a kill, bad arguments.
+//! `serve` and `chat` as programs: the texts of `generate`, the state after a kill, bad arguments.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -137,7 +137,7 @@ fn a_target_elsewhere_answers_as_one_that_is_here() {
     let said = chat.assert().success();
     let text = String::from_utf8(said.get_output().stdout.clone()).unwrap();
     assert_eq!(text.trim_end(), generated(prompt, &[]).trim_end());
-    // Nobody is there.
+    // The server is gone.
     drop(there);
     far(&["--drafter", "models/D"])
         .failure()
@@ -164,14 +164,14 @@ fn served_texts_are_those_of_generate() {
     assert!(served.send("GET /", "").contains("<!doctype html>"));
 }
 
-/// The size and the first bytes of every file of the generation that counts.
+/// The size and the first bytes of every file of the current generation.
 fn generation(state: &Path) -> Option<(String, usize)> {
     let current = std::fs::read_to_string(state.join("current")).ok()?;
     let files = std::fs::read_dir(state.join(&current)).ok()?;
     Some((current, files.count()))
 }
 
-/// Updates that the generation that counts holds.
+/// Number of updates in the current generation.
 fn saved_updates(state: &Path) -> u64 {
     let read = || {
         let current = std::fs::read_to_string(state.join("current")).ok()?;
@@ -219,7 +219,7 @@ fn a_killed_server_leaves_a_whole_state() {
         let meta: Value = serde_json::from_str(&meta).unwrap();
         learnt = meta["sums"]["targets"]["L"]["updates"].as_u64().unwrap();
         assert!(learnt >= 1, "{meta}");
-        // What decides by seconds is found again, too.
+        // The controller is restored, too.
         assert!(meta["sums"]["controller"].is_object(), "{meta}");
     }
     let frozen = Served::start(&["--state", path, "--no-learn"]);

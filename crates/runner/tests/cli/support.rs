@@ -1,4 +1,4 @@
-//! What the files of this test share: the program, a small experiment, damaged copies.
+//! Shared parts of these tests: the program, a small experiment, damaged copies.
 
 use assert_cmd::Command;
 use predicates::str::contains;
@@ -70,7 +70,7 @@ preset = "autoregressive"
 preset = "SpD_DM"
 "#;
 
-/// A second stage behind it, and an arm that learns.
+/// A second stage after it, and an arm that learns.
 pub const TWO_STAGES: &str = r#"
 [[arm]]
 preset = "L_DM+L_N-gram"

@@ -1,4 +1,4 @@
-//! `omnidraft trace`: recorded, shown, verified, replayed; and what is refused.
+//! `omnidraft trace`: recording, display, verification, replay; and errors.
 
 use crate::support::{omnidraft, refused, run_with, shorten};
 use assert_cmd::Command;
@@ -70,7 +70,7 @@ fn a_stopped_recording_goes_on_and_is_the_same() {
         .success()
         .stderr(contains("goes on behind 3 prompts"));
     assert_eq!(std::fs::read(&cut).unwrap(), std::fs::read(&whole).unwrap());
-    // Side by side, of which no bit may tell.
+    // Side by side, with identical bits.
     let several = folder.path().join("several.parquet");
     record(&["--together", "3"], &several).assert().success();
     assert_eq!(
@@ -136,7 +136,7 @@ fn reference_text_is_named_wherever_its_numbers_are() {
         &mut run_with(&hot, &[], folder.path()),
         &["decode.temperature", "greedy", "hint:"],
     );
-    // Cut short: told by file, and the results folder says nothing complete.
+    // Truncated: reported with its file, and the results folder has no complete cell.
     shorten(&file("test"));
     for words in [&["show"][..], &["verify"]] {
         refused(

@@ -1,9 +1,9 @@
-//! As much of Markdown as these pages use.
+//! The subset of Markdown that these pages use.
 
 /// A fenced block.
 #[derive(Debug, PartialEq)]
 pub struct Block {
-    /// The word behind the fence.
+    /// The language after the fence.
     pub language: String,
     /// Its lines.
     pub text: String,

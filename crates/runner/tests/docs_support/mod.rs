@@ -1,4 +1,4 @@
-//! Pages of the repository, and what stands on them.
+//! Pages of the repository, and their contents.
 
 pub mod markdown;
 pub mod shell;
@@ -36,7 +36,7 @@ impl Page {
     }
 }
 
-/// All pages that describe the present state; logs and the changelog speak of earlier ones.
+/// All pages that describe the present state; logs and the changelog describe earlier ones.
 pub fn pages() -> Vec<Page> {
     let mut names: Vec<String> = [
         "README.md",
@@ -55,7 +55,7 @@ pub fn pages() -> Vec<Page> {
     for run in folders("results") {
         let readme = format!("results/{run}/README.md");
         let folder = repository().join(format!("results/{run}"));
-        // Where no experiment stands, the page is of commands of its day.
+        // A folder without an experiment has a page of commands of its time.
         if folder.join("experiment.json").is_file() && folder.join("README.md").is_file() {
             names.push(readme);
         }
@@ -69,7 +69,8 @@ pub fn pages() -> Vec<Page> {
     names.iter().map(|name| Page::read(name)).collect()
 }
 
-/// Names of the files with this ending in a folder of the repository, sorted; none without it.
+/// Names of the files with this ending in a folder of the repository, sorted; empty without the
+/// folder.
 pub fn files(folder: &str, ending: &str) -> Vec<String> {
     listed(folder, |path| {
         path.is_file() && path.extension().is_some_and(|own| own == ending)

@@ -1,7 +1,7 @@
-//! As much of a shell as the examples use.
+//! The subset of shell syntax that the examples use.
 
-/// The simple commands of a script, as words: quotes and backslashes are taken away, comments left
-/// out, and what stands behind a pipe or a redirection too.
+/// The simple commands of a script as words, without quotes, backslashes, comments, and the parts
+/// after a pipe or a redirection.
 pub fn commands(script: &str) -> Vec<Vec<String>> {
     let mut reader = Reader::default();
     let mut chars = script.chars().peekable();
@@ -45,7 +45,7 @@ struct Reader {
     commands: Vec<Vec<String>>,
     words: Vec<String>,
     word: Option<String>,
-    /// Behind a pipe or a redirection.
+    /// True after a pipe or a redirection.
     cut: bool,
 }
 
@@ -74,7 +74,7 @@ impl Reader {
 }
 
 /// A command of this program with its arguments, `omnidraft` first; `None` for other programs.
-/// `cargo run ... --` is the program too, unless it names another package.
+/// `cargo run ... --` counts as the program, unless it names another package.
 pub fn omnidraft(words: &[String]) -> Option<Vec<String>> {
     let assignment = |word: &&String| {
         let name = word.split_once('=').map(|(name, _)| name);
@@ -95,7 +95,7 @@ pub fn omnidraft(words: &[String]) -> Option<Vec<String>> {
     Some(name.chain(arguments.iter().cloned()).collect())
 }
 
-/// The package that a command of cargo names.
+/// The package that a cargo command names.
 pub fn package(words: &[String]) -> Option<&String> {
     let flag = words.iter().position(|word| word == "-p")?;
     words.get(flag + 1)

@@ -325,7 +325,7 @@ impl RecordedLearner {
     }
 }
 
-/// How an answer is gone along.
+/// Settings of drafting along a recorded answer.
 #[derive(Clone, Copy)]
 struct Drafting {
     /// Draft tokens a round.

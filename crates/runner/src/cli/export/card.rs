@@ -1,4 +1,4 @@
-//! The card of an exported drafter: what it is, what it learnt by, how it is used.
+//! The model card of an exported drafter: its origin, training and use.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use online::SavedDrafter;
 use super::found::Found;
 use crate::build;
 
-/// What a card is made of.
+/// The data of a card.
 pub(super) struct Card<'a> {
     pub(super) found: &'a Found,
-    /// The drafter as it began.
+    /// The drafter before learning.
     pub(super) base: &'a Path,
     pub(super) saved: &'a SavedDrafter,
 }
 
-/// The last name of a path.
+/// The last component of a path.
 fn last(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str());
     name.to_string_lossy().into_owned()
@@ -27,7 +27,7 @@ impl Card<'_> {
         format!("{} for {}", last(self.base), self.found.target)
     }
 
-    /// What it is, in a line.
+    /// A description in one line.
     pub(super) fn line(&self) -> String {
         let Found {
             target,
@@ -113,7 +113,7 @@ impl Card<'_> {
         format!("| | |\n|---|---|\n{}", rows.collect::<String>())
     }
 
-    /// The card of a whole model in the folder `out`, whose weights are `stored` so.
+    /// The card of a whole model in the folder `out`, whose weights are of the type `stored`.
     pub(super) fn of_folder(&self, out: &Path, stored: &str) -> String {
         format!(
             "# {name}

@@ -1,11 +1,11 @@
-//! What was learnt, and by what, wherever it was found.
+//! The learnt state to export, with its origin.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use results::InputFile;
 
-/// What the arguments choose.
+/// The choices by arguments.
 #[derive(Clone, Copy)]
 pub(super) struct Chosen<'a> {
     pub(super) target: Option<&'a str>,
@@ -13,37 +13,38 @@ pub(super) struct Chosen<'a> {
     pub(super) arm: Option<&'a str>,
 }
 
-/// How to tell whether a drafter is the one that learnt.
+/// Evidence of which drafter learnt.
 pub(super) enum Proof {
-    /// Its files, as a run read them.
+    /// The drafter's files that a run read.
     Files(Vec<InputFile>),
-    /// The state of a server knows.
+    /// The state of a server.
     #[cfg(feature = "serve")]
     State(Box<serve::SavedState>),
 }
 
-/// What a drafter learnt.
+/// A drafter's learnt state.
 pub(super) struct Found {
-    /// Folder of what was learnt.
+    /// Folder of the learnt state.
     pub(super) learnt: PathBuf,
-    /// The adapter in it, where it holds several.
+    /// The adapter in it, if it holds several.
     pub(super) adapter: Option<String>,
     /// The drafter that the state or the run names.
     pub(super) drafter: Option<PathBuf>,
     pub(super) proof: Proof,
-    /// Where it learnt: `chat or serve`, or a run with cell and arm.
+    /// Origin: `chat or serve`, or a run with cell and arm.
     pub(super) place: String,
     pub(super) target: String,
-    /// None where answers of all kinds were asked for.
+    /// Tasks of the prompts; empty for a server.
     pub(super) tasks: Vec<String>,
-    /// Answers that it drafted for while it learnt.
+    /// Number of answers that it drafted for while it learnt.
     pub(super) answers: Option<u64>,
-    /// Mean share of drafted tokens that were accepted, of the first and of the last so many answers.
+    /// Mean acceptance rates of the first and of the last answers, with the number of answers in
+    /// each mean.
     pub(super) acceptance: Option<([f64; 2], usize)>,
 }
 
 impl Found {
-    /// The drafter that is asked for, else the one that is named.
+    /// The drafter given by an option, else the one that the state names.
     pub(super) fn drafter_path(&self, asked: Option<&Path>) -> Result<PathBuf> {
         match asked.map(Path::to_owned).or_else(|| self.drafter.clone()) {
             Some(path) => Ok(path),
@@ -54,7 +55,7 @@ impl Found {
         }
     }
 
-    /// Fails where the drafter in `folder` is not the one that learnt.
+    /// Fails if the drafter in `folder` is not the one that learnt.
     pub(super) fn check_drafter(&self, folder: &Path) -> Result<()> {
         match &self.proof {
             #[cfg(feature = "serve")]
@@ -78,7 +79,8 @@ impl Found {
     }
 }
 
-/// The only one of several, or the one of this name; `what` they are, and the option that chooses.
+/// The only one of several, or the one with this name; `what` describes them, and `option` chooses
+/// one.
 pub(super) fn one<'a>(
     names: &'a [String],
     wanted: Option<&str>,

@@ -1,4 +1,4 @@
-//! `omnidraft export`: what a drafter learnt, as a whole model that other programs read.
+//! `omnidraft export`: a drafter with its learnt state, as a model for other programs.
 
 mod card;
 mod found;
@@ -21,7 +21,7 @@ use weights::{Encoding, GgufEntry};
 use card::Card;
 use found::Found;
 
-/// Most bytes of a file of weights, as in transformers.
+/// Maximum bytes of a file of weights, as in transformers.
 const SHARD: u64 = 5_000_000_000;
 
 /// Arguments of `export`.
@@ -37,38 +37,38 @@ pub struct ExportArgs {
     /// The state folder of `serve` or `chat`, the folder of a run, or of one of its cells.
     #[arg(value_name = "STATE|RUN")]
     source: PathBuf,
-    /// What to write: a model folder as transformers reads it, or a file of llama.cpp.
+    /// Output: a model folder for transformers, or a file for llama.cpp.
     #[arg(long, value_enum)]
     to: Form,
-    /// The folder, or for gguf the file, to make.
+    /// The folder to create, or for gguf the file.
     #[arg(long)]
     out: PathBuf,
     /// The drafter that learnt [default: the one that the state or the run names].
     #[arg(long, value_name = "DIR")]
     drafter: Option<PathBuf>,
-    /// For which target it learnt, where it learnt for several.
+    /// Target for which it learnt, if it learnt for several.
     #[arg(long, value_name = "NAME")]
     target: Option<String>,
-    /// On which task, where a run has several.
+    /// Task on which it learnt, if a run has several.
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// Which arm of a run, where several learnt.
+    /// Arm of a run that learnt, if several did.
     #[arg(long, value_name = "NAME")]
     arm: Option<String>,
-    /// How weights are written [default: as the drafter's are for hf, f16 for gguf].
+    /// Type of the written weights [default: that of the drafter for hf, f16 for gguf].
     #[arg(long = "type", value_enum, value_name = "TYPE")]
     stored: Option<Stored>,
-    /// The adapter by itself, in the files of PEFT, not merged.
+    /// Export the adapter by itself, in the files of PEFT, not merged.
     #[arg(long)]
     adapter: bool,
 }
 
-/// What is written.
+/// Kind of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// A folder: configuration, safetensors, tokenizer, card.
     Hf,
-    /// A file with everything.
+    /// A file with all of it.
     Gguf,
 }
 
@@ -88,7 +88,7 @@ enum Stored {
 }
 
 impl ExportArgs {
-    /// Writes the model and says what it is.
+    /// Writes the model and prints its description.
     pub fn execute(self) -> Result<()> {
         if self.out.exists() {
             bail!(
@@ -124,7 +124,7 @@ impl ExportArgs {
         print(&format!("{}: {}\n{said}", self.out.display(), card.line()))
     }
 
-    /// What is written, by all that was asked for.
+    /// The output that the arguments request.
     fn form(&self) -> Result<Written> {
         let stored = match (self.to, self.adapter, self.stored) {
             (Form::Gguf, true, _) => {
@@ -145,7 +145,7 @@ impl ExportArgs {
         Ok(stored)
     }
 
-    /// What was learnt, by what the source is.
+    /// The learnt state, depending on the kind of source.
     fn find(&self) -> Result<Found> {
         let source = &self.source;
         if !source.is_dir() {
@@ -234,16 +234,16 @@ impl ExportArgs {
     }
 }
 
-/// What is written, and how.
+/// Output and type.
 enum Written {
     Adapter,
-    /// In the drafter's own type where none is asked for.
+    /// In the drafter's own type by default.
     Folder(Option<StoredType>),
     File(GgufType),
 }
 
-/// The type in which a folder is written after a model's own, and whether it is that of the model:
-/// quantised ones become f16.
+/// The type for a folder after a model's own type, and true if it is the same; quantised types
+/// become f16.
 fn stored_as(weights: &StoredCheckpoint) -> (StoredType, bool) {
     match weights.encoding() {
         Some(Encoding::F32) => (StoredType::F32, true),
@@ -253,7 +253,8 @@ fn stored_as(weights: &StoredCheckpoint) -> (StoredType, bool) {
     }
 }
 
-/// What rounding takes of what was learnt, to be said behind the type; nothing where it takes nothing.
+/// The rounding error relative to the learnt change, as text after the type; empty if there is
+/// none.
 fn rounding(
     drafter: &ModelFolder<DraftId>,
     stored: StoredType,
@@ -273,7 +274,7 @@ fn rounding(
     })
 }
 
-/// Lets `fill` write a folder beside its place, and moves it there once it is whole.
+/// Lets `fill` write a temporary folder, and renames it once it is complete.
 fn in_place(out: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let mut part = out.as_os_str().to_owned();
     part.push(".part");
@@ -286,7 +287,7 @@ fn in_place(out: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let moved = || std::fs::rename(&part, out).with_context(|| out.display().to_string());
     let made = fill(&part).and_then(|()| moved());
     if made.is_err() {
-        // The error that is told is the first one.
+        // The first error is the one to report.
         let _ = std::fs::remove_dir_all(&part);
     }
     made
@@ -296,8 +297,8 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| path.display().to_string())
 }
 
-/// Keeps the configuration of the drafter as its makers wrote it, where it says all that the written one
-/// says: keys that other programs read and this one does not are in it too.
+/// Keeps the drafter's original configuration if it agrees with the written one: it may have keys
+/// that other programs read and this one does not.
 fn keep_keys(base: &Path, folder: &Path, stored: StoredType) -> Result<()> {
     let read = |path: &Path| -> Result<Option<Value>> {
         if !path.is_file() {
@@ -311,7 +312,7 @@ fn keep_keys(base: &Path, folder: &Path, stored: StoredType) -> Result<()> {
     let (Some(mut own), Some(written)) = (read(&base.join("config.json"))?, read(&path)?) else {
         return Ok(());
     };
-    // A model that sees as well as reads has its text model under a key.
+    // A multimodal model has its text model under a key.
     if own["model_type"] != written["model_type"] || !own["hidden_size"].is_number() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! What an arm of a run learnt.
+//! The learnt state of an arm of a run.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,11 @@ use results::{CellReader, PromptRow, Split};
 use super::found::{Chosen, Found, Proof, one};
 use crate::execute::STATE;
 
-/// Answers whose mean acceptance is told, at either end of a stream; fewer of a short one.
+/// Number of answers at either end of a stream whose mean acceptance rate is shown; fewer in a
+/// short one.
 const ANSWERS: usize = 10;
 
-/// A cell that kept what its arms learnt.
+/// A cell with the learnt state of its arms.
 struct Cell {
     folder: PathBuf,
     config: JobConfig,
@@ -23,11 +24,11 @@ struct Cell {
     arms: Vec<String>,
 }
 
-/// What the cell and the arm that are chosen learnt, in the folder of a run or of a cell; `None` where
+/// The learnt state of the chosen cell and arm, in the folder of a run or of a cell; `None` if
 /// nothing was learnt.
 ///
 /// # Errors
-/// Files that cannot be read; nothing or several that are meant.
+/// Files that cannot be read; no match or several.
 pub(super) fn find(root: &Path, chosen: Chosen<'_>) -> Result<Option<Found>> {
     let run = RunRoot::new(root);
     let folders = match root.join(results::MANIFEST_FILE).is_file() {
@@ -48,7 +49,7 @@ pub(super) fn find(root: &Path, chosen: Chosen<'_>) -> Result<Option<Found>> {
     of_cell(cell, chosen).map(Some)
 }
 
-/// A cell, if its arms learnt and that was kept.
+/// A cell, if its arms' learnt state was kept.
 fn cell(folder: PathBuf) -> Result<Option<Cell>> {
     let state = folder.join(STATE);
     if !state.is_dir() {
@@ -68,7 +69,7 @@ fn cell(folder: PathBuf) -> Result<Option<Cell>> {
     }))
 }
 
-/// The only cell that is meant.
+/// The chosen cell.
 fn choose(root: &Path, cells: Vec<Cell>, chosen: Chosen<'_>) -> Result<Cell> {
     let names = |pick: fn(&experiment::Segment) -> &String| {
         let segments = cells.iter().flat_map(|cell| &cell.config.segments);
@@ -139,7 +140,7 @@ fn of_cell(cell: Cell, chosen: Chosen<'_>) -> Result<Found> {
             Some(one(&meant, None, option, &learnt)?.clone())
         }
     };
-    // Weights learn from all that is streamed, an adapter from what it belongs to.
+    // Weights learn from the whole stream, an adapter from the prompts of its own.
     let read: Vec<&experiment::Segment> = match &adapter {
         None => config.segments.iter().collect(),
         Some(_) => segments,
@@ -174,7 +175,7 @@ fn of_cell(cell: Cell, chosen: Chosen<'_>) -> Result<Found> {
     })
 }
 
-/// Mean acceptance of the first and the last answers.
+/// Mean acceptance rates of the first and the last answers.
 fn acceptance(rows: &[PromptRow]) -> Option<([f64; 2], usize)> {
     let judged: Vec<f64> = rows
         .iter()

@@ -1,4 +1,4 @@
-//! What was learnt while a server or a chat answered.
+//! The learnt state of a server or a chat.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serve::SavedState;
 
 use super::found::{Chosen, Found, Proof, one};
 
-/// What `state`, in the folder `root`, holds of the target that is chosen.
+/// The part of `state`, in the folder `root`, for the chosen target.
 pub(super) fn find(root: &Path, state: SavedState, chosen: Chosen<'_>) -> Result<Found> {
     for (option, given) in [("--arm", chosen.arm), ("--task", chosen.task)] {
         if given.is_some() {

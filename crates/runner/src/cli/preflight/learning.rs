@@ -1,4 +1,4 @@
-//! Whether the drafter has what its arms want to learn: blocks, ranks, columns.
+//! Checks that drafters have the blocks, ranks and columns that their arms train.
 
 use experiment::{ArmConfig, Job, Plan};
 use hub::{is_model_name, local_copy};
@@ -7,7 +7,7 @@ use lm::{LmConfig, StoredCheckpoint, first_of_last};
 use super::Found;
 
 impl Found {
-    /// Arms that want to learn more than their drafter has. A drafter that is not here is not looked at.
+    /// Finds arms that train more than their drafter has. A drafter that is not here is skipped.
     pub(super) fn learning(&mut self, plan: &Plan, jobs: &[&Job]) {
         for job in jobs {
             let path = &job.config.models.drafter.path;
@@ -38,7 +38,7 @@ impl Found {
         let own = index.map(|index| format!("arm.{index}.set.{key}"));
         let said = own.filter(|key| plan.says(key));
         let place = said.unwrap_or_else(|| key.to_owned());
-        // What is left open may be more than a small drafter has.
+        // A default may be more than a small drafter has.
         if !plan.says(&place) {
             return;
         }
@@ -55,7 +55,7 @@ impl Found {
     }
 }
 
-/// Keys, what is wrong, and what to do.
+/// Faults: key, message and advice.
 fn wrongs(arm: &ArmConfig, drafter: &LmConfig) -> Vec<(&'static str, String, String)> {
     let learn = &arm.learn;
     let mut found = Vec::new();

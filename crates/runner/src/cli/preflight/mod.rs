@@ -1,5 +1,5 @@
-//! Things that a run needs, looked for before its first job: models, recordings, prompts, and what its page
-//! is made of.
+//! Checks of a run's requirements before its first job: models, recordings, prompts, and the data
+//! of its page.
 
 mod learning;
 mod models;
@@ -22,8 +22,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Looks at what `jobs` of a plan need. `data_words` are the words of a command line that name
-    /// the data.
+    /// Checks the requirements of `jobs` of a plan. `data_words` are the words of a command line
+    /// that name the data.
     ///
     /// # Errors
     /// Prompts that cannot be read.
@@ -47,10 +47,10 @@ impl Found {
         &self.warnings
     }
 
-    /// Everything that would make a job fail, at once.
+    /// Refuses a run with requirements that are not met, with all of them.
     ///
     /// # Errors
-    /// [`ExperimentError::Faults`] where there is something.
+    /// [`ExperimentError::Faults`] if there are any.
     pub(super) fn refuse(self, file: &Path) -> Result<(), ExperimentError> {
         match self.faults.is_empty() {
             true => Ok(()),
@@ -84,7 +84,7 @@ impl Found {
 pub(super) fn open<'a>(plan: &'a Plan, out: &Path) -> Vec<&'a Job> {
     let is_open = |job: &&Job| {
         let folder = out.join(&job.id.stage).join(&job.id.cell);
-        // What is wrong with a folder is told by who goes on in it.
+        // Errors of a folder are reported when the job is run.
         !results::is_complete(&folder).unwrap_or(false)
     };
     plan.jobs.iter().filter(is_open).collect()

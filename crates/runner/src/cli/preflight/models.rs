@@ -1,4 +1,4 @@
-//! Model folders and recordings: whether they are there, and what they take.
+//! Checks of model folders and recordings, and their memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use super::{Found, keyed};
 use crate::cli::check::size;
 
 impl Found {
-    /// Model folders that are not there, or lack what every one has.
+    /// Finds model folders that are missing or incomplete.
     pub(super) fn models(&mut self, plan: &Plan, jobs: &[&Job]) {
         for (key, model) in jobs.iter().flat_map(|job| keyed(job)) {
             if is_model_name(&model.path) {
@@ -32,7 +32,7 @@ impl Found {
         }
     }
 
-    /// Recordings that are not there, each with the command that makes it.
+    /// Finds missing recordings, each with the command that makes it.
     pub(super) fn recordings(&mut self, plan: &Plan, jobs: &[&Job], data_words: &[String]) {
         let mut wanted: BTreeMap<PathBuf, Recording> = BTreeMap::new();
         for job in jobs {
@@ -81,14 +81,14 @@ impl Found {
     }
 }
 
-/// A file of a recorded target that some job reads.
+/// A file of a recorded target that a job reads.
 struct Recording {
     key: String,
     tokenizer: PathBuf,
     task: String,
     split: Split,
     seeds: BTreeSet<u64>,
-    /// Prompts; `None` for all.
+    /// Number of prompts; `None` for all.
     limit: Option<usize>,
     max_tokens: usize,
     weights: String,
@@ -121,7 +121,7 @@ impl Recording {
     }
 }
 
-/// A fault of a tokenizer's file, or of the folder that holds it.
+/// The fault of a tokenizer's file, or of its folder.
 fn wrong_tokenizer(path: &Path) -> Option<FolderError> {
     match path.is_file() && path.extension().is_some_and(|ending| ending == "json") {
         true => None,
@@ -129,10 +129,10 @@ fn wrong_tokenizer(path: &Path) -> Option<FolderError> {
     }
 }
 
-/// The models of some jobs, for a reader.
+/// Descriptions of the models of jobs.
 pub(in crate::cli) struct Models {
     lines: Vec<String>,
-    /// Models of the hub that are not here.
+    /// Models of the hub that are not downloaded.
     pub(in crate::cli) absent: Vec<String>,
 }
 
@@ -140,7 +140,7 @@ impl Models {
     /// The models of `jobs`, each once.
     ///
     /// # Errors
-    /// A model that cannot be read; a name of the hub that is written wrongly.
+    /// A model that cannot be read; an invalid name of the hub.
     pub(in crate::cli) fn of(jobs: &[&Job]) -> Result<Self> {
         let mut lines: Vec<(String, String)> = Vec::new();
         let mut absent = Vec::new();
@@ -175,11 +175,11 @@ impl Models {
         Ok(Self { lines, absent })
     }
 
-    /// A line a model, then what a run would download.
+    /// One line per model, then the models to download.
     pub(in crate::cli) fn text(&self) -> String {
         let mut text = String::from("models\n");
         for line in &self.lines {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "  {line}");
         }
         if !self.absent.is_empty() {
@@ -194,7 +194,7 @@ impl Models {
     }
 }
 
-/// Parameters of a model and the memory that decoding with it takes, in the job's storage of weights.
+/// Parameters of a model and the memory for decoding with it, in the job's weight format.
 fn takes(job: &Job, model: &ModelConfig, folder: &Path) -> Result<String> {
     let decode = job.config.decode();
     let config = StoredCheckpoint::read_config(folder)?;

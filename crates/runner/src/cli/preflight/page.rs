@@ -1,4 +1,4 @@
-//! Things that a page is asked to show and could not: told before the hours are spent.
+//! Checks that the experiment provides the data of its page, before hours are spent.
 
 use experiment::{ArmConfig, FigureName, Plan};
 use results::Metric;
@@ -45,7 +45,7 @@ impl Found {
     }
 }
 
-/// Rows that a figure is made of and the experiment does not have.
+/// The rows that a figure needs and the experiment does not have.
 fn lacks(plan: &Plan, figure: FigureName) -> Option<&'static str> {
     let configs = || plan.jobs.iter().map(|job| &job.config);
     let arms = |has: fn(&ArmConfig) -> bool| configs().any(|job| job.arms.iter().any(has));

@@ -1,4 +1,5 @@
-//! Prompts: enough of them, held-out ones that were not streamed, and somebody who learns from them.
+//! Checks of prompts: enough of them, no held-out ones on the stream, and an arm that learns from
+//! them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +9,7 @@ use streams::{DataSource, Prompt, Split};
 
 use super::Found;
 
-/// Ids that a message names at most.
+/// Maximum number of ids in a message.
 const SHOWN: usize = 5;
 
 impl Found {
@@ -37,8 +38,8 @@ impl Found {
         Ok(())
     }
 
-    /// A job that wants more prompts of a split than there are. A task that comes back goes on where
-    /// its stream stopped.
+    /// Finds a job that wants more prompts of a split than there are. A task that occurs again
+    /// continues its stream.
     fn enough(
         &mut self,
         plan: &Plan,
@@ -92,7 +93,7 @@ impl Found {
         }
     }
 
-    /// Tasks whose held-out prompts stand among the streamed ones.
+    /// Finds tasks whose held-out prompts are among the streamed ones.
     fn overlap(&mut self, plan: &Plan, jobs: &[&Job], data: &DataSource) -> Result<()> {
         let tasks = |split: Split| -> BTreeSet<&str> {
             let segments = plan.jobs.iter().flat_map(|job| &job.config.segments);
@@ -151,7 +152,7 @@ impl Found {
         Ok(())
     }
 
-    /// Stages that stream nothing and start from nothing, with arms that would learn.
+    /// Finds stages without a stream and without an earlier state whose arms would learn.
     fn teaches(&mut self, jobs: &[&Job]) {
         for job in jobs {
             let config = &job.config;

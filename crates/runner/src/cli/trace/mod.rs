@@ -16,9 +16,9 @@ use clap::Subcommand;
 pub enum TraceCommand {
     /// Record a target's answers to a task, to replay them without the target.
     Record(record::RecordArgs),
-    /// Make a trace of a task's reference answers: a target without any model.
+    /// Make a trace of a task's reference answers, a target without any model.
     Text(text::TextArgs),
-    /// Say what traces hold.
+    /// Describe traces.
     Show(show::ShowArgs),
     /// Check every row of a trace, against its tokenizer and its model.
     Verify(verify::VerifyArgs),

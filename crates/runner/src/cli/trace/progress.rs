@@ -1,4 +1,4 @@
-//! A bar for what takes a while, and the writer it follows.
+//! A progress bar, and the trace writer whose progress it shows.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,23 +8,23 @@ use ::trace::{Record, TraceInfo, TraceWriter};
 use anyhow::Result;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
-/// A trace in the making, shown on stderr.
+/// A trace that is being written, with a progress bar on stderr.
 pub(super) struct Recording {
     writer: TraceWriter,
     bar: ProgressBar,
     began: Instant,
-    /// Tokens that an earlier call recorded.
+    /// Number of tokens that an earlier call recorded.
     before: u64,
-    /// Prompts left out because another one has the same tokens.
+    /// Number of prompts left out because another one has the same tokens.
     doubles: usize,
-    /// Tokens of the prompts whose records are to come.
+    /// Tokens of the prompts whose records are expected.
     awaited: BTreeSet<Vec<u32>>,
-    /// Prompts that this call may still begin.
+    /// Number of prompts that this call may still begin.
     left: usize,
 }
 
 impl Recording {
-    /// Begins or goes on with the file `out`; stops after `most` prompts.
+    /// Begins or continues the file `out`; stops after `most` prompts.
     pub(super) fn open(
         out: &std::path::Path,
         info: &TraceInfo,
@@ -47,8 +47,8 @@ impl Recording {
         })
     }
 
-    /// Whether this prompt is still to be recorded, which is expected then; one that stands under another
-    /// id already is counted and left out, as a target has one answer to it.
+    /// True if this prompt is still to be recorded; it is then expected. A prompt whose tokens are
+    /// known under another id is counted and left out, since a target has one answer to it.
     pub(super) fn wants(&mut self, id: &str, prompt_ids: &[u32]) -> bool {
         let known = self.writer.has_id(id);
         let double = self.awaited.contains(prompt_ids) || self.writer.has_prompt(prompt_ids);
@@ -63,7 +63,7 @@ impl Recording {
         false
     }
 
-    /// Whether this call has begun as much as it may.
+    /// True if this call may begin no further prompt.
     pub(super) fn is_full(&self) -> bool {
         self.left == 0
     }
@@ -79,7 +79,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Makes the file and says what it holds; a recording that was stopped keeps its partial file.
+    /// Completes the file and prints a description. If the recording was stopped, its partial file
+    /// stays.
     pub(super) fn finish(self) -> Result<()> {
         self.bar.finish_and_clear();
         let (prompts, tokens) = (self.writer.len(), self.writer.tokens());
@@ -103,7 +104,7 @@ impl Recording {
     }
 }
 
-/// A bar over prompts, drawn where stderr is a terminal.
+/// A progress bar over prompts, shown if stderr is a terminal.
 pub(super) fn bar(prompts: usize, progress: bool) -> ProgressBar {
     if !progress {
         return ProgressBar::hidden();

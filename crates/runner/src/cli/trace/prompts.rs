@@ -1,4 +1,4 @@
-//! Which prompts are recorded, and how they are spelled.
+//! Selection of prompts for a trace, and their tokenisation.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ impl PromptArgs {
     }
 }
 
-/// How a target is asked.
+/// The kind of template of a target.
 pub(super) fn template_of(text: &ModelText<TargetId>) -> Template {
     match text.template.is_chat() {
         true => Template::Chat,
@@ -87,7 +87,7 @@ pub(super) fn spell(
     Ok((fitted.text, ids))
 }
 
-/// The program, as a trace names it.
+/// Name of the program in a trace.
 pub(super) fn program() -> String {
     format!("omnidraft {}", env!("CARGO_PKG_VERSION"))
 }

@@ -59,28 +59,28 @@ pub struct RecordArgs {
     /// K: tokens recorded at each position, or `all`.
     #[arg(long, default_value = "64", value_name = "K|all")]
     top: Top,
-    /// Most tokens of an answer.
+    /// Maximum tokens of an answer.
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
-    /// Tokens recorded behind an answer that is cut: as many as a round may propose there.
+    /// Tokens recorded after an answer that is cut: as many as a round may propose there.
     #[arg(long, default_value_t = DEFAULT_TAIL)]
     tail: usize,
-    /// Weight storage while decoding.
+    /// Weight format while decoding.
     #[arg(long, default_value_t = WeightType::F32)]
     weights: WeightType,
-    /// Storage of keys and values: f32 or f16.
+    /// Format of keys and values: f32 or f16.
     #[arg(long, default_value_t = KvType::F32)]
     kv: KvType,
     /// Threads of the decode engine.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// Answers in the making at a time: weights are read once for a token of each. The file is the same.
+    /// Answers at a time: weights are read once for a token of each. The file is the same.
     #[arg(long, default_value_t = 8, value_name = "N")]
     together: usize,
     /// File to write.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Stop after this many prompts; the next call goes on there.
+    /// Stop after this many prompts; the next call continues there.
     #[arg(long, value_name = "N")]
     stop_after: Option<usize>,
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub struct RecordArgs {
 }
 
 impl RecordArgs {
-    /// Records.
+    /// Records the answers.
     pub(super) fn execute(self, progress: bool) -> Result<()> {
         if self.max_tokens == 0 || self.threads == 0 || self.together == 0 {
             bail!("--max-tokens, --threads and --together must be at least 1");

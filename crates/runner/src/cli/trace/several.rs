@@ -1,4 +1,4 @@
-//! Several answers in the making, whose tokens go through the target together.
+//! Several answers at a time, whose tokens are decoded in one forward of the target.
 
 use std::collections::VecDeque;
 
@@ -18,12 +18,12 @@ pub(super) struct Asked {
 struct Open<'a> {
     asked: Asked,
     answering: Answering<'a>,
-    /// None once the answer is complete.
+    /// `None` once the answer is complete.
     engine: Option<Engine>,
 }
 
-/// Prompts answered side by side: every step reads the target's weights once for a token of each. An
-/// answer has the bits it has alone, and answers leave in the order in which they were asked.
+/// Prompts answered side by side: every step reads the target's weights once for a token of each.
+/// An answer has the same bits as alone, and answers are returned in the order of their prompts.
 pub(super) struct Several<'a> {
     info: &'a TraceInfo,
     free: Vec<Engine>,
@@ -32,7 +32,7 @@ pub(super) struct Several<'a> {
 }
 
 impl<'a> Several<'a> {
-    /// Room for `count` answers at a time.
+    /// Capacity for `count` answers at a time.
     pub(super) fn new(
         target: &ModelFolder<TargetId>,
         settings: EngineSettings,
@@ -52,12 +52,12 @@ impl<'a> Several<'a> {
         self.open.is_empty()
     }
 
-    /// Whether another prompt can be asked now.
+    /// True if another prompt can be added now.
     pub(super) fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Reads a prompt, where there is [room](Self::has_room).
+    /// Reads a prompt, if there is [room](Self::has_room).
     pub(super) fn ask(&mut self, asked: Asked) -> Result<()> {
         let (&last, rest) = asked
             .prompt_ids
@@ -76,8 +76,8 @@ impl<'a> Several<'a> {
         Ok(())
     }
 
-    /// One token of every answer that wants one; then those that are complete, up to the first that is
-    /// not.
+    /// Decodes one token of every unfinished answer. Returns the complete answers, up to the first
+    /// incomplete one.
     pub(super) fn step(&mut self) -> Result<Vec<Record>> {
         for open in &mut self.open {
             let wants = open.answering.pending().is_some();

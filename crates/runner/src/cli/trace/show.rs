@@ -25,7 +25,7 @@ pub struct ShowArgs {
     json: bool,
 }
 
-/// What a file holds.
+/// Description of a file.
 #[derive(Debug, Serialize)]
 struct Summary {
     file: PathBuf,
@@ -34,13 +34,13 @@ struct Summary {
     prompts: usize,
     prompt_tokens: usize,
     answer_tokens: usize,
-    /// Positions of answers and tails.
+    /// Number of positions of answers and tails.
     positions: usize,
     bytes_per_token: f64,
-    /// Answers that a stop token ends.
+    /// Number of answers that a stop token ends.
     ended: usize,
     distinct_answers: usize,
-    /// Share of answer tokens that end a 4-gram which already stood in the answer.
+    /// Share of answer tokens that end a 4-gram which occurred earlier in the answer.
     looping: f64,
 }
 

@@ -16,7 +16,7 @@ use super::progress::Recording;
 use super::prompts::{PromptArgs, program, spell, template_of};
 use crate::cli::{DataArgs, tokenizer_file};
 
-/// Text is not read by a model whose context could end.
+/// Context length for a text, which no model reads.
 const MOST_CONTEXT: usize = 1 << 24;
 
 /// Arguments of `trace text`.
@@ -49,13 +49,13 @@ pub struct TextArgs {
     /// K: tokens recorded at each position.
     #[arg(long, default_value_t = 64)]
     top: usize,
-    /// Most tokens of an answer.
+    /// Maximum tokens of an answer.
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
     /// Tokens recorded behind an answer that is cut: as many as a round may propose there.
     #[arg(long, default_value_t = DEFAULT_TAIL)]
     tail: usize,
-    /// Most tokens of a prompt, template included.
+    /// Maximum tokens of a prompt, template included.
     #[arg(long, default_value_t = 1024)]
     max_prompt_tokens: usize,
     /// File to write.
@@ -80,7 +80,7 @@ impl TextArgs {
         let answers = self.answers(&data, self.prompts.split.into())?;
         let prompts = self.prompts.load(&data)?;
         let end = end_token(&text)?;
-        // Before the file is begun, so that impossible settings leave nothing behind.
+        // Before the file is created, so that impossible settings leave no file.
         let law = self.law(&data, &text, end)?;
         let mut recording =
             Recording::open(&self.out, &info, prompts.len(), self.stop_after, progress)?;
@@ -142,7 +142,7 @@ impl TextArgs {
         })
     }
 
-    /// The law, from the task's training references whatever split is recorded.
+    /// The distributions, from the task's training references for either split.
     fn law(&self, data: &DataSource, text: &ModelText<TargetId>, end: u32) -> Result<TextLaw> {
         let answers = self.answers(data, Split::Train)?;
         let mut texts = Vec::with_capacity(answers.len());
@@ -181,7 +181,7 @@ impl TextArgs {
     }
 }
 
-/// What ends an answer: the end of a turn where the target is asked in a chat template.
+/// The token that ends an answer: the end of a turn if the target has a chat template.
 fn end_token(text: &ModelText<TargetId>) -> Result<u32> {
     let roles = match text.template.is_chat() {
         true => [SpecialRole::EndOfTurn, SpecialRole::Eos],
@@ -196,7 +196,7 @@ fn end_token(text: &ModelText<TargetId>) -> Result<u32> {
     }
 }
 
-/// One reference with its law. `ids` is the reference with the end behind it.
+/// A reference with its distributions. `ids` are those of the reference and the end.
 fn record(
     info: &TraceInfo,
     law: &TextLaw,
@@ -209,7 +209,7 @@ fn record(
     let kept = info.max_tokens.min(ids.len());
     ids.truncate(info.max_tokens + info.tail);
     if ids.last() == Some(&end) {
-        // One row behind the end is judged with it.
+        // One row after the end is verified as well.
         ids.push(end);
     }
     let mut rows = Law::new(info);

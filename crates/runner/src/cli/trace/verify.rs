@@ -14,7 +14,7 @@ use super::progress::bar;
 use super::prompts::template_of;
 use crate::cli::{print, tokenizer_file};
 
-/// How far two log-probabilities may be apart that were rounded to 16 bits from nearly the same
+/// Maximum difference of two log-probabilities that were rounded to 16 bits from nearly the same
 /// value: two steps of the format, relative and near 0.
 const RELATIVE: f32 = 2.0 / 2048.0;
 const ABSOLUTE: f32 = 1e-4;
@@ -33,16 +33,16 @@ pub struct VerifyArgs {
     /// The file.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The tokenizer it should replay under: tokenizer.json, its folder, or hf:owner/name.
+    /// The tokenizer for replay: tokenizer.json, its folder, or hf:owner/name.
     #[arg(long, value_name = "PATH")]
     tokenizer: Option<PathBuf>,
-    /// Model folder that some prompts are answered with again.
+    /// Model folder for repeating some answers.
     #[arg(long, value_name = "DIR")]
     target: Option<PathBuf>,
-    /// With --target: how many prompts, evenly spread.
+    /// With --target: number of prompts, evenly spread.
     #[arg(long, default_value_t = 8, value_name = "N")]
     prompts: usize,
-    /// Weight storage while decoding.
+    /// Weight format while decoding.
     #[arg(long, default_value_t = WeightType::F32)]
     weights: WeightType,
     /// Threads of the decode engine.
@@ -74,7 +74,7 @@ impl VerifyArgs {
         print(&report)
     }
 
-    /// Spells the prompts again; how many there are.
+    /// Tokenises the prompts again. Returns their number.
     fn spelled(&self, file: &mut TraceFile, tokenizer: &Path) -> Result<usize> {
         let json = tokenizer_file(tokenizer)?;
         let traces = Traces::open(std::slice::from_ref(&self.file))?;
@@ -113,7 +113,7 @@ impl VerifyArgs {
         Ok(rows)
     }
 
-    /// Answers some prompts again and compares.
+    /// Repeats some answers and compares them.
     fn answered(&self, file: &mut TraceFile, target: &Path) -> Result<String> {
         let model: ModelFolder<TargetId> = ModelFolder::load(target)?;
         let info = file.info().clone();
@@ -160,7 +160,7 @@ impl VerifyArgs {
     }
 }
 
-/// The largest difference of recorded values, or what is too different.
+/// The largest difference of recorded values, or the description of one that is too large.
 fn difference(old: &Record, new: &Record) -> Result<f32, String> {
     if !old.path().eq(new.path()) || old.answer.len() != new.answer.len() {
         let at = old.path().zip(new.path()).position(|(a, b)| a != b);
@@ -172,7 +172,8 @@ fn difference(old: &Record, new: &Record) -> Result<f32, String> {
     let mut most = 0.0_f32;
     for position in 0..old.law.len() {
         let fresh = new.law.entries(position);
-        // A token that only one of them names was hardly less probable than the last that the other does.
+        // A token that only one of them lists was hardly less probable than the last one of the
+        // other.
         let least = fresh.last().map_or(f32::NEG_INFINITY, |(_, value)| *value);
         let fresh: HashMap<u32, f32> = fresh.into_iter().collect();
         for (token, x) in old.law.entries(position) {
