@@ -21,7 +21,7 @@ pub struct Chunk {
     pub log_prob: f64,
     /// The target's law at its first target token, if there is only one and a loss reads it.
     pub law: Option<TeacherRow>,
-    /// Where several draft tokens spell one target token: the draft token that is it by itself, if
+    /// If several draft tokens spell one target token: the draft token that is it by itself, if
     /// there is one.
     pub own: Option<u32>,
     /// True if one draft token is a special one of the target, the end of a turn say. Such a token is
@@ -46,7 +46,7 @@ pub struct Example {
     /// stands for itself, the logarithm of the number it stands for where columns were
     /// [sampled](Self::narrow). Empty for all 0.
     pub stands_for: Vec<f32>,
-    /// What entered the first of the drafter's last blocks, `[read(), hidden_size]`, where these learn
+    /// Input of the first of the drafter's last blocks, `[read(), hidden_size]`, where these learn
     /// alone; else empty.
     pub states: Vec<f32>,
     /// True of a response that was drawn; else each token is the target's best.

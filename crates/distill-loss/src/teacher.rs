@@ -1,4 +1,4 @@
-//! What the target knew of the tokens it emitted: their likelihoods, and its distribution where a loss reads it.
+//! The target's knowledge of the tokens it emitted: their likelihoods, and its distribution where a loss reads it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a verified answer teaches: ends of turns, sampled columns, and how terms are weighted.
+//! Examples of verified answers: ends of turns, sampled columns, and how terms are weighted.
 
 use std::path::Path;
 

@@ -325,7 +325,7 @@ fn lifted(x: &[f64], merged: &Lifted<'_>) -> f64 {
     events.iter().map(|(q, p)| q * (q / p).ln()).sum()
 }
 
-/// What [`lifted`] lifts.
+/// The value that [`lifted`] lifts.
 struct Lifted<'a> {
     shared: &'a [u32],
     law: &'a [f64],

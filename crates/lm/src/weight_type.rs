@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 
-/// How the engine stores weights, and what it rounds the inputs of projections to. The residual
+/// Storage of weights, and the rounding of the inputs of projections. The residual
 /// stream, attention and the sums over groups of inputs are f32 always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -64,7 +64,7 @@ impl FromStr for WeightType {
     }
 }
 
-/// How the engine stores keys and values. What is computed from them is f32 either way.
+/// Storage of keys and values. Results computed from them are f32 either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

@@ -24,7 +24,7 @@ pub struct Positions {
 pub struct Judged {
     /// Rounds whose draft had this position, all tokens before it accepted.
     pub judged: u64,
-    /// Those of them in which it was accepted too.
+    /// Number of these in which it was accepted too.
     pub accepted: u64,
 }
 

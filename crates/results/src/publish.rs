@@ -214,7 +214,7 @@ struct Page {
     ngrams: bool,
     /// True where it shows rounds of a stage that was not timed; those of a timed one are always copied.
     rounds: bool,
-    /// Whether it shows the updates of a stage that was not timed; those of a timed one are in a table.
+    /// True if it shows the updates of a stage that was not timed; those of a timed one are in a table.
     updates: bool,
 }
 
