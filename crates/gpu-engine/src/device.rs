@@ -13,7 +13,7 @@ use cubecl::server::Handle;
 use cubecl::wgpu::wgpu::PollType;
 use cubecl::wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuSetup, try_init_setup};
 use cubecl_environment::stream::StreamId;
-use lm::LmError;
+use lm::{LmError, ModelError};
 
 /// The stream of all engines, so that writes of one are visible to the others, in order.
 const STREAM: StreamId = StreamId { value: 0x6f64 };
@@ -70,6 +70,12 @@ pub enum GpuError {
 impl From<GpuError> for LmError {
     fn from(error: GpuError) -> Self {
         Self::engine("gpu", error)
+    }
+}
+
+impl From<GpuError> for ModelError {
+    fn from(error: GpuError) -> Self {
+        LmError::from(error).into()
     }
 }
 
