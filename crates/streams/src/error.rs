@@ -201,7 +201,9 @@ pub enum StreamError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// A stream holds fewer prompts than are asked for.
-    #[error("stream `{stream}` has {available} prompts, but {wanted} are asked for, those skipped included")]
+    #[error(
+        "stream `{stream}` has {available} prompts, but {wanted} are asked for, those skipped included"
+    )]
     StreamExhausted {
         /// Task and split.
         stream: String,
