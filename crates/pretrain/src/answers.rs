@@ -1,4 +1,4 @@
-//! Answers of a model to many prompts, and what shares of them loop or are alike.
+//! Answers of a model to many prompts, and statistics of them: length, looping, distinct answers.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use spec_decode::{NoSink, PlainConfig, Sampling, StreamName, decode_plain};
 use vocab_align::{TargetId, TokenId};
 
-/// A model that answers on all cores, a prompt a core.
+/// A model that answers prompts on all cores, one prompt per core at a time.
 pub(crate) struct Answerer {
     packed: PackedWeights,
     options: EngineOptions,
@@ -20,8 +20,8 @@ pub(crate) struct Answerer {
 }
 
 impl Answerer {
-    /// Weights are rounded to bf16, as they are stored; a KV cache has room for `context` tokens.
-    /// Answers have at most `tokens` tokens.
+    /// A model with weights rounded to bf16, as they are stored, and a KV cache of `context`
+    /// tokens. Answers have at most `tokens` tokens.
     pub(crate) fn new(
         source: &dyn TensorSource,
         temperature: f64,
@@ -48,7 +48,7 @@ impl Answerer {
         })
     }
 
-    /// One answer a prompt, whatever the number of cores.
+    /// Answers every prompt. The answers do not depend on the number of cores.
     pub(crate) fn answer(&self, prompts: &[&[u32]], bar: &ProgressBar) -> Result<Vec<Vec<u32>>> {
         let one = |engine: &mut Result<Engine>, place: usize| -> Result<Vec<u32>> {
             let engine = match engine {
@@ -71,19 +71,19 @@ impl Answerer {
     }
 }
 
-/// What a set of answers is like.
+/// Statistics of a set of answers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Habits {
-    /// Tokens an answer, on average.
+    /// Mean number of tokens per answer.
     pub(crate) length: f64,
-    /// Share of the tokens that end a 4-gram which the answer already had.
+    /// Share of the tokens, in `[0, 1]`, that end a 4-gram which occurred earlier in the answer.
     pub(crate) looping: f64,
-    /// Share of the answers that no earlier one equals.
+    /// Share of distinct answers, in `[0, 1]`.
     pub(crate) distinct: f64,
 }
 
 impl Habits {
-    /// Of at least one answer.
+    /// Statistics of at least one answer.
     pub(crate) fn of(answers: &[Vec<u32>]) -> Self {
         let tokens: usize = answers.iter().map(Vec::len).sum();
         let looping: usize = answers.iter().map(|a| unwanted(a).count()).sum();
@@ -97,7 +97,7 @@ impl Habits {
     }
 }
 
-/// Places of the tokens that loop.
+/// Indices of the looping tokens.
 pub(crate) fn unwanted(answer: &[u32]) -> impl Iterator<Item = usize> {
     let marks = results::looping(answer).into_iter().enumerate();
     marks.filter_map(|(place, loops)| loops.then_some(place))

@@ -10,7 +10,7 @@ use super::samples::Row;
 use super::train::Trained;
 use crate::CorpusSource;
 
-/// A short README: shape, data, tokens seen, held-out losses, limits.
+/// The model card, a short README: shape, data, tokens seen, held-out losses, limits.
 pub fn render(recipe: &Recipe, trained: &Trained, tokens_per_epoch: usize) -> String {
     let config = &trained.checkpoint.config;
     let seen = trained.steps * recipe.tokens_per_step();
@@ -104,10 +104,10 @@ pub fn render(recipe: &Recipe, trained: &Trained, tokens_per_epoch: usize) -> St
     card
 }
 
-/// Opens the part of a card that is about answers.
+/// Heading of the part of a card that is about answers.
 const HEADING: &str = "\n## Its answers\n";
 
-/// Puts what a model's answers are like at the end of its card, in place of what stood there.
+/// Writes the statistics of a model's answers at the end of its card, replacing earlier ones.
 ///
 /// # Errors
 /// A folder without a card; a card that cannot be written.

@@ -1,4 +1,4 @@
-//! The pretraining recipe: one TOML file a model, kept beside the shipped weights it produced.
+//! The pretraining recipe: one TOML file per model, stored beside the weights it produced.
 
 use std::path::{Path, PathBuf};
 
@@ -17,18 +17,19 @@ use models::PromptTemplate;
 pub struct Recipe {
     /// Root seed: weights, order of the documents.
     pub seed: u64,
-    /// How text becomes tokens.
+    /// The tokenizer and its training.
     pub tokenizer: TokenizerRecipe,
-    /// The words around a prompt.
+    /// Chat template.
     #[serde(default)]
     pub template: PromptTemplate,
     /// Shape of the decoder.
     pub model: ModelRecipe,
-    /// What it reads.
+    /// Sources of text.
     pub data: DataRecipe,
-    /// How it learns.
+    /// Training schedule.
     pub train: TrainRecipe,
-    /// How it unlearns loops behind that; absent: not at all.
+    /// Settings of the phase against loops, which follows the training on text; without them there
+    /// is no such phase.
     #[serde(default)]
     pub unlikelihood: Option<UnlikelihoodRecipe>,
 }
@@ -43,25 +44,26 @@ pub enum TokenizerStyle {
     Sentencepiece,
 }
 
-/// How the tokenizer is trained.
+/// Settings of the tokenizer's training.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenizerRecipe {
-    /// Family.
+    /// Family of the tokenizer.
     pub style: TokenizerStyle,
-    /// Tokens, specials included.
+    /// Number of tokens, special tokens included.
     pub vocab_size: usize,
     /// Longest run of digits in one token (1 to 3).
     pub digits: usize,
-    /// Opens every text.
+    /// Token that opens every text.
     pub bos: String,
-    /// Ends every text; the template's end of turn must be it.
+    /// Token that ends every text. The template's end of turn must be the same.
     pub eos: String,
     /// Further special tokens, such as chat markers.
     #[serde(default)]
     pub specials: Vec<String>,
-    /// A `tokenizer.json` to take instead of training one, relative to the recipe, or a model of the
-    /// hub (`hf:owner/name`): models of one family share theirs. The other keys must still describe it.
+    /// A `tokenizer.json` to use instead of training one, relative to the recipe, or a model of the
+    /// hub (`hf:owner/name`). Models of one family share theirs. The other keys must still describe
+    /// it.
     #[serde(default)]
     pub from: Option<PathBuf>,
 }
@@ -76,13 +78,13 @@ pub struct ModelRecipe {
     pub hidden_size: usize,
     /// Width of the gated MLP.
     pub intermediate_size: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
-    /// Key/value heads.
+    /// Number of key/value heads.
     pub kv_heads: usize,
-    /// Whether the head is the embedding.
+    /// True if the head shares the matrix of the embedding.
     pub tied: bool,
     /// Longest context, in tokens.
     pub max_positions: usize,
@@ -90,77 +92,82 @@ pub struct ModelRecipe {
     pub rope_theta: f64,
 }
 
-/// What the model reads.
+/// Sources of the text that the model is trained on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataRecipe {
-    /// `{ task = NAME }`, `{ text = PATH }`, the path relative to the data folder, or
-    /// `{ trace = { file = PATH, tokenizer = PATH } }`, these relative to the recipe.
+    /// A list of `{ task = NAME }`; `{ text = PATH }`, with the path relative to the data folder;
+    /// or `{ trace = { file = PATH, tokenizer = PATH } }`, with paths relative to the recipe.
     pub sources: Vec<CorpusSource>,
-    /// Share of the documents kept aside for measuring, in `[0, 1)`.
+    /// Share of the documents held out for measuring, in `[0, 1)`.
     pub held_out: f64,
 }
 
-/// How the model learns.
+/// Training schedule.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainRecipe {
-    /// A model folder to begin with, relative to the recipe, in place of random weights: a later part of a training.
-    /// Its shape must be that of `[model]`; moments start at zero. Its tokenizer is taken by `tokenizer.from`.
+    /// A model folder, relative to the recipe, with the initial weights; random weights if left
+    /// out. It makes this training the continuation of another. Its shape must be that of
+    /// `[model]`; the optimiser's moments start at zero. Its tokenizer is named in `tokenizer.from`.
     #[serde(default)]
     pub from: Option<PathBuf>,
-    /// A model folder to begin with, cut to some of its blocks. `[model]` and `tokenizer.vocab_size` must
-    /// describe what is left; its tokenizer is taken unless `tokenizer.from` names another.
+    /// A model folder whose weights, cut to some of its blocks, are the initial ones. `[model]` and
+    /// `tokenizer.vocab_size` must describe the model that remains. Its tokenizer is taken unless
+    /// `tokenizer.from` names another.
     #[serde(default)]
     pub cut: Option<CutRecipe>,
-    /// Tokens seen by this recipe.
+    /// Number of tokens seen by this training.
     pub tokens: u64,
-    /// Sequences a step.
+    /// Number of sequences per step.
     pub batch: usize,
-    /// Tokens a sequence.
+    /// Number of tokens per sequence.
     pub sequence: usize,
-    /// Peak learning rate, reached after `warmup` steps, then a cosine down to a tenth.
+    /// Peak learning rate. It is reached after `warmup` steps and then falls as a cosine to a
+    /// tenth.
     pub lr: f64,
-    /// Steps of linear warm-up.
+    /// Number of steps of linear warm-up.
     pub warmup: u64,
     /// Decoupled weight decay.
     pub weight_decay: f64,
-    /// Gradients are scaled down to this norm.
+    /// Largest norm of the gradients. Larger ones are scaled down to it.
     pub max_grad_norm: f64,
-    /// What matrix products multiply: `"f32"`, or `"bf16"`, which is nearly twice as fast on processors with
-    /// AVX-512 and bf16, and rounds the same on others.
+    /// Number format of the factors of matrix products: `"f32"`, or `"bf16"`, which is nearly twice
+    /// as fast on processors with AVX-512 and bf16 and rounds in the same way on others.
     #[serde(default)]
     pub products: Products,
-    /// Steps between measurements on held-out text.
+    /// Number of steps between measurements on held-out text.
     pub eval_every: u64,
-    /// Steps between checkpoints.
+    /// Number of steps between checkpoints.
     pub save_every: u64,
 }
 
-/// A last phase against loops. Small models decode greedily into text that repeats itself. Here the
-/// model answers training prompts greedily, and tokens that end a 4-gram which the answer already had
-/// are made less likely, beside text as before (sequence-level unlikelihood, Welleck et al. 2020). At all
-/// other tokens of its answers it can be held to what it said before this phase: text of others does not
-/// tell it how to go on after its own.
+/// A last phase against loops: small models decode greedily into text that repeats itself.
+///
+/// In this phase the model answers training prompts greedily. Tokens that end a 4-gram which
+/// occurred earlier in the answer are made less likely, while training on text continues
+/// (sequence-level unlikelihood, Welleck et al. 2020). At all other tokens of its answers the model
+/// can be held to its distribution before this phase, because text written by others does not teach
+/// it how to continue its own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnlikelihoodRecipe {
-    /// Steps behind those of `train`.
+    /// Number of steps, which follow those of `train`.
     pub steps: u64,
-    /// Answers a step; their prompts are drawn from `tasks` alike.
+    /// Number of answers per step. Their prompts are drawn from `tasks` with equal probability.
     pub answers: usize,
-    /// Tasks of `data.sources` whose prompts are answered; left out, all of them.
+    /// Tasks of `data.sources` whose prompts are answered; all of them if left out.
     #[serde(default)]
     pub tasks: Vec<String>,
-    /// Most tokens of an answer.
+    /// Largest number of tokens of an answer.
     pub answer_tokens: usize,
-    /// Weight of the unwanted tokens' loss, which is a mean over all answered tokens.
+    /// Weight of the loss of the unwanted tokens, which is a mean over all answered tokens.
     pub weight: f64,
-    /// Weight of the divergence from the model as it was before this phase, KL(before || now), which is
-    /// a mean over all answered tokens, 0 at unwanted ones.
+    /// Weight of the divergence KL(before || now) from the model before this phase. It is a mean
+    /// over all answered tokens and 0 at unwanted ones.
     #[serde(default)]
     pub keep: f64,
-    /// Learning rate of the first step, which falls in a line to a tenth.
+    /// Learning rate of the first step. It falls linearly to a tenth.
     pub lr: f64,
 }
 
@@ -168,7 +175,7 @@ impl Recipe {
     /// Reads and checks a recipe.
     ///
     /// # Errors
-    /// Names the file and the line or key.
+    /// A file that cannot be read, or a wrong key; the error names the file and the line or key.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("{}: cannot be read", path.display()))?;
@@ -182,7 +189,7 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// Takes paths from the folder of the recipe.
+    /// Makes relative paths relative to the folder of the recipe.
     fn beside(&mut self, folder: &Path) {
         if let (None, Some(cut)) = (&self.tokenizer.from, &self.train.cut) {
             self.tokenizer.from = Some(match hub::is_model_name(&cut.from) {
@@ -259,17 +266,17 @@ impl Recipe {
         Ok(())
     }
 
-    /// Tokens a step.
+    /// Number of tokens per step.
     pub fn tokens_per_step(&self) -> u64 {
         (self.train.batch * self.train.sequence) as u64
     }
 
-    /// Steps on text alone.
+    /// Number of steps on text alone.
     pub fn text_steps(&self) -> u64 {
         self.train.tokens.div_ceil(self.tokens_per_step())
     }
 
-    /// Steps in all.
+    /// Number of all steps.
     pub fn steps(&self) -> u64 {
         self.text_steps() + self.unlikelihood.as_ref().map_or(0, |own| own.steps)
     }
@@ -289,7 +296,7 @@ impl Recipe {
         train.lr * (0.1 + 0.45 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos()))
     }
 
-    /// The model's `config.json`, given the ids of its opening and closing tokens.
+    /// The model's `config.json`, with these ids of its opening and closing tokens.
     pub fn lm_config(&self, bos: u32, eos: u32) -> Result<LmConfig> {
         let model = &self.model;
         let json = serde_json::json!({

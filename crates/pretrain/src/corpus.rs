@@ -1,8 +1,10 @@
 //! Training documents for `omnidraft pretrain`.
 //!
-//! Three kinds: a task's records in instruction format (template, reference, end of turn), exactly as they are asked at
-//! run time; the same with the answers that a recorded target gave; and plain text (`{"id", "text"}` lines). No document of a test split is ever among them, and a share of
-//! the rest is held out by a hash of its id, so that the same documents are held out whatever else is trained on.
+//! There are three kinds: a task's records in instruction format (template, reference, end of
+//! turn), exactly as prompts are put at run time; the same with the answers of a recorded target;
+//! and plain text (`{"id", "text"}` lines). No document of a test split is ever among them. A share
+//! of the rest is held out by a hash of the id, so that the same documents are held out whatever
+//! the other sources are.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,40 +17,40 @@ use streams::{DataSource, Split, StreamError, StreamRng, load_texts};
 use trace::{TraceError, TraceFile, file_sha256};
 use vocab_align::{AlignError, TargetId, TokenId, Vocabulary};
 
-/// Why a corpus cannot be used.
+/// Reason why a corpus cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CorpusError {
-    /// A stream or a file of it.
+    /// A stream or one of its files has a fault.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// The words around its prompts.
+    /// The chat template has a fault.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// A recording.
+    /// A recording has a fault.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The tokenizer of a recording.
+    /// The tokenizer of a recording has a fault.
     #[error(transparent)]
     Tokenizer(#[from] AlignError),
-    /// A recording that cannot be text to train on.
+    /// A recording cannot be used for training.
     #[error("{}: {message}", path.display())]
     Recorded {
         /// The recording.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
     },
-    /// A held-out share outside 0..1.
+    /// The held-out share is outside `0..1`.
     #[error("held-out share {share} is not in 0..1")]
     BadHeldOut {
-        /// What was given.
+        /// The share given.
         share: f64,
     },
 }
 
 impl CorpusError {
-    /// What the user can do about it, where there is something to say.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Stream(error) => error.hint(),
@@ -88,12 +90,12 @@ pub struct Recorded {
     pub tokenizer: PathBuf,
 }
 
-/// A stretch of a document.
+/// A part of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Template text: special tokens in it are to be parsed.
+    /// Text of the template, in which special tokens are parsed.
     Markup(&'a str),
-    /// Content: nothing in it is special.
+    /// Content, in which no special token is parsed.
     Text(&'a str),
 }
 
@@ -104,18 +106,18 @@ pub struct Document {
     pub id: String,
     /// The task, or the file's stem for plain text.
     pub source: String,
-    /// The prompt in its template; absent for plain text.
+    /// The prompt in its template; `None` for plain text.
     pub prompt: Option<Rendered>,
     /// The reference answer, or the plain text.
     pub content: String,
-    /// The end of turn; empty for plain text.
+    /// The end of turn of the template; empty for plain text.
     pub end_of_turn: String,
-    /// Whether it measures the held-out loss instead of being trained on.
+    /// True if the document measures the held-out loss, false if it is trained on.
     pub held_out: bool,
 }
 
 impl Document {
-    /// The document in order; an empty piece is left out.
+    /// The parts of the document in order, without empty ones.
     pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         let prompt = self.prompt.iter().flat_map(|p| {
             [
@@ -136,7 +138,8 @@ impl Document {
             .collect()
     }
 
-    /// Byte of [`Document::text`] at which the answer begins; 0 for plain text. What a loss on answers only masks by.
+    /// Offset in bytes of the answer in [`Document::text`]; 0 for plain text. A loss on answers
+    /// alone masks everything before it.
     pub fn response_start(&self) -> usize {
         self.prompt
             .as_ref()
@@ -208,7 +211,8 @@ impl Corpus {
         Ok(Self { documents })
     }
 
-    /// Shortens every prompt as [`PromptTemplate::fit`] does at run time; possible only once a tokenizer is there.
+    /// Shortens every prompt as [`PromptTemplate::fit`] does at run time. This needs a tokenizer,
+    /// so it is a separate step.
     ///
     /// # Errors
     /// As [`PromptTemplate::fit`].
@@ -233,12 +237,12 @@ impl Corpus {
         self.documents.iter().filter(|d| !d.held_out)
     }
 
-    /// The documents held out.
+    /// The held-out documents.
     pub fn held_out(&self) -> impl Iterator<Item = &Document> {
         self.documents.iter().filter(|d| d.held_out)
     }
 
-    /// The documents to train on in the order of one epoch: a permutation by seed and epoch.
+    /// The training documents in the order of one epoch: a permutation by seed and epoch.
     pub fn epoch(&self, seed: u64, epoch: usize) -> impl Iterator<Item = &Document> {
         let mut order: Vec<&Document> = self.training().collect();
         StreamRng::new(seed, &format!("corpus epoch {epoch}")).shuffle(&mut order);
@@ -330,7 +334,7 @@ impl Recorded {
         }
     }
 
-    /// The recorded target's name: that of its tokenizer's folder.
+    /// Name of the recorded target: that of its tokenizer's folder.
     pub(crate) fn name(&self) -> String {
         let folder = match self.tokenizer.extension() {
             Some(_) if !self.tokenizer.is_dir() => self.tokenizer.parent(),
@@ -377,8 +381,8 @@ fn refuse_test_ids(
     })
 }
 
-/// Whether a document is held out at a share of `share`: SHA-256 of its id, read as a number in `0..1`, is below it.
-/// Raising the share only ever adds documents.
+/// True if the SHA-256 of a document's id, read as a number in `0..1`, is below `share`: the
+/// document is held out. Raising the share only adds documents.
 pub fn is_held_out(id: &str, share: f64) -> bool {
     let digest = Sha256::new()
         .chain_update(b"held out\0")

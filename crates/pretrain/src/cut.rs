@@ -1,4 +1,4 @@
-//! A finished model cut to some of its blocks, to be healed by training.
+//! Cutting of a finished model to some of its blocks. Training then repairs it.
 
 use std::path::{Path, PathBuf};
 
@@ -8,25 +8,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::Recipe;
 
-/// What the names of a block's tensors begin with, its number behind that.
+/// Prefix of the names of a block's tensors; the block's number follows it.
 const BLOCK: &str = "model.layers.";
-/// The last blocks that a cut keeps where it names none: what comes next is decided there.
+/// Number of last blocks that a cut keeps by default. They determine the next token most directly.
 const LAST: usize = 2;
 
-/// A model folder, and its blocks that stay.
+/// A model folder, and the blocks to keep.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CutRecipe {
     /// The folder, relative to the recipe, or a model of the hub (`hf:owner/name`).
     pub from: PathBuf,
-    /// Blocks that stay, rising, counted from 0: `model.layers` of them. Left out, the first ones and
-    /// the last two.
+    /// Blocks to keep, in rising order, counted from 0: `model.layers` of them. Default: the first
+    /// ones and the last two.
     #[serde(default)]
     pub blocks: Option<Vec<usize>>,
 }
 
 impl CutRecipe {
-    /// The blocks that stay of `held`, `kept` of them.
+    /// The `kept` blocks to keep of a model with `held` blocks.
     pub(crate) fn blocks(&self, kept: usize, held: usize) -> Result<Vec<usize>> {
         let last = LAST.min(kept);
         let usual = || (0..kept - last).chain(held.saturating_sub(last)..held);
@@ -48,7 +48,8 @@ impl CutRecipe {
         }
     }
 
-    /// The shape of what is left. `[model]` and `tokenizer.vocab_size` of the recipe must describe it.
+    /// The shape of the model that remains. `[model]` and `tokenizer.vocab_size` of the recipe must
+    /// describe it.
     pub(crate) fn config(&self, recipe: &Recipe, (bos, eos): (u32, u32)) -> Result<LmConfig> {
         let folder = hub::local_folder(&self.from).context("train.cut.from")?;
         let whole = StoredCheckpoint::read_config(&folder).context("train.cut.from")?;
@@ -83,7 +84,7 @@ impl CutRecipe {
         })
     }
 
-    /// The weights of what is left.
+    /// The weights of the model that remains.
     pub(crate) fn weights(&self, config: &LmConfig) -> Result<Checkpoint> {
         let folder = hub::local_folder(&self.from).context("train.cut.from")?;
         let stored = StoredCheckpoint::open(&folder).context("train.cut.from")?;
@@ -101,14 +102,14 @@ impl CutRecipe {
         Ok(cut)
     }
 
-    /// The model's name, for cards.
+    /// Name of the model, for cards.
     pub(crate) fn name(&self) -> String {
         let name = Path::new(&self.from).file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 }
 
-/// What a tensor is called behind the cut; nothing where its block goes.
+/// Name of a tensor after the cut; `None` if its block is removed.
 fn renamed(name: &str, blocks: &[usize]) -> Option<String> {
     let Some((block, rest)) = name
         .strip_prefix(BLOCK)

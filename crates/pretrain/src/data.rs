@@ -1,5 +1,5 @@
-//! Documents as token sequences of one length, addressed by number so that training can resume
-//! anywhere.
+//! Documents as token sequences of one length. Sequences are addressed by number, so that training
+//! can resume anywhere.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,14 @@ use vocab_align::{TargetId, TokenId, Vocabulary};
 use crate::{Corpus, Document};
 use streams::StreamRng;
 
-/// Held-out sequences measured per source.
+/// Number of held-out sequences measured per source.
 const HELD_OUT_SEQUENCES: usize = 24;
 
-/// The training documents as tokens, and held-out sequences per source.
+/// The training documents in tokens, and held-out sequences per source.
 pub struct TokenData {
     documents: Vec<Vec<u32>>,
-    /// Tasks in name order with their documents that begin with a prompt, and its tokens.
+    /// Tasks in the order of their names, each with its documents that have a prompt: document and
+    /// number of the prompt's tokens.
     prompts: Vec<(String, Vec<(usize, usize)>)>,
     sequence: usize,
     per_epoch: usize,
@@ -30,7 +31,7 @@ impl TokenData {
     /// Tokenises the corpus on all cores.
     ///
     /// # Errors
-    /// Text the tokenizer cannot spell; a corpus shorter than one sequence.
+    /// A text that the tokenizer cannot encode; a corpus shorter than one sequence.
     pub fn new(
         corpus: &Corpus,
         vocabulary: &Vocabulary<TargetId>,
@@ -99,13 +100,13 @@ impl TokenData {
         })
     }
 
-    /// Tokens of one pass over the documents.
+    /// Number of tokens of one pass over the documents.
     pub fn tokens_per_epoch(&self) -> usize {
         self.per_epoch * self.sequence
     }
 
-    /// `count` prompts for step `step`: one of `tasks` is drawn (of all, if none is named), then one of its prompts.
-    /// Empty where the corpus has no prompts.
+    /// The `count` prompts of step `step`. For each, one of `tasks` is drawn (of all tasks, if
+    /// `tasks` is empty), then one of its prompts. Empty if the corpus has no prompts.
     pub fn prompts(&self, step: u64, count: usize, tasks: &[String]) -> Vec<&[u32]> {
         let named = |task: &String| tasks.is_empty() || tasks.contains(task);
         let drawn = self.prompts.iter().filter(|(task, _)| named(task));
@@ -119,7 +120,7 @@ impl TokenData {
         (0..count).filter_map(|_| draw()).collect()
     }
 
-    /// Sequence number `index` of the whole training, `sequence + 1` tokens.
+    /// Sequence number `index` of the whole training, `[sequence + 1]` tokens.
     pub fn sequence(&mut self, index: u64) -> Vec<u32> {
         let (epoch, place) = (
             (index as usize) / self.per_epoch,
@@ -144,14 +145,14 @@ impl TokenData {
     }
 }
 
-/// A document, and how many of its tokens are the opening one and the prompt.
+/// Tokens of a document, and the number of those of the opening token and the prompt.
 fn tokens_of(
     document: &Document,
     vocabulary: &Vocabulary<TargetId>,
     bos: u32,
 ) -> Result<(Vec<u32>, usize)> {
     let mut ids = Vec::new();
-    // Exactly the tokens a prompt has at run time; the answer starts a token of its own.
+    // The prompt is tokenised as at run time; the answer starts with a new token.
     if let Some(prompt) = &document.prompt {
         ids.extend(vocabulary.encode_between(
             &prompt.prefix,

@@ -28,28 +28,29 @@ use data::TokenData;
 
 use streams::DataSource;
 
-/// What `omnidraft pretrain` was asked to do.
+/// Arguments of `omnidraft pretrain`.
 pub struct Request {
     /// The recipe.
     pub recipe: PathBuf,
-    /// A `tokenizer.json`, or a model of the hub, in place of the recipe's.
+    /// A `tokenizer.json`, or a model of the hub, that replaces the recipe's.
     pub tokenizer: Option<PathBuf>,
-    /// Where the text is.
+    /// Source of the text.
     pub data: DataSource,
-    /// Folder to write.
+    /// Folder to write the model to.
     pub out: PathBuf,
-    /// What computes.
+    /// Device that trains.
     pub device: Device,
-    /// Stop, resumably, after this many steps.
+    /// Number of steps after which to stop. The run can be resumed.
     pub stop_after: Option<u64>,
-    /// Whether to draw a progress bar.
+    /// True to draw a progress bar.
     pub progress: bool,
 }
 
 pub use samples::write as write_samples;
 pub use state::{Saved, load as load_state, save as save_state};
 
-/// Trains, or goes on training, what the recipe describes. Returns whether training is complete.
+/// Trains the model of the recipe, or continues a stopped training. Returns true once training is
+/// complete.
 ///
 /// # Errors
 /// Bad recipes, unreadable data, a folder that already holds a finished model.
@@ -127,7 +128,7 @@ pub fn run(request: &Request) -> Result<bool> {
     Ok(true)
 }
 
-/// The folder's tokenizer, copied or trained if it is not there yet.
+/// The folder's tokenizer. It is copied or trained first if it is not there yet.
 fn tokenizer_for(
     recipe: &TokenizerRecipe,
     from: Option<&PathBuf>,
@@ -154,7 +155,8 @@ fn tokenizer_for(
             "bos_token": recipe.bos,
             "eos_token": recipe.eos,
             "clean_up_tokenization_spaces": false,
-            // Families such as qwen2 have a pipeline of their own, and the model was taught with this one.
+            // Families such as qwen2 have a pipeline of their own, but the model was trained with
+            // this one.
             vocab_align::OWN_PIPELINE: true,
         }),
     )?;
@@ -184,7 +186,7 @@ fn write_folder(
     train::thin_log(out, trained.steps)?;
     let card = card::render(recipe, trained, data.tokens_per_epoch());
     std::fs::write(out.join("README.md"), card).with_context(|| out.display().to_string())?;
-    // Last: its presence says that the folder is complete.
+    // Written last: the presence of this file says that the folder is complete.
     Ok(trained.checkpoint.save(out, StoredType::Bf16)?)
 }
 

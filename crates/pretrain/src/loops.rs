@@ -1,4 +1,4 @@
-//! The phase against loops: the model answers, and what it repeats becomes less likely.
+//! The phase against loops: the model answers prompts, and its repetitions are made less likely.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,19 +16,20 @@ use crate::config::{Recipe, UnlikelihoodRecipe};
 use crate::data::TokenData;
 use crate::state;
 
-/// A phase against loops.
+/// The phase against loops, at one step.
 pub(crate) struct Phase<'a> {
     recipe: &'a Recipe,
     own: &'a UnlikelihoodRecipe,
-    /// The model as it was before, if it is to stay like that elsewhere.
+    /// The model before the phase, if the divergence from it is part of the loss.
     before: Option<PackedWeights>,
 }
 
 impl<'a> Phase<'a> {
-    /// At step `step`. The model as it was before is in `out`; the first step puts it there.
+    /// The phase at step `step`. The first step saves the present weights in `out`; later ones read
+    /// them.
     ///
     /// # Errors
-    /// Those of the engine; weights from before that cannot be read or written.
+    /// Those of the engine; saved weights that cannot be written or read.
     pub(crate) fn at(
         (recipe, own): (&'a Recipe, &'a UnlikelihoodRecipe),
         model: &mut Backend,
@@ -55,8 +56,8 @@ impl<'a> Phase<'a> {
         })
     }
 
-    /// One step on `texts` and on fresh answers. Returns what the step did and the share of the
-    /// answered tokens that looped.
+    /// One step on `texts` and on fresh answers. Returns the result of the step and the share of
+    /// looping tokens in the answers.
     ///
     /// # Errors
     /// Those of the engine and of the trainer.
@@ -87,7 +88,7 @@ impl<'a> Phase<'a> {
         Ok((Step { loss, grad_norm }, share))
     }
 
-    /// What the model answers now.
+    /// Greedy answers of the present model.
     fn answers(&self, trainer: &Trainer, prompts: &[&[u32]]) -> Result<Vec<Vec<u32>>> {
         let checkpoint = trainer.checkpoint();
         let stop: BTreeSet<_> = checkpoint
@@ -97,7 +98,8 @@ impl<'a> Phase<'a> {
             .copied()
             .map(TargetId::new)
             .collect();
-        // A template keeps prompts to its length; those of the corpus have the opening token too.
+        // A template limits the length of prompts, but those of the corpus also have the opening
+        // token.
         let longest = prompts.iter().map(|ids| ids.len()).max().unwrap_or(0);
         let answerer = Answerer::new(
             &checkpoint,
@@ -110,13 +112,14 @@ impl<'a> Phase<'a> {
         answerer.answer(prompts, &ProgressBar::hidden())
     }
 
-    /// What of an answer is unwanted, and what is to stay; `None` if nothing of it has a gradient.
+    /// Marks the unwanted tokens of an answer and those whose distribution is to be kept. `None` if
+    /// none of its tokens has a gradient.
     fn mark(&self, prompt: &[u32], answer: &[u32]) -> Result<Option<Marked>> {
         let unwanted: Vec<usize> = unwanted(answer).map(|place| prompt.len() + place).collect();
         let mut ids = [prompt, answer].concat();
         let kept = match &self.before {
             None => {
-                // What follows the last unwanted token has no gradient.
+                // Tokens after the last unwanted one have no gradient.
                 ids.truncate(unwanted.last().map_or(0, |place| place + 1));
                 Vec::new()
             }
@@ -144,7 +147,7 @@ fn options(longest: usize) -> EngineOptions {
     }
 }
 
-/// The law of every token of `ids` from place `from` on.
+/// The model's distribution at every token of `ids` from index `from` on.
 fn laws(
     packed: &PackedWeights,
     ids: &[u32],

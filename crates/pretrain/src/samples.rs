@@ -1,4 +1,5 @@
-//! `samples.md`: what a finished model answers, greedily; and in its card, what its answers are like.
+//! `samples.md`, with greedy answers of a finished model, and the statistics of its answers for its
+//! card.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -17,27 +18,27 @@ use crate::{CorpusSource, Recipe, card};
 /// Name of the file.
 pub const FILE: &str = "samples.md";
 
-/// Prompts of each embedded stream.
+/// Number of prompts of each embedded stream.
 const PER_TASK: usize = 3;
 
-/// Most tokens of a sample.
+/// Largest number of tokens of a sample.
 const MAX_TOKENS: usize = 80;
 
-/// Held-out prompts of each task that a card is about.
+/// Number of held-out prompts per task for the statistics of a card.
 const ANSWERED: usize = 100;
 
-/// Most tokens of each of their answers.
+/// Largest number of tokens of an answer to these.
 const ANSWER_TOKENS: usize = 128;
 
-/// Temperatures of a card.
+/// Temperatures at which a card reports statistics.
 const TEMPERATURES: [f64; 2] = [0.0, 0.7];
 
 /// Seed of the answers at a temperature above 0.
 const SEED: u64 = 1;
 
-/// Answers the first held-out prompts of the embedded streams, which no model has read, and writes
-/// them beside the weights; then those of the tasks in the folder's recipe, and writes into its card
-/// how much they loop and how many differ.
+/// Answers the first held-out prompts of the embedded streams, which no model was trained on, and
+/// writes the answers beside the weights. Then answers held-out prompts of the tasks in the
+/// folder's recipe, and writes the share of looping tokens and of distinct answers into the card.
 ///
 /// # Errors
 /// A folder that cannot be loaded or written; a task without a test split in `data`.
@@ -69,7 +70,7 @@ pub fn write(out: &Path, data: &DataSource, progress: bool) -> Result<()> {
     card::add_habits(out, &habits(&folder, out, data, progress)?)
 }
 
-/// Task and temperature with what the answers are like; no temperature: the published ones.
+/// Task, temperature, and statistics of the answers. Published answers have no temperature.
 pub(crate) type Row = (String, Option<f64>, Habits);
 
 fn habits(
@@ -114,7 +115,7 @@ fn habits(
     Ok(rows)
 }
 
-/// The answers that the data has, cut off where the model's own are.
+/// The published answers, cut to the length of the model's own.
 fn published(folder: &ModelFolder<TargetId>, prompts: &[Prompt]) -> Result<Vec<Vec<u32>>> {
     let ids = |prompt: &Prompt| {
         let ids = folder.vocabulary.encode(&prompt.reference)?.into_iter();
@@ -123,7 +124,7 @@ fn published(folder: &ModelFolder<TargetId>, prompts: &[Prompt]) -> Result<Vec<V
     prompts.iter().map(ids).collect()
 }
 
-/// Prompts in the model's template, shortened as they are at run time.
+/// Prompts in the model's template, shortened as at run time.
 fn fitted(folder: &ModelFolder<TargetId>, prompts: &[Prompt]) -> Result<Vec<Rendered>> {
     let fit = |prompt: &Prompt| {
         let fitted = folder.template.fit(&prompt.prompt, |rendered| {
@@ -152,7 +153,7 @@ fn answers(
     answerer.answer(&asked, bar)
 }
 
-/// As a block of literal text in Markdown.
+/// The text as a literal block of Markdown.
 fn indented(text: &str) -> String {
     let lines = text.trim_end().lines();
     lines

@@ -11,13 +11,13 @@ use lm::{
 
 const STEP: &str = "step";
 
-/// What a run goes on from.
+/// State from which a run resumes.
 pub struct Saved {
     /// Weights.
     pub checkpoint: Checkpoint,
-    /// Moments in the optimiser's order.
+    /// Moments, in the optimiser's order.
     pub moments: Vec<Moments>,
-    /// Steps taken.
+    /// Number of steps taken.
     pub step: u64,
 }
 
@@ -25,7 +25,7 @@ fn file(out: &Path) -> PathBuf {
     out.join("state.safetensors")
 }
 
-/// Writes the state as one file through a temporary one: a kill at any moment leaves the previous
+/// Writes the state as one file, through a temporary file. A kill at any moment leaves the previous
 /// state or the new one, never a mixture.
 pub fn save(out: &Path, checkpoint: &Checkpoint, optimizer: &AdamW) -> Result<()> {
     let (step, moments) = optimizer.state();
@@ -43,7 +43,7 @@ pub fn save(out: &Path, checkpoint: &Checkpoint, optimizer: &AdamW) -> Result<()
             tensors.insert(format!("{kind}.{i:05}"), tensor);
         }
     }
-    // Two 16-bit halves: every integer below 2^16 is exact in f32.
+    // Two 16-bit halves, because f32 represents every integer below 2^16 exactly.
     let halves = vec![(step >> 16) as f32, (step & 0xffff) as f32];
     tensors.insert(
         STEP.into(),
@@ -58,7 +58,7 @@ pub fn save(out: &Path, checkpoint: &Checkpoint, optimizer: &AdamW) -> Result<()
 /// Reads the state, if there is one.
 ///
 /// # Errors
-/// A state that is truncated or belongs to another model.
+/// A state that is cut short or belongs to another model.
 pub fn load(out: &Path, config: &LmConfig) -> Result<Option<Saved>> {
     let path = file(out);
     if !path.exists() {
@@ -108,21 +108,21 @@ pub fn load(out: &Path, config: &LmConfig) -> Result<Option<Saved>> {
     }))
 }
 
-/// Weights that are kept from before the phase against loops.
+/// Path of the weights from before the phase against loops.
 fn before(out: &Path) -> PathBuf {
     out.join("before.safetensors")
 }
 
-/// Keeps the weights from before the phase against loops.
+/// Saves the weights from before the phase against loops.
 pub fn save_before(out: &Path, checkpoint: &Checkpoint) -> Result<()> {
     let tensors = &checkpoint.tensors;
     Ok(write_safetensors(&before(out), tensors, StoredType::F32)?)
 }
 
-/// The weights from before the phase against loops.
+/// Reads the weights from before the phase against loops.
 ///
 /// # Errors
-/// None were kept, or those of another model.
+/// No weights were saved, or they belong to another model.
 pub fn load_before(out: &Path, config: &LmConfig) -> Result<Checkpoint> {
     let path = before(out);
     let mut tensors = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Trains a tokenizer and writes it as a Hugging Face `tokenizer.json`.
+//! Training of a tokenizer, written as a Hugging Face `tokenizer.json`.
 
 use std::collections::HashSet;
 
@@ -11,11 +11,11 @@ use tokenizers::{AddedToken, Tokenizer};
 
 use super::config::{TokenizerRecipe, TokenizerStyle};
 
-/// Spelling of unknown characters; never produced, since every byte has a token.
+/// Text of the unknown token. It is never produced, since every byte has a token.
 const UNKNOWN: &str = "<unk>";
-/// Distinct characters a character-level vocabulary keeps; the rest fall back to bytes.
+/// Number of distinct characters in a character-level vocabulary. Others fall back to bytes.
 const ALPHABET: usize = 160;
-/// Longest token, in characters: keeps phrases out of small vocabularies.
+/// Longest token, in characters. The limit keeps whole phrases out of small vocabularies.
 const MAX_TOKEN_CHARS: usize = 16;
 
 /// Trains on `texts` and returns the `tokenizer.json`.
@@ -29,8 +29,9 @@ pub fn train<'a>(
     let library = |e: tokenizers::Error| anyhow!("tokenizer training: {e}");
     let mut tokenizer: Tokenizer = pipeline(recipe).to_string().parse().map_err(library)?;
     let mut trainer = TrainerWrapper::from(trainer(recipe));
-    // Line by line: a line break is then no character of the alphabet and falls back to its byte,
-    // as in SentencePiece; byte-level vocabularies learn runs of line breaks from whole texts.
+    // Character-level training reads line by line. A line break is then no character of the
+    // alphabet and falls back to its byte, as in SentencePiece. Byte-level training reads whole
+    // texts, so that it learns runs of line breaks.
     match recipe.style {
         TokenizerStyle::Sentencepiece => {
             let lines: Vec<&str> = texts.flat_map(str::lines).collect();
@@ -127,7 +128,7 @@ fn split(pattern: &str) -> Value {
     json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false})
 }
 
-/// Inserts `<0x00>` to `<0xFF>` behind the special tokens and shifts every other id.
+/// Inserts `<0x00>` to `<0xFF>` after the special tokens and shifts all later ids.
 fn add_byte_tokens(tokenizer: &mut Value, specials: usize) -> Result<()> {
     let vocab = tokenizer["model"]["vocab"]
         .as_object_mut()

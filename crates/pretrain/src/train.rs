@@ -33,37 +33,37 @@ struct StepRow {
 /// One measurement on held-out text.
 #[derive(Debug, Clone, Serialize)]
 pub struct HeldOutRow {
-    /// Steps taken.
+    /// Number of steps taken.
     pub step: u64,
     /// Source of the text.
     pub held_out: String,
-    /// Mean negative log-likelihood, nats a token.
+    /// Mean negative log-likelihood, in nats per token.
     pub loss: f64,
-    /// Tokens measured.
+    /// Number of tokens measured.
     pub tokens: usize,
 }
 
-/// What training left behind.
+/// Result of a training.
 pub struct Trained {
     /// Final weights.
     pub checkpoint: Checkpoint,
     /// Last measurement, one row per source.
     pub held_out: Vec<HeldOutRow>,
-    /// Steps taken in all.
+    /// Number of all steps taken.
     pub steps: u64,
 }
 
-/// Where and how long to train.
+/// Settings of a training run.
 pub struct Run<'a> {
-    /// Recipe to follow.
+    /// The recipe.
     pub recipe: &'a Recipe,
     /// Folder of the log and the resumable state.
     pub out: &'a Path,
-    /// What computes.
+    /// Device that trains.
     pub device: Device,
-    /// Stop, resumably, after this many steps of this call.
+    /// Number of steps of this call after which to stop. The run can be resumed.
     pub stop_after: Option<u64>,
-    /// Whether to draw a progress bar.
+    /// True to draw a progress bar.
     pub progress: bool,
 }
 
@@ -149,7 +149,7 @@ impl Run<'_> {
         }))
     }
 
-    /// The weights of step 0.
+    /// Weights before the first step.
     fn beginning(&self, config: &lm::LmConfig) -> Result<Checkpoint> {
         if let Some(cut) = &self.recipe.train.cut {
             return cut.weights(config);
@@ -185,7 +185,7 @@ impl Run<'_> {
     }
 }
 
-/// What is going on, counted in what, from `start` to `end`.
+/// A progress bar with a label, a unit, a start and an end.
 pub(crate) fn progress_bar(
     (doing, unit): (&'static str, &str),
     start: u64,
@@ -204,11 +204,11 @@ pub(crate) fn progress_bar(
         .with_position(start)
 }
 
-/// About as many steps as the log of a finished model keeps.
+/// Approximate number of steps that the log of a finished model keeps.
 const KEPT: u64 = 1000;
 
-/// Leaves about [`KEPT`] of all `steps` in the log of a finished model, evenly spread, and what was measured: that is what
-/// a curve needs, and the log is kept beside the weights.
+/// Thins the log of a finished model to about [`KEPT`] of all `steps`, evenly spaced, and keeps all
+/// measurements. This suffices for a curve, and the log is stored beside the weights.
 pub(crate) fn thin_log(out: &Path, steps: u64) -> Result<()> {
     let every = steps.div_ceil(KEPT).max(1);
     let path = out.join("training.jsonl");
@@ -228,7 +228,7 @@ pub(crate) fn thin_log(out: &Path, steps: u64) -> Result<()> {
     std::fs::write(&path, kept).with_context(|| path.display().to_string())
 }
 
-/// `training.jsonl`, cut back to the step training resumes from.
+/// The file `training.jsonl`, cut back to the step from which training resumes.
 struct Log {
     file: File,
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! Documents to pretrain on: their form, their order, and that none is one of a test split.
+//! Documents to pretrain on: their form and their order. No document belongs to a test split.
 
 mod support;
 

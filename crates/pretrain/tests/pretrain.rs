@@ -94,7 +94,7 @@ fn training_learns_and_resumes_exactly() {
 
         let out = format!("{style}-parts");
         let part: PathBuf = {
-            // In the middle of the text, and among the steps against loops.
+            // Stops in the middle of the text, and among the steps against loops.
             for stop_after in [13, 21] {
                 let part = request(folder.path(), style, &out, Some(stop_after));
                 assert!(!run(&part).unwrap());
@@ -129,7 +129,7 @@ fn a_given_tokenizer_takes_the_place_of_the_recipes() {
     let first = request(folder.path(), "sentencepiece", "first", Some(1));
     assert!(!run(&first).unwrap());
     let trained = first.out.join("tokenizer.json");
-    // The other style would train another one.
+    // The other style would train another tokenizer.
     let mut second = request(folder.path(), "byte-level", "second", Some(1));
     second.tokenizer = Some(trained.clone());
     assert!(!run(&second).unwrap());
@@ -194,7 +194,8 @@ fn a_cut_keeps_its_blocks_and_heals() {
         std::fs::write(&cut_to.recipe, text).unwrap();
         cut_to
     };
-    // Without a step, what is left has the weights of its blocks, and the tokenizer is the whole model's.
+    // Without a step, the cut model has the weights of the blocks kept and the tokenizer of the
+    // whole model.
     let bare = cut("bare", "cut = { from = \"whole\" }", ("", ""));
     assert!(run(&bare).unwrap());
     let weights = |out: &Path| lm::Checkpoint::load(out).unwrap();
@@ -294,7 +295,7 @@ fn steps_against_loops_leave_fewer_of_them() {
     ] {
         assert!(card.contains(part), "{card}");
     }
-    // Written again, it is the same card.
+    // A second call writes the same card.
     pretrain::write_samples(&own.out, &DataSource::embedded(), false).unwrap();
     assert_eq!(
         std::fs::read_to_string(own.out.join("README.md")).unwrap(),

@@ -204,7 +204,7 @@ pub enum RowFault {
         position: usize,
         /// Token of the answer.
         answer: u32,
-        /// Most probable token.
+        /// The most probable token.
         best: u32,
     },
     /// A log-probability is impossible, or tokens are out of order.

@@ -1,17 +1,17 @@
-//! How values are stored, and what numbers they are.
+//! Encodings of stored values, and their conversion to and from f32.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// How the values of a tensor are stored. Bytes are little-endian.
+/// Storage format of a tensor's values. Bytes are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Encoding {
-    /// Four bytes.
+    /// Four bytes: IEEE single precision.
     F32,
-    /// Two bytes, IEEE half precision.
+    /// Two bytes: IEEE half precision.
     F16,
-    /// Two bytes, the upper half of an f32.
+    /// Two bytes: the upper half of an f32.
     Bf16,
     /// GGML: 32 signed bytes with a scale in f16.
     Q8_0,
@@ -31,11 +31,11 @@ pub enum Encoding {
     Q6K,
 }
 
-/// A GGML block of 256 values.
+/// Number of values of a GGML super-block.
 const SUPER: usize = 256;
 
 impl Encoding {
-    /// Values of a block, and its bytes. Plain numbers are blocks of one.
+    /// Number of values in a block and its size in bytes. Plain numbers are blocks of one value.
     pub fn block(self) -> (usize, usize) {
         match self {
             Self::F32 => (1, 4),
@@ -51,8 +51,8 @@ impl Encoding {
         }
     }
 
-    /// Bytes of `values` values; `None` if they are not whole blocks or too many for the address
-    /// space.
+    /// Size in bytes of `values` values; `None` if they are not whole blocks, or too many for the
+    /// address space.
     pub fn bytes(self, values: usize) -> Option<usize> {
         let (of_block, bytes) = self.block();
         match values.is_multiple_of(of_block) {
@@ -61,9 +61,10 @@ impl Encoding {
         }
     }
 
-    /// Appends `values`, whole blocks, to `to` as they are stored: in F32 as they are, in F16 the nearest
-    /// number (the largest for those beyond), in Q8_0 whole multiples of the largest of a block over 127.
-    /// False, and nothing appended, for an encoding that is not written.
+    /// Appends `values`, which must be whole blocks, to `to` in this encoding. In F16 a value
+    /// becomes the nearest number, or the largest one if it is beyond; in Q8_0 a multiple of the
+    /// largest magnitude of its block over 127. Returns false, and appends nothing, for an encoding
+    /// that is only read.
     #[must_use]
     pub fn encode(self, values: &[f32], to: &mut Vec<u8>) -> bool {
         match self {
@@ -119,7 +120,7 @@ fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> {
     bytes.as_chunks::<N>().0.iter().copied()
 }
 
-/// A slice at a time, for which `half` uses the processor's instruction.
+/// Converts a whole slice at a time, for which `half` uses the processor's instruction.
 fn decode_f16(bytes: &[u8], to: &mut Vec<f32>) {
     let (mut halves, mut wide) = ([f16::ZERO; SUPER], [0.0; SUPER]);
     for chunk in bytes.chunks(2 * SUPER) {
@@ -132,7 +133,7 @@ fn decode_f16(bytes: &[u8], to: &mut Vec<f32>) {
     }
 }
 
-/// The f16 number at `at`.
+/// The f16 number at byte `at` of a block.
 fn scale(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
@@ -142,7 +143,7 @@ fn decode_q8_0(block: &[u8], to: &mut Vec<f32>) {
     to.extend(block[2..].iter().map(|q| scale * f32::from(*q as i8)));
 }
 
-/// The nearest number in half precision, its largest for those beyond.
+/// The nearest number in half precision; the largest one for values beyond it.
 fn saturated(x: f32) -> f16 {
     let most = f16::MAX.to_f32();
     f16::from_f32(x.clamp(-most, most))
@@ -163,7 +164,7 @@ fn encode_q8_0(block: &[f32], to: &mut Vec<u8>) {
     );
 }
 
-/// Low nibbles are the first sixteen values.
+/// The low nibbles are the first sixteen values.
 fn decode_q4_0(block: &[u8], to: &mut Vec<f32>) {
     let scale = scale(block, 0);
     let value = |nibble: u8| scale * f32::from(nibble as i8 - 8);
@@ -171,7 +172,7 @@ fn decode_q4_0(block: &[u8], to: &mut Vec<f32>) {
     to.extend(block[2..].iter().map(|q| value(q >> 4)));
 }
 
-/// As [`decode_q4_0`], but that values begin at one of their own.
+/// As [`decode_q4_0`], but values are offset by a minimum of the block.
 fn decode_q4_1(block: &[u8], to: &mut Vec<f32>) {
     let (scale, least) = (scale(block, 0), scale(block, 2));
     let value = |nibble: u8| scale * f32::from(nibble) + least;
@@ -179,8 +180,8 @@ fn decode_q4_1(block: &[u8], to: &mut Vec<f32>) {
     to.extend(block[4..].iter().map(|q| value(q >> 4)));
 }
 
-/// Five-bit values of a block of 32: their upper bits are a word, one a value in their order, and then
-/// come the nibbles, low ones first.
+/// Five-bit values of a block of 32. Their upper bits come first, as a 32-bit word in the order of
+/// the values; the nibbles follow, low ones first.
 fn five_bits(stored: &[u8]) -> impl Iterator<Item = u8> {
     let (upper, nibbles) = stored.split_at(4);
     let upper = u32::from_le_bytes([upper[0], upper[1], upper[2], upper[3]]);
@@ -200,10 +201,10 @@ fn decode_q5_1(block: &[u8], to: &mut Vec<f32>) {
     to.extend(five_bits(&block[4..]).map(|q| scale * f32::from(q) + least));
 }
 
-/// Scale and minimum of the `i`-th 32 values of a block, out of eight pairs of six bits in twelve
-/// bytes.
+/// Scale and minimum of the `i`-th 32 values of a block. Twelve bytes hold eight such pairs of
+/// six-bit numbers.
 fn pair(six_bits: &[u8], i: usize) -> (u8, u8) {
-    // The upper two bits of the later pairs are those that the earlier ones leave free.
+    // The upper two bits of the last four pairs fill the bits that the first four leave free.
     match i {
         0..4 => (six_bits[i] & 63, six_bits[i + 4] & 63),
         _ => (
@@ -213,8 +214,8 @@ fn pair(six_bits: &[u8], i: usize) -> (u8, u8) {
     }
 }
 
-/// Two scales in f16, eight pairs of six-bit scales and minima in twelve bytes, 128 bytes of nibbles:
-/// of each 32 bytes, the low nibbles are 32 values, the high ones the next.
+/// A block has two scales in f16, eight pairs of six-bit scales and minima in twelve bytes, and 128
+/// bytes of nibbles. Of each 32 bytes the low nibbles are 32 values, the high ones the next 32.
 fn decode_q4_k(block: &[u8], to: &mut Vec<f32>) {
     let (six_bits, nibbles) = block[4..].split_at(12);
     decode_4_or_5_k(block, six_bits, None, nibbles, to);
@@ -251,7 +252,8 @@ fn decode_4_or_5_k(
     }
 }
 
-/// 128 bytes of low nibbles, 64 of upper pairs of bits, sixteen scales, and the scale of those.
+/// A block has 128 bytes of low nibbles, 64 bytes of upper bits, two for each value, sixteen
+/// scales, and the scale of those.
 fn decode_q6_k(block: &[u8], to: &mut Vec<f32>) {
     let (low, rest) = block.split_at(128);
     let (high, rest) = rest.split_at(64);

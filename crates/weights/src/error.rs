@@ -1,4 +1,4 @@
-//! What can be wrong with files of weights.
+//! Errors of reading and writing files of weights.
 
 use std::path::PathBuf;
 
@@ -14,21 +14,21 @@ pub enum WeightsError {
         /// The operating system's reason.
         source: std::io::Error,
     },
-    /// A link to nothing.
+    /// A symbolic link names a file that does not exist.
     #[error("{path}: a link to {target}, where there is nothing")]
     Link {
         /// The link.
         path: PathBuf,
-        /// What it names.
+        /// The file that it names.
         target: PathBuf,
     },
-    /// A text that stands for a file in a repository of git.
+    /// A file is a pointer of git-lfs, which stands for the real file in a repository.
     #[error("{path}: a pointer of git-lfs, not the file itself")]
     Pointer {
         /// The file.
         path: PathBuf,
     },
-    /// A folder without weights in a known format.
+    /// A folder has no weights in a known format.
     #[error(
         "{path}: there are no weights (model.safetensors, pytorch_model.bin, either with an index, or a .gguf file)"
     )]
@@ -36,7 +36,7 @@ pub enum WeightsError {
         /// The folder.
         path: PathBuf,
     },
-    /// Several GGUF files that are not the parts of one model.
+    /// A folder has several GGUF files that are not the parts of one model.
     #[error("{path}: several .gguf files, which are not parts of one model: `{first}`, `{second}`")]
     Ambiguous {
         /// The folder.
@@ -46,7 +46,7 @@ pub enum WeightsError {
         /// Another.
         second: String,
     },
-    /// Only some parts of a GGUF file are there, or their names are not those of parts.
+    /// Parts of a GGUF file are missing, or their names are not those of parts.
     #[error(
         "{path}: is one of {count} parts, of which {found} {} found (they are named NAME-00001-of-{count:05}.gguf and so on)",
         if *found == 1 { "is" } else { "are" }
@@ -54,19 +54,19 @@ pub enum WeightsError {
     Parts {
         /// The first part.
         path: PathBuf,
-        /// The number that there should be.
+        /// Number of parts of the model.
         count: i128,
-        /// The number that there is.
+        /// Number of parts that were found.
         found: usize,
     },
-    /// A file does not keep to its format, or is cut short.
+    /// A file violates its format, or is cut short.
     #[error("{path}: not a readable {format} file: {message}")]
     Malformed {
         /// The file.
         path: PathBuf,
         /// Name of the format.
         format: &'static str,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
     },
     /// The pickle of a PyTorch file names something that is not a tensor or a container.
@@ -84,10 +84,10 @@ pub enum WeightsError {
     Escape {
         /// The index.
         path: PathBuf,
-        /// What it names.
+        /// The name in the index.
         file: String,
     },
-    /// A tensor that two files hold.
+    /// Two files hold a tensor of the same name.
     #[error("tensor `{tensor}` is in two files: {first} and {second}")]
     Duplicate {
         /// Its name.
@@ -97,7 +97,7 @@ pub enum WeightsError {
         /// The other.
         second: PathBuf,
     },
-    /// A tensor that the index places in a file which does not hold it.
+    /// The index places a tensor in a file that does not hold it.
     #[error("{path}: tensor `{tensor}` is not in `{file}`, where the index says it is")]
     Misplaced {
         /// The index.
@@ -107,7 +107,7 @@ pub enum WeightsError {
         /// The file.
         file: String,
     },
-    /// A tensor whose values cannot be read as f32.
+    /// The values of a tensor have a type that cannot be read as f32.
     #[error(
         "{path}: tensor `{tensor}` has type {dtype}, which is not read ({READ_TYPES} are){}",
         hint(dtype)
@@ -120,7 +120,7 @@ pub enum WeightsError {
         /// Its type.
         dtype: String,
     },
-    /// A tensor whose values cannot be written in an encoding.
+    /// The values of a tensor cannot be written in an encoding.
     #[error("tensor `{tensor}` of shape {shape:?} cannot be written in {encoding}")]
     Unwritten {
         /// Its name.
@@ -130,33 +130,33 @@ pub enum WeightsError {
         /// The encoding.
         encoding: crate::Encoding,
     },
-    /// A tensor that is asked for and not there.
+    /// A tensor does not exist.
     #[error("there is no tensor `{tensor}`")]
     Missing {
         /// Its name.
         tensor: String,
     },
-    /// Rows beyond the end of a tensor.
+    /// Rows beyond the end of a tensor are asked for.
     #[error("{path}: tensor `{tensor}` has {rows} rows; {start}..{end} were asked for")]
     Rows {
         /// The file.
         path: PathBuf,
         /// The tensor.
         tensor: String,
-        /// How many there are.
+        /// Number of rows of the tensor.
         rows: usize,
-        /// First row.
+        /// First row asked for.
         start: usize,
-        /// Behind the last row.
+        /// End of the range asked for, exclusive.
         end: usize,
     },
 }
 
-/// What [`WeightsError::Type`] says can be read.
+/// The types that can be read, for [`WeightsError::Type`].
 const READ_TYPES: &str =
     "f32, f16, bf16 and, in GGUF, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K";
 
-/// What to do about a type.
+/// Advice about a type that is not read.
 fn hint(dtype: &str) -> &'static str {
     match dtype {
         "F8_E4M3" | "F8_E5M2" | "I32" | "U8" | "I8" => {

@@ -1,15 +1,15 @@
-//! A file that is read at offsets, by several threads.
+//! Files that several threads read at offsets.
 
 use std::path::{Path, PathBuf};
 
 use crate::WeightsError;
 
-/// The first words of a pointer of git-lfs, and the longest one.
+/// First words of a git-lfs pointer, and the largest size of one.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 const LONGEST_POINTER: u64 = 1024;
 
-/// True of a file that is a pointer of git-lfs: a short text that stands for the file in a repository until
-/// `git lfs pull` fetches it.
+/// True if a file is a pointer of git-lfs: a short text that stands for the file in a repository
+/// until `git lfs pull` fetches it.
 pub fn is_pointer(path: &Path) -> bool {
     let short = |about: std::fs::Metadata| about.is_file() && about.len() <= LONGEST_POINTER;
     let short = std::fs::metadata(path).is_ok_and(short);
@@ -59,7 +59,7 @@ impl OpenFile {
         })
     }
 
-    /// Fills `to` from `offset` on.
+    /// Fills `to` with the bytes from `offset` on.
     pub(crate) fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<(), WeightsError> {
         self.read_exact_at(offset, to)
             .map_err(WeightsError::io(&self.path))
@@ -81,7 +81,8 @@ impl OpenFile {
         handle.read_exact(to)
     }
 
-    /// `len` bytes from `offset` on, which must lie inside the file: nothing is allocated otherwise.
+    /// The `len` bytes from `offset` on. They must lie inside the file; otherwise nothing is
+    /// allocated.
     pub(crate) fn bytes(
         &self,
         format: &'static str,

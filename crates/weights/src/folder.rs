@@ -1,4 +1,4 @@
-//! The weights of a folder, whatever files they are in.
+//! Weights of a folder, in any format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::file::OpenFile;
 use crate::tensor::{RowBuffer, StoredTensor};
 use crate::{Encoding, GgufValue, WeightsError, gguf, safetensors, torch};
 
-/// Formats of files with weights.
+/// Format of the files with weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `model.safetensors`, or shards and `model.safetensors.index.json`.
@@ -36,30 +36,30 @@ impl std::fmt::Display for Format {
 pub struct TensorFiles {
     format: Format,
     files: Vec<OpenFile>,
-    /// With the file that holds them.
+    /// Tensors by name, each with the index of the file that holds it.
     tensors: BTreeMap<String, (usize, StoredTensor)>,
     keys: BTreeMap<String, GgufValue>,
 }
 
-/// `model.safetensors.index.json` and its like.
+/// Index of a sharded model: `model.safetensors.index.json` and the like.
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
 impl TensorFiles {
-    /// Opens the weights of a model folder and reads their headers: safetensors where there are any,
-    /// else PyTorch's files, else GGUF.
+    /// Opens the weights of a model folder and reads their headers. Safetensors are preferred, then
+    /// PyTorch's files, then GGUF.
     ///
     /// # Errors
-    /// None of these; files that are missing, malformed or cut short; a tensor in two files; an index
-    /// that names files outside the folder.
+    /// None of these is there; a file is missing, malformed or cut short; a tensor is in two files;
+    /// an index names files outside the folder.
     pub fn open(folder: &Path) -> Result<Self, WeightsError> {
         for (format, name) in [
             (Format::Safetensors, "model.safetensors"),
             (Format::Torch, "pytorch_model.bin"),
         ] {
-            // A link to nothing is there too: what it was to be is not read from elsewhere.
+            // A broken link counts as present: another format must not silently take its place.
             let index = folder.join(format!("{name}.index.json"));
             if index.exists() || index.is_symlink() {
                 return Self::indexed(format, &index);
@@ -93,7 +93,7 @@ impl TensorFiles {
         let folder = path.parent().unwrap_or(Path::new("."));
         OpenFile::open(path)?;
         let text = std::fs::read(path).map_err(WeightsError::io(path))?;
-        // Some editors write the mark of an encoding in front.
+        // Some editors write a byte order mark in front.
         let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&text);
         let index: Index =
             serde_json::from_slice(text).map_err(|error| WeightsError::Malformed {
@@ -141,7 +141,7 @@ impl TensorFiles {
                 Format::Torch => torch::tensors(&file)?,
                 Format::Gguf => {
                     let contents = gguf::contents(&file)?;
-                    // The first part says what the model is, and its texts are those that are read.
+                    // The keys of the first part describe the whole model.
                     if of.files.is_empty() {
                         of.keys = contents.keys;
                     }
@@ -165,7 +165,7 @@ impl TensorFiles {
         Ok(of)
     }
 
-    /// A file that says it is one part of several needs the others.
+    /// Checks that all parts are there if a file says that it is one of several.
     fn check_parts(&self) -> Result<(), WeightsError> {
         let found = self.files.len();
         match (self.keys.get("split.count"), self.files.first()) {
@@ -180,17 +180,17 @@ impl TensorFiles {
         }
     }
 
-    /// What the files are.
+    /// Format of the files.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Bytes of all files.
+    /// Total size of all files, in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.len).sum()
     }
 
-    /// The files.
+    /// Paths of the files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|file| file.path.as_path())
     }
@@ -202,12 +202,13 @@ impl TensorFiles {
             .map(|(name, (_, tensor))| (name.as_str(), tensor))
     }
 
-    /// What a GGUF file says beside its tensors; nothing in other formats.
+    /// Keys of a GGUF file; empty in other formats.
     pub fn keys(&self) -> &BTreeMap<String, GgufValue> {
         &self.keys
     }
 
-    /// The list of texts under a key of a GGUF file, such as its vocabulary; `None` where it has none.
+    /// The list of texts under a key of a GGUF file, such as its vocabulary; `None` if there is
+    /// none.
     ///
     /// # Errors
     /// A file that cannot be read any more; texts that are not UTF-8.
@@ -220,18 +221,18 @@ impl TensorFiles {
         }
     }
 
-    /// The tensor of this name.
+    /// The tensor of this name, if there is one.
     pub fn get(&self, name: &str) -> Option<&StoredTensor> {
         self.tensors.get(name).map(|(_, tensor)| tensor)
     }
 
-    /// The file that holds a tensor.
+    /// The file that holds a tensor, if there is such a tensor.
     pub fn path_of(&self, name: &str) -> Option<&Path> {
         let (file, _) = self.tensors.get(name)?;
         Some(&self.files[*file].path)
     }
 
-    /// How a tensor is stored.
+    /// Encoding of a tensor.
     ///
     /// # Errors
     /// No such tensor; a type that is not read.
@@ -244,7 +245,8 @@ impl TensorFiles {
         })
     }
 
-    /// Reads `rows` of a tensor, entries of its outermost dimension, as f32, one row after the other.
+    /// Reads `rows` of a tensor as f32, row after row. A row is an entry of the outermost
+    /// dimension.
     ///
     /// # Errors
     /// No such tensor or rows; a type that is not read; a file that cannot be read any more.
@@ -278,7 +280,8 @@ impl TensorFiles {
     }
 }
 
-/// The name of a part of a GGUF file: what all parts begin with, the part's number, how many there are.
+/// Splits the name of a part of a GGUF file into the prefix that all parts share, the part's
+/// number, and the number of parts.
 fn part_of(name: &str) -> Option<(&str, &str, &str)> {
     let (stem, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (stem, number) = stem.rsplit_once('-')?;
@@ -286,8 +289,8 @@ fn part_of(name: &str) -> Option<(&str, &str, &str)> {
     (digits(number) && digits(count)).then_some((stem, number, count))
 }
 
-/// All parts of the file that a part belongs to by its name (`NAME-00001-of-00003.gguf`), in order; the
-/// file itself where it has no such name.
+/// All parts, in order, of the model that a file is a part of by its name
+/// (`NAME-00001-of-00003.gguf`). A file with another name is its own only part.
 pub fn gguf_parts(file: &Path) -> Vec<PathBuf> {
     let name = file.file_name().map(|name| name.to_string_lossy());
     let parts = name
@@ -301,7 +304,7 @@ pub fn gguf_parts(file: &Path) -> Vec<PathBuf> {
     parts.unwrap_or_else(|| vec![file.to_owned()])
 }
 
-/// True of a folder that holds GGUF files.
+/// True if a folder holds GGUF files.
 pub fn has_gguf(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names = entries.map(|entry| entry.file_name());

@@ -1,4 +1,4 @@
-//! GGUF: what a model is, in typed keys, then tensors under llama.cpp's names.
+//! Reader of GGUF files: typed keys that describe a model, then tensors under llama.cpp's names.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use crate::{Encoding, WeightsError};
 
 const FORMAT: &str = "GGUF";
 pub(crate) const MAGIC: &[u8] = b"GGUF";
-/// Most dimensions of a tensor.
+/// Largest number of dimensions of a tensor.
 const DIMENSIONS: u32 = 4;
-/// Longest name of a tensor or a key, and longest text that is kept, in bytes.
+/// Largest length, in bytes, of a name of a tensor or key, and of a text that is kept.
 const LONGEST_TEXT: u64 = 1 << 20;
-/// Where tensors start unless the file says otherwise, in bytes.
+/// Default alignment of the tensors, in bytes.
 pub(crate) const ALIGNMENT: u64 = 32;
-/// Bytes of a file that are read at once.
+/// Number of bytes of a file that are read at once.
 const WINDOW: usize = 64 << 10;
 
-/// A value of a GGUF file's keys.
+/// Value of a key of a GGUF file.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum GgufValue {
@@ -26,7 +26,7 @@ pub enum GgufValue {
     Int(i128),
     /// A number.
     Float(f64),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
     /// A text.
     Text(String),
@@ -36,9 +36,9 @@ pub enum GgufValue {
     ///
     /// [`TensorFiles::texts`]: crate::TensorFiles::texts
     Texts {
-        /// How many there are.
+        /// Number of texts.
         count: u64,
-        /// Where the first one begins, in bytes.
+        /// Offset of the first one in the file, in bytes.
         at: u64,
     },
 }
@@ -49,10 +49,10 @@ pub(crate) struct Contents {
     pub(crate) tensors: BTreeMap<String, StoredTensor>,
 }
 
-/// Reads forward, a window at a time, and never beyond the end.
+/// Reader that moves forward, a window at a time, and never beyond the end of the file.
 struct Reader<'a> {
     file: &'a OpenFile,
-    /// Of the next byte.
+    /// Offset of the next byte.
     at: u64,
     window: Vec<u8>,
     window_at: u64,
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         self.file.len - self.at
     }
 
-    /// Passes over `len` bytes.
+    /// Skips `len` bytes.
     fn skip(&mut self, len: u64) -> Result<(), WeightsError> {
         if len > self.left() {
             let message = format!(
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The next `len` bytes, out of the window, which is at least as large.
+    /// The next `len` bytes, as a view into the window, which must be at least as large.
     fn view(&mut self, len: usize) -> Result<&[u8], WeightsError> {
         let start = self.at;
         self.skip(len as u64)?;
@@ -152,10 +152,10 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Numbers are kept; of texts, where they are.
+    /// Reads a list. Numbers are kept; of texts only their place in the file.
     fn list(&mut self) -> Result<GgufValue, WeightsError> {
         let (kind, len) = (self.u32()?, self.u64()?);
-        // Every entry takes a byte at least, so a longer list cannot be.
+        // Every entry takes at least one byte, so a longer list cannot exist.
         if len > self.left() {
             return Err(self.bad(format!("a list of {len} entries")));
         }
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Name of a tensor type, or its encoding.
+/// Encoding of a tensor type, or its name if it is not read.
 fn encoding(kind: u32) -> Result<Encoding, String> {
     let name = match kind {
         0 => return Ok(Encoding::F32),
@@ -201,7 +201,7 @@ fn encoding(kind: u32) -> Result<Encoding, String> {
     Err(name.to_owned())
 }
 
-/// The `count` texts that begin at a byte of a file whose keys have been read.
+/// Reads the `count` texts that begin at byte `at` of a file whose keys have been read.
 pub(crate) fn texts(file: &OpenFile, count: u64, at: u64) -> Result<Vec<String>, WeightsError> {
     let mut reader = Reader::at(file, at);
     let mut texts = Vec::new();
@@ -211,7 +211,7 @@ pub(crate) fn texts(file: &OpenFile, count: u64, at: u64) -> Result<Vec<String>,
     Ok(texts)
 }
 
-/// Keys and tensors of a file.
+/// Reads keys and tensors of a file.
 pub(crate) fn contents(file: &OpenFile) -> Result<Contents, WeightsError> {
     let mut reader = Reader::at(file, 0);
     let magic: [u8; 4] = reader.take()?;
@@ -252,7 +252,7 @@ pub(crate) fn contents(file: &OpenFile) -> Result<Contents, WeightsError> {
     Ok(Contents { keys, tensors })
 }
 
-/// A tensor, its offset still counted from where tensors start.
+/// Reads the description of a tensor. Its offset still counts from the start of the tensors.
 fn described(reader: &mut Reader<'_>) -> Result<(String, StoredTensor), WeightsError> {
     let name = reader.text()?;
     let dimensions = reader.u32()?;
@@ -264,7 +264,7 @@ fn described(reader: &mut Reader<'_>) -> Result<(String, StoredTensor), WeightsE
         let size = usize::try_from(reader.u64()?);
         shape.push(size.map_err(|_| reader.bad(format!("tensor `{name}` is too large")))?);
     }
-    // GGML counts from the innermost dimension.
+    // GGML lists dimensions from the innermost one.
     shape.reverse();
     let encoding = encoding(reader.u32()?);
     let tensor = StoredTensor {
@@ -276,7 +276,7 @@ fn described(reader: &mut Reader<'_>) -> Result<(String, StoredTensor), WeightsE
     Ok((name, tensor))
 }
 
-/// Turns offsets into those of the file, and checks them.
+/// Converts offsets to offsets in the file, and checks them.
 fn place(
     reader: &Reader<'_>,
     alignment: u64,

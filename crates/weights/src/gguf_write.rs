@@ -1,26 +1,26 @@
-//! Writing GGUF: the head of a file, which says what its keys and tensors are. Values follow it, a
-//! tensor after the other.
+//! Writer of GGUF: the head of a file, which describes its keys and tensors. The values follow it,
+//! tensor after tensor.
 
 use crate::gguf::{ALIGNMENT, MAGIC};
 use crate::{Encoding, WeightsError};
 
-/// Version of the layout that is written.
+/// Version of the format that is written.
 const VERSION: u32 = 3;
 
-/// A value of a key as it is written: in the width that programs look for.
+/// Value of a key, in the width that other programs expect.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GgufEntry {
     /// A count, a size or a token.
     Int(u32),
     /// A number.
     Float(f32),
-    /// Yes or no.
+    /// A boolean.
     Flag(bool),
     /// A text.
     Text(String),
     /// A list of texts.
     Texts(Vec<String>),
-    /// A list of small numbers, such as kinds of tokens.
+    /// A list of small numbers, such as token types.
     Ints(Vec<i32>),
 }
 
@@ -36,18 +36,18 @@ impl From<&str> for GgufEntry {
     }
 }
 
-/// A tensor that is to be written.
+/// Description of a tensor to write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GgufTensor {
     /// Its name.
     pub name: String,
     /// Dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// How its values are written.
+    /// Encoding of its values.
     pub encoding: Encoding,
 }
 
-/// Number of a type of values; `None` of one that is not written.
+/// GGML's number of an encoding; `None` for one that is not written.
 fn number(encoding: Encoding) -> Option<u32> {
     match encoding {
         Encoding::F32 => Some(0),
@@ -62,7 +62,7 @@ fn text(to: &mut Vec<u8>, text: &str) {
     to.extend(text.as_bytes());
 }
 
-/// What stands before the entries of a list.
+/// Header of a list: type and number of its entries.
 fn list(to: &mut Vec<u8>, kind: u32, len: usize) {
     to.extend(9_u32.to_le_bytes());
     to.extend(kind.to_le_bytes());
@@ -103,13 +103,13 @@ impl GgufEntry {
     }
 }
 
-/// Bytes that a tensor's values are padded with, so that the next one begins where it may.
+/// Number of padding bytes after `written` bytes of values, so that the next tensor is aligned.
 pub fn gguf_padding(written: u64) -> usize {
     (written.next_multiple_of(ALIGNMENT) - written) as usize
 }
 
-/// The head of a GGUF file with these keys and tensors, padded to where the values of the first one
-/// begin. The values of each are padded by [`gguf_padding`].
+/// The head of a GGUF file with these keys and tensors, padded up to the values of the first
+/// tensor. The caller pads the values of each tensor by [`gguf_padding`].
 ///
 /// # Errors
 /// A tensor of an encoding that is not written, or whose rows are not whole blocks of it.
@@ -146,7 +146,7 @@ pub fn gguf_head(
         };
         text(&mut head, name);
         head.extend((shape.len() as u32).to_le_bytes());
-        // GGML counts from the innermost dimension.
+        // GGML lists dimensions from the innermost one.
         for size in shape.iter().rev() {
             head.extend((*size as u64).to_le_bytes());
         }

@@ -1,4 +1,4 @@
-//! The header of a safetensors file: its length, then JSON that says where each tensor lies.
+//! Reader of safetensors headers: a length, then JSON with the place of each tensor.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,11 +11,11 @@ use crate::tensor::{StoredTensor, count};
 use crate::{Encoding, WeightsError};
 
 const FORMAT: &str = "safetensors";
-/// Longest header, as the format has it.
+/// Largest size of a header in bytes, as the format defines it.
 const LONGEST_HEADER: u64 = 100_000_000;
-/// Most dimensions of a tensor.
+/// Largest number of dimensions of a tensor.
 const DIMENSIONS: usize = 8;
-/// Bytes that hold the header's length.
+/// Size of the header's length, in bytes.
 const LENGTH: u64 = 8;
 
 #[derive(Deserialize)]
@@ -25,11 +25,11 @@ struct Entry {
     data_offsets: (u64, u64),
 }
 
-/// Tensors by name, none of them twice, and what the writer says of them.
+/// A header: tensors by unique name, and the writer's metadata.
 struct Header {
     tensors: BTreeMap<String, Entry>,
-    /// Names that were left out because another tensor is the same one, with that one's name, among
-    /// other words.
+    /// Free text of the writer. For a tensor that was left out because another one is equal, it
+    /// maps the name to that of the other.
     metadata: BTreeMap<String, String>,
 }
 
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Header {
     }
 }
 
-/// The tensors of a file.
+/// Reads the descriptions of a file's tensors.
 pub(crate) fn tensors(file: &OpenFile) -> Result<BTreeMap<String, StoredTensor>, WeightsError> {
     let bad = |message: String| file.malformed(FORMAT, message);
     let length = file.bytes(FORMAT, 0, LENGTH)?;
@@ -124,7 +124,7 @@ pub(crate) fn tensors(file: &OpenFile) -> Result<BTreeMap<String, StoredTensor>,
     Ok(tensors)
 }
 
-/// Checks that ranges do not overlap.
+/// Checks that byte ranges do not overlap.
 pub(crate) fn apart(mut ranges: Vec<(u64, u64, String)>) -> Result<(), String> {
     ranges.retain(|(first, end, _)| first < end);
     ranges.sort_unstable();

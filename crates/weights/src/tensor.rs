@@ -1,4 +1,4 @@
-//! One stored tensor, and how its rows are found.
+//! Description of a stored tensor, and the reading of its rows.
 
 use std::ops::Range;
 
@@ -10,11 +10,12 @@ use crate::{Encoding, WeightsError};
 pub struct StoredTensor {
     /// Dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// How values are stored, or the name of a type that cannot be read.
+    /// Encoding of its values, or the name of a type that cannot be read.
     pub encoding: Result<Encoding, String>,
-    /// Bytes before the first value.
+    /// Offset of the first value in the file, in bytes.
     pub(crate) offset: u64,
-    /// Values from one index to the next, by dimension; `None` where rows follow each other.
+    /// Distance between neighbouring indices, in values, by dimension; `None` if the tensor is
+    /// contiguous.
     pub(crate) strides: Option<Vec<usize>>,
 }
 
@@ -25,23 +26,23 @@ pub struct RowBuffer {
     values: Vec<f32>,
 }
 
-/// Number of values; `None` beyond the address space.
+/// Number of values of a shape; `None` if it exceeds the address space.
 pub(crate) fn count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1_usize, |all, n| all.checked_mul(*n))
 }
 
 impl StoredTensor {
-    /// Rows, the entries of the outermost dimension. A single number is one row.
+    /// Number of rows, the entries of the outermost dimension. A scalar is one row.
     pub fn rows(&self) -> usize {
         self.shape.first().copied().unwrap_or(1)
     }
 
-    /// Values of a row.
+    /// Number of values of a row.
     pub fn width(&self) -> usize {
         self.shape.iter().skip(1).product()
     }
 
-    /// Reads `rows`, which exist; values are returned row after row.
+    /// Reads `rows`, which must exist. Values are returned row after row.
     pub(crate) fn read<'a>(
         &self,
         file: &OpenFile,
@@ -54,7 +55,7 @@ impl StoredTensor {
         match &self.strides {
             None => {
                 let width = self.width();
-                // The whole tensor was found to be whole blocks and inside the file.
+                // The whole tensor has been checked: it is whole blocks and lies inside the file.
                 let before = encoding.bytes(rows.start * width).unwrap_or(0);
                 let len = encoding.bytes(rows.len() * width).unwrap_or(0);
                 fill(file, self.offset + before as u64, len, bytes)?;
@@ -65,8 +66,8 @@ impl StoredTensor {
         Ok(values)
     }
 
-    /// Rows of a view: one read for each run of neighbouring values of the inner dimensions, or, in
-    /// the columns of a transposed matrix, of neighbouring rows.
+    /// Reads rows of a strided view, with one read for each contiguous run of inner values. In a
+    /// transposed matrix it reads each column, with one read for all rows.
     fn gather(
         &self,
         file: &OpenFile,
@@ -92,7 +93,7 @@ impl StoredTensor {
             }
             return Ok(());
         }
-        // Columns: `rows` values that lie `outer` apart, with what is between them.
+        // A column: `rows` values at distance `outer`, read with everything in between.
         values.resize(rows.len() * width, 0.0);
         let mut column = Vec::new();
         for index in 0..width {
@@ -109,7 +110,7 @@ impl StoredTensor {
     }
 }
 
-/// Whether values follow each other in order.
+/// True if the values are contiguous in index order.
 pub(crate) fn dense((shape, strides): (&[usize], &[usize])) -> bool {
     let mut expected = 1;
     for (size, stride) in shape.iter().zip(strides).rev() {
@@ -121,7 +122,7 @@ pub(crate) fn dense((shape, strides): (&[usize], &[usize])) -> bool {
     true
 }
 
-/// Where value `index`, counted in order, lies.
+/// Offset, in values, of the value with this index in row-major order.
 fn place(mut index: usize, (shape, strides): (&[usize], &[usize])) -> usize {
     let mut at = 0;
     for (size, stride) in shape.iter().zip(strides).rev() {

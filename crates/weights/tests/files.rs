@@ -1,4 +1,5 @@
-//! What PyTorch and GGUF's own package wrote is read to the last bit, and malformed files are told.
+//! Files of PyTorch and of GGUF's own package are read to the last bit, and malformed files are
+//! reported.
 
 use std::path::{Path, PathBuf};
 
@@ -92,8 +93,8 @@ fn a_pickle_calls_nothing() {
     assert!(error.to_string().contains("PyTorch 1.6"), "{error}");
 }
 
-/// Cut short anywhere, or with any one byte changed, a file is read or refused: no panic, no
-/// allocation beyond the file's size (which the address space would not hold).
+/// A file that is cut anywhere, or that has any one byte changed, is read or refused: no panic, and
+/// no allocation beyond the file's size (which would not fit the address space).
 #[test]
 fn damaged_files_are_refused_without_a_panic() {
     let folder = tempfile::tempdir().unwrap();
@@ -240,7 +241,7 @@ fn a_pointer_of_git_lfs_is_told_as_such() {
     assert!(matches!(error, WeightsError::Malformed { .. }), "{error}");
 }
 
-/// A snapshot of the hub's cache that was moved without what its links name.
+/// A snapshot of the hub's cache that was moved without the files that its links name.
 #[cfg(unix)]
 #[test]
 fn a_link_to_nothing_is_told_with_what_it_names() {
@@ -268,7 +269,7 @@ fn a_link_to_nothing_is_told_with_what_it_names() {
     }
     let index = r#"{"weight_map": {"a": "model-00001-of-00001.safetensors"}}"#;
     let path = folder.path().join("model.safetensors.index.json");
-    // With the mark of an encoding in front, as some editors write it.
+    // With a byte order mark in front, as some editors write it.
     std::fs::write(path, format!("\u{feff}{index}")).unwrap();
     let shard = link("model-00001-of-00001.safetensors");
     let error = TensorFiles::open(folder.path()).unwrap_err();

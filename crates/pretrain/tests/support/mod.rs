@@ -1,10 +1,10 @@
-//! The real data, for the tests that can use it.
+//! The real data, for tests that can use them.
 
 use std::path::PathBuf;
 
 use streams::DATA_ENV;
 
-/// The folder of the real tasks; without one, a line that says that the test is skipped.
+/// The folder of the real tasks. If there is none, prints that the test is skipped.
 pub fn real_tasks() -> Option<PathBuf> {
     let folder = std::env::var_os(DATA_ENV).filter(|folder| !folder.is_empty());
     if folder.is_none() {

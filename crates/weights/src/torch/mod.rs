@@ -1,4 +1,4 @@
-//! PyTorch files: a zip archive with a pickle that describes tensors, and their storages.
+//! Reader of PyTorch files: a zip archive with a pickle that describes tensors, and their storages.
 
 mod pickle;
 mod zip;
@@ -11,10 +11,10 @@ use crate::{Encoding, WeightsError};
 use pickle::{Storage, View};
 
 const FORMAT: &str = "PyTorch";
-/// Longest pickle: names and shapes of a million tensors.
+/// Largest size of a pickle in bytes. It allows names and shapes of a million tensors.
 const LONGEST_PICKLE: u64 = 256 << 20;
 
-/// The tensors of a file that `torch.save` wrote.
+/// Reads the descriptions of the tensors of a file that `torch.save` wrote.
 pub(crate) fn tensors(file: &OpenFile) -> Result<BTreeMap<String, StoredTensor>, WeightsError> {
     let entries = zip::entries(file)?;
     let bad = |message: String| file.malformed(FORMAT, message);
@@ -56,7 +56,7 @@ pub(crate) fn tensors(file: &OpenFile) -> Result<BTreeMap<String, StoredTensor>,
     Ok(tensors)
 }
 
-/// Where the values of a view lie in the file.
+/// The tensor of a view, with its values' place in the file.
 fn placed(view: &View, entry: &zip::Entry) -> Result<StoredTensor, String> {
     let View {
         storage: Storage { dtype, values, .. },

@@ -1,23 +1,23 @@
-//! A pickle of tensors, read without running anything.
+//! Reader of a pickle of tensors that runs no code.
 //!
 //! A pickle is a program for a stack machine that may call any function by name. This machine knows
-//! three functions, those that `torch.save` writes for a dictionary of tensors, and makes plain
-//! descriptions of what they would make. Any other name ends the reading. Values live in one list
-//! and refer to each other by index, so that no nesting, however deep, is walked recursively, and
-//! every instruction makes one value at most: work and memory are bounded by the pickle's length.
+//! three functions, those that `torch.save` writes for a dictionary of tensors, and produces
+//! descriptions instead of calling them. Any other name is an error. Values are kept in one list
+//! and refer to each other by index, so that nothing recurses however deep they are nested. Every
+//! instruction makes at most one value, so work and memory are bounded by the pickle's length.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Why a pickle is not read.
+/// Reason why a pickle is not read.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// It names a function or class.
     Global(String),
-    /// It is no pickle of a dictionary of tensors.
+    /// It is not a pickle of a dictionary of tensors.
     Malformed(String),
 }
 
-/// Longest name. Texts are copied with whatever refers to them.
+/// Largest length of a name, in bytes. It is small because texts are copied wherever they are used.
 const LONGEST_TEXT: u64 = 4096;
 
 type Result<T> = std::result::Result<T, Fault>;
@@ -26,22 +26,22 @@ fn bad<T>(message: impl Into<String>) -> Result<T> {
     Err(Fault::Malformed(message.into()))
 }
 
-/// A run of numbers in a file of its own.
+/// A storage: numbers of one type in an entry of the archive.
 #[derive(Clone, Debug)]
 pub(super) struct Storage {
-    /// `FloatStorage` and the like.
+    /// Name of its type: `FloatStorage` and the like.
     pub(super) dtype: String,
-    /// Name of the file.
+    /// Name of the archive's entry.
     pub(super) key: String,
-    /// How many numbers.
+    /// Number of values.
     pub(super) values: usize,
 }
 
-/// A tensor: part of a storage.
+/// A tensor: a view of a storage.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) storage: Storage,
-    /// The first value.
+    /// Offset of the first value, in values.
     pub(super) offset: usize,
     pub(super) shape: Vec<usize>,
     pub(super) strides: Vec<usize>,
@@ -52,7 +52,7 @@ type Id = usize;
 
 #[derive(Clone, Debug)]
 enum Value {
-    /// Nothing that matters here: None, a number that is no integer, an attribute.
+    /// A value without meaning here: None, a float, an attribute.
     Other,
     Int(i64),
     Text(String),
@@ -74,7 +74,7 @@ enum Function {
 }
 
 impl Value {
-    /// What a name stands for.
+    /// The value of a global name, if it is one of those known.
     fn global(module: &str, name: &str) -> Result<Self> {
         Ok(match (module, name) {
             ("collections", "OrderedDict") => Self::Function(Function::OrderedDict),
@@ -86,7 +86,7 @@ impl Value {
     }
 }
 
-/// Whether a name is that of a typed storage.
+/// True if a name is that of a typed storage.
 fn is_storage(name: &str) -> bool {
     let kinds = [
         "Float", "Half", "BFloat16", "Double", "Long", "Int", "Short", "Char", "Byte", "Bool",
@@ -112,7 +112,7 @@ struct Machine<'a> {
     rest: &'a [u8],
     values: Vec<Value>,
     stack: Vec<Id>,
-    /// Heights of the stack.
+    /// Marked heights of the stack.
     marks: Vec<usize>,
     memo: HashMap<u64, Id>,
 }
@@ -130,7 +130,7 @@ impl<'a> Machine<'a> {
 
     fn step(&mut self, code: u8) -> Result<()> {
         match code {
-            // Protocol and frames say nothing of the contents.
+            // Protocol and frames do not affect the contents.
             0x80 => self.array::<1>().map(|_| ()),
             0x95 => self.array::<8>().map(|_| ()),
             b'(' => {
@@ -153,7 +153,7 @@ impl<'a> Machine<'a> {
             b'c' | 0x93 => self.named(code),
             b'Q' => self.persistent(),
             b'R' => self.call(),
-            // Attributes of a dictionary.
+            // Attributes of a dictionary are dropped.
             b'b' => self.pop().map(|_| ()),
             other => bad(format!(
                 "instruction {other:#04x} of its pickle is not known"
@@ -198,7 +198,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Everything above the last mark.
+    /// Pops everything above the last mark.
     fn since_mark(&mut self) -> Result<Vec<Id>> {
         match self.marks.pop() {
             Some(mark) if mark <= self.stack.len() => Ok(self.stack.split_off(mark)),
@@ -333,7 +333,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// `("storage", type, key, device, length)`.
+    /// Reads a persistent id: `("storage", type, key, device, length)`.
     fn persistent(&mut self) -> Result<()> {
         let id = self.pop()?;
         let storage = match *self.items(id)? {
@@ -404,7 +404,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Sizes of at most eight dimensions.
+    /// The sizes of at most eight dimensions.
     fn sizes(&self, items: &[Id]) -> Option<Vec<usize>> {
         let size = |id: &Id| match self.values[*id] {
             Value::Int(value) => usize::try_from(value).ok(),

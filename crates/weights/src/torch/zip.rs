@@ -1,4 +1,4 @@
-//! The directory of a zip archive whose entries are stored as they are.
+//! Reader of the directory of a zip archive whose entries are stored uncompressed.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use crate::file::OpenFile;
 
 use super::FORMAT;
 
-/// Where the bytes of an entry lie.
+/// Place of an entry's bytes in the file.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) offset: u64,
     pub(super) len: u64,
 }
 
-/// The record at the end, without its comment.
+/// Size of the end record without its comment, in bytes.
 const END: usize = 22;
-/// Longest comment behind it.
+/// Largest length of the comment that follows it.
 const LONGEST_COMMENT: u64 = u16::MAX as u64;
-/// What points to the record of large archives.
+/// Size of the locator, which points to the 64-bit end record of large archives.
 const LOCATOR: u64 = 20;
-/// The fixed parts of a record of the directory, and of the record before an entry's bytes.
+/// Sizes of the fixed parts of a directory record and of the header before an entry's bytes.
 const RECORD: usize = 46;
 const LOCAL: u64 = 30;
-/// Longest directory: that of a million entries.
+/// Largest size of a directory in bytes. It allows a million entries.
 const LONGEST_DIRECTORY: u64 = 256 << 20;
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -38,7 +38,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// Offset and length of the directory.
+/// Offset and size of the directory, in bytes.
 fn directory(file: &OpenFile) -> Result<(u64, u64), WeightsError> {
     let no_archive = || {
         file.malformed(
@@ -56,7 +56,7 @@ fn directory(file: &OpenFile) -> Result<(u64, u64), WeightsError> {
     let end = &tail[found..];
     let (len, offset) = (u32_at(end, 12), u32_at(end, 16));
     let end_at = tail_at + found as u64;
-    // Large archives have a second record, with 64-bit numbers.
+    // Large archives have a second end record, with 64-bit numbers.
     let locator = match end_at.checked_sub(LOCATOR) {
         Some(at) => file.bytes(FORMAT, at, LOCATOR)?,
         None => Vec::new(),
@@ -130,7 +130,7 @@ fn entry(file: &OpenFile, record: &[u8], extra: &[u8]) -> Result<Entry, Fault> {
             .ok_or_else(|| Fault::Says("has no length".into())),
         narrow => Ok(u64::from(narrow)),
     };
-    // In this order, and only those that do not fit.
+    // The 64-bit numbers come in this order, and only for fields that do not fit in 32 bits.
     let len = widened(len)?;
     let packed = widened(packed)?;
     let local = widened(local)?;
@@ -151,7 +151,7 @@ fn entry(file: &OpenFile, record: &[u8], extra: &[u8]) -> Result<Entry, Fault> {
     Ok(Entry { offset, len })
 }
 
-/// The 64-bit numbers of a record.
+/// The 64-bit numbers in the extra fields of a record.
 fn wide_numbers(mut extra: &[u8]) -> impl Iterator<Item = u64> {
     let mut found: &[u8] = &[];
     while extra.len() >= 4 {
