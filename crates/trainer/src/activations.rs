@@ -1,10 +1,10 @@
-//! What a forward pass keeps for the backward pass, and the scratch space of both.
+//! Activations that a forward pass keeps for the backward pass, and scratch buffers of both.
 
 use lm::QkNorm;
 
 use crate::layout::Layout;
 
-/// Kept by one block, for sequences of `t` positions together.
+/// Activations of one block, for `t` positions of all sequences together.
 #[derive(Default)]
 pub(crate) struct BlockActivations {
     /// Residual stream on entry, `[t, d]`.
@@ -36,14 +36,14 @@ pub(crate) struct BlockActivations {
     pub(crate) active: Vec<f32>,
 }
 
-/// Buffers of one worker, grown to the longest pack seen and used again.
+/// Buffers of one worker. They grow to the longest pack seen and are reused.
 #[derive(Default)]
 pub(crate) struct Activations {
     pub(crate) blocks: Vec<BlockActivations>,
     /// Residual stream after the last block, `[t, d]`.
     pub(crate) x: Vec<f32>,
     pub(crate) inverse: Vec<f32>,
-    /// After the final norm, `[t, d]`.
+    /// Residual stream after the final norm, `[t, d]`.
     pub(crate) hidden: Vec<f32>,
     /// Gradient of `hidden`, then of the residual stream, `[t, d]`.
     pub(crate) d_hidden: Vec<f32>,
@@ -66,24 +66,25 @@ pub(crate) struct Activations {
     pub(crate) logits: Vec<f32>,
 }
 
-/// Elements between two rows of attention weights: whole vectors.
+/// Number of elements from one row of attention weights to the next: `t`, rounded up to whole
+/// vectors.
 pub(crate) fn row_stride(t: usize) -> usize {
     t.next_multiple_of(cpu_engine::LANES)
 }
 
-/// Makes `buffer` hold exactly `len` elements of any value.
+/// Resizes `buffer` to exactly `len` elements of any value.
 pub(crate) fn fit(buffer: &mut Vec<f32>, len: usize) {
     buffer.resize(len, 0.0);
 }
 
-/// Makes `buffer` hold exactly `len` zeros.
+/// Resizes `buffer` to exactly `len` zeros.
 pub(crate) fn clear(buffer: &mut Vec<f32>, len: usize) {
     buffer.clear();
     buffer.resize(len, 0.0);
 }
 
 impl Activations {
-    /// Sizes everything for sequences of these lengths.
+    /// Resizes all buffers for sequences of these lengths.
     pub(crate) fn fit(&mut self, layout: &Layout, lengths: impl Iterator<Item = usize>) {
         let config = &layout.config;
         let (mut t, mut probs) = (0, 0);

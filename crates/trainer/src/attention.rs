@@ -1,5 +1,5 @@
-//! Causal attention of one sequence, forward and backward, in blocks of query rows so that what
-//! lies after a block is never computed.
+//! Causal attention of one sequence, forward and backward. It works in blocks of query rows, so
+//! that nothing is computed for keys after a block.
 
 use std::ops::Range;
 
@@ -10,21 +10,21 @@ use lm::host::{Mat, MatMut, Store, multiply};
 use crate::activations::{fit, row_stride};
 use crate::elementwise::{Scale, SoftmaxBackward};
 
-/// Query rows of a block.
+/// Number of query rows of a block.
 const ROWS: usize = 64;
 
 /// The shape of attention over one sequence.
 pub(crate) struct Attention<'a> {
     pub(crate) config: &'a LmConfig,
     pub(crate) vectors: Vectors,
-    /// Positions.
+    /// Number of positions.
     pub(crate) t: usize,
-    /// Positions that a position sees, itself included.
+    /// Number of positions that a position attends to, itself included.
     pub(crate) window: usize,
 }
 
 impl Attention<'_> {
-    /// Elements of the attention weights.
+    /// Number of elements of the attention weights.
     pub(crate) fn probs_len(&self) -> usize {
         self.config.num_heads * self.t * row_stride(self.t)
     }
@@ -59,6 +59,8 @@ impl Attention<'_> {
         Mat::strided(data, rows.len(), self.config.head_dim, width)
     }
 
+    /// Computes attention weights and mixed values.
+    ///
     /// # Shapes
     /// - `qkv`: `[t, q + 2 kv]`, rotated
     /// - `probs`: `[heads, t, stride]`, receives the attention weights
@@ -105,6 +107,8 @@ impl Attention<'_> {
         }
     }
 
+    /// Computes the gradient of queries, keys and values.
+    ///
     /// # Shapes
     /// - `d_mixed`: `[t, q]`
     /// - `d_qkv`: `[t, q + 2 kv]`, to which the gradient of the rotated queries, keys and values is

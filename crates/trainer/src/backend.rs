@@ -1,4 +1,4 @@
-//! Who computes a training step: the host trainer, or Burn on another device.
+//! Backends of a training step: the host trainer, or Burn on another device.
 
 use lm::host::Products;
 use lm::{AdamW, Checkpoint, LmError};
@@ -7,10 +7,10 @@ use lm::{AdamW, Checkpoint, LmError};
 use crate::device::OnDevice;
 use crate::{NextToken, Trainer};
 
-/// Where a model is trained.
+/// Device on which a model is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Device {
-    /// This processor.
+    /// The processor of this machine.
     #[default]
     Cpu,
     /// The first GPU, through WebGPU.
@@ -18,26 +18,27 @@ pub enum Device {
     Wgpu,
 }
 
-/// A model with its optimiser, trained on next-token prediction wherever it computes.
+/// A model with its optimiser, trained on next-token prediction on one of the devices.
 pub enum Backend {
-    /// This processor.
+    /// Training on the processor.
     Host(Box<Trainer>),
-    /// A device of Burn.
+    /// Training on a device of Burn.
     #[cfg(feature = "wgpu")]
     Burn(Box<OnDevice>),
 }
 
-/// Numbers of one step.
+/// Results of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// Mean next-token cross entropy, nats.
+    /// Mean next-token cross entropy, in nats per token.
     pub loss: f64,
-    /// Gradient norm before clipping.
+    /// Norm of the gradient before clipping.
     pub grad_norm: f64,
 }
 
 impl Backend {
-    /// Starts from weights and an optimiser. `products` is what this processor multiplies; other devices keep to f32.
+    /// Starts from weights and an optimiser. `products` is the number format of matrix products on
+    /// the processor; other devices use f32.
     ///
     /// # Errors
     /// Missing or misshapen tensors; moments of another model.
@@ -64,7 +65,7 @@ impl Backend {
     /// One step of next-token prediction on sequences of one length.
     ///
     /// # Errors
-    /// Those of [`Trainer::accumulate`] and [`Trainer::step`]; what a device reports.
+    /// Those of [`Trainer::accumulate`] and [`Trainer::step`]; errors of the device.
     pub fn step(&mut self, sequences: &[Vec<u32>], lr: f64) -> Result<Step, LmError> {
         match self {
             Self::Host(trainer) => {
@@ -79,8 +80,8 @@ impl Backend {
         }
     }
 
-    /// Mean next-token cross entropy and the tokens it is over, `batch` sequences (at least one) at
-    /// a time.
+    /// Mean next-token cross entropy in nats, and the number of tokens in the mean. `batch`
+    /// sequences (at least one) are evaluated at a time.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -113,10 +114,11 @@ impl Backend {
         Ok((sum / tokens as f64, tokens))
     }
 
-    /// The trainer of this processor; what was trained elsewhere until now goes on here, with products of f32.
+    /// The host trainer. A model that was trained on another device moves to the processor, with
+    /// products of f32.
     ///
     /// # Errors
-    /// What a device reports; those of [`Trainer::resume`].
+    /// Errors of the device; those of [`Trainer::resume`].
     pub fn on_host(&mut self) -> Result<&mut Trainer, LmError> {
         #[cfg(feature = "wgpu")]
         if let Self::Burn(on) = self {
@@ -133,7 +135,7 @@ impl Backend {
     /// The weights.
     ///
     /// # Errors
-    /// What a device reports; weights that were lost in a failed step.
+    /// Errors of the device; weights that were lost in a failed step.
     pub fn checkpoint(&self) -> Result<Checkpoint, LmError> {
         match self {
             Self::Host(trainer) => Ok(trainer.checkpoint()),

@@ -9,7 +9,7 @@ use crate::attention::Attention;
 use crate::elementwise::{NormBackward, NormForward, SiluBackward, add};
 use crate::pass::{Pack, Shared};
 
-/// Backward of one norm over all positions.
+/// Arguments of the backward pass of a norm over all positions.
 pub(crate) struct NormPass<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) inverse: &'a [f32],
@@ -23,15 +23,15 @@ enum Turn {
     Back,
 }
 
-/// Columns of the fused projection.
+/// Numbers of columns: the residual stream, and prefixes of the fused projection.
 struct Widths {
-    /// Residual stream.
+    /// Width of the residual stream.
     d: usize,
-    /// Queries.
+    /// Columns of the queries.
     q: usize,
-    /// Queries and keys.
+    /// Columns of queries and keys, which are rotated.
     rotated: usize,
-    /// Queries, keys and values.
+    /// Columns of queries, keys and values.
     all: usize,
 }
 
@@ -66,8 +66,8 @@ impl Shared<'_> {
         self.add_bias(out, bias);
     }
 
-    /// `x += y w^T`, and the bias if there is one: what a half of a block returns to the residual
-    /// stream.
+    /// `x += y w^T`, and the bias if there is one: adds the output of attention or of the MLP to
+    /// the residual stream.
     fn project_back(
         &self,
         x: &mut [f32],
@@ -103,7 +103,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Adds the gradient of the matrix at `at`, or of its adapters.
+    /// Adds the gradient of the matrix at `at`, or that of its adapters.
     fn weight_gradient(&self, grads: &mut [f32], at: &Range<usize>, dy: Mat<'_>, x: Mat<'_>) {
         match self.low_rank {
             Some(low_rank) => low_rank.add_gradients(at, dy, x, grads),
@@ -131,7 +131,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Backward of a norm whose weight lies at `at`; a frozen weight has no gradient.
+    /// Backward pass of a norm whose weight lies at `at`. A frozen weight has no gradient.
     pub(crate) fn norm_back(&self, grads: &mut [f32], at: &Range<usize>, pass: NormPass<'_>) {
         let weight = &self.weights[at.clone()];
         let d = weight.len();
@@ -160,8 +160,8 @@ impl Shared<'_> {
         }
     }
 
-    /// Calls `f` for every sequence of a pack with its attention in a layer, its rows, and where its
-    /// attention weights lie.
+    /// Calls `f` for every sequence of a pack, with its attention in a layer, its rows, and the
+    /// range of its attention weights.
     fn attend(
         &self,
         pack: &Pack<'_>,
@@ -236,7 +236,7 @@ impl Shared<'_> {
         self.project_back(x, &block.active, &at.down, at.down_bias.as_ref(), t);
     }
 
-    /// Norms of the query and key heads, where the model has them.
+    /// Applies the norms of query and key heads, if the model has them.
     fn head_norms(&self, layer: usize, block: &mut BlockActivations) {
         let Some(norms) = &self.layout.blocks[layer].head_norms else {
             return;
@@ -265,7 +265,8 @@ impl Shared<'_> {
         }
     }
 
-    /// Backward of [`head_norms`](Self::head_norms): `d_qkv` becomes the gradient before them.
+    /// Backward pass of [`head_norms`](Self::head_norms): `d_qkv` becomes the gradient with respect
+    /// to their input.
     fn head_norms_back(
         &self,
         layer: usize,
@@ -299,7 +300,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Rotates the queries and keys of `[t, q + 2 kv]`, in layers that do.
+    /// Rotates the queries and keys of `[t, q + 2 kv]` in layers with rotary embeddings.
     fn rotate(&self, pack: &Pack<'_>, layer: usize, qkv: &mut [f32], turn: Turn) {
         let config = &self.layout.config;
         let Some(table) = self.rope.of(config, self.layout.first() + layer) else {
@@ -401,8 +402,8 @@ impl Shared<'_> {
         );
     }
 
-    /// From the residual stream behind attention to the gradient of queries, keys and values before
-    /// their rotation.
+    /// Backward pass of attention: from the gradient of the residual stream after it to that of
+    /// queries, keys and values before their rotation.
     fn mix_backward(
         &self,
         pack: &Pack<'_>,

@@ -2,10 +2,11 @@
 
 use cpu_engine::{LANES, Lanes, RowKernel, exp};
 
-/// Sums an objective can report.
+/// Number of sums that an objective reports.
 pub(crate) const ROW_TERMS: usize = 4;
 
-/// `out = a . b`, eight lanes added in a fixed tree.
+/// `a . b`. Eight lanes are added in a fixed tree, so that the result does not depend on the
+/// machine.
 #[inline(always)]
 fn dot<S: Lanes>(simd: S, a: &[f32], b: &[f32]) -> f32 {
     let (a_chunks, a_rest) = a.as_chunks::<LANES>();
@@ -21,7 +22,7 @@ fn dot<S: Lanes>(simd: S, a: &[f32], b: &[f32]) -> f32 {
     total
 }
 
-/// Loads up to eight numbers, the missing ones as `fill`.
+/// Loads up to eight numbers; missing ones are `fill`.
 #[inline(always)]
 fn load_padded<S: Lanes>(simd: S, from: &[f32], fill: f32) -> S::V {
     let mut lanes = [fill; LANES];
@@ -29,8 +30,8 @@ fn load_padded<S: Lanes>(simd: S, from: &[f32], fill: f32) -> S::V {
     simd.load(&lanes)
 }
 
-/// Cross entropy of one row: the logits become `weight * (softmax - onehot)`; returns
-/// `weight * -log softmax[label]`.
+/// Cross entropy of one row. The logits become `weight * (softmax - onehot)`; the result is `weight
+/// * -log softmax[label]`.
 pub(crate) struct CrossEntropyRow<'a> {
     pub(crate) logits: &'a mut [f32],
     pub(crate) label: usize,
@@ -85,7 +86,7 @@ impl RowKernel for CrossEntropyRow<'_> {
     }
 }
 
-/// Divides softmax numerators by their sum.
+/// Division of softmax numerators by their sum.
 pub(crate) struct Scale<'a> {
     pub(crate) row: &'a mut [f32],
     pub(crate) factor: f32,
@@ -102,7 +103,7 @@ impl RowKernel for Scale<'_> {
     }
 }
 
-/// Backward of a scaled softmax row: `d = p * (d - p . d) * scale`.
+/// Backward pass of a scaled softmax row: `d = p * (d - p . d) * scale`.
 pub(crate) struct SoftmaxBackward<'a> {
     pub(crate) probs: &'a [f32],
     pub(crate) d: &'a mut [f32],
@@ -143,7 +144,7 @@ impl RowKernel for NormForward<'_> {
     }
 }
 
-/// Backward of RMSNorm: adds to the gradients of input and weight.
+/// Backward pass of RMSNorm. It adds to the gradients of input and weight.
 ///
 /// With `y = x r w`, `r = (mean x^2 + eps)^(-1/2)`:
 /// `dx = r (dy w) - x r^3 mean(dy w x)`, `dw = dy x r`.
@@ -180,7 +181,7 @@ impl RowKernel for NormBackward<'_> {
     }
 }
 
-/// Backward of `silu(gate) * up`: gate and up become their gradients.
+/// Backward pass of `silu(gate) * up`: gate and up are replaced by their gradients.
 pub(crate) struct SiluBackward<'a> {
     pub(crate) gate: &'a mut [f32],
     pub(crate) up: &'a mut [f32],

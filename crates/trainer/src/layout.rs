@@ -1,4 +1,4 @@
-//! All parameters of a model in one vector, and where each of them lies.
+//! Layout of all parameters of a model in one flat vector.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use lm::{
     expected_tensors, first_of_last, in_layer, tail_tensors,
 };
 
-/// Where the parameters of one block lie in the flat vector.
+/// Ranges of one block's parameters in the flat vector.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockLayout {
     pub(crate) attn_norm: Range<usize>,
@@ -16,7 +16,7 @@ pub(crate) struct BlockLayout {
     pub(crate) qkv: Range<usize>,
     /// `[q + 2 kv]`
     pub(crate) qkv_bias: Option<Range<usize>>,
-    /// `[head_dim]` each: norms of query and key heads.
+    /// `[head_dim]` each: weights of the norms of query and key heads.
     pub(crate) head_norms: Option<[Range<usize>; 2]>,
     /// `[d, q]`
     pub(crate) out: Range<usize>,
@@ -33,25 +33,26 @@ pub(crate) struct BlockLayout {
     pub(crate) down_bias: Option<Range<usize>>,
 }
 
-/// Where everything lies: of a whole model the tensors in the order of [`expected_tensors`], one after
-/// the other, so that matrices that read the same input are one matrix; of its last blocks those of
-/// [`tail_tensors`], and the output head after them.
+/// Layout of the flat vector. For a whole model, it holds the tensors in the order of
+/// [`expected_tensors`], one after the other, so that matrices with the same input form one matrix.
+/// For the last blocks, it holds those of [`tail_tensors`] and then the output head.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) config: LmConfig,
-    /// `[vocab, d]`; `None` where only the last blocks are there, which read states.
+    /// `[vocab, d]`; `None` in a layout of the last blocks, whose input is states.
     pub(crate) embedding: Option<Range<usize>>,
-    /// Index of the first block that is there.
+    /// Index of the first block in the layout.
     first: usize,
     pub(crate) blocks: Vec<BlockLayout>,
     pub(crate) norm: Range<usize>,
-    /// `[vocab, d]`; the embedding when tied.
+    /// `[vocab, d]`; the embedding if they are tied.
     pub(crate) head: Range<usize>,
-    /// Numbers in all.
+    /// Number of all values.
     pub(crate) len: usize,
-    /// Numbers that learn, the first ones: without the head where only the last blocks are there.
+    /// Number of trained values, which come first. In a layout of the last blocks the head is not
+    /// trained.
     pub(crate) learns: usize,
-    /// What lies in the vector, in this order.
+    /// Names and shapes of the tensors, in their order in the vector.
     tensors: Vec<(String, Vec<usize>)>,
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct Layout {
 struct Places(BTreeMap<String, Range<usize>>);
 
 impl Places {
-    /// A tensor of the architecture.
+    /// Range of a tensor of the architecture.
     fn find(&self, name: &str) -> Result<Range<usize>, LmError> {
         let found = self.0.get(name).cloned();
         found.ok_or_else(|| LmError::MissingTensor {
@@ -68,7 +69,7 @@ impl Places {
         })
     }
 
-    /// From one tensor of a block to another.
+    /// Range from one tensor of a block to the end of another.
     fn span(&self, layer: usize, from: &str, to: &str) -> Result<Range<usize>, LmError> {
         let (from, to) = (in_layer(layer, from), in_layer(layer, to));
         Ok(self.find(&from)?.start..self.find(&to)?.end)
@@ -125,7 +126,7 @@ impl Layout {
         Self::of(config, first, tensors, Some(head_name(config)))
     }
 
-    /// The layout of these tensors, of which `frozen` is the last and does not learn.
+    /// The layout of these tensors. If `frozen` is given, it is the last one and is not trained.
     fn of(
         config: &LmConfig,
         first: usize,
@@ -160,17 +161,17 @@ impl Layout {
         })
     }
 
-    /// Index of the first block that is there.
+    /// Index of the first block in the layout.
     pub(crate) fn first(&self) -> usize {
         self.first
     }
 
-    /// What is special about one of the blocks that are there.
+    /// Layer properties of a block of the layout.
     pub(crate) fn layer(&self, block: usize) -> Layer {
         self.config.layer(self.first + block)
     }
 
-    /// Names, shapes and places of the tensors that are there, the frozen one among them.
+    /// Names, shapes and ranges of the tensors in the layout, including the frozen one.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = (&str, &[usize], Range<usize>)> {
         let mut end = 0;
         self.tensors.iter().map(move |(name, shape)| {
@@ -180,7 +181,7 @@ impl Layout {
         })
     }
 
-    /// The flat vector of a checkpoint.
+    /// Converts a checkpoint to a flat vector.
     pub(crate) fn flatten(&self, checkpoint: &Checkpoint) -> Result<Vec<f32>, LmError> {
         let mut flat = Vec::with_capacity(self.len);
         for (name, _) in &self.tensors {
@@ -189,7 +190,7 @@ impl Layout {
         Ok(flat)
     }
 
-    /// Writes what learns of a flat vector over tensors of the same names and shapes.
+    /// Writes the trained values of a flat vector over tensors of the same names and shapes.
     pub(crate) fn write(&self, flat: &[f32], tensors: &mut BTreeMap<String, HostTensor>) {
         for (name, _, at) in self.tensors().filter(|(_, _, at)| at.end <= self.learns) {
             if let Some(tensor) = tensors.get_mut(name) {
@@ -198,7 +199,7 @@ impl Layout {
         }
     }
 
-    /// What learns of a flat vector, by name.
+    /// The trained values of a flat vector as tensors by name.
     pub(crate) fn unflatten(&self, flat: &[f32]) -> BTreeMap<String, HostTensor> {
         let learning = self.tensors().filter(|(_, _, at)| at.end <= self.learns);
         let tensor = |(name, shape, at): (&str, &[usize], Range<usize>)| {

@@ -2,12 +2,12 @@
 //!
 //! # How it works
 //!
-//! Online distillation updates a drafter every few prompts (Algorithm 2) and the model zoo is
-//! trained on plain processors. An automatic-differentiation graph spends most of such a step
-//! outside matrix products: fresh pages for every intermediate, transposed copies, element-wise
-//! passes. Here every sequence is one task on one thread with buffers that are used again,
-//! sequences are ragged instead of padded, and only the logits an [`Objective`] asks for exist.
-//! Matrix products are those of [`lm::host`], row kernels run on [`cpu_engine::Vectors`].
+//! Online distillation updates a drafter every few prompts (Algorithm 2), and the shipped models
+//! are trained on plain processors. An automatic-differentiation graph spends most of such a step
+//! outside matrix products: on fresh pages for every intermediate, transposed copies, element-wise
+//! passes. Here a worker reuses its buffers, sequences are ragged instead of padded, and only the
+//! logits that an [`Objective`] asks for are computed. Matrix products are those of [`lm::host`],
+//! row kernels run on [`cpu_engine::Vectors`].
 
 mod activations;
 mod attention;

@@ -16,30 +16,30 @@ use crate::layout::Layout;
 
 /// One adapted matrix.
 struct Site {
-    /// The dense matrix in the flat weights.
+    /// Range of the dense matrix in the flat weights.
     weight: Range<usize>,
     out: usize,
     input: usize,
-    /// `[rank, in]` in the flat adapter.
+    /// Range of `A`, `[rank, in]`, in the flat adapter.
     a: Range<usize>,
-    /// `[out, rank]` in the flat adapter.
+    /// Range of `B`, `[out, rank]`, in the flat adapter.
     b: Range<usize>,
     names: [String; 2],
 }
 
-/// An adapter in training: `A` and `B` of all sites in one vector.
+/// An adapter in training: `A` and `B` of all sites in one flat vector.
 pub(crate) struct LowRank {
     pub(crate) config: LoraConfig,
     pub(crate) values: Vec<f32>,
-    /// Whether the flat weights do not hold `values` yet.
+    /// True if the flat weights do not include `values` yet.
     pub(crate) stale: bool,
     sites: Vec<Site>,
-    /// The frozen matrices, site after site.
+    /// The frozen matrices, one per site.
     frozen: Vec<Vec<f32>>,
 }
 
 impl LowRank {
-    /// Adapters of nothing yet (`B` = 0) on the flat `weights` of a layout.
+    /// Adapters without effect (`B` = 0) on the flat `weights` of a layout.
     pub(crate) fn new(
         layout: &Layout,
         config: LoraConfig,
@@ -80,7 +80,8 @@ impl LowRank {
         Ok(low_rank)
     }
 
-    /// `A` with the variance of PEFT's start, `1 / (3 in)`, and `B` = 0: no effect yet.
+    /// Initial values: `A` drawn as in PEFT, with variance `1 / (3 in)`, and `B` = 0, so that there
+    /// is no effect yet.
     pub(crate) fn fresh(&self, seed: u64) -> Vec<f32> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut values = Vec::with_capacity(self.len());
@@ -97,7 +98,7 @@ impl LowRank {
         self.sites.last().map_or(0, |site| site.b.end)
     }
 
-    /// Writes the adapted matrices, frozen part and product, into the flat weights.
+    /// Writes the adapted matrices, `W + s B A`, into the flat weights.
     pub(crate) fn merge_into(&self, weights: &mut [f32]) {
         let mut parts = Vec::with_capacity(self.sites.len());
         let (mut rest, mut at) = (weights, 0);
@@ -157,7 +158,7 @@ impl LowRank {
         }
     }
 
-    /// Values of the shape of this adapter under PEFT's names.
+    /// Names the values of an adapter of this shape as PEFT does.
     pub(crate) fn name(&self, values: &[f32]) -> Adapter {
         let rank = self.config.rank;
         let mut adapter = Adapter {
@@ -177,7 +178,7 @@ impl LowRank {
         adapter
     }
 
-    /// The values of an adapter of this shape.
+    /// The flat values of an adapter of this shape.
     pub(crate) fn flatten(&self, model: &LmConfig, adapter: &Adapter) -> Result<Vec<f32>, LmError> {
         adapter.check(model, "(adapter in memory)".as_ref())?;
         if adapter.config != self.config {

@@ -1,4 +1,4 @@
-//! What a trainer minimises: which logits are wanted, and what they cost.
+//! Objectives of a trainer: the logits that a loss needs, and their gradient.
 
 use cpu_engine::Vectors;
 
@@ -7,16 +7,16 @@ use crate::elementwise::{CrossEntropyRow, ROW_TERMS, Scale};
 /// Rows of one sequence that are scored together, over the same columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scored {
-    /// Positions whose logits are wanted; the logits at a position predict the token after it.
+    /// Positions whose logits are needed. The logits at a position predict the token after it.
     pub positions: Vec<usize>,
     /// Index into [`Objective::columns`]; `None` for the whole vocabulary.
     pub columns: Option<usize>,
 }
 
-/// Sums an objective reports; what each means is the objective's choice.
+/// Sums that an objective reports. Each objective defines their meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Graded {
-    /// Added up over groups and sequences, always in the same order.
+    /// The sums over groups and sequences, always added in the same order.
     pub terms: [f64; ROW_TERMS],
 }
 
@@ -32,7 +32,7 @@ impl Graded {
 /// A loss on the logits of a batch of sequences.
 pub trait Objective: Sync {
     /// Subsets of the vocabulary that groups refer to. The rows of the output head are gathered
-    /// once a pass, so that scoring costs what a vocabulary of that size would.
+    /// once per pass, so that scoring costs as much as with a vocabulary of that size.
     fn columns(&self) -> &[Vec<u32>] {
         &[]
     }
@@ -47,12 +47,12 @@ pub trait Objective: Sync {
     fn grade(&self, sequence: usize, group: usize, logits: &mut [f32]) -> Graded;
 }
 
-/// Rows of a group, so that wide vocabularies need few logits at a time; the trainer scores groups
-/// over the same columns together as far as it has room.
+/// Number of rows of a group. Small groups keep few logits of a wide vocabulary at a time; the
+/// trainer scores groups over the same columns together as far as it has room.
 const ROWS: usize = 64;
 
-/// Mean next-token cross entropy of equally weighted positions; term 0 is its sum over all
-/// positions divided by `positions`.
+/// Mean next-token cross entropy over equally weighted positions. Term 0 is the sum over the
+/// positions, divided by their number.
 pub struct NextToken<'a> {
     sequences: &'a [&'a [u32]],
     weight: f32,
@@ -60,7 +60,7 @@ pub struct NextToken<'a> {
 }
 
 impl<'a> NextToken<'a> {
-    /// Scores every token but the first of each sequence.
+    /// An objective that scores every token but the first of each sequence.
     pub fn new(sequences: &'a [&'a [u32]]) -> Self {
         let positions: usize = sequences.iter().map(|s| s.len().saturating_sub(1)).sum();
         Self {
@@ -100,13 +100,13 @@ impl Objective for NextToken<'_> {
     }
 }
 
-/// Text to be predicted beside answers whose marked tokens are to become less likely: the
-/// sequence-level unlikelihood of Welleck et al. (2020, arXiv 1908.04319).
+/// Next-token loss on texts, together with a loss on answers that makes their marked tokens less
+/// likely: the sequence-level unlikelihood of Welleck et al. (2020, arXiv 1908.04319).
 ///
-/// The loss is the [`NextToken`] loss of the texts, plus `weight` times the mean of
-/// `-ln(1 - p(token))` over all tokens that were answered, 0 where a token is not marked, plus `keep`
-/// times the mean of `KL(law || p)` over them, 0 where no law is given. Term 0 is the first, terms 1
-/// and 2 the others without their weights.
+/// The loss is the [`NextToken`] loss of the texts, plus `weight` times the mean of `-ln(1 -
+/// p(token))` over all answered tokens (0 for tokens that are not marked), plus `keep` times their
+/// mean of `KL(law || p)` (0 where no distribution `law` is given). Term 0 is the first loss; terms
+/// 1 and 2 are the others without their weights.
 pub struct Unlikelihood<'a> {
     text: NextToken<'a>,
     answers: &'a [Marked],
@@ -115,20 +115,20 @@ pub struct Unlikelihood<'a> {
     share: f32,
 }
 
-/// A prompt with an answer, and which of its tokens are unwanted.
+/// A prompt with an answer, and the marks of its tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Marked {
-    /// Prompt and answer; what follows the last place of interest need not be there.
+    /// Tokens of prompt and answer. Those after the last marked index may be left out.
     pub ids: Vec<u32>,
-    /// Places of the unwanted tokens in `ids`, ascending, none of them 0.
+    /// Indices of the unwanted tokens in `ids`, ascending, none of them 0.
     pub unwanted: Vec<usize>,
-    /// Other places, ascending, none of them 0, with the law that the token there is to keep: a
-    /// probability for every token of the vocabulary.
+    /// Other indices, ascending, none of them 0, each with the distribution that the model is to
+    /// keep there: a probability for every token of the vocabulary.
     pub kept: Vec<(usize, Vec<f32>)>,
 }
 
 impl Marked {
-    /// Places that are unwanted or kept, ascending.
+    /// Indices that are unwanted or kept, ascending.
     fn places(&self) -> Vec<usize> {
         let kept = self.kept.iter().map(|(place, _)| *place);
         let mut places: Vec<usize> = self.unwanted.iter().copied().chain(kept).collect();
@@ -143,8 +143,9 @@ impl Marked {
 }
 
 impl<'a> Unlikelihood<'a> {
-    /// The batch must be `texts`, then the ids of `answers`. `answered` counts the tokens of all
-    /// answers, also of those without a place of interest, which need not be among `answers`.
+    /// An objective for a batch of `texts` followed by the ids of `answers`. `answered` is the
+    /// number of tokens of all answers, including those without a mark, which need not be among
+    /// `answers`.
     pub fn new(
         texts: &'a [&'a [u32]],
         answers: &'a [Marked],
@@ -161,13 +162,13 @@ impl<'a> Unlikelihood<'a> {
         }
     }
 
-    /// The answer that is sequence `sequence` of the batch, if it is one.
+    /// The answer that is sequence `sequence` of the batch; `None` if it is a text.
     fn answer(&self, sequence: usize) -> Option<&'a Marked> {
         let place = sequence.checked_sub(self.text.sequences.len())?;
         self.answers.get(place)
     }
 
-    /// Turns logits into the gradient at an unwanted token; returns its share of term 1.
+    /// Replaces logits by the gradient at an unwanted token. Returns the share of term 1.
     fn unwanted(&self, row: &mut [f32], label: usize) -> f64 {
         let surprise = self.text.vectors.run(CrossEntropyRow {
             logits: row,
@@ -182,7 +183,8 @@ impl<'a> Unlikelihood<'a> {
         -f64::from(self.share) * rest.ln()
     }
 
-    /// Turns logits into the gradient where a law is to be kept; returns its share of term 2.
+    /// Replaces logits by the gradient where a distribution is to be kept. Returns the share of
+    /// term 2.
     fn kept(&self, row: &mut [f32], law: &[f32]) -> f64 {
         let weight = self.keep * self.share;
         let entropy_and_logits: f64 = law
@@ -191,7 +193,7 @@ impl<'a> Unlikelihood<'a> {
             .filter(|(q, _)| **q > 0.0)
             .map(|(q, z)| f64::from(*q) * (f64::from(*q).ln() - f64::from(*z)))
             .sum();
-        // The logarithm of the normaliser is the surprise of any token plus its logit.
+        // The normaliser's logarithm is the surprise of any token plus its logit.
         let first = f64::from(row[0]);
         let surprise = self.text.vectors.run(CrossEntropyRow {
             logits: row,
@@ -206,7 +208,7 @@ impl<'a> Unlikelihood<'a> {
     }
 }
 
-/// `1 - p` is not let below this, so that a token that is certain has a bounded gradient.
+/// Lower bound of `1 - p`, so that a token of probability 1 has a bounded gradient.
 const LEAST_REST: f64 = 1e-4;
 
 impl Objective for Unlikelihood<'_> {

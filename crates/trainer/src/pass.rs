@@ -1,5 +1,6 @@
-//! Sequences through the decoder and back, one behind the other in the rows of every matrix product:
-//! ragged, without padding, and the weights are brought into the product's order once for all of them.
+//! Forward and backward pass of several sequences at once. Their positions follow each other in the
+//! rows of every matrix product, ragged and without padding, and the weights are packed for the
+//! product once for all of them.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use crate::layout::Layout;
 use crate::low_rank::LowRank;
 use crate::objective::{Graded, Objective, Scored};
 
-/// What all workers read.
+/// Data that all workers read.
 pub(crate) struct Shared<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) weights: &'a [f32],
@@ -23,21 +24,21 @@ pub(crate) struct Shared<'a> {
     /// Rows of the output head for every subset of the objective.
     pub(crate) gathered: &'a [Vec<f32>],
     pub(crate) objective: &'a dyn Objective,
-    /// Trained instead of the weights.
+    /// The adapter that is trained instead of the weights, if there is one.
     pub(crate) low_rank: Option<&'a LowRank>,
 }
 
-/// What enters the first block of one sequence.
+/// Input of the first block for one sequence.
 #[derive(Clone, Copy)]
 pub(crate) enum Sequence<'a> {
     /// Tokens, which the embedding turns into states.
     Ids(&'a [u32]),
-    /// States, `[len, d]`, that the blocks below were run for elsewhere.
+    /// States, `[len, d]`, from blocks that ran elsewhere.
     States { rows: &'a [f32], width: usize },
 }
 
 impl Sequence<'_> {
-    /// Positions.
+    /// Number of positions.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Ids(ids) => ids.len(),
@@ -49,16 +50,16 @@ impl Sequence<'_> {
 /// Gradients of one worker.
 #[derive(Default)]
 pub(crate) struct Gradients {
-    /// Flat, as the weights, or as the adapter that is trained instead of them.
+    /// Gradient of the weights, flat, or of the adapter that is trained instead of them.
     pub(crate) weights: Vec<f32>,
-    /// Of the gathered rows of the head; empty while an adapter is trained.
+    /// Gradients of the gathered rows of the head; empty while an adapter is trained.
     pub(crate) gathered: Vec<Vec<f32>>,
 }
 
 /// Sequences that go through the decoder together.
 #[derive(Default)]
 pub(crate) struct Pack<'a> {
-    /// Index of each in the batch, and its rows.
+    /// Index in the batch and row range of each sequence.
     pub(crate) spans: Vec<(usize, Range<usize>)>,
     sequences: Vec<Sequence<'a>>,
     rows: usize,
@@ -72,7 +73,7 @@ impl<'a> Pack<'a> {
         self.sequences.push(sequence);
     }
 
-    /// Tokens of all sequences.
+    /// Number of tokens of all sequences.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
@@ -81,7 +82,7 @@ impl<'a> Pack<'a> {
         self.sequences.iter().map(Sequence::len)
     }
 
-    /// Rows of every sequence of tokens, with the tokens.
+    /// Row range of every sequence of tokens, with its tokens.
     fn tokens(&self) -> impl Iterator<Item = (Range<usize>, &'a [u32])> {
         let spans = self.spans.iter().zip(&self.sequences);
         spans.filter_map(|((_, rows), sequence)| match sequence {
@@ -94,19 +95,19 @@ impl<'a> Pack<'a> {
 /// A group of scored positions of one sequence of a pack.
 struct Wanted {
     columns: Option<usize>,
-    /// Place in the pack, and in what the objective scores of it.
+    /// Index of the sequence in the pack, and of the group in the objective's list.
     member: usize,
     group: usize,
     /// Rows of the pack.
     rows: Vec<usize>,
 }
 
-/// Logits that are alive at a time, for every column of the hidden state. What lies beyond the caches
-/// is written and read some seven times, which is little beside what a logit costs to compute, the
-/// less the wider the model; what is gained is that the head is packed once for more rows.
+/// Number of logits held at a time, per column of the hidden state. Logits beyond the caches are
+/// written and read about seven times. That costs little beside computing them, the less the wider
+/// the model, and the head is packed once for more rows.
 ///
-/// Products of bf16 take half the time, and so packing, and adding to the gradient of the head, weigh twice as much: there
-/// every pack is scored at once.
+/// Products of bf16 take half the time, so packing and adding to the gradient of the head weigh
+/// twice as much. With them every pack is scored at once.
 fn logits_per_width(products: Products) -> usize {
     match products {
         Products::F32 => 1 << 13,
@@ -115,12 +116,13 @@ fn logits_per_width(products: Products) -> usize {
 }
 
 impl Shared<'_> {
-    /// Whether the output head has a gradient.
+    /// True if the output head has a gradient.
     pub(crate) fn learns_head(&self) -> bool {
         self.low_rank.is_none() && self.layout.head.end <= self.layout.learns
     }
 
-    /// The losses of a pack's sequences; with `gradients`, their gradient is added there.
+    /// Computes the losses of a pack's sequences. If `gradients` is given, adds their gradient
+    /// there.
     pub(crate) fn run(
         &self,
         pack: &Pack<'_>,
@@ -151,7 +153,7 @@ impl Shared<'_> {
                         row.copy_from_slice(&embedding[*id as usize * d..][..d]);
                     }
                 }
-                // The last blocks alone are never handed tokens.
+                // A trainer of the last blocks is never given tokens.
                 (Sequence::Ids(_), None) => x.fill(0.0),
             }
         }
@@ -167,7 +169,7 @@ impl Shared<'_> {
         );
     }
 
-    /// What the objective wants of a pack, in runs over the same columns.
+    /// The groups that the objective scores in a pack, in runs over the same columns.
     fn wanted(&self, pack: &Pack<'_>) -> Vec<Wanted> {
         let mut wanted = Vec::new();
         for (member, (index, span)) in pack.spans.iter().enumerate() {
@@ -185,7 +187,8 @@ impl Shared<'_> {
         wanted
     }
 
-    /// Logits, losses and, with `gradients`, the gradient of the hidden states and of the head.
+    /// Computes logits and losses and, with `gradients`, the gradient of the hidden states and of
+    /// the head.
     fn score(
         &self,
         pack: &Pack<'_>,
@@ -221,7 +224,8 @@ impl Shared<'_> {
         graded
     }
 
-    /// [`score`](Self::score) of groups over the same columns, whose rows of the head are `head`.
+    /// [`score`](Self::score) for groups over the same columns. `head` has the head's rows for
+    /// these columns.
     fn score_together(
         &self,
         pack: &Pack<'_>,

@@ -1,4 +1,4 @@
-//! Training the last blocks of a model on states that whoever decoded with it has computed already.
+//! Training of the last blocks of a model, on states that the decoding engine has already computed.
 
 use lm::host::Products;
 use lm::{AdamW, AdamWConfig, Adapter, Checkpoint, LmConfig, LmError, LoraConfig, Tail};
@@ -8,16 +8,16 @@ use crate::pass::Sequence;
 use crate::trainer::has_moments_of;
 use crate::{AdapterState, Graded, Objective, Trainer};
 
-/// The last blocks of a decoder and its last norm in training, with their AdamW state. Everything
-/// below them and the output head stay as they are, so that a pass begins at the residual stream that
-/// enters the first of these blocks.
+/// The last blocks of a decoder and its last norm in training, with their AdamW state. The blocks
+/// below them and the output head are frozen, so a pass begins with the residual stream that enters
+/// the first trained block.
 ///
-/// The gradient is that of the whole model with all other weights frozen. In place of the weights
+/// The gradient is that of the whole model with all other weights frozen. Instead of the weights,
 /// [adapters](Self::with_adapter) may be trained.
 pub struct TailTrainer {
-    /// A trainer of a layout that has these blocks alone.
+    /// A trainer whose layout has only these blocks.
     inner: Trainer,
-    /// The weights that learn, as they were at first.
+    /// The trained weights, as they were at the start.
     first: Vec<f32>,
 }
 
@@ -25,7 +25,7 @@ impl TailTrainer {
     /// Starts from the last `blocks` blocks of `checkpoint` with a fresh optimiser.
     ///
     /// # Errors
-    /// [`LmError::Blocks`] for more blocks than there are, or none; missing or misshapen tensors;
+    /// [`LmError::Blocks`] for no blocks, or more than there are; missing or misshapen tensors;
     /// [`LmError::NotTrainable`].
     pub fn new(
         checkpoint: &Checkpoint,
@@ -39,7 +39,7 @@ impl TailTrainer {
         Ok(Self { inner, first })
     }
 
-    /// Trains adapters of the last `lora.blocks` blocks of `checkpoint`, and freezes its weights, as
+    /// Trains adapters of the last `lora.blocks` blocks of `checkpoint` and freezes its weights, as
     /// [`Trainer::with_adapter`].
     ///
     /// # Errors
@@ -90,11 +90,11 @@ impl TailTrainer {
         self.inner.swap_adapter(state)
     }
 
-    /// Goes on with saved blocks and their optimiser.
+    /// Continues with saved blocks and their optimiser.
     ///
     /// # Errors
-    /// [`LmError::OtherModel`] for blocks of another model or another number of them, and for moments
-    /// of another model; nothing is changed then. Missing or misshapen tensors.
+    /// [`LmError::OtherModel`] for blocks of another model or another number of them, and for
+    /// moments of another model; missing or misshapen tensors. Nothing is changed on an error.
     pub fn load(&mut self, tail: &Tail, optimizer: AdamW) -> Result<(), LmError> {
         let layout = &self.inner.layout;
         let same = tail.config == layout.config && tail.first == layout.first();
@@ -121,7 +121,7 @@ impl TailTrainer {
         Self { inner, ..self }
     }
 
-    /// Sets what products with weights multiply, as [`Trainer::with_products`].
+    /// Sets the number format of products with weights, as [`Trainer::with_products`].
     pub fn with_products(self, products: Products) -> Self {
         let inner = self.inner.with_products(products);
         Self { inner, ..self }
@@ -132,22 +132,22 @@ impl TailTrainer {
         self.inner.config()
     }
 
-    /// Index of the first block that learns.
+    /// Index of the first trained block.
     pub fn first(&self) -> usize {
         self.inner.layout.first()
     }
 
-    /// Steps taken and moments, for saving.
+    /// Number of steps and moments, for saving.
     pub fn optimizer(&self) -> &AdamW {
         self.inner.optimizer()
     }
 
-    /// The blocks as they are now, the adapter in training merged.
+    /// The present blocks, with the adapter in training merged.
     pub fn tail(&self) -> Tail {
         self.tail_of(&self.inner.merged())
     }
 
-    /// Writes what [`tail`](Self::tail) would return over an earlier one: no fresh pages.
+    /// Overwrites `tail` with the result of [`tail`](Self::tail), which saves fresh pages.
     ///
     /// # Errors
     /// A tail of another model or of another number of blocks.
@@ -161,8 +161,8 @@ impl TailTrainer {
         Ok(())
     }
 
-    /// The gradient accumulated since the last step, under the names of the weights; zeros where an
-    /// adapter is trained instead ([`adapter_gradient`](Self::adapter_gradient)).
+    /// The gradient accumulated since the last step, under the names of the weights. It is zero
+    /// while an adapter is trained instead ([`adapter_gradient`](Self::adapter_gradient)).
     pub fn gradient(&self) -> Tail {
         match self.inner.adapts() {
             true => self.tail_of(&vec![0.0; self.inner.layout.len]),
@@ -179,15 +179,16 @@ impl TailTrainer {
         }
     }
 
-    /// Forward and backward over ragged sequences; gradients add up until [`step`](Self::step).
+    /// Forward and backward pass over ragged sequences. Gradients add up until
+    /// [`step`](Self::step).
     ///
     /// # Shapes
     /// - `states`: `[positions, hidden_size]` for each sequence, the residual stream that enters the
     ///   first of the blocks, from the first position of the text on
     ///
     /// # Errors
-    /// States that are no whole number of rows or more than the model's context; columns outside the
-    /// vocabulary.
+    /// States that are not a whole number of rows, or more rows than the model's context; columns
+    /// outside the vocabulary.
     pub fn accumulate(
         &mut self,
         states: &[&[f32]],
@@ -196,7 +197,7 @@ impl TailTrainer {
         self.pass(states, objective, true)
     }
 
-    /// Forward only: the sums the objective reports.
+    /// Forward pass only. Returns the sums that the objective reports.
     ///
     /// # Errors
     /// As [`accumulate`](Self::accumulate).
@@ -208,7 +209,7 @@ impl TailTrainer {
         self.pass(states, objective, false)
     }
 
-    /// As [`evaluate`](Self::evaluate), with the weights that training started from.
+    /// As [`evaluate`](Self::evaluate), with the weights from the start of the training.
     ///
     /// # Errors
     /// As [`accumulate`](Self::accumulate).

@@ -1,4 +1,4 @@
-//! A decoder in training: lanes of gradients, adapters, steps.
+//! A decoder in training: accumulators of gradients, adapters, steps.
 
 use std::borrow::Cow;
 
@@ -14,11 +14,12 @@ use crate::low_rank::LowRank;
 use crate::objective::{Graded, Objective};
 use crate::pass::{Gradients, Pack, Sequence, Shared};
 
-/// Gradient accumulators used unless [`Trainer::with_lanes`] says otherwise.
+/// Number of gradient accumulators by default.
 const DEFAULT_LANES: usize = 2;
 
-/// Most tokens of sequences that go through the decoder together, longer ones alone: enough that
-/// packing the weights for a product is little beside the product. Products of bf16 take half the time.
+/// Largest number of tokens of sequences that go through the decoder together; a longer sequence
+/// goes alone. At this size packing the weights for a product costs little beside the product.
+/// Products of bf16 take half the time, so they need more tokens.
 fn tokens_together(products: Products) -> usize {
     match products {
         Products::F32 => 512,
@@ -35,28 +36,30 @@ pub struct Trainer {
     rope: RotaryTables,
     vectors: Vectors,
     products: Products,
-    /// Trained instead of the weights, which then hold what it makes of them.
+    /// The adapter that is trained instead of the weights. The weights then hold the merged
+    /// matrices.
     low_rank: Option<LowRank>,
-    /// Rows of the output head for every subset of the last objective; kept for their pages, which
-    /// are dear to get anew every pass.
+    /// Rows of the output head for every subset of the last objective. They are kept because fresh
+    /// pages in every pass are expensive.
     gathered: Vec<Vec<f32>>,
-    /// The columns that they are of, while the head does not learn: then they need not be gathered anew.
+    /// Columns of these rows. While the head is frozen, rows of the same columns need not be
+    /// gathered again.
     gathered_of: Vec<Vec<u32>>,
 }
 
-/// What training changed of one adapter: its values and the history of their optimiser.
+/// Trained state of one adapter: its values and the history of their optimiser.
 #[derive(Clone, Debug)]
 pub struct AdapterState {
     values: Vec<f32>,
     optimizer: AdamW,
 }
 
-/// One accumulator: the sequences dealt to it are added up in their order.
+/// One gradient accumulator. It adds up the sequences assigned to it in their order.
 #[derive(Default)]
 struct Lane {
     gradients: Gradients,
     kept: Activations,
-    /// Sequences of the current pass.
+    /// Indices of its sequences in the current pass.
     work: Vec<usize>,
     graded: Vec<(usize, Graded)>,
 }
@@ -70,7 +73,7 @@ impl Trainer {
         Self::resume(checkpoint, AdamW::new(optimizer))
     }
 
-    /// Goes on with a saved optimiser.
+    /// Continues with a saved optimiser.
     ///
     /// # Errors
     /// Missing or misshapen tensors; moments of another model; [`LmError::NotTrainable`].
@@ -79,7 +82,7 @@ impl Trainer {
         Self::of_layout(Layout::new(&checkpoint.config)?, checkpoint, optimizer)
     }
 
-    /// Trains what of a checkpoint has a place in a layout.
+    /// A trainer of the tensors of a checkpoint that are in a layout.
     pub(crate) fn of_layout(
         layout: Layout,
         checkpoint: &Checkpoint,
@@ -106,11 +109,11 @@ impl Trainer {
         Ok(trainer)
     }
 
-    /// Goes on with saved weights and their optimiser, as [`resume`](Self::resume) of them would.
+    /// Continues with saved weights and their optimiser, as [`resume`](Self::resume) does.
     ///
     /// # Errors
-    /// [`LmError::OtherModel`] for weights or moments of another model; missing or misshapen tensors.
-    /// Nothing is changed then.
+    /// [`LmError::OtherModel`] for weights or moments of another model; missing or misshapen
+    /// tensors. Nothing is changed on an error.
     pub fn load(&mut self, checkpoint: &Checkpoint, optimizer: AdamW) -> Result<(), LmError> {
         checkpoint.check("(checkpoint in memory)".as_ref())?;
         let layout = &self.layout;
@@ -123,7 +126,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Trains adapters of `checkpoint` and freezes its weights. The first adapter changes nothing
+    /// Trains adapters of `checkpoint` and freezes its weights. The first adapter has no effect
     /// yet; `seed` draws its `A`.
     ///
     /// # Errors
@@ -137,15 +140,16 @@ impl Trainer {
         Self::new(checkpoint, optimizer)?.adapt(lora, seed)
     }
 
-    /// Trains adapters of what it has, as [`with_adapter`](Self::with_adapter).
+    /// Trains adapters of the present weights, as [`with_adapter`](Self::with_adapter).
     pub(crate) fn adapt(mut self, lora: LoraConfig, seed: u64) -> Result<Self, LmError> {
         self.low_rank = Some(LowRank::new(&self.layout, lora, &self.weights, seed)?);
         let lanes = self.lanes.len();
         Ok(self.with_lanes(lanes))
     }
 
-    /// Sets the number of gradient accumulators, each as large as what is trained: the most threads
-    /// a pass can use. Another number adds in another order and so gives other bits.
+    /// Sets the number of gradient accumulators, each as large as the trained values. It is also
+    /// the largest number of threads that a pass can use. Another number adds in another order and
+    /// therefore gives other bits.
     pub fn with_lanes(mut self, lanes: usize) -> Self {
         self.lanes.resize_with(lanes.max(1), Lane::default);
         let trained = self.low_rank.as_ref();
@@ -156,18 +160,18 @@ impl Trainer {
         self
     }
 
-    /// Sets what products with weights multiply, those of attention and of adapters aside: f32 numbers unless this is
-    /// called.
+    /// Sets the number format of products with weights, except those of attention and of adapters.
+    /// The default is f32.
     pub fn with_products(self, products: Products) -> Self {
         Self { products, ..self }
     }
 
-    /// True where adapters are trained.
+    /// True if adapters are trained.
     pub(crate) fn adapts(&self) -> bool {
         self.low_rank.is_some()
     }
 
-    /// The adapter in training, if one is.
+    /// The adapter in training, if there is one.
     pub fn adapter(&self) -> Option<Adapter> {
         self.low_rank.as_ref().map(|l| l.name(&l.values))
     }
@@ -178,8 +182,8 @@ impl Trainer {
         low_rank.map(|l| l.name(&self.summed_gradient()))
     }
 
-    /// An adapter that changes nothing yet, for [`swap_adapter`](Self::swap_adapter); `None` where
-    /// weights are trained. `seed` draws its `A`.
+    /// An adapter without effect yet, for [`swap_adapter`](Self::swap_adapter); `None` if weights
+    /// are trained. `seed` draws its `A`.
     pub fn fresh_adapter(&self, seed: u64) -> Option<AdapterState> {
         let low_rank = self.low_rank.as_ref()?;
         Some(AdapterState {
@@ -205,11 +209,11 @@ impl Trainer {
         Ok(AdapterState { values, optimizer })
     }
 
-    /// Goes on with another adapter; `state` receives the one trained so far. Costs three pointer
-    /// swaps: the weights are merged before the next pass.
+    /// Exchanges the adapter in training for `state`, which receives the one trained so far. The
+    /// swap itself copies nothing; the weights are merged before the next pass.
     ///
     /// # Errors
-    /// A state of another trainer; nothing is changed then.
+    /// A state of another trainer. Nothing is changed then.
     pub fn swap_adapter(&mut self, state: &mut AdapterState) -> Result<(), LmError> {
         match &mut self.low_rank {
             Some(low_rank) if low_rank.len() == state.values.len() => {
@@ -227,17 +231,17 @@ impl Trainer {
         &self.layout.config
     }
 
-    /// Steps taken and moments, for saving.
+    /// Number of steps and moments, for saving.
     pub fn optimizer(&self) -> &AdamW {
         &self.optimizer
     }
 
-    /// The weights under their Hugging Face names, the adapter in training merged.
+    /// The weights under their Hugging Face names, with the adapter in training merged.
     pub fn checkpoint(&self) -> Checkpoint {
         self.checkpoint_of(&self.merged())
     }
 
-    /// The flat weights, the adapter in training merged.
+    /// The flat weights, with the adapter in training merged.
     pub(crate) fn merged(&self) -> Cow<'_, [f32]> {
         match &self.low_rank {
             Some(low_rank) if low_rank.stale => {
@@ -249,7 +253,7 @@ impl Trainer {
         }
     }
 
-    /// Merges the adapter in training into the weights, where they do not hold it yet.
+    /// Merges the adapter in training into the weights, unless they include it already.
     pub(crate) fn merge(&mut self) {
         if let Some(low_rank) = self.low_rank.as_mut().filter(|l| l.stale) {
             low_rank.merge_into(&mut self.weights);
@@ -264,7 +268,8 @@ impl Trainer {
         }
     }
 
-    /// Writes what [`checkpoint`](Self::checkpoint) would return over an earlier one: no fresh pages.
+    /// Overwrites `checkpoint` with the result of [`checkpoint`](Self::checkpoint), which saves
+    /// fresh pages.
     ///
     /// # Errors
     /// A checkpoint of another shape.
@@ -277,8 +282,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// The gradient accumulated since the last step, under the names of the weights; zeros where an
-    /// adapter is trained instead ([`adapter_gradient`](Self::adapter_gradient)).
+    /// The gradient accumulated since the last step, under the names of the weights. It is zero
+    /// while an adapter is trained instead ([`adapter_gradient`](Self::adapter_gradient)).
     pub fn gradient(&self) -> Checkpoint {
         if self.low_rank.is_some() {
             return self.checkpoint_of(&vec![0.0; self.layout.len]);
@@ -286,10 +291,11 @@ impl Trainer {
         self.checkpoint_of(&self.summed_gradient())
     }
 
-    /// Forward and backward over ragged sequences; gradients add up until [`step`](Self::step).
+    /// Forward and backward pass over ragged sequences. Gradients add up until
+    /// [`step`](Self::step).
     ///
     /// # Errors
-    /// Token ids outside the vocabulary, sequences longer than the model's context.
+    /// Token ids outside the vocabulary; sequences longer than the model's context.
     pub fn accumulate(
         &mut self,
         sequences: &[&[u32]],
@@ -298,7 +304,7 @@ impl Trainer {
         self.pass(&self.of_ids(sequences)?, objective, true)
     }
 
-    /// Forward only: the sums the objective reports.
+    /// Forward pass only. Returns the sums that the objective reports.
     ///
     /// # Errors
     /// As [`accumulate`](Self::accumulate).
@@ -310,7 +316,7 @@ impl Trainer {
         self.pass(&self.of_ids(sequences)?, objective, false)
     }
 
-    /// Sequences of tokens, each of which the vocabulary has.
+    /// Sequences of tokens, checked against the vocabulary.
     fn of_ids<'a>(&self, sequences: &[&'a [u32]]) -> Result<Vec<Sequence<'a>>, LmError> {
         self.check_ids(sequences.iter().copied().flatten())?;
         Ok(sequences.iter().map(|ids| Sequence::Ids(ids)).collect())
@@ -395,7 +401,8 @@ impl Trainer {
         Ok(total)
     }
 
-    /// Gives every lane about the same number of tokens, the longest sequences first.
+    /// Assigns sequences to accumulators, the longest first, so that all have about the same number
+    /// of tokens.
     fn deal(&mut self, sequences: &[Sequence<'_>]) {
         let mut order: Vec<usize> = (0..sequences.len()).collect();
         order.sort_by_key(|index| std::cmp::Reverse(sequences[*index].len()));
@@ -411,7 +418,7 @@ impl Trainer {
         }
     }
 
-    /// Checks that the vocabulary has these tokens.
+    /// Checks that all tokens are in the vocabulary.
     fn check_ids<'a>(&self, mut ids: impl Iterator<Item = &'a u32>) -> Result<(), LmError> {
         let vocab_size = self.layout.config.vocab_size;
         match ids.find(|id| **id as usize >= vocab_size) {
@@ -445,8 +452,8 @@ impl Trainer {
         sum
     }
 
-    /// One AdamW step with learning rate `lr` on the accumulated gradient, which is then cleared.
-    /// Returns the global norm of the gradient before clipping.
+    /// Takes one AdamW step with learning rate `lr` on the accumulated gradient, which is then
+    /// cleared. Returns the global norm of the gradient before clipping.
     ///
     /// # Errors
     /// A gradient that is not finite; the weights stay as they were.
@@ -473,7 +480,7 @@ impl Trainer {
     }
 }
 
-/// Whether an optimiser has no history or one of `len` values.
+/// True if an optimiser has no history yet, or one of `len` values.
 pub(crate) fn has_moments_of(optimizer: &AdamW, len: usize) -> bool {
     let fits = |m: &Moments| m.first.len() == len && m.second.len() == len;
     match optimizer.state() {

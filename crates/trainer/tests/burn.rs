@@ -22,7 +22,7 @@ fn logits_and_greedy_continuations_match_transformers() {
     }
 }
 
-/// Models with more than the blocks of Llama and Qwen2 are refused; the others are computed.
+/// Models with features beyond Llama and Qwen2 are refused; the others are computed.
 #[test]
 fn what_burn_does_not_know_is_refused() {
     let mut computed = Vec::new();
@@ -48,7 +48,8 @@ fn what_burn_does_not_know_is_refused() {
     }
 }
 
-/// Puts every parameter's gradient in its place, so that gradients come out under checkpoint names.
+/// Visitor that replaces every parameter by its gradient, so that gradients come out under
+/// checkpoint names.
 struct ReplaceByGradient<'a>(&'a Gradients);
 
 impl ModuleMapper for ReplaceByGradient<'_> {
@@ -60,7 +61,7 @@ impl ModuleMapper for ReplaceByGradient<'_> {
     }
 }
 
-/// Mean cross entropy of all sequences and its gradient, by Burn.
+/// Mean cross entropy of all sequences and its gradient, computed by Burn.
 fn by_burn(checkpoint: &Checkpoint, batch: &[Vec<u32>]) -> (f64, Checkpoint) {
     let device = Device::flex().autodiff();
     let model = Transformer::from_checkpoint(checkpoint, &device).unwrap();
@@ -123,7 +124,7 @@ fn gradients_and_adamw_match_pytorch() {
     }
 }
 
-/// A step of every size: the host's AdamW goes over one vector, Burn's over many.
+/// One step of every size: the host's AdamW works on one vector, Burn's on many.
 #[test]
 fn steps_match_the_host_trainer() {
     let checkpoint = lively(&config("qwen2", true, 2));

@@ -1,4 +1,4 @@
-//! Adapters: gradients, what full fine-tuning and they have in common, files, switching.
+//! Adapters: gradients, agreement with full fine-tuning, files, switching.
 
 mod train_support;
 
@@ -190,7 +190,7 @@ fn adapters_come_back_from_their_files_and_go_on_as_if_never_away() {
     step(&mut resumed);
     assert_eq!(resumed.checkpoint(), whole.checkpoint());
 
-    // Two adapters on one trainer are two trainers.
+    // Two adapters on one trainer behave as two trainers.
     let mut other = resumed.fresh_adapter(9).unwrap();
     resumed.swap_adapter(&mut other).unwrap();
     assert_eq!(resumed.checkpoint(), base);

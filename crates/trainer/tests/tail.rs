@@ -1,4 +1,5 @@
-//! Training the last blocks alone: the gradient is the whole model's, the rest does not move.
+//! Training of the last blocks alone: the gradient is the whole model's, and the rest does not
+//! move.
 
 mod train_support;
 
@@ -12,7 +13,8 @@ use trainer::{NextToken, TailTrainer, Trainer};
 
 use train_support::{TOLERANCE, batch, config, lively, relative_error, slices};
 
-/// What enters the last `blocks` blocks of a model for every sequence, as its engine keeps it.
+/// The residual stream that enters the last `blocks` blocks, for every sequence, as the engine
+/// keeps it.
 fn states(checkpoint: &Checkpoint, blocks: usize, batch: &[&[u32]]) -> Vec<Vec<f32>> {
     let mut engine = CpuEngine::new(checkpoint, EngineOptions::default()).unwrap();
     engine.keep_states(blocks).unwrap();
@@ -31,8 +33,8 @@ fn as_checkpoint(tail: Tail) -> Checkpoint {
     }
 }
 
-/// Finite differences and PyTorch hold the gradient of a whole model to account; that of its last
-/// blocks is a part of it.
+/// The gradient of the last blocks is part of the whole model's, which is checked by finite
+/// differences and PyTorch.
 #[test]
 fn the_gradient_is_that_of_the_whole_model() {
     for (kind, tied, kv_heads) in [
@@ -97,7 +99,7 @@ fn steps_move_the_last_blocks_and_their_engine_follows() {
         );
     }
 
-    // The whole model with these blocks, trained nowhere else, has the loss that the trainer sees.
+    // The whole model with these blocks has the loss that the trainer reports.
     let mut merged = checkpoint.clone();
     tail.write_over(&mut merged).unwrap();
     let mut whole = Trainer::new(&merged, AdamWConfig::default()).unwrap();
@@ -107,12 +109,12 @@ fn steps_move_the_last_blocks_and_their_engine_follows() {
     let before = Trainer::new(&checkpoint, AdamWConfig::default());
     let before = before.unwrap().evaluate(&batch, &objective).unwrap().terms[0];
     assert!(loss < 0.95 * before, "{loss} after {before}");
-    // The trainer still knows what it began with, and goes on with what it has learnt.
+    // The trainer keeps its first weights, and continues with the trained ones.
     let first = trainer.evaluate_first(&rows(&states), &objective).unwrap();
     assert!((first.terms[0] - before).abs() < 1e-5 * before);
     assert_eq!(trainer.tail(), tail);
 
-    // An engine that loads the blocks computes what one with all of the weights computes.
+    // An engine that loads the blocks computes the same as one with all of the weights.
     let options = EngineOptions::default;
     let mut engine = CpuEngine::new(&checkpoint, options()).unwrap();
     engine.keep_states(2).unwrap();
@@ -122,22 +124,22 @@ fn steps_move_the_last_blocks_and_their_engine_follows() {
     engine.forward(batch[1], &mut ours).unwrap();
     other.forward(batch[1], &mut theirs).unwrap();
     assert_eq!(ours, theirs);
-    // Below them nothing moved, so what was kept is still what they read.
+    // Nothing below the blocks moved, so the kept states are still their input.
     assert_eq!(engine.states_of(batch[1]).unwrap(), states[1]);
 
-    // Products of bf16 numbers go about the same way.
+    // Products of bf16 numbers give nearly the same.
     let narrow = train(Products::Bf16, 8).tail();
     let error = relative_error(&as_checkpoint(narrow), &tail.tensors);
     assert!(error > 0.0 && error < 5e-2, "{error}");
 
-    // The same work over an earlier tail.
+    // The result can be written over an earlier tail.
     let mut earlier = Tail::of(&checkpoint, 2).unwrap();
     trainer.write_tail(&mut earlier).unwrap();
     assert_eq!(earlier, tail);
 }
 
 /// An adapter of the last block learns the same in a trainer that has all blocks, which finite
-/// differences hold to account, and in one that has this block alone.
+/// differences check, and in one that has this block alone.
 #[test]
 fn adapters_of_the_last_blocks_are_those_of_the_whole_model() {
     let mut config = config("qwen2", true, 2);
@@ -173,7 +175,7 @@ fn adapters_of_the_last_blocks_are_those_of_the_whole_model() {
     assert_eq!(adapter.tensors.len(), 2 * 2 * 7);
     assert_eq!(adapter.num_params(), lora.num_params(&config));
 
-    // What decodes is the model with the adapter merged; the first weights are still at hand.
+    // The decoding model is the one with the adapter merged; the first weights are still available.
     let mut merged = checkpoint.clone();
     merged.merge(&adapter).unwrap();
     assert_eq!(tail.tail(), Tail::of(&merged, 2).unwrap());
@@ -186,7 +188,7 @@ fn adapters_of_the_last_blocks_are_those_of_the_whole_model() {
         .terms[0];
     assert!(after < before && (first - before).abs() < 1e-5 * before);
 
-    // Another adapter takes its place, and the first weights do not take it along.
+    // Another adapter takes its place and does not change the first weights.
     let mut fresh = tail.fresh_adapter(9).unwrap();
     tail.swap_adapter(&mut fresh).unwrap();
     let again = tail
@@ -276,7 +278,7 @@ fn what_does_not_fit_is_refused() {
             width: 24
         })
     ));
-    // Another cut, another model, moments of another cut.
+    // Another number of blocks, another model, moments of another number of blocks.
     let two = Tail::of(&checkpoint, 2).unwrap();
     let fresh = || AdamW::new(AdamWConfig::default());
     assert!(trainer.load(&two, fresh()).is_err());

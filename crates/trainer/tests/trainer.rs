@@ -1,4 +1,4 @@
-//! The host trainer against differences of the reference's loss and against PyTorch.
+//! The host trainer against finite differences of the reference's loss, and against PyTorch.
 
 mod train_support;
 
@@ -16,10 +16,11 @@ use train_support::{
     slices, uniform,
 };
 
-/// Largest relative deviation of a gradient made of bf16 numbers, which are right to a part in 256.
+/// Largest relative deviation of a gradient from bf16 products, which are accurate to a part in
+/// 256.
 const NARROW: f64 = 2e-2;
 
-/// Mean cross entropy of all sequences, by the reference in f64.
+/// Mean cross entropy of all sequences, computed by the reference in f64.
 fn loss_of(checkpoint: &Checkpoint, batch: &[Vec<u32>]) -> f64 {
     let mut engine = ReferenceEngine::new(checkpoint, 256).unwrap();
     let (mut sum, mut count) = (0.0, 0);
@@ -50,9 +51,9 @@ fn moved(checkpoint: &Checkpoint, name: &str, step: f32, seed: u64) -> Checkpoin
     moved
 }
 
-/// The sum of a gradient's errors, each with a random sign, is in the mean of squares as long as the
-/// error itself. So a few random directions a tensor show what the central differences of all its
-/// weights would.
+/// Compares gradients with central differences along random directions. The error's component along
+/// a random sign vector has the error's own length as its root mean square, so a few directions per
+/// tensor replace the differences of all its weights.
 #[test]
 fn gradients_match_differences_of_the_reference() {
     const STEP: f32 = 1e-6;
@@ -99,7 +100,7 @@ fn gradients_match_differences_of_the_reference() {
     }
 }
 
-/// Cross entropy over a subset of the vocabulary, scored at every other position, in plain code.
+/// Cross entropy over a subset of the vocabulary at every other position, in plain code.
 struct OnColumns {
     columns: Vec<Vec<u32>>,
     batch: Vec<Vec<u32>>,
@@ -162,8 +163,8 @@ fn subsets_of_the_vocabulary_have_the_right_gradient() {
     assert!((slope - 1.0).abs() < 3e-3, "{slope}");
 }
 
-/// The directional derivative along the gradient itself, by central differences, as a multiple of
-/// what it should be.
+/// The directional derivative along the gradient, by central differences, as a multiple of its
+/// expected value.
 fn slope(
     checkpoint: &Checkpoint,
     batch: &[&[u32]],
@@ -241,7 +242,7 @@ fn a_law_that_is_to_be_kept_pulls_back_to_itself() {
     let checkpoint = lively(&config("llama", true, 2));
     let all = batch();
     let width = checkpoint.config.vocab_size;
-    // The checkpoint's own law at even places, another one at odd places.
+    // The checkpoint's own distribution at even indices, another one at odd indices.
     let mut engine = ReferenceEngine::new(&checkpoint, 256).unwrap();
     let mut marked = |other: f64| -> Vec<Marked> {
         let mut kept = |ids: &[u32]| {
@@ -319,7 +320,8 @@ fn bits_are_of_lanes(products: Products, tolerance: f64) {
     assert!(relative_error(&weights, &one.1.tensors) < tolerance);
 }
 
-/// Numbers rounded to 8 bits change a gradient by about as much as one of them is rounded, and the loss by less.
+/// Rounding to 8 bits changes a gradient by about as much as it changes one number, and the loss by
+/// less.
 #[test]
 fn products_of_bf16_give_nearly_the_same_gradient() {
     for kind in ["llama", "qwen2", "qwen3"] {
@@ -380,7 +382,7 @@ fn gradients_and_adamw_match_pytorch() {
     }
 }
 
-/// Values under the names of a file of the family, where several projections may be one tensor.
+/// Values under the names of the family's files, in which one tensor may hold several projections.
 fn as_stored(checkpoint: &Checkpoint) -> BTreeMap<String, Vec<f32>> {
     let mut tensors: BTreeMap<String, Vec<f32>> = BTreeMap::new();
     for (name, _) in expected_tensors(&checkpoint.config) {
@@ -391,9 +393,10 @@ fn as_stored(checkpoint: &Checkpoint) -> BTreeMap<String, Vec<f32>> {
     tensors
 }
 
-/// How far a gradient is from the one that PyTorch computed, relative to its length, by tensor and
-/// over all of them. Of PyTorch's, the golden has projections on a few vectors of random numbers in
-/// [-1, 1): the mean square of such a projection of a difference is a third of its square length.
+/// Distance of a gradient from PyTorch's, relative to the norm of PyTorch's, by tensor and over all
+/// tensors. The golden file holds projections of PyTorch's gradient on a few random vectors with
+/// entries in [-1, 1); the mean square of such a projection of a difference is a third of its
+/// squared norm.
 fn gradient_error(golden: &Golden, gradient: &Checkpoint) -> f64 {
     let expected = golden.json["gradient"]["tensors"].as_object().unwrap();
     let gradient = as_stored(gradient);

@@ -1,11 +1,11 @@
-//! The Burn module behind the decode seam.
+//! The Burn module as an engine for decoding.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use lm::{Checkpoint, DecodeEngine, LmError, check_call};
 
 use super::{KvCache, Transformer};
 
-/// Decodes through [`Transformer`], on any device.
+/// Engine that decodes with [`Transformer`] on any device.
 pub struct BurnEngine {
     model: Transformer,
     cache: KvCache,

@@ -1,7 +1,7 @@
 //! Training on other devices through the Burn framework, by automatic differentiation.
 //!
-//! [`Transformer`] is the decoder as a Burn module, [`OnDevice`] the module in training, and
-//! [`BurnEngine`] decodes with it: what tests hold the module against.
+//! [`Transformer`] is the decoder as a Burn module, and [`OnDevice`] is the module in training.
+//! [`BurnEngine`] decodes with it; the tests compare the module with other engines through it.
 
 mod engine;
 mod model;
@@ -20,20 +20,20 @@ use crate::Step;
 
 /// A Burn module in training on next-token prediction.
 pub struct OnDevice {
-    /// Absent only while a step runs, and after one failed.
+    /// `None` only while a step runs, and after a failed one.
     model: Option<Transformer>,
     optimizer: AdamW,
     device: Device,
 }
 
-/// A Burn module to measure, without gradients.
+/// A Burn module for evaluation, without gradients.
 pub struct Measured {
     model: Transformer,
     device: Device,
 }
 
 impl OnDevice {
-    /// Puts weights on `device`.
+    /// Loads weights onto `device`.
     ///
     /// # Errors
     /// Missing or misshapen tensors.
@@ -49,8 +49,8 @@ impl OnDevice {
     /// One step on sequences of one length.
     ///
     /// # Errors
-    /// Sequences of several lengths; what the device reports, and a gradient that is not finite: the
-    /// weights are lost then.
+    /// Sequences of several lengths; errors of the device; a gradient that is not finite. In the
+    /// last two cases the weights are lost.
     pub fn step(&mut self, sequences: &[Vec<u32>], lr: f64) -> Result<Step, LmError> {
         let model = self.model.as_ref().ok_or_else(lost)?;
         let loss = cross_entropy(model, sequences, &self.device)?.mean();
@@ -62,10 +62,10 @@ impl OnDevice {
         Ok(Step { loss, grad_norm })
     }
 
-    /// A copy of the weights that keeps no gradients.
+    /// A copy of the weights without gradients.
     ///
     /// # Errors
-    /// What the device reports; weights that were lost in a failed step.
+    /// Errors of the device; weights that were lost in a failed step.
     pub fn without_gradients(&self) -> Result<Measured, LmError> {
         let device = self.device.clone().inner();
         let model = Transformer::from_checkpoint(&self.checkpoint()?, &device)?;
@@ -75,7 +75,7 @@ impl OnDevice {
     /// The weights.
     ///
     /// # Errors
-    /// What the device reports; weights that were lost in a failed step.
+    /// Errors of the device; weights that were lost in a failed step.
     pub fn checkpoint(&self) -> Result<Checkpoint, LmError> {
         self.model.as_ref().ok_or_else(lost)?.to_checkpoint()
     }
@@ -87,7 +87,8 @@ impl OnDevice {
 }
 
 impl Measured {
-    /// Sum of the next-token cross entropy of sequences of one length, and the tokens it is over.
+    /// Sum of the next-token cross entropy of sequences of one length, in nats, and the number of
+    /// tokens in it.
     ///
     /// # Errors
     /// Sequences of several lengths.

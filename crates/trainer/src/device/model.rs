@@ -33,7 +33,7 @@ pub struct Transformer {
     config: LmConfig,
 }
 
-/// Keys and values of the tokens seen so far, `[batch, kv_heads, positions, head_dim]` a block.
+/// Keys and values of the tokens seen so far, `[batch, kv_heads, positions, head_dim]` per block.
 #[derive(Clone, Debug, Default)]
 pub struct KvCache {
     blocks: Vec<(Tensor<4>, Tensor<4>)>,
@@ -41,17 +41,17 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// Positions held.
+    /// Number of positions held.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no position is held.
+    /// True if no position is held.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Forgets every position from `len` on.
+    /// Drops every position from `len` on.
     pub fn truncate(&mut self, len: usize) {
         if len >= self.len {
             return;
@@ -67,7 +67,7 @@ impl KvCache {
     }
 }
 
-/// What one block needs to know about the positions it is given.
+/// Rotation and mask of the positions that a block is given.
 struct Positions<'a> {
     rope: &'a RopeTable,
     /// `[new, total]`: 0 where attention is allowed, minus infinity elsewhere.
@@ -154,7 +154,7 @@ impl Transformer {
         })
     }
 
-    /// Copies the weights back to the host under their Hugging Face names.
+    /// The weights, copied back to the host, under their Hugging Face names.
     ///
     /// # Errors
     /// [`LmError::Device`] if the device cannot return its data.
@@ -251,7 +251,7 @@ impl Transformer {
         self.embedding.val().device()
     }
 
-    /// Hidden states after the final norm, every position.
+    /// Hidden states of every position after the final norm.
     ///
     /// Rows shorter than the batch are padded on the right: causal attention keeps padding from
     /// reaching the positions before it.
@@ -312,8 +312,8 @@ impl Transformer {
         }
     }
 
-    /// Logits of the given vocabulary columns only; the columns are gathered before the
-    /// multiplication, so that the cost is that of a smaller vocabulary.
+    /// Logits of the given vocabulary columns only. The columns are gathered before the
+    /// multiplication, so the cost is that of a smaller vocabulary.
     ///
     /// # Shapes
     /// - `hidden`: `[rows, hidden_size]`; `columns`: `[n]`
@@ -377,7 +377,8 @@ impl Block {
         }
         let total = keys.dims()[2];
         let group = heads / kv_heads;
-        // Query heads that share a key head are stacked along the positions: no copies of keys.
+        // Query heads that share a key head are stacked along the positions, which saves copies of
+        // keys.
         let scores = queries
             .mul_scalar(config.block.attention_scale)
             .reshape([batch, kv_heads, group * new, width])
@@ -411,7 +412,7 @@ fn rms_norm(x: Tensor<3>, gamma: &Param<Tensor<1>>, epsilon: f64) -> Tensor<3> {
     x * (mean_square + epsilon).sqrt().recip() * gamma.val().unsqueeze()
 }
 
-/// A transposed copy laid out row-major, as matrix products want it.
+/// A transposed copy in row-major order, as matrix products need it.
 fn contiguous_transpose(x: Tensor<2>) -> Tensor<2> {
     let device = x.device();
     let data = x.transpose().into_data();

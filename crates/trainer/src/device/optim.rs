@@ -1,10 +1,10 @@
-//! AdamW of the host on the parameters of a Burn module.
+//! The host's AdamW, applied to the parameters of a Burn module.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor, TensorData};
 use lm::{AdamW, LmError};
 
-/// Applies one update with learning rate `lr` and returns the module with the global norm of the
+/// Applies one update with learning rate `lr`. Returns the module and the global norm of the
 /// gradient before clipping.
 ///
 /// # Errors
@@ -71,7 +71,7 @@ impl ModuleVisitor for Collector<'_> {
     }
 }
 
-/// Puts updated weights in their places; parameters without any stay.
+/// Visitor that writes updated weights to their parameters. Parameters without an update stay.
 struct Updater {
     weights: std::vec::IntoIter<Vec<f32>>,
     complete: bool,

@@ -18,7 +18,7 @@ pub use golden_support::*;
 /// Largest relative deviation between two f32 implementations, in Euclidean norm.
 pub const TOLERANCE: f64 = 1e-4;
 
-/// A small shape with a width and a vocabulary that no block divides.
+/// A small shape whose width and vocabulary are no multiples of a block.
 pub fn config(model_type: &str, tied: bool, kv_heads: usize) -> LmConfig {
     let json = serde_json::json!({
         "model_type": model_type, "hidden_size": 24, "intermediate_size": 44,
@@ -39,7 +39,7 @@ pub fn lively(config: &LmConfig) -> Checkpoint {
     checkpoint
 }
 
-/// Lengths on both sides of a block of query rows.
+/// Sequences shorter and longer than a block of query rows.
 pub fn batch() -> Vec<Vec<u32>> {
     [9, 70, 1, 131]
         .iter()
@@ -56,7 +56,7 @@ pub fn slices(batch: &[Vec<u32>]) -> Vec<&[u32]> {
     batch.iter().map(Vec::as_slice).collect()
 }
 
-/// Euclidean distance of the two over the length of the second, over all tensors of the first.
+/// Euclidean distance of the two over the norm of the second, over all tensors of the first.
 pub fn relative_error(ours: &Checkpoint, expected: &BTreeMap<String, HostTensor>) -> f64 {
     let (mut difference, mut length) = (0.0, 0.0);
     for (name, tensor) in &ours.tensors {
@@ -68,7 +68,7 @@ pub fn relative_error(ours: &Checkpoint, expected: &BTreeMap<String, HostTensor>
     (difference / length).sqrt()
 }
 
-/// Tensors of a golden, under the names of the weights; tied heads once.
+/// Tensors of a golden file under the names of the weights; tied heads only once.
 pub fn reference(golden: &Golden, file: &str) -> BTreeMap<String, HostTensor> {
     let mut tensors = BTreeMap::new();
     lm::read_safetensors(&golden.folder.join(file), &mut tensors).unwrap();
